@@ -1,0 +1,80 @@
+"""Every error the package raises on purpose, and how it speaks.
+
+    ReweighError
+    ├── InputError            a value, file or image given by the caller is wrong
+    │   ├── ImageError        an image cannot be read or is out of bounds
+    │   └── UnknownNameError  a registry has no such name; the nearest are suggested
+    ├── ArtifactError         a file of ours is missing, cut, altered or of another schema
+    ├── MismatchError         a table (or run) belongs to another model, tokenizer, layer or dtype
+    ├── UnsupportedError      a model, family or way of decoding cannot be served, with the reason
+    ├── CalibrationError      calibration cannot give a usable table
+    ├── NumericsError         NaN or another impossible number where a finite one must be
+    └── MissingExtraError     an optional dependency is not installed
+
+A message says what was seen and what was expected; ``hint`` says what to do next.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class ReweighError(Exception):
+    """Base of the tree. ``hint`` is appended to the message on its own line."""
+
+    def __init__(self, message: str, *, hint: str | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+
+    def __str__(self) -> str:
+        return f"{self.message}\n  hint: {self.hint}" if self.hint else self.message
+
+
+class InputError(ReweighError, ValueError):
+    """The caller gave a value that cannot be used."""
+
+
+class ImageError(InputError):
+    """An image is unreadable, truncated or beyond the size limits."""
+
+
+class UnknownNameError(InputError, KeyError):
+    """A name that no registry entry carries."""
+
+    def __init__(self, kind: str, name: str, known: Iterable[str]) -> None:
+        names = sorted(known)
+        near = difflib.get_close_matches(name, names, n=3, cutoff=0.5)
+        hint = f"did you mean {' or '.join(near)}? " if near else ""
+        super().__init__(f"no {kind} is called {name!r}", hint=f"{hint}known: {', '.join(names) or 'none'}")
+
+
+class ArtifactError(ReweighError):
+    """A file written by this package cannot be trusted as it is."""
+
+
+class MismatchError(ReweighError):
+    """Two artifacts that must agree do not; both sides are named."""
+
+
+class UnsupportedError(ReweighError):
+    """The model or the way of decoding cannot be served; the reason is named."""
+
+
+class CalibrationError(ReweighError):
+    """The calibration data give no usable table."""
+
+
+class NumericsError(ReweighError):
+    """A number that must be finite is not."""
+
+
+class MissingExtraError(ReweighError, ImportError):
+    """An optional dependency is needed and absent."""
+
+    def __init__(self, feature: str, extra: str, missing: str) -> None:
+        super().__init__(
+            f"{feature} needs {missing}, which is not installed",
+            hint=f"pip install 'reweigh[{extra}]'",
+        )

@@ -1,0 +1,65 @@
+"""The one place that reads images: bounded, checked, always RGB and upright."""
+
+from __future__ import annotations
+
+import warnings
+from io import BytesIO
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from reweigh.errors import ImageError, InputError
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
+
+SUFFIXES = frozenset({".bmp", ".gif", ".jpeg", ".jpg", ".png", ".tif", ".tiff", ".webp"})
+MAX_PIXELS = 48_000_000
+MIN_SIDE = 2
+
+
+def read_image(source: str | Path | bytes | Image, *, max_pixels: int = MAX_PIXELS) -> Image:
+    """Open an image file, encoded bytes or a PIL image as an upright RGB picture.
+
+    Raises:
+        ImageError: It is missing, truncated, not an image, smaller than 2 pixels a side or larger than ``max_pixels``.
+    """
+    from PIL import Image as pillow
+    from PIL import ImageOps, UnidentifiedImageError
+
+    name = "the image" if isinstance(source, bytes | pillow.Image) else str(source)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", pillow.DecompressionBombWarning)
+            picture = source if isinstance(source, pillow.Image) else pillow.open(_stream(source))
+        width, height = picture.size
+        if width * height > max_pixels:
+            raise ImageError(
+                f"{name} has {width}x{height} = {width * height / 1e6:.1f} megapixels, more than {max_pixels / 1e6:g}",
+                hint="scale it down first",
+            )
+        if min(width, height) < MIN_SIDE:
+            raise ImageError(f"{name} is {width}x{height} pixels, too small to describe", hint="give a real picture")
+        return ImageOps.exif_transpose(picture).convert("RGB")
+    except FileNotFoundError as error:
+        raise ImageError(f"{name} does not exist") from error
+    except pillow.DecompressionBombError as error:
+        raise ImageError(f"{name} is far too large ({error})", hint="scale it down first") from error
+    except (UnidentifiedImageError, OSError, SyntaxError, ValueError) as error:
+        if isinstance(error, ImageError):
+            raise
+        raise ImageError(f"{name} cannot be read as an image ({error})", hint="is the file whole?") from error
+
+
+def _stream(source: str | Path | bytes) -> str | Path | BytesIO:
+    return BytesIO(source) if isinstance(source, bytes) else source
+
+
+def list_images(folder: str | Path) -> list[Path]:
+    """All image files below a folder, sorted by their path relative to it."""
+    folder = Path(folder)
+    if not folder.is_dir():
+        raise InputError(f"{folder} is not a folder")
+    found = [path for path in folder.rglob("*") if path.suffix.lower() in SUFFIXES and path.is_file()]
+    if not found:
+        raise InputError(f"{folder} holds no image", hint=f"looked for {', '.join(sorted(SUFFIXES))}")
+    return sorted(found, key=lambda path: path.relative_to(folder).as_posix())

@@ -1,0 +1,58 @@
+"""Named things, found by name and imported only when asked for.
+
+Entries are ``"module:attribute"`` strings; third parties add theirs through an entry-point group
+of the same name. Knows nothing of what it holds.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Iterator, Mapping
+from importlib.metadata import EntryPoint, entry_points
+from typing import Generic, TypeVar, cast
+
+from reweigh.errors import InputError, UnknownNameError
+
+T = TypeVar("T")
+
+
+class Registry(Generic[T]):
+    """A lazy mapping from name to object.
+
+    Args:
+        kind: What the entries are, for messages ("decoder", "benchmark").
+        entries: Built-in entries, name to ``"module:attribute"``.
+        group: Entry-point group searched for names that are not built in.
+    """
+
+    def __init__(self, kind: str, entries: Mapping[str, str], *, group: str) -> None:
+        self.kind = kind
+        self.group = group
+        self._entries: dict[str, str] = dict(entries)
+        self._loaded: dict[str, T] = {}
+
+    def add(self, name: str, item: T) -> None:
+        """Register an object under a new name in this process."""
+        if name in self:
+            raise InputError(f"a {self.kind} called {name!r} exists already", hint="choose another name")
+        self._loaded[name] = item
+
+    def __getitem__(self, name: str) -> T:
+        if name not in self._loaded:
+            if name in self._entries:
+                module, _, attribute = self._entries[name].partition(":")
+                self._loaded[name] = cast(T, getattr(importlib.import_module(module), attribute))
+            elif (plugin := self._plugins().get(name)) is not None:
+                self._loaded[name] = cast(T, plugin.load())
+            else:
+                raise UnknownNameError(self.kind, name, self)
+        return self._loaded[name]
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._entries or name in self._loaded or name in self._plugins()
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(dict.fromkeys([*self._entries, *self._loaded, *self._plugins()]))
+
+    def _plugins(self) -> dict[str, EntryPoint]:
+        return {entry.name: entry for entry in entry_points(group=self.group)}
