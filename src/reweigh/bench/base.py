@@ -168,7 +168,7 @@ def read_responses(
     """Read responses from our JSONL or from a benchmark's official file.
 
     Accepts JSON lines, a JSON list of objects, or one JSON object of id to text. The keys are found among
-    ``id, image_id, question_id`` and ``response, caption, answer, text`` unless given; blank lines are skipped.
+    ``id, image_id, question_id`` and ``response, caption, answer, text`` unless given. Skips blank lines.
     """
     path = Path(path)
     if not path.is_file():
