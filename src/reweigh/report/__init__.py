@@ -1,0 +1,1 @@
+"""What people look at: self-contained HTML pages, tables, coloured mentions and small plots."""

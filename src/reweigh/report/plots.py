@@ -1,0 +1,245 @@
+"""Small plots as SVG text or PNG bytes, needing nothing but NumPy and Pillow.
+
+``mechanism_plot`` draws one decoding step as the paper does; ``interval_plot`` draws estimates with their
+intervals; ``heatmap`` lays evidence over the picture it was read from. SVG colours follow the page's light or
+dark scheme and have fall-backs, so the same text also stands alone as a file.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from io import BytesIO
+from typing import TYPE_CHECKING, Any
+
+from reweigh.errors import InputError
+from reweigh.report.html import Html, escape
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
+
+    from reweigh.report.tables import Estimate
+
+INK = "var(--ink, #1d232b)"
+MUTED = "var(--muted, #68727f)"
+LINE = "var(--line, #e3e0d8)"
+PAPER = "var(--card, #ffffff)"
+RED = "var(--bad, #c2282d)"
+BLUE = "var(--good, #1f5fbf)"
+
+
+def mechanism_plot(rows: Sequence[Mapping[str, Any]], *, title: str = "", limit: int = 8) -> Html:
+    """Draw the logits of one step before (filled) and after (open) the edit; each arrow spans ``beta * s``.
+
+    Each row has ``token, z, dmrr, b, deficit, s, shift, z_after, before_winner, after_winner``; ``b`` is None
+    for an unregistered candidate. The ``limit`` highest logits are shown, and both winners always. Under each
+    candidate stands its evidence against its reference in units of 10^-3. Red is the winner that lost, blue
+    the winner after the edit.
+    """
+    if not rows:
+        raise InputError("a mechanism plot needs at least one candidate")
+    shown = _select(rows, limit)
+    wide, top, bottom, left = 104, 46, 104, 52
+    width, height = left + wide * len(shown) + 16, 392
+    values = [float(row[key]) for row in shown for key in ("z", "z_after")]
+    low, high, ticks = _axis(min(values), max(values))
+
+    def level(value: float) -> float:
+        return top + (high - value) / (high - low) * (height - top - bottom)
+
+    parts = [_text(left, 22, title, weight=600, anchor="start", size=14)] if title else []
+    for tick in ticks:
+        parts.append(_line(left, level(tick), width - 16, level(tick), LINE))
+        parts.append(_text(left - 8, level(tick) + 4, f"{tick:g}", anchor="end", fill=MUTED))
+    parts.append(_text(14, (top + height - bottom) / 2, "logit", fill=MUTED, turn=True))
+    for place, row in enumerate(shown):
+        parts += _candidate(row, left + wide * (place + 0.5), level, height - bottom)
+    parts.append(
+        _text(left, height - 8, "below each: evidence against reference, in 10⁻³", anchor="start", fill=MUTED)
+    )
+    return _svg(width, height, parts, "Logits of the candidates before and after the edit")
+
+
+def _select(rows: Sequence[Mapping[str, Any]], limit: int) -> list[Mapping[str, Any]]:
+    order = sorted(rows, key=lambda row: -float(row["z"]))
+    return [
+        row for i, row in enumerate(order) if i < limit or row.get("before_winner") or row.get("after_winner")
+    ]
+
+
+def _candidate(row: Mapping[str, Any], x: float, level: Any, floor: float) -> list[str]:
+    colour = BLUE if row.get("after_winner") else RED if row.get("before_winner") else INK
+    before, after = level(float(row["z"])), level(float(row["z_after"]))
+    shift = float(row["shift"])
+    parts = []
+    if shift > 0:
+        tip = after - 6
+        if tip - before > 8:
+            parts.append(_line(x, before, x, tip - 5, colour, 1.8))
+            parts.append(_arrowhead(x, tip, colour))
+        parts.append(_circle(x, after, PAPER, colour))
+        parts.append(_text(x + 11, (before + after) / 2 + 4, f"−{shift:.2f}", anchor="start", fill=colour))
+    parts.append(_circle(x, before, colour, colour))
+    strong = 700 if colour != INK else 500
+    parts.append(
+        _text(x, floor + 26, visible(str(row["token"]), 13), weight=strong, fill=colour, size=13, mono=True)
+    )
+    parts += [_text(x, floor + 46 + 17 * i, line, fill=MUTED) for i, line in enumerate(_evidence(row))]
+    return parts
+
+
+def _evidence(row: Mapping[str, Any]) -> list[str]:
+    if row.get("dmrr") is None:
+        return ["no evidence"]
+    seen = f"{1e3 * float(row['dmrr']):.2f}"
+    if row.get("b") is None:
+        return [f"{seen} · 10⁻³", "not registered"]
+    sign = "<" if float(row["dmrr"]) < float(row["b"]) else "≥"
+    return [f"{seen} {sign} {1e3 * float(row['b']):.2f}", f"s = {float(row['s']):.3f}"]
+
+
+def interval_plot(
+    rows: Sequence[tuple[str, Estimate]], *, title: str = "", zero: bool = False, digits: int = 1
+) -> Html:
+    """Draw estimates as dots with whiskers, one per line; ``zero`` adds the line of no difference."""
+    if not rows:
+        raise InputError("an interval plot needs at least one row")
+    left, right, tall, top = 190, 150, 30, 34 if title else 10
+    width, height = 720, top + tall * len(rows) + 34
+    ends = [
+        end
+        for _, estimate in rows
+        for end in (estimate.low, estimate.high, estimate.value)
+        if math.isfinite(end)
+    ]
+    low, high, ticks = _axis(
+        min([*ends, 0.0] if zero else ends, default=0.0), max([*ends, 0.0] if zero else ends, default=1.0)
+    )
+
+    def across(value: float) -> float:
+        return left + (value - low) / (high - low) * (width - left - right)
+
+    floor = top + tall * len(rows)
+    parts = [_text(0, 18, title, weight=600, anchor="start", size=14)] if title else []
+    for tick in ticks:
+        parts.append(_line(across(tick), top, across(tick), floor, LINE))
+        parts.append(_text(across(tick), floor + 20, f"{tick:g}", fill=MUTED))
+    if zero:
+        parts.append(_line(across(0), top, across(0), floor, INK, 1.2))
+    for place, (name, estimate) in enumerate(rows):
+        y = top + tall * (place + 0.5)
+        parts.append(_text(left - 14, y + 4, name, anchor="end"))
+        if not all(math.isfinite(part) for part in estimate):
+            continue
+        parts.append(_line(across(estimate.low), y, across(estimate.high), y, BLUE, 2.4))
+        parts.append(_circle(across(estimate.value), y, BLUE, BLUE))
+        label = f"{estimate.value:.{digits}f} [{estimate.low:.{digits}f}, {estimate.high:.{digits}f}]"
+        parts.append(_text(width - right + 14, y + 4, label, anchor="start", fill=MUTED))
+    return _svg(width, height, parts, title or "Estimates with 95% intervals")
+
+
+def heatmap(
+    picture: Image, values: Any, *, low: float | None = None, high: float | None = None, cover: float = 0.75
+) -> bytes:
+    """Lay a grid of evidence over the picture it was read from and return PNG bytes.
+
+    Args:
+        picture: The image, whose whole area the grid covers.
+        values: Two-dimensional numbers, first index from top to bottom; NaN where there is no evidence.
+        low: Value shown as nothing; the smallest by default.
+        high: Value shown strongest; the largest by default.
+        cover: How much the strongest place hides the picture, 0 to 1.
+    """
+    import numpy as np
+    from PIL import Image as pillow
+
+    grid = np.asarray(values, dtype=np.float64)
+    if grid.ndim != 2 or grid.size == 0:
+        raise InputError(f"a heat map needs a grid of rows and columns, not shape {grid.shape}")
+    finite = grid[np.isfinite(grid)]
+    floor = float(finite.min()) if low is None and finite.size else low or 0.0
+    roof = float(finite.max()) if high is None and finite.size else high or 0.0
+    span = roof - floor
+    share = (
+        np.zeros_like(grid) if span <= 0 else np.clip((np.nan_to_num(grid, nan=floor) - floor) / span, 0, 1)
+    )
+    smooth = pillow.fromarray(share.astype(np.float32)).resize(picture.size, pillow.Resampling.BICUBIC)
+    weight = np.clip(np.asarray(smooth, dtype=np.float64), 0, 1)[..., None]
+    base = np.asarray(picture.convert("RGB"), dtype=np.float64)
+    # The picture is dimmed where nothing is seen, so that the warm colours stand out on any content.
+    grey = base.mean(axis=2, keepdims=True)
+    dimmed = 0.45 * base + 0.25 * grey
+    blended = dimmed * (1 - cover * weight) + _warm(weight) * cover * weight
+    buffer = BytesIO()
+    pillow.fromarray(np.clip(np.rint(blended), 0, 255).astype(np.uint8)).save(buffer, "PNG")
+    return buffer.getvalue()
+
+
+def _warm(share: Any) -> Any:
+    import numpy as np
+
+    places = np.array([0.0, 0.35, 0.7, 1.0])
+    colours = np.array([[70, 20, 90], [190, 45, 80], [245, 140, 50], [255, 240, 160]], dtype=np.float64)
+    channels = [np.interp(share[..., 0], places, colours[:, channel]) for channel in range(3)]
+    return np.stack(channels, axis=-1)
+
+
+def visible(token: str, limit: int = 40) -> str:
+    """A token's text as one can print it: word-start marks gone, blanks and control characters shown."""
+    text = token.lstrip(" ▁Ġ") or "␣"
+    text = "".join("⏎" if c == "\n" else c if c.isprintable() else "·" for c in text)
+    return text if len(text) <= limit else text[: limit - 1] + "…"
+
+
+def _axis(low: float, high: float) -> tuple[float, float, list[float]]:
+    """Round the range of an axis outward to whole steps and list its ticks."""
+    span = high - low or max(abs(high), 1.0)
+    step = 10.0 ** math.floor(math.log10(span / 4))
+    step *= next(factor for factor in (1, 2, 5, 10) if span / (step * factor) <= 6)
+    first, last = math.floor(low / step), math.ceil(high / step)
+    last += first == last
+    return first * step, last * step, [round(i * step, 10) for i in range(first, last + 1)]
+
+
+def _svg(width: float, height: float, parts: Sequence[str], label: str) -> Html:
+    return Html(
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width:g} {height:g}" width="{width:g}" '
+        f'height="{height:g}" role="img" aria-label="{escape(label)}" '
+        f'font-family="system-ui, Segoe UI, Roboto, Arial, sans-serif">{"".join(parts)}</svg>'
+    )
+
+
+def _fill(colour: str) -> str:
+    return f'style="fill:{colour}"'
+
+
+def _line(x1: float, y1: float, x2: float, y2: float, colour: str, thick: float = 1.0) -> str:
+    ends = f'x1="{x1:.1f}" y1="{y1:.1f}" x2="{x2:.1f}" y2="{y2:.1f}"'
+    return f'<line {ends} style="stroke:{colour};stroke-width:{thick:g}"/>'
+
+
+def _arrowhead(x: float, tip: float, colour: str) -> str:
+    base = tip - 7
+    return f'<path d="M{x - 4:.1f} {base:.1f}L{x + 4:.1f} {base:.1f}L{x:.1f} {tip:.1f}Z" {_fill(colour)}/>'
+
+
+def _circle(x: float, y: float, inside: str, edge: str) -> str:
+    return f'<circle cx="{x:.1f}" cy="{y:.1f}" r="5" style="fill:{inside};stroke:{edge};stroke-width:2"/>'
+
+
+def _text(
+    x: float,
+    y: float,
+    words: str,
+    *,
+    anchor: str = "middle",
+    fill: str = INK,
+    size: int = 12,
+    weight: int = 400,
+    mono: bool = False,
+    turn: bool = False,
+) -> str:
+    family = ' font-family="ui-monospace, Menlo, Consolas, monospace"' if mono else ""
+    turned = f' transform="rotate(-90 {x:.1f} {y:.1f})"' if turn else ""
+    place = f'x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}" font-size="{size}" font-weight="{weight}"'
+    return f"<text {place}{family}{turned} {_fill(fill)}>{escape(words)}</text>"

@@ -1,0 +1,194 @@
+"""One table, four faces: Markdown, LaTeX, HTML and the terminal.
+
+A cell is text, a number, an ``Estimate`` (a value with its 95% interval) or None. Columns say in which
+direction a number is better, so that every face marks the same best values.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal, NamedTuple
+
+from reweigh.errors import InputError
+from reweigh.report.html import Html, element
+
+if TYPE_CHECKING:
+    from rich.table import Table as RichTable
+
+MISSING = "–"
+ARROWS = {"lower": "↓", "higher": "↑"}
+
+
+class Estimate(NamedTuple):
+    """A value and the interval around it."""
+
+    value: float
+    low: float
+    high: float
+
+
+Cell = str | int | float | Estimate | None
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A heading, the direction in which its numbers are better, and the decimals shown."""
+
+    name: str
+    better: Literal["lower", "higher"] | None = None
+    digits: int = 1
+    signed: bool = False
+
+    @property
+    def heading(self) -> str:
+        return f"{self.name} {ARROWS[self.better]}" if self.better else self.name
+
+    def number(self, value: float) -> str:
+        """Format a number of this column."""
+        if isinstance(value, int) and not isinstance(value, bool):
+            return f"{value:+,}" if self.signed else f"{value:,}"
+        if not math.isfinite(value):
+            return MISSING
+        return f"{value:+.{self.digits}f}" if self.signed else f"{value:.{self.digits}f}"
+
+    def show(self, cell: Cell) -> tuple[str, str]:
+        """Split a cell into its main text and the text of its interval."""
+        if cell is None:
+            return MISSING, ""
+        if isinstance(cell, str):
+            return cell, ""
+        if isinstance(cell, Estimate):
+            value, low, high = (self.number(float(part)) for part in cell)
+            return value, f"[{low}, {high}]"
+        return self.number(cell), ""
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """Rows of cells under columns."""
+
+    columns: Sequence[Column]
+    rows: Sequence[Sequence[Cell]]
+    caption: str = ""
+    _best: frozenset[tuple[int, int]] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        for number, row in enumerate(self.rows):
+            if len(row) != len(self.columns):
+                raise InputError(f"row {number} has {len(row)} cells for {len(self.columns)} columns")
+        object.__setattr__(self, "_best", frozenset(self._find_best()))
+
+    def _find_best(self) -> list[tuple[int, int]]:
+        found = []
+        for place, column in enumerate(self.columns):
+            values = [_value(row[place]) for row in self.rows]
+            known = [value for value in values if value is not None]
+            if column.better is None or len(known) < 2:
+                continue
+            best = min(known) if column.better == "lower" else max(known)
+            # Ties are judged as printed: of two numbers that look equal, one alone in bold would puzzle.
+            shown = column.number(best)
+            found += [
+                (i, place)
+                for i, value in enumerate(values)
+                if value is not None and column.number(value) == shown
+            ]
+        return found
+
+    def markdown(self) -> str:
+        """A GitHub-flavoured Markdown table."""
+        lines = [[_pipe(column.heading) for column in self.columns]]
+        lines.append(["---" if self._is_text(place) else "---:" for place in range(len(self.columns))])
+        for i, row in enumerate(self.rows):
+            lines.append([_pipe(self._plain(i, place, cell)) for place, cell in enumerate(row)])
+        body = "\n".join("| " + " | ".join(line) + " |" for line in lines) + "\n"
+        return f"{body}\n{self.caption}\n" if self.caption else body
+
+    def latex(self) -> str:
+        """A LaTeX ``tabular`` with booktabs rules."""
+        layout = "".join("l" if self._is_text(place) else "r" for place in range(len(self.columns)))
+        lines = [f"\\begin{{tabular}}{{{layout}}}", "\\toprule"]
+        lines.append(" & ".join(_tex(column.heading) for column in self.columns) + r" \\")
+        lines.append("\\midrule")
+        for i, row in enumerate(self.rows):
+            cells = []
+            for place, cell in enumerate(row):
+                main, interval = (_tex(part) for part in self.columns[place].show(cell))
+                main = f"\\textbf{{{main}}}" if (i, place) in self._best else main
+                cells.append(f"{main} {{\\scriptsize {interval}}}" if interval else main)
+            lines.append(" & ".join(cells) + r" \\")
+        lines += ["\\bottomrule", "\\end{tabular}"]
+        caption = [f"% {self.caption}"] if self.caption else []
+        return "\n".join([*caption, *lines]) + "\n"
+
+    def html(self) -> Html:
+        """An HTML table that scrolls sideways where it is too wide."""
+        head = element("tr", *(element("th", column.heading) for column in self.columns))
+        body = []
+        for i, row in enumerate(self.rows):
+            cells = []
+            for place, cell in enumerate(row):
+                main, interval = self.columns[place].show(cell)
+                best = "best" if (i, place) in self._best else ("words" if isinstance(cell, str) else None)
+                extra = [element("span", interval, class_="range")] if interval else []
+                cells.append(element("td", main, *extra, class_=best))
+            body.append(element("tr", *cells))
+        caption = [element("caption", self.caption)] if self.caption else []
+        table = element("table", *caption, element("thead", head), element("tbody", *body))
+        return element("div", table, class_="scroll")
+
+    def terminal(self) -> RichTable:
+        """A table for a rich console."""
+        from rich.box import SIMPLE_HEAD
+        from rich.table import Table as RichTable
+        from rich.text import Text
+
+        table = RichTable(
+            box=SIMPLE_HEAD, caption=self.caption or None, caption_justify="left", pad_edge=False
+        )
+        for place, column in enumerate(self.columns):
+            table.add_column(Text(column.heading), justify="left" if self._is_text(place) else "right")
+        for i, row in enumerate(self.rows):
+            cells = []
+            for place, cell in enumerate(row):
+                main, interval = self.columns[place].show(cell)
+                text = Text(main, style="bold" if (i, place) in self._best else "")
+                cells.append(text.append(f" {interval}", style="dim not bold") if interval else text)
+            table.add_row(*cells)
+        return table
+
+    def _is_text(self, place: int) -> bool:
+        return any(isinstance(row[place], str) for row in self.rows)
+
+    def _plain(self, i: int, place: int, cell: Cell) -> str:
+        main, interval = self.columns[place].show(cell)
+        main = f"**{main}**" if (i, place) in self._best else main
+        return f"{main} {interval}" if interval else main
+
+
+def _value(cell: Cell) -> float | None:
+    if cell is None or isinstance(cell, str):
+        return None
+    value = cell.value if isinstance(cell, Estimate) else cell
+    return value if math.isfinite(value) else None
+
+
+def _pipe(text: str) -> str:
+    return text.replace("|", "\\|").replace("\n", " ")
+
+
+_TEX = {
+    "\\": r"\textbackslash{}",
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+    "↓": r"$\downarrow$",
+    "↑": r"$\uparrow$",
+    MISSING: "--",
+    **{letter: "\\" + letter for letter in "&%$#_{}"},
+}
+
+
+def _tex(text: str) -> str:
+    return "".join(_TEX.get(letter, letter) for letter in text)

@@ -1,0 +1,140 @@
+from __future__ import annotations
+
+import re
+import xml.etree.ElementTree as ElementTree
+from io import BytesIO
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from PIL import Image
+
+from reweigh.errors import InputError
+from reweigh.report.plots import heatmap, interval_plot, mechanism_plot, visible
+from reweigh.report.tables import Estimate
+
+SVG = "{http://www.w3.org/2000/svg}"
+
+
+def row(token: str, z: float, shift: float, **more: Any) -> dict[str, Any]:
+    base = {
+        "dmrr": 0.001,
+        "b": 0.002,
+        "deficit": 0.001,
+        "s": shift / 1.1,
+        "before_winner": False,
+        "after_winner": False,
+    }
+    return {"token": token, "z": z, "shift": shift, "z_after": z - shift, **base, **more}
+
+
+STEP = [
+    row("▁cars", 17.0, 1.1, before_winner=True, dmrr=0.000758, b=0.008321),
+    row(" traffic", 16.344, 0.0, after_winner=True, dmrr=0.040513, b=0.006984),
+    row("ped", 15.039, 0.119),
+    row("the", 15.0, 0.0, b=None),
+    row("<s>\n", 14.0, 0.0, dmrr=None),
+]
+
+
+def words(svg: str) -> list[str]:
+    return [node.text or "" for node in ElementTree.fromstring(svg).iter(f"{SVG}text")]
+
+
+def test_mechanism_plot_says_what_happened() -> None:
+    said = words(mechanism_plot(STEP, title="step 71"))
+    for text in (
+        "step 71",
+        "cars",
+        "traffic",
+        "−1.10",
+        "−0.12",
+        "0.76 < 8.32",
+        "40.51 ≥ 6.98",
+        "not registered",
+        "<s>⏎",
+    ):
+        assert text in said
+    assert "no evidence" in said
+
+
+def test_arrows_are_as_long_as_the_shift() -> None:
+    svg = ElementTree.fromstring(mechanism_plot(STEP))
+    heights = [float(node.get("cy") or 0) for node in svg.iter(f"{SVG}circle")]
+    # In drawing order: cars after, cars before, traffic, ped after, ped before, ...
+    logit = (heights[2] - heights[1]) / (17.0 - 16.344)
+    assert heights[0] - heights[1] == pytest.approx(1.1 * logit, abs=0.3)
+    assert heights[3] - heights[4] == pytest.approx(0.119 * logit, abs=0.3)
+
+
+def test_both_winners_are_shown_beyond_the_limit() -> None:
+    said = words(mechanism_plot([*STEP, row("last", 1.0, 0.0, after_winner=True)], limit=1))
+    assert "cars" in said
+    assert "last" in said
+    assert "ped" not in said
+
+
+def test_an_empty_step_is_refused() -> None:
+    with pytest.raises(InputError, match="at least one candidate"):
+        mechanism_plot([])
+
+
+@given(st.text(max_size=60))
+def test_any_token_gives_well_formed_svg(token: str) -> None:
+    ElementTree.fromstring(mechanism_plot([row(token, 1.0, 0.5)]))
+    assert visible(token).isprintable()
+    assert 1 <= len(visible(token, 13)) <= 13
+
+
+@given(st.floats(-1e6, 1e6), st.floats(0, 1e3), st.floats(0, 1e3))
+def test_intervals_stay_inside_the_drawing(value: float, below: float, above: float) -> None:
+    rows = [("a & b", Estimate(value, value - below, value + above)), ("none", Estimate(float("nan"), 0, 1))]
+    svg = ElementTree.fromstring(interval_plot(rows, title="t", zero=True))
+    width = float(svg.get("width") or 0)
+    places = [float(node.get("cx") or 0) for node in svg.iter(f"{SVG}circle")]
+    assert len(places) == 1
+    assert all(0 <= place <= width for place in places)
+
+
+def test_axis_labels_hold_the_interval() -> None:
+    said = words(interval_plot([("x", Estimate(-5.6, -9.1, -2.0))]))
+    ticks = [float(word) for word in said if re.fullmatch(r"-?[\d.]+", word)]
+    assert min(ticks) <= -9.1
+    assert max(ticks) >= -2.0
+    assert "-5.6 [-9.1, -2.0]" in said
+
+
+def overlay(values: Any, **options: Any) -> np.ndarray[Any, Any]:
+    with Image.open(BytesIO(heatmap(Image.new("RGB", (64, 32), (90, 90, 90)), values, **options))) as image:
+        assert image.format == "PNG"
+        return np.asarray(image.convert("RGB"), dtype=int)
+
+
+def test_heat_lies_where_the_evidence_is() -> None:
+    grid = np.zeros((2, 4))
+    grid[1, 3] = 1.0
+    seen = overlay(grid)
+    assert seen.shape == (32, 64, 3)
+    brightest = np.unravel_index(seen.sum(axis=2).argmax(), seen.shape[:2])
+    assert brightest[0] >= 16
+    assert brightest[1] >= 48
+    assert (seen[0, 0] == seen[0, 20]).all()
+
+
+def test_flat_or_missing_evidence_shows_nothing() -> None:
+    for grid in (np.ones((3, 3)), np.full((3, 3), np.nan)):
+        seen = overlay(grid)
+        assert (seen == seen[0, 0]).all()
+
+
+def test_bounds_given_make_pictures_comparable() -> None:
+    weak = overlay(np.array([[0.0, 0.1]]), low=0.0, high=1.0)
+    strong = overlay(np.array([[0.0, 1.0]]), low=0.0, high=1.0)
+    assert strong.max() > weak.max()
+
+
+def test_a_grid_of_another_shape_is_refused() -> None:
+    with pytest.raises(InputError, match=r"not shape \(3,\)"):
+        overlay(np.ones(3))
