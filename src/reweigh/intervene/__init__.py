@@ -1,0 +1,1 @@
+"""Intervene: a bounded edit of the next-token logits where the image gives too little evidence."""

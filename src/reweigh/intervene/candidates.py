@@ -1,0 +1,99 @@
+"""The candidates of a decoding step: the tokens that hold most of the next-token probability.
+
+Tokens are ordered by (logit descending, token id ascending); the candidates are the shortest prefix whose softmax mass
+over the whole vocabulary reaches ``mass``, within ``least`` and ``most``. Calibration and inference share this rule.
+Knows nothing of evidence. No full sort; no host synchronisation on accelerators.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from reweigh.errors import InputError, NumericsError
+
+MASS = 0.9
+LEAST = 2
+MOST = 50
+
+
+@dataclass(frozen=True)
+class Candidates:
+    """Candidates of B rows; width K = min(most, V).
+
+    ``keep`` is a prefix of each row. Where a row's logits form no distribution (NaN, +inf, all -inf), an accelerator
+    cannot refuse without synchronising: there ``sound`` is False and ``keep`` is empty, so nothing is edited.
+    """
+
+    ids: Tensor
+    """Token ids, int64 (B, K), best first."""
+    keep: Tensor
+    """Which of them are candidates, bool (B, K)."""
+    logits: Tensor
+    """Their raw logits, float32 (B, K)."""
+    sound: Tensor
+    """Rows whose probabilities are finite, bool (B,)."""
+
+
+def candidates(logits: Tensor, *, mass: float = MASS, least: int = LEAST, most: int = MOST) -> Candidates:
+    """Find the candidates of raw next-token ``logits`` (B, V). Each row is independent of the others, bit for bit."""
+    if logits.ndim != 2 or logits.shape[1] == 0 or not logits.is_floating_point():
+        raise InputError(
+            f"logits are {logits.dtype} of shape {tuple(logits.shape)}; floats (B, V) were expected"
+        )
+    if not (0 < mass <= 1 and 1 <= least <= most):
+        raise InputError(
+            f"mass {mass}, least {least}, most {most}: need 0 < mass <= 1 and 1 <= least <= most"
+        )
+    width = min(most, logits.shape[1])
+    best, ids = (_best_on_cpu if logits.device.type == "cpu" else _best_by_key)(logits, width)
+    # softmax reduces each row by itself; logsumexp over one row may be split among threads
+    probability = torch.softmax(logits, dim=1, dtype=torch.float32).gather(1, ids)
+    sound = torch.isfinite(probability[:, 0])
+    if logits.device.type == "cpu" and not bool(sound.all()):
+        raise _no_distribution(logits, sound)
+    missing = (probability.double().cumsum(dim=1) < mass).sum(dim=1, keepdim=True)
+    size = (missing + 1).clamp(least, most)
+    keep = (torch.arange(width, device=logits.device) < size) & sound[:, None]
+    return Candidates(ids=ids, keep=keep, logits=best.float(), sound=sound)
+
+
+def _best_on_cpu(logits: Tensor, width: int) -> tuple[Tensor, Tensor]:
+    """The ``width`` best of each row; ``topk`` leaves ties in any order, so rows that have some are ordered again."""
+    spare = min(width + 1, logits.shape[1])
+    best, ids = torch.topk(logits, spare, dim=1)
+    tied = best[:, 1:] == best[:, :-1]
+    if bool(tied.any()):
+        order = torch.argsort(_keys(best, ids), dim=1, descending=True)
+        best, ids = best.gather(1, order), ids.gather(1, order)
+        if spare > width:  # a tie across the last place: topk may have left out a lower token id
+            rows = tied[:, -1].nonzero().flatten()
+            best[rows, :width], ids[rows, :width] = _best_by_key(logits[rows], width)
+    return best[:, :width], ids[:, :width]
+
+
+def _best_by_key(logits: Tensor, width: int) -> tuple[Tensor, Tensor]:
+    """The ``width`` best of each row through distinct integer keys, which leave ``topk`` no choice."""
+    tokens = torch.arange(logits.shape[1], device=logits.device).expand(logits.shape)
+    ids = 0x7FFFFFFF - (torch.topk(_keys(logits, tokens), width, dim=1).values & 0x7FFFFFFF)
+    return logits.gather(1, ids), ids
+
+
+def _keys(logits: Tensor, ids: Tensor) -> Tensor:
+    """Int64 keys in the order (logit, then lower token id): the value's bits above, the complement of the id below."""
+    bits = (logits.float() + 0.0).view(torch.int32).long()  # adding zero folds -0 into +0
+    bits = torch.where(bits < 0, bits ^ 0x7FFFFFFF, bits)
+    return (bits << 31) | (0x7FFFFFFF - ids)
+
+
+def _no_distribution(logits: Tensor, sound: Tensor) -> NumericsError:
+    rows = (~sound).nonzero().flatten().tolist()
+    bad = logits[rows[0]]
+    return NumericsError(
+        f"next-token logits of row {rows[0]} ({len(rows)} of {logits.shape[0]} rows) form no distribution: "
+        f"{int(torch.isnan(bad).sum())} NaN, {int((bad == float('inf')).sum())} +inf, "
+        f"{int((bad == float('-inf')).sum())} -inf of {bad.numel()}",
+        hint="check the weights and the dtype; float16 overflows in some models",
+    )

@@ -1,0 +1,1 @@
+"""Measure: dense ordinal visual evidence, read from the image positions of a prompt."""

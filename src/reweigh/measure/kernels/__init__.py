@@ -1,0 +1,45 @@
+"""Rank kernels behind one seam, and the choice among them. All give the same integers; they differ in speed."""
+
+from __future__ import annotations
+
+import os
+
+import torch
+
+from reweigh.errors import InputError, UnknownNameError
+from reweigh.measure.kernels.base import LOGIT_DTYPES, Kernel
+from reweigh.measure.kernels.numpy_sort import NumpyKernel
+from reweigh.measure.kernels.torch_sort import TorchKernel
+
+__all__ = ["LOGIT_DTYPES", "Kernel", "choose_kernel", "kernel_names"]
+
+ENVIRONMENT = "REWEIGH_KERNEL"
+
+
+def kernel_names() -> list[str]:
+    """Names that can be forced, whether or not this machine can run them; ``auto`` chooses."""
+    return ["auto", "numba", "numpy", "torch"]
+
+
+def choose_kernel(
+    name: str, device: torch.device, dtype: torch.dtype, vocab: int, registered: int | None = None
+) -> Kernel:
+    """Choose the kernel for logits of a device and dtype; ``auto`` yields to the environment variable REWEIGH_KERNEL."""
+    if name == "auto":
+        name = os.environ.get(ENVIRONMENT) or "auto"
+    if name not in kernel_names():
+        raise UnknownNameError("rank kernel", name, kernel_names())
+    if dtype not in LOGIT_DTYPES:
+        raise InputError(
+            f"logits are {dtype}; ranks are taken of float32, bfloat16 or float16",
+            hint="pass the head's own logits, without a cast",
+        )
+    if device.type != "cpu":
+        if name not in ("auto", "torch"):
+            raise InputError(
+                f"kernel {name!r} runs on the CPU, the logits are on {device}", hint="use auto or torch"
+            )
+        return TorchKernel()
+    if name == "torch":
+        return TorchKernel()
+    return NumpyKernel()

@@ -1,0 +1,42 @@
+"""What a rank kernel is, and the refusal of NaN they all share. Knows no algorithm."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from reweigh.errors import NumericsError
+
+LOGIT_DTYPES = (torch.float32, torch.bfloat16, torch.float16)
+
+WIDE_VOCAB = 8192
+"""From this vocabulary on, a 65,536-bin histogram per row is cheaper than sorting 16-bit logits."""
+
+
+class Kernel(Protocol):
+    """Adds the fixed-point reciprocal ranks of some positions to an accumulator."""
+
+    @property
+    def name(self) -> str:
+        """The name a user forces it by."""
+
+    def add(self, logits: Tensor, tokens: Tensor | None, units: Tensor) -> None:
+        """Add the terms of ``logits`` (P, V) to ``units``, int64 (V,), or (R,) when ``tokens`` (R,) are given.
+
+        All tensors are on one device, ``logits`` is contiguous, and P is at least 1. NaN raises
+        NumericsError; what ``units`` holds after that is undefined.
+        """
+
+
+def refuse_nan(logits: Tensor) -> NumericsError:
+    """Describe the NaN values of ``logits`` (P, V): how many, in how many positions, and where the first is."""
+    bad = torch.isnan(logits)
+    positions, tokens = bad.nonzero(as_tuple=True)
+    rows = int(bad.any(dim=1).sum())
+    return NumericsError(
+        f"{positions.numel()} of {logits.numel()} logits are NaN, in {rows} of {logits.shape[0]} positions; "
+        f"the first is token {int(tokens[0])} at position {int(positions[0])} of this chunk",
+        hint="a NaN has no rank; check the weights, or measure in float32 if float16 overflows",
+    )
