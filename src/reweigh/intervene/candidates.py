@@ -1,8 +1,8 @@
 """The candidates of a decoding step: the tokens that hold most of the next-token probability.
 
-Tokens are ordered by (logit descending, token id ascending); the candidates are the shortest prefix whose softmax mass
-over the whole vocabulary reaches ``mass``, within ``least`` and ``most``. Calibration and inference share this rule.
-Knows nothing of evidence. No full sort; no host synchronisation on accelerators.
+Tokens are ordered by (logit descending, token id ascending); the candidates are the shortest prefix whose
+softmax mass over the whole vocabulary reaches ``mass``, within ``least`` and ``most``. Calibration and inference
+share this rule. Knows nothing of evidence. No full sort; no host synchronisation on accelerators.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ MOST = 50
 class Candidates:
     """Candidates of B rows; width K = min(most, V).
 
-    ``keep`` is a prefix of each row. Where a row's logits form no distribution (NaN, +inf, all -inf), an accelerator
-    cannot refuse without synchronising: there ``sound`` is False and ``keep`` is empty, so nothing is edited.
+    ``keep`` is a prefix of each row. A row whose logits form no distribution (NaN, +inf, all -inf) is refused on
+    the CPU; an accelerator could not without synchronising: there ``sound`` is False and ``keep`` is empty.
     """
 
     ids: Tensor
@@ -38,7 +38,7 @@ class Candidates:
 
 
 def candidates(logits: Tensor, *, mass: float = MASS, least: int = LEAST, most: int = MOST) -> Candidates:
-    """Find the candidates of raw next-token ``logits`` (B, V). Each row is independent of the others, bit for bit."""
+    """Find the candidates of raw next-token ``logits`` (B, V), each row by itself, bit for bit."""
     if logits.ndim != 2 or logits.shape[1] == 0 or not logits.is_floating_point():
         raise InputError(
             f"logits are {logits.dtype} of shape {tuple(logits.shape)}; floats (B, V) were expected"
@@ -61,7 +61,7 @@ def candidates(logits: Tensor, *, mass: float = MASS, least: int = LEAST, most: 
 
 
 def _best_on_cpu(logits: Tensor, width: int) -> tuple[Tensor, Tensor]:
-    """The ``width`` best of each row; ``topk`` leaves ties in any order, so rows that have some are ordered again."""
+    """The ``width`` best of each row; ``topk`` leaves ties in any order, so they are ordered again."""
     spare = min(width + 1, logits.shape[1])
     best, ids = torch.topk(logits, spare, dim=1)
     tied = best[:, 1:] == best[:, :-1]
@@ -82,7 +82,7 @@ def _best_by_key(logits: Tensor, width: int) -> tuple[Tensor, Tensor]:
 
 
 def _keys(logits: Tensor, ids: Tensor) -> Tensor:
-    """Int64 keys in the order (logit, then lower token id): the value's bits above, the complement of the id below."""
+    """Int64 keys in the order (logit, then lower token id): the value's bits above, the id's complement below."""
     bits = (logits.float() + 0.0).view(torch.int32).long()  # adding zero folds -0 into +0
     bits = torch.where(bits < 0, bits ^ 0x7FFFFFFF, bits)
     return (bits << 31) | (0x7FFFFFFF - ids)

@@ -1,7 +1,7 @@
 """Exact ranks of tokens among the whole vocabulary, and the sums of their reciprocals over image positions.
 
-rank_j(v) = 1 + #{u : z_j(u) > z_j(v)}: equal logits share the best rank, -0 equals +0, NaN is refused. Knows logits
-only: not where they come from, nor what the evidence is used for.
+rank_j(v) = 1 + #{u : z_j(u) > z_j(v)}: equal logits share the best rank, -0 equals +0, NaN is refused. Knows
+logits only: not where they come from, nor what the evidence is used for.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class RankSum:
 
     Args:
         vocab_size: Width V of the logits.
-        tokens: Registered token ids (R,): only their sums are kept, though ranks run over the whole vocabulary.
+        tokens: Registered token ids (R,): only their sums are kept; ranks run over the whole vocabulary.
         kernel: A name of ``kernel_names()``.
     """
 
@@ -105,7 +105,7 @@ def reciprocal_ranks(logits: Tensor, tokens: Tensor) -> Tensor:
     if tokens.numel() == 0 or logits.shape[0] == 0:
         return torch.zeros(logits.shape[0], tokens.numel(), device=logits.device)
     parts = []
-    for rows in logits.split(max(1, COMPARED_AT_ONCE // vocab)):
+    for rows in torch.split(logits, max(1, COMPARED_AT_ONCE // vocab)):
         if tokens.numel() <= FEW_TOKENS:
             scores = rows[:, tokens]
             larger = torch.stack([(rows > own[:, None]).sum(dim=1) for own in scores.unbind(dim=1)], dim=1)
@@ -123,9 +123,9 @@ def checked_tokens(tokens: Tensor, vocab_size: int) -> Tensor:
             f"token ids must be a flat integer tensor, not {tokens.dtype} of {tuple(tokens.shape)}"
         )
     tokens = tokens.detach().long()
-    if tokens.numel() and not (0 <= int(tokens.min()) and int(tokens.max()) < vocab_size):
+    if tokens.numel() and (int(tokens.min()) < 0 or int(tokens.max()) >= vocab_size):
         raise InputError(
-            f"token ids run from {int(tokens.min())} to {int(tokens.max())}; the vocabulary has 0..{vocab_size - 1}",
+            f"token ids run from {int(tokens.min())} to {int(tokens.max())}, beyond 0..{vocab_size - 1}",
             hint="the ids belong to another tokenizer or head",
         )
     return tokens

@@ -1,4 +1,4 @@
-"""Rank kernels behind one seam, and the choice among them. All give the same integers; they differ in speed."""
+"""Rank kernels behind one seam, and the choice among them. All give the same integers, at different speeds."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def kernel_names() -> list[str]:
 def choose_kernel(
     name: str, device: torch.device, dtype: torch.dtype, vocab: int, registered: int | None = None
 ) -> Kernel:
-    """Choose the kernel for logits of a device and dtype; ``auto`` yields to the environment variable REWEIGH_KERNEL."""
+    """Choose the kernel for some logits; ``auto`` yields to the environment variable REWEIGH_KERNEL."""
     if name == "auto":
         name = os.environ.get(ENVIRONMENT) or "auto"
     if name not in kernel_names():

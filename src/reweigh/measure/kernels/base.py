@@ -23,7 +23,7 @@ class Kernel(Protocol):
         """The name a user forces it by."""
 
     def add(self, logits: Tensor, tokens: Tensor | None, units: Tensor) -> None:
-        """Add the terms of ``logits`` (P, V) to ``units``, int64 (V,), or (R,) when ``tokens`` (R,) are given.
+        """Add the terms of ``logits`` (P, V) to ``units``: int64 (V,), or (R,) if ``tokens`` (R,) are given.
 
         All tensors are on one device, ``logits`` is contiguous, and P is at least 1. NaN raises
         NumericsError; what ``units`` holds after that is undefined.
@@ -31,7 +31,7 @@ class Kernel(Protocol):
 
 
 def refuse_nan(logits: Tensor) -> NumericsError:
-    """Describe the NaN values of ``logits`` (P, V): how many, in how many positions, and where the first is."""
+    """Describe the NaN of ``logits`` (P, V): how many, in how many positions, and where the first is."""
     bad = torch.isnan(logits)
     positions, tokens = bad.nonzero(as_tuple=True)
     rows = int(bad.any(dim=1).sum())

@@ -1,6 +1,6 @@
 """Exact ranks with NumPy alone: vectorised sorts for float32, a histogram over all bit patterns for 16 bits.
 
-NumPy's SIMD sort of keys is an order of magnitude faster than torch's CPU sort, which always carries int64 indices.
+NumPy's SIMD sort of keys is an order of magnitude faster than torch's CPU sort, which carries int64 indices.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class NumpyKernel:
             self._add_registered(logits.float(), wanted, total)
 
     def _add_all(self, logits: Tensor, total: Array) -> None:
-        """Sort (key, token) packed into one int64: the high half orders, the low half remembers who it was."""
+        """Sort (key, token) packed into one int64: the high half orders, the low half says who it was."""
         vocab = logits.shape[1]
         terms, places, ids = term_table(vocab), np.arange(vocab), np.arange(vocab, dtype=np.int64)
         for row in logits.numpy():
@@ -86,7 +86,8 @@ def descending_keys(row: Array) -> Array:
     """Map float32 (no NaN) to int32 whose ascending order is the descending order of the values; -0 is +0."""
     bits = (row + np.float32(0)).view(np.int32)
     bits ^= (bits >> 31) & 0x7FFFFFFF
-    return ~bits
+    flipped: Array = ~bits
+    return flipped
 
 
 def ascending_keys_16(bits: Array) -> Array:

@@ -1,4 +1,4 @@
-"""Exact ranks with torch operations only, for accelerators: bounded memory, integer atomics, any order of adding.
+"""Exact ranks with torch operations only, for accelerators: bounded memory, integer atomics.
 
 float32 logits are sorted; 16-bit logits are counted into a histogram of their bit patterns, never sorted.
 """
@@ -12,7 +12,7 @@ from reweigh.measure.kernels.base import WIDE_VOCAB, refuse_nan
 from reweigh.measure.kernels.fixed import ONE
 
 CHUNK_ELEMENTS = 1 << 24
-"""Logits ranked at once: 128 rows of V = 131,072, where a segmented sort is at its best; about 0.5 GB of scratch."""
+"""Logits ranked at once: 128 rows of V = 131,072 suit a segmented sort; about 0.5 GB of scratch."""
 
 
 class TorchKernel:
@@ -25,7 +25,7 @@ class TorchKernel:
             raise refuse_nan(logits)
         vocab = logits.shape[1]
         count = logits.dtype != torch.float32 and vocab >= WIDE_VOCAB
-        for chunk in logits.split(max(1, CHUNK_ELEMENTS // max(vocab, 65536 if count else 1))):
+        for chunk in torch.split(logits, max(1, CHUNK_ELEMENTS // max(vocab, 65536 if count else 1))):
             if count:
                 units += terms(_ranks_by_counting(chunk, tokens)).sum(dim=0)
             elif tokens is None:
