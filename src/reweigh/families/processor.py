@@ -1,0 +1,49 @@
+"""Load a model's processor, also where its video half cannot be loaded.
+
+Several families (Qwen-VL, InternVL and others) bundle a video processor that transformers can only build with
+torchvision, so `AutoProcessor` refuses the whole bundle although images need none of it. Without torchvision
+the same processor class is assembled here from its other parts; it then knows images and text only.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from reweigh.errors import UnsupportedError
+
+
+def load_processor(name_or_path: str | os.PathLike[str], **options: Any) -> Any:
+    """The processor of a checkpoint; ``options`` go to ``from_pretrained`` (``revision``, ``token``, ...)."""
+    from transformers import AutoConfig, AutoProcessor
+    from transformers.models.auto.processing_auto import PROCESSOR_MAPPING
+    from transformers.utils import is_torchvision_available
+
+    if not is_torchvision_available():
+        config = AutoConfig.from_pretrained(name_or_path, **options)
+        declared = PROCESSOR_MAPPING.get(type(config), None)
+        if declared is not None and any("video" in part for part in declared.get_attributes()):
+            return without_video(declared).from_pretrained(name_or_path, **options)
+    return AutoProcessor.from_pretrained(name_or_path, **options)
+
+
+def without_video(processor_class: Any) -> Any:
+    """A subclass of ``processor_class``, under the same name, that has no video part and refuses videos."""
+
+    class Stills(processor_class):
+        @classmethod
+        def get_attributes(cls) -> list[str]:
+            return [part for part in super().get_attributes() if "video" not in part]
+
+        def __call__(self, images: Any = None, text: Any = None, videos: Any = None, **kwargs: Any) -> Any:
+            # transformers would drop the videos silently when the part is missing
+            if videos is not None:
+                raise UnsupportedError(
+                    f"{processor_class.__name__} has no video part here: torchvision is not installed",
+                    hint="pip install torchvision, or give the frames as images",
+                )
+            return super().__call__(images=images, text=text, **kwargs)
+
+    Stills.__name__ = Stills.__qualname__ = processor_class.__name__
+    Stills.__module__ = processor_class.__module__
+    return Stills

@@ -1,0 +1,29 @@
+"""Fixtures of the whole suite: small random checkpoints, built once a session and only when asked for."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+sys.path.insert(0, str(Path(__file__).parent))
+
+
+@pytest.fixture(scope="session")
+def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
+    """``checkpoint(family, bare=False)``: the folder of a saved random checkpoint. Never write into it."""
+    made: dict[tuple[str, bool], Path] = {}
+
+    def path(family: str, bare: bool = False) -> Path:
+        from checkpoints import build
+
+        if (family, bare) not in made:
+            name = f"{family}-bare" if bare else family
+            made[family, bare] = build(family, tmp_path_factory.mktemp("checkpoints") / name, bare=bare)
+        return made[family, bare]
+
+    return path
