@@ -1,0 +1,22 @@
+"""InternVL: an image is a row of square crops, read left to right and top to bottom, with a thumbnail last.
+
+How the crops lie in the image cannot be told from what the processor returns, so the tile index counts them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from reweigh.families.views import Picture, Run, View
+
+
+def pictures(config: Any, inputs: Mapping[str, Any], runs: list[list[Run]]) -> Iterable[tuple[int, Picture]]:
+    """As many tiles as a run holds: the prompt encloses each image in marks of its own."""
+    height, width = config.vision_config.image_size
+    patch_height, patch_width = config.vision_config.patch_size
+    ratio = config.downsample_ratio
+    tile = View(int(height // patch_height * ratio), int(width // patch_width * ratio))
+    for row in runs:
+        for run in row:
+            yield run.token, (tile,) * (run.length // tile.length)
