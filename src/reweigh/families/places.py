@@ -7,7 +7,7 @@ its own; here they are laid onto the columns of the sequence. Needs the configur
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import groupby
 from typing import Any
 
@@ -15,11 +15,17 @@ from torch import Tensor
 
 from reweigh.errors import InputError
 from reweigh.families import gemma3, internvl, llava, llava_next, qwen2_5_vl
-from reweigh.families.anatomy import image_token_ids
 from reweigh.families.views import Picture, Place, Run, View
 
-__all__ = ["Picture", "Place", "Run", "View", "layout"]
+__all__ = ["Picture", "Place", "Run", "View", "layout", "placeholder_ids"]
 
+PLACEHOLDER_NAMES = (
+    "image_token_id",
+    "image_token_index",
+    "image_patch_id",
+    "video_token_id",
+    "video_token_index",
+)
 Spot = tuple[int, Place | None]
 Reader = Callable[[Any, Mapping[str, Any], list[list[Run]]], Iterable[tuple[int, Picture]]]
 """Gives each picture of a batch with its placeholder id, in the order in which the sequence holds them."""
@@ -58,7 +64,7 @@ def layout(family: str, config: Any, input_ids: Tensor, inputs: Mapping[str, Any
         inputs: The processor's other outputs (``image_sizes``, ``image_grid_thw``, ...).
     """
     rows = input_ids.tolist()
-    tokens = frozenset(image_token_ids(config))
+    tokens = placeholder_ids(config)
     columns = [[column for column, token in enumerate(row) if token in tokens] for row in rows]
     if not any(columns):
         return [[] for _ in rows]
@@ -73,6 +79,13 @@ def layout(family: str, config: Any, input_ids: Tensor, inputs: Mapping[str, Any
     return [[(column, None) for column in row] for row in columns]
 
 
+def placeholder_ids(config: Any) -> frozenset[int]:
+    """Ids that stand for image or video content in ``input_ids``, wherever the configuration keeps them."""
+    parts = (config, getattr(config, "vision_config", None))
+    found = (getattr(part, name, None) for part in parts for name in PLACEHOLDER_NAMES)
+    return frozenset(token for token in found if isinstance(token, int) and not isinstance(token, bool))
+
+
 def _runs(row: list[int], tokens: frozenset[int]) -> list[Run]:
     return [Run(token, len(list(same))) for token, same in groupby(row) if token in tokens]
 
@@ -85,6 +98,7 @@ def _lay(
     for token, picture in pictures:
         stock.setdefault(token, []).append(picture)
     waiting = {token: iter(known) for token, known in stock.items()}
+    nothing: Iterator[Picture] = iter(())
     spots = []
     for row_runs, row_columns in zip(runs, columns, strict=True):
         slots: list[tuple[bool, Place | None]] = []
@@ -93,9 +107,10 @@ def _lay(
             taken += run.length
             # a picture may cover several runs: video frames with time stamps between them
             while len(slots) < taken:
-                picture = next(waiting[run.token], None) if run.token in waiting else None
-                if picture is None:
-                    raise _misfit(runs, stock)
+                try:
+                    picture = next(waiting.get(run.token, nothing))
+                except StopIteration:
+                    raise _misfit(runs, stock) from None
                 for tile, view in enumerate(picture):
                     slots += view.slots(image, tile)
                 image += 1
@@ -103,7 +118,7 @@ def _lay(
             raise _misfit(runs, stock)
         pairs = zip(row_columns, slots, strict=True)
         spots.append([(column, place) for column, (shown, place) in pairs if shown])
-    if any(next(rest, None) is not None for rest in waiting.values()):
+    if any(list(rest) for rest in waiting.values()):
         raise _misfit(runs, stock)
     return spots
 
