@@ -45,6 +45,8 @@ __all__ = sorted([*_PUBLIC, "__version__"])
 def __getattr__(name: str) -> Any:
     if name not in _PUBLIC:
         raise AttributeError(f"module 'reweigh' has no attribute {name!r}")
+    if name == "measure":  # a package and the verb at once
+        return importlib.import_module("reweigh.measure")
     value = getattr(importlib.import_module(_PUBLIC[name]), name)
     globals()[name] = value
     return value

@@ -1,1 +1,1 @@
-"""Intervene: a bounded edit of the next-token logits where the image gives too little evidence."""
+"""Intervene: candidates whose evidence falls below their own reference lose at most beta of logit."""

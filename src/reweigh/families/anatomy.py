@@ -1,0 +1,143 @@
+"""Where a vision-language model keeps what the method reads: blocks, final norm, head and image tokens.
+
+One rule finds them in every family whose decoder sees the image as positions of its own sequence; families
+whose image enters elsewhere are refused by name. Knows nothing of ranks, tables or decoding.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from torch import nn
+
+from reweigh.errors import InputError, UnsupportedError
+from reweigh.families.places import placeholder_ids
+
+NORM_NAMES = ("norm", "final_layernorm", "final_layer_norm", "embedding_norm", "ln_f")
+
+DELEGATING = frozenset({"blip-2", "instructblip", "instructblipvideo"})
+"""Families whose ``generate`` hands over to the generate of their inner language model."""
+
+REFUSED = {
+    "mllama": "feeds the image through cross-attention, so no position of its sequence carries image content",
+    "idefics": "feeds the image through cross-attention, so no position of its sequence carries image content",
+    "kosmos-2": "marks image positions by a separate mask and has no image token",
+    "kosmos-2.5": "marks image positions by a separate mask and has no image token",
+    "chameleon": "masks its image vocabulary in the logits, which changes ranks",
+    "git": "prepends image features outside the token sequence",
+}
+
+
+@dataclass(frozen=True, eq=False)
+class Anatomy:
+    """The parts of one loaded model.
+
+    Attributes:
+        family: The configuration's ``model_type``.
+        speaker: The module whose forward ``generate`` drives and whose output carries the logits.
+        blocks: The decoder blocks, 0-based as in the paper.
+        norm: The final norm, applied exactly once before the head.
+        head: The output embedding.
+        image_tokens: Ids that stand for image (or video frame) content in ``input_ids``.
+    """
+
+    model: nn.Module
+    family: str
+    speaker: nn.Module
+    blocks: nn.ModuleList
+    norm: nn.Module
+    head: nn.Module
+    image_tokens: tuple[int, ...]
+
+    @property
+    def config(self) -> Any:
+        """The model's own configuration."""
+        return self.model.config
+
+    @property
+    def vocab_size(self) -> int:
+        """Rows of the head: ranks run over all of them, rows beyond the tokenizer included."""
+        weight = getattr(self.head, "weight", None)
+        return int(weight.shape[0]) if weight is not None else int(self.head.out_features)
+
+    def check_layer(self, layer: int) -> int:
+        """Return a valid 0-based block index; negative values count from the last block."""
+        count = len(self.blocks)
+        if isinstance(layer, bool) or not isinstance(layer, int) or not -count <= layer < count:
+            raise InputError(
+                f"layer {layer!r} is out of range: {type(self.model).__name__} has {count} decoder blocks",
+                hint=f"give a 0-based block from 0 to {count - 1}, or -1 for the last",
+            )
+        return layer % count
+
+    def exit_of(self, layer: int) -> nn.Module:
+        """The module that receives block ``layer``'s output: the next block, or the final norm after the last.
+
+        Reading there, not at the block's own output, keeps what some families add between blocks (DeepStack).
+        Layer -1 is the input of the first block, i.e. the embeddings.
+        """
+        return self.norm if layer == len(self.blocks) - 1 else self.blocks[layer + 1]
+
+
+def find_anatomy(model: nn.Module) -> Anatomy:
+    """Find the parts of a model, or say why it cannot be served."""
+    config = getattr(model, "config", None)
+    name = type(model).__name__
+    if config is None:
+        raise UnsupportedError(f"{name} has no config: only transformers models are supported")
+    family = str(getattr(config, "model_type", ""))
+    if family in REFUSED:
+        raise UnsupportedError(f"{name} {REFUSED[family]}", hint="see docs/families.md for what is supported")
+    text = getattr(model, "language_model", None)
+    if getattr(config, "is_encoder_decoder", False) or getattr(
+        getattr(text, "config", None), "is_encoder_decoder", False
+    ):
+        raise UnsupportedError(
+            f"{name} is an encoder-decoder: its decoder never sees the image positions",
+            hint="use a checkpoint with a decoder-only language model",
+        )
+    head = model.get_output_embeddings() if hasattr(model, "get_output_embeddings") else None
+    if head is None:
+        raise UnsupportedError(f"{name} has no output head", hint="load it with AutoModelForImageTextToText")
+    blocks, norm = _blocks_and_norm(model)
+    tokens = tuple(sorted(placeholder_ids(config)))
+    if not tokens:
+        raise UnsupportedError(
+            f"{name}'s configuration names no image token, so image positions cannot be found"
+        )
+    speaker = getattr(model, "language_model", model) if family in DELEGATING else model
+    return Anatomy(model, family, speaker, blocks, norm, head, tokens)
+
+
+def _blocks_and_norm(model: nn.Module) -> tuple[nn.ModuleList, nn.Module]:
+    for module in _decoders(model):
+        blocks = getattr(module, "layers", None)
+        norm = next(
+            (part for name in NORM_NAMES if isinstance(part := getattr(module, name, None), nn.Module)), None
+        )
+        if isinstance(blocks, nn.ModuleList) and len(blocks) and norm is not None:
+            return blocks, norm
+    raise UnsupportedError(
+        f"no decoder with .layers and a final norm ({', '.join(NORM_NAMES)}) was found in {type(model).__name__}",
+        hint="its anatomy is not the usual one; please report the class",
+    )
+
+
+def _decoders(model: nn.Module) -> Iterator[nn.Module]:
+    """Candidates for the text decoder, the most specific first."""
+    roots = [model.get_decoder()] if hasattr(model, "get_decoder") else []
+    roots += [
+        part for name in ("language_model", "text_model") if (part := getattr(model, name, None)) is not None
+    ]
+    for root in [*roots, model]:
+        todo, seen = [root], set()
+        while todo:
+            module = todo.pop(0)
+            if id(module) in seen or not isinstance(module, nn.Module):
+                continue
+            seen.add(id(module))
+            yield module
+            names = ("language_model", "text_model", "model", "decoder")
+            todo += [part for name in names if (part := getattr(module, name, None)) is not None]

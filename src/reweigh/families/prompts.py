@@ -1,0 +1,80 @@
+"""From an image and a question to the model's inputs: chat template, placeholders, left padding."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from reweigh.errors import InputError
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
+
+DESCRIBE = "Please describe this image in detail."
+"""The paper's calibration and CHAIR prompt."""
+
+BARE_FAMILIES = frozenset({"blip-2", "instructblip"})
+"""Families without a chat template whose processor puts the image tokens before the text itself."""
+
+
+def build_inputs(
+    model: Any,
+    processor: Any,
+    images: Sequence[Image | None],
+    prompts: Sequence[str],
+    *,
+    template: str | None = None,
+) -> dict[str, Any]:
+    """Turn one picture (or none) and one prompt per row into left-padded model inputs on the model's device.
+
+    Args:
+        template: Used instead of the chat template; holds ``{prompt}`` and the family's image placeholder.
+    """
+    if len(images) != len(prompts) or not prompts:
+        raise InputError(
+            f"{len(images)} images and {len(prompts)} prompts were given; one of each per row is needed"
+        )
+    texts = [
+        render(model, processor, text, image is not None, template)
+        for image, text in zip(images, prompts, strict=True)
+    ]
+    pictures = [image for image in images if image is not None]
+    arguments: dict[str, Any] = {
+        "text": texts,
+        "return_tensors": "pt",
+        "padding": True,
+        "padding_side": "left",
+    }
+    if pictures:
+        nested = model.config.model_type in NESTED_IMAGES
+        arguments["images"] = [[picture] for picture in pictures] if nested else pictures
+    batch = processor(**arguments)
+    moved = batch.to(model.device)
+    return {name: _match_dtype(value, model.dtype) for name, value in moved.items()}
+
+
+NESTED_IMAGES = frozenset({"gemma3", "idefics2", "idefics3", "smolvlm", "mllama"})
+"""Families whose processor wants a list of images for each row."""
+
+
+def render(model: Any, processor: Any, prompt: str, has_image: bool, template: str | None) -> str:
+    """The text of one row, placeholders included."""
+    if template is not None:
+        if "{prompt}" not in template:
+            raise InputError(f"the template {template!r} has no {{prompt}}")
+        return template.replace("{prompt}", prompt)
+    if getattr(processor, "chat_template", None):
+        content: list[dict[str, str]] = [{"type": "image"}] if has_image else []
+        content.append({"type": "text", "text": prompt})
+        messages = [{"role": "user", "content": content}]
+        return str(processor.apply_chat_template(messages, add_generation_prompt=True, tokenize=False))
+    if model.config.model_type in BARE_FAMILIES:
+        return prompt
+    raise InputError(
+        f"the processor of {type(model).__name__} has no chat template, so the prompt cannot be built",
+        hint='give template="USER: <image>\\n{prompt} ASSISTANT:" in the form the model was trained with',
+    )
+
+
+def _match_dtype(value: Any, dtype: Any) -> Any:
+    return value.to(dtype) if hasattr(value, "is_floating_point") and value.is_floating_point() else value

@@ -1,0 +1,284 @@
+"""Attach ReWEIGH to a transformers model: the user's own ``generate`` call, edited.
+
+    rw = reweigh.attach(model, processor, table="my-table", beta=1.1)
+    with rw:
+        model.generate(**inputs)
+
+Evidence is measured in the prefill that is happening anyway; each later step looks at 50 logits. The edit acts on the
+raw logits of the forward pass, so everything ``generate`` does afterwards (penalties, sampling, beams) sees edited ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from reweigh.errors import InputError, MismatchError, UnsupportedError
+from reweigh.families.anatomy import Anatomy, find_anatomy
+from reweigh.families.identity import identify
+from reweigh.families.prompts import DESCRIBE, build_inputs
+from reweigh.images import read_image
+from reweigh.intervene.candidates import candidates
+from reweigh.intervene.edit import check_beta, edit, shifts, spread, strength
+from reweigh.intervene.trace import Recorded, Trace
+from reweigh.measure.evidence import Gatherer
+from reweigh.measure.lens import CHUNK, Lens, lens_disagreement
+from reweigh.measure.tap import Glimpse, Tap, Trail
+from reweigh.register.table import ReferenceTable
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
+
+BETA = 1.1
+"""The paper's most common maximum penalty."""
+
+LENS_TOLERANCE = 0.05
+"""Share of the logits' range by which the last block's lens may misorder the model's best tokens (16-bit rounding)."""
+
+
+class Reweigh:
+    """ReWEIGH as a listener of forward passes: evidence at prefill, a bounded edit at each step."""
+
+    def __init__(
+        self, anatomy: Anatomy, table: ReferenceTable, beta: float, *, lens: Lens, kernel: str = "auto"
+    ) -> None:
+        self.anatomy = anatomy
+        self.table = table
+        self.beta = check_beta(beta)
+        self.lens = lens
+        self.gatherer = Gatherer(lens, [table.layer], tokens=table.tokens.tolist(), kernel=kernel)
+        self.tokens = torch.from_numpy(table.tokens)
+        self.references = torch.from_numpy(table.references).float()
+        self.layers = frozenset({table.layer, len(anatomy.blocks) - 1})
+        self.trace: Trace | None = None
+        self._proved = False
+
+    def listen(self, glimpse: Glimpse) -> Tensor | None:
+        """Measure new visual positions, then edit the logits of rows that have evidence."""
+        if self.gatherer.gather(glimpse):
+            self._prove_lens(glimpse)
+            glimpse.trail.memory["reweigh"] = self._strengths(glimpse.trail, glimpse.logits.device)
+        elif not glimpse.trail.segments:
+            return None
+        if "reweigh" not in glimpse.trail.memory:  # the cache was cropped: some segments are gone
+            glimpse.trail.memory["reweigh"] = self._strengths(glimpse.trail, glimpse.logits.device)
+        evidence, strengths = glimpse.trail.memory["reweigh"]
+        if glimpse.repeat > 1:
+            evidence = (
+                evidence.repeat_interleave(glimpse.repeat, dim=0) if self.trace is not None else evidence
+            )
+            strengths = strengths.repeat_interleave(glimpse.repeat, dim=0)
+        if glimpse.logits.shape[1] == 1:
+            return self._edit(glimpse.logits[:, 0], evidence, strengths)[:, None]
+        return self._edit_columns(glimpse, evidence, strengths)
+
+    def _edit(self, logits: Tensor, evidence: Tensor, strengths: Tensor) -> Tensor:
+        chosen = candidates(logits)
+        shift = shifts(chosen, strengths, self.beta)
+        before = logits.argmax(-1) if self.trace is not None else None
+        edited = edit(logits, chosen, shift)
+        if self.trace is not None and before is not None:
+            self.trace.record(Recorded(chosen, evidence, strengths, shift, before, edited.argmax(-1)))
+        return edited
+
+    def _edit_columns(self, glimpse: Glimpse, evidence: Tensor, strengths: Tensor) -> Tensor:
+        """Several columns at once (a verified draft, a plain forward): those after the row's images are edited."""
+        logits = glimpse.logits.float()
+        logits = logits.clone() if logits is glimpse.logits else logits
+        for column in range(logits.shape[1]):
+            active = [glimpse.start_of(row // glimpse.repeat) <= column for row in range(logits.shape[0])]
+            if any(active):
+                rows = torch.tensor(active, device=strengths.device)
+                logits[:, column] = self._edit(logits[:, column].clone(), evidence, strengths * rows[:, None])
+        return logits
+
+    def _strengths(self, trail: Trail, device: torch.device) -> tuple[Tensor, Tensor]:
+        """Evidence and strengths of each prompt row laid out over the vocabulary; rows without image are zero."""
+        tokens, references = self.tokens.to(device), self.references.to(device)
+        evidence = torch.zeros(len(trail.columns), len(tokens), device=device)
+        strengths = torch.zeros_like(evidence)
+        for row, sums in enumerate(self.gatherer.sums(trail)):
+            if sums is not None:
+                evidence[row] = sums[0].dmrr().to(device)
+                strengths[row] = strength(references, evidence[row], self.table.scale)
+        vocab = self.anatomy.vocab_size
+        return spread(evidence, tokens, vocab), spread(strengths, tokens, vocab)
+
+    def _prove_lens(self, glimpse: Glimpse) -> None:
+        """Once per attachment: the last block read through the lens must agree with the model's own logits."""
+        if self._proved:
+            return
+        stream = glimpse.states[len(self.anatomy.blocks) - 1]
+        own = glimpse.logits[:, -1].float()
+        gap = lens_disagreement(self.lens.read(stream[:, -1]).to(own.device), own)
+        if not gap <= LENS_TOLERANCE:
+            raise UnsupportedError(
+                f"norm and head of {type(self.anatomy.model).__name__} do not reproduce its logits "
+                f"(they misorder its best tokens by {gap:.0%} of the logits' range)",
+                hint="its output path is not the usual one; run `reweigh doctor` and report the class",
+            )
+        self._proved = True
+
+
+class Attachment:
+    """ReWEIGH tied to one model: a context in which its ``generate`` is edited. Made by ``attach``."""
+
+    def __init__(self, model: Any, processor: Any, decoder: Reweigh) -> None:
+        self.model = model
+        self.processor = processor
+        self.decoder = decoder
+        self._tap = Tap(decoder.anatomy, decoder)
+
+    @property
+    def table(self) -> ReferenceTable:
+        """The reference table in use."""
+        return self.decoder.table
+
+    @property
+    def layer(self) -> int:
+        """The 0-based block that is read."""
+        return self.decoder.table.layer
+
+    @property
+    def beta(self) -> float:
+        """The maximum penalty."""
+        return self.decoder.beta
+
+    def __enter__(self) -> Attachment:
+        self._tap.__enter__()
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self._tap.__exit__(*exc_info)
+
+    def generate(self, *args: Any, **kwargs: Any) -> Any:
+        """``model.generate`` with the edit, and nothing else changed."""
+        with self:
+            return self.model.generate(*args, **kwargs)
+
+    @contextmanager
+    def tracing(self) -> Iterator[Trace]:
+        """Record every step that is decoded inside this context."""
+        tokenizer = getattr(self.processor, "tokenizer", self.processor)
+        references = torch.full((self.decoder.anatomy.vocab_size,), float("nan"))
+        references[self.decoder.tokens] = self.decoder.references
+        trace = Trace(
+            scale=self.table.scale,
+            beta=self.beta,
+            layer=self.layer,
+            references=references,
+            decode=(lambda token: str(tokenizer.decode([token]))) if tokenizer is not None else str,
+        )
+        self.decoder.trace = trace
+        try:
+            yield trace
+        finally:
+            self.decoder.trace = None
+
+    def describe(
+        self,
+        image: str | Path | bytes | Image | Sequence[str | Path | bytes | Image],
+        prompt: str | Sequence[str] = DESCRIBE,
+        *,
+        max_new_tokens: int = 512,
+        template: str | None = None,
+        **generate: Any,
+    ) -> Any:
+        """Describe a picture, or a list of pictures in one batch; greedy unless told otherwise.
+
+        Returns:
+            A text, or a list of texts for a list of pictures.
+        """
+        with self:
+            return describe(
+                self.model,
+                self.processor,
+                image,
+                prompt,
+                max_new_tokens=max_new_tokens,
+                template=template,
+                **generate,
+            )
+
+
+def describe(
+    model: Any,
+    processor: Any,
+    image: Any,
+    prompt: str | Sequence[str] = DESCRIBE,
+    *,
+    max_new_tokens: int = 512,
+    template: str | None = None,
+    **generate: Any,
+) -> Any:
+    """Describe pictures with whatever is (or is not) attached to the model at the moment."""
+    if processor is None:
+        raise InputError("describing a picture needs a processor", hint="attach(model, processor, ...)")
+    many = isinstance(image, list | tuple)
+    pictures = [read_image(one) for one in (image if many else [image])]
+    prompts = [prompt] * len(pictures) if isinstance(prompt, str) else list(prompt)
+    inputs = build_inputs(model, processor, pictures, prompts, template=template)
+    options: dict[str, Any] = {"do_sample": False, "max_new_tokens": max_new_tokens, **generate}
+    if not options["do_sample"]:
+        options = {"temperature": None, "top_p": None, "top_k": None, **options}
+    with torch.no_grad():
+        output = model.generate(**inputs, **options)
+    sequences = getattr(output, "sequences", output)
+    texts = [text.strip() for text in _decode(processor, sequences, inputs["input_ids"].shape[1])]
+    return texts if many else texts[0]
+
+
+def _decode(processor: Any, sequences: Tensor, prompt_length: int) -> list[str]:
+    return list(processor.batch_decode(sequences[:, prompt_length:], skip_special_tokens=True))
+
+
+def attach(
+    model: Any,
+    processor: Any = None,
+    *,
+    table: ReferenceTable | str | Path,
+    beta: float = BETA,
+    layer: int | None = None,
+    kernel: str = "auto",
+    force: bool = False,
+) -> Attachment:
+    """Tie ReWEIGH to a model.
+
+    Args:
+        model: A transformers vision-language model.
+        processor: Its processor; needed for ``describe`` and to check the table's tokenizer.
+        table: A reference table, its folder, or a Hub repository that holds one.
+        beta: Maximum penalty in logits; 0 gives the base model's output bit for bit.
+        layer: Which layer's table to take where there are several; must match the table.
+        kernel: Ranking kernel, "auto" for the best one present.
+        force: Use a table although its model, tokenizer or dtype seems to be another. The vocabulary must still fit.
+    """
+    anatomy = find_anatomy(model)
+    beta = check_beta(beta)
+    block = None if layer is None else anatomy.check_layer(layer)
+    if not isinstance(table, ReferenceTable):
+        table = ReferenceTable.from_pretrained(table, layer=block)
+    made = table.made_with
+    lens = Lens(
+        anatomy,
+        dtype="float32" if made.get("lens") == "float32" else "native",
+        chunk=made.get("chunk", CHUNK),
+    )
+    if not force:
+        table.check_pairing(identify(anatomy, processor), dtype=lens.dtype, layer=block)
+    _check_fit(anatomy, table)
+    return Attachment(model, processor, Reweigh(anatomy, table, beta, lens=lens, kernel=kernel))
+
+
+def _check_fit(anatomy: Anatomy, table: ReferenceTable) -> None:
+    """What even ``force`` cannot bend: the layer must exist and the token ids must be in the vocabulary."""
+    anatomy.check_layer(table.layer)
+    if len(table) and int(table.tokens[-1]) >= anatomy.vocab_size:
+        raise MismatchError(
+            f"the table speaks of token {int(table.tokens[-1])}, but the model's head has {anatomy.vocab_size} tokens"
+        )

@@ -1,0 +1,155 @@
+"""The trace of an intervention: every column of the paper's mechanism table, step by step.
+
+Recording keeps small tensors on the device while decoding runs; they become plain numbers when the trace is read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from reweigh.intervene.candidates import Candidates
+
+
+@dataclass(frozen=True)
+class Row:
+    """One candidate at one step; evidence columns are ``None`` for a token that is not registered."""
+
+    token: int
+    text: str
+    logit: float
+    evidence: float | None
+    reference: float | None
+    deficit: float | None
+    strength: float | None
+    shift: float
+    edited: float
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values, named as in the mechanism table."""
+        return {
+            "token": self.token,
+            "text": self.text,
+            "z": self.logit,
+            "dmrr": self.evidence,
+            "b": self.reference,
+            "deficit": self.deficit,
+            "s": self.strength,
+            "shift": self.shift,
+            "z_after": self.edited,
+        }
+
+
+@dataclass(frozen=True)
+class Step:
+    """One decoding step of one row: its candidates, best first, and the winner before and after the edit."""
+
+    index: int
+    row: int
+    candidates: tuple[Row, ...]
+    winner_before: int
+    winner_after: int
+
+    @property
+    def changed(self) -> bool:
+        """Whether the edit moved the argmax."""
+        return self.winner_before != self.winner_after
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values."""
+        return {
+            "step": self.index,
+            "row": self.row,
+            "winner_before": self.winner_before,
+            "winner_after": self.winner_after,
+            "candidates": [row.to_json() for row in self.candidates],
+        }
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """Tensors of one step as the decoder had them, for all rows."""
+
+    chosen: Candidates
+    evidence: Tensor
+    strengths: Tensor
+    shift: Tensor
+    before: Tensor
+    after: Tensor
+
+
+class Trace:
+    """All steps recorded while tracing was on.
+
+    Args:
+        scale: b0 of the table.
+        beta: The maximum penalty.
+        references: b(v) over the vocabulary, NaN where not registered.
+        decode: Turns a token id into text.
+    """
+
+    def __init__(
+        self, *, scale: float, beta: float, layer: int, references: Tensor, decode: Callable[[int], str]
+    ) -> None:
+        self.scale = scale
+        self.beta = beta
+        self.layer = layer
+        self._references = references
+        self._decode = decode
+        self._recorded: list[Recorded] = []
+
+    def record(self, recorded: Recorded) -> None:
+        """Keep one step."""
+        self._recorded.append(recorded)
+
+    def __len__(self) -> int:
+        return len(self._recorded)
+
+    def step(self, index: int, row: int = 0) -> Step:
+        """One step (0-based) of one row of the batch."""
+        recorded = self._recorded[index]
+        chosen = recorded.chosen
+        count = int(chosen.keep[row].sum())
+        return Step(
+            index=index,
+            row=row,
+            candidates=tuple(self._candidate(recorded, row, place) for place in range(count)),
+            winner_before=int(recorded.before[row]),
+            winner_after=int(recorded.after[row]),
+        )
+
+    def steps(self, row: int = 0) -> Iterator[Step]:
+        """All steps of one row."""
+        for index in range(len(self)):
+            yield self.step(index, row)
+
+    def to_json(self, row: int = 0) -> dict[str, Any]:
+        """The whole trace of one row."""
+        return {
+            "b0": self.scale,
+            "beta": self.beta,
+            "layer": self.layer,
+            "steps": [step.to_json() for step in self.steps(row)],
+        }
+
+    def _candidate(self, recorded: Recorded, row: int, place: int) -> Row:
+        token = int(recorded.chosen.ids[row, place])
+        logit, shift = float(recorded.chosen.logits[row, place]), float(recorded.shift[row, place])
+        reference = float(self._references[token])
+        registered = reference == reference
+        evidence = float(recorded.evidence[row, token]) if registered else None
+        return Row(
+            token=token,
+            text=self._decode(token),
+            logit=logit,
+            evidence=evidence,
+            reference=reference if registered else None,
+            deficit=max(reference - evidence, 0.0) if evidence is not None else None,
+            strength=float(recorded.strengths[row, token]) if registered else None,
+            shift=shift,
+            edited=float(torch.tensor(logit) - torch.tensor(shift)),
+        )

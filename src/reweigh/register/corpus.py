@@ -1,0 +1,116 @@
+"""The calibration corpus: which images, in which order, told apart by name and content."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from reweigh.artifacts import sha256_file, sha256_json
+from reweigh.errors import ImageError, InputError
+from reweigh.images import list_images, read_image
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
+
+
+@dataclass(frozen=True)
+class CorpusImage:
+    """One image: its name, a hash of its content, and how to read it."""
+
+    name: str
+    sha256: str
+    read: Callable[[], Image]
+
+    @property
+    def key(self) -> str:
+        """Name and content together; two shards share an image only if both agree."""
+        return f"{self.name}#{self.sha256}"
+
+
+@dataclass(frozen=True)
+class Corpus:
+    """Images in their calibration order."""
+
+    images: tuple[CorpusImage, ...]
+
+    def __len__(self) -> int:
+        return len(self.images)
+
+    @cached_property
+    def hash(self) -> str:
+        """Identifies the images and their order."""
+        return sha256_json([image.key for image in self.images])
+
+    def holds(self, keys: Iterable[str]) -> bool:
+        """Whether all these images belong to the corpus."""
+        return set(keys) <= {image.key for image in self.images}
+
+
+def open_corpus(source: str | Path | Sequence[Any]) -> Corpus:
+    """Open a folder, a manifest file (one path per line, a JSON list, or JSONL), or a list.
+
+    List items are paths, pictures, or ``(name, picture)`` pairs. Paths in a manifest are relative to it.
+    """
+    if isinstance(source, str | Path):
+        path = Path(source)
+        if path.is_dir():
+            images = [_file(file, file.relative_to(path).as_posix()) for file in list_images(path)]
+        elif path.is_file():
+            images = [_file(path.parent / name, name) for name in _manifest(path)]
+        else:
+            raise InputError(
+                f"{path} is neither a folder nor a manifest file", hint="give images to calibrate on"
+            )
+    else:
+        images = [_item(item, number) for number, item in enumerate(source)]
+    if not images:
+        raise InputError(f"{source if isinstance(source, str | Path) else 'the list'} names no image")
+    _refuse_repeats(images)
+    return Corpus(tuple(images))
+
+
+def _file(path: Path, name: str) -> CorpusImage:
+    digest = sha256_file(path) if path.is_file() else "missing"
+    return CorpusImage(name, digest, lambda: read_image(path))
+
+
+def _item(item: Any, number: int) -> CorpusImage:
+    if isinstance(item, str | Path):
+        return _file(Path(item), Path(item).name)
+    name, picture = item if isinstance(item, tuple) else (f"image-{number:06d}", item)
+    if not hasattr(picture, "tobytes") or not hasattr(picture, "size"):
+        raise InputError(f"item {number} of the list is a {type(picture).__name__}, not a path or a picture")
+    content = hashlib.sha256(f"{picture.mode}{picture.size}".encode() + picture.tobytes()).hexdigest()
+    return CorpusImage(str(name), content, lambda: read_image(picture))
+
+
+def _manifest(path: Path) -> list[str]:
+    text = path.read_text(encoding="utf-8")
+    try:
+        if path.suffix == ".json":
+            rows = json.loads(text)
+        elif path.suffix == ".jsonl":
+            rows = [json.loads(line) for line in text.splitlines() if line.strip()]
+        else:
+            rows = [line.strip() for line in text.splitlines() if line.strip()]
+    except json.JSONDecodeError as error:
+        raise InputError(f"the manifest {path} is not valid JSON ({error})") from error
+    names = [row.get("image", row.get("file_name")) if isinstance(row, dict) else row for row in rows]
+    if not isinstance(rows, list) or not all(isinstance(name, str) for name in names):
+        raise InputError(f"the manifest {path} must list paths, or objects with an `image` path")
+    return [str(name) for name in names]
+
+
+def _refuse_repeats(images: Sequence[CorpusImage]) -> None:
+    seen: set[str] = set()
+    for image in images:
+        if image.key in seen:
+            raise ImageError(
+                f"{image.name} is listed twice with the same content", hint="each image counts once"
+            )
+        seen.add(image.key)

@@ -1,0 +1,136 @@
+"""The reference of a token and whether it is stable enough to act on (Eqs. baseline, median-ci, deltae).
+
+Pure NumPy on float64. Knows nothing of models, files or tokens' names.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from statistics import NormalDist
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from reweigh.errors import CalibrationError, InputError
+
+Floats = NDArray[np.float64]
+
+COVERAGE = 0.95
+"""Nominal coverage of the order-statistic range."""
+
+STABILITY = 0.5
+"""A token is registered when moving its reference across the range changes the edit by less than this, on average."""
+
+EXACT_UP_TO = 200
+"""The binomial tail is exact up to this many observations, a continuity-corrected normal beyond."""
+
+
+@functools.cache
+def range_index(n: int) -> int | None:
+    """Largest k with 1 - 2 Pr[Bin(n, 1/2) <= k - 1] >= 0.95 (Eq. median-ci), or ``None`` (n < 6)."""
+    if n > EXACT_UP_TO:
+        bound = NormalDist().inv_cdf((1 - COVERAGE) / 2)
+        return math.floor(n / 2 + 0.5 + bound * math.sqrt(n) / 2)
+    tail, k = 0, 0
+    # In whole numbers, so that no rounding decides: 1 - 2 tail / 2^n >= 0.95 is 40 tail <= 2^n.
+    while 40 * (tail := tail + math.comb(n, k)) <= 2**n:
+        k += 1
+    return k or None
+
+
+def edit_strength(reference: Floats | float, evidence: Floats, scale: float) -> Floats:
+    """e(b, x) = clip((b - x) / b0, 0, 1) (Eq. normalized-edit)."""
+    return np.clip((reference - evidence) / scale, 0.0, 1.0)
+
+
+def edit_variation(ordered: Floats, k: int, scale: float) -> float:
+    """De: mean change of the edit over the observations when the reference moves across its range (Eq. deltae)."""
+    low, high = ordered[k - 1], ordered[len(ordered) - k]
+    return float(np.mean(np.abs(edit_strength(high, ordered, scale) - edit_strength(low, ordered, scale))))
+
+
+Rule = Callable[[Floats, float], bool]
+"""Decides from a token's ordered observations and the scale b0 whether it is registered."""
+
+
+def stable(ordered: Floats, scale: float) -> bool:
+    """The paper's rule: the range exists and the edit varies by less than 0.5 across it."""
+    k = range_index(len(ordered))
+    return k is not None and edit_variation(ordered, k, scale) < STABILITY
+
+
+def at_least(count: int) -> Rule:
+    """The ablation's rule: registered from ``count`` observations on."""
+    return lambda ordered, _scale: len(ordered) >= count
+
+
+def rule_named(name: str) -> Rule:
+    """A rule by its name in files and commands: ``stable``, or ``count-5`` for at least five observations."""
+    if name == "stable":
+        return stable
+    kind, _, number = name.partition("-")
+    if kind == "count" and number.isdigit() and int(number) > 0:
+        return at_least(int(number))
+    raise InputError(f"registration rule {name!r} is unknown", hint="stable, or count-N such as count-5")
+
+
+@dataclass(frozen=True)
+class References:
+    """b0 and the references of the registered tokens, ascending by token id."""
+
+    scale: float
+    tokens: NDArray[np.int64]
+    references: Floats
+    counts: NDArray[np.int64]
+
+
+def median(values: Floats) -> float:
+    """Middle value, or the mean of the two middle ones; ``values`` must be sorted."""
+    middle = len(values) // 2
+    return float(values[middle]) if len(values) % 2 else float((values[middle - 1] + values[middle]) / 2)
+
+
+def register(
+    tokens: NDArray[Any], values: NDArray[Any], counts: NDArray[Any] | None = None, *, rule: Rule = stable
+) -> References:
+    """Turn observations into references.
+
+    Args:
+        tokens: Token of each observation.
+        values: Its evidence DMRR_I(v).
+        counts: How often the same observation occurred (once, if not given); D_v is a multiset.
+        rule: Which tokens to register.
+    """
+    pooled = np.asarray(values, dtype=np.float64)
+    owner = np.asarray(tokens, dtype=np.int64)
+    if counts is not None:
+        pooled, owner = np.repeat(pooled, counts), np.repeat(owner, counts)
+    if not len(pooled):
+        raise CalibrationError("there is no observation to register from", hint="calibrate on more images")
+    if not np.isfinite(pooled).all():
+        raise CalibrationError(
+            "some evidence values are not finite", hint="the model gave NaN; check its dtype"
+        )
+    scale = median(np.sort(pooled))
+    if not scale > 0:
+        raise CalibrationError(
+            f"the pooled median b0 is {scale}, but it must be positive to be a unit of evidence",
+            hint="most candidates had no evidence at all: check the layer and that images reach the model",
+        )
+    order = np.lexsort((pooled, owner))
+    pooled, owner = pooled[order], owner[order]
+    starts = np.flatnonzero(np.r_[True, owner[1:] != owner[:-1]])
+    kept: list[tuple[int, float, int]] = []
+    for start, group in zip(starts, np.split(pooled, starts[1:]), strict=True):
+        if rule(group, scale):
+            kept.append((int(owner[start]), median(group), len(group)))
+    return References(
+        scale,
+        np.array([token for token, _, _ in kept], dtype=np.int64),
+        np.array([reference for _, reference, _ in kept], dtype=np.float64),
+        np.array([count for _, _, count in kept], dtype=np.int64),
+    )
