@@ -1,4 +1,4 @@
-"""Places against the models themselves: a patch that is made bright must change the feature said to lie there."""
+"""Places against the models themselves: brightening a patch must change the feature said to lie there."""
 
 from __future__ import annotations
 
@@ -17,6 +17,10 @@ from reweigh.families.places import READERS, Place, layout
 from reweigh.families.views import View
 
 GRIDS = ("llava", "llava_next", "qwen2_5_vl", "internvl", "gemma3")
+# LLaVA-1.5 sees the central square only
+CASES = [("llava", (56, 56))] + [
+    (family, size) for family in GRIDS[1:] for size in [(56, 56), (112, 56), (56, 112)]
+]
 
 
 def spots(model, inputs):
@@ -55,11 +59,8 @@ def with_mark(size, x, y, side):
     return image
 
 
-@pytest.mark.parametrize("family", GRIDS)
-@pytest.mark.parametrize("size", [(56, 56), (112, 56), (56, 112)])
+@pytest.mark.parametrize(("family", "size"), CASES)
 def test_a_bright_patch_shows_up_at_its_place(family, size, checkpoint):
-    if family == "llava" and size != (56, 56):
-        pytest.skip("LLaVA-1.5 crops to the central square")
     model, processor = load(checkpoint(family))
     blinkered(model)
     text = prompt(processor)
@@ -74,7 +75,7 @@ def test_a_bright_patch_shows_up_at_its_place(family, size, checkpoint):
     for x in range(0, size[0], 2 * side):
         for y in range(0, size[1], 2 * side):
             change = (run(with_mark(size, x, y, side))[1] - plain).norm(dim=-1)
-            column, place = max(whole, key=lambda spot: change[spot[0]].item())
+            _, place = max(whole, key=lambda spot: change[spot[0]].item())
             left, top, right, bottom = place.box
             assert left < (x + side) / size[0], (place, x, y)
             assert right > x / size[0], (place, x, y)
@@ -99,13 +100,9 @@ def test_internvl_crops_run_left_to_right_with_the_thumbnail_last(checkpoint):
     marked = processor(images=with_mark((112, 56), 70, 14, 14), text=text, return_tensors="pt")
     change = (stream(model, marked) - stream(model, inputs))[0].norm(dim=-1)
     row = spots(model, inputs)[0]
-    tiles = [
-        sum(change[column].item() > 1e-3 for column, place in row if place.tile == tile) for tile in range(3)
-    ]
+    moved = [place.tile for column, place in row if change[column] > 1e-3]
     assert max(place.tile for _, place in row) == 2
-    assert tiles[0] == 0
-    assert tiles[1] > 0
-    assert tiles[2] > 0
+    assert set(moved) == {1, 2}
     best = max((spot for spot in row if spot[1].tile == 1), key=lambda spot: change[spot[0]].item())
     assert (best[1].row, best[1].col) == (1, 1)
 
@@ -114,7 +111,7 @@ def test_newline_features_are_left_out(checkpoint):
     model, processor = load(checkpoint("llava_next"))
     marker = torch.full_like(model.model.image_newline, 7.5)
     model.model.image_newline.data.copy_(marker)
-    for size in [(56, 56), (100, 37), (30, 90), (28, 28), (300, 17)]:
+    for size in [(56, 56), (100, 37), (30, 90), (28, 28), (200, 30)]:
         inputs = processor(images=picture(3, size), text=prompt(processor), return_tensors="pt")
         visual = {column for column, _ in spots(model, inputs)[0]}
         held = {int(column) for column in (inputs["input_ids"][0] == model.config.image_token_id).nonzero()}
@@ -150,8 +147,9 @@ def test_high_resolution_grid_is_the_one_that_the_model_packs(width, height, che
     row = layout("llava_next", config, ids, {"image_sizes": size})[0]
     truth = {column + 1: value for column, value in enumerate(packed[0].int().tolist()) if value[0] >= 0}
     assert [column for column, _ in row] == list(truth)
-    top = min(value[1] for value in truth.values() if value[0] == 1)
-    left = min(value[2] for value in truth.values() if value[0] == 1)
+    # a very flat picture may leave no row at all
+    top = min((y for view, y, _ in truth.values() if view == 1), default=0)
+    left = min((x for view, _, x in truth.values() if view == 1), default=0)
     for column, place in row:
         view, y, x = truth[column]
         expected = (0, y, x) if view == 0 else (1, y - top, x - left)
@@ -164,9 +162,8 @@ def test_high_resolution_grid_is_the_one_that_the_model_packs(width, height, che
 def test_batches_equal_rows_one_by_one(family, checkpoint):
     model, processor = load(checkpoint(family))
     images = [[picture(1, (80, 56)), picture(2, (40, 90))], [], [picture(3, (56, 56))]]
-    texts = [
-        prompt(processor, "What is in the image?" * (1 + row), len(held)) for row, held in enumerate(images)
-    ]
+    questions = ["What is in the image?", "Is there a dog?", "Describe the images. " * 3]
+    texts = [prompt(processor, text, len(held)) for text, held in zip(questions, images, strict=True)]
     if family == "gemma3":
         batch = processor(images=images, text=texts, padding=True, return_tensors="pt")
     else:
@@ -224,9 +221,8 @@ def test_text_has_no_visual_position(checkpoint):
 def test_unknown_families_take_every_placeholder(checkpoint):
     config = load(checkpoint("llava"))[0].config
     token = config.image_token_id
-    assert layout("no-such-family", config, torch.tensor([[1, token, 2, token]]), {}) == [
-        [(1, None), (3, None)]
-    ]
+    ids = torch.tensor([[1, token, 2, token]])
+    assert layout("no-such-family", config, ids, {}) == [[(1, None), (3, None)]]
 
 
 @given(rows=st.integers(1, 6), cols=st.integers(1, 6), data=st.data())
