@@ -1,0 +1,99 @@
+"""What a judge is, and how many questions are put to it at once. Knows no network and no benchmark."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeAlias, TypeVar, runtime_checkable
+
+from reweigh.errors import InputError, ReweighError
+
+Message: TypeAlias = Mapping[str, str]
+T = TypeVar("T")
+
+
+class JudgeError(ReweighError):
+    """The judge gave no reply, for a reason that asking again will not mend."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """One question to a judge; ``sample`` tells repeated draws of the same question apart."""
+
+    messages: tuple[Message, ...]
+    temperature: float = 0.0
+    max_tokens: int | None = None
+    sample: int = 0
+
+    def to_json(self) -> dict[str, Any]:
+        """Give the question as plain JSON."""
+        return {
+            "messages": [dict(message) for message in self.messages],
+            "temperature": self.temperature,
+            "max_tokens": self.max_tokens,
+            "sample": self.sample,
+        }
+
+
+def user(text: str, *, temperature: float = 0.0, max_tokens: int | None = None, sample: int = 0) -> Request:
+    """A request of a single user message, as both benchmarks send it."""
+    # A response can hold half of a surrogate pair, which no request can carry.
+    message = {"role": "user", "content": text.encode("utf-8", "replace").decode("utf-8")}
+    return Request(messages=(message,), temperature=temperature, max_tokens=max_tokens, sample=sample)
+
+
+@runtime_checkable
+class Judge(Protocol):
+    """Answers a request with text; ``describe`` says who answers, for records and cache keys."""
+
+    def ask(self, request: Request) -> str:
+        """Give the reply, or raise :class:`JudgeError`."""
+        ...
+
+    def describe(self) -> dict[str, Any]:
+        """Name model and place, without any secret."""
+        ...
+
+
+def needed(judge: Judge | None, benchmark: str) -> Judge:
+    """The judge, or an error that says how to name one."""
+    if judge is None:
+        raise InputError(
+            f"{benchmark} needs a judge and none was given",
+            hint="set the key in OPENAI_API_KEY, or name a server with --judge-url",
+        )
+    return judge
+
+
+def ask_all(
+    tasks: Sequence[Callable[[], T]], *, concurrency: int, advance: Callable[[], Any] | None = None
+) -> list[T]:
+    """Run tasks on a few threads and give their results in order.
+
+    The first failure stops what has not begun and is raised; what was answered until then is in the cache, so
+    the next run goes on from there.
+    """
+    if concurrency < 1:
+        raise InputError(f"concurrency {concurrency} is not a positive number of questions at once")
+    executor = ThreadPoolExecutor(max_workers=concurrency, thread_name_prefix="judge")
+    try:
+        futures = [executor.submit(_counted, task, advance) for task in tasks]
+        done, _ = wait(futures, return_when=FIRST_EXCEPTION)
+        _raise_first(futures, done)
+        return [future.result() for future in futures]
+    finally:
+        executor.shutdown(wait=False, cancel_futures=True)
+
+
+def _counted(task: Callable[[], T], advance: Callable[[], Any] | None) -> T:
+    result = task()
+    if advance is not None:
+        advance()
+    return result
+
+
+def _raise_first(futures: Sequence[Future[Any]], done: set[Future[Any]]) -> None:
+    for future in futures:
+        if future in done and (error := future.exception()) is not None:
+            raise error
