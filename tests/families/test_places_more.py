@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from checkpoints import load
+from checkpoints import load, picture, prompt
 from checkpoints.more import IMAGE, VIDEO, more, pixels, sequence
 from reweigh.families.places import layout
 
@@ -109,3 +109,14 @@ def test_images_and_videos_of_one_row_keep_their_order(checkpoint):
     told = [(column, place.image, place.tile, place.row, place.col) for column, place in row]
     film = [(1, 0, 0, 0, 0), (2, 0, 0, 1, 0), (4, 0, 1, 0, 0), (5, 0, 1, 1, 0)]
     assert told == [*film, (7, 1, 0, 0, 0), (8, 1, 0, 0, 1), (9, 1, 0, 0, 2)]
+
+
+def test_a_kept_class_token_shows_the_image_but_has_no_place(checkpoint):
+    model, processor = load(checkpoint("llava"))
+    model.config.vision_feature_select_strategy = processor.vision_feature_select_strategy = "full"
+    inputs = processor(images=picture(1), text=prompt(processor), return_tensors="pt")
+    with torch.no_grad():
+        model(**inputs)  # the model takes as many features as the processor made room for
+    row = layout("llava", model.config, inputs["input_ids"], inputs)[0]
+    assert [place is None for _, place in row] == [True] + [False] * 16
+    assert [(place.row, place.col) for _, place in row[1:]] == [(r, c) for r in range(4) for c in range(4)]
