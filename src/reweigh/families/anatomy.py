@@ -43,12 +43,12 @@ class Anatomy:
         image_tokens: Ids that stand for image (or video frame) content in ``input_ids``.
     """
 
-    model: nn.Module
+    model: Any
     family: str
-    speaker: nn.Module
+    speaker: Any
     blocks: nn.ModuleList
     norm: nn.Module
-    head: nn.Module
+    head: Any
     image_tokens: tuple[int, ...]
 
     @property
@@ -81,7 +81,7 @@ class Anatomy:
         return self.norm if layer == len(self.blocks) - 1 else self.blocks[layer + 1]
 
 
-def find_anatomy(model: nn.Module) -> Anatomy:
+def find_anatomy(model: Any) -> Anatomy:
     """Find the parts of a model, or say why it cannot be served."""
     config = getattr(model, "config", None)
     name = type(model).__name__
@@ -111,7 +111,7 @@ def find_anatomy(model: nn.Module) -> Anatomy:
     return Anatomy(model, family, speaker, blocks, norm, head, tokens)
 
 
-def _blocks_and_norm(model: nn.Module) -> tuple[nn.ModuleList, nn.Module]:
+def _blocks_and_norm(model: Any) -> tuple[nn.ModuleList, nn.Module]:
     for module in _decoders(model):
         blocks = getattr(module, "layers", None)
         norm = next(
@@ -125,7 +125,7 @@ def _blocks_and_norm(model: nn.Module) -> tuple[nn.ModuleList, nn.Module]:
     )
 
 
-def _decoders(model: nn.Module) -> Iterator[nn.Module]:
+def _decoders(model: Any) -> Iterator[nn.Module]:
     """Candidates for the text decoder, the most specific first."""
     roots = [model.get_decoder()] if hasattr(model, "get_decoder") else []
     roots += [

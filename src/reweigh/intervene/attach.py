@@ -5,7 +5,7 @@
         model.generate(**inputs)
 
 Evidence is measured in the prefill that is happening anyway; each later step looks at 50 logits. The edit acts on the
-raw logits of the forward pass, so everything ``generate`` does afterwards (penalties, sampling, beams) sees edited ones.
+raw logits of the forward pass, so everything ``generate`` does afterwards (penalties, sampling, beams) sees edits.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from reweigh.errors import InputError, MismatchError, UnsupportedError
+from reweigh.errors import InputError, UnsupportedError
 from reweigh.families.anatomy import Anatomy, find_anatomy
-from reweigh.families.identity import identify
 from reweigh.families.prompts import DESCRIBE, build_inputs
 from reweigh.images import read_image
 from reweigh.intervene.candidates import candidates
 from reweigh.intervene.edit import check_beta, edit, shifts, spread, strength
+from reweigh.intervene.pairing import pair
 from reweigh.intervene.trace import Recorded, Trace
 from reweigh.measure.evidence import Gatherer
-from reweigh.measure.lens import CHUNK, Lens, lens_disagreement
+from reweigh.measure.lens import Lens, lens_disagreement
 from reweigh.measure.tap import Glimpse, Tap, Trail
 from reweigh.register.table import ReferenceTable
 
@@ -260,25 +260,5 @@ def attach(
     """
     anatomy = find_anatomy(model)
     beta = check_beta(beta)
-    block = None if layer is None else anatomy.check_layer(layer)
-    if not isinstance(table, ReferenceTable):
-        table = ReferenceTable.from_pretrained(table, layer=block)
-    made = table.made_with
-    lens = Lens(
-        anatomy,
-        dtype="float32" if made.get("lens") == "float32" else "native",
-        chunk=made.get("chunk", CHUNK),
-    )
-    if not force:
-        table.check_pairing(identify(anatomy, processor), dtype=lens.dtype, layer=block)
-    _check_fit(anatomy, table)
+    table, lens = pair(anatomy, processor, table, layer=layer, force=force)
     return Attachment(model, processor, Reweigh(anatomy, table, beta, lens=lens, kernel=kernel))
-
-
-def _check_fit(anatomy: Anatomy, table: ReferenceTable) -> None:
-    """What even ``force`` cannot bend: the layer must exist and the token ids must be in the vocabulary."""
-    anatomy.check_layer(table.layer)
-    if len(table) and int(table.tokens[-1]) >= anatomy.vocab_size:
-        raise MismatchError(
-            f"the table speaks of token {int(table.tokens[-1])}, but the model's head has {anatomy.vocab_size} tokens"
-        )

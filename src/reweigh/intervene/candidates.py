@@ -1,8 +1,8 @@
 """The candidates of a decoding step: the tokens that hold most of the next-token probability.
 
 Tokens are ordered by (logit descending, token id ascending); the candidates are the shortest prefix whose
-softmax mass over the whole vocabulary reaches ``mass``, within ``least`` and ``most``. Calibration and inference
-share this rule. Knows nothing of evidence. No full sort; no host synchronisation on accelerators.
+softmax mass over the whole vocabulary reaches ``mass``, within ``least`` and ``most``. Calibration and
+inference share this rule. Knows nothing of evidence. No full sort; no host synchronisation on accelerators.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ MOST = 50
 class Candidates:
     """Candidates of B rows; width K = min(most, V).
 
-    ``keep`` is a prefix of each row. A row whose logits form no distribution (NaN, +inf, all -inf) is refused on
-    the CPU; an accelerator could not without synchronising: there ``sound`` is False and ``keep`` is empty.
+    ``keep`` is a prefix of each row. A row whose logits form no distribution (NaN, +inf, all -inf) is refused
+    on the CPU; an accelerator could not without synchronising: there ``sound`` is False and ``keep`` empty.
     """
 
     ids: Tensor
@@ -82,7 +82,7 @@ def _best_by_key(logits: Tensor, width: int) -> tuple[Tensor, Tensor]:
 
 
 def _keys(logits: Tensor, ids: Tensor) -> Tensor:
-    """Int64 keys in the order (logit, then lower token id): the value's bits above, the id's complement below."""
+    """Int64 keys ordered by (logit, then lower token id): the value's bits above, the id's complement below."""
     bits = (logits.float() + 0.0).view(torch.int32).long()  # adding zero folds -0 into +0
     bits = torch.where(bits < 0, bits ^ 0x7FFFFFFF, bits)
     return (bits << 31) | (0x7FFFFFFF - ids)

@@ -334,7 +334,7 @@ class Tap:
         if not isinstance(state, Tensor) or state.ndim != 3:
             shape = tuple(state.shape) if isinstance(state, Tensor) else type(state).__name__
             raise UnsupportedError(
-                f"the stream after block {layer} of {type(self.anatomy.model).__name__} has shape {shape}, not (B, T, d)",
+                f"the stream after block {layer} of {type(self.anatomy.model).__name__} is {shape}, not (B, T, d)",
                 hint="this family keeps several streams between blocks; read it at the last block (layer=-1)",
             )
         frame.states[layer] = state

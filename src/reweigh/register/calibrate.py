@@ -263,10 +263,11 @@ def calibrate(
     corpus = open_corpus(images)
     made_with = job.made_with()
     folder = None if out is None else Path(out)
+    asked = {"made_with": made_with, "corpus": corpus.hash, "rule": rule}
     if folder is not None and (folder / MANIFEST).is_file():
-        return _finished(folder, made_with, corpus)
+        return _finished(folder, asked, corpus)
     if folder is not None:
-        _claim(folder, {"made_with": made_with, "corpus": corpus.hash})
+        _claim(folder, asked)
     found, skipped = _run(job, corpus, folder, show=show, on_skip=on_skip)
     if not found:
         raise CalibrationError(
@@ -368,17 +369,14 @@ def _claim(folder: Path, job: dict[str, Any]) -> None:
         write_json(page, job)
 
 
-def _finished(folder: Path, made_with: dict[str, Any], corpus: Corpus) -> Calibration:
+def _finished(folder: Path, asked: dict[str, Any], corpus: Corpus) -> Calibration:
     done = Calibration.load(folder)
     total = len(done.observations.images) + len(done.skipped)
     expected = (
         corpus.hash if total == len(corpus) and corpus.holds(done.observations.images) else "other images"
     )
-    _refuse_other(
-        folder,
-        {"made_with": done.made_with, "corpus": expected},
-        {"made_with": made_with, "corpus": corpus.hash},
-    )
+    rules = sorted({str(table.made_with["rule"]) for table in done.tables.values()})
+    _refuse_other(folder, {"made_with": done.made_with, "corpus": expected, "rule": ",".join(rules)}, asked)
     return done
 
 

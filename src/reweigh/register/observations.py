@@ -6,6 +6,7 @@ calibrated apart merge to exactly the whole, in any order, and any rule, size or
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -107,8 +108,8 @@ def collect(layers: Sequence[int], parts: Iterable[ImageObservations]) -> Observ
         tuple(layers),
         tuple(part.key for part in ordered),
         np.repeat(np.arange(len(ordered), dtype=np.int32), sizes),
-        np.concatenate([part.token for part in ordered] or [np.zeros(0)]).astype(np.int32),
-        np.concatenate([part.count for part in ordered] or [np.zeros(0)]).astype(np.int32),
+        np.concatenate([np.zeros(0, np.int64), *[part.token for part in ordered]]).astype(np.int32),
+        np.concatenate([np.zeros(0, np.int64), *[part.count for part in ordered]]).astype(np.int32),
         np.concatenate([empty, *[part.values for part in ordered]], axis=1).astype(np.float32),
     )
 
@@ -139,7 +140,7 @@ def merge(shards: Sequence[Observations]) -> Observations:
 
 
 def _refuse_repeats(keys: Sequence[str]) -> None:
-    for one, other in zip(keys, keys[1:], strict=False):
+    for one, other in itertools.pairwise(keys):
         if one == other:
             raise MismatchError(
                 f"the image {one!r} is in two shards and would count twice", hint="make shards disjoint"

@@ -108,9 +108,8 @@ class ReferenceTable:
                 hint="fetch or make the table again",
             )
         arrays = read_tensors(folder / NUMBERS)
-        table = cls(
-            page["layer"], page["b0"], *(arrays[name] for name in ARRAYS), made_with=page["made_with"]
-        )
+        columns = {name: arrays[name] for name in ARRAYS}
+        table = cls(layer=page["layer"], scale=page["b0"], made_with=page["made_with"], **columns)
         table.verify()
         return table
 

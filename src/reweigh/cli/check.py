@@ -1,0 +1,66 @@
+"""``reweigh check``: mark the words of a text that the image does not support."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import typer
+
+from reweigh.cli import common
+
+app = typer.Typer()
+
+
+@app.command()
+def check(
+    model: str = common.MODEL,
+    image: Path = typer.Argument(help="The picture."),
+    text: str = typer.Option(None, help="The text to check; the model's own description if not given."),
+    table: str = common.TABLE,
+    layer: int = common.LAYER,
+    prompt: str = typer.Option(
+        "Please describe this image in detail.", help="The prompt the image is shown with."
+    ),
+    template: str = typer.Option(
+        None, help="Prompt template with {prompt}, for processors without a chat template."
+    ),
+    threshold: float = typer.Option(0.5, help="Mark words whose strength is at least this (0 to 1)."),
+    dtype: str = common.DTYPE,
+    device: str = common.DEVICE,
+    revision: str = common.REVISION,
+    trust_remote_code: bool = common.REMOTE,
+    force: bool = common.FORCE,
+    json: bool = common.JSON,
+) -> None:
+    """Tell which words of a description lack evidence in the image; nothing is edited."""
+    where, block, _ = common.operating_point(model, table, layer, None)
+    loaded, processor = common.load_model(
+        model, dtype=dtype, device=device, revision=revision, trust_remote_code=trust_remote_code
+    )
+    from reweigh.intervene.attach import describe
+    from reweigh.intervene.check import check as run
+    from reweigh.report.coloured import Span, terminal
+
+    if text is None:
+        text = describe(loaded, processor, image, prompt, template=template)
+    found = run(
+        loaded,
+        processor,
+        image,
+        text,
+        table=where,
+        layer=block,
+        prompt=prompt,
+        template=template,
+        force=force,
+    )
+    if json:
+        common.emit_json(found.to_json())
+        return
+    weak = [word for word in found.words() if word.strength is not None and word.strength >= threshold]
+    spans = [Span(word.start, word.end, "hallucinated") for word in weak]
+    common.console().print(terminal(text, spans))
+    for word in weak:
+        typer.echo(f"  {word.text}: strength {word.strength:.2f}")
+    if not weak:
+        typer.echo("  every registered word has the evidence it usually has")

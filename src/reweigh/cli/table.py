@@ -1,0 +1,133 @@
+"""``reweigh table``: look at, merge, re-register and compare reference tables; none of it needs a model."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import typer
+
+from reweigh.cli import common
+
+app = typer.Typer(no_args_is_help=True, help="Look at, merge, re-register and compare reference tables.")
+
+
+@app.command()
+def show(
+    folder: str = typer.Argument(help="Table folder or Hub repository."),
+    layer: int = common.LAYER,
+    json: bool = common.JSON,
+) -> None:
+    """Verify a table and print what it is and what it was made with."""
+    from reweigh.register.table import ReferenceTable
+
+    table = ReferenceTable.from_pretrained(folder, layer=layer)
+    page = {
+        "layer": table.layer,
+        "b0": table.scale,
+        "registered": len(table),
+        "fingerprint": table.fingerprint,
+        "made_with": dict(table.made_with),
+    }
+    if json:
+        common.emit_json(page)
+        return
+    made = table.made_with
+    identity = made.get("identity", {})
+    typer.echo(f"reference table of {identity.get('model_id', '?')} ({identity.get('architecture', '?')})")
+    typer.echo(
+        f"  layer {table.layer} of {identity.get('blocks', '?')}, lens {made.get('dtype', '?')}, rule {made.get('rule')}"
+    )
+    typer.echo(f"  b0 = {table.scale:.6g}, {len(table):,} tokens registered from {made.get('images')} images")
+    typer.echo(f"  prompt {made.get('prompt')!r}, at most {made.get('max_new_tokens')} new tokens")
+    typer.echo(f"  fingerprint {table.fingerprint}")
+
+
+@app.command()
+def merge(
+    shards: list[Path] = typer.Argument(help="Calibration folders of disjoint images."),
+    out: Path = typer.Option(..., "--out", "-o", help="Folder for the whole."),
+    json: bool = common.JSON,
+) -> None:
+    """Unite shards; the result is the same in any order, and the same as one run over all images."""
+    from reweigh.register.calibrate import Calibration, merge_calibrations
+
+    whole = merge_calibrations([Calibration.load(shard) for shard in shards])
+    whole.save(out)
+    _report(whole, out, json)
+
+
+@app.command()
+def register(
+    source: Path = typer.Argument(help="A calibration folder, which keeps its observations."),
+    out: Path = typer.Option(..., "--out", "-o", help="Folder for the new tables."),
+    rule: str = typer.Option("stable", help="stable, or count-N for tokens with at least N observations."),
+    size: int = typer.Option(None, help="Use the first N images only, by name."),
+    json: bool = common.JSON,
+) -> None:
+    """Register again under another rule or size, from the observations alone."""
+    from reweigh.errors import InputError
+    from reweigh.register.calibrate import Calibration, tables_of
+
+    old = Calibration.load(source)
+    observations = old.observations
+    if size is not None:
+        if not 1 <= size <= len(observations.images):
+            raise InputError(f"{source} holds {len(observations.images)} images, {size} were asked for")
+        observations = observations.only(observations.images[:size])
+    new = Calibration(
+        observations, tables_of(observations, old.made_with, rule=rule), old.made_with, old.skipped
+    )
+    new.save(out)
+    _report(new, out, json)
+
+
+@app.command()
+def compare(
+    first: str = typer.Argument(help="Table folder or Hub repository."),
+    second: str = typer.Argument(help="Another one."),
+    layer: int = common.LAYER,
+    json: bool = common.JSON,
+) -> None:
+    """Say how two tables differ."""
+    from reweigh.register.table import ReferenceTable
+
+    found = ReferenceTable.from_pretrained(first, layer=layer).compare(
+        ReferenceTable.from_pretrained(second, layer=layer)
+    )
+    if json:
+        common.emit_json(found)
+        return
+    for key, value in found.items():
+        typer.echo(f"{key.replace('_', ' ')}: {value}")
+
+
+@app.command()
+def push(
+    folder: Path = typer.Argument(help="Table folder."),
+    repo: str = typer.Argument(help="Hub repository, e.g. me/llava-table."),
+    layer: int = common.LAYER,
+    private: bool = typer.Option(False, help="Make the repository private."),
+) -> None:
+    """Upload a table to the Hub."""
+    from reweigh.register.table import ReferenceTable
+
+    typer.echo(ReferenceTable.load(folder, layer=layer).push_to_hub(repo, private=private))
+
+
+def _report(calibration: object, out: Path, json: bool) -> None:
+    from reweigh.register.calibrate import Calibration
+
+    if not isinstance(calibration, Calibration):
+        raise TypeError(type(calibration))
+    rows = [
+        {"layer": layer, "b0": table.scale, "registered": len(table), "folder": str(out / f"layer-{layer}")}
+        for layer, table in calibration.tables.items()
+    ]
+    if json:
+        common.emit_json({"images": len(calibration.observations.images), "tables": rows})
+        return
+    typer.echo(f"{len(calibration.observations.images)} images")
+    for row in rows:
+        typer.echo(
+            f"layer {row['layer']}: b0 = {row['b0']:.6g}, {row['registered']:,} tokens registered -> {row['folder']}"
+        )

@@ -1,0 +1,122 @@
+"""``reweigh trace``: the arithmetic of the intervention, step by step, as a table, a plot or JSON."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import typer
+
+from reweigh.cli import common
+
+if TYPE_CHECKING:
+    from reweigh.intervene.trace import Step, Trace
+
+app = typer.Typer()
+
+
+@app.command()
+def trace(
+    model: str = common.MODEL,
+    image: Path = typer.Argument(help="The picture."),
+    table: str = common.TABLE,
+    layer: int = common.LAYER,
+    beta: float = common.BETA,
+    prompt: str = typer.Option("Please describe this image in detail.", help="What the model is asked."),
+    template: str = typer.Option(
+        None, help="Prompt template with {prompt}, for processors without a chat template."
+    ),
+    max_new_tokens: int = typer.Option(512, help="Longest description."),
+    step: int = typer.Option(
+        None, help="0-based decoding step to show; the first one whose winner changed if not given."
+    ),
+    top: int = typer.Option(8, help="Candidates to show."),
+    plot: Path = typer.Option(None, help="Write the step as an SVG: logits before and after, with arrows."),
+    dtype: str = common.DTYPE,
+    device: str = common.DEVICE,
+    revision: str = common.REVISION,
+    trust_remote_code: bool = common.REMOTE,
+    force: bool = common.FORCE,
+    json: bool = common.JSON,
+) -> None:
+    """Show why a word was suppressed: each candidate's logit, evidence, reference, deficit and edit."""
+    where, block, bound = common.operating_point(model, table, layer, beta)
+    loaded, processor = common.load_model(
+        model, dtype=dtype, device=device, revision=revision, trust_remote_code=trust_remote_code
+    )
+    from reweigh.intervene.attach import attach
+
+    attached = attach(loaded, processor, table=where, beta=bound, layer=block, force=force)
+    with attached.tracing() as recorded:
+        text = attached.describe(image, prompt, max_new_tokens=max_new_tokens, template=template)
+    changed = [found.index for found in recorded.steps() if found.changed]
+    shown = recorded.step(_which(step, changed, len(recorded)))
+    if plot is not None:
+        _plot(shown, plot, top)
+    if json:
+        common.emit_json({"text": text, "changed_steps": changed, **recorded.to_json()})
+        return
+    typer.echo(text)
+    typer.echo(
+        f"\n{len(recorded)} steps; the edit changed the winner at {', '.join(map(str, changed)) or 'none'}"
+    )
+    _table(recorded, shown, top)
+
+
+def _which(step: int | None, changed: list[int], count: int) -> int:
+    from reweigh.errors import InputError
+
+    if step is None:
+        return changed[0] if changed else 0
+    if not 0 <= step < count:
+        raise InputError(f"step {step} does not exist: {count} steps were decoded, from 0 to {count - 1}")
+    return step
+
+
+def _table(recorded: Trace, shown: Step, top: int) -> None:
+    from rich.table import Table
+
+    sheet = Table(
+        title=f"step {shown.index}: b0 = {recorded.scale:.6g}, beta = {recorded.beta:g}, layer {recorded.layer}"
+    )
+    sheet.add_column("candidate")
+    for name in ("z", "DMRR e-3", "b e-3", "deficit e-3", "s", "beta s", "z'"):
+        sheet.add_column(name, justify="right")
+    for row in shown.candidates[:top]:
+        mark = "bold red" if row.token == shown.winner_before and shown.changed else ""
+        mark = "bold blue" if row.token == shown.winner_after and shown.changed else mark
+        evidence = [_thousandths(row.evidence), _thousandths(row.reference), _thousandths(row.deficit)]
+        strength = "-" if row.strength is None else f"{row.strength:.3f}"
+        cells = [
+            repr(row.text),
+            f"{row.logit:.3f}",
+            *evidence,
+            strength,
+            f"{row.shift:.3f}",
+            f"{row.edited:.3f}",
+        ]
+        sheet.add_row(*cells, style=mark)
+    common.console().print(sheet)
+    if len(shown.candidates) > top:
+        typer.echo(f"and {len(shown.candidates) - top} more candidates; --top shows them")
+
+
+def _thousandths(value: float | None) -> str:
+    return "-" if value is None else f"{value * 1000:.3f}"
+
+
+def _plot(shown: Step, path: Path, top: int) -> None:
+    from reweigh.artifacts import write_text
+    from reweigh.report.plots import mechanism_plot
+
+    rows = [
+        {
+            **row.to_json(),
+            "token": row.text,
+            "before_winner": row.token == shown.winner_before,
+            "after_winner": row.token == shown.winner_after,
+        }
+        for row in shown.candidates
+    ]
+    write_text(path, mechanism_plot(rows, title=f"step {shown.index}", limit=top))
+    typer.echo(f"wrote {path}", err=True)
