@@ -1,0 +1,121 @@
+"""Unpacking archives from strangers: nothing leaves the folder, no links, no devices, bounded in size and number."""
+
+from __future__ import annotations
+
+import lzma
+import shutil
+import stat
+import tarfile
+import tempfile
+import zipfile
+import zlib
+from collections.abc import Iterator
+from pathlib import Path, PurePosixPath
+from typing import IO
+
+from reweigh.errors import ReweighError
+
+MAX_BYTES = 64 << 30
+MAX_FILES = 1_000_000
+BLOCK = 1 << 20
+
+
+BROKEN = (zipfile.BadZipFile, tarfile.TarError, zlib.error, lzma.LZMAError, EOFError, RuntimeError)
+"""What the standard library raises on damaged, encrypted or unknown archives."""
+
+
+class UnpackError(ReweighError):
+    """An archive is broken or holds something that must not be unpacked."""
+
+
+def unpack(
+    archive: Path, folder: Path, *, max_bytes: int = MAX_BYTES, max_files: int = MAX_FILES
+) -> dict[str, int]:
+    """Unpack a zip or tar file into a folder and give the size of every file by its relative path.
+
+    Everything is first written to a scratch folder inside, so that a refused or broken archive leaves nothing.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    scratch = Path(tempfile.mkdtemp(prefix=".unpacking-", dir=folder))
+    try:
+        sizes = _write_all(archive, scratch, max_bytes, max_files)
+        for name in sizes:
+            target = folder / name
+            target.parent.mkdir(parents=True, exist_ok=True)
+            (scratch / name).replace(target)
+        return sizes
+    except BROKEN as error:
+        raise UnpackError(
+            f"{archive} cannot be unpacked ({error})", hint="the archive is damaged; fetch it again"
+        ) from error
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
+
+
+def safe_name(name: str, archive: Path) -> str:
+    """The relative path of an archive's member, refused where it could lead out of the folder."""
+    path = PurePosixPath(name)
+    parts = [part for part in path.parts if part != "."]
+    wrong = (
+        path.is_absolute() or ".." in parts or not parts or any(c in name for c in "\\\0") or ":" in parts[0]
+    )
+    if wrong:
+        raise UnpackError(f"{archive} holds a file called {name!r}, which could lead out of its folder")
+    return "/".join(parts)
+
+
+def _write_all(archive: Path, scratch: Path, max_bytes: int, max_files: int) -> dict[str, int]:
+    sizes: dict[str, int] = {}
+    left = max_bytes
+    for name, stream in _members(archive):
+        name = safe_name(name, archive)
+        if name in sizes:
+            raise UnpackError(f"{archive} holds {name!r} twice")
+        if len(sizes) == max_files:
+            raise UnpackError(f"{archive} holds more than {max_files:,} files")
+        target = scratch / name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with stream, target.open("xb") as written:
+            # The sizes that an archive states can lie; what counts is what comes out.
+            while block := stream.read(BLOCK):
+                left -= len(block)
+                if left < 0:
+                    raise UnpackError(f"{archive} unpacks to more than {max_bytes:,} bytes")
+                written.write(block)
+            sizes[name] = written.tell()
+    return sizes
+
+
+def _members(archive: Path) -> Iterator[tuple[str, IO[bytes]]]:
+    if zipfile.is_zipfile(archive):
+        yield from _zip_members(archive)
+    elif tarfile.is_tarfile(archive):
+        yield from _tar_members(archive)
+    else:
+        raise UnpackError(
+            f"{archive} is neither a zip nor a tar file", hint="is it the right file, and whole?"
+        )
+
+
+def _zip_members(archive: Path) -> Iterator[tuple[str, IO[bytes]]]:
+    with zipfile.ZipFile(archive) as opened:
+        for info in opened.infolist():
+            mode = stat.S_IFMT(info.external_attr >> 16)
+            if mode not in (0, stat.S_IFREG, stat.S_IFDIR):
+                raise UnpackError(f"{archive} holds {info.filename!r}, which is a link or a device")
+            if info.is_dir():
+                safe_name(info.filename, archive)
+            else:
+                yield info.filename, opened.open(info)
+
+
+def _tar_members(archive: Path) -> Iterator[tuple[str, IO[bytes]]]:
+    with tarfile.open(archive) as opened:
+        for info in opened:
+            if info.isdir():
+                safe_name(info.name, archive)
+                continue
+            stream = opened.extractfile(info) if info.isreg() else None
+            if stream is None:
+                raise UnpackError(f"{archive} holds {info.name!r}, which is a link or a device")
+            yield info.name, stream

@@ -1,0 +1,116 @@
+"""``reweigh data``: the benchmarks' own files, from their official place or from a copy of yours."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import typer
+
+app = typer.Typer(no_args_is_help=True, help="Fetch and check the benchmarks' own files.")
+
+
+@app.command("list")
+def list_datasets(as_json: bool = typer.Option(False, "--json", help="Print JSON.")) -> None:
+    """List what can be fetched, how large it is, under which licence, and what is here."""
+    from reweigh.bench.data import CATALOGUE, data_root, folder_of, state
+    from reweigh.report.tables import Cell, Column, Table
+
+    rows: list[dict[str, Any]] = [
+        {
+            "name": entry.name,
+            "title": entry.title,
+            "size": entry.size,
+            "checksums": [file.checksum or "unknown" for file in entry.files],
+            "licence": entry.licence,
+            "page": entry.page,
+            "urls": [file.url for file in entry.files],
+            "by_hand": entry.by_hand,
+            "state": state(entry),
+            "folder": str(folder_of(entry)),
+        }
+        for entry in CATALOGUE.values()
+    ]
+    if as_json:
+        typer.echo(json.dumps(rows, indent=2))
+        return
+    cells: list[list[Cell]] = [
+        [
+            row["name"],
+            row["title"],
+            _size(row["size"]),
+            _checked(row["checksums"]),
+            row["licence"],
+            row["state"],
+        ]
+        for row in rows
+    ]
+    columns = [Column(name) for name in ("name", "what", "size", "checksum", "licence", "here")]
+    _print(Table(columns, cells, caption=f"in {data_root()} (moved by REWEIGH_DATA)"))
+
+
+@app.command()
+def get(
+    name: str = typer.Argument(help="Name of the dataset, see `reweigh data list`."),
+    source: Path | None = typer.Option(None, "--from", help="Folder or file with your own copy."),
+) -> None:
+    """Fetch a dataset whole, or go on with one that was cut; prints its folder."""
+    from reweigh.bench.data import dataset
+    from reweigh.bench.data import get as bring
+    from reweigh.progress import bar
+
+    entry = dataset(name)
+    typer.echo(f"{entry.title}; licence: {entry.licence}; {entry.page}", err=True)
+    with bar(entry.name, total=entry.size if source is None else None, unit="B") as shown:
+        folder = bring(entry, source=source, advance=shown.update)
+    if entry.by_hand:
+        typer.echo(f"note: {entry.by_hand}", err=True)
+    typer.echo(folder)
+
+
+@app.command()
+def check(
+    name: str = typer.Argument(help="Name of the dataset."),
+    as_json: bool = typer.Option(False, "--json", help="Print JSON."),
+) -> None:
+    """Read a dataset's files again and compare them with their checksums; exit code 1 if something is wrong."""
+    from reweigh.bench.data import check as inspect
+    from reweigh.bench.data import dataset, folder_of
+
+    entry = dataset(name)
+    problems = inspect(entry)
+    if as_json:
+        typer.echo(
+            json.dumps({"dataset": name, "folder": str(folder_of(entry)), "problems": problems}, indent=2)
+        )
+    elif problems:
+        for problem in problems:
+            typer.echo(problem)
+        typer.echo(f"hint: reweigh data get {name}", err=True)
+    else:
+        typer.echo(f"{name}: all {len(entry.files)} files are whole")
+    if problems:
+        raise typer.Exit(1)
+
+
+def _size(size: int | None) -> str:
+    if size is None:
+        return "unknown"
+    value, unit = float(size), "B"
+    for larger in ("kB", "MB", "GB"):
+        if value < 1000:
+            break
+        value, unit = value / 1000, larger
+    return f"{value:.0f} {unit}" if value >= 10 or unit == "B" else f"{value:.1f} {unit}"
+
+
+def _checked(checksums: list[str]) -> str:
+    kinds = sorted({checksum.partition(":")[0] for checksum in checksums})
+    return ", ".join(kinds)
+
+
+def _print(table: Any) -> None:
+    from rich.console import Console
+
+    Console().print(table.terminal())
