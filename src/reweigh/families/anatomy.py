@@ -81,8 +81,8 @@ class Anatomy:
         return self.norm if layer == len(self.blocks) - 1 else self.blocks[layer + 1]
 
 
-def find_anatomy(model: Any) -> Anatomy:
-    """Find the parts of a model, or say why it cannot be served."""
+def find_anatomy(model: Any, *, images: bool = True) -> Anatomy:
+    """Find the parts of a model, or say why it cannot be served; ``images=False`` lets a text-only model pass."""
     config = getattr(model, "config", None)
     name = type(model).__name__
     if config is None:
@@ -103,7 +103,7 @@ def find_anatomy(model: Any) -> Anatomy:
         raise UnsupportedError(f"{name} has no output head", hint="load it with AutoModelForImageTextToText")
     blocks, norm = _blocks_and_norm(model)
     tokens = tuple(sorted(placeholder_ids(config)))
-    if not tokens:
+    if images and not tokens:
         raise UnsupportedError(
             f"{name}'s configuration names no image token, so image positions cannot be found"
         )

@@ -99,6 +99,9 @@ class Glimpse:
         logits: Raw logits (B, K, V) of the last K columns of this pass.
         trail: Memory of the sequence.
         cache: The key-value cache after this pass, if any.
+        inputs: What ``generate`` was called with, by name; the forward's own arguments outside ``generate``.
+        start: Column at which the prompt in ``inputs`` begins (after a kept cache).
+        end: Column after the prompt; what follows it was generated.
     """
 
     arguments: Mapping[str, Any]
@@ -109,6 +112,9 @@ class Glimpse:
     logits: Tensor
     trail: Trail
     cache: Any
+    inputs: Mapping[str, Any] = field(default_factory=dict)
+    start: int = 0
+    end: int = 0
 
     def fresh(self) -> list[list[int]]:
         """For each prompt row, the visual columns first seen in this pass, relative to its start; empty if none."""
@@ -129,7 +135,12 @@ class Glimpse:
 
 
 class Listener(Protocol):
-    """Receives every forward pass of a tapped model."""
+    """Receives every forward pass of a tapped model.
+
+    Three further attributes are honoured where a listener has them: ``generation``, keyword defaults for
+    ``generate`` (what the caller passes wins); ``engage(tap)``, called once when the tap opens and returning what
+    undoes it; ``before(Coming)``, called ahead of each forward pass.
+    """
 
     @property
     def layers(self) -> frozenset[int]:
@@ -139,11 +150,23 @@ class Listener(Protocol):
         """Look at one forward pass; return logits to put in place of the raw ones, or ``None``."""
 
 
+@dataclass(frozen=True, slots=True)
+class Coming:
+    """A forward pass that is about to run: its size, and the visual columns that each prompt row will then have."""
+
+    past: int
+    length: int
+    rows: int
+    columns: list[list[int]]
+
+
 @dataclass(slots=True)
 class _Plan:
     """The prompt of a running ``generate``: where its images lie, found once, before the first forward."""
 
     start: int
+    end: int
+    inputs: Mapping[str, Any]
     columns: list[list[int]]
     places: list[list[Place | None]]
     passes: int = 0
@@ -224,6 +247,8 @@ class Tap:
 
     def _install(self) -> None:
         model, speaker = self.anatomy.model, self.anatomy.speaker
+        if hasattr(self.listener, "engage"):
+            self._undo.append(self.listener.engage(self))
         hook = speaker.register_forward_pre_hook(self._before, with_kwargs=True, prepend=True)
         self._undo.append(hook.remove)
         for layer in sorted(self.listener.layers):
@@ -262,6 +287,7 @@ class Tap:
     def _generate(self, original: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(original)
         def generate(*args: Any, **kwargs: Any) -> Any:
+            kwargs = {**getattr(self.listener, "generation", {}), **kwargs}
             outer = self._local.plan
             plan = self._local.plan = self._plan(original, args, kwargs)
             with self._idle:
@@ -302,7 +328,8 @@ class Tap:
         past = _past_length(given.get("past_key_values"))
         mask = given.get("attention_mask")
         whole = past > 0 and (mask is None or mask.shape[1] == ids.shape[1])
-        return _Plan(past, *self._layout(ids[:, past:] if whole else ids, given))
+        fresh = ids[:, past:] if whole else ids
+        return _Plan(past, past + fresh.shape[1], given, *self._layout(fresh, given))
 
     def _layout(
         self, ids: Tensor, inputs: Mapping[str, Any]
@@ -325,6 +352,29 @@ class Tap:
         if arguments.get("input_ids") is None and outer_ids is not None:
             arguments["input_ids"] = outer_ids
         self._local.frame = _Frame(arguments, _past_length(arguments.get("past_key_values")))
+        if hasattr(self.listener, "before"):
+            with self.paused():
+                self.listener.before(self._coming(self._local.frame))
+
+    def _coming(self, frame: _Frame) -> Coming:
+        ids, embeds = frame.arguments.get("input_ids"), frame.arguments.get("inputs_embeds")
+        tokens = embeds if ids is None else ids
+        if tokens is None:
+            raise UnsupportedError("a forward pass had neither input_ids nor inputs_embeds")
+        rows, length = tokens.shape[0], tokens.shape[1]
+        plan, cache = self._local.plan, frame.arguments.get("past_key_values")
+        trail = vars(cache).get(_TRAILS, {}).get(self._key) if cache is not None else None
+        known = [list(columns) for columns in trail.columns] if trail is not None and frame.past else []
+        if plan is not None and (not known or plan.trail is not trail):
+            first, fresh = plan.start, plan.columns
+        elif plan is None and (frame.past == 0 or length > 1):
+            first, fresh = frame.past, self._layout(self._ids(frame), frame.arguments)[0]
+        else:
+            first, fresh = 0, []
+        known = known or [[] for _ in fresh]
+        for row, columns in enumerate(fresh):
+            known[row] += [first + column for column in columns]
+        return Coming(frame.past, length, rows, known)
 
     def _capture(self, layer: int, _module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         frame = self._local.frame
@@ -374,7 +424,12 @@ class Tap:
         if rows % max(1, len(trail.columns)):
             raise ReweighError(f"a pass of {rows} rows cannot belong to {len(trail.columns)} prompts")
         repeat = rows // len(trail.columns)
-        return Glimpse(frame.arguments, frame.past, length, repeat, frame.states, logits, trail, cache)
+        inputs = frame.arguments if plan is None else plan.inputs
+        start, end = (frame.past, frame.past + length) if plan is None else (plan.start, plan.end)
+        states = frame.states
+        return Glimpse(
+            frame.arguments, frame.past, length, repeat, states, logits, trail, cache, inputs, start, end
+        )
 
     def _ids(self, frame: _Frame) -> Tensor:
         ids = frame.arguments.get("input_ids")
