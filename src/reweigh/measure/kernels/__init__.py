@@ -1,12 +1,13 @@
-"""Rank kernels behind one seam, and the choice among them. All give the same integers, at different speeds."""
+"""Rank kernels behind one seam, and the choice among them. All give the same integers; speeds differ."""
 
 from __future__ import annotations
 
 import os
+from functools import cache
 
 import torch
 
-from reweigh.errors import InputError, UnknownNameError
+from reweigh.errors import InputError, MissingExtraError, UnknownNameError
 from reweigh.measure.kernels.base import LOGIT_DTYPES, Kernel
 from reweigh.measure.kernels.numpy_sort import NumpyKernel
 from reweigh.measure.kernels.torch_sort import TorchKernel
@@ -42,4 +43,19 @@ def choose_kernel(
         return TorchKernel()
     if name == "torch":
         return TorchKernel()
-    return NumpyKernel()
+    if name == "numpy" or (name == "auto" and _numba_kernel() is None):
+        return NumpyKernel()
+    kernel = _numba_kernel()
+    if kernel is None:
+        raise MissingExtraError("the numba rank kernel", "fast", "numba")
+    return kernel
+
+
+@cache
+def _numba_kernel() -> Kernel | None:
+    """The compiled kernel, or None where numba is not installed or does not load."""
+    try:
+        from reweigh.measure.kernels.numba_rows import NumbaKernel
+    except ImportError:
+        return None
+    return NumbaKernel()

@@ -1,8 +1,8 @@
 """Reciprocal ranks in fixed point, so that their sums are exact and forget the order of their terms.
 
 A term 1/rank is held as the integer ``rint(2**40 / rank)``. Integer addition commutes bit for bit, whatever
-the order of rows, chunks, threads, devices or merges. The price is an error of at most 2**-41 (4.6e-13) per term,
-hence also of their mean; an int64 holds the sum of 2**23 (8.4 million) positions.
+the order of rows, chunks, threads, devices or merges. The price is an error of at most 2**-41 (4.6e-13) per
+term, hence also of their mean; an int64 holds the sum of 2**23 (8.4 million) positions.
 """
 
 from __future__ import annotations

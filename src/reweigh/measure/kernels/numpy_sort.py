@@ -12,12 +12,11 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from reweigh.measure.kernels.base import WIDE_VOCAB, refuse_nan
+from reweigh.measure.kernels.base import INFINITY_BITS, WIDE_VOCAB, narrowed, refuse_nan
 from reweigh.measure.kernels.fixed import term_table
+from reweigh.measure.kernels.rows import over_threads
 
 Array = npt.NDArray[Any]
-
-INFINITY_BITS = {torch.bfloat16: 0x7F80, torch.float16: 0x7C00}
 
 
 class NumpyKernel:
@@ -26,6 +25,10 @@ class NumpyKernel:
     name = "numpy"
 
     def add(self, logits: Tensor, tokens: Tensor | None, units: Tensor) -> None:
+        over_threads(lambda rows, total: self._add(rows, tokens, total), logits, units)
+
+    def _add(self, logits: Tensor, tokens: Tensor | None, units: Tensor) -> None:
+        logits = narrowed(logits)
         total = units.numpy()
         wanted = None if tokens is None else tokens.numpy()
         if logits.dtype != torch.float32 and logits.shape[1] >= WIDE_VOCAB:

@@ -1,0 +1,95 @@
+"""The choice of a kernel, its fallbacks, and the fixed-point terms they share."""
+
+from __future__ import annotations
+
+import importlib.util
+from fractions import Fraction
+from typing import Any
+
+import pytest
+import torch
+
+from reweigh.errors import InputError, MissingExtraError, UnknownNameError
+from reweigh.measure import kernels
+from reweigh.measure.kernels import choose_kernel, kernel_names
+from reweigh.measure.kernels.base import narrowed
+from reweigh.measure.kernels.fixed import term_table
+from reweigh.measure.kernels.torch_sort import terms
+
+CPU = torch.device("cpu")
+HAS_NUMBA = importlib.util.find_spec("numba") is not None
+
+
+def chosen(name: str, device: torch.device = CPU, dtype: torch.dtype = torch.float32) -> str:
+    return choose_kernel(name, device, dtype, 32000, None).name
+
+
+def test_auto_prefers_the_compiled_kernel_on_the_cpu_and_torch_elsewhere(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delenv("REWEIGH_KERNEL", raising=False)
+    assert chosen("auto") == ("numba" if HAS_NUMBA else "numpy")
+    assert chosen("auto", torch.device("meta")) == "torch"
+    assert chosen("torch") == "torch"
+    assert chosen("numpy") == "numpy"
+
+
+def test_the_environment_decides_auto_and_an_option_decides_over_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("REWEIGH_KERNEL", "torch")
+    assert chosen("auto") == "torch"
+    assert chosen("numpy") == "numpy"
+    monkeypatch.setenv("REWEIGH_KERNEL", "nummpy")
+    with pytest.raises(UnknownNameError, match="did you mean numpy"):
+        chosen("auto")
+
+
+def test_without_numba_auto_is_numpy_and_forcing_says_what_to_install(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delenv("REWEIGH_KERNEL", raising=False)
+    monkeypatch.setattr(kernels, "_numba_kernel", lambda: None)
+    assert chosen("auto") == "numpy"
+    with pytest.raises(MissingExtraError, match=r"reweigh\[fast\]"):
+        chosen("numba")
+
+
+def test_what_cannot_run_is_refused() -> None:
+    with pytest.raises(InputError, match="on meta"):
+        chosen("numpy", torch.device("meta"))
+    with pytest.raises(InputError, match="float64"):
+        chosen("auto", dtype=torch.float64)
+    with pytest.raises(UnknownNameError, match="known: auto"):
+        chosen("zzz")
+    assert "auto" in kernel_names()
+
+
+def test_terms_are_the_nearest_multiples_of_the_unit() -> None:
+    table = term_table(5000)
+    for rank in (1, 2, 3, 7, 1000, 4999, 5000):
+        assert abs(Fraction(int(table[rank])) - Fraction(2**40, rank)) <= Fraction(1, 2) + Fraction(1, 2**12)
+    ranks = torch.arange(1, 5001)
+    assert torch.equal(terms(ranks), torch.tensor(table[1:]))
+    with pytest.raises(ValueError, match="read-only"):
+        table[1] = 0
+
+
+def test_upcast_bfloat16_is_recognised_and_nothing_else_is() -> None:
+    logits = torch.randn(3, 50)
+    assert narrowed(logits) is logits
+    upcast = logits.bfloat16().float()
+    assert narrowed(upcast).dtype == torch.bfloat16
+    mixed = torch.cat([upcast, logits])
+    assert narrowed(mixed) is mixed
+
+
+@pytest.mark.skipif(not HAS_NUMBA, reason="numba is not installed")
+def test_where_numba_finds_no_cache_folder_it_compiles_without_one() -> None:
+    from numba import njit
+
+    from reweigh.measure.kernels.compile import compiled
+
+    names: dict[str, Any] = {}
+    exec("def twice(x):\n    return 2 * x", names)  # no file, so no place for a cache
+    with pytest.raises(RuntimeError, match="cannot cache|locat"):
+        njit(cache=True)(names["twice"])
+    assert compiled(names["twice"])(21) == 42
