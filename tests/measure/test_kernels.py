@@ -90,6 +90,6 @@ def test_where_numba_finds_no_cache_folder_it_compiles_without_one() -> None:
 
     names: dict[str, Any] = {}
     exec("def twice(x):\n    return 2 * x", names)  # no file, so no place for a cache
-    with pytest.raises(RuntimeError, match="cannot cache|locat"):
+    with pytest.raises(RuntimeError, match="locat"):
         njit(cache=True)(names["twice"])
     assert compiled(names["twice"])(21) == 42
