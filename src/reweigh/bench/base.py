@@ -48,7 +48,7 @@ class Item:
     Args:
         id: The record's id.
         image: The unit that the bootstrap resamples; questions on one image share it.
-        counts: Additive numerators and denominators, the same keys in every item of a benchmark.
+        counts: Additive numerators and denominators; one that is left out is zero.
         details: What a person or a report wants to see (mentions with spans, the parsed answer); JSON.
     """
 
@@ -157,6 +157,7 @@ BENCHMARKS: Registry[type[Benchmark]] = Registry(
         "mmhal": "reweigh.bench.mmhal:MMHal",
         "mmvet": "reweigh.bench.mmvet:MMVet",
         "pope": "reweigh.bench.pope:POPE",
+        "world": "reweigh.bench.world:World",
     },
     group="reweigh.benchmarks",
 )

@@ -15,7 +15,7 @@ app = typer.Typer()
 def check(
     model: str = common.MODEL,
     image: Path = typer.Argument(help="The picture."),
-    text: str = typer.Option(None, help="The text to check; the model's own description if not given."),
+    text: str | None = typer.Option(None, help="The text to check; the model's own description if not given."),
     table: str = common.TABLE,
     layer: int = common.LAYER,
     prompt: str = typer.Option(

@@ -38,7 +38,7 @@ def load_model(
     trust_remote_code: bool = False,
 ) -> tuple[Any, Any]:
     """Load what a command's MODEL argument names."""
-    _quiet()
+    quiet()
     from reweigh.families.load import load
 
     where = str(world_path()) if name == WORLD else name
@@ -76,7 +76,7 @@ def operating_point(
     return table, layer, BETA if beta is None else beta
 
 
-def _quiet() -> None:
+def quiet() -> None:
     """Keep transformers' loading bars and notes off the terminal; errors still come through."""
     from transformers.utils import logging
 

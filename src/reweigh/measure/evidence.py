@@ -52,6 +52,26 @@ class Evidence:
             )
         return self.values[self.layers.index(layer)]
 
+    def grid(self, layer: int, place: int, *, image: int = 0, tile: int = 0) -> Tensor:
+        """Reciprocal ranks (rows, cols) of the ``place``-th located token over one tile of one image.
+
+        Cells that no position covers are NaN.
+        """
+        self.at(layer)
+        if self.located is None or not 0 <= place < self.located.shape[2]:
+            raise InputError("this token was not located", hint="name its id in measure(..., locate=[...])")
+        inside = [
+            (where, index)
+            for index, where in enumerate(self.places)
+            if where is not None and (where.image, where.tile) == (image, tile)
+        ]
+        if not inside:
+            raise InputError(f"image {image}, tile {tile} has no grid", hint="a Q-Former's queries have no place")
+        cells = torch.full((inside[0][0].rows, inside[0][0].cols), float("nan"))
+        for where, index in inside:
+            cells[where.row, where.col] = self.located[self.layers.index(layer), index, place]
+        return cells
+
 
 class Gatherer:
     """Adds up reciprocal ranks over the visual positions as forward passes show them.

@@ -1,0 +1,194 @@
+"""The demonstration's page: figures, then scenes with both descriptions, the step where they part, and heat maps."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from reweigh.bench.base import Item, Metric
+from reweigh.bench.world import MAX_NEW_TOKENS, PROMPT, score_scene
+from reweigh.demo.run import Outcome
+from reweigh.families.prompts import build_inputs
+from reweigh.intervene.attach import describe
+from reweigh.intervene.trace import Step
+from reweigh.measure.evidence import measure
+from reweigh.report import html
+from reweigh.report.coloured import Span
+from reweigh.report.coloured import html as coloured
+from reweigh.report.plots import heatmap, mechanism_plot, visible
+from reweigh.report.tables import Cell, Column, Estimate, Table
+from reweigh.world.scenes import Scene
+
+COLUMNS = {
+    "chair_s": Column("CHAIR_S", "lower", 2),
+    "chair_i": Column("CHAIR_I", "lower", 2),
+    "chair_i_distinct": Column("CHAIR_I distinct", "lower", 2),
+    "recall": Column("Recall", "higher", 2),
+    "f1": Column("F1", "higher", 2),
+    "length": Column("Words", None, 1),
+}
+PICTURE = 336
+
+
+def figures_table(outcome: Outcome) -> Table:
+    """Base, ReWEIGH and their paired difference, each with its 95% interval."""
+    rows: list[list[Cell]] = [
+        ["base", *[_estimate(outcome.base.metrics[key]) for key in COLUMNS]],
+        ["ReWEIGH", *[_estimate(outcome.reweigh.metrics[key]) for key in COLUMNS]],
+        ["difference", *[_signed(outcome.difference[key]) for key in COLUMNS]],
+    ]
+    return Table([Column("decoding"), *COLUMNS.values()], rows)
+
+
+def _signed(metric: Metric) -> str:
+    """A difference as text, so that it does not compete for the best value of its column."""
+    estimate = _estimate(metric)
+    return "" if estimate is None else "{:+.2f} [{:+.2f}, {:+.2f}]".format(*estimate)
+
+
+def _estimate(metric: Metric) -> Estimate | None:
+    if metric.value is None or metric.low is None or metric.high is None:
+        return None
+    return Estimate(metric.value, metric.low, metric.high)
+
+
+@dataclass(frozen=True)
+class Case:
+    """One scene told twice, traced by itself, and the step at which the two tellings part."""
+
+    scene: Scene
+    base: Item
+    edited: Item
+    base_text: str
+    edited_text: str
+    parting: Step | None
+
+    @property
+    def suppressed(self) -> int | None:
+        """The token that lost its place."""
+        return None if self.parting is None else self.parting.winner_before
+
+    @property
+    def kept(self) -> int | None:
+        """The token that took it."""
+        return None if self.parting is None else self.parting.winner_after
+
+
+def trace_case(outcome: Outcome, place: int) -> Case:
+    """Decode one scene again, alone and traced."""
+    attached, scene = outcome.attached, outcome.scenes[place]
+    picture = scene.image()
+    base = describe(attached.model, attached.processor, picture, PROMPT, max_new_tokens=MAX_NEW_TOKENS)
+    with attached.tracing() as trace:
+        edited = attached.describe(picture, PROMPT, max_new_tokens=MAX_NEW_TOKENS)
+    parting = next((step for step in trace.steps() if step.changed), None)
+    return Case(scene, score_scene(scene, base), score_scene(scene, edited), base, edited, parting)
+
+
+def spans(item: Item) -> list[Span]:
+    """Mentions of a scored description, grounded or hallucinated."""
+    return [
+        Span(
+            mention["start"],
+            mention["end"],
+            "hallucinated" if mention["hallucinated"] else "grounded",
+            mention["object"],
+        )
+        for mention in item.details["mentions"]
+    ]
+
+
+def page(outcome: Outcome, cases: list[Case], harmed: list[Case]) -> str:
+    """The whole page, self-contained."""
+    attached = outcome.attached
+    change = outcome.difference["chair_i"].value or 0.0
+    before = outcome.base.metrics["chair_i"].value or 0.0
+    relative = f"{100 * change / before:+.1f}%" if before else "n/a"
+    tiles = html.tiles(
+        [
+            html.tile("CHAIR_I", relative, f"{before:.2f} to {before + change:.2f}, hallucinated mentions"),
+            html.tile("F1", f"{outcome.difference['f1'].value or 0.0:+.2f}", "points"),
+            html.tile("Scenes", f"{len(outcome.scenes):,}", "never used for any choice"),
+            html.tile(
+                "Operating point",
+                f"layer {attached.layer}, β {attached.beta:g}",
+                f"{len(attached.table):,} references",
+            ),
+        ]
+    )
+    body = [tiles, html.section("Figures", figures_table(outcome).html(), _note(outcome))]
+    for title, chosen in (("What changed", cases), ("Where it hurt", harmed)):
+        if chosen:
+            body.append(html.section(title, html.legend(), *[_case(outcome, case) for case in chosen]))
+    return html.page(
+        "ReWEIGH on the embedded model",
+        *body,
+        lead="The same small vision-language model describes the same scenes twice: as it is, and with candidates that "
+        "lack their usual visual evidence held back by at most β.",
+        footer=f"Made by `reweigh demo`; model {attached.table.made_with['identity']['architecture']}, "
+        f"table {attached.table.fingerprint[:12]}.",
+    )
+
+
+def _note(outcome: Outcome) -> html.Html:
+    return html.element(
+        "p",
+        "Brackets are 95% image-bootstrap intervals; the difference is paired by scene. "
+        + ", ".join(f"{name} {seconds:.0f} s" for name, seconds in outcome.seconds.items()),
+        class_="muted",
+    )
+
+
+def _case(outcome: Outcome, case: Case) -> html.Html:
+    picture = html.figure(
+        html.picture(case.scene.image(PICTURE), alt=case.scene.id),
+        f"In it: {', '.join(sorted(case.scene.objects))}",
+    )
+    texts = html.element(
+        "div",
+        html.element("p", html.element("b", "base "), coloured(case.base_text, spans(case.base))),
+        html.element("p", html.element("b", "ReWEIGH "), coloured(case.edited_text, spans(case.edited))),
+    )
+    parts = [html.element("div", picture, texts, class_="pair")]
+    if case.parting is not None:
+        parts.append(
+            html.figure(
+                _mechanism(case.parting), f"Step {case.parting.index}, where the two descriptions part."
+            )
+        )
+        parts.append(html.element("div", *_maps(outcome, case), class_="pair"))
+    return html.element("article", *parts, class_="card")
+
+
+def _mechanism(step: Step) -> html.Html:
+    rows: list[dict[str, Any]] = [
+        {
+            **row.to_json(),
+            "token": row.text,
+            "before_winner": row.token == step.winner_before,
+            "after_winner": row.token == step.winner_after,
+        }
+        for row in step.candidates
+    ]
+    return mechanism_plot(rows)
+
+
+def _maps(outcome: Outcome, case: Case) -> list[html.Html]:
+    """Where the evidence for the kept and for the suppressed token lies."""
+    attached = outcome.attached
+    tokens = [token for token in (case.kept, case.suppressed) if token is not None]
+    inputs = build_inputs(attached.model, attached.processor, [case.scene.image()], [PROMPT])
+    evidence = measure(attached.model, inputs, layers=[attached.layer], locate=tokens)[0]
+    if evidence is None or evidence.located is None:
+        return []
+    tokenizer = attached.processor.tokenizer
+    figures = []
+    high = float(evidence.located.max())
+    for place, (token, what) in enumerate(zip(tokens, ("kept", "suppressed"), strict=True)):
+        grid = evidence.grid(attached.layer, place)
+        overlay = heatmap(case.scene.image(PICTURE), grid, low=0.0, high=high)
+        word = visible(tokenizer.decode([token]))
+        figures.append(
+            html.figure(html.picture(overlay, alt=f"evidence for {word}"), f"Evidence for {what} “{word}”")
+        )
+    return figures

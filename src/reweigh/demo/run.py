@@ -1,0 +1,146 @@
+"""Run the demonstration: calibrate, describe evaluation scenes twice, count, and pick what is worth showing."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from typing import Any
+
+from reweigh.bench.base import Item, Metric
+from reweigh.bench.bootstrap import paired_difference
+from reweigh.bench.chair.metrics import figures, summarise_metrics
+from reweigh.bench.world import MAX_NEW_TOKENS, PROMPT, score_scene
+from reweigh.families.load import load
+from reweigh.intervene.attach import Attachment, attach, describe
+from reweigh.progress import bar
+from reweigh.register.calibrate import calibrate
+from reweigh.register.table import ReferenceTable
+from reweigh.world import operating_point, path, table_path
+from reweigh.world.scenes import Scene, scenes
+
+CALIBRATION = 500
+BATCH = 50
+SHOWN = ("chair_s", "chair_i", "recall", "f1", "length")
+
+
+@dataclass(frozen=True)
+class Described:
+    """What one way of decoding wrote, and what it scored."""
+
+    texts: list[str]
+    items: list[Item]
+    metrics: dict[str, Metric]
+
+    def to_json(self) -> dict[str, float | int | None]:
+        """The figures by name, and the number of scenes."""
+        return {**{name: self.metrics[name].value for name in SHOWN}, "n": len(self.items)}
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """The demonstration's result; ``attached`` can still trace and describe."""
+
+    scenes: list[Scene]
+    base: Described
+    reweigh: Described
+    difference: dict[str, Metric]
+    attached: Attachment
+    seconds: dict[str, float]
+
+    def telling(self, count: int = 3) -> list[int]:
+        """Scenes in which hallucinated objects went and nothing true was lost, the clearest first."""
+        gains = [(self._gain(place), -place) for place in range(len(self.scenes))]
+        return [-place for gain, place in sorted(gains, reverse=True)[:count] if gain > 0]
+
+    def harmed(self, count: int = 1) -> list[int]:
+        """Scenes in which the edit brought in hallucinated objects, the worst first; honesty wants to see them."""
+        gains = [(self._gain(place), place) for place in range(len(self.scenes))]
+        return [place for gain, place in sorted(gains)[:count] if gain < 0]
+
+    def _gain(self, place: int) -> float:
+        before, after = self.base.items[place].counts, self.reweigh.items[place].counts
+        fewer = before["hallucinated_objects"] - after["hallucinated_objects"]
+        return fewer + 0.5 * min(after["recovered"] - before["recovered"], 1)
+
+
+def run(
+    *,
+    count: int = 500,
+    seed: int = 0,
+    quick: bool = False,
+    beta: float | None = None,
+    layer: int | None = None,
+    calibration: int = CALIBRATION,
+    show: bool | None = None,
+) -> Outcome:
+    """Describe ``count`` evaluation scenes with and without ReWEIGH.
+
+    Args:
+        seed: Which series of evaluation scenes.
+        quick: Use the shipped reference table instead of calibrating.
+    """
+    point = operating_point()
+    block = point["layer"] if layer is None else layer
+    clock = _Clock()
+    model, processor = load(path(), device="cpu")
+    clock.mark("load")
+    table = _table(model, processor, block, calibration, quick, show)
+    attached = attach(model, processor, table=table, beta=point["beta"] if beta is None else beta)
+    clock.mark("calibrate")
+    shown = list(scenes("evaluation", count, seed))
+    base = _describe(model, processor, shown, nullcontext(), "base", show)
+    clock.mark("base")
+    edited = _describe(model, processor, shown, attached, "ReWEIGH", show)
+    clock.mark("reweigh")
+    difference = paired_difference(base.items, edited.items, figures)
+    return Outcome(shown, base, edited, difference, attached, clock.seconds)
+
+
+def _table(
+    model: Any, processor: Any, layer: int, count: int, quick: bool, show: bool | None
+) -> ReferenceTable:
+    if quick:
+        return ReferenceTable.load(table_path(), layer=layer)
+    pictures = [(scene.id, scene.image()) for scene in scenes("calibration", count)]
+    found = calibrate(
+        model, processor, pictures, layers=[layer], batch_size=BATCH, max_new_tokens=MAX_NEW_TOKENS, show=show
+    )
+    return next(iter(found.tables.values()))
+
+
+def _describe(
+    model: Any,
+    processor: Any,
+    shown: Sequence[Scene],
+    context: AbstractContextManager[Any],
+    what: str,
+    show: bool | None,
+) -> Described:
+    texts: list[str] = []
+    with context, bar(f"describing ({what})", total=len(shown), unit="scene", show=show) as progress:
+        for batch in _batches(shown):
+            pictures = [scene.image() for scene in batch]
+            texts += describe(model, processor, pictures, PROMPT, max_new_tokens=MAX_NEW_TOKENS)
+            progress.update(len(batch))
+    items = [score_scene(scene, text) for scene, text in zip(shown, texts, strict=True)]
+    return Described(texts, items, summarise_metrics(items))
+
+
+def _batches(shown: Sequence[Scene]) -> Iterator[Sequence[Scene]]:
+    for start in range(0, len(shown), BATCH):
+        yield shown[start : start + BATCH]
+
+
+class _Clock:
+    """Seconds between marks."""
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = {}
+        self._last = time.perf_counter()
+
+    def mark(self, name: str) -> None:
+        now = time.perf_counter()
+        self.seconds[name] = now - self._last
+        self._last = now

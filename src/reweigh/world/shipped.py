@@ -1,0 +1,35 @@
+"""Where the embedded checkpoint, its reference tables and its operating point lie inside the package."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from reweigh.artifacts import read_json
+from reweigh.errors import ArtifactError
+
+HERE = Path(__file__).parent
+
+
+def path() -> Path:
+    """The checkpoint folder: ``AutoModelForImageTextToText.from_pretrained(reweigh.world.path())``."""
+    return _present(HERE / "checkpoint", "config.json")
+
+
+def table_path() -> Path:
+    """The folder of reference tables, one for each calibrated layer."""
+    return _present(HERE / "table", "calibration.json")
+
+
+def operating_point() -> dict[str, Any]:
+    """Layer and beta, chosen on tuning scenes only."""
+    point: dict[str, Any] = read_json(HERE / "operating_point.json")
+    return point
+
+
+def _present(folder: Path, file: str) -> Path:
+    if not (folder / file).is_file():
+        raise ArtifactError(
+            f"{folder / file} is missing from the installed package", hint="install reweigh again"
+        )
+    return folder
