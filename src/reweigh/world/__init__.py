@@ -1,5 +1,14 @@
-"""The embedded world: scenes with known content, and a small trained LLaVA that describes them and hallucinates."""
+"""The embedded world: scenes, descriptions and a small trained LLaVA, so that everything runs offline on a real model."""
 
-from reweigh.world.shipped import operating_point, path, table_path
+from __future__ import annotations
 
-__all__ = ["operating_point", "path", "table_path"]
+from pathlib import Path
+
+from reweigh.world.scenes import SIZE, SPLITS, Scene, scene, scenes
+
+__all__ = ["SIZE", "SPLITS", "Scene", "path", "scene", "scenes"]
+
+
+def path() -> Path:
+    """The folder of the embedded model's checkpoint; load it with ``AutoModelForImageTextToText.from_pretrained``."""
+    return Path(__file__).parent / "checkpoint"

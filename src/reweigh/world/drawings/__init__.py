@@ -1,0 +1,8 @@
+"""The project's own vector drawings of COCO-named objects, parametric in colour and pose."""
+
+from __future__ import annotations
+
+from reweigh.world.drawings import animals, food, home, things, vehicles
+from reweigh.world.drawings.pen import CATALOGUE, COLOURS, Drawing, Shape
+
+__all__ = ["CATALOGUE", "COLOURS", "Drawing", "Shape", "animals", "food", "home", "things", "vehicles"]

@@ -1,0 +1,78 @@
+"""The schedule that made the shipped weights: stages, lengths, seeds. ``train`` runs it, from wherever it stands."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from reweigh.world.conversations import Mix
+from reweigh.world.learning import Lesson, Plan, learn, weights
+from reweigh.world.model import SHIPPED, Shape
+from reweigh.world.stages import Lens, SeeLesson, SpeakLesson
+
+WORKERS = 2
+PROCESSOR = "processor"
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One stage: its plan, images per worker and step, seed of its scenes, what is said, and where it starts from."""
+
+    plan: Plan
+    batch: int
+    seed: int
+    after: str = ""
+    mix: Mix = Mix()
+    lens: Lens = Lens()
+
+
+RECIPE: tuple[Stage, ...] = (
+    Stage(Plan("see", steps=800, rate=1e-3, horizon=1500, warmup=200), batch=32, seed=1),
+    Stage(
+        Plan(
+            "speak", steps=1500, rate=1.2e-3, warmup=120, floor=0.15, slow="model.vision_tower", slow_rate=0.4
+        ),
+        batch=12,
+        seed=2,
+        after="see",
+    ),
+)
+
+
+def train(
+    folder: Path, *, recipe: tuple[Stage, ...] = RECIPE, shape: Shape = SHIPPED, workers: int = WORKERS
+) -> None:
+    """Run every stage that is not finished yet, and leave the parameters of each in ``folder``."""
+    from reweigh.world.tokenizer import save_processor
+
+    if not (folder / PROCESSOR / "tokenizer.json").is_file():
+        save_processor(folder / PROCESSOR)
+    for stage in recipe:
+        learn(folder, stage.plan, lesson(folder, stage, shape), workers)
+
+
+def lesson(folder: Path, stage: Stage, shape: Shape) -> Callable[[], Lesson]:
+    """How a worker makes the stage's lesson; it must survive the way to another process."""
+    if not stage.after:
+        return partial(SeeLesson, shape, stage.batch, stage.seed)
+    return partial(_speak, folder, stage, shape)
+
+
+def _speak(folder: Path, stage: Stage, shape: Shape) -> SpeakLesson:
+    start = handed_on(weights(folder, stage.after))
+    return SpeakLesson(shape, folder / PROCESSOR, start, stage.batch, stage.seed, stage.mix, stage.lens)
+
+
+def handed_on(tensors: dict[str, Any]) -> dict[str, Any]:
+    """Parameters of a finished stage under the names of the whole model; the linear reading of patches stays behind."""
+    if not any(name.startswith("tower.") for name in tensors):
+        return tensors
+    return {f"model.vision_{name}": t for name, t in tensors.items() if name.startswith("tower.")}
+
+
+def record(recipe: tuple[Stage, ...] = RECIPE) -> list[dict[str, Any]]:
+    """The schedule as plain data, to be kept beside the weights."""
+    return [asdict(stage) for stage in recipe]

@@ -1,0 +1,63 @@
+"""Let a model describe scenes and answer questions about them, in batches, greedily."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from reweigh.world.grammar import DETAIL_PROMPTS, question
+from reweigh.world.scenes import Scene
+
+PROMPT = DETAIL_PROMPTS[0]
+LONGEST = 110
+"""New tokens allowed in a description."""
+
+
+def chat_prompt(processor: Any, text: str) -> str:
+    """One user turn with an image, in the model's conversation format."""
+    content = [{"type": "image"}, {"type": "text", "text": text}]
+    return str(
+        processor.apply_chat_template([{"role": "user", "content": content}], add_generation_prompt=True)
+    )
+
+
+def reply(
+    model: Any, processor: Any, images: Sequence[Any], prompts: Sequence[str], *, longest: int, **options: Any
+) -> list[str]:
+    """Greedy replies to one prompt per image."""
+    import torch
+
+    texts = [chat_prompt(processor, prompt) for prompt in prompts]
+    inputs = processor(images=list(images), text=texts, padding=True, return_tensors="pt")
+    with torch.inference_mode():
+        out = model.generate(**inputs, max_new_tokens=longest, do_sample=False, **options)
+    new = out[:, inputs["input_ids"].shape[1] :]
+    return [text.strip() for text in processor.batch_decode(new, skip_special_tokens=True)]
+
+
+def descriptions(
+    model: Any, processor: Any, scenes: Sequence[Scene], *, batch: int = 50, **options: Any
+) -> list[str]:
+    """A long description of each scene."""
+    out: list[str] = []
+    for part in _parts(scenes, batch):
+        images = [s.image() for s in part]
+        out += reply(model, processor, images, [PROMPT] * len(part), longest=LONGEST, **options)
+    return out
+
+
+def presence(
+    model: Any, processor: Any, asked: Sequence[tuple[Scene, str]], *, batch: int = 100
+) -> list[bool | None]:
+    """Answers to "Is there a ... in the image?"; None where the reply is neither yes nor no."""
+    out: list[bool | None] = []
+    for part in _parts(asked, batch):
+        images = [s.image() for s, _ in part]
+        for said in reply(model, processor, images, [question(name) for _, name in part], longest=3):
+            word = said.lower().strip(" .")
+            out.append({"yes": True, "no": False}.get(word))
+    return out
+
+
+def _parts(items: Sequence[Any], size: int) -> Iterable[Sequence[Any]]:
+    return (items[i : i + size] for i in range(0, len(items), size))

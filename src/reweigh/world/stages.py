@@ -1,0 +1,188 @@
+"""What the stages teach: to see (patch labels), to speak (symbolic scenes), then to speak about what is seen."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch.nn.functional import cross_entropy
+
+from reweigh.world.conversations import ANSWER_WEIGHT, Mix, Packed, pack
+from reweigh.world.drawings import CATALOGUE
+from reweigh.world.labels import NAMES, patch_labels
+from reweigh.world.lexicon import FUNCTION_WORDS
+from reweigh.world.model import MEAN, STD, Shape, llava_config, vision_config
+from reweigh.world.scenes import Scene, scene
+from reweigh.world.vocabulary import surfaces
+
+BACKDROP_WEIGHT = 0.3
+"""Weight of a patch without an object in the dense losses; such patches are the majority and easy."""
+
+
+def pixels(batch: list[Scene]) -> torch.Tensor:
+    """Normalised images, (B, 3, size, size)."""
+    raw = np.stack([np.asarray(s.image()) for s in batch])
+    return torch.from_numpy(raw).permute(0, 3, 1, 2).float().div_(255).sub_(MEAN).div_(STD).contiguous()
+
+
+def share(step: int, rank: int, world: int, size: int, seed: int) -> list[Scene]:
+    """This worker's part of the batch at ``step``: fresh scenes, none is ever shown twice under one seed."""
+    start = (step * world + rank) * size
+    return [scene("train", index, seed) for index in range(start, start + size)]
+
+
+class Sight(torch.nn.Module):
+    """The vision tower with a linear reading of what each patch shows."""
+
+    def __init__(self, shape: Shape) -> None:
+        from transformers import CLIPVisionModel
+
+        super().__init__()
+        self.tower = CLIPVisionModel(vision_config(shape))
+        self.reading = torch.nn.Linear(shape.width, len(NAMES))
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        return self.reading(
+            self.tower(pixel_values=images, output_hidden_states=True).hidden_states[-1][:, 1:]
+        )
+
+
+class SeeLesson:
+    """Name what every patch shows."""
+
+    def __init__(self, shape: Shape, batch: int, seed: int) -> None:
+        torch.manual_seed(seed)
+        self.module = Sight(shape)
+        self.batch, self.seed = batch, seed
+
+    def loss(self, step: int, rank: int, world: int) -> tuple[torch.Tensor, dict[str, float]]:
+        batch = share(step, rank, world, self.batch, self.seed)
+        labels = torch.from_numpy(np.stack([patch_labels(s) for s in batch])).flatten()
+        logits = self.module(pixels(batch)).flatten(0, 1)
+        weights = torch.where(labels < len(CATALOGUE), 1.0, BACKDROP_WEIGHT)
+        loss = (cross_entropy(logits, labels, reduction="none") * weights).sum() / weights.sum()
+        hit = (logits.argmax(-1) == labels)[labels < len(CATALOGUE)]
+        return loss, {"patch_accuracy": float(hit.float().mean())}
+
+
+def lens_targets(tokenizer: Any, vocabulary: int) -> torch.Tensor:
+    """What the head should read at a patch of each class, (classes, vocabulary).
+
+    An object's patch reads as the first piece of its name (a little as its plural); a backdrop patch as its scene's
+    name; both leave a share to function words, as visual tokens of large models do, so that words without evidence
+    rank low everywhere.
+    """
+
+    def first(text: str) -> int:
+        return int(tokenizer(f" {text}", add_special_tokens=False).input_ids[0])
+
+    target = torch.zeros(len(NAMES), vocabulary)
+    filler = sorted({first(word) for word in FUNCTION_WORDS})
+    for row, name in enumerate(NAMES):
+        words = (
+            {first(name): 0.72, first(surfaces(name)[0][1]): 0.08}
+            if name in CATALOGUE
+            else {first(name): 0.4}
+        )
+        for token, weight in words.items():
+            target[row, token] += weight
+        target[row, filler] += (1 - target[row].sum()) / len(filler)
+    return target
+
+
+@dataclass(frozen=True)
+class Lens:
+    """The auxiliary losses on visual states: after which blocks (-1: the projector), and how heavy together."""
+
+    blocks: tuple[int, ...] = (-1, 1, 3)
+    weight: float = 0.5
+
+
+class SpeakLesson:
+    """Describe, answer and keep every visual token readable by the language head."""
+
+    def __init__(
+        self,
+        shape: Shape,
+        processor: Path,
+        start: dict[str, Any],
+        batch: int,
+        seed: int,
+        mix: Mix,
+        lens: Lens,
+    ) -> None:
+        from transformers import AutoTokenizer, LlavaForConditionalGeneration
+
+        torch.manual_seed(seed)
+        self.tokenizer = AutoTokenizer.from_pretrained(processor)
+        vocabulary = len(self.tokenizer)
+        image = self.tokenizer.convert_tokens_to_ids("<image>")
+        self.module = LlavaForConditionalGeneration(llava_config(shape, vocabulary, image))
+        self.module.tie_weights()
+        self.module.load_state_dict(start, strict=False)
+        self.batch, self.seed, self.mix, self.lens = batch, seed, mix, lens
+        self.targets = lens_targets(self.tokenizer, vocabulary)
+
+    def loss(self, step: int, rank: int, world: int) -> tuple[torch.Tensor, dict[str, float]]:
+        batch = share(step, rank, world, self.batch, self.seed)
+        labels = torch.from_numpy(np.stack([patch_labels(s) for s in batch]))
+        visual = self._visual(pixels(batch))  # (B, 64, width)
+        packed = pack(batch, self.tokenizer, self.mix, visual.shape[1], seed=self.seed)
+        states = self._states(packed, visual)
+        said, right = self._spoken(packed, states[-1])
+        start = len(packed.before)
+        end = start + visual.shape[1]
+        read, seen = self._read(
+            [visual if b < 0 else states[b + 1][:, start:end] for b in self.lens.blocks], labels
+        )
+        return said + self.lens.weight * read, {
+            "speech": float(said.detach()),
+            "lens": float(read.detach()),
+            "answers": right,
+            "patch_accuracy": seen,
+        }
+
+    def _visual(self, images: torch.Tensor) -> torch.Tensor:
+        inner = self.module.model
+        seen = inner.vision_tower(pixel_values=images, output_hidden_states=True).hidden_states[-1][:, 1:]
+        return inner.multi_modal_projector(seen)
+
+    def _states(self, packed: Packed, visual: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        """Embeddings, then the residual stream after each block; the last entry is already normed."""
+        language = self.module.model.language_model
+        words = language.embed_tokens(packed.ids)
+        before = language.embed_tokens(packed.before).expand(len(words), -1, -1)
+        return language(
+            inputs_embeds=torch.cat([before, visual, words], dim=1),
+            attention_mask=packed.mask,
+            position_ids=packed.positions,
+            use_cache=False,
+            output_hidden_states=True,
+        ).hidden_states
+
+    def _spoken(self, packed: Packed, last: torch.Tensor) -> tuple[torch.Tensor, float]:
+        rows, columns = packed.weights.nonzero(as_tuple=True)
+        logits = self.module.lm_head(last[rows, packed.previous[rows, columns]])
+        weights, wanted = packed.weights[rows, columns], packed.ids[rows, columns]
+        loss = (cross_entropy(logits, wanted, reduction="none") * weights).sum() / weights.sum()
+        asked = weights == ANSWER_WEIGHT
+        right = (
+            (logits[asked].argmax(-1) == wanted[asked]).float().mean() if asked.any() else torch.tensor(0.0)
+        )
+        return loss, float(right)
+
+    def _read(self, states: list[torch.Tensor], labels: torch.Tensor) -> tuple[torch.Tensor, float]:
+        """Mean lens loss over the blocks, and the share of object patches read right after the last of them."""
+        norm, head = self.module.model.language_model.norm, self.module.lm_head
+        wanted = self.targets[labels]
+        weights = torch.where(labels < len(CATALOGUE), 1.0, BACKDROP_WEIGHT)
+        total = torch.tensor(0.0)
+        for state in states:
+            logits = head(norm(state))
+            each = -(wanted * logits.log_softmax(-1)).sum(-1)
+            total = total + (each * weights).sum() / weights.sum()
+        hit = (logits.argmax(-1) == wanted.argmax(-1))[labels < len(CATALOGUE)]
+        return total / len(states), float(hit.float().mean())
