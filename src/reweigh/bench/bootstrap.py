@@ -12,12 +12,14 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from reweigh.bench.base import Id, Item, Metric
+from reweigh.bench.base import Item, Metric
 from reweigh.errors import InputError
 
 Array: TypeAlias = NDArray[np.float64]
 Figures: TypeAlias = Callable[[Mapping[str, Array]], Mapping[str, Array]]
-"""From summed counts (one array entry for each resample) to figures; NaN where a figure is undefined."""
+"""From summed counts (one array entry for each resample) to figures; NaN where a figure is undefined.
+
+A count that no item carries is zero, so items need to carry only the counts that concern them."""
 
 RESAMPLES = 2000
 LEVEL = 0.95
@@ -43,14 +45,14 @@ def harmonic(first: Array, second: Array) -> Array:
 
 
 def sum_counts(items: Sequence[Item]) -> dict[str, float]:
-    """Add up the counts of items; refuses items whose counts have different names."""
-    names, matrix, _ = _by_image(items)
+    """Add up the counts of items."""
+    names, matrix = _by_image(items)
     return dict(zip(names, (float(total) for total in matrix.sum(axis=0)), strict=True))
 
 
 def point(items: Sequence[Item], figures: Figures) -> dict[str, float | None]:
     """Compute the figures of the items themselves; None where undefined."""
-    names, matrix, _ = _by_image(items)
+    names, matrix = _by_image(items)
     return {name: _number(value) for name, value in figures(_named(names, matrix.sum(axis=0))).items()}
 
 
@@ -67,7 +69,7 @@ def intervals(
     if not items:
         names = list(reasons or {})
         return {name: Metric(value=None, reason="there are no items") for name in names}
-    names, matrix, _ = _by_image(items)
+    names, matrix = _by_image(items)
     values = {name: _number(value) for name, value in figures(_named(names, matrix.sum(axis=0))).items()}
     draws = _figures_of_draws([matrix], names, figures, resamples, seed)[0]
     return {
@@ -89,12 +91,8 @@ def paired_difference(
     _check_paired(first, second)
     if not first:
         return {}
-    names, before, _ = _by_image(first)
-    other_names, after, _ = _by_image(second)
-    if names != other_names:
-        raise InputError(
-            f"the two runs count different things: {', '.join(names)} / {', '.join(other_names)}"
-        )
+    names = sorted({name for item in (*first, *second) for name in item.counts})
+    (_, before), (_, after) = (_by_image(items, names) for items in (first, second))
     old, new = (figures(_named(names, matrix.sum(axis=0))) for matrix in (before, after))
     old_draws, new_draws = _figures_of_draws([before, after], names, figures, resamples, seed)
     return {
@@ -115,20 +113,30 @@ def _check_paired(first: Sequence[Item], second: Sequence[Item]) -> None:
         )
 
 
-def _by_image(items: Sequence[Item]) -> tuple[list[str], Array, list[Id]]:
+def _by_image(items: Sequence[Item], names: list[str] | None = None) -> tuple[list[str], Array]:
     """Sum the counts of each image; rows sorted by image so that the order of items does not matter."""
-    names = sorted(items[0].counts) if items else []
-    wanted = set(names)
+    if names is None:
+        names = sorted({name for item in items for name in item.counts})
+    column_of = {name: column for column, name in enumerate(names)}
     images = sorted({item.image for item in items}, key=str)
     row_of = {image: row for row, image in enumerate(images)}
-    values = np.empty((len(items), len(names)))
-    for index, item in enumerate(items):
-        if item.counts.keys() != wanted:
-            raise InputError(f"item {item.id!r} counts {sorted(item.counts)}, others count {names}")
-        values[index] = [item.counts[name] for name in names]
     matrix = np.zeros((len(images), len(names)))
-    np.add.at(matrix, [row_of[item.image] for item in items], values)
-    return names, matrix, images
+    for item in items:
+        row = matrix[row_of[item.image]]
+        for name, count in item.counts.items():
+            row[column_of[name]] += count
+    return names, matrix
+
+
+class _Sums(dict[str, Array]):
+    """Summed counts; one that nobody counted is zero for every resample."""
+
+    def __init__(self, sums: Mapping[str, Array], shape: tuple[int, ...]) -> None:
+        super().__init__(sums)
+        self._shape = shape
+
+    def __missing__(self, name: str) -> Array:
+        return np.zeros(self._shape)
 
 
 def _figures_of_draws(
@@ -150,8 +158,9 @@ def _weights(images: int, resamples: int, seed: int) -> Iterator[Array]:
         yield generator.multinomial(images, np.full(images, 1.0 / images), size=size).astype(float)
 
 
-def _named(names: Sequence[str], sums: NDArray[Any]) -> dict[str, Array]:
-    return {name: np.asarray(sums[..., column], dtype=float) for column, name in enumerate(names)}
+def _named(names: Sequence[str], sums: NDArray[Any]) -> Mapping[str, Array]:
+    columns = {name: np.asarray(sums[..., column], dtype=float) for column, name in enumerate(names)}
+    return _Sums(columns, sums.shape[:-1])
 
 
 def _metric(value: float | None, draws: Array, images: int, level: float, reason: str | None) -> Metric:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 
 _STOP = re.compile(r"""\.[\])}>"'»”’]*(?P<gap>\s+)(?=\S)""")
+_STRAY_CLOSING = re.compile(r"""["')\]}]+(?=\s|--|$)\s*""")
 _LAST_WORD = re.compile(r"\S*$")
 _NEXT_WORD = re.compile(r"\S{1,40}")
 _NEAR = 40  # no abbreviation is longer; a bound keeps a text without blanks linear
@@ -42,8 +43,10 @@ def split_sentences(text: str) -> list[str]:
         before = text[max(start, stop.start() - _NEAR) : stop.start()]
         after = _NEXT_WORD.match(text, stop.end())
         if after and _ends_sentence(_LAST_WORD.findall(before)[0], after.group()):
-            sentences.append(text[start : stop.start("gap")])
-            start = stop.end()
+            # Closing marks that stand alone after the stop still belong to its sentence, as in Punkt.
+            stray = _STRAY_CLOSING.match(text, stop.end())
+            sentences.append(text[start : stray.end() if stray else stop.start("gap")].rstrip())
+            start = stray.end() if stray else stop.end()
     sentences.append(text[start:])
     return sentences
 

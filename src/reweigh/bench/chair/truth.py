@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Collection, Iterable, Mapping
-from functools import lru_cache
+from functools import cache
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -42,7 +42,7 @@ class CocoTruth:
         self.ids: Collection[int] = coco.ids
         self._coco = coco
         self._finder = finder
-        self.objects = lru_cache(maxsize=None)(self._objects)
+        self.objects = cache(self._objects)
         _check_categories({name for names in coco.instances.values() for name in names}, finder.vocabulary)
 
     def _objects(self, image: int) -> frozenset[str]:
