@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -25,8 +25,8 @@ class Stage:
     batch: int
     seed: int
     after: str = ""
-    mix: Mix = Mix()
-    lens: Lens = Lens()
+    mix: Mix = field(default_factory=Mix)
+    lens: Lens = field(default_factory=Lens)
 
 
 RECIPE: tuple[Stage, ...] = (

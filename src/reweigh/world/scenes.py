@@ -47,8 +47,13 @@ FLYING = frozenset({"airplane", "bird", "kite", "clock"})
 """Objects that may stand in the upper part of any scene; others keep to the ground or a surface."""
 
 COUNTABLE = frozenset(
-    ["person", "bird", "sheep", "cow", "apple", "orange", "banana", "carrot", "cup", "bottle", "book", "chair", "car", "boat", "donut", "fork", "bowl", "umbrella", "suitcase", "horse", "zebra", "elephant"]
-)
+    {
+        "person", "bird", "sheep", "cow", "apple", "orange", "banana", "carrot", "cup", "bottle",
+        "book", "chair", "car", "boat", "donut", "fork", "bowl", "umbrella", "suitcase", "horse",
+        "zebra", "elephant",
+    }
+)  # fmt: skip
+"""Objects that may stand there twice or three times."""
 
 
 @dataclass(frozen=True)

@@ -35,9 +35,9 @@ TEMPLATE = (
 
 def corpus(count: int) -> Iterator[str]:
     """Text to learn the pieces from: descriptions, questions, and everyday words the world does not need."""
-    yield from DETAIL_PROMPTS + BRIEF_PROMPTS
+    prompts = DETAIL_PROMPTS + BRIEF_PROMPTS
     for index, scene in enumerate(scenes("train", count, seed=7)):
-        yield f"USER: {describe(scene).text} ASSISTANT: {brief(scene).text}"
+        yield f"USER: {prompts[index % len(prompts)]} ASSISTANT: {describe(scene).text} {brief(scene).text}"
         name = tuple(CATALOGUE)[index % len(CATALOGUE)]
         yield f"{question(name)} {answer(index % 2 == 0)}"
     for _ in range(count // 22):
