@@ -79,7 +79,7 @@ def rows(vocab: int, seed: int) -> dict[str, Tensor]:
 def path(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """Every test runs on both paths; the accelerator's is plain torch and runs here too."""
     if request.param == "accelerator":
-        monkeypatch.setattr(module, "_best_on_cpu", module._best_by_key)
+        monkeypatch.setattr(module, "_on_cpu", module._on_accelerator)
     return str(request.param)
 
 
@@ -123,9 +123,14 @@ def test_the_input_is_not_touched() -> None:
 
 
 @pytest.mark.parametrize("bad", [float("nan"), float("inf")])
-def test_a_row_without_a_distribution_is_refused(bad: float) -> None:
+def test_a_row_without_a_distribution_is_refused(bad: float, path: str) -> None:
     logits = torch.zeros(3, 60)
     logits[1, 5] = bad
+    if path == "accelerator":  # marked instead, since looking would synchronise
+        found = candidates(logits)
+        assert found.sound.tolist() == [True, False, True]
+        assert found.keep.any(dim=1).tolist() == [True, False, True]
+        return
     with pytest.raises(NumericsError, match="row 1 "):
         candidates(logits)
     with pytest.raises(NumericsError, match="60 -inf of 60"):

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -47,38 +48,58 @@ def candidates(logits: Tensor, *, mass: float = MASS, least: int = LEAST, most: 
         raise InputError(
             f"mass {mass}, least {least}, most {most}: need 0 < mass <= 1 and 1 <= least <= most"
         )
-    width = min(most, logits.shape[1])
-    best, ids = (_best_on_cpu if logits.device.type == "cpu" else _best_by_key)(logits, width)
-    # softmax reduces each row by itself; logsumexp over one row may be split among threads
-    probability = torch.softmax(logits, dim=1, dtype=torch.float32).gather(1, ids)
+    find = _on_cpu if logits.device.type == "cpu" else _on_accelerator
+    return find(logits.detach(), min(most, logits.shape[1]), mass, least)
+
+
+def _on_accelerator(logits: Tensor, width: int, mass: float, least: int) -> Candidates:
+    """One chain of device operations, whatever the values are."""
+    best, ids = _best_by_key(logits, width)
+    probability = _probabilities(logits).gather(1, ids)
     sound = torch.isfinite(probability[:, 0])
-    if logits.device.type == "cpu" and not bool(sound.all()):
-        raise _no_distribution(logits, sound)
     missing = (probability.double().cumsum(dim=1) < mass).sum(dim=1, keepdim=True)
-    size = (missing + 1).clamp(least, most)
+    size = (missing + 1).clamp_min(least)
     keep = (torch.arange(width, device=logits.device) < size) & sound[:, None]
-    return Candidates(ids=ids, keep=keep, logits=best.float(), sound=sound)
+    return Candidates(ids=ids, keep=keep, logits=best, sound=sound)
 
 
-def _best_on_cpu(logits: Tensor, width: int) -> tuple[Tensor, Tensor]:
+def _on_cpu(logits: Tensor, width: int, mass: float, least: int) -> Candidates:
+    """The same with branches, which are free here, and NumPy on the few numbers that are left after ``topk``."""
+    best, ids = _best_by_topk(logits, width)
+    reached = np.cumsum(_probabilities(logits).gather(1, ids).numpy(), axis=1, dtype=np.float64)
+    if not np.isfinite(reached[:, 0]).all():
+        raise _no_distribution(logits, torch.from_numpy(np.isfinite(reached[:, 0])))
+    size = np.maximum((reached < mass).sum(axis=1, keepdims=True) + 1, least)
+    keep = torch.from_numpy(np.arange(width) < size)
+    return Candidates(ids=ids, keep=keep, logits=best, sound=torch.ones(len(logits), dtype=torch.bool))
+
+
+def _probabilities(logits: Tensor) -> Tensor:
+    """Float32 softmax, which reduces each row by itself; a log-sum-exp of one row may be split among threads."""
+    return torch.softmax(logits, dim=1, dtype=torch.float32)
+
+
+def _best_by_topk(logits: Tensor, width: int) -> tuple[Tensor, Tensor]:
     """The ``width`` best of each row; ``topk`` leaves ties in any order, so they are ordered again."""
-    spare = min(width + 1, logits.shape[1])
-    best, ids = torch.topk(logits, spare, dim=1)
+    best, ids = (part.numpy() for part in torch.topk(logits.float(), min(width + 1, logits.shape[1]), dim=1))
     tied = best[:, 1:] == best[:, :-1]
-    if bool(tied.any()):
-        order = torch.argsort(_keys(best, ids), dim=1, descending=True)
-        best, ids = best.gather(1, order), ids.gather(1, order)
-        if spare > width:  # a tie across the last place: topk may have left out a lower token id
-            rows = tied[:, -1].nonzero().flatten()
-            best[rows, :width], ids[rows, :width] = _best_by_key(logits[rows], width)
-    return best[:, :width], ids[:, :width]
+    if tied.any():
+        order = np.lexsort((ids, -best))
+        best, ids = np.take_along_axis(best, order, axis=1), np.take_along_axis(ids, order, axis=1)
+        if ids.shape[1] > width:  # a tie across the last place: topk may have left out a lower token id
+            for row in np.flatnonzero(tied[:, -1]):
+                least = best[row, width]
+                above = int(np.searchsorted(-best[row], -least))
+                equal = torch.nonzero(logits[row] == float(least))[: width - above, 0]
+                ids[row, above:width] = equal.numpy()
+    return torch.from_numpy(best[:, :width]), torch.from_numpy(ids[:, :width])
 
 
 def _best_by_key(logits: Tensor, width: int) -> tuple[Tensor, Tensor]:
     """The ``width`` best of each row through distinct integer keys, which leave ``topk`` no choice."""
     tokens = torch.arange(logits.shape[1], device=logits.device).expand(logits.shape)
     ids = 0x7FFFFFFF - (torch.topk(_keys(logits, tokens), width, dim=1).values & 0x7FFFFFFF)
-    return logits.gather(1, ids), ids
+    return logits.gather(1, ids).float(), ids
 
 
 def _keys(logits: Tensor, ids: Tensor) -> Tensor:
