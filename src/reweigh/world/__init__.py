@@ -2,13 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from reweigh.world.shipped import operating_point, path, table_path
 
-from reweigh.world.scenes import SIZE, SPLITS, Scene, scene, scenes
-
-__all__ = ["SIZE", "SPLITS", "Scene", "path", "scene", "scenes"]
-
-
-def path() -> Path:
-    """The folder of the embedded model's checkpoint; load it with ``AutoModelForImageTextToText.from_pretrained``."""
-    return Path(__file__).parent / "checkpoint"
+__all__ = ["operating_point", "path", "table_path"]

@@ -18,6 +18,7 @@ from typing import Any, Protocol
 
 from reweigh.artifacts import append_jsonl, read_jsonl, read_tensors, write_tensors
 from reweigh.errors import ArtifactError
+from reweigh.progress import bar
 
 LOG = "losses.jsonl"
 
@@ -57,14 +58,15 @@ class Plan:
 
 def learn(folder: Path, plan: Plan, make: Callable[[], Lesson], workers: int = 2) -> None:
     """Run a stage to its end, from its last checkpoint on. ``make`` is called once in each worker."""
-    import torch.multiprocessing as mp
+    from torch.multiprocessing.spawn import spawn
 
     folder.mkdir(parents=True, exist_ok=True)
     if done(folder, plan):
         return
     with tempfile.TemporaryDirectory() as meeting:
         address = f"file://{meeting}/store"
-        mp.spawn(_work, args=(workers, address, folder, plan, make, os.getpid()), nprocs=workers, join=True)
+        given = (workers, address, folder, plan, make, os.getpid())
+        spawn(_work, args=given, nprocs=workers, join=True)  # type: ignore[no-untyped-call]
 
 
 def state_path(folder: Path, plan: Plan) -> Path:
@@ -110,7 +112,8 @@ def _work(
     names = [(name, p) for name, p in lesson.module.named_parameters() if p.requires_grad]
     optimizer = _optimizer(names, plan)
     start = _restore(folder, plan, names, optimizer, rank)
-    began, lines = time.monotonic(), []
+    began = time.monotonic()
+    shown = bar(plan.name, total=plan.steps, done=start, unit="step", show=None if rank == 0 else False)
     for step in range(start, plan.steps):
         if os.getppid() != parent:  # the command was killed: a worker must not go on alone
             return
@@ -122,6 +125,7 @@ def _work(
         torch.nn.utils.clip_grad_norm_([p for _, p in names], plan.clip)
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
+        shown.update(1)
         if rank:
             continue
         if step % plan.log == 0 or step + 1 == plan.steps:
@@ -129,11 +133,11 @@ def _work(
             left = round(seconds / (step + 1 - start) * (plan.steps - step - 1))
             row = {"stage": plan.name, "step": step, "loss": round(float(loss.detach()), 5)}
             row |= {k: round(v, 5) for k, v in figures.items()}
-            lines.append(row | {"seconds": seconds, "left": left})
-            append_jsonl(folder / LOG, lines)
-            lines = []
+            append_jsonl(folder / LOG, [row | {"seconds": seconds, "left": left}])
+            shown.set_postfix(loss=row["loss"])
         if (step + 1) % plan.every == 0 or step + 1 == plan.steps:
             _save(state_path(folder, plan), names, optimizer, step + 1)
+    shown.close()
     if world > 1:
         dist.barrier()
         dist.destroy_process_group()

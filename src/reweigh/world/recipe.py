@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+from reweigh.errors import MissingExtraError, UnknownNameError
 from reweigh.world.conversations import Mix
 from reweigh.world.learning import Lesson, Plan, learn, weights
 from reweigh.world.model import SHIPPED, Shape
@@ -45,7 +47,10 @@ RECIPE: tuple[Stage, ...] = (
 def train(
     folder: Path, *, recipe: tuple[Stage, ...] = RECIPE, shape: Shape = SHIPPED, workers: int = WORKERS
 ) -> None:
-    """Run every stage that is not finished yet, and leave the parameters of each in ``folder``."""
+    """Run every stage that is not finished yet, and leave the parameters of each in ``folder``.
+
+    The log tells how far each stage is; a run with another number of workers is another run.
+    """
     from reweigh.world.tokenizer import save_processor
 
     if not (folder / PROCESSOR / "tokenizer.json").is_file():
@@ -76,3 +81,25 @@ def handed_on(tensors: dict[str, Any]) -> dict[str, Any]:
 def record(recipe: tuple[Stage, ...] = RECIPE) -> list[dict[str, Any]]:
     """The schedule as plain data, to be kept beside the weights."""
     return [asdict(stage) for stage in recipe]
+
+
+def until(stage: str | None) -> tuple[Stage, ...]:
+    """The recipe up to and with a stage."""
+    names = [s.plan.name for s in RECIPE]
+    if stage is None:
+        return RECIPE
+    if stage not in names:
+        raise UnknownNameError("stage", stage, names)
+    return RECIPE[: names.index(stage) + 1]
+
+
+def finish(folder: Path, recipe: tuple[Stage, ...] = RECIPE, shape: Shape = SHIPPED) -> Path:
+    """Write the checkpoint of the last stage and, where matplotlib is there, a plot of the losses."""
+    from reweigh.world.checkpoint import build, save_checkpoint
+    from reweigh.world.curves import plot_losses
+
+    model = build(shape, folder / PROCESSOR, handed_on(weights(folder, recipe[-1].plan.name)))
+    save_checkpoint(model, folder / PROCESSOR, folder / "checkpoint", record(recipe))
+    with contextlib.suppress(MissingExtraError):
+        plot_losses(folder, folder / "losses.png")
+    return folder / "checkpoint"

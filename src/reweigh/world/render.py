@@ -40,7 +40,8 @@ def _exposed(scene: Scene, pixels: np.ndarray) -> np.ndarray:
         seed = int.from_bytes(hashlib.sha256(scene.id.encode()).digest()[:8], "big")
         grain = np.random.Generator(np.random.PCG64(seed)).random(pixels.shape, dtype=np.float32)
         bright += (grain - np.float32(0.5)) * np.float32(2 * scene.noise)
-    return np.clip(bright + np.float32(0.5), 0, 255).astype(np.uint8)
+    exposed: np.ndarray = np.clip(bright + np.float32(0.5), 0, 255).astype(np.uint8)
+    return exposed
 
 
 def _sprite(instance: Instance, size: int) -> tuple[Image.Image, tuple[int, int]]:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import Any
 
+from reweigh.errors import InputError
 from reweigh.world.grammar import DETAIL_PROMPTS, question
 from reweigh.world.scenes import Scene
 
@@ -61,3 +63,17 @@ def presence(
 
 def _parts(items: Sequence[Any], size: int) -> Iterable[Sequence[Any]]:
     return (items[i : i + size] for i in range(0, len(items), size))
+
+
+def load(folder: Path | None = None) -> tuple[Any, Any]:
+    """A model and its processor in float32, on the CPU; the embedded ones if no folder is given."""
+    import torch
+    from transformers import AutoModelForImageTextToText, AutoProcessor
+
+    from reweigh.world import path
+
+    folder = path() if folder is None else folder
+    if not (folder / "config.json").is_file():
+        raise InputError(f"{folder} holds no model", hint="give a checkpoint folder with a config.json")
+    model = AutoModelForImageTextToText.from_pretrained(folder, dtype=torch.float32, local_files_only=True)
+    return model.eval(), AutoProcessor.from_pretrained(folder, local_files_only=True)

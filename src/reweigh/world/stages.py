@@ -45,9 +45,9 @@ class Sight(torch.nn.Module):
         self.reading = torch.nn.Linear(shape.width, len(NAMES))
 
     def forward(self, images: torch.Tensor) -> torch.Tensor:
-        return self.reading(
-            self.tower(pixel_values=images, output_hidden_states=True).hidden_states[-1][:, 1:]
-        )
+        seen = self.tower(pixel_values=images, output_hidden_states=True).hidden_states[-1]
+        read: torch.Tensor = self.reading(seen[:, 1:])  # without the class token
+        return read
 
 
 class SeeLesson:
@@ -148,20 +148,23 @@ class SpeakLesson:
     def _visual(self, images: torch.Tensor) -> torch.Tensor:
         inner = self.module.model
         seen = inner.vision_tower(pixel_values=images, output_hidden_states=True).hidden_states[-1][:, 1:]
-        return inner.multi_modal_projector(seen)
+        visual: torch.Tensor = inner.multi_modal_projector(seen)
+        return visual
 
     def _states(self, packed: Packed, visual: torch.Tensor) -> tuple[torch.Tensor, ...]:
         """Embeddings, then the residual stream after each block; the last entry is already normed."""
         language = self.module.model.language_model
         words = language.embed_tokens(packed.ids)
         before = language.embed_tokens(packed.before).expand(len(words), -1, -1)
-        return language(
+        out = language(
             inputs_embeds=torch.cat([before, visual, words], dim=1),
             attention_mask=packed.mask,
             position_ids=packed.positions,
             use_cache=False,
             output_hidden_states=True,
-        ).hidden_states
+        )
+        states: tuple[torch.Tensor, ...] = out.hidden_states
+        return states
 
     def _spoken(self, packed: Packed, last: torch.Tensor) -> tuple[torch.Tensor, float]:
         rows, columns = packed.weights.nonzero(as_tuple=True)

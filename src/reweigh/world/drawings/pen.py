@@ -95,8 +95,12 @@ class Pen:
         if not round_:
             self.poly(fill, (x0, y0), (x1, y0), (x1, y1), (x0, y1))
             return
-        corners = ((x1 - round_, y0 + round_, -90), (x1 - round_, y1 - round_, 0))
-        corners += ((x0 + round_, y1 - round_, 90), (x0 + round_, y0 + round_, 180))
+        corners = (
+            (x1 - round_, y0 + round_, -90),
+            (x1 - round_, y1 - round_, 0),
+            (x0 + round_, y1 - round_, 90),
+            (x0 + round_, y0 + round_, 180),
+        )
         self.poly(fill, *(p for x, y, a in corners for p in _arc(x, y, round_, round_, a, a + 90, steps=5)))
 
     def blob(self, fill: Colour, *points: Point) -> None:

@@ -1,0 +1,89 @@
+"""``reweigh world``: look at the embedded world, check its model, or train that model again."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import typer
+
+app = typer.Typer(no_args_is_help=True, help="The embedded world: its scenes, its model, its training.")
+
+
+@app.command()
+def sample(
+    output: Path = typer.Option(Path("sheet.png"), "-o", "--output", help="The contact sheet, a PNG."),
+    count: int = typer.Option(12, min=1, max=400, help="How many scenes."),
+    seed: int = typer.Option(0, min=0, help="Seed of the series of scenes."),
+    split: str = typer.Option("train", help="train, calibration, tuning or evaluation."),
+    size: int = typer.Option(224, min=32, max=1024, help="Pixels of a scene's side; drawn anew at any size."),
+    drawings: bool = typer.Option(False, "--drawings", help="Show every drawing instead of scenes."),
+    as_json: bool = typer.Option(False, "--json", help="Print scenes, boxes and descriptions as JSON."),
+) -> None:
+    """Write a contact sheet of scenes with the descriptions that training uses."""
+    from reweigh.artifacts import replacing
+    from reweigh.world.grammar import describe
+    from reweigh.world.scenes import scenes
+    from reweigh.world.sheet import drawing_sheet, scene_sheet
+
+    chosen = list(scenes(split, count, seed))
+    texts = [describe(scene) for scene in chosen]
+    picture = drawing_sheet() if drawings else scene_sheet(chosen, [t.text for t in texts], size=size)
+    with replacing(output) as temporary:
+        picture.save(temporary, format="PNG")
+    if as_json:
+        rows = [
+            {
+                "id": scene.id,
+                "kind": scene.kind,
+                "objects": scene.counts,
+                "boxes": [{"object": name, "box": list(box)} for name, box in scene.boxes(size)],
+                "description": text.text,
+                "made_up": [m.name for m in text.mentions if not m.present],
+            }
+            for scene, text in zip(chosen, texts, strict=True)
+        ]
+        typer.echo(json.dumps({"sheet": str(output), "scenes": rows}, indent=2))
+    else:
+        typer.echo(
+            f"{output}: {'all drawings' if drawings else f'{count} scenes'}, {picture.width} x {picture.height} pixels"
+        )
+
+
+@app.command()
+def check(
+    scenes: int = typer.Option(1000, min=1, help="How many scenes."),
+    seed: int = typer.Option(0, min=0, help="Seed of the series of scenes."),
+    split: str = typer.Option("evaluation", help="train, calibration, tuning or evaluation."),
+    model: Path | None = typer.Option(None, help="A checkpoint folder; the embedded one if not given."),
+    as_json: bool = typer.Option(False, "--json", help="Print the figures as JSON."),
+) -> None:
+    """Let the model describe scenes and answer questions, and print how well it does."""
+    from reweigh.world.checking import check as figures_of
+    from reweigh.world.scenes import scenes as series
+    from reweigh.world.speaking import load
+
+    figures = figures_of(*load(model), list(series(split, scenes, seed)))
+    if as_json:
+        typer.echo(json.dumps({k: round(v, 4) for k, v in figures.items()}, indent=2))
+        return
+    for name, value in figures.items():
+        typer.echo(f"{name:<18} {value:8.2f}" if name != "n" else f"{name:<18} {value:8.0f}")
+
+
+@app.command()
+def train(
+    output: Path = typer.Option(
+        ..., "-o", "--output", help="Folder of states, log, plot and the final checkpoint."
+    ),
+    stage: str | None = typer.Option(None, help="Stop after this stage."),
+    workers: int = typer.Option(
+        2, min=1, max=16, help="Single-threaded processes; 2 is what the recipe was made with."
+    ),
+) -> None:
+    """Train the embedded model by the recipe; the same command goes on after a stop or a kill."""
+    from reweigh.world.recipe import finish, until
+    from reweigh.world.recipe import train as run
+
+    run(output, recipe=until(stage), workers=workers)
+    typer.echo(str(finish(output, until(stage))))

@@ -1,0 +1,42 @@
+"""A picture of a training run: loss and accuracy over the steps of each stage."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from reweigh.artifacts import read_jsonl, replacing
+from reweigh.errors import InputError, MissingExtraError
+from reweigh.world.learning import LOG
+
+
+def plot_losses(folder: Path, target: Path) -> None:
+    """Draw the log of a training folder as a PNG."""
+    try:
+        from matplotlib.figure import Figure
+    except ImportError as error:
+        raise MissingExtraError("the plot of losses", "plot", "matplotlib") from error
+    rows = read_jsonl(folder / LOG)
+    if not rows:
+        raise InputError(f"{folder / LOG} has no lines yet", hint="train for a few steps first")
+    stages = list(dict.fromkeys(row["stage"] for row in rows))
+    figure = Figure(figsize=(4.2 * len(stages), 3.4), layout="constrained")
+    for number, stage in enumerate(stages, start=1):
+        _panel(figure.add_subplot(1, len(stages), number), stage, [r for r in rows if r["stage"] == stage])
+    with replacing(target) as temporary:
+        figure.savefig(temporary, format="png", dpi=110)
+
+
+def _panel(axes: Any, stage: str, rows: list[dict[str, Any]]) -> None:
+    steps = [row["step"] for row in rows]
+    for key in ("loss", "speech", "lens"):
+        if key in rows[0]:
+            axes.plot(steps, [row[key] for row in rows], label=key, linewidth=1)
+    axes.set(title=stage, xlabel="step", ylabel="nats", ylim=(0, None))
+    share = axes.twinx()
+    for key, style in (("patch_accuracy", ":"), ("answers", "--")):
+        if key in rows[0]:
+            share.plot(steps, [row[key] for row in rows], style, color="gray", label=key, linewidth=0.8)
+    share.set_ylim(0, 1)
+    lines = axes.get_lines() + share.get_lines()
+    axes.legend(lines, [line.get_label() for line in lines], fontsize=7, frameon=False)
