@@ -1,0 +1,80 @@
+"""The rivals under one roof: every decoder by name, attached the way ReWEIGH is.
+
+    with reweigh.decoder("vcd", model, processor, alpha=1.0):
+        model.generate(**inputs)
+
+Decoders register by name; a third party adds one through the entry-point group ``reweigh.decoders``. An entry is a
+``Decoder`` subclass, or any function ``(model, processor, **options)`` that returns an attachment.
+"""
+
+from __future__ import annotations
+
+import difflib
+import inspect
+from typing import Any
+
+from reweigh.decoders.attachment import Attachment
+from reweigh.decoders.base import Decoder
+from reweigh.errors import InputError
+from reweigh.families.anatomy import find_anatomy
+from reweigh.registry import Registry
+
+__all__ = ["DECODERS", "Attachment", "Decoder", "decoder"]
+
+DECODERS: Registry[Any] = Registry(
+    "decoder",
+    {
+        "base": "reweigh.decoders.plain:Greedy",
+        "greedy": "reweigh.decoders.plain:Greedy",
+        "beam": "reweigh.decoders.plain:Beam",
+        "nucleus": "reweigh.decoders.plain:Nucleus",
+        "cut": "reweigh.decoders.plain:CutOnly",
+        "reweigh": "reweigh.intervene.attach:attach",
+        "vcd": "reweigh.decoders.vcd:VCD",
+        "opera": "reweigh.decoders.opera:OPERA",
+        "dola": "reweigh.decoders.dola:DoLa",
+        "pai": "reweigh.decoders.pai:PAI",
+        "revisit": "reweigh.decoders.revisit:ReVisiT",
+        "deco": "reweigh.decoders.deco:DeCo",
+        "m3id": "reweigh.decoders.m3id:M3ID",
+        "icd": "reweigh.decoders.icd:ICD",
+        "sid": "reweigh.decoders.sid:SID",
+    },
+    group="reweigh.decoders",
+)
+
+
+def decoder(name: str, model: Any, processor: Any = None, **options: Any) -> Any:
+    """Tie a decoder to a model; the result is a context in which the model's own ``generate`` follows it.
+
+    Args:
+        name: A registered decoder, e.g. "vcd"; an unknown name suggests the nearest.
+        model: A transformers vision-language model (any causal model for decoders that need no image).
+        processor: Its processor; needed for ``describe`` and by decoders that write a prompt of their own.
+        options: The decoder's own options; its official defaults where they are left out.
+    """
+    entry = DECODERS[name]
+    if isinstance(entry, type) and issubclass(entry, Decoder):
+        anatomy = find_anatomy(model, images=entry.needs_image)
+        check_options(name, entry, (anatomy, processor), options)
+        return Attachment(model, processor, entry(anatomy, processor, **options))
+    check_options(name, entry, (model, processor), options)
+    return entry(model, processor, **options)
+
+
+def check_options(name: str, entry: Any, given: tuple[Any, ...], options: dict[str, Any]) -> None:
+    """Say which option a decoder does not know, and which it does."""
+    known = [
+        parameter.name
+        for parameter in inspect.signature(entry).parameters.values()
+        if parameter.kind is inspect.Parameter.KEYWORD_ONLY
+    ]
+    try:
+        inspect.signature(entry).bind(*given, **options)
+    except TypeError as error:
+        wrong = next((option for option in options if option not in known), None)
+        near = difflib.get_close_matches(wrong, known, n=1) if wrong else []
+        raise InputError(
+            f"decoder {name!r} cannot be made: {error}",
+            hint=(f"did you mean {near[0]}? " if near else "") + f"its options: {', '.join(known) or 'none'}",
+        ) from error

@@ -1,0 +1,114 @@
+"""Inputs of a second branch, made from what ``generate`` was given: as they are, without image, or disturbed.
+
+A branch is fed by raw pixels, never by the features that ``generate`` encodes ahead: those show the clean image.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from reweigh.errors import InputError, UnsupportedError
+from reweigh.families.anatomy import Anatomy
+
+NOT_FORWARDED = frozenset(
+    {"inputs_embeds", "labels", "logits_to_keep", "mm_encoder_outputs", "past_key_values", "position_ids"}
+    | {"use_cache", "output_attentions", "output_hidden_states", "return_dict", "cache_position"}
+)
+TAG_NAMES = ("vision_start_token_id", "vision_end_token_id", "boi_token_index", "eoi_token_index")
+TAG_TOKENS = ("start_image_token", "end_image_token", "boi_token", "eoi_token")
+
+
+def forwardable(anatomy: Anatomy, inputs: Mapping[str, Any]) -> dict[str, Any]:
+    """What of ``generate``'s arguments the model's forward takes as input."""
+    known = inspect.signature(anatomy.model.forward).parameters
+    kept = {
+        name: value
+        for name, value in inputs.items()
+        if name in known and name not in NOT_FORWARDED and value is not None
+    }
+    kept["input_ids"] = prompt_ids(inputs)
+    return kept
+
+
+def prompt_ids(inputs: Mapping[str, Any]) -> Tensor:
+    """The prompt's token ids (B, T)."""
+    ids = inputs.get("input_ids")
+    ids = inputs.get("inputs") if ids is None else ids
+    if not isinstance(ids, Tensor):
+        raise UnsupportedError("a second branch needs the prompt's input_ids")
+    return ids
+
+
+def pixels(inputs: Mapping[str, Any]) -> Tensor:
+    """The picture as the processor gave it."""
+    values = inputs.get("pixel_values")
+    if not isinstance(values, Tensor):
+        raise UnsupportedError(
+            "generate was given no pixel_values, so the picture cannot be changed for a second branch",
+            hint="pass the processor's pixel_values, not encoded features",
+        )
+    return values
+
+
+def rows_of(inputs: Mapping[str, Any]) -> list[list[int]]:
+    """The prompt's ids by row, padding left out."""
+    ids, mask = prompt_ids(inputs), inputs.get("attention_mask")
+    seen = torch.ones_like(ids) if mask is None else mask
+    return [row[kept.bool()].tolist() for row, kept in zip(ids, seen, strict=True)]
+
+
+def padded(rows: Sequence[Sequence[int]], device: torch.device, pad: int = 0) -> dict[str, Tensor]:
+    """Ids and attention mask of rows of any lengths, padded on the left."""
+    width = max(len(row) for row in rows)
+    ids = [[pad] * (width - len(row)) + list(row) for row in rows]
+    mask = [[0] * (width - len(row)) + [1] * len(row) for row in rows]
+    return {
+        "input_ids": torch.tensor(ids, device=device),
+        "attention_mask": torch.tensor(mask, device=device),
+    }
+
+
+def without_image(anatomy: Anatomy, processor: Any, inputs: Mapping[str, Any]) -> dict[str, Any]:
+    """The prompt with its image tokens, and the tags that enclose them, taken out."""
+    tags, image = image_tags(anatomy, processor), set(anatomy.image_tokens)
+    rows = []
+    for row in rows_of(inputs):
+        beside = [row[max(0, place - 1) : place + 2] for place in range(len(row))]
+        rows.append(
+            [
+                token
+                for token, near in zip(row, beside, strict=True)
+                if token not in image and not (token in tags and image & set(near))
+            ]
+        )
+    if not all(rows):
+        raise InputError(
+            "a prompt holds nothing but its image, so there is no branch without image",
+            hint="add a question or an instruction",
+        )
+    return padded(rows, prompt_ids(inputs).device)
+
+
+def image_tags(anatomy: Anatomy, processor: Any) -> frozenset[int]:
+    """Ids of the tokens that open and close an image in the prompt."""
+    found = {value for name in TAG_NAMES if isinstance(value := getattr(anatomy.config, name, None), int)}
+    tokenizer = getattr(processor, "tokenizer", processor)
+    for name in TAG_TOKENS:
+        text = getattr(processor, name, None) or getattr(tokenizer, name, None)
+        if isinstance(text, str):
+            found.add(int(tokenizer.convert_tokens_to_ids(text)))
+    return frozenset(found)
+
+
+def insert(row: Sequence[int], words: Sequence[int], tokenizer: Any, after: int) -> list[int]:
+    """Put words before the first token that says something: no special token and no white space."""
+    special = set(tokenizer.all_special_ids)
+    place = after
+    while place < len(row) and (row[place] in special or not tokenizer.decode([row[place]]).strip()):
+        place += 1
+    return [*row[:place], *words, *row[place:]]

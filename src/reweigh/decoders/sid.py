@@ -1,0 +1,98 @@
+"""SID, self-introspective decoding (Huo et al., ICLR 2025): contrast with a branch that sees the least attended image.
+
+From block ``layer`` on, the branch's image keys are masked except the ones that the current token attends to least in
+the block before; the choice is made anew at every step.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from reweigh.decoders.attention import AttentionEdit, key_mask
+from reweigh.decoders.base import SAMPLING, in_range
+from reweigh.decoders.contrast import Contrast
+from reweigh.decoders.inputs import forwardable, pixels
+from reweigh.errors import InputError
+from reweigh.families.anatomy import Anatomy
+from reweigh.measure.tap import Glimpse, Tap
+
+
+class _Local(threading.local):
+    """The branch pass that runs in this thread, and the keys it drops."""
+
+    columns: list[list[int]] | None = None
+    drop: Tensor | None = None
+
+
+class SID(Contrast):
+    """VCD's formula and cut; the branch has ``keep`` image keys from block ``layer`` on.
+
+    Args:
+        alpha: Weight of the contrast.
+        beta: Plausibility cut; 0 reproduces the official greedy option, which ignores the cut.
+        keep: Image keys left, the least attended ones.
+        layer: First block that misses the others; attention is read in the block before.
+    """
+
+    regime = SAMPLING
+
+    def __init__(
+        self,
+        anatomy: Anatomy,
+        processor: Any = None,
+        *,
+        alpha: float = 1.0,
+        beta: float = 0.1,
+        keep: int = 100,
+        layer: int = 2,
+    ) -> None:
+        super().__init__(anatomy, processor, alpha=alpha, beta=beta)
+        if not 1 <= layer < len(anatomy.blocks):
+            raise InputError(f"layer {layer} is out of range", hint=f"give 1 to {len(anatomy.blocks) - 1}")
+        self.keep = int(in_range("keep", keep, 0))
+        self.layer = layer
+        self._local = _Local()
+
+    def engage(self, tap: Tap) -> Callable[[], None]:
+        """Attend through the edit while attached."""
+        return AttentionEdit(self.anatomy, edit=self._edit, look=self._look).install()
+
+    def branch_inputs(self, glimpse: Glimpse) -> dict[str, Any]:
+        """The main prompt, image included."""
+        pixels(glimpse.inputs)
+        return forwardable(self.anatomy, glimpse.inputs)
+
+    def reference(self, glimpse: Glimpse) -> Tensor | None:
+        """The branch's logits; only its passes are edited."""
+        self._local.columns = glimpse.trail.columns
+        try:
+            return super().reference(glimpse)
+        finally:
+            self._local.columns = self._local.drop = None
+
+    def _look(self, layer: int, weights: Tensor) -> None:
+        columns = self._local.columns
+        if columns is None or layer != self.layer - 1:
+            return
+        row = weights[:, :, -1].float().mean(dim=1)  # (B, S)
+        image = key_mask(columns, row.shape[0], row.shape[1], row.shape[1], row.device)
+        order = row.masked_fill(~image, float("inf")).argsort(dim=-1, stable=True)
+        place = torch.empty_like(order).scatter_(
+            1, order, torch.arange(order.shape[1]).expand_as(order).to(order)
+        )
+        self._local.drop = image & (place >= self.keep)
+
+    def _edit(self, layer: int, scores: Tensor) -> Tensor:
+        drop = self._local.drop
+        if drop is None or layer < self.layer:
+            return scores
+        lowest = torch.finfo(scores.dtype).min
+        future = (
+            scores <= lowest / 2
+        )  # an image token that may see no key at all must still not see the future
+        return scores.masked_fill(drop[:, None, None], lowest / 4).masked_fill(future, float("-inf"))
