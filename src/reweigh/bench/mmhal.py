@@ -185,13 +185,28 @@ class MMHal:
 def _question(index: int, row: Any, path: Path) -> Question:
     try:
         contents = tuple(str(word) for word in row["image_content"])
-        image = row.get("image_path") or "images/" + str(row["image_src"]).rsplit("/", 1)[-1]
+        image = "images/" + str(row.get("image_path") or row["image_src"]).rsplit("/", 1)[-1]
         return Question(index, image, contents, str(row["question"]), str(row["gt_answer"]))
     except (KeyError, TypeError, AttributeError) as error:
         raise InputError(
             f"{path}, record {index}, is not as expected ({error!r})",
             hint="each record has image_src (or image_path), image_content, question and gt_answer",
         ) from error
+
+
+def read_answers(path: Path) -> list[Response] | None:
+    """Responses of the official form: the question file with ``model_answer`` filled in, told apart by order.
+
+    None if the file is of another form.
+    """
+    rows = read_json(path) if path.suffix == ".json" else None
+    if not isinstance(rows, list) or not all(isinstance(row, dict) and "model_answer" in row for row in rows):
+        return None
+    if len(rows) != RECORDS:
+        raise InputError(
+            f"{path} holds {len(rows)} answers; the official form has exactly {RECORDS}, in order"
+        )
+    return [Response(index, row["model_answer"]) for index, row in enumerate(rows)]
 
 
 def fill(template: str, question: Question, answer: str) -> str:

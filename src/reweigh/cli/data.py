@@ -8,7 +8,9 @@ from typing import Any
 
 import typer
 
-app = typer.Typer(no_args_is_help=True, help="Fetch and check the benchmarks' own files.")
+app = typer.Typer(
+    no_args_is_help=True, add_completion=False, help="Fetch and check the benchmarks' own files."
+)
 
 
 @app.command("list")

@@ -1,0 +1,376 @@
+"""``reweigh eval``: answer a benchmark, score answers, compare two runs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from reweigh.cli import common
+from reweigh.errors import InputError
+
+if TYPE_CHECKING:
+    from reweigh.bench.base import Benchmark, Id
+
+app = typer.Typer(no_args_is_help=True, add_completion=False, help="Benchmarks: generate, score, compare.")
+
+BENCHMARK = typer.Option(
+    None, "--benchmark", "-b", help="chair, amber-generative, mmhal ...; known from a run folder."
+)
+DATA = typer.Option(
+    None, help="Folder of the benchmark's files; by default where `reweigh data get` puts them."
+)
+IMAGES = typer.Option(None, help="Folder of the images, if they lie elsewhere.")
+OPTION = typer.Option(
+    [], "--option", "-o", help="An option of the benchmark, as name=value; may be repeated."
+)
+
+
+@app.command()
+def run(
+    model: str = common.MODEL,
+    benchmark: str = typer.Option(
+        ..., "--benchmark", "-b", help="chair, amber-generative, pope, mmhal, mmvet ..."
+    ),
+    out: Path = typer.Option(..., "--out", help="Run folder; a run that was stopped goes on there."),
+    data: Path = DATA,
+    images: Path = IMAGES,
+    option: list[str] = OPTION,
+    decoder: str = typer.Option("reweigh", help="base, reweigh, or the name of another decoder."),
+    decoder_option: list[str] = typer.Option(
+        [], help="An option of that decoder, as name=value; may be repeated."
+    ),
+    table: str = common.TABLE,
+    beta: float = common.BETA,
+    layer: int = common.LAYER,
+    batch_size: int = typer.Option(1, help="Images answered at once; the paper uses 1."),
+    limit: int = typer.Option(None, help="Only the first records."),
+    shard: str = typer.Option("1/1", help="Part i of n of the records, as i/n."),
+    seed: int = typer.Option(42, help="Seed of the sample of images and of anything drawn."),
+    template: str = typer.Option(
+        None, help="Prompt template with {prompt}, for processors without a chat template."
+    ),
+    dtype: str = common.DTYPE,
+    device: str = common.DEVICE,
+    revision: str = common.REVISION,
+    trust_remote_code: bool = common.REMOTE,
+    force: bool = common.FORCE,
+) -> None:
+    """Answer every record of a benchmark; answers are written as they come, and a stopped run resumes."""
+    from reweigh.bench.record import Shard, make_record, only_one, open_run
+    from reweigh.bench.run import generate
+
+    bench, options, folder = _benchmark(benchmark, data, option)
+    pictures = _image_folder(benchmark, folder, images)
+    records = Shard.parse(shard).of(bench.records(limit=limit, seed=seed))
+    given = {
+        "name": decoder,
+        "options": _values(decoder_option),
+        "table": table,
+        "beta": beta,
+        "layer": layer,
+    }
+    loaded, processor = common.load_model(
+        model, dtype=dtype, device=device, revision=revision, trust_remote_code=trust_remote_code
+    )
+    from reweigh.bench.describer import describe_model, make_describer
+
+    describer, decoding = make_describer(loaded, processor, decoder, given, template=template)
+    record = make_record(
+        benchmark={"name": benchmark, "options": options, "limit": limit, "shard": shard},
+        model={"id": model, "revision": revision, "dtype": dtype} | describe_model(loaded, processor),
+        decoding=decoding | {"batch_size": batch_size, "template": template},
+        records=records,
+        images=pictures,
+        seed=seed,
+        places={"data": str(folder.resolve()), "images": str(pictures.resolve())},
+    )
+    with only_one(out):
+        open_run(out, record, records)
+        new = generate(describer, records, out, images=pictures, batch_size=batch_size, seed=seed)
+    typer.echo(f"{new} answered now, {len(records)} of {len(records)} in all", err=True)
+    typer.echo(out)
+
+
+@app.command()
+def score(
+    sources: list[Path] = typer.Argument(
+        help="Run folder (or all its shards), or response files of any tool."
+    ),
+    benchmark: str = BENCHMARK,
+    data: Path = DATA,
+    images: Path = IMAGES,
+    option: list[str] = OPTION,
+    out: Path = typer.Option(None, help="Where the results go; by default into the run folder."),
+    partial: bool = typer.Option(False, "--partial", help="Score a run that is not finished."),
+    id_key: str = typer.Option(None, help="Key of the id in a response file."),
+    text_key: str = typer.Option(None, help="Key of the text in a response file."),
+    judge_model: str = typer.Option(None, help="Judge model; the paper's by default."),
+    judge_url: str = typer.Option(None, help="Base URL of an OpenAI-compatible server."),
+    judge_key: str = typer.Option("OPENAI_API_KEY", help="Environment variable that holds the judge's key."),
+    judge_prompt: Path = typer.Option(None, help="File with the judge's prompt, if not with the data."),
+    judge_cache: Path = typer.Option(None, help="Folder of kept verdicts."),
+    rules: str = typer.Option(
+        "strict", help="How a judge's reply is read: strict (the paper's) or official."
+    ),
+    concurrency: int = typer.Option(8, help="Questions put to the judge at once."),
+    per_minute: float = typer.Option(None, help="Largest number of questions in a minute."),
+    as_json: bool = common.JSON,
+) -> None:
+    """Score responses; needs no model. Writes items.jsonl, results.json and report.html."""
+    from reweigh.bench import score as scoring
+    from reweigh.bench.mmhal import read_answers
+    from reweigh.bench.record import RESPONSES
+
+    target = out or (sources[0] if len(sources) == 1 and sources[0].is_dir() else None)
+    if target is None:
+        raise InputError("there is no place for the results", hint="name a folder with --out")
+    official = read_answers(sources[0]) if benchmark == "mmhal" and len(sources) == 1 else None
+    if official is not None:
+        source = scoring.Source(official)
+    else:
+        source = scoring.read_sources(sources, id_key=id_key, text_key=text_key)
+    kept = (source.record or {}).get("benchmark", {})
+    name = benchmark or kept.get("name")
+    if name is None:
+        raise InputError("the benchmark is not known from a response file", hint="name it with --benchmark")
+    judge = {
+        "model": judge_model,
+        "url": judge_url,
+        "key": judge_key,
+        "prompt": judge_prompt,
+        "cache": judge_cache,
+        "rules": rules,
+        "concurrency": concurrency,
+        "per_minute": per_minute,
+    }
+    bench, _, folder = _benchmark(name, data, option, kept=kept.get("options", {}), judge=judge)
+    items, summary = scoring.score(bench, source, partial=partial)
+    target.mkdir(parents=True, exist_ok=True)
+    results = scoring.write_scores(target, items, summary, source.record)
+    if not (target / RESPONSES).exists():
+        from reweigh.artifacts import append_jsonl
+
+        append_jsonl(target / RESPONSES, ({"id": row.id, "response": row.text} for row in source.responses))
+    texts = {row.id: row.text for row in source.responses}
+    _write_report(target, results, items, texts, _finder(name, folder, images, source.manifest, items))
+    _show_score(results, target, as_json=as_json)
+
+
+@app.command()
+def diff(
+    first: Path = typer.Argument(help="Scored run folder, the base."),
+    second: Path = typer.Argument(help="Scored run folder to hold against it."),
+    out: Path = typer.Option(None, "--out", help="Write a page with both runs side by side here."),
+    images: Path = IMAGES,
+    as_json: bool = common.JSON,
+) -> None:
+    """Compare two scored runs item by item: removed, introduced and kept hallucinations, paired intervals."""
+    from reweigh.artifacts import write_text
+    from reweigh.bench.diff import compare
+    from reweigh.bench.score import read_items, read_metrics
+    from reweigh.report.comparison import comparison_page, difference_table, mention_table
+    from reweigh.report.evaluation import run_name
+
+    name, items, texts, results = read_items(first)
+    other, later, later_texts, later_results = read_items(second)
+    if name != other:
+        raise InputError(
+            f"{first} is a run of {name} and {second} one of {other}", hint="compare like with like"
+        )
+    found = compare(name, items, later, before=read_metrics(results), after=read_metrics(later_results))
+    names = _tell_apart(run_name(results["config"]), run_name(later_results["config"]), first, second)
+    if out is not None:
+        from reweigh.bench.record import RECORD, read_run
+
+        manifest = read_run(first)[1] if (first / RECORD).is_file() else []
+        find = _finder(name, _data_folder(name, None), images, manifest, items)
+        write_text(out, comparison_page(found, (items, later), (texts, later_texts), names=names, find=find))
+        typer.echo(f"page: {out}", err=True)
+    if as_json:
+        common.emit_json(found.to_json())
+        return
+    console = common.console()
+    console.print(difference_table(found, names).terminal())
+    if (table := mention_table(found)) is not None:
+        console.print(table.terminal())
+
+
+@app.command("amber-score")
+def amber_score(
+    generative: Path = typer.Argument(help="Scored run folder of amber-generative."),
+    discriminative: Path = typer.Argument(help="Scored run folder of amber-discriminative."),
+    as_json: bool = common.JSON,
+) -> None:
+    """Compute the AMBER score, ((100 - CHAIR) + F1) / 2, of two scored runs."""
+    from reweigh.bench.amber.score import amber_score as compute
+    from reweigh.bench.score import read_items
+
+    names, halves = [], []
+    for folder in (generative, discriminative):
+        name, items, _, _ = read_items(folder)
+        names.append(name)
+        halves.append(items)
+    if names != ["amber-generative", "amber-discriminative"]:
+        raise InputError(f"these are runs of {names[0]} and {names[1]}", hint="give the generative run first")
+    metric = compute(*halves)
+    if as_json:
+        common.emit_json({"amber_score": metric.to_json()})
+    elif metric.value is None:
+        typer.echo(f"undefined: {metric.reason}")
+    else:
+        interval = "" if metric.low is None else f" [{metric.low:.2f}, {metric.high:.2f}]"
+        typer.echo(f"AMBER score {metric.value:.2f}{interval}")
+
+
+def _decoder_options(
+    decoder: str,
+    options: dict[str, Any],
+    model: str,
+    table: str | None,
+    layer: int | None,
+    beta: float | None,
+    *,
+    force: bool,
+) -> dict[str, Any]:
+    """The decoder's options; table, layer and beta are those of ReWEIGH and mean nothing to others."""
+    if decoder == "reweigh":
+        where, block, bound = common.operating_point(model, table, layer, beta)
+        return {"table": where, "layer": block, "beta": bound, "force": force, **options}
+    for name, value in (("table", table), ("layer", layer), ("beta", beta)):
+        if value is not None:
+            raise InputError(f"--{name} means nothing for the decoder {decoder!r}", hint="leave it out")
+    return options
+
+
+def _benchmark(
+    name: str,
+    data: Path | None,
+    option: list[str],
+    *,
+    kept: dict[str, Any] | None = None,
+    judge: dict[str, Any] | None = None,
+) -> tuple[Benchmark, dict[str, Any], Path]:
+    """Make a benchmark over its data; gives the options that belong to the record, too."""
+    import inspect
+
+    from reweigh.bench.base import BENCHMARKS
+
+    made: Callable[..., Benchmark] = BENCHMARKS[name]
+    options = {**(kept or {}), **_values(option)}
+    known = [key for key in inspect.signature(made).parameters if key not in ("data", "data_dir", "judge")]
+    if unknown := sorted(set(options) - set(known)):
+        raise InputError(f"{name} has no option {unknown[0]!r}", hint=f"known: {', '.join(known) or 'none'}")
+    folder = _data_folder(name, data)
+    extra = _judge(judge) if judge is not None and "judge" in inspect.signature(made).parameters else {}
+    return made(folder, **{**extra, **options}), options, folder
+
+
+def _judge(given: dict[str, Any]) -> dict[str, Any]:
+    from reweigh.bench.data import data_root
+    from reweigh.bench.judge import DEFAULT_MODEL, CachedJudge, ChatEndpoint
+    from reweigh.bench.judge.endpoint import DEFAULT_URL
+
+    endpoint = ChatEndpoint(
+        given["model"] or DEFAULT_MODEL,
+        base_url=given["url"] or DEFAULT_URL,
+        key_variable=given["key"],
+        per_minute=given["per_minute"],
+    )
+    judge = CachedJudge(endpoint, given["cache"] or data_root() / "verdicts")
+    return {
+        "judge": judge,
+        "prompt": given["prompt"],
+        "rules": given["rules"],
+        "concurrency": given["concurrency"],
+    }
+
+
+DATASETS = {"amber-generative": "amber", "amber-discriminative": "amber"}
+"""Benchmarks whose files carry another name in `reweigh data`."""
+
+
+def _data_folder(name: str, data: Path | None) -> Path:
+    from reweigh.bench.data import data_root
+
+    return data if data is not None else data_root() / DATASETS.get(name, name)
+
+
+def _image_folder(name: str, folder: Path, images: Path | None) -> Path:
+    from reweigh.bench.data import data_root
+
+    if images is not None:
+        if not images.is_dir():
+            raise InputError(f"{images} is not a folder", hint="--images wants the folder of the images")
+        return images
+    coco = data_root() / "coco-val2014"
+    return (
+        coco if name in ("chair", "pope") and coco.is_dir() and not (folder / "val2014").is_dir() else folder
+    )
+
+
+def _finder(
+    name: str, folder: Path, images: Path | None, manifest: list[dict[str, Any]], items: Any
+) -> Callable[[Id], Path | None]:
+    """From an item's id to its image file; None where images are not at hand."""
+    from reweigh.bench.record import find_image
+
+    known: dict[Id, str] = {item.id: item.image for item in items if isinstance(item.image, str)}
+    known |= {row["id"]: row["image"] for row in manifest}
+    place = _image_folder(name, folder, images)
+
+    def find(identity: Id) -> Path | None:
+        try:
+            return find_image(place, known[identity]) if identity in known else None
+        except InputError:
+            return None
+
+    return find
+
+
+def _values(pairs: list[str]) -> dict[str, Any]:
+    """Read name=value options; a value is JSON if it can be, otherwise text."""
+    values: dict[str, Any] = {}
+    for pair in pairs:
+        name, equals, text = pair.partition("=")
+        if not equals or not name:
+            raise InputError(f"the option {pair!r} is not of the form name=value")
+        try:
+            values[name.replace("-", "_")] = json.loads(text)
+        except json.JSONDecodeError:
+            values[name.replace("-", "_")] = text
+    return values
+
+
+def _write_report(
+    target: Path, results: Any, items: Any, texts: Any, find: Callable[[Id], Path | None]
+) -> None:
+    from reweigh.artifacts import write_text
+    from reweigh.bench.record import REPORT
+    from reweigh.report.evaluation import evaluation_page
+
+    write_text(target / REPORT, evaluation_page(results, items, texts, find=find))
+
+
+def _show_score(results: dict[str, Any], target: Path, *, as_json: bool) -> None:
+    from reweigh.bench.record import REPORT
+    from reweigh.bench.score import read_metrics
+    from reweigh.report.evaluation import run_name, summary_table
+
+    if as_json:
+        common.emit_json(results)
+        return
+    summary = results["summary"]
+    rows = [(run_name(results["config"]), read_metrics(results))]
+    caption = f"{summary['n']:,} responses on {summary['images']:,} images, 95% image-bootstrap intervals"
+    common.console().print(summary_table(summary["benchmark"], rows, caption).terminal())
+    if summary["scorer"].get("unparsed"):
+        typer.echo(f"{summary['scorer']['unparsed']} replies could not be read", err=True)
+    typer.echo(f"page: {target / REPORT}", err=True)
+
+
+def _tell_apart(one: str, two: str, first: Path, second: Path) -> tuple[str, str]:
+    return (one, two) if one != two else (first.name or str(first), second.name or str(second))

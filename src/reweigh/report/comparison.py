@@ -1,0 +1,154 @@
+"""The page of two runs compared: differences with paired intervals, what was removed and introduced, side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from reweigh.bench.base import Id, Item
+from reweigh.bench.diff import Change, Difference
+from reweigh.bench.score import direction
+from reweigh.report import coloured
+from reweigh.report.evaluation import (
+    TITLES,
+    Find,
+    cell,
+    headlines,
+    label,
+    mention_spans,
+    summary_table,
+    thumbnail,
+)
+from reweigh.report.html import Html, element, figure, legend, page, section, tile, tiles
+from reweigh.report.plots import interval_plot
+from reweigh.report.tables import Cell, Column, Estimate, Table
+
+EXAMPLES = 12
+
+
+def difference_table(difference: Difference, names: tuple[str, str]) -> Table:
+    """Headline figures before, after, and their difference with its paired interval."""
+    columns = [Column("figure"), Column(names[0], digits=2), Column(names[1], digits=2)]
+    columns += [Column("difference", digits=2, signed=True), Column("")]
+    rows: list[list[Cell]] = []
+    for name in headlines(difference.benchmark, list(difference.figures)):
+        change = difference.figures[name]
+        before, after = difference.before[name].value, difference.after[name].value
+        rows.append([label(name), before, after, cell(change), verdict(name, cell(change))])
+    return Table(columns, rows, caption=f"{difference.n:,} items; paired image-bootstrap 95% intervals.")
+
+
+def verdict(name: str, change: Cell) -> str:
+    """Whether a difference is beyond chance, and for the better or the worse."""
+    better = direction(name)
+    if not isinstance(change, Estimate) or better is None:
+        return ""
+    if change.low <= 0 <= change.high:
+        return "within chance"
+    return "better" if (change.value < 0) == (better == "lower") else "worse"
+
+
+def mention_table(difference: Difference) -> Table | None:
+    """Removed, introduced, kept and net occurrences of hallucinated objects."""
+    if not difference.mentions:
+        return None
+    names = ("removed", "introduced", "kept", "net")
+    row = [_whole(cell(difference.mentions[name])) for name in names]
+    directions = ("higher", "lower", None, "higher")
+    columns = [Column(name, better) for name, better in zip(names, directions, strict=True)]  # type: ignore[arg-type]
+    return Table([Column("hallucinated mentions"), *columns], [["occurrences", *row]])
+
+
+def _whole(value: Cell) -> Cell:
+    return int(value) if isinstance(value, float) else value
+
+
+def comparison_page(
+    difference: Difference,
+    items: tuple[Sequence[Item], Sequence[Item]],
+    texts: tuple[Mapping[Id, str], Mapping[Id, str]],
+    *,
+    names: tuple[str, str],
+    find: Find = lambda _: None,
+) -> str:
+    """Build the page of a comparison."""
+    runs = [(names[0], difference.before), (names[1], difference.after)]
+    parts = [_tiles(difference)] if difference.mentions else []
+    parts.append(section("Figures", summary_table(difference.benchmark, runs).html()))
+    parts.append(section("Difference", difference_table(difference, names).html(), _plot(difference, names)))
+    if difference.changes:
+        parts.append(
+            section("What changed", legend(), *_cards(difference.changes, items, texts, names, find))
+        )
+    title = f"{TITLES.get(difference.benchmark, difference.benchmark)}: {names[1]} against {names[0]}"
+    lead = f"{difference.n:,} responses of each run to the same records."
+    return page(title, *parts, lead=lead, footer="Written by reweigh eval diff.")
+
+
+def _tiles(difference: Difference) -> Html:
+    shown = []
+    for name in ("removed", "introduced", "net", "kept"):
+        metric = difference.mentions[name]
+        note = "" if metric.low is None else f"[{metric.low:.0f}, {metric.high:.0f}]"
+        shown.append(tile(f"{name} hallucinations", f"{metric.value or 0:.0f}", note))
+    return tiles(shown)
+
+
+def _plot(difference: Difference, names: tuple[str, str]) -> Html:
+    rows = [
+        (label(name), found)
+        for name in headlines(difference.benchmark, list(difference.figures))
+        if isinstance(found := cell(difference.figures[name]), Estimate)
+    ]
+    if not rows:
+        return Html("")
+    return figure(interval_plot(rows, zero=True, digits=2), f"{names[1]} minus {names[0]}.")
+
+
+def _cards(
+    changes: Sequence[Change],
+    items: tuple[Sequence[Item], Sequence[Item]],
+    texts: tuple[Mapping[Id, str], Mapping[Id, str]],
+    names: tuple[str, str],
+    find: Find,
+) -> list[Html]:
+    """The largest changes for the better, then the largest for the worse."""
+    by_id = tuple({item.id: item for item in side} for side in items)
+    moved = [change for change in changes if change.removed or change.introduced]
+    ranked = sorted(moved, key=lambda change: (-change.net, str(change.id)))
+    better = [change for change in ranked if change.net > 0][: EXAMPLES * 2 // 3]
+    worse = [change for change in reversed(ranked) if change not in better][: EXAMPLES - len(better)]
+    cards = []
+    for change in [*better, *worse]:
+        sides = [
+            element(
+                "div",
+                element("h3", name),
+                element(
+                    "p", _coloured(by_id[side][change.id], texts[side].get(change.id, "")), class_="said"
+                ),
+            )
+            for side, name in enumerate(names)
+        ]
+        small = thumbnail(find(change.id))
+        body = element(
+            "div", element("div", *sides, class_="pair"), element("p", _told(change), class_="muted")
+        )
+        kind = "card example" if small is not None else "card example plain"
+        cards.append(element("div", *([small] if small is not None else []), body, class_=kind))
+    return cards
+
+
+def _coloured(item: Item, text: str) -> Html:
+    return coloured.html(text, mention_spans(item, text))
+
+
+def _told(change: Change) -> str:
+    told = [f"{change.id}"]
+    for name in ("removed", "introduced", "kept"):
+        objects: Mapping[str, int] = getattr(change, name)
+        if objects:
+            listed = ", ".join(
+                f"{word} ×{count}" if count > 1 else word for word, count in sorted(objects.items())
+            )
+            told.append(f"{name}: {listed}")
+    return " · ".join(told)
