@@ -56,10 +56,10 @@ def _on_accelerator(logits: Tensor, width: int, mass: float, least: int) -> Cand
     """One chain of device operations, whatever the values are."""
     best, ids = _best_by_key(logits, width)
     probability = _probabilities(logits).gather(1, ids)
-    sound = torch.isfinite(probability[:, 0])
-    missing = (probability.double().cumsum(dim=1) < mass).sum(dim=1, keepdim=True)
-    size = (missing + 1).clamp_min(least)
-    keep = (torch.arange(width, device=logits.device) < size) & sound[:, None]
+    sound = probability[:, 0] > 0
+    reached = probability.cumsum(dim=1, dtype=torch.float64)
+    keep = sound[:, None].repeat(1, width)
+    keep[:, least:] &= reached[:, least - 1 : -1] < mass  # a token is needed while those before it fall short
     return Candidates(ids=ids, keep=keep, logits=best, sound=sound)
 
 
@@ -67,11 +67,12 @@ def _on_cpu(logits: Tensor, width: int, mass: float, least: int) -> Candidates:
     """The same with branches, which are free here, and NumPy on the few numbers that are left after ``topk``."""
     best, ids = _best_by_topk(logits, width)
     reached = np.cumsum(_probabilities(logits).gather(1, ids).numpy(), axis=1, dtype=np.float64)
-    if not np.isfinite(reached[:, 0]).all():
-        raise _no_distribution(logits, torch.from_numpy(np.isfinite(reached[:, 0])))
-    size = np.maximum((reached < mass).sum(axis=1, keepdims=True) + 1, least)
-    keep = torch.from_numpy(np.arange(width) < size)
-    return Candidates(ids=ids, keep=keep, logits=best, sound=torch.ones(len(logits), dtype=torch.bool))
+    sound = reached[:, 0] > 0
+    if not sound.all():
+        raise _no_distribution(logits, torch.from_numpy(sound))
+    keep = np.ones(ids.shape, dtype=np.bool_)
+    keep[:, least:] = reached[:, least - 1 : -1] < mass
+    return Candidates(ids=ids, keep=torch.from_numpy(keep), logits=best, sound=torch.from_numpy(sound))
 
 
 def _probabilities(logits: Tensor) -> Tensor:

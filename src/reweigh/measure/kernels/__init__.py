@@ -12,7 +12,7 @@ from reweigh.measure.kernels.base import LOGIT_DTYPES, Kernel
 from reweigh.measure.kernels.numpy_sort import NumpyKernel
 from reweigh.measure.kernels.torch_sort import TorchKernel
 
-__all__ = ["LOGIT_DTYPES", "Kernel", "choose_kernel", "kernel_names"]
+__all__ = ["LOGIT_DTYPES", "Kernel", "available_kernels", "choose_kernel", "kernel_names"]
 
 ENVIRONMENT = "REWEIGH_KERNEL"
 
@@ -20,6 +20,11 @@ ENVIRONMENT = "REWEIGH_KERNEL"
 def kernel_names() -> list[str]:
     """Names that can be forced, whether or not this machine can run them; ``auto`` chooses."""
     return ["auto", "numba", "numpy", "torch"]
+
+
+def available_kernels() -> list[str]:
+    """Kernels this machine's CPU can run, the preferred one first."""
+    return [*(["numba"] if _numba_kernel() is not None else []), "numpy", "torch"]
 
 
 def choose_kernel(
