@@ -21,22 +21,52 @@ if TYPE_CHECKING:
     import numpy as np
 
 
+LEFTOVER = ".part"
+"""Ends the name of a file that is still being written."""
+
+SEAL = "page_sha256"
+"""Key under which a sealed page carries the hash of the rest of it."""
+
+
 @contextlib.contextmanager
 def replacing(path: str | Path) -> Iterator[Path]:
-    """Yield a temporary path beside ``path`` that takes its name on success and vanishes on failure."""
+    """Yield a temporary path beside ``path`` that takes its name on success and vanishes on failure.
+
+    Raises:
+        ArtifactError: The disk is full, or the place cannot be written to.
+    """
     path = Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".part", dir=path.parent)
-    os.close(handle)
-    temporary = Path(name)
+    with _naming(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=LEFTOVER, dir=path.parent)
+        os.close(handle)
+        temporary = Path(name)
+        try:
+            yield temporary
+            with temporary.open("rb") as written:
+                os.fsync(written.fileno())
+            temporary.chmod(0o666 & ~_umask())
+            temporary.replace(path)
+        finally:
+            temporary.unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def _naming(path: Path) -> Iterator[None]:
+    """Say which file could not be written, and why."""
     try:
-        yield temporary
-        with temporary.open("rb") as written:
-            os.fsync(written.fileno())
-        temporary.chmod(0o666 & ~_umask())
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
+        yield
+    except OSError as error:
+        raise ArtifactError(
+            f"{path} cannot be written ({error.strerror or error})",
+            hint="make room or choose another place, then run it again; what was there before is untouched",
+        ) from error
+
+
+def drop_leftovers(folder: str | Path) -> None:
+    """Remove what killed writers left below a folder: temporary files that never got their final name."""
+    for path in Path(folder).rglob(f".*{LEFTOVER}"):
+        path.unlink(missing_ok=True)
 
 
 def _umask() -> int:
@@ -73,10 +103,34 @@ def read_json(path: str | Path) -> Any:
         return json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError as error:
         raise ArtifactError(f"{path} does not exist", hint="check the path") from error
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+    except OSError as error:
+        raise ArtifactError(f"{path} cannot be read ({error.strerror or error})") from error
+    except (ValueError, RecursionError) as error:
         raise ArtifactError(
             f"{path} is not valid JSON ({error})", hint="the file was cut or altered; make or fetch it again"
         ) from error
+
+
+def write_sealed(path: str | Path, page: Mapping[str, Any]) -> None:
+    """Write a JSON object together with the hash of its content."""
+    write_json(path, {**page, SEAL: sha256_json(dict(page))})
+
+
+def read_sealed(path: str | Path) -> dict[str, Any]:
+    """Read what ``write_sealed`` wrote, refusing a page whose content is not what was written."""
+    page = read_json(path)
+    seal = page.pop(SEAL, None) if isinstance(page, dict) else None
+    if seal is None:
+        raise ArtifactError(f"{path} is not a page of this package: it carries no {SEAL}")
+    try:
+        whole = seal == sha256_json(page)
+    except ValueError:  # a number that JSON cannot hold, such as 1e999
+        whole = False
+    if not whole:
+        raise ArtifactError(
+            f"{path} was altered after it was written", hint="fetch it or make it again; do not edit it"
+        )
+    return dict(page)
 
 
 def write_tensors(path: str | Path, tensors: Mapping[str, np.ndarray[Any, Any]]) -> None:
@@ -125,13 +179,14 @@ def sha256_json(value: Any) -> str:
 def append_jsonl(path: str | Path, rows: Iterable[Mapping[str, Any]]) -> None:
     """Append rows and flush them to the disk, mending a last line that a kill cut short."""
     path = Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("ab+") as file:
-        _drop_torn_line(file)
-        for row in rows:
-            file.write((json.dumps(row, ensure_ascii=False, sort_keys=True, allow_nan=False) + "\n").encode())
-        file.flush()
-        os.fsync(file.fileno())
+    lines = [json.dumps(row, ensure_ascii=False, sort_keys=True, allow_nan=False) + "\n" for row in rows]
+    with _naming(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("ab+") as file:
+            _drop_torn_line(file)
+            file.write("".join(lines).encode())
+            file.flush()
+            os.fsync(file.fileno())
 
 
 def _drop_torn_line(file: Any) -> None:

@@ -24,34 +24,56 @@ def read_image(source: str | Path | bytes | Image, *, max_pixels: int = MAX_PIXE
         ImageError: It is missing, truncated, not an image, smaller than 2 pixels a side or larger than ``max_pixels``.
     """
     from PIL import Image as pillow
-    from PIL import ImageOps, UnidentifiedImageError
 
-    name = "the image" if isinstance(source, bytes | pillow.Image) else str(source)
+    if isinstance(source, pillow.Image):
+        return _upright(source, "the image", max_pixels)
+    name = "the image" if isinstance(source, bytes) else str(source)
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", pillow.DecompressionBombWarning)
-            picture = source if isinstance(source, pillow.Image) else pillow.open(_stream(source))
-        width, height = picture.size
-        if width * height > max_pixels:
-            raise ImageError(
-                f"{name} has {width}x{height} = {width * height / 1e6:.1f} megapixels, more than {max_pixels / 1e6:g}",
-                hint="scale it down first",
-            )
-        if min(width, height) < MIN_SIDE:
-            raise ImageError(f"{name} is {width}x{height} pixels, too small to describe", hint="give a real picture")
-        return ImageOps.exif_transpose(picture).convert("RGB")
+            warnings.simplefilter(
+                "ignore", pillow.DecompressionBombWarning
+            )  # the limit here is the lower one
+            opened = pillow.open(BytesIO(source) if isinstance(source, bytes) else source)
     except FileNotFoundError as error:
         raise ImageError(f"{name} does not exist") from error
     except pillow.DecompressionBombError as error:
         raise ImageError(f"{name} is far too large ({error})", hint="scale it down first") from error
-    except (UnidentifiedImageError, OSError, SyntaxError, ValueError) as error:
-        if isinstance(error, ImageError):
-            raise
-        raise ImageError(f"{name} cannot be read as an image ({error})", hint="is the file whole?") from error
+    except Exception as error:  # decoders meet broken files with exceptions of every kind
+        raise _unreadable(name, error) from error
+    with opened:
+        return _upright(opened, name, max_pixels)
 
 
-def _stream(source: str | Path | bytes) -> str | Path | BytesIO:
-    return BytesIO(source) if isinstance(source, bytes) else source
+def _upright(picture: Image, name: str, max_pixels: int) -> Image:
+    from PIL import ImageOps
+
+    width, height = picture.size
+    if width * height > max_pixels:
+        raise ImageError(
+            f"{name} has {width}x{height} = {width * height / 1e6:.1f} megapixels, more than {max_pixels / 1e6:g}",
+            hint="scale it down first",
+        )
+    if min(width, height) < MIN_SIDE:
+        raise ImageError(
+            f"{name} is {width}x{height} pixels, too small to describe", hint="give a real picture"
+        )
+    try:
+        picture.load()
+        turned = ImageOps.exif_transpose(picture)
+        # Pillow would cut 16-bit grey off at 255, so that nearly all of it turned white
+        return (turned.point(lambda value: value / 256).convert("L") if _is_deep(turned) else turned).convert(
+            "RGB"
+        )
+    except Exception as error:
+        raise _unreadable(name, error) from error
+
+
+def _is_deep(picture: Image) -> bool:
+    return picture.mode.startswith("I;16")
+
+
+def _unreadable(name: str, error: Exception) -> ImageError:
+    return ImageError(f"{name} cannot be read as an image ({error})", hint="is the file whole?")
 
 
 def list_images(folder: str | Path) -> list[Path]:

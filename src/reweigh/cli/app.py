@@ -46,6 +46,13 @@ class LazyGroup(TyperGroup):
         command.name = cmd_name
         return command
 
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:  # caught here, because Typer would turn it into a silent exit
+            typer.echo("stopped; the same command goes on from here where it can resume", err=True)
+            raise typer.Exit(130) from None
+
 
 app = typer.Typer(
     cls=LazyGroup,
@@ -81,9 +88,6 @@ def main() -> None:
     except ReweighError as error:
         typer.echo(f"error: {error}", err=True)
         sys.exit(1)
-    except KeyboardInterrupt:
-        typer.echo("stopped; the same command goes on from here where it can resume", err=True)
-        sys.exit(130)
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)

@@ -27,8 +27,8 @@ def calibrate(
     template: str = typer.Option(
         None, help="Prompt template with {prompt}, for processors without a chat template."
     ),
-    max_new_tokens: int = typer.Option(512, help="Longest description."),
-    batch_size: int = typer.Option(1, "--batch-size", "-b", help="Images decoded together."),
+    max_new_tokens: int = typer.Option(512, min=1, help="Longest description."),
+    batch_size: int = typer.Option(1, "--batch-size", "-b", min=1, help="Images decoded together."),
     lens: str = typer.Option("native", help="Type of the ranked logits: native or float32."),
     rule: str = typer.Option("stable", help="Registration rule: stable, or count-N."),
     kernel: str = typer.Option("auto", help="Ranking kernel."),

@@ -23,7 +23,7 @@ def describe(
     template: str = typer.Option(
         None, help="Prompt template with {prompt}, for processors without a chat template."
     ),
-    max_new_tokens: int = typer.Option(512, help="Longest description."),
+    max_new_tokens: int = typer.Option(512, min=1, help="Longest description."),
     compare: bool = typer.Option(
         False, "--compare", help="Show the unedited description too, with the changed words marked."
     ),

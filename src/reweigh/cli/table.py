@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import typer
 
 from reweigh.cli import common
+
+if TYPE_CHECKING:
+    from reweigh.register.calibration import Calibration
 
 app = typer.Typer(no_args_is_help=True, help="Look at, merge, re-register and compare reference tables.")
 
@@ -49,8 +53,9 @@ def merge(
     json: bool = common.JSON,
 ) -> None:
     """Unite shards; the result is the same in any order, and the same as one run over all images."""
-    from reweigh.register.calibrate import Calibration, merge_calibrations
+    from reweigh.register.calibration import Calibration, merge_calibrations
 
+    _refuse_source(out, shards)
     whole = merge_calibrations([Calibration.load(shard) for shard in shards])
     whole.save(out)
     _report(whole, out, json)
@@ -61,15 +66,19 @@ def register(
     source: Path = typer.Argument(help="A calibration folder, which keeps its observations."),
     out: Path = typer.Option(..., "--out", "-o", help="Folder for the new tables."),
     rule: str = typer.Option("stable", help="stable, or count-N for tokens with at least N observations."),
+    layer: list[int] = typer.Option(
+        None, "--layer", "-l", help="Calibrated block to register, repeatable; all of them if not given."
+    ),
     size: int = typer.Option(None, help="Use the first N images only, by name."),
     json: bool = common.JSON,
 ) -> None:
-    """Register again under another rule or size, from the observations alone."""
+    """Register again under another rule, size or layer, from the observations alone."""
     from reweigh.errors import InputError
-    from reweigh.register.calibrate import Calibration, tables_of
+    from reweigh.register.calibration import Calibration, tables_of
 
+    _refuse_source(out, [source])
     old = Calibration.load(source)
-    observations = old.observations
+    observations = old.observations.at(layer) if layer else old.observations
     if size is not None:
         if not 1 <= size <= len(observations.images):
             raise InputError(f"{source} holds {len(observations.images)} images, {size} were asked for")
@@ -114,11 +123,14 @@ def push(
     typer.echo(ReferenceTable.load(folder, layer=layer).push_to_hub(repo, private=private))
 
 
-def _report(calibration: object, out: Path, json: bool) -> None:
-    from reweigh.register.calibrate import Calibration
+def _refuse_source(out: Path, sources: list[Path]) -> None:
+    from reweigh.errors import InputError
 
-    if not isinstance(calibration, Calibration):
-        raise TypeError(type(calibration))
+    if out.resolve() in [source.resolve() for source in sources]:
+        raise InputError(f"{out} is read here and would be overwritten", hint="write into another folder")
+
+
+def _report(calibration: Calibration, out: Path, json: bool) -> None:
     rows = [
         {"layer": layer, "b0": table.scale, "registered": len(table), "folder": str(out / f"layer-{layer}")}
         for layer, table in calibration.tables.items()

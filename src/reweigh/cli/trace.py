@@ -26,11 +26,11 @@ def trace(
     template: str = typer.Option(
         None, help="Prompt template with {prompt}, for processors without a chat template."
     ),
-    max_new_tokens: int = typer.Option(512, help="Longest description."),
+    max_new_tokens: int = typer.Option(512, min=1, help="Longest description."),
     step: int = typer.Option(
         None, help="0-based decoding step to show; the first one whose winner changed if not given."
     ),
-    top: int = typer.Option(8, help="Candidates to show."),
+    top: int = typer.Option(8, min=1, help="Candidates to show."),
     plot: Path = typer.Option(None, help="Write the step as an SVG: logits before and after, with arrows."),
     dtype: str = common.DTYPE,
     device: str = common.DEVICE,
@@ -74,6 +74,7 @@ def _which(step: int | None, changed: list[int], count: int) -> int:
 
 
 def _table(recorded: Trace, shown: Step, top: int) -> None:
+    from rich.markup import escape
     from rich.table import Table
 
     sheet = Table(
@@ -88,7 +89,7 @@ def _table(recorded: Trace, shown: Step, top: int) -> None:
         evidence = [_thousandths(row.evidence), _thousandths(row.reference), _thousandths(row.deficit)]
         strength = "-" if row.strength is None else f"{row.strength:.3f}"
         cells = [
-            repr(row.text),
+            escape(repr(row.text)),
             f"{row.logit:.3f}",
             *evidence,
             strength,

@@ -19,7 +19,8 @@ class Identity:
     """What a reference table records of the model it was made with.
 
     ``weights`` hashes the final norm and a spread of head rows, rounded to bfloat16, so that one checkpoint
-    loaded in float32, bfloat16 or float16 has one identity while another fine-tune has another.
+    loaded in float32 or bfloat16 has one identity while another fine-tune has another. float16 keeps it too,
+    unless it has to round what the checkpoint holds.
     """
 
     model_id: str

@@ -28,25 +28,27 @@ def load(
         dtype: "auto" keeps the checkpoint's own type on an accelerator and computes in float32 on a CPU.
         device: "cpu", "cuda", "mps", ...; the best one present if not given.
     """
+    from safetensors import SafetensorError
     from transformers import AutoModelForImageTextToText
 
     place = device or best_device()
+    numbers = _dtype(dtype, place)
     options: dict[str, Any] = {"revision": revision, "trust_remote_code": trust_remote_code}
     try:
-        model = AutoModelForImageTextToText.from_pretrained(model_id, dtype=_dtype(dtype, place), **options)
+        model = AutoModelForImageTextToText.from_pretrained(model_id, dtype=numbers, **options)
         processor = load_processor(model_id, **options)
     except ImportError as error:
         raise UnsupportedError(
             f"the processor of {model_id} needs a package that is not installed ({_first_line(error)})",
             hint="install the package it names, e.g. pip install torchvision",
         ) from error
-    except (OSError, ValueError, KeyError) as error:
+    except (OSError, ValueError, KeyError, RuntimeError, SafetensorError) as error:
         raise InputError(
             f"{model_id} cannot be loaded as an image-text-to-text model ({_first_line(error)})",
             hint="give a Hub id or a folder with config.json, weights and processor files; offline, only folders "
             "and models already in the cache can be used",
         ) from error
-    return model.to(place).eval(), processor
+    return _placed(model, place).eval(), processor
 
 
 def best_device() -> str:
@@ -54,6 +56,16 @@ def best_device() -> str:
     if torch.cuda.is_available():
         return "cuda"
     return "mps" if torch.backends.mps.is_available() else "cpu"
+
+
+def _placed(model: Any, device: str) -> Any:
+    try:
+        return model.to(device)
+    except (RuntimeError, AssertionError) as error:  # torch asserts that it was built for the device
+        raise InputError(
+            f"the model cannot be put on device {device!r} ({_first_line(error)})",
+            hint="leave the device out for the best one present, or give cpu",
+        ) from error
 
 
 def _dtype(name: str, device: str) -> Any:

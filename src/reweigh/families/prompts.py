@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from reweigh.errors import InputError
+from reweigh.families.places import placeholder_ids
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -49,6 +50,7 @@ def build_inputs(
         nested = model.config.model_type in NESTED_IMAGES
         arguments["images"] = [[picture] for picture in pictures] if nested else pictures
     batch = processor(**arguments)
+    _check_placeholders(model, processor, images, batch["input_ids"], texts)
     moved = batch.to(model.device)
     return {name: _match_dtype(value, model.dtype) for name, value in moved.items()}
 
@@ -74,6 +76,22 @@ def render(model: Any, processor: Any, prompt: str, has_image: bool, template: s
         f"the processor of {type(model).__name__} has no chat template, so the prompt cannot be built",
         hint='give template="USER: <image>\\n{prompt} ASSISTANT:" in the form the model was trained with',
     )
+
+
+def _check_placeholders(
+    model: Any, processor: Any, images: Sequence[Image | None], input_ids: Any, texts: Sequence[str]
+) -> None:
+    """Each row with a picture must have a place for it, or the model would never see it."""
+    known = placeholder_ids(model.config)
+    for image, row, text in zip(images, input_ids.tolist(), texts, strict=True):
+        if known and image is not None and known.isdisjoint(row):
+            token = getattr(processor, "image_token", None)
+            raise InputError(
+                f"the prompt holds no image: {text!r} has no image placeholder",
+                hint=f"put {token} into the template"
+                if token
+                else "put the model's image token into the template",
+            )
 
 
 def _match_dtype(value: Any, dtype: Any) -> Any:

@@ -59,14 +59,13 @@ class Checked:
             if not piece.strip():
                 continue
             start = token.start + len(piece) - len(piece.lstrip())
-            if words and words[-1].end == start:
+            end = token.start + len(piece.rstrip())  # a token may end in white space, as ".\n" does
+            strength = token.strength
+            if words and words[-1].end >= start:  # byte pieces of one character share their place
                 before = words.pop()
-                strength = before.strength if before.strength is not None else token.strength
-                words.append(
-                    CheckedWord(self.text[before.start : token.end], before.start, token.end, strength)
-                )
-            else:
-                words.append(CheckedWord(self.text[start : token.end], start, token.end, token.strength))
+                start, end = before.start, max(before.end, end)
+                strength = before.strength if before.strength is not None else strength
+            words.append(CheckedWord(self.text[start:end], start, end, strength))
         return words
 
     def to_json(self) -> dict[str, Any]:

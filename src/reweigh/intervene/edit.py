@@ -7,6 +7,8 @@ z'(v) = z(v) - beta s_I(v) for candidates. Batched, no host synchronisation, no 
 from __future__ import annotations
 
 import math
+from numbers import Real
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -15,9 +17,9 @@ from reweigh.errors import InputError
 from reweigh.intervene.candidates import Candidates
 
 
-def check_beta(beta: float) -> float:
+def check_beta(beta: Any) -> float:
     """The maximum penalty: finite and not negative."""
-    if isinstance(beta, bool) or not isinstance(beta, int | float) or not math.isfinite(beta) or beta < 0:
+    if isinstance(beta, bool) or not isinstance(beta, Real) or not math.isfinite(beta) or beta < 0:
         raise InputError(
             f"beta is {beta!r}; it must be a finite number >= 0", hint="the paper uses 0.5 to 1.2"
         )

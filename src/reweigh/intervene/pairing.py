@@ -33,8 +33,10 @@ def pair(
         dtype="float32" if made.get("lens") == "float32" else "native",
         chunk=made.get("chunk", CHUNK),
     )
+    table.check_layer(block)
+    table.verify()
     if not force:
-        table.check_pairing(identify(anatomy, processor), dtype=lens.dtype, layer=block)
+        table.check_pairing(identify(anatomy, processor), dtype=lens.dtype)
     anatomy.check_layer(table.layer)
     if len(table) and int(table.tokens[-1]) >= anatomy.vocab_size:
         raise MismatchError(

@@ -140,15 +140,16 @@ class Trace:
         token = int(recorded.chosen.ids[row, place])
         logit, shift = float(recorded.chosen.logits[row, place]), float(recorded.shift[row, place])
         reference = float(self._references[token])
-        registered = reference == reference
-        evidence = float(recorded.evidence[row, token]) if registered else None
+        evidence = float(recorded.evidence[row, token])
+        # a row without image is laid out as zeros, which no image can have: a reciprocal rank is positive
+        registered = reference == reference and evidence > 0
         return Row(
             token=token,
             text=self._decode(token),
             logit=logit,
-            evidence=evidence,
+            evidence=evidence if registered else None,
             reference=reference if registered else None,
-            deficit=max(reference - evidence, 0.0) if evidence is not None else None,
+            deficit=max(reference - evidence, 0.0) if registered else None,
             strength=float(recorded.strengths[row, token]) if registered else None,
             shift=shift,
             edited=float(torch.tensor(logit) - torch.tensor(shift)),

@@ -12,10 +12,13 @@ from typing import TYPE_CHECKING, Any
 
 from reweigh.artifacts import sha256_file, sha256_json
 from reweigh.errors import ImageError, InputError
-from reweigh.images import list_images, read_image
+from reweigh.images import SUFFIXES, list_images, read_image
 
 if TYPE_CHECKING:
     from PIL.Image import Image
+
+UNREADABLE = "unreadable"
+"""Stands for the hash of a file that cannot be read at all."""
 
 
 @dataclass(frozen=True)
@@ -46,9 +49,9 @@ class Corpus:
         """Identifies the images and their order."""
         return sha256_json([image.key for image in self.images])
 
-    def holds(self, keys: Iterable[str]) -> bool:
-        """Whether all these images belong to the corpus."""
-        return set(keys) <= {image.key for image in self.images}
+    def consists_of(self, keys: Iterable[str]) -> bool:
+        """Whether these are the corpus's images, in any order."""
+        return sorted(keys) == sorted(image.key for image in self.images)
 
 
 def open_corpus(source: str | Path | Sequence[Any]) -> Corpus:
@@ -60,6 +63,8 @@ def open_corpus(source: str | Path | Sequence[Any]) -> Corpus:
         path = Path(source)
         if path.is_dir():
             images = [_file(file, file.relative_to(path).as_posix()) for file in list_images(path)]
+        elif path.is_file() and path.suffix.lower() in SUFFIXES:
+            raise InputError(f"{path} is one image, not a folder or a manifest", hint="give its folder")
         elif path.is_file():
             images = [_file(path.parent / name, name) for name in _manifest(path)]
         else:
@@ -75,33 +80,43 @@ def open_corpus(source: str | Path | Sequence[Any]) -> Corpus:
 
 
 def _file(path: Path, name: str) -> CorpusImage:
-    digest = sha256_file(path) if path.is_file() else "missing"
+    try:
+        digest = sha256_file(path)
+    except OSError:  # reading it will say why; here it only has to be told apart
+        digest = UNREADABLE
     return CorpusImage(name, digest, lambda: read_image(path))
 
 
 def _item(item: Any, number: int) -> CorpusImage:
     if isinstance(item, str | Path):
         return _file(Path(item), Path(item).name)
-    name, picture = item if isinstance(item, tuple) else (f"image-{number:06d}", item)
-    if not hasattr(picture, "tobytes") or not hasattr(picture, "size"):
+    named = isinstance(item, tuple) and len(item) == 2
+    name, picture = item if named else (f"image-{number:06d}", item)
+    if not all(hasattr(picture, part) for part in ("tobytes", "size", "mode")):
         raise InputError(f"item {number} of the list is a {type(picture).__name__}, not a path or a picture")
-    content = hashlib.sha256(f"{picture.mode}{picture.size}".encode() + picture.tobytes()).hexdigest()
+    try:
+        content = hashlib.sha256(f"{picture.mode}{picture.size}".encode() + picture.tobytes()).hexdigest()
+    except OSError:  # opened lazily, and its file is cut
+        content = UNREADABLE
     return CorpusImage(str(name), content, lambda: read_image(picture))
 
 
 def _manifest(path: Path) -> list[str]:
-    text = path.read_text(encoding="utf-8")
     try:
+        text = path.read_text(encoding="utf-8-sig")
         if path.suffix == ".json":
             rows = json.loads(text)
         elif path.suffix == ".jsonl":
-            rows = [json.loads(line) for line in text.splitlines() if line.strip()]
+            rows = [json.loads(line) for line in text.split("\n") if line.strip()]
         else:
-            rows = [line.strip() for line in text.splitlines() if line.strip()]
-    except json.JSONDecodeError as error:
-        raise InputError(f"the manifest {path} is not valid JSON ({error})") from error
-    names = [row.get("image", row.get("file_name")) if isinstance(row, dict) else row for row in rows]
-    if not isinstance(rows, list) or not all(isinstance(name, str) for name in names):
+            rows = [line.strip() for line in text.split("\n") if line.strip()]
+    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        raise InputError(
+            f"the manifest {path} cannot be read ({error})", hint="one path per line, a JSON list, or JSONL"
+        ) from error
+    listed = rows if isinstance(rows, list) else [None]
+    names = [row.get("image", row.get("file_name")) if isinstance(row, dict) else row for row in listed]
+    if not all(isinstance(name, str) for name in names):
         raise InputError(f"the manifest {path} must list paths, or objects with an `image` path")
     return [str(name) for name in names]
 

@@ -48,10 +48,17 @@ class Observations:
     def register(self, layer: int, *, rule: Rule = stable) -> References:
         """References of one layer under a rule."""
         if layer not in self.layers:
-            raise InputError(
-                f"layer {layer} was not calibrated", hint=f"calibrated: {', '.join(map(str, self.layers))}"
-            )
+            raise self._not_calibrated(layer)
         return register(self.token, self.values[self.layers.index(layer)], self.count, rule=rule)
+
+    def at(self, layers: Iterable[int]) -> Observations:
+        """The observations of some of the layers."""
+        wanted = sorted(set(layers))
+        unknown = [layer for layer in wanted if layer not in self.layers]
+        if unknown:
+            raise self._not_calibrated(unknown[0])
+        values = self.values[[self.layers.index(layer) for layer in wanted]]
+        return Observations(tuple(wanted), self.images, self.image, self.token, self.count, values)
 
     def only(self, keys: Iterable[str]) -> Observations:
         """The observations of some of the images."""
@@ -65,6 +72,11 @@ class Observations:
         images = tuple(key for key in self.images if key in wanted)
         parts = (renumbered[self.image[rows]], self.token[rows], self.count[rows], self.values[:, rows])
         return Observations(self.layers, images, *parts)
+
+    def _not_calibrated(self, layer: int) -> InputError:
+        return InputError(
+            f"layer {layer} was not calibrated", hint=f"calibrated: {', '.join(map(str, self.layers))}"
+        )
 
     def save(self, path: str | Path) -> None:
         """Write everything but the image keys, which belong to the manifest beside it."""

@@ -14,7 +14,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from reweigh.artifacts import read_json, read_tensors, sha256_file, sha256_json, write_json, write_tensors
+from reweigh.artifacts import (
+    read_sealed,
+    read_tensors,
+    sha256_file,
+    sha256_json,
+    write_sealed,
+    write_tensors,
+)
 from reweigh.errors import ArtifactError, InputError, MismatchError
 from reweigh.register.reference import References
 
@@ -85,7 +92,7 @@ class ReferenceTable:
             "made_with": dict(self.made_with),
             "numbers_sha256": sha256_file(folder / NUMBERS),
         }
-        write_json(folder / PAGE, {**page, "page_sha256": sha256_json(page)})
+        write_sealed(folder / PAGE, page)
         return folder
 
     save = save_pretrained
@@ -94,10 +101,7 @@ class ReferenceTable:
     def load(cls, folder: str | Path, *, layer: int | None = None) -> ReferenceTable:
         """Read and verify a table from its folder, or from a calibration folder that holds several layers."""
         folder = find_table(Path(folder), layer)
-        page = read_json(folder / PAGE)
-        _verify_page(page, folder)
-        if layer is not None and page["layer"] != layer:
-            raise MismatchError(f"{folder} is a table of layer {page['layer']}, not of layer {layer}")
+        page = _read_page(folder / PAGE)
         if not (folder / NUMBERS).is_file():
             raise ArtifactError(
                 f"{folder / NUMBERS} is missing", hint="the table was copied in part; fetch it again"
@@ -108,9 +112,12 @@ class ReferenceTable:
                 hint="fetch or make the table again",
             )
         arrays = read_tensors(folder / NUMBERS)
+        if not set(ARRAYS) <= set(arrays):
+            raise ArtifactError(f"{folder / NUMBERS} holds {sorted(arrays)}, not {', '.join(ARRAYS)}")
         columns = {name: arrays[name] for name in ARRAYS}
         table = cls(layer=page["layer"], scale=page["b0"], made_with=page["made_with"], **columns)
         table.verify()
+        table.check_layer(layer)
         return table
 
     @classmethod
@@ -137,19 +144,30 @@ class ReferenceTable:
             ) from error
         return cls.load(folder, layer=layer)
 
-    def push_to_hub(self, repo_id: str, *, private: bool | None = None, **hub: Any) -> str:
-        """Upload the table to a Hub repository and return its address."""
+    def push_to_hub(
+        self,
+        repo_id: str,
+        *,
+        private: bool | None = None,
+        token: str | bool | None = None,
+        commit_message: str = "Add a reference table",
+        **hub: Any,
+    ) -> str:
+        """Upload the table to a Hub repository and return its address.
+
+        Args:
+            private: Whether a repository that does not exist yet is made private.
+            hub: Goes to ``HfApi.upload_folder``: ``revision``, ``path_in_repo``, ``create_pr`` ...
+        """
         import tempfile
 
         from huggingface_hub import HfApi
 
-        api = HfApi()
+        api = HfApi(token=token)
         address = str(api.create_repo(repo_id, private=private, exist_ok=True))
         with tempfile.TemporaryDirectory() as folder:
             self.save_pretrained(folder)
-            api.upload_folder(
-                repo_id=repo_id, folder_path=folder, commit_message="Add a reference table", **hub
-            )
+            api.upload_folder(repo_id=repo_id, folder_path=folder, commit_message=commit_message, **hub)
         return address
 
     def verify(self) -> None:
@@ -157,7 +175,7 @@ class ReferenceTable:
         problems = []
         if not (np.isfinite(self.scale) and self.scale > 0):
             problems.append(f"b0 is {self.scale}")
-        if not len(self.tokens) == len(self.references) == len(self.counts):
+        if not self.tokens.shape == self.references.shape == self.counts.shape == (len(self),):
             problems.append("its columns have different lengths")
         if len(self.tokens) and (int(self.tokens[0]) < 0 or (np.diff(self.tokens) <= 0).any()):
             problems.append("its token ids are not ascending")
@@ -170,16 +188,22 @@ class ReferenceTable:
         if problems:
             raise ArtifactError(f"the table is not usable: {'; '.join(problems)}", hint="calibrate again")
 
-    def check_pairing(self, identity: Identity, *, dtype: str, layer: int | None = None) -> None:
-        """Refuse another model, tokenizer, layer or lens dtype, naming both sides."""
+    def check_layer(self, layer: int | None) -> None:
+        """Refuse a layer other than the table's own; forcing it would read evidence of another scale."""
+        if layer is not None and layer != self.layer:
+            raise MismatchError(
+                f"this table is of layer {self.layer}, but layer {layer} was asked for",
+                hint=f"leave the layer out, say {self.layer}, or calibrate layer {layer}",
+            )
+
+    def check_pairing(self, identity: Identity, *, dtype: str) -> None:
+        """Refuse another model, tokenizer or lens dtype, naming both sides."""
         mine = self.made_with.get("identity", {})
         differing = []
         for name in ("architecture", "weights", "vocab_size", "blocks", "tokenizer"):
             theirs = getattr(identity, name)
             if name in mine and theirs != "" and mine[name] not in ("", theirs):
                 differing.append(f"{name}: table {_short(mine[name])}, model {_short(theirs)}")
-        if layer is not None and layer != self.layer:
-            differing.append(f"layer: table {self.layer}, asked for {layer}")
         if self.made_with.get("dtype", dtype) != dtype:
             differing.append(f"lens dtype: table {self.made_with['dtype']}, model {dtype}")
         if differing:
@@ -227,19 +251,14 @@ def find_table(folder: Path, layer: int | None) -> Path:
     raise InputError(f"{folder} holds no table of layer {layer}", hint=f"it holds {names}")
 
 
-def _verify_page(page: Any, folder: Path) -> None:
-    if not isinstance(page, dict) or "schema_version" not in page:
-        raise ArtifactError(f"{folder / PAGE} is not a reference table's page")
-    if page["schema_version"] != SCHEMA:
+def _read_page(path: Path) -> dict[str, Any]:
+    page = read_sealed(path)
+    if page.get("schema_version") != SCHEMA:
         raise ArtifactError(
-            f"{folder / PAGE} has schema {page['schema_version']}, this version reads {SCHEMA}",
-            hint="upgrade reweigh",
+            f"{path} has schema {page.get('schema_version')!r}, this version reads {SCHEMA}",
+            hint="upgrade reweigh, or make the table again",
         )
-    content = {key: value for key, value in page.items() if key != "page_sha256"}
-    if page.get("page_sha256") != sha256_json(content):
-        raise ArtifactError(
-            f"{folder / PAGE} was altered after it was written", hint="fetch or make the table again"
-        )
+    return page
 
 
 def _short(value: Any) -> str:
