@@ -29,9 +29,10 @@ DIRECTIONS: Mapping[str, Direction] = {
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """Responses to score and, if they come from run folders, their record and manifest."""
+    """Responses to score, what they are called and, if they come from run folders, their record and manifest."""
 
     responses: list[Response]
+    names: tuple[str, ...] = ()
     record: dict[str, Any] | None = None
     manifest: list[dict[str, Any]] = field(default_factory=list)
 
@@ -49,9 +50,10 @@ def direction(name: str) -> Direction | None:
 def read_sources(paths: Sequence[Path], *, id_key: str | None = None, text_key: str | None = None) -> Source:
     """Read one or several sources of the same kind; run folders must differ in their shard alone."""
     folders = [path for path in paths if path.is_dir()]
+    names = tuple(path.stem if path.is_file() else path.resolve().name for path in paths)
     if not folders:
         responses = [row for path in paths for row in read_responses(path, id_key=id_key, text_key=text_key)]
-        return Source(responses)
+        return Source(responses, names)
     if len(folders) != len(paths):
         raise InputError("run folders and response files cannot be scored together", hint="give one kind")
     runs = [(folder, *read_run(folder)) for folder in folders]
@@ -61,6 +63,7 @@ def read_sources(paths: Sequence[Path], *, id_key: str | None = None, text_key: 
             raise MismatchError(f"{folder} is not a shard of the same run as {folders[0]}")
     return Source(
         responses=[row for folder, _, _ in runs for row in read_responses(folder / RESPONSES)],
+        names=names,
         record=runs[0][1],
         manifest=[row for _, _, rows in runs for row in rows],
     )
@@ -82,19 +85,19 @@ def score(benchmark: Benchmark, source: Source, *, partial: bool = False) -> tup
     return benchmark.score(source.responses, ids=ids)
 
 
-def write_scores(
-    folder: Path, items: Sequence[Item], summary: Summary, record: Mapping[str, Any] | None
-) -> dict[str, Any]:
+def write_scores(folder: Path, items: Sequence[Item], summary: Summary, source: Source) -> dict[str, Any]:
     """Write ``items.jsonl`` and ``results.json``; gives the content of the latter."""
     path = folder / ITEMS
     path.unlink(missing_ok=True)
     append_jsonl(path, (item.to_json() for item in items))
-    results = as_results(summary, record)
+    results = as_results(summary, source.record, source.names)
     write_json(folder / RESULTS, results)
     return results
 
 
-def as_results(summary: Summary, record: Mapping[str, Any] | None) -> dict[str, Any]:
+def as_results(
+    summary: Summary, record: Mapping[str, Any] | None, sources: Sequence[str] = ()
+) -> dict[str, Any]:
     """The summary in the keys of lm-evaluation-harness, the whole of it under ``summary``."""
     name = summary.benchmark
     flat: dict[str, Any] = {"alias": name}
@@ -115,6 +118,7 @@ def as_results(summary: Summary, record: Mapping[str, Any] | None) -> dict[str, 
             "decoding": record.get("decoding", {}),
             "random_seed": record.get("seed"),
             "environment": record.get("environment", {}),
+            "sources": list(sources),
         },
         "summary": summary.to_json(),
     }

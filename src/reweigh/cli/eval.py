@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -130,7 +131,7 @@ def score(
         raise InputError("there is no place for the results", hint="name a folder with --out")
     official = read_answers(sources[0]) if benchmark == "mmhal" and len(sources) == 1 else None
     if official is not None:
-        source = scoring.Source(official)
+        source = scoring.Source(official, (sources[0].stem,))
     else:
         source = scoring.read_sources(sources, id_key=id_key, text_key=text_key)
     kept = (source.record or {}).get("benchmark", {})
@@ -150,7 +151,7 @@ def score(
     bench, _, folder = _benchmark(name, data, option, kept=kept.get("options", {}), judge=judge)
     items, summary = scoring.score(bench, source, partial=partial)
     target.mkdir(parents=True, exist_ok=True)
-    results = scoring.write_scores(target, items, summary, source.record)
+    results = scoring.write_scores(target, items, summary, source)
     if not (target / RESPONSES).exists():
         from reweigh.artifacts import append_jsonl
 
@@ -318,17 +319,24 @@ def _finder(
     """From an item's id to its image file; None where images are not at hand."""
     from reweigh.bench.record import find_image
 
-    known: dict[Id, str] = {item.id: item.image for item in items if isinstance(item.image, str)}
-    known |= {row["id"]: row["image"] for row in manifest}
     place = _image_folder(name, folder, images)
+    known: dict[Id, list[str]] = {item.id: _image_names(item.image) for item in items}
+    known |= {row["id"]: [row["image"]] for row in manifest}
 
     def find(identity: Id) -> Path | None:
-        try:
-            return find_image(place, known[identity]) if identity in known else None
-        except InputError:
-            return None
+        for image in known.get(identity, []):
+            with contextlib.suppress(InputError):
+                return find_image(place, image)
+        return None
 
     return find
+
+
+def _image_names(image: Id) -> list[str]:
+    """File names that an item's image can have; COCO's are made of its number."""
+    if isinstance(image, str):
+        return [image]
+    return [f"COCO_val2014_{image:012d}.jpg", f"{image:012d}.jpg", f"{image}.png"]
 
 
 def _values(pairs: list[str]) -> dict[str, Any]:
@@ -358,15 +366,14 @@ def _write_report(
 def _show_score(results: dict[str, Any], target: Path, *, as_json: bool) -> None:
     from reweigh.bench.record import REPORT
     from reweigh.bench.score import read_metrics
-    from reweigh.report.evaluation import run_name, summary_table
+    from reweigh.report.evaluation import figure_table, run_name
 
     if as_json:
         common.emit_json(results)
         return
     summary = results["summary"]
-    rows = [(run_name(results["config"]), read_metrics(results))]
-    caption = f"{summary['n']:,} responses on {summary['images']:,} images, 95% image-bootstrap intervals"
-    common.console().print(summary_table(summary["benchmark"], rows, caption).terminal())
+    caption = f"{run_name(results['config'])}: {summary['n']:,} responses on {summary['images']:,} images"
+    common.console().print(figure_table(summary["benchmark"], read_metrics(results), caption).terminal())
     if summary["scorer"].get("unparsed"):
         typer.echo(f"{summary['scorer']['unparsed']} replies could not be read", err=True)
     typer.echo(f"page: {target / REPORT}", err=True)

@@ -54,7 +54,7 @@ def mention_table(difference: Difference) -> Table | None:
     names = ("removed", "introduced", "kept", "net")
     row = [_whole(cell(difference.mentions[name])) for name in names]
     directions = ("higher", "lower", None, "higher")
-    columns = [Column(name, better) for name, better in zip(names, directions, strict=True)]  # type: ignore[arg-type]
+    columns = [Column(name, better, 0) for name, better in zip(names, directions, strict=True)]  # type: ignore[arg-type]
     return Table([Column("hallucinated mentions"), *columns], [["occurrences", *row]])
 
 

@@ -48,7 +48,10 @@ LABELS = {
     "chair_i": "CHAIR_I",
     "f1": "F1",
     "chair": "CHAIR",
-    "length": "length in words",
+    "length": "words",
+    "chair_i_distinct": "CHAIR_I, distinct objects",
+    "set_precision": "precision, distinct objects",
+    "set_f1": "F1, distinct objects",
 }
 NOT_PERCENT = frozenset({"length", "mentions"})
 EXAMPLES = 12
@@ -85,6 +88,16 @@ def summary_table(
     return Table(columns, cells, caption=caption)
 
 
+def figure_table(benchmark: str, metrics: Mapping[str, Metric], caption: str = "") -> Table:
+    """The headline figures of one run, one row for each."""
+    rows: list[list[Cell]] = []
+    for name in headlines(benchmark, list(metrics)):
+        column = Column(label(name), direction(name), _digits(name))
+        value, interval = column.show(cell(metrics[name]))
+        rows.append([column.heading, value, interval or metrics[name].reason or ""])
+    return Table([Column("figure"), Column("value"), Column("95% interval")], rows, caption=caption)
+
+
 def evaluation_page(
     results: Mapping[str, Any], items: Sequence[Item], texts: Mapping[Id, str], *, find: Find = lambda _: None
 ) -> str:
@@ -96,8 +109,11 @@ def evaluation_page(
     parts += _interval_section(benchmark, metrics)
     parts.append(section("All figures", _all_figures(metrics)))
     if summary["official"]:
-        rows: list[list[Cell]] = [[name, value] for name, value in summary["official"].items()]
-        table = Table([Column("figure"), Column("printed", digits=2)], rows)
+        rows: list[list[Cell]] = [
+            [name, "undefined" if value is None else f"{value:g}"]
+            for name, value in summary["official"].items()
+        ]
+        table = Table([Column("figure"), Column("printed")], rows)
         parts.append(section("As the official program prints them", table.html()))
     parts.append(_example_section(items, texts, find))
     parts.append(section("Record", _record({"scorer": summary["scorer"], **config})))
@@ -110,7 +126,8 @@ def evaluation_page(
 
 def run_name(config: Mapping[str, Any]) -> str:
     """Model and decoder of a run in a few words."""
-    model = str(config.get("model", {}).get("id") or "responses").rstrip("/").rsplit("/", 1)[-1]
+    sources = config.get("sources") or ["responses"]
+    model = str(config.get("model", {}).get("id") or sources[0]).rstrip("/").rsplit("/", 1)[-1]
     decoder = config.get("decoding", {}).get("decoder")
     return f"{model}, {decoder}" if decoder else model
 

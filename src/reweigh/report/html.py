@@ -49,7 +49,7 @@ caption { caption-side: bottom; text-align: left; padding-top: .6rem; }
 th, td { padding: .5rem .8rem; text-align: right; border-bottom: 1px solid var(--line); white-space: nowrap; }
 th { font-size: .84rem; color: var(--muted); font-weight: 600; }
 th:first-child, td:first-child { text-align: left; }
-td.words { text-align: left; white-space: normal; }
+th.words, td.words { text-align: left; white-space: normal; }
 td.best { font-weight: 700; }
 .range { color: var(--muted); font-size: .84rem; margin-left: .35em; font-weight: 400; }
 .tiles { display: grid; grid-template-columns: repeat(auto-fit, minmax(9.5rem, 1fr)); gap: .9rem;

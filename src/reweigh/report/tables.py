@@ -125,7 +125,13 @@ class Table:
 
     def html(self) -> Html:
         """An HTML table that scrolls sideways where it is too wide."""
-        head = element("tr", *(element("th", column.heading) for column in self.columns))
+        head = element(
+            "tr",
+            *(
+                element("th", column.heading, class_="words" if self._is_text(place) else None)
+                for place, column in enumerate(self.columns)
+            ),
+        )
         body = []
         for i, row in enumerate(self.rows):
             cells = []
@@ -140,7 +146,7 @@ class Table:
         return element("div", table, class_="scroll")
 
     def terminal(self) -> RichTable:
-        """A table for a rich console."""
+        """A table for a rich console; where many columns have intervals, these stand below their values."""
         from rich.box import SIMPLE_HEAD
         from rich.table import Table as RichTable
         from rich.text import Text
@@ -148,19 +154,31 @@ class Table:
         table = RichTable(
             box=SIMPLE_HEAD, caption=self.caption or None, caption_justify="left", pad_edge=False
         )
+        between = "\n" if sum(self._has_interval(place) for place in range(len(self.columns))) > 2 else " "
         for place, column in enumerate(self.columns):
-            table.add_column(Text(column.heading), justify="left" if self._is_text(place) else "right")
+            words = self._is_text(place)
+            # Numbers are never broken; words give way first, but stay readable.
+            longest = max((len(cell) for row in self.rows if isinstance(cell := row[place], str)), default=0)
+            table.add_column(
+                Text(column.heading),
+                justify="left" if words else "right",
+                no_wrap=not words,
+                min_width=min(longest, 10) if words else None,
+            )
         for i, row in enumerate(self.rows):
             cells = []
             for place, cell in enumerate(row):
                 main, interval = self.columns[place].show(cell)
                 text = Text(main, style="bold" if (i, place) in self._best else "")
-                cells.append(text.append(f" {interval}", style="dim not bold") if interval else text)
+                cells.append(text.append(f"{between}{interval}", style="dim not bold") if interval else text)
             table.add_row(*cells)
         return table
 
     def _is_text(self, place: int) -> bool:
         return any(isinstance(row[place], str) for row in self.rows)
+
+    def _has_interval(self, place: int) -> bool:
+        return any(isinstance(row[place], Estimate) for row in self.rows)
 
     def _plain(self, i: int, place: int, cell: Cell) -> str:
         main, interval = self.columns[place].show(cell)
