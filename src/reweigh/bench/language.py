@@ -20,7 +20,7 @@ from reweigh.errors import InputError, MissingExtraError
 
 Splitter = Literal["auto", "punkt", "rules"]
 
-_REWRITTEN_QUOTES = ("``", "''")
+_QUOTES = ('"', "''", "``")  # the tokenizer may write any of the three as one of the last two
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,21 +125,19 @@ def _nltk() -> Any:
 
 
 def _align(words: Sequence[str], text: str) -> list[tuple[int, int]]:
-    """Find tokens in the text they came from, left to right; the tokenizer rewrites only straight quotes."""
+    """Find tokens in the text they came from, left to right; the tokenizer rewrites nothing but quotes."""
     spans = []
     cursor = 0
     for word in words:
         while cursor < len(text) and text[cursor].isspace():
             cursor += 1
-        length = len(word)
+        written = word
         if not text.startswith(word, cursor):
-            if word in _REWRITTEN_QUOTES and text.startswith('"', cursor):
-                length = 1
-            else:
-                found = text.find(word, cursor)
-                cursor, length = (found, length) if found >= 0 else (cursor, 0)
-        spans.append((cursor, cursor + length))
-        cursor += length
+            if word in _QUOTES:
+                written = next((quote for quote in _QUOTES if text.startswith(quote, cursor)), word)
+            cursor = max(text.find(written, cursor), cursor)
+        spans.append((cursor, min(cursor + len(written), len(text))))
+        cursor = spans[-1][1]
     return spans
 
 

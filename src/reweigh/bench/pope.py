@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from reweigh.bench.base import Id, Item, Record, Response, Summary, check_responses
-from reweigh.bench.bootstrap import Array, harmonic, intervals, ratio, sum_counts
+from reweigh.bench.bootstrap import Array, intervals, ratio, sum_counts
 from reweigh.bench.files import require_file
 from reweigh.errors import InputError
 
@@ -196,12 +196,11 @@ def figures(counts: Mapping[str, Array]) -> dict[str, Array]:
             sum((counts[f"{split}.{name}"] for split in splits[1:]), counts[f"{splits[0]}.{name}"])
             for name in ("questions", "tp", "fp", "tn", "fn", "unparsed")
         )
-        precision, recall = ratio(tp, tp + fp), ratio(tp, tp + fn)
         values = (
             ratio(tp + tn, questions),
-            precision,
-            recall,
-            harmonic(precision, recall),
+            ratio(tp, tp + fp),
+            ratio(tp, tp + fn),
+            ratio(2 * tp, 2 * tp + fp + fn),
             ratio(tp + fp, questions),
             ratio(unparsed, questions),
         )
@@ -220,7 +219,7 @@ def _reasons() -> dict[str, str]:
         texts = {
             "precision": f"no {of}question was answered yes",
             "recall": f"no {of}question with the label yes was answered",
-            "f1": f"no {of}question was answered yes, or none with the label yes was answered",
+            "f1": f"no {of}question was answered yes, nor one with the label yes answered",
         }
         for figure in _FIGURES:
             reasons[_name(group, figure)] = texts.get(figure, f"no {of}question was answered")

@@ -79,9 +79,10 @@ class CHAIR:
     @cached_property
     def truth(self) -> Truth:
         """The reference objects."""
+        finder = self.finder
         if self._ground_truth is not None:
-            return ReadyTruth(self._ground_truth, self.finder.vocabulary, variant=self.variant)
-        return CocoTruth(self._coco, self.finder)
+            return ReadyTruth(self._ground_truth, finder.vocabulary, variant=self.variant)
+        return CocoTruth(self._coco, finder)
 
     @cached_property
     def _coco(self) -> Coco:
