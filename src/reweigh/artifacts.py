@@ -135,9 +135,11 @@ def read_sealed(path: str | Path) -> dict[str, Any]:
 
 def write_tensors(path: str | Path, tensors: Mapping[str, np.ndarray[Any, Any]]) -> None:
     """Write NumPy arrays as safetensors, atomically and with the same bytes for the same content."""
+    import numpy as np
     from safetensors.numpy import save
 
-    write_bytes(path, save(dict(sorted(tensors.items()))))
+    # safetensors writes the memory as it lies, which is another array where it is strided or transposed
+    write_bytes(path, save({name: np.ascontiguousarray(tensors[name]) for name in sorted(tensors)}))
 
 
 def read_tensors(path: str | Path) -> dict[str, np.ndarray[Any, Any]]:

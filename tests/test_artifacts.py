@@ -1,0 +1,231 @@
+"""Files are whole or absent, hashed, the same bytes for the same content, and never trusted blindly."""
+
+from __future__ import annotations
+
+import errno
+import json
+import math
+import os
+import resource
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from reweigh import artifacts
+from reweigh.errors import ArtifactError
+
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers(-(10**12), 10**12) | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4),
+    max_leaves=12,
+)  # fmt: skip
+
+
+def listing(folder):
+    return sorted(path.name for path in folder.iterdir())
+
+
+def test_a_file_appears_whole_with_ordinary_rights(tmp_path):
+    path = tmp_path / "deep" / "er" / "page.json"
+    artifacts.write_json(path, {"b": 1, "a": "ä"})
+    assert path.read_text(encoding="utf-8") == '{\n  "a": "ä",\n  "b": 1\n}\n'
+    assert listing(path.parent) == ["page.json"]
+    mask = os.umask(0)
+    os.umask(mask)
+    assert path.stat().st_mode & 0o777 == 0o666 & ~mask
+
+
+def test_a_failed_write_leaves_the_old_content_and_nothing_else(tmp_path):
+    path = tmp_path / "page"
+    artifacts.write_text(path, "old")
+    with pytest.raises(RuntimeError, match="boom"), artifacts.replacing(path) as temporary:
+        temporary.write_text("half of the new")
+        raise RuntimeError("boom")
+    assert path.read_text() == "old"
+    assert listing(tmp_path) == ["page"]
+
+
+@pytest.mark.parametrize("call", ["fsync", "replace"])
+def test_a_full_disk_is_named_and_leaves_nothing_half_written(tmp_path, monkeypatch, call):
+    path = tmp_path / "numbers.safetensors"
+    artifacts.write_tensors(path, {"x": np.arange(3)})
+    before = path.read_bytes()
+
+    def full(*_args, **_kwargs):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(artifacts.os if call == "fsync" else artifacts.Path, call, full)
+    with pytest.raises(
+        ArtifactError, match=r"numbers.safetensors cannot be written \(No space left"
+    ) as caught:
+        artifacts.write_tensors(path, {"x": np.arange(9)})
+    assert "make room" in str(caught.value)
+    assert path.read_bytes() == before
+    assert listing(tmp_path) == ["numbers.safetensors"]
+
+
+def test_a_real_limit_on_file_size_leaves_nothing_half_written(tmp_path):
+    code = (
+        "import resource, signal, sys\n"
+        "from reweigh.artifacts import write_bytes\nfrom reweigh.errors import ArtifactError\n"
+        "signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (4096, resource.RLIM_INFINITY))\n"
+        "try:\n    write_bytes(sys.argv[1], b'x' * 100_000)\n"
+        "except ArtifactError as error:\n    print('refused', 'cannot be written' in str(error))\n"
+    )
+    assert resource.RLIMIT_FSIZE is not None
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(tmp_path / "big")], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stdout) == (0, "refused True\n"), done.stderr
+    assert listing(tmp_path) == []
+
+
+def test_a_place_that_is_no_folder_is_named(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ArtifactError, match="page.json cannot be written"):
+        artifacts.write_json(tmp_path / "file" / "page.json", {})
+    with pytest.raises(ArtifactError, match="rows.jsonl cannot be written"):
+        artifacts.append_jsonl(tmp_path / "file" / "rows.jsonl", [{}])
+
+
+def test_leftovers_of_killed_writers_are_dropped_and_only_they(tmp_path):
+    (tmp_path / "layer-1").mkdir()
+    (tmp_path / "layer-1" / ".page.json.abc.part").write_text("half")
+    (tmp_path / ".hidden").write_text("stays")
+    (tmp_path / "mine.part").write_text("stays")
+    artifacts.drop_leftovers(tmp_path)
+    assert listing(tmp_path) == [".hidden", "layer-1", "mine.part"]
+    assert listing(tmp_path / "layer-1") == []
+
+
+@given(VALUES)
+def test_json_is_canonical(value):
+    text = artifacts.to_json(value)
+    assert json.loads(text) == value
+    assert artifacts.to_json(json.loads(text)) == text
+    assert artifacts.sha256_json(value) == artifacts.sha256_text(text)
+
+
+@pytest.mark.parametrize("number", [math.nan, math.inf])
+def test_json_holds_no_impossible_number(tmp_path, number):
+    with pytest.raises(ValueError):
+        artifacts.write_json(tmp_path / "x.json", {"b0": number})
+    assert listing(tmp_path) == []
+
+
+@pytest.mark.parametrize("content", [b"{", b"\xff\xfe", b"", b"[1,]", b"[" * 200_000, b"1" * 5000])
+def test_broken_json_is_named(tmp_path, content):
+    path = tmp_path / "page.json"
+    path.write_bytes(content)
+    with pytest.raises(ArtifactError, match="page.json is not valid JSON"):
+        artifacts.read_json(path)
+
+
+def test_missing_files_and_folders_are_named(tmp_path):
+    for read in (artifacts.read_json, artifacts.read_jsonl, artifacts.read_tensors):
+        with pytest.raises(ArtifactError, match="nothing does not exist"):
+            read(tmp_path / "nothing")
+    with pytest.raises(ArtifactError, match="cannot be read"):
+        artifacts.read_json(tmp_path)
+
+
+def test_tensors_come_back_and_bytes_depend_on_content_only(tmp_path):
+    arrays = {
+        "floats": np.linspace(0, 1, 7, dtype=np.float32).reshape(1, 7),
+        "empty": np.zeros((2, 0), dtype=np.float32),
+        "ints": np.arange(10, dtype=np.int64)[::2],
+    }
+    artifacts.write_tensors(tmp_path / "a", arrays)
+    artifacts.write_tensors(tmp_path / "b", dict(reversed(arrays.items())))
+    assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
+    found = artifacts.read_tensors(tmp_path / "a")
+    assert found.keys() == arrays.keys()
+    for name, array in arrays.items():
+        assert found[name].dtype == array.dtype
+        assert np.array_equal(found[name], array)
+
+
+@pytest.mark.parametrize("share", [0.0, 0.05, 0.5, 0.99])
+def test_cut_tensors_are_named(tmp_path, share):
+    path = tmp_path / "x.safetensors"
+    artifacts.write_tensors(path, {"x": np.arange(100)})
+    data = path.read_bytes()
+    path.write_bytes(data[: int(len(data) * share)])
+    with pytest.raises(ArtifactError, match="not a whole safetensors file"):
+        artifacts.read_tensors(path)
+
+
+def test_sealed_pages_come_back(tmp_path):
+    page = {"b0": 0.1 + 0.2, "name": "naïve", "list": [1, None]}
+    artifacts.write_sealed(tmp_path / "p.json", page)
+    assert artifacts.read_sealed(tmp_path / "p.json") == page
+
+
+def test_no_changed_byte_of_a_sealed_page_goes_unseen(tmp_path):
+    path = tmp_path / "p.json"
+    page = {"b0": 1e-05, "layer": 29, "on": True, "name": "ab\u00e9"}
+    artifacts.write_sealed(path, page)
+    whole = path.read_bytes()
+    for position in range(len(whole)):
+        for byte in {whole[position] ^ 1, whole[position] ^ 0x80, ord("9"), ord('"'), ord(" "), 0}:
+            altered = bytearray(whole)
+            altered[position] = byte
+            path.write_bytes(bytes(altered))
+            try:
+                found = artifacts.read_sealed(path)
+            except ArtifactError:
+                continue
+            assert found == page  # white space is not content
+
+
+@pytest.mark.parametrize("text", ["[]", "3", "{}", '{"b0": 1}', '{"b0": NaN, "page_sha256": "x"}'])
+def test_a_page_without_a_true_seal_is_refused(tmp_path, text):
+    path = tmp_path / "p.json"
+    path.write_text(text)
+    with pytest.raises(ArtifactError, match="p.json"):
+        artifacts.read_sealed(path)
+
+
+def test_rows_are_appended_and_a_torn_line_is_mended(tmp_path):
+    path = tmp_path / "rows.jsonl"
+    artifacts.append_jsonl(path, [{"a": 1}, {"a": "zwei\u2028"}])
+    with path.open("ab") as file:
+        file.write(b'{"a": 3')
+    assert artifacts.read_jsonl(path) == [{"a": 1}, {"a": "zwei\u2028"}]
+    artifacts.append_jsonl(path, [{"a": 4}])
+    assert artifacts.read_jsonl(path) == [{"a": 1}, {"a": "zwei\u2028"}, {"a": 4}]
+
+
+def test_a_file_that_is_one_torn_line_starts_anew(tmp_path):
+    path = tmp_path / "rows.jsonl"
+    path.write_bytes(b'{"a"')
+    assert artifacts.read_jsonl(path) == []
+    artifacts.append_jsonl(path, [{"a": 1}])
+    assert path.read_bytes() == b'{"a": 1}\n'
+
+
+def test_a_row_that_is_not_json_adds_nothing(tmp_path):
+    path = tmp_path / "rows.jsonl"
+    with pytest.raises(ValueError):
+        artifacts.append_jsonl(path, [{"a": 1}, {"a": math.nan}])
+    assert not path.exists()
+
+
+@pytest.mark.parametrize(("line", "message"), [(b"{]", "line 2, is not JSON"), (b"[1]", "line 2, is a list")])
+def test_broken_rows_are_numbered(tmp_path, line, message):
+    path = tmp_path / "rows.jsonl"
+    path.write_bytes(b"{}\n" + line + b"\n")
+    with pytest.raises(ArtifactError, match=message):
+        artifacts.read_jsonl(path)
+
+
+def test_hashes_are_the_known_ones(tmp_path):
+    (tmp_path / "x").write_bytes(b"abc")
+    known = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
+    assert artifacts.sha256_file(tmp_path / "x") == known
+    assert artifacts.sha256_text("abc") == known

@@ -1,0 +1,122 @@
+"""Dependencies point inward: read from the source, so that an import hidden in a function counts too."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+SOURCE = Path(__file__).parents[1] / "src" / "reweigh"
+GROUND = {"errors", "artifacts", "images", "registry", "progress", "versions"}
+# What each package may import besides itself and the ground; a package not listed here is not checked.
+INWARD = {
+    "families": set(),
+    "measure": {"families"},
+    # the candidate rule is shared by calibration and inference and knows neither
+    "register": {"families", "measure", "candidates", "intervene.candidates"},
+    "intervene": {"families", "measure", "register", "candidates"},
+    "decoders": {"families", "measure", "register", "intervene", "candidates"},
+}
+HEAVY = {"torch", "transformers", "numba"}
+SEAM = SOURCE / "bench" / "describer.py"
+"""The one file between the scorers and a model; what it needs of one, it imports when it runs."""
+
+
+def imports(path: Path) -> Iterator[str]:
+    """Every module a file imports, type-checking imports left out."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    skipped = {
+        id(inner)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
+        for inner in ast.walk(node)
+    }
+    for node in ast.walk(tree):
+        if id(node) in skipped:
+            continue
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path} has a relative import"
+            # `from reweigh.cli import common` names a module, `from reweigh.errors import InputError` does not
+            for alias in node.names:
+                inside = SOURCE.parent.joinpath(*f"{node.module}.{alias.name}".split("."))
+                is_module = inside.is_dir() or inside.with_suffix(".py").is_file()
+                yield f"{node.module}.{alias.name}" if is_module else str(node.module)
+
+
+def top_level(path: Path) -> Iterator[str]:
+    """Modules that are imported as soon as the file is."""
+    for node in ast.parse(path.read_text(encoding="utf-8")).body:
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            yield str(node.module)
+
+
+def own(names: Iterator[str]) -> set[str]:
+    """Modules of this package, without its name; the bare package becomes an empty name."""
+    return {name.partition(".")[2] for name in names if name.partition(".")[0] == "reweigh"}
+
+
+def within(name: str, allowed: set[str]) -> bool:
+    return any(name == place or name.startswith(f"{place}.") for place in allowed)
+
+
+def files(package: str) -> list[Path]:
+    return sorted((SOURCE / package).rglob("*.py"))
+
+
+def test_the_reader_sees_imports_at_every_depth(tmp_path):
+    file = tmp_path / "x.py"
+    file.write_text(
+        "import torch.nn\nfrom typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    import hidden\n"
+        "def f():\n    from reweigh.cli import common\n    from reweigh.errors import InputError\n"
+    )
+    assert set(imports(file)) == {"torch.nn", "typing", "reweigh.cli.common", "reweigh.errors"}
+    assert own(imports(file)) == {"cli.common", "errors"}
+
+
+@pytest.mark.parametrize("name", sorted(GROUND))
+def test_the_ground_stands_alone(name):
+    found = set(imports(SOURCE / f"{name}.py"))
+    assert {part for part in own(iter(found)) if part and not within(part, GROUND)} == set()
+    assert HEAVY.isdisjoint(part.partition(".")[0] for part in found)
+
+
+@pytest.mark.parametrize("package", sorted(INWARD))
+def test_packages_import_only_inward(package):
+    allowed = {package, *GROUND, *INWARD[package]}
+    assert files(package)
+    outward = {
+        f"{path.relative_to(SOURCE)} -> {name}"
+        for path in files(package)
+        for name in own(imports(path))
+        if name and not within(name, allowed)
+    }
+    assert outward == set()
+
+
+def test_the_scorers_need_no_model():
+    scorers = files("bench")
+    assert scorers
+    for path in scorers:
+        found = set(imports(path) if path != SEAM else top_level(path))
+        assert HEAVY.isdisjoint(part.partition(".")[0] for part in found), path
+        assert not any(within(part, {"families"}) for part in own(iter(found))), path
+
+
+def test_nothing_imports_the_command_line():
+    for path in sorted(SOURCE.rglob("*.py")):
+        if path.relative_to(SOURCE).parts[0] in ("cli", "__main__.py"):
+            continue
+        assert not any(within(name, {"cli"}) for name in own(imports(path))), path
+
+
+def test_no_pickle_anywhere():
+    foreign = SOURCE / "bench" / "resources.py"  # reads NLTK's old data, plain values only
+    for path in sorted(set(SOURCE.rglob("*.py")) - {foreign}):
+        names = {name.partition(".")[0] for name in imports(path)}
+        assert names.isdisjoint({"pickle", "shelve", "dill", "joblib"}), path
