@@ -82,7 +82,7 @@ def test_the_command_line_starts_without_torch():
 
 
 def test_measure_is_a_verb_and_a_package():
-    code = "import reweigh; from reweigh.measure import ranks; print(callable(reweigh.measure), reweigh.measure.ranks is ranks)"
+    code = "import reweigh\nfrom reweigh.measure import ranks\nprint(callable(reweigh.measure), reweigh.measure.ranks is ranks)"
     assert fresh(code) == "True True\n"
 
 
