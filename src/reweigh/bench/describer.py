@@ -35,12 +35,17 @@ class ModelDescriber:
 
 
 def describe_model(model: Any, processor: Any) -> dict[str, Any]:
-    """What the record keeps of a loaded model: its identity by content, and where it computes."""
+    """What the record keeps of a loaded model: its identity by content, where and how it computes."""
     from reweigh.families.anatomy import find_anatomy
     from reweigh.families.identity import identify
 
-    device = next(model.parameters()).device.type
-    return {"identity": identify(find_anatomy(model), processor).to_json(), "device": device}
+    weight = next(model.parameters())
+    return {
+        "identity": identify(find_anatomy(model), processor).to_json(),
+        "device": weight.device.type,
+        "weights_dtype": str(weight.dtype).removeprefix("torch."),
+        "attention": getattr(model.config, "_attn_implementation", None),
+    }
 
 
 def make_describer(

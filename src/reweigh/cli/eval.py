@@ -67,13 +67,7 @@ def run(
     bench, options, folder = _benchmark(benchmark, data, option)
     pictures = _image_folder(benchmark, folder, images)
     records = Shard.parse(shard).of(bench.records(limit=limit, seed=seed))
-    given = {
-        "name": decoder,
-        "options": _values(decoder_option),
-        "table": table,
-        "beta": beta,
-        "layer": layer,
-    }
+    given = _decoder_options(decoder, _values(decoder_option), model, table, layer, beta, force=force)
     loaded, processor = common.load_model(
         model, dtype=dtype, device=device, revision=revision, trust_remote_code=trust_remote_code
     )
@@ -149,7 +143,12 @@ def score(
         "per_minute": per_minute,
     }
     bench, _, folder = _benchmark(name, data, option, kept=kept.get("options", {}), judge=judge)
-    items, summary = scoring.score(bench, source, partial=partial)
+    try:
+        items, summary = scoring.score(bench, source, partial=partial)
+    finally:
+        # Threads that wait for a judge would otherwise keep a stopped command alive.
+        if (asked := getattr(bench, "judge", None)) is not None:
+            asked.close()
     target.mkdir(parents=True, exist_ok=True)
     results = scoring.write_scores(target, items, summary, source)
     if not (target / RESPONSES).exists():

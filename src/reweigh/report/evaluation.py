@@ -121,6 +121,8 @@ def evaluation_page(
     lead = (
         f"{summary['n']:,} responses on {summary['images']:,} images; 95% intervals by drawing images anew."
     )
+    if unparsed := summary["scorer"].get("unparsed"):
+        lead += f" {unparsed:,} replies could not be read."
     return page(title, *parts, lead=lead, footer="Written by reweigh eval score.")
 
 
@@ -211,7 +213,7 @@ def fault(item: Item) -> float:
     if "correct" in details:
         return float(not details["correct"])
     score = details.get("score")
-    return -float(score) if score is not None else 1.0
+    return -float(score) if score is not None and details.get("parsed", True) else 1.0
 
 
 def _choose(items: Sequence[Item]) -> list[Item]:

@@ -61,7 +61,7 @@ td.best { font-weight: 700; }
 .card { margin: .9rem 0; }
 .card.example { display: grid; grid-template-columns: minmax(0, 12rem) minmax(0, 1fr); gap: 1.1rem; }
 .card.example.plain { grid-template-columns: minmax(0, 1fr); }
-.card img { max-width: 100%; height: auto; border-radius: .4rem; display: block; }
+.card img { max-width: 100%; max-height: 12rem; height: auto; border-radius: .4rem; display: block; }
 .pair { display: grid; grid-template-columns: repeat(auto-fit, minmax(17rem, 1fr)); gap: 1.2rem; }
 .said { white-space: pre-wrap; overflow-wrap: anywhere; }
 .grounded, .hallucinated, .changed { border-radius: .25em; padding: .05em .2em; }

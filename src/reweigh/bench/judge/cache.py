@@ -50,6 +50,12 @@ class CachedJudge:
             self._count(found=False)
             return _storable(reply)
 
+    def close(self) -> None:
+        """Close the judge behind the cache, if it can be closed."""
+        close = getattr(self._judge, "close", None)
+        if close is not None:
+            close()
+
     def _count(self, *, found: bool) -> None:
         with self._lock:
             self.found += found
