@@ -86,12 +86,12 @@ class CHAIR:
 
     @cached_property
     def _coco(self) -> Coco:
-        return Coco.read(self.data_dir, year=self._year)
+        return Coco(self.data_dir, year=self._year, split=self._split)
 
     def records(self, *, limit: int | None = None, seed: int = 42) -> list[Record]:
         """List the images to describe: the manifest's, or a draw by seed from the split."""
-        files = self._coco.image_file.get(self._split, {})
         if self._manifest is not None:
+            self._coco.complete()
             everywhere = {
                 key: name for split in self._coco.image_file.values() for key, name in split.items()
             }
@@ -99,6 +99,7 @@ class CHAIR:
             if unknown := [identity for identity in chosen if identity not in files]:
                 raise InputError(f"the manifest {self._manifest} names the unknown image {unknown[0]}")
         else:
+            files = self._coco.image_file.get(self._split, {})
             if not files:
                 raise InputError(f"the annotations in {self.data_dir} have no split called {self._split!r}")
             chosen = sample_images(files, count=self._images, seed=seed)
@@ -111,7 +112,8 @@ class CHAIR:
         self, responses: Sequence[Response], *, ids: Collection[Id] | None = None
     ) -> tuple[list[Item], Summary]:
         """Score captions against the reference objects of their images."""
-        checked = check_responses(responses, known=self.truth.ids, ids=ids, repeats=self._repeats)
+        known = self.truth.ids({response.id for response in responses})
+        checked = check_responses(responses, known=known, ids=ids, repeats=self._repeats)
         seen: dict[int, int] = {}
         items = []
         for response in checked:

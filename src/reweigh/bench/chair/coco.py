@@ -8,8 +8,7 @@ from __future__ import annotations
 import json
 import re
 from collections import defaultdict
-from collections.abc import Iterable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -20,35 +19,50 @@ _NAME = re.compile(r"(captions|instances)_(train|val)(\d{4})\.json")
 YEARS = ("2014", "2017")
 
 
-@dataclass
 class Coco:
-    """What the annotation files say, by image id."""
+    """What the annotation files say, by image id.
 
-    files: dict[str, list[str]] = field(default_factory=dict)
-    image_file: dict[str, dict[int, str]] = field(default_factory=lambda: defaultdict(dict))
-    """Split (train or val) to image id to file name."""
-    captions: dict[int, list[str]] = field(default_factory=lambda: defaultdict(list))
-    instances: dict[int, set[str]] = field(default_factory=lambda: defaultdict(set))
+    The files of one split are read at once and the others when :meth:`complete` is called: an image belongs to one
+    split of a year, and the training files are long.
 
-    @property
+    Args:
+        data_dir: Folder of the files, or a folder above it.
+        year: 2014 or 2017; by default captions and instances are each taken from 2014 if they are there.
+        split: The split to read at once.
+    """
+
+    def __init__(self, data_dir: Path, *, year: str | None = None, split: str = "val") -> None:
+        self.image_file: dict[str, dict[int, str]] = defaultdict(dict)
+        """Split (train or val) to image id to file name."""
+        self.captions: dict[int, list[str]] = defaultdict(list)
+        self.instances: dict[int, set[str]] = defaultdict(set)
+        chosen = {
+            kind: _choose_year(find_files(data_dir, f"{kind}_*.json"), kind, data_dir, year)
+            for kind in ("captions", "instances")
+        }
+        self.files = {kind: [path.name for path in paths] for kind, paths in chosen.items()}
+        self._pending = [(kind, path) for kind, paths in chosen.items() for path in paths]
+        years = {name[-9:-5] for names in self.files.values() for name in names}
+        # Two years split the images differently: then no file can wait.
+        self._load(lambda path: len(years) > 1 or f"_{split}2" in path.name)
+
     def ids(self) -> set[int]:
-        """All images that any of the files knows."""
+        """List all images that the files read so far know."""
         listed = {identity for split in self.image_file.values() for identity in split}
         return listed | self.captions.keys() | self.instances.keys()
 
-    @classmethod
-    def read(cls, data_dir: Path, *, year: str | None = None) -> Coco:
-        """Read all caption and instance files of one year each, 2014 before 2017 unless a year is given."""
-        coco = cls()
-        for kind in ("captions", "instances"):
-            paths = _choose_year(find_files(data_dir, f"{kind}_*.json"), kind, data_dir, year)
-            coco.files[kind] = [path.name for path in paths]
-            for path in paths:
-                coco._add(path, kind)
-        return coco
+    def complete(self) -> None:
+        """Read the files that were left."""
+        self._load(lambda path: True)
+
+    def _load(self, wanted: Callable[[Path], bool]) -> None:
+        now = [(kind, path) for kind, path in self._pending if wanted(path)]
+        self._pending = [entry for entry in self._pending if entry not in now]
+        for kind, path in now:
+            self._add(path, kind)
 
     def _add(self, path: Path, kind: str) -> None:
-        content = _load(path)
+        content = _parse(path)
         try:
             split = _NAME.fullmatch(path.name)
             names = self.image_file[split.group(2) if split else ""]
@@ -77,7 +91,7 @@ def _choose_year(paths: Iterable[Path], kind: str, data_dir: Path, year: str | N
     )
 
 
-def _load(path: Path) -> Any:
+def _parse(path: Path) -> Any:
     try:
         with path.open(encoding="utf-8") as file:
             return json.load(file, object_hook=_without_outlines)

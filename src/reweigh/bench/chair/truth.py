@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from reweigh.artifacts import read_json, sha256_file, sha256_json, write_json
+from reweigh.bench.base import Id
 from reweigh.bench.chair.coco import Coco
 from reweigh.bench.chair.mentions import MentionFinder
 from reweigh.bench.chair.vocabulary import Vocabulary
@@ -24,7 +25,9 @@ _OBJECT_KEYS = ("objects", "gt_object", "gt_objects", "mscoco_gt_words")
 class Truth(Protocol):
     """Reference objects by image id."""
 
-    ids: Collection[int]
+    def ids(self, wanted: Collection[Id]) -> Collection[int]:
+        """List the images that are known, having looked for those that are wanted."""
+        ...
 
     def objects(self, image: int) -> frozenset[str]:
         """Give the categories that are in an image."""
@@ -39,15 +42,23 @@ class CocoTruth:
     """Ground truth from COCO's annotations; captions are read only for the images that are asked for."""
 
     def __init__(self, coco: Coco, finder: MentionFinder) -> None:
-        self.ids: Collection[int] = coco.ids
         self._coco = coco
         self._finder = finder
         self.objects = cache(self._objects)
-        _check_categories({name for names in coco.instances.values() for name in names}, finder.vocabulary)
+
+    def ids(self, wanted: Collection[Id]) -> Collection[int]:
+        """List the images of the files read so far; reads the rest if a wanted one is not among them."""
+        known = self._coco.ids()
+        if set(wanted) <= known:
+            return known
+        self._coco.complete()
+        return self._coco.ids()
 
     def _objects(self, image: int) -> frozenset[str]:
         category_of = self._finder.vocabulary.category_of
-        found = {category_of[name] for name in self._coco.instances.get(image, ())}
+        instances = self._coco.instances.get(image, set())
+        _check_categories(instances, category_of)
+        found = {category_of[name] for name in instances}
         for caption in self._coco.captions.get(image, ()):
             found.update(mention.category for mention in self._finder.read(caption).mentions)
         return frozenset(found)
@@ -68,10 +79,12 @@ class ReadyTruth:
                 hint="build the ground truth from COCO's annotations, or convert it to JSON: id to object names",
             )
         self._objects = _read_ready(self._path, variant)
-        self.ids: Collection[int] = self._objects.keys()
-        _check_categories(
-            {name for names in self._objects.values() for name in names}, vocabulary, strict=True
-        )
+        names = {name for objects in self._objects.values() for name in objects}
+        _check_categories(names, vocabulary.categories)
+
+    def ids(self, wanted: Collection[Id]) -> Collection[int]:
+        """List the images of the file."""
+        return self._objects.keys()
 
     def objects(self, image: int) -> frozenset[str]:
         """Give the categories that the file lists."""
@@ -155,8 +168,7 @@ def _names(value: Any, identity: Any, path: Path) -> frozenset[str]:
     return frozenset(value)
 
 
-def _check_categories(names: Collection[str], vocabulary: Vocabulary, *, strict: bool = False) -> None:
-    known: Collection[str] = vocabulary.categories if strict else vocabulary.category_of
+def _check_categories(names: Collection[str], known: Collection[str]) -> None:
     if unknown := sorted(set(names) - set(known)):
         raise InputError(
             f"the ground truth names objects that the synonym table does not have: {', '.join(unknown[:5])}",
