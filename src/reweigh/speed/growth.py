@@ -1,0 +1,81 @@
+"""How cost grows: with positions, vocabulary, batch and length."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import nullcontext
+
+import torch
+
+from reweigh.measure.ranks import RankSum
+from reweigh.speed.figures import Figure
+from reweigh.speed.generation import generate
+from reweigh.speed.step import step_edit
+from reweigh.speed.subjects import Subject
+from reweigh.speed.timing import Variant, interleave
+
+POSITIONS = (72, 144, 288, 576)
+VOCABULARIES = (1500, 8000, 32000, 64000, 128000, 256000)
+BATCHES = (1, 2, 4, 8, 16)
+LENGTHS = (16, 64, 256)
+
+
+def growth_figures(rounds: int, subject: Subject | None) -> Iterator[Figure]:
+    """Evidence by positions and vocabulary, the step by batch, and a generation by length if a subject is given."""
+    yield from _grown("positions, V=32000", POSITIONS, {n: _evidence(n, 32000) for n in POSITIONS}, rounds)
+    yield from _grown("vocabulary, P=48", VOCABULARIES, {n: _evidence(48, n) for n in VOCABULARIES}, rounds)
+    yield from _grown("batch, V=32000", BATCHES, {n: _step(n) for n in BATCHES}, rounds)
+    if subject is not None:
+        yield from _lengths(subject, rounds)
+
+
+def _evidence(positions: int, vocab: int) -> Variant:
+    random = torch.Generator().manual_seed(0)
+    logits = 3 * torch.randn(positions, vocab, generator=random)
+    tokens = torch.randperm(vocab, generator=random)[: vocab // 12].sort().values
+    return lambda: RankSum(vocab, tokens).add(logits)
+
+
+def _step(batch: int) -> Variant:
+    logits = 3 * torch.randn(batch, 32000, generator=torch.Generator().manual_seed(0))
+    strengths = torch.zeros(batch, 32000)
+    return lambda: step_edit(logits, strengths)
+
+
+def _grown(what: str, sizes: tuple[int, ...], variants: dict[int, Variant], rounds: int) -> Iterator[Figure]:
+    """Cost per unit of size; a ratio of 1 to the smallest size is proportional growth, less is better."""
+    timings = interleave({str(size): variants[size] for size in sizes}, rounds, least=0.002)
+    smallest = timings[str(sizes[0])]
+    for size in sizes:
+        timing = timings[str(size)]
+        ratio = timing.over(smallest)
+        share = sizes[0] / size
+        yield Figure(
+            "growth",
+            what,
+            f"{what.split(',')[0]} {size}",
+            timing.per(1000),
+            "us",
+            None if size == sizes[0] else type(ratio)(*(value * share for value in ratio)),
+            "the smallest, per unit",
+        )
+
+
+def _lengths(subject: Subject, rounds: int) -> Iterator[Figure]:
+    for length in LENGTHS:
+        timings = interleave(
+            {
+                "greedy": lambda n=length: generate(subject, nullcontext(), new_tokens=n),  # type: ignore[misc]
+                "cached": lambda n=length: generate(subject, subject.reweigh, cached=True, new_tokens=n),  # type: ignore[misc]
+            },
+            rounds,
+        )
+        yield Figure(
+            "growth",
+            f"length, {subject.name}",
+            f"cached evidence, {length} tokens",
+            timings["cached"].per(1e6),
+            "ms",
+            timings["cached"].over(timings["greedy"]),
+            "greedy",
+        )

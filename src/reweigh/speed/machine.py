@@ -1,0 +1,77 @@
+"""What the machine was: part of every figure's meaning. Also its memory, as far as the system tells."""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+from collections.abc import Callable
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+from reweigh.versions import versions
+
+
+def machine() -> dict[str, Any]:
+    """Processor, cores, memory, system, versions, threads and the moment."""
+    import torch
+
+    from reweigh.measure.ranks import choose_kernel
+
+    return {
+        "time": datetime.now(timezone.utc).isoformat(timespec="seconds"),
+        "processor": _processor(),
+        "vector_instructions": torch.backends.cpu.get_cpu_capability(),
+        "cores": os.cpu_count(),
+        "memory_gib": _memory_gib(),
+        "load_average": round(os.getloadavg()[0], 2) if hasattr(os, "getloadavg") else None,
+        "system": f"{platform.system()} {platform.machine()}",
+        "threads": torch.get_num_threads(),
+        "kernel": choose_kernel("auto", torch.device("cpu"), torch.float32, 32000).name,
+        "versions": {**versions(), **_numba_version()},
+    }
+
+
+def _numba_version() -> dict[str, str]:
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        return {"numba": version("numba")}
+    except PackageNotFoundError:
+        return {}
+
+
+def _processor() -> str:
+    listing = Path("/proc/cpuinfo")
+    if listing.is_file():
+        found = re.search(r"model name\s*:\s*(.+)", listing.read_text())
+        if found:
+            return found.group(1)
+    return platform.processor() or "unknown"
+
+
+def _memory_gib() -> float | None:
+    try:
+        return round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30, 1)
+    except (ValueError, OSError, AttributeError):
+        return None
+
+
+def peak_mib(run: Callable[[], object]) -> float | None:
+    """Peak resident memory of ``run`` above what was held before it, in MiB; ``None`` where Linux does not tell."""
+    status, reset = Path("/proc/self/status"), Path("/proc/self/clear_refs")
+    try:
+        reset.write_text("5")  # sets the high-water mark to what is held now
+        before = _kib(status, "VmRSS")
+        run()
+        return max(0.0, (_kib(status, "VmHWM") - before) / 1024)
+    except (OSError, ValueError):
+        return None
+
+
+def _kib(status: Path, name: str) -> int:
+    found = re.search(rf"{name}:\s*(\d+) kB", status.read_text())
+    if found is None:
+        raise ValueError(name)
+    return int(found.group(1))

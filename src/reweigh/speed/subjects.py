@@ -1,0 +1,125 @@
+"""The models whose whole generation is timed: the embedded one, and a random LLaVA of half a billion parameters."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+
+from reweigh.errors import ArtifactError
+from reweigh.families.anatomy import find_anatomy
+from reweigh.intervene.attach import Attachment, Reweigh, attach
+from reweigh.measure.lens import Lens
+from reweigh.register.table import ReferenceTable
+
+VISUAL = 576
+VOCAB = 32000
+REGISTERED = 2580
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A model with one prompt, and ReWEIGH for it."""
+
+    name: str
+    model: Any
+    processor: Any
+    inputs: dict[str, Any]
+    reweigh: Attachment
+    new_tokens: int
+
+    def __str__(self) -> str:
+        parameters = sum(weight.numel() for weight in self.model.parameters())
+        positions = int(
+            sum((self.inputs["input_ids"] == i).sum() for i in self.reweigh.decoder.anatomy.image_tokens)
+        )
+        return f"{self.name} {parameters / 1e6:,.0f} M parameters, {positions} visual, {self.new_tokens} new tokens"
+
+
+def embedded(new_tokens: int = 60) -> Subject:
+    """The shipped model, its own table and one of its scenes."""
+    from reweigh.families.load import load
+    from reweigh.families.prompts import DESCRIBE, build_inputs
+    from reweigh.world import operating_point, path, table_path
+    from reweigh.world.scenes import scenes
+
+    model, processor = load(path(), device="cpu")
+    picture = next(iter(scenes("evaluation", 1, 0))).image()
+    point = operating_point()
+    attached = attach(model, processor, table=table_path(), layer=point["layer"], beta=point["beta"])
+    inputs = build_inputs(model, processor, [picture], [DESCRIBE])
+    return Subject("embedded", model, processor, inputs, attached, new_tokens)
+
+
+def is_shipped() -> bool:
+    """Whether this installation holds the embedded checkpoint."""
+    from reweigh.world import path, table_path
+
+    try:
+        path()
+        table_path()
+    except ArtifactError:
+        return False
+    return True
+
+
+def random_llava(
+    new_tokens: int = 64,
+    *,
+    width: int = 1536,
+    blocks: int = 16,
+    mlp: int = 4096,
+    vocab: int = VOCAB,
+    side: int = 24,
+) -> Subject:
+    """A LLaVA of random weights: what it says means nothing, what it costs is real."""
+    from transformers import CLIPVisionConfig, LlamaConfig, LlavaConfig, LlavaForConditionalGeneration
+
+    torch.manual_seed(0)
+    image_token = vocab - 1
+    vision = CLIPVisionConfig(
+        hidden_size=256,
+        intermediate_size=1024,
+        num_hidden_layers=4,
+        num_attention_heads=4,
+        image_size=14 * side,
+        patch_size=14,
+    )
+    text = LlamaConfig(
+        vocab_size=vocab,
+        hidden_size=width,
+        intermediate_size=mlp,
+        num_hidden_layers=blocks,
+        num_attention_heads=max(1, width // 128),
+        max_position_embeddings=4096,
+        tie_word_embeddings=False,
+    )
+    config = LlavaConfig(
+        vision_config=vision,
+        text_config=text,
+        image_token_index=image_token,
+        image_seq_length=side * side,
+        vision_feature_layer=-1,
+    )
+    model = LlavaForConditionalGeneration(config).eval()
+    model.generation_config.pad_token_id = 0
+    words = torch.arange(3, 33).tolist()
+    ids = torch.tensor([[1, *words[:15], *[image_token] * (side * side), *words[15:]]])
+    inputs = {
+        "input_ids": ids,
+        "attention_mask": torch.ones_like(ids),
+        "pixel_values": torch.randn(1, 3, 14 * side, 14 * side),
+    }
+    anatomy = find_anatomy(model)
+    decoder = Reweigh(anatomy, _random_table(vocab, blocks - 3), 1.1, lens=Lens(anatomy))
+    return Subject("random LLaVA", model, None, inputs, Attachment(model, None, decoder), new_tokens)
+
+
+def _random_table(vocab: int, layer: int) -> ReferenceTable:
+    random = np.random.default_rng(0)
+    count = min(REGISTERED, vocab // 2)
+    tokens = np.sort(random.choice(vocab, count, replace=False)).astype(np.int64)
+    references = random.uniform(0, 2e-3, count)
+    return ReferenceTable(layer, 1e-3, tokens, references, np.full(count, 10, dtype=np.int64), {})

@@ -1,0 +1,153 @@
+"""Every part of the speed measurement at toy size: that it runs, compares like with like, and reports whole."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from typer.testing import CliRunner
+
+from reweigh.cli import bench as command
+from reweigh.errors import UnknownNameError
+from reweigh.intervene.candidates import candidates
+from reweigh.measure.ranks import RankSum
+from reweigh.report.tables import Estimate
+from reweigh.speed import generation, growth, kernels, step
+from reweigh.speed.figures import Figure, plot, tables
+from reweigh.speed.machine import machine, peak_mib
+from reweigh.speed.subjects import Subject, random_llava
+
+TOY = kernels.Shape("toy", 5, 90, 12, 8)
+
+
+@pytest.fixture(scope="module")
+def subject() -> Subject:
+    return random_llava(4, width=32, blocks=4, mlp=48, vocab=200, side=4)
+
+
+def test_kernels_are_measured_against_the_product_and_the_argsort() -> None:
+    figures = list(kernels.kernel_figures([TOY], rounds=1))
+    names = [figure.variant for figure in figures]
+    assert names[0] == "head's product"
+    assert {"all, float32, numpy", "registered, bfloat16, numpy", "all, float32, naive argsort"} <= set(names)
+    assert all(figure.ratio is not None for figure in figures[1:])
+    assert figures[-1].part == "gain"
+    assert kernels.find_shapes([]) == list(kernels.SHAPES)
+    with pytest.raises(UnknownNameError, match="did you mean llava"):
+        kernels.find_shapes(["llava-15"])
+
+
+def test_the_naive_argsort_is_the_mean_reciprocal_rank_where_nothing_ties() -> None:
+    logits = torch.randn(6, 50, generator=torch.Generator().manual_seed(1))
+    exact = RankSum(50)
+    exact.add(logits)
+    assert np.allclose(kernels.naive_argsort(logits), exact.dmrr(), atol=1e-6)
+
+
+def test_both_ways_of_a_step_give_the_same_logits() -> None:
+    random = torch.Generator().manual_seed(2)
+    logits, strengths = 3 * torch.randn(4, 300, generator=random), torch.rand(4, 300, generator=random)
+    assert candidates(logits).keep.sum() > 8
+    by_sorting = step.step_by_sorting(logits, strengths)
+    assert torch.allclose(step.step_edit(logits.clone(), strengths), by_sorting, atol=1e-6)
+
+
+def test_the_step_is_measured_for_each_batch() -> None:
+    figures = list(step.step_figures([TOY], rounds=1, batches=(1, 3)))
+    assert [figure.case.split()[-1] for figure in figures] == ["1"] * 3 + ["3"] * 3
+    assert {figure.variant for figure in figures} == {"head's product", "edit", "edit by a full sort"}
+
+
+def test_cached_and_online_evidence_write_the_same_text(subject: Subject) -> None:
+    online = generation.generate(subject, subject.reweigh)
+    first = generation.generate(subject, subject.reweigh, cached=True)
+    again = generation.generate(subject, subject.reweigh, cached=True)
+    assert torch.equal(online, first)
+    assert torch.equal(online, again)
+    assert online.shape[1] == subject.inputs["input_ids"].shape[1] + 4
+    assert not isinstance(subject.reweigh.decoder.gatherer, generation.CachedGatherer)
+
+
+def test_a_cached_generation_reads_nothing(subject: Subject, monkeypatch: pytest.MonkeyPatch) -> None:
+    generation.generate(subject, subject.reweigh, cached=True)
+
+    def refuse(*_args: object) -> None:
+        raise AssertionError("the head was read again")
+
+    monkeypatch.setattr("reweigh.measure.evidence.Gatherer._read", refuse)
+    generation.generate(subject, subject.reweigh, cached=True)
+    with pytest.raises(AssertionError, match="read again"):
+        generation.generate(subject, subject.reweigh)
+
+
+def test_generation_is_compared_with_greedy_and_rivals(subject: Subject) -> None:
+    figures = list(generation.generation_figures(subject, 1, ["vcd"]))
+    assert [figure.variant for figure in figures] == [
+        "greedy",
+        "cached evidence",
+        "online evidence",
+        "rival: vcd",
+        "head's product",
+        "evidence",
+    ]
+    assert "16 visual, 4 new tokens" in figures[0].case
+    assert "reweigh" not in generation.rivals()
+    assert "vcd" in generation.rivals()
+
+
+def test_growth_is_per_unit_of_size(subject: Subject, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(growth, "POSITIONS", (1, 2))
+    monkeypatch.setattr(growth, "VOCABULARIES", (50, 100))
+    monkeypatch.setattr(growth, "BATCHES", (1,))
+    monkeypatch.setattr(growth, "LENGTHS", (2,))
+    cases = [figure.case for figure in growth.growth_figures(1, subject)]
+    assert [case.split(",")[0] for case in cases] == ["positions"] * 2 + ["vocabulary"] * 2 + [
+        "batch",
+        "length",
+    ]
+
+
+def figure(ratio: float, goal: float | None) -> Figure:
+    estimate = Estimate(ratio, ratio, ratio)
+    return Figure(
+        "kernels", "toy V=9", "all", estimate, "ns per logit", estimate, "head's product", goal, 3.0
+    )
+
+
+def test_a_page_of_figures() -> None:
+    page = [figure(0.05, 0.1), figure(0.2, 0.1), figure(0.3, None)]
+    assert [one.within_goal for one in page] == [True, False, None]
+    (table,) = tables(page)
+    text = table.markdown()
+    assert "<= 0.1 met" in text
+    assert "<= 0.1 missed" in text
+    assert "toy" in str(plot(page, "kernels"))
+    assert plot(page, "step") is None
+
+
+def test_the_machine_is_described() -> None:
+    found = machine()
+    assert found["cores"] >= 1
+    assert found["kernel"] in ("numba", "numpy", "torch")
+    assert "torch" in found["versions"]
+    taken = peak_mib(lambda: np.ones(4_000_000))
+    assert taken is None or 20 < taken < 200
+
+
+def test_the_command_prints_writes_and_speaks_json(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kernels, "SHAPES", (TOY,))
+    monkeypatch.setattr(torch, "set_num_threads", lambda n: None)
+    runner = CliRunner()
+    told = runner.invoke(command.app, ["kernels", "step", "-r", "1", "--json", "-o", str(tmp_path)])
+    assert told.exit_code == 0, told.output
+    report = json.loads(told.stdout)
+    assert report == json.loads((tmp_path / "speed.json").read_text())
+    assert {one["part"] for one in report["figures"]} == {"kernels", "gain", "step"}
+    assert (tmp_path / "kernels.svg").read_text().startswith("<svg")
+    assert "head's product" in (tmp_path / "speed.md").read_text()
+    shown = runner.invoke(command.app, ["step", "-r", "1"])
+    assert shown.exit_code == 0
+    assert "us per step" in shown.stdout
