@@ -27,6 +27,9 @@ from reweigh.errors import InputError, ReweighError, UnsupportedError
 from reweigh.families.anatomy import Anatomy
 from reweigh.families.places import Place, layout
 
+PACKED = ("generate_batch", "init_continuous_batching", "continuous_batching_context_manager")
+"""Ways of generating that pack several sequences into one row."""
+
 _TRAILS = "_reweigh_trails"
 _keys = count(1)
 _open_lock = threading.Lock()
@@ -35,30 +38,52 @@ _open: weakref.WeakKeyDictionary[nn.Module, Tap] = weakref.WeakKeyDictionary()
 
 @dataclass(slots=True)
 class Segment:
-    """Visual columns ``first..last`` that were seen in one forward pass, with what the listener made of them."""
+    """Visual columns ``first..last`` seen in one forward pass, with what the listener made of them, by prompt row."""
 
     first: int
     last: int
-    value: Any
+    value: list[Any]
 
 
 @dataclass(slots=True)
 class Trail:
-    """What is known of one (batched) sequence: its visual columns by prompt row, and the listener's memory."""
+    """What is known of one (batched) sequence: its visual columns by prompt row, and the listener's memory.
+
+    ``columns`` may run ahead of ``seen``, the columns shown so far: a prompt's are noted before its first pass.
+    ``prompt`` numbers the ``generate`` call that noted them last.
+    """
 
     columns: list[list[int]]
     places: list[list[Place | None]]
     segments: list[Segment] = field(default_factory=list)
     memory: dict[str, Any] = field(default_factory=dict)
     seen: int = 0
+    prompt: int = 0
 
     def extend(self, start: int, columns: list[list[int]], places: list[list[Place | None]]) -> None:
-        """Add the visual columns of new prompt tokens that begin at column ``start``."""
-        if len(columns) != len(self.columns):
-            raise InputError(f"the cache holds {len(self.columns)} rows, but {len(columns)} were given")
+        """Note the visual columns of new prompt tokens that begin at column ``start``."""
+        self._repeat(len(columns))
+        self._forget(start)  # noted for a prompt that was given up, e.g. by an exception
         for row, (new, where) in enumerate(zip(columns, places, strict=True)):
             self.columns[row] += [start + column for column in new]
             self.places[row] += where
+
+    def _repeat(self, rows: int) -> None:
+        """Give each row of a cache that was repeated (beams, returned sequences) a row of its own."""
+        times, rest = divmod(rows, len(self.columns))
+        if rest or not times:
+            raise InputError(f"the cache holds {len(self.columns)} rows, but {rows} were given")
+        if times > 1:
+            self.columns = [list(row) for row in self.columns for _ in range(times)]
+            self.places = [list(row) for row in self.places for _ in range(times)]
+            for segment in self.segments:
+                segment.value = [value for value in segment.value for _ in range(times)]
+            self.memory.clear()
+
+    def _forget(self, start: int) -> None:
+        for columns, places in zip(self.columns, self.places, strict=True):
+            end = bisect_left(columns, start)
+            del columns[end:], places[end:]
 
     def rewind(self, length: int) -> None:
         """Forget everything at or after column ``length``, because the cache was cropped to it."""
@@ -67,23 +92,32 @@ class Trail:
         for segment in self.segments:
             if segment.first < length <= segment.last:
                 raise UnsupportedError(
-                    f"the cache was cropped to {length} positions, in the middle of an image "
-                    f"({segment.first}..{segment.last})",
-                    hint="crop before or after the whole image",
+                    f"the cache was cropped to {length} positions, amid images that were read together "
+                    f"(positions {segment.first}..{segment.last})",
+                    hint="crop before or after all of them",
                 )
         kept = [segment for segment in self.segments if segment.last < length]
         if len(kept) != len(self.segments):
             self.segments = kept
             self.memory.clear()
-        for row, columns in enumerate(self.columns):
-            end = bisect_left(columns, length)
-            del self.columns[row][end:], self.places[row][end:]
+        self._forget(length)
         self.seen = length
 
     @property
     def last(self) -> int:
         """The last visual column of any row, -1 when there is none."""
         return max((columns[-1] for columns in self.columns if columns), default=-1)
+
+    def unseen(self, past: int, length: int) -> list[list[int]]:
+        """For each row, the visual columns of a pass that were not shown before, relative to its start."""
+        low, high = max(self.seen, past), past + length
+        if low > self.last:
+            return []
+        rows = []
+        for columns in self.columns:
+            inside = columns[bisect_left(columns, low) : bisect_left(columns, high)]
+            rows.append([column - past for column in inside])
+        return rows
 
 
 @dataclass(slots=True)
@@ -118,14 +152,7 @@ class Glimpse:
 
     def fresh(self) -> list[list[int]]:
         """For each prompt row, the visual columns first seen in this pass, relative to its start; empty if none."""
-        low, high = max(self.trail.seen, self.past), self.past + self.length
-        if low > self.trail.last:
-            return []
-        rows = []
-        for columns in self.trail.columns:
-            inside = columns[bisect_left(columns, low) : bisect_left(columns, high)]
-            rows.append([column - self.past for column in inside])
-        return rows
+        return self.trail.unseen(self.past, self.length)
 
     def start_of(self, row: int) -> int:
         """Index into the K logits of a prompt row's first column at or after its last visual one."""
@@ -169,6 +196,7 @@ class _Plan:
     inputs: Mapping[str, Any]
     columns: list[list[int]]
     places: list[list[Place | None]]
+    number: int = field(default_factory=lambda: next(_keys))
     passes: int = 0
     trail: Trail | None = None
 
@@ -179,6 +207,9 @@ class _Frame:
 
     arguments: dict[str, Any]
     past: int
+    rows: int
+    length: int
+    trail: Trail
     states: dict[int, Tensor] = field(default_factory=dict)
 
 
@@ -189,6 +220,7 @@ class _Local(threading.local):
     frame: _Frame | None = None
     outer_ids: Tensor | None = None
     paused: int = 0
+    running: int = 0
 
 
 class Tap:
@@ -202,13 +234,46 @@ class Tap:
         self.listener = listener
         self._key = next(_keys)
         self._local = _Local()
-        self._depth = 0
+        self._contexts = 0
         self._running = 0
-        self._idle = threading.Condition()
+        self._gate = threading.Condition()
         self._undo: list[Callable[[], None]] = []
         self._signature = inspect.signature(anatomy.speaker.forward)
 
     def __enter__(self) -> Tap:
+        with self._gate:
+            self._hold()
+            self._contexts += 1
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        with self._gate:
+            self._contexts -= 1
+            try:  # a generation started inside, in another thread, is edited to its end
+                self._gate.wait_for(lambda: self._contexts > 0 or self._running == self._local.running)
+            finally:
+                self._release()
+
+    @contextmanager
+    def _generation(self, plan: _Plan | None) -> Iterator[None]:
+        """Hold the hooks for one ``generate``: its thread may begin after the ``with`` block was left."""
+        with self._gate:
+            self._hold()
+            self._running += 1
+        self._local.running += 1
+        outer, self._local.plan = self._local.plan, plan
+        try:
+            yield
+        finally:
+            self._local.plan, self._local.frame = outer, None
+            self._local.running -= 1
+            with self._gate:
+                self._running -= 1
+                self._release()
+                self._gate.notify_all()
+
+    def _hold(self) -> None:
+        """Install the hooks unless they are there."""
         model = self.anatomy.model
         with _open_lock:
             other = _open.get(model)
@@ -217,23 +282,20 @@ class Tap:
                     f"this {type(model).__name__} is already attached to another decoder",
                     hint="leave the other `with` block first; two edits of one model would disturb each other",
                 )
-            if self._depth == 0:
+            if other is None:
                 try:
                     self._install()
                 except BaseException:
                     self._remove()
                     raise
                 _open[model] = self
-            self._depth += 1
-        return self
 
-    def __exit__(self, *exc_info: object) -> None:
-        with self._idle:  # a generation started inside, in another thread, is edited to its end
-            self._idle.wait_for(lambda: self._running == 0 or self._depth > 1)
+    def _release(self) -> None:
+        """Remove the hooks when neither a ``with`` block nor a generation needs them."""
+        if self._contexts or self._running:
+            return
         with _open_lock:
-            self._depth -= 1
-            if self._depth == 0:
-                _open.pop(self.anatomy.model, None)
+            if _open.pop(self.anatomy.model, None) is self:
                 self._remove()
 
     @contextmanager
@@ -261,24 +323,18 @@ class Tap:
             hook = model.register_forward_pre_hook(self._outer, with_kwargs=True)
             self._undo.append(hook.remove)
         if hasattr(model, "generate"):
-            self._shadow("generate", self._generate(model.generate))
-        for name in ("generate_batch", "continuous_batching_context_manager"):
-            if hasattr(model, name):
-                self._shadow(name, functools.partial(_refuse, name))
+            self._shadow(model, "generate", self._generate(model.generate))
+        for module in {id(part): part for part in (model, speaker)}.values():
+            for name in PACKED:
+                if hasattr(module, name):
+                    self._shadow(module, name, functools.partial(_refuse, name))
 
-    def _shadow(self, name: str, function: Callable[..., Any]) -> None:
-        """Put a function on the model instance; undoing it brings back exactly what was there."""
-        model = self.anatomy.model
-        before = vars(model).get(name)
-        vars(model)[name] = function
-
-        def undo() -> None:
-            if before is None:
-                vars(model).pop(name, None)
-            else:
-                vars(model)[name] = before
-
-        self._undo.append(undo)
+    def _shadow(self, module: Any, name: str, function: Callable[..., Any]) -> None:
+        """Put a function on a module instance; undoing it brings back exactly what was there."""
+        own = vars(module)
+        before = own.get(name)
+        own[name] = function
+        self._undo.append(lambda: own.pop(name) if before is None else own.update({name: before}))
 
     def _remove(self) -> None:
         while self._undo:
@@ -288,17 +344,9 @@ class Tap:
         @functools.wraps(original)
         def generate(*args: Any, **kwargs: Any) -> Any:
             kwargs = {**getattr(self.listener, "generation", {}), **kwargs}
-            outer = self._local.plan
-            plan = self._local.plan = self._plan(original, args, kwargs)
-            with self._idle:
-                self._running += 1
-            try:
+            plan = self._plan(original, args, kwargs)
+            with self._generation(plan):
                 result = original(*args, **kwargs)
-            finally:
-                self._local.plan = outer
-                with self._idle:
-                    self._running -= 1
-                    self._idle.notify_all()
             if plan is not None and plan.passes == 0 and any(plan.columns):
                 raise UnsupportedError(
                     f"{type(self.anatomy.model).__name__}.generate never called the model's forward, "
@@ -312,12 +360,15 @@ class Tap:
     def _plan(
         self, original: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> _Plan | None:
-        if kwargs.get("assistant_early_exit") is not None:
-            raise UnsupportedError(
-                "assistant_early_exit skips decoder blocks, so their states cannot be read"
-            )
         given = _bound(inspect.signature(original), args, kwargs)
-        ids = given.get("input_ids", given.get("inputs"))
+        configs = (given.get("generation_config"), getattr(self.anatomy.speaker, "generation_config", None))
+        if any(_get(place, "assistant_early_exit") is not None for place in (given, *configs)):
+            raise UnsupportedError(
+                "assistant_early_exit skips decoder blocks, so their states cannot be read",
+                hint="use assistant_model or prompt_lookup_num_tokens instead",
+            )
+        ids = given.get("input_ids")
+        ids = given.get("inputs") if ids is None else ids
         if ids is None or not hasattr(ids, "ndim") or ids.ndim != 2 or ids.is_floating_point():
             if any(given.get(name) is not None for name in ("inputs_embeds", "pixel_values")):
                 raise UnsupportedError(
@@ -351,30 +402,25 @@ class Tap:
         outer_ids, self._local.outer_ids = self._local.outer_ids, None
         if arguments.get("input_ids") is None and outer_ids is not None:
             arguments["input_ids"] = outer_ids
-        self._local.frame = _Frame(arguments, _past_length(arguments.get("past_key_values")))
-        if hasattr(self.listener, "before"):
-            with self.paused():
-                self.listener.before(self._coming(self._local.frame))
-
-    def _coming(self, frame: _Frame) -> Coming:
-        ids, embeds = frame.arguments.get("input_ids"), frame.arguments.get("inputs_embeds")
+        ids, embeds = arguments.get("input_ids"), arguments.get("inputs_embeds")
         tokens = embeds if ids is None else ids
         if tokens is None:
             raise UnsupportedError("a forward pass had neither input_ids nor inputs_embeds")
-        rows, length = tokens.shape[0], tokens.shape[1]
-        plan, cache = self._local.plan, frame.arguments.get("past_key_values")
-        trail = vars(cache).get(_TRAILS, {}).get(self._key) if cache is not None else None
-        known = [list(columns) for columns in trail.columns] if trail is not None and frame.past else []
-        if plan is not None and (not known or plan.trail is not trail):
-            first, fresh = plan.start, plan.columns
-        elif plan is None and (frame.past == 0 or length > 1):
-            first, fresh = frame.past, self._layout(self._ids(frame), frame.arguments)[0]
-        else:
-            first, fresh = 0, []
-        known = known or [[] for _ in fresh]
-        for row, columns in enumerate(fresh):
-            known[row] += [first + column for column in columns]
-        return Coming(frame.past, length, rows, known)
+        if isinstance(arguments.get("logits_to_keep"), Tensor):
+            raise UnsupportedError(
+                "logits_to_keep picks single columns, so their places in the sequence cannot be told",
+                hint="give a number of last columns",
+            )
+        past, rows, length = _past_length(arguments.get("past_key_values")), tokens.shape[0], tokens.shape[1]
+        trail = self._trail(arguments, past, rows, length)
+        if rows % len(trail.columns):
+            raise ReweighError(f"a pass of {rows} rows cannot belong to {len(trail.columns)} prompts")
+        if any(trail.unseen(past, length)) and not _brings_image(arguments):
+            raise _blind(self._local.plan)
+        self._local.frame = _Frame(arguments, past, rows, length, trail)
+        if hasattr(self.listener, "before"):
+            with self.paused():
+                self.listener.before(Coming(past, length, rows, [list(row) for row in trail.columns]))
 
     def _capture(self, layer: int, _module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         frame = self._local.frame
@@ -394,12 +440,18 @@ class Tap:
         if self._local.paused or frame is None:
             return None
         self._local.frame = None
+        if not hasattr(output, "logits"):
+            raise UnsupportedError(
+                f"{type(self.anatomy.speaker).__name__} returned a {type(output).__name__} without named logits",
+                hint="leave return_dict at True",
+            )
         cache = frame.arguments.get("past_key_values")
         cache = cache if cache is not None else getattr(output, "past_key_values", None)
-        glimpse = self._glimpse(frame, cache, output.logits)
+        if cache is not None:
+            vars(cache).setdefault(_TRAILS, {})[self._key] = frame.trail
         with self.paused():
-            logits = self.listener.listen(glimpse)
-        glimpse.trail.seen = max(glimpse.trail.seen, glimpse.past + glimpse.length)
+            logits = self.listener.listen(self._glimpse(frame, cache, output.logits))
+        frame.trail.seen = max(frame.trail.seen, frame.past + frame.length)
         if self._local.plan is not None:
             self._local.plan.passes += 1
         if logits is not None:
@@ -408,54 +460,89 @@ class Tap:
         return None
 
     def _glimpse(self, frame: _Frame, cache: Any, logits: Tensor) -> Glimpse:
-        ids, embeds = frame.arguments.get("input_ids"), frame.arguments.get("inputs_embeds")
-        tokens = embeds if ids is None else ids
-        if tokens is None:
-            raise UnsupportedError("a forward pass had neither input_ids nor inputs_embeds")
-        rows, length = tokens.shape[0], tokens.shape[1]
-        trail = self._trail(frame, cache, rows)
-        plan = self._local.plan
-        if plan is not None:
-            if plan.trail is not trail:
-                trail.extend(plan.start, plan.columns, plan.places)
-                plan.trail = trail
-        elif frame.past == 0 or length > 1:
-            trail.extend(frame.past, *self._layout(self._ids(frame), frame.arguments))
-        if rows % max(1, len(trail.columns)):
-            raise ReweighError(f"a pass of {rows} rows cannot belong to {len(trail.columns)} prompts")
-        repeat = rows // len(trail.columns)
-        inputs = frame.arguments if plan is None else plan.inputs
-        start, end = (frame.past, frame.past + length) if plan is None else (plan.start, plan.end)
-        states = frame.states
+        plan, past, length = self._local.plan, frame.past, frame.length
         return Glimpse(
-            frame.arguments, frame.past, length, repeat, states, logits, trail, cache, inputs, start, end
+            arguments=frame.arguments,
+            past=past,
+            length=length,
+            repeat=frame.rows // len(frame.trail.columns),
+            states=frame.states,
+            logits=logits,
+            trail=frame.trail,
+            cache=cache,
+            inputs=frame.arguments if plan is None else plan.inputs,
+            start=past if plan is None else plan.start,
+            end=past + length if plan is None else plan.end,
         )
 
-    def _ids(self, frame: _Frame) -> Tensor:
-        ids = frame.arguments.get("input_ids")
-        if ids is None:
-            raise UnsupportedError(
-                "a forward pass had inputs_embeds but no input_ids, so the image's positions cannot be told",
-                hint="pass input_ids, or use generate",
-            )
-        return ids  # type: ignore[no-any-return]
-
-    def _trail(self, frame: _Frame, cache: Any, rows: int) -> Trail:
+    def _trail(self, arguments: Mapping[str, Any], past: int, rows: int, length: int) -> Trail:
+        """The trail this pass continues or begins, with the visual columns of its prompt noted."""
         plan = self._local.plan
-        prompts = len(plan.columns) if plan is not None else rows
-        if cache is None:
-            return plan.trail if plan is not None and plan.trail is not None else _new_trail(prompts)
-        trails: dict[int, Trail] = vars(cache).setdefault(_TRAILS, {})
-        if frame.past == 0:
-            trails[self._key] = _new_trail(prompts)
-        elif self._key not in trails:
+        trail = self._continued(arguments, past, length)
+        if plan is not None and plan.trail is None:
+            trail = trail or _new_trail(len(plan.columns))
+            trail.extend(plan.start, plan.columns, plan.places)
+            trail.prompt, plan.trail = plan.number, trail
+        elif trail is None or (length > 1 and (plan is None or trail.prompt != plan.number)):
+            # a pass outside generate, or beside its prompt, such as the image-free branch of guidance
+            trail = trail or _new_trail(rows)
+            trail.extend(past, *self._layout(_ids(arguments), arguments))
+        return trail
+
+    def _continued(self, arguments: Mapping[str, Any], past: int, length: int) -> Trail | None:
+        """The trail of the columns before this pass, ``None`` if there are none."""
+        plan, cache = self._local.plan, arguments.get("past_key_values")
+        if cache is None:  # without a cache each step of generate repeats its prompt
+            again = plan is not None and plan.trail is not None and length >= plan.end
+            return plan.trail if plan is not None and again else None
+        if past == 0:
+            return None
+        trail: Trail | None = vars(cache).get(_TRAILS, {}).get(self._key)
+        if trail is None or past > trail.seen:
             raise UnsupportedError(
-                f"the cache holds {frame.past} positions that were not seen by this attachment, "
-                "so the evidence of an image among them is unknown",
+                f"the cache holds {past} positions, {past if trail is None else past - trail.seen} of which were "
+                "not seen by this attachment, so the evidence of an image among them is unknown",
                 hint="fill the cache inside the same attachment's `with` block, or start without a cache",
             )
-        trails[self._key].rewind(frame.past)
-        return trails[self._key]
+        trail.rewind(past)
+        return trail
+
+
+def _ids(arguments: Mapping[str, Any]) -> Tensor:
+    ids: Tensor | None = arguments.get("input_ids")
+    if ids is None:
+        raise UnsupportedError(
+            "a forward pass had inputs_embeds but no input_ids, so the image's positions cannot be told",
+            hint="pass input_ids, or use generate",
+        )
+    return ids
+
+
+def _brings_image(arguments: Mapping[str, Any]) -> bool:
+    """Whether anything given could hold an image: pixels, features or finished embeddings."""
+    texts = ("input_ids", "attention_mask", "position_ids", "past_key_values", "labels")
+    return any(_holds_floats(value) for name, value in arguments.items() if name not in texts)
+
+
+def _holds_floats(value: Any) -> bool:
+    if isinstance(value, Tensor):
+        return value.is_floating_point()
+    parts = value.values() if isinstance(value, Mapping) else value if isinstance(value, list | tuple) else ()
+    return any(_holds_floats(part) for part in parts)
+
+
+def _blind(plan: _Plan | None) -> ReweighError:
+    """Why a pass has image placeholders but no image."""
+    if plan is None or not _brings_image(plan.inputs):
+        return InputError(
+            "the prompt holds image placeholders, but no image was given",
+            hint="pass all outputs of the processor (pixel_values too) together with its input_ids",
+        )
+    return UnsupportedError(
+        "generate did not hand the image on to the pass that holds its placeholders, so the model never sees it; "
+        "transformers does so when it prefills in chunks",
+        hint="leave prefill_chunk_size out for prompts with images",
+    )
 
 
 def _new_trail(rows: int) -> Trail:
@@ -478,6 +565,10 @@ def _bound(signature: inspect.Signature, args: tuple[Any, ...], kwargs: dict[str
 
 def _past_length(cache: Any) -> int:
     return int(cache.get_seq_length()) if cache is not None and hasattr(cache, "get_seq_length") else 0
+
+
+def _get(place: Any, name: str) -> Any:
+    return place.get(name) if isinstance(place, Mapping) else getattr(place, name, None)
 
 
 def _refuse(name: str, *_args: Any, **_kwargs: Any) -> None:
