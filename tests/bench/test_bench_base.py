@@ -34,6 +34,8 @@ def test_map_of_id_to_text_and_single_object(tmp_path: Path) -> None:
     path = tmp_path / "r.json"
     path.write_text('{"v1_0": "a", "v1_1": "b"}')
     assert read_responses(path) == [Response("v1_0", "a"), Response("v1_1", "b")]
+    path.write_text('{"overall": {}, "imgToEval": {"3": {"image_id": 3, "caption": "b", "CIDEr": 0.1}}}')
+    assert read_responses(path) == [Response(3, "b")]
     path.write_text('{"id": 3, "response": "b"}')
     assert read_responses(path) == [Response(3, "b")]
 

@@ -192,6 +192,8 @@ def _json_rows(text: str, path: Path) -> list[tuple[str, Any]]:
             return _jsonl_rows(text, path)
         except InputError:
             raise InputError(f"{path} is not valid JSON ({error})") from error
+    if isinstance(value, dict) and isinstance(value.get("imgToEval"), dict):
+        value = list(value["imgToEval"].values())  # the input of the first CHAIR scorer
     if isinstance(value, dict):
         if not any(key in value for key in ID_KEYS):
             return [(f"{path}, key {key!r}", {"id": key, "response": said}) for key, said in value.items()]
