@@ -1,6 +1,8 @@
-"""Candidates against a stable sort and float64 masses, on both paths: the CPU's and the accelerators'."""
+"""Candidates against a stable sort and float64 masses, on every path: the CPU's two and the accelerators'."""
 
 from __future__ import annotations
+
+import importlib.util
 
 import numpy as np
 import pytest
@@ -75,9 +77,14 @@ def rows(vocab: int, seed: int) -> dict[str, Tensor]:
     }
 
 
-@pytest.fixture(params=["cpu", "accelerator"], autouse=True)
+PATHS = ["cpu", "accelerator", *(["compiled"] if importlib.util.find_spec("numba") else [])]
+
+
+@pytest.fixture(params=PATHS, autouse=True)
 def path(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Every test runs on both paths; the accelerator's is plain torch and runs here too."""
+    """Every test runs on each path; the accelerator's is plain torch and runs here too."""
+    if request.param != "compiled":
+        monkeypatch.setattr(module, "_compiled", lambda: None)
     if request.param == "accelerator":
         monkeypatch.setattr(module, "_on_cpu", module._on_accelerator)
     return str(request.param)

@@ -8,12 +8,15 @@ inference share this rule. Knows nothing of evidence. No full sort; no host sync
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from reweigh.errors import InputError, NumericsError
+from reweigh.measure.kernels import choose_kernel
 
 MASS = 0.9
 LEAST = 2
@@ -48,7 +51,10 @@ def candidates(logits: Tensor, *, mass: float = MASS, least: int = LEAST, most: 
         raise InputError(
             f"mass {mass}, least {least}, most {most}: need 0 < mass <= 1 and 1 <= least <= most"
         )
-    find = _on_cpu if logits.device.type == "cpu" else _on_accelerator
+    if logits.device.type != "cpu":
+        find = _on_accelerator
+    else:
+        find = _on_cpu if _compiled() is None else _on_cpu_compiled
     return find(logits.detach(), min(most, logits.shape[1]), mass, least)
 
 
@@ -73,6 +79,28 @@ def _on_cpu(logits: Tensor, width: int, mass: float, least: int) -> Candidates:
     keep = np.ones(ids.shape, dtype=np.bool_)
     keep[:, least:] = reached[:, least - 1 : -1] < mass
     return Candidates(ids=ids, keep=torch.from_numpy(keep), logits=best, sound=torch.from_numpy(sound))
+
+
+def _on_cpu_compiled(logits: Tensor, width: int, mass: float, least: int) -> Candidates:
+    """The same in one compiled call, with the same bits."""
+    plain = logits.float().contiguous()
+    best, ids = torch.empty(len(plain), width), torch.empty(len(plain), width, dtype=torch.int64)
+    keep = torch.empty(len(plain), width, dtype=torch.bool)
+    outputs = (best.numpy(), ids.numpy(), keep.numpy())
+    bad = _compiled()(plain.numpy(), _probabilities(plain).numpy(), mass, least, *outputs)
+    if bad >= 0:
+        raise _no_distribution(logits, _probabilities(plain).amax(dim=1) > 0)
+    return Candidates(ids=ids, keep=keep, logits=best, sound=torch.ones(len(plain), dtype=torch.bool))
+
+
+@cache
+def _compiled() -> Any:
+    """The compiled rule, or None where numba is absent or another kernel is forced."""
+    if choose_kernel("auto", torch.device("cpu"), torch.float32, 1).name != "numba":
+        return None
+    from reweigh.intervene.candidates_compiled import best_rows
+
+    return best_rows
 
 
 def _probabilities(logits: Tensor) -> Tensor:
