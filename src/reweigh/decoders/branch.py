@@ -25,7 +25,7 @@ from reweigh.measure.tap import Glimpse
 _STRANDS = "_reweigh_strands"
 
 
-@dataclass(eq=False, slots=True)
+@dataclass(eq=False)
 class Strand:
     """The state of one branch: B rows whose cache holds the branch's prompt and the tokens fed since.
 
@@ -71,8 +71,69 @@ class Strand:
             self.mask = None if self.mask is None else self.mask.repeat_interleave(times, dim=0)
 
 
+class Runner:
+    """Starts and steps strands of one model."""
+
+    def __init__(self, anatomy: Anatomy) -> None:
+        self.anatomy = anatomy
+        self._holders = [part for part in anatomy.model.modules() if "rope_deltas" in vars(part)]
+
+    def start(self, inputs: dict[str, Any], end: int) -> tuple[Strand, Tensor]:
+        """Read a prompt that corresponds to the first ``end`` main columns; its last logits are (B, 1, V)."""
+        inputs = dict(inputs)
+        module = self.anatomy.model if "pixel_values" in inputs else self.anatomy.speaker
+        ids, mask = inputs["input_ids"], inputs.pop("attention_mask", None)
+        mask = torch.ones_like(ids) if mask is None else mask
+        whole = None if bool(mask.all()) else mask
+        cache = new_cache(self.anatomy)
+        with self._state([None] * len(self._holders)) as deltas:
+            position = positions(self.anatomy, inputs, mask)
+            output = module(
+                **inputs,
+                attention_mask=whole,
+                position_ids=position,
+                past_key_values=cache,
+                use_cache=True,
+                **_keep(self.anatomy.speaker, 1),
+            )
+        return Strand(cache, position[..., -1:].contiguous(), whole, end, end, deltas), output.logits[:, -1:]
+
+    def step(self, strand: Strand, ids: Tensor, keep: int = 1) -> Tensor:
+        """Feed tokens (B, n); the logits of the last ``keep`` of them are (B, keep, V)."""
+        new = torch.arange(1, ids.shape[1] + 1, device=strand.position.device)
+        position = strand.position + new
+        if strand.mask is not None:
+            strand.mask = torch.cat([strand.mask, strand.mask.new_ones(ids.shape)], dim=1)
+        with self._state(strand.deltas) as deltas:
+            output = self.anatomy.speaker(
+                input_ids=ids,
+                attention_mask=strand.mask,
+                position_ids=position,
+                past_key_values=strand.cache,
+                use_cache=True,
+                **_keep(self.anatomy.speaker, keep),
+            )
+        strand.position, strand.deltas = position[..., -1:], deltas
+        strand.fed += ids.shape[1]
+        return output.logits[:, -keep:]  # type: ignore[no-any-return]
+
+    @contextmanager
+    def _state(self, own: list[Any]) -> Iterator[list[Any]]:
+        """Give the model the strand's own rotary offsets for a pass, then back the main pass's."""
+        main = [part.rope_deltas for part in self._holders]
+        after: list[Any] = []
+        for part, value in zip(self._holders, own, strict=True):
+            part.rope_deltas = value
+        try:
+            yield after
+        finally:
+            after += [part.rope_deltas for part in self._holders]
+            for part, value in zip(self._holders, main, strict=True):
+                part.rope_deltas = value
+
+
 class Branch:
-    """Runs strands.
+    """A strand beside each main sequence.
 
     Args:
         make: Builds the branch's prompt inputs from the pass in which the main prompt is complete.
@@ -80,10 +141,9 @@ class Branch:
     """
 
     def __init__(self, anatomy: Anatomy, make: Callable[[Glimpse], dict[str, Any]], key: str) -> None:
-        self.anatomy = anatomy
         self.make = make
         self.key = key
-        self._holders = [part for part in anatomy.model.modules() if "rope_deltas" in vars(part)]
+        self.runner = Runner(anatomy)
 
     def logits(self, glimpse: Glimpse) -> Tensor | None:
         """The branch's logits for the last columns of this pass (B, n, V); ``None`` inside a chunked prompt.
@@ -102,7 +162,7 @@ class Branch:
             logits = None
         rest = self._tokens(glimpse)[:, strand.fed - glimpse.past :]
         if rest.shape[1]:
-            logits = self._step(strand, rest, min(rest.shape[1], glimpse.logits.shape[1]))
+            logits = self.runner.step(strand, rest, min(rest.shape[1], glimpse.logits.shape[1]))
         if logits is None:
             raise UnsupportedError("a pass gave the second branch nothing new to read")
         return logits.to(glimpse.logits.device)
@@ -113,27 +173,9 @@ class Branch:
                 "the kept cache was filled before an image was seen, so a second branch cannot be continued",
                 hint="start the conversation anew inside the decoder's `with` block",
             )
-        inputs = self.make(glimpse)
-        images = "pixel_values" in inputs
-        module = self.anatomy.model if images else self.anatomy.speaker
-        ids, mask = inputs["input_ids"], inputs.pop("attention_mask", None)
-        mask = torch.ones_like(ids) if mask is None else mask
-        with self._state([None] * len(self._holders)) as deltas:
-            position = positions(self.anatomy, inputs, mask)
-            whole = None if bool(mask.all()) else mask
-            cache = new_cache(self.anatomy)
-            output = module(
-                **inputs,
-                attention_mask=whole,
-                position_ids=position,
-                past_key_values=cache,
-                use_cache=True,
-                **_keep(self.anatomy.speaker, 1),
-            )
-        last = position[..., -1:].expand(*position.shape[:-2], ids.shape[0], 1).contiguous()
-        strand = Strand(cache, last, whole, glimpse.end, glimpse.end, deltas)
+        strand, logits = self.runner.start(self.make(glimpse), glimpse.end)
         strand.repeat(glimpse.repeat)
-        return strand, output.logits[:, -1:].repeat_interleave(glimpse.repeat, dim=0)
+        return strand, logits.repeat_interleave(glimpse.repeat, dim=0)
 
     def _rewind(self, strand: Strand, glimpse: Glimpse) -> None:
         """Bring the strand back to where this pass begins."""
@@ -154,43 +196,11 @@ class Branch:
         # without a main cache beams cannot be followed: what they generated is read again
         strand.crop(strand.fed - target)
 
-    def _step(self, strand: Strand, ids: Tensor, keep: int) -> Tensor:
-        new = torch.arange(1, ids.shape[1] + 1, device=strand.position.device)
-        position = strand.position + new
-        if strand.mask is not None:
-            strand.mask = torch.cat([strand.mask, strand.mask.new_ones(ids.shape)], dim=1)
-        with self._state(strand.deltas) as deltas:
-            output = self.anatomy.speaker(
-                input_ids=ids,
-                attention_mask=strand.mask,
-                position_ids=position,
-                past_key_values=strand.cache,
-                use_cache=True,
-                **_keep(self.anatomy.speaker, keep),
-            )
-        strand.position, strand.deltas = position[..., -1:], deltas
-        strand.fed += ids.shape[1]
-        return output.logits[:, -keep:]  # type: ignore[no-any-return]
-
     def _tokens(self, glimpse: Glimpse) -> Tensor:
         ids = glimpse.arguments.get("input_ids")
         if ids is None:  # the prompt came as embeddings; the branch has read it from its own inputs
             return torch.empty(glimpse.logits.shape[0], glimpse.length, dtype=torch.int64)
         return ids  # type: ignore[no-any-return]
-
-    @contextmanager
-    def _state(self, own: list[Any]) -> Iterator[list[Any]]:
-        """Give the model the branch's own rotary offsets for a pass, then back the main pass's."""
-        main = [part.rope_deltas for part in self._holders]
-        after: list[Any] = []
-        for part, value in zip(self._holders, own, strict=True):
-            part.rope_deltas = value
-        try:
-            yield after
-        finally:
-            after += [part.rope_deltas for part in self._holders]
-            for part, value in zip(self._holders, main, strict=True):
-                part.rope_deltas = value
 
 
 def positions(anatomy: Anatomy, inputs: dict[str, Any], mask: Tensor) -> Tensor:
@@ -214,7 +224,8 @@ def follow(cache: Any, strand: Strand) -> None:
     if cache is None:
         return
     if not isinstance(cache, _Followed):
-        cache.__class__ = _followed(type(cache))
+        kind: Any = type(cache)
+        cache.__class__ = _followed(kind)
     vars(cache).setdefault(_STRANDS, []).append(strand)
 
 

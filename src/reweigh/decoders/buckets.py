@@ -6,8 +6,10 @@ Index j of ``hidden_states`` is the input of block j; the last index, N, is read
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from reweigh.errors import InputError
+from reweigh.families.anatomy import Anatomy
 
 DEEP = 40
 """Above so many blocks a bucket is the first or the last twenty."""
@@ -15,9 +17,7 @@ DEEP = 40
 
 def first_index(count: int, tied: bool) -> int:
     """Where buckets begin: tied embeddings predict the input token itself, so their first states are skipped."""
-    if not tied:
-        return 0
-    return 2 if count > 2 else (1 if count == 2 else 0)
+    return min(2, max(0, count // 2 - 1)) if tied else 0
 
 
 def bucket(name: str | Sequence[int], count: int, tied: bool) -> list[int]:
@@ -38,6 +38,7 @@ def bucket(name: str | Sequence[int], count: int, tied: bool) -> list[int]:
     return found
 
 
-def is_tied(config: object) -> bool:
-    """Whether input and output embeddings are one matrix."""
-    return bool(getattr(config, "tie_word_embeddings", False))
+def is_tied(anatomy: Anatomy) -> bool:
+    """Whether input and output embeddings are one matrix, told by the matrix and not by a configuration."""
+    own: Any = anatomy.speaker
+    return getattr(own.get_input_embeddings(), "weight", None) is getattr(anatomy.head, "weight", own)

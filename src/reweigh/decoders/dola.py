@@ -45,8 +45,7 @@ class DoLa(Decoder):
         shared_layer: bool = False,
     ) -> None:
         super().__init__(anatomy, processor)
-        tied = is_tied(anatomy.config)
-        self.indices = bucket(layers, len(anatomy.blocks), tied)
+        self.indices = bucket(layers, len(anatomy.blocks), is_tied(anatomy))
         self.layers = frozenset(index - 1 for index in self.indices)
         self.relative_top = in_range("relative_top", relative_top, 0, 1)
         self.norm = norm

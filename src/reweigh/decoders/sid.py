@@ -60,6 +60,8 @@ class SID(Contrast):
 
     def engage(self, tap: Tap) -> Callable[[], None]:
         """Attend through the edit while attached."""
+        if self.alpha == 0:
+            return lambda: None
         return AttentionEdit(self.anatomy, edit=self._edit, look=self._look).install()
 
     def branch_inputs(self, glimpse: Glimpse) -> dict[str, Any]:
@@ -82,9 +84,7 @@ class SID(Contrast):
         row = weights[:, :, -1].float().mean(dim=1)  # (B, S)
         image = key_mask(columns, row.shape[0], row.shape[1], row.shape[1], row.device)
         order = row.masked_fill(~image, float("inf")).argsort(dim=-1, stable=True)
-        place = torch.empty_like(order).scatter_(
-            1, order, torch.arange(order.shape[1]).expand_as(order).to(order)
-        )
+        place = order.argsort(dim=-1)
         self._local.drop = image & (place >= self.keep)
 
     def _edit(self, layer: int, scores: Tensor) -> Tensor:
@@ -92,7 +92,6 @@ class SID(Contrast):
         if drop is None or layer < self.layer:
             return scores
         lowest = torch.finfo(scores.dtype).min
-        future = (
-            scores <= lowest / 2
-        )  # an image token that may see no key at all must still not see the future
-        return scores.masked_fill(drop[:, None, None], lowest / 4).masked_fill(future, float("-inf"))
+        # above the mask's own value: an image token left without any key must still not see the future
+        dropped = drop[:, None, None] & (scores > lowest / 2)
+        return scores.masked_fill(dropped, lowest / 4)

@@ -1,0 +1,300 @@
+"""OPERA (Huang et al., CVPR 2024): beam search that penalises leaning on one earlier token, and rolls back from it.
+
+A loop of its own inside ``generate``: candidates are looked ahead with the cache cropped afterwards, roll-back crops
+the cache to the prompt and reads the kept part of the answer again in one pass. The prompt is read once.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformers.generation import GenerateBeamDecoderOnlyOutput
+
+from reweigh.decoders.attention import AttentionEdit
+from reweigh.decoders.base import Decoder, in_range
+from reweigh.decoders.beams import Beams, advance
+from reweigh.decoders.branch import Runner, Strand, new_cache
+from reweigh.decoders.overtrust import grow, leant_on, penalties
+from reweigh.errors import InputError, UnsupportedError
+from reweigh.families.anatomy import Anatomy
+from reweigh.measure.tap import Coming, Tap
+
+FILLER = -999.0
+
+
+class _Local(threading.local):
+    """The last attention row seen in this thread, and where its prompt's images lie."""
+
+    row: Tensor | None = None
+    columns: list[list[int]] = []  # noqa: RUF012
+
+
+@dataclass
+class Moment:
+    """The state with t tokens generated; ``chosen`` are the (parent, token) pairs that were taken from it."""
+
+    beams: Beams
+    sums: Tensor
+    chosen: list[tuple[int, int]] = field(default_factory=list)
+
+
+@dataclass
+class Search:
+    """One prompt's search: moments by length, the columns leant on by step, and what roll-backs have used up."""
+
+    beams: Beams
+    sums: Tensor
+    moments: list[Moment] = field(default_factory=list)
+    leaning: list[Tensor] = field(default_factory=list)
+    rejected: dict[int, list[tuple[int, int]]] = field(default_factory=dict)
+    uses: dict[int, int] = field(default_factory=dict)
+    rollbacks: list[tuple[int, int]] = field(default_factory=list)
+
+    def target(self, threshold: int, candidates: int) -> int | None:
+        """The length to roll back to, if every beam leans on one token and that place is not used up."""
+        where = int(self.leaning[-1].mode().values)
+        if not leant_on(torch.stack(self.leaning, dim=-1), where, threshold):
+            return None
+        for length in (where + 1, where):
+            if self.uses.get(length, 0) < candidates:
+                self.uses[length] = self.uses.get(length, 0) + 1
+                return length
+        return None
+
+    def rewind(self, length: int) -> None:
+        """Restore the moment with ``length`` tokens; what was chosen from it is rejected from now on."""
+        self.rollbacks.append((len(self.moments) - 1, length))
+        moment = self.moments[length]
+        del self.moments[length + 1 :], self.leaning[length + 1 :]
+        self.rejected = {place: pairs for place, pairs in self.rejected.items() if place <= length}
+        self.rejected.setdefault(length, []).extend(moment.chosen)
+        self.beams, self.sums = moment.beams, moment.sums
+
+
+class OPERA(Decoder):
+    """Beam search over penalised candidates, with retrospection.
+
+    Args:
+        num_beams: Beams; at least 2.
+        scale_factor: Scale of the attention weights in the column products.
+        threshold: Roll back when each beam named the same token more often than this.
+        num_attn_candidates: Candidates looked ahead for each beam.
+        penalty_weights: Weight of the penalty; 0 with ``rollback=False`` is beam search over the candidates.
+        rollback: Whether to roll back at all.
+        permute_history: Let the history of tokens leant on follow its beam; the official program mixes beams.
+        image_offset: Shift of the image's span; 1 reproduces the official InstructBLIP positions.
+
+    Attributes:
+        rollbacks: For each prompt of the last generation, the (from, to) lengths of its roll-backs.
+    """
+
+    def __init__(
+        self,
+        anatomy: Anatomy,
+        processor: Any = None,
+        *,
+        num_beams: int = 5,
+        scale_factor: float = 50.0,
+        threshold: int = 15,
+        num_attn_candidates: int = 5,
+        penalty_weights: float = 1.0,
+        rollback: bool = True,
+        permute_history: bool = False,
+        image_offset: int = 0,
+    ) -> None:
+        super().__init__(anatomy, processor)
+        self.num_beams = int(in_range("num_beams", num_beams, 2))
+        self.scale = in_range("scale_factor", scale_factor, 0)
+        self.threshold = int(in_range("threshold", threshold, 0))
+        self.candidates = int(in_range("num_attn_candidates", num_attn_candidates, 1, anatomy.vocab_size))
+        self.weight = in_range("penalty_weights", penalty_weights, 0)
+        self.rollback = rollback
+        self.permute_history = permute_history
+        self.image_offset = image_offset
+        self.generation = {"custom_generate": self.search, "num_beams": self.num_beams, "do_sample": False}
+        self.regime = {"num_beams": self.num_beams, "do_sample": False}
+        self.runner = Runner(anatomy)
+        self.rollbacks: list[list[tuple[int, int]]] = []
+        self._tap: Tap | None = None
+        self._local = _Local()
+
+    def engage(self, tap: Tap) -> Callable[[], None]:
+        """Attend through the edit while attached."""
+        self._tap = tap
+        return AttentionEdit(self.anatomy, look=self._look).install()
+
+    def before(self, coming: Coming) -> None:
+        """Note where the prompt's images lie."""
+        self._local.columns = coming.columns
+
+    def _look(self, layer: int, weights: Tensor) -> None:
+        if layer == len(self.anatomy.blocks) - 1:
+            self._local.row = weights[:, :, -1].amax(dim=1).float()  # (B, S)
+
+    def search(
+        self,
+        model: Any,
+        input_ids: Tensor,
+        logits_processor: Any,
+        stopping_criteria: Any,
+        generation_config: Any,
+        **model_kwargs: Any,
+    ) -> Any:
+        """The ``custom_generate`` of transformers: input rows are k copies of each prompt."""
+        count = generation_config.num_beams
+        if count < 2 or generation_config.do_sample:
+            raise InputError("OPERA is a beam search", hint="leave num_beams (2 or more) and do_sample to it")
+        if self._tap is None:
+            raise UnsupportedError("OPERA is not attached", hint="use it inside its `with` block")
+        strand, logits = self._prefill(model, input_ids, model_kwargs)
+        columns = self._local.columns
+        found = []
+        with self._tap.paused():
+            for prompt in range(input_ids.shape[0] // count):
+                rows = torch.arange(prompt * count, (prompt + 1) * count, device=input_ids.device)
+                loop = _Loop(self, input_ids[rows[0]], columns[prompt], logits_processor, stopping_criteria)
+                found.append(loop.run(_rows_of(strand, rows, self.anatomy), logits[rows], generation_config))
+        self.rollbacks = [search.rollbacks for search in found]
+        return _output([search.beams for search in found], input_ids[::count], generation_config)
+
+    def _prefill(self, model: Any, ids: Tensor, kwargs: dict[str, Any]) -> tuple[Strand, Tensor]:
+        cache = kwargs.pop("past_key_values", None)
+        if cache is not None and cache.get_seq_length():
+            raise UnsupportedError(
+                "OPERA cannot continue a kept cache: it needs the attention of the whole answer",
+                hint="start without past_key_values",
+            )
+        kwargs = {**kwargs, "past_key_values": new_cache(self.anatomy), "use_cache": True}
+        inputs = model.prepare_inputs_for_generation(ids, is_first_iteration=True, **kwargs)
+        output = model(**inputs, return_dict=True)
+        mask, position = kwargs.get("attention_mask"), inputs.get("position_ids")
+        if position is None:
+            position = torch.arange(ids.shape[1], device=ids.device)[None]
+        last = position[..., -1:].expand(*position.shape[:-2], ids.shape[0], 1)
+        deltas = [part.rope_deltas for part in self.runner._holders]
+        end = kwargs["past_key_values"].get_seq_length()
+        return Strand(kwargs["past_key_values"], last, mask, end, end, deltas), output.logits[:, -1].float()
+
+    def row(self) -> Tensor:
+        """The attention row of the pass that has just run, divided by its sum."""
+        row = self._local.row
+        if row is None:
+            raise UnsupportedError(
+                f"{type(self.anatomy.model).__name__} showed no attention weights, which OPERA needs",
+                hint="its last block attends in a way that cannot be read",
+            )
+        self._local.row = None
+        return row / row.sum(dim=-1, keepdim=True)
+
+
+class _Loop:
+    """The search for one prompt."""
+
+    def __init__(
+        self, decoder: OPERA, prompt: Tensor, columns: list[int], processors: Any, criteria: Any
+    ) -> None:
+        self.decoder = decoder
+        self.prompt = prompt
+        self.image = [column + decoder.image_offset for column in columns]
+        self.processors = processors
+        self.criteria = criteria
+
+    def run(self, strand: Strand, logits: Tensor, config: Any) -> Search:
+        """Search until nothing better can be found."""
+        decoder, end = self.decoder, strand.prompt_end
+        count = config.num_beams
+        eos = config._eos_token_tensor
+        spare = max(2, 1 + (0 if eos is None else len(eos))) * count
+        start = torch.zeros(count, 0, dtype=torch.float64, device=logits.device)
+        search = Search(Beams.start(count, logits.device), start)
+        while search.beams.open:
+            search.moments.append(Moment(search.beams, search.sums))
+            scores = self._candidates(search, strand, logits)
+            target = None
+            if decoder.rollback:
+                target = search.target(decoder.threshold, decoder.candidates)
+            if target is not None:
+                scores = self._roll_back(search, strand, target)
+            log_probs = self.processors(self._whole(search.beams.tokens), scores.log_softmax(-1))
+            search.beams, parents = advance(
+                search.beams,
+                log_probs,
+                lambda tokens: self.criteria(self._whole(tokens), None),
+                spare=spare,
+                length_penalty=config.length_penalty,
+                early_stopping=config.early_stopping,
+            )
+            tokens = search.beams.tokens[:, -1]
+            search.moments[-1].chosen = list(zip(parents.tolist(), tokens.tolist(), strict=True))
+            if not search.beams.open:
+                break
+            strand.reorder(parents)
+            logits = decoder.runner.step(strand, tokens[:, None])[:, -1].float()
+            search.sums = grow(search.sums[parents], decoder.row()[:, end:], decoder.scale)
+            if decoder.permute_history:
+                search.leaning = [places[parents] for places in search.leaning]
+        return search
+
+    def _candidates(self, search: Search, strand: Strand, logits: Tensor) -> Tensor:
+        """Scores (k, V): penalised logits of each beam's candidates, a filler that never wins elsewhere."""
+        decoder, end = self.decoder, strand.prompt_end
+        own, tokens = logits.topk(decoder.candidates, dim=-1)
+        sums, image = [], []
+        for rank in range(decoder.candidates):
+            decoder.runner.step(strand, tokens[:, rank, None])
+            strand.crop(1)
+            row = decoder.row()
+            sums.append(grow(search.sums, row[:, end:], decoder.scale))
+            image.append(row[:, self.image].sum(dim=-1))
+        penalty, where = penalties(torch.stack(sums, dim=1), torch.stack(image, dim=1))
+        search.leaning.append(where.mode(dim=-1).values)
+        scores = (own - decoder.weight * penalty).float()
+        filler = (scores.amin(dim=-1, keepdim=True) + FILLER).clamp(max=FILLER)
+        return filler.expand_as(logits).scatter(-1, tokens, scores)
+
+    def _roll_back(self, search: Search, strand: Strand, length: int) -> Tensor:
+        """Go back to ``length`` tokens: logits over the whole vocabulary, rejected pairs at the row's minimum."""
+        search.rewind(length)
+        strand.crop(strand.fed - strand.prompt_end)
+        logits = self.decoder.runner.step(strand, search.beams.tokens)[:, -1].float()
+        self.decoder.row()
+        parents, tokens = zip(*search.rejected[length], strict=True)
+        scores = logits.clone()
+        scores[list(parents), list(tokens)] = logits.amin(dim=-1)[list(parents)]
+        return scores
+
+    def _whole(self, tokens: Tensor) -> Tensor:
+        return torch.cat([self.prompt.expand(tokens.shape[0], -1), tokens], dim=1)
+
+
+def _rows_of(strand: Strand, rows: Tensor, anatomy: Anatomy) -> Strand:
+    """A strand of its own for some rows."""
+    cache = new_cache(anatomy)
+    for index, layer in enumerate(strand.cache.layers):
+        cache.update(layer.keys[rows], layer.values[rows], index)
+    mask = None if strand.mask is None else strand.mask[rows]
+    position = strand.position.index_select(-2, rows)
+    deltas = [None for _ in strand.deltas]
+    return Strand(cache, position, mask, strand.fed, strand.prompt_end, deltas)
+
+
+def _output(found: list[Beams], prompts: Tensor, config: Any) -> Any:
+    """The best hypotheses of each prompt, padded to one length, in the shape of transformers' beam search."""
+    best = [one for beams in found for one in beams.finished[: config.num_return_sequences]]
+    pad = config._pad_token_tensor
+    if pad is None:
+        pad = config._eos_token_tensor[0] if config._eos_token_tensor is not None else -1
+    width = max(len(one.tokens) for one in best)
+    answers = prompts.new_full((len(best), width), int(pad))
+    for row, one in enumerate(best):
+        answers[row, : len(one.tokens)] = one.tokens
+    sequences = torch.cat([prompts.repeat_interleave(len(best) // len(found), dim=0), answers], dim=1)
+    if not config.return_dict_in_generate:
+        return sequences
+    scores = torch.tensor([one.score for one in best]) if config.output_scores else None
+    return GenerateBeamDecoderOnlyOutput(sequences=sequences, sequences_scores=scores)

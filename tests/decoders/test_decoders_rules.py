@@ -1,0 +1,119 @@
+"""Each rule equals a NumPy twin written row by row."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from reweigh.decoders.rules import contrast, keep_prefix, keep_ratio, mix, reversed_js
+
+values = st.integers(-8, 8).map(float)  # few values, so that ties are common
+rows = st.integers(1, 3).flatmap(
+    lambda n: st.integers(1, 7).flatmap(
+        lambda v: st.lists(st.lists(values, min_size=v, max_size=v), min_size=n, max_size=n)
+    )
+)
+fast = settings(deadline=None, max_examples=60)
+
+
+def log_softmax(row):
+    return row - row.max() - math.log(np.exp(row - row.max()).sum())
+
+
+def kept(row, ratio):
+    low = row.max() + (math.log(ratio) if ratio else -math.inf)
+    return [not value < low for value in row]
+
+
+@fast
+@given(rows, st.sampled_from([0.0, 1e-5, 0.1, 0.2, 1.0]))
+def test_keep_ratio(table, ratio):
+    table = np.array(table)
+    found = keep_ratio(torch.tensor(table), ratio).numpy()
+    assert found.tolist() == [kept(row, ratio) for row in table]
+
+
+def test_a_token_exactly_on_the_cut_stays():
+    ratio = math.exp(-2)
+    logits = torch.tensor([[3.0, 1.0, 0.999]], dtype=torch.float64)
+    cut = torch.log(torch.tensor(ratio, dtype=torch.float64)) + 3.0
+    logits[0, 1] = cut
+    assert keep_ratio(logits, ratio).tolist() == [[True, True, False]]
+
+
+def test_ratio_one_leaves_the_best_and_its_ties():
+    assert keep_ratio(torch.tensor([[1.0, 2.0, 2.0], [0.0, -1.0, 5.0]]), 1.0).tolist() == [
+        [False, True, True],
+        [False, False, True],
+    ]
+
+
+@fast
+@given(rows, st.sampled_from([0.3, 0.9, 1.0]), st.integers(1, 3), st.integers(3, 20))
+def test_keep_prefix(table, mass, least, most):
+    table = np.array(table)
+    found = keep_prefix(torch.tensor(table, dtype=torch.float32), mass, least, most).numpy()
+    for row, mask in zip(table, found, strict=True):
+        share = np.exp(log_softmax(row.astype(np.float64)))
+        order = sorted(range(len(row)), key=lambda i: (-row[i], i))
+        size, total = 0, 0.0
+        while size < len(row) and (total < mass - 1e-6):
+            total += share[order[size]]
+            size += 1
+        size = min(max(size, least), most, len(row))
+        assert mask.sum() == size or abs(total - mass) < 1e-5
+        assert set(np.flatnonzero(mask)) == set(order[: mask.sum()])
+
+
+@fast
+@given(rows, st.sampled_from([0.0, 0.5, 1.0]), st.sampled_from([0.0, 0.1, 1.0]), st.booleans(), st.randoms())
+def test_contrast(table, alpha, ratio, log_space, random):
+    main = np.array(table)
+    reference = np.array([[random.uniform(-5, 5) for _ in row] for row in table])
+    found = contrast(torch.tensor(main), torch.tensor(reference), alpha, ratio, log_space=log_space).numpy()
+    for row, other, y in zip(main, reference, found, strict=True):
+        keep = kept(row, ratio)
+        a, r = (log_softmax(row), log_softmax(other)) if log_space else (row, other)
+        wanted = [(1 + alpha) * a[i] - alpha * r[i] if keep[i] else -math.inf for i in range(len(row))]
+        np.testing.assert_allclose(y, wanted, atol=1e-9)
+
+
+def test_mix_with_a_single_survivor():
+    keep = torch.tensor([[False, True], [True, False]])
+    y = mix(torch.tensor([[1.0, 2.0], [3.0, 4.0]]), torch.ones(2, 2), 2.0, -1.0, keep)
+    assert y.tolist() == [[-math.inf, 3.0], [5.0, -math.inf]]
+
+
+@fast
+@given(rows, st.randoms())
+def test_reversed_js(table, random):
+    first = np.array([log_softmax(np.array(row)) for row in table])
+    second = np.array([log_softmax(np.array([random.uniform(-5, 5) for _ in row])) for row in table])
+    found = reversed_js(torch.tensor(first), torch.tensor(second)).numpy()
+    for p, q, d in zip(first, second, found, strict=True):
+        m = (np.exp(p) + np.exp(q)) / 2
+        wanted = 0.5 * (np.mean(m * (np.log(m) - p)) + np.mean(m * (np.log(m) - q)))
+        assert abs(d - wanted) < 1e-12
+
+
+def test_reversed_js_of_impossible_tokens_is_finite():
+    log_p = torch.tensor([[0.0, -math.inf, -math.inf]])
+    log_q = torch.log(torch.tensor([[0.5, 0.5, 0.0]]))
+    assert reversed_js(log_p, log_p).item() == 0
+    assert not math.isnan(reversed_js(log_p, log_q).item())
+
+
+def test_the_reversed_divergence_can_choose_another_layer_than_the_textbook():
+    torch.manual_seed(0)
+    differ = 0
+    for _ in range(200):
+        final, early = torch.randn(1, 6).mul(4).log_softmax(-1), torch.randn(3, 6).mul(4).log_softmax(-1)
+        p, q = final.exp(), early.exp()
+        m = (p + q) / 2
+        book = 0.5 * ((p * (final - m.log())).sum(-1) + (q * (early - m.log())).sum(-1))
+        differ += int(book.argmax() != reversed_js(final, early).argmax())
+    assert differ > 0
