@@ -82,8 +82,10 @@ def test_the_command_line_starts_without_torch():
 
 
 def test_measure_is_a_verb_and_a_package():
-    code = "import reweigh\nfrom reweigh.measure import ranks\nprint(callable(reweigh.measure), reweigh.measure.ranks is ranks)"
-    assert fresh(code) == "True True\n"
+    from reweigh.measure import ranks
+
+    assert callable(reweigh.measure)
+    assert reweigh.measure.ranks is ranks
 
 
 def test_versions_name_what_the_numbers_depend_on():
