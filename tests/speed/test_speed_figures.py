@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 from typer.testing import CliRunner
 
 from reweigh.cli import bench as command
 from reweigh.errors import UnknownNameError
+from reweigh.families.load import load
 from reweigh.intervene.candidates import candidates
 from reweigh.measure.ranks import RankSum
 from reweigh.report.tables import Estimate
 from reweigh.speed import generation, growth, kernels, step
+from reweigh.speed.calibration import calibration_figures
 from reweigh.speed.figures import Figure, plot, tables
 from reweigh.speed.machine import machine, peak_mib
 from reweigh.speed.subjects import Subject, random_llava
@@ -108,6 +112,19 @@ def test_growth_is_per_unit_of_size(subject: Subject, monkeypatch: pytest.Monkey
         "batch",
         "length",
     ]
+
+
+def test_calibration_is_timed_by_batch(checkpoint: Callable[..., Path]) -> None:
+    model, processor = load(checkpoint("llava"), device="cpu")
+    picture = Image.new("RGB", (20, 20), "red")
+    figures = list(
+        calibration_figures(
+            model, processor, [("a", picture), ("b", picture)], 1, batches=(1, 2), max_new_tokens=8
+        )
+    )
+    assert [one.variant for one in figures] == ["batch 1", "batch 2"]
+    assert figures[0].ratio is None
+    assert figures[1].against == "batch 1"
 
 
 def figure(ratio: float, goal: float | None) -> Figure:

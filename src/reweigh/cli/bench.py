@@ -24,6 +24,7 @@ class Part(str, Enum):
     step = "step"
     growth = "growth"
     generation = "generation"
+    calibration = "calibration"
     large = "large"
 
 
@@ -74,12 +75,13 @@ def bench(
 def _measure(
     parts: list[Part], shapes: list[str], rivals: list[str], rounds: int, new_tokens: int | None
 ) -> Iterator[Figure]:
+    from reweigh.speed.calibration import IMAGES, calibration_figures
     from reweigh.speed.generation import generation_figures
     from reweigh.speed.generation import rivals as all_rivals
     from reweigh.speed.growth import growth_figures
     from reweigh.speed.kernels import find_shapes, kernel_figures
     from reweigh.speed.step import step_figures
-    from reweigh.speed.subjects import embedded, is_shipped, random_llava
+    from reweigh.speed.subjects import embedded, is_shipped, random_llava, scene_pictures
 
     names = [] if rivals == ["none"] else rivals or all_rivals()
     length: dict[str, Any] = {} if new_tokens is None else {"new_tokens": new_tokens}
@@ -91,6 +93,9 @@ def _measure(
         yield from growth_figures(rounds, embedded() if is_shipped() else None)
     if Part.generation in parts:
         yield from generation_figures(embedded(**length), rounds, names)
+    if Part.calibration in parts:
+        subject, pictures = embedded(), scene_pictures(IMAGES)
+        yield from calibration_figures(subject.model, subject.processor, pictures, rounds)
     if Part.large in parts:
         yield from generation_figures(random_llava(**length), rounds, names)
 

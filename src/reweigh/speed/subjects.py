@@ -53,6 +53,13 @@ def embedded(new_tokens: int = 60) -> Subject:
     return Subject("embedded", model, processor, inputs, attached, new_tokens)
 
 
+def scene_pictures(count: int) -> list[Any]:
+    """Named calibration scenes of the embedded world."""
+    from reweigh.world.scenes import scenes
+
+    return [(scene.id, scene.image()) for scene in scenes("calibration", count)]
+
+
 def is_shipped() -> bool:
     """Whether this installation holds the embedded checkpoint."""
     from reweigh.world import path, table_path

@@ -1,0 +1,47 @@
+"""Calibration throughput: images decoded together against one by one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from reweigh.register.calibrate import calibrate
+from reweigh.speed.figures import Figure
+from reweigh.speed.timing import Variant, interleave
+
+BATCHES = (1, 10, 50)
+IMAGES = 50
+GOAL = 0.5
+"""Cost per image in the largest batch, of the cost one by one."""
+
+
+def calibration_figures(
+    model: Any,
+    processor: Any,
+    images: Sequence[Any],
+    rounds: int,
+    *,
+    batches: Sequence[int] = BATCHES,
+    max_new_tokens: int = 120,
+) -> Iterator[Figure]:
+    """Milliseconds per image for each batch size, everything included: pictures, prefill, decoding, evidence."""
+
+    def run(batch: int) -> Variant:
+        return lambda: calibrate(
+            model, processor, images, batch_size=batch, max_new_tokens=max_new_tokens, show=False
+        )
+
+    timings = interleave({f"batch {batch}": run(batch) for batch in batches}, rounds, warm=0)
+    alone = timings[f"batch {batches[0]}"]
+    for batch in batches:
+        timing = timings[f"batch {batch}"]
+        yield Figure(
+            "calibration",
+            f"{type(model).__name__}, {len(images)} images",
+            f"batch {batch}",
+            timing.per(1e6 * len(images)),
+            "ms per image",
+            None if timing is alone else timing.over(alone),
+            f"batch {batches[0]}",
+            GOAL if batch == max(batches) else None,
+        )
