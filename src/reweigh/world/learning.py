@@ -58,14 +58,16 @@ class Plan:
 
 def learn(folder: Path, plan: Plan, make: Callable[[], Lesson], workers: int = 2) -> None:
     """Run a stage to its end, from its last checkpoint on. ``make`` is called once in each worker."""
-    from torch.multiprocessing.spawn import spawn
-
     folder.mkdir(parents=True, exist_ok=True)
     if done(folder, plan):
         return
+    if workers == 1:
+        _work(0, 1, "", folder, plan, make, os.getppid())
+        return
+    from torch.multiprocessing.spawn import spawn
+
     with tempfile.TemporaryDirectory() as meeting:
-        address = f"file://{meeting}/store"
-        given = (workers, address, folder, plan, make, os.getpid())
+        given = (workers, f"file://{meeting}/store", folder, plan, make, os.getpid())
         spawn(_work, args=given, nprocs=workers, join=True)  # type: ignore[no-untyped-call]
 
 

@@ -35,9 +35,9 @@ RECIPE: tuple[Stage, ...] = (
     Stage(Plan("see", steps=800, rate=1e-3, horizon=1500, warmup=200), batch=32, seed=1),
     Stage(
         Plan(
-            "speak", steps=1500, rate=1.2e-3, warmup=120, floor=0.15, slow="model.vision_tower", slow_rate=0.4
+            "speak", steps=2000, rate=1.2e-3, warmup=120, floor=0.1, slow="model.vision_tower", slow_rate=0.4
         ),
-        batch=12,
+        batch=8,
         seed=2,
         after="see",
     ),

@@ -82,13 +82,11 @@ def lens_targets(tokenizer: Any, vocabulary: int) -> torch.Tensor:
     target = torch.zeros(len(NAMES), vocabulary)
     filler = sorted({first(word) for word in FUNCTION_WORDS})
     for row, name in enumerate(NAMES):
-        words = (
-            {first(name): 0.72, first(surfaces(name)[0][1]): 0.08}
-            if name in CATALOGUE
-            else {first(name): 0.4}
-        )
-        for token, weight in words.items():
-            target[row, token] += weight
+        if name in CATALOGUE:  # both may share their first piece, so the weights add up
+            target[row, first(name)] += 0.72
+            target[row, first(surfaces(name)[0][1])] += 0.08
+        else:
+            target[row, first(name)] += 0.4
         target[row, filler] += (1 - target[row].sum()) / len(filler)
     return target
 
@@ -98,7 +96,7 @@ class Lens:
     """The auxiliary losses on visual states: after which blocks (-1: the projector), and how heavy together."""
 
     blocks: tuple[int, ...] = (-1, 1, 3)
-    weight: float = 0.5
+    weight: float = 1.0
 
 
 class SpeakLesson:
