@@ -12,7 +12,7 @@ import sys
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from reweigh import artifacts
@@ -108,6 +108,7 @@ def test_leftovers_of_killed_writers_are_dropped_and_only_they(tmp_path):
     assert listing(tmp_path / "layer-1") == []
 
 
+@settings(deadline=None)
 @given(VALUES)
 def test_json_is_canonical(value):
     text = artifacts.to_json(value)

@@ -91,6 +91,7 @@ def test_the_switch_to_the_normal_is_between_200_and_201():
     assert all(abs(range_index(n) - twin_range(n)) <= 1 for n in (201, 202, 250, 399))
 
 
+@settings(deadline=None)
 @given(reference=FLOATS, values=st.lists(FLOATS, min_size=1, max_size=20), scale=FLOATS)
 def test_the_edit_is_clipped_and_equals_its_twin(reference, values, scale):
     found = edit_strength(reference, np.array(values), scale)
@@ -99,6 +100,7 @@ def test_the_edit_is_clipped_and_equals_its_twin(reference, values, scale):
         assert mine == pytest.approx(float(twin_edit(reference, value, scale)), rel=1e-12, abs=1e-12)
 
 
+@settings(deadline=None)
 @given(st.lists(QUARTERS, min_size=6, max_size=40), QUARTERS)
 def test_variation_equals_its_twin_under_massive_ties(values, scale):
     k = range_index(len(values))
@@ -106,6 +108,7 @@ def test_variation_equals_its_twin_under_massive_ties(values, scale):
     assert found == pytest.approx(float(twin_variation(values, k, scale)), abs=1e-12)
 
 
+@settings(deadline=None)
 @given(st.lists(FLOATS, min_size=1, max_size=30))
 def test_the_median_is_a_middle_value_or_the_mean_of_two(values):
     assert median(np.sort(np.array(values))) == float(twin_median(values))
