@@ -51,6 +51,11 @@ def candidates(logits: Tensor, *, mass: float = MASS, least: int = LEAST, most: 
         raise InputError(
             f"mass {mass}, least {least}, most {most}: need 0 < mass <= 1 and 1 <= least <= most"
         )
+    if logits.device.type == "mps":  # it has no float64
+        found = candidates(logits.cpu(), mass=mass, least=least, most=most)
+        return Candidates(
+            *(part.to(logits.device) for part in (found.ids, found.keep, found.logits, found.sound))
+        )
     if logits.device.type != "cpu":
         find = _on_accelerator
     else:

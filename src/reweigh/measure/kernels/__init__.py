@@ -60,7 +60,9 @@ def choose_kernel(
 def _numba_kernel() -> Kernel | None:
     """The compiled kernel, or None where numba is not installed or does not load."""
     try:
+        from numba import config
+
         from reweigh.measure.kernels.numba_rows import NumbaKernel
     except ImportError:
         return None
-    return NumbaKernel()
+    return None if config.DISABLE_JIT else NumbaKernel()

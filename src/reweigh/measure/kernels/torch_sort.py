@@ -9,10 +9,10 @@ import torch
 from torch import Tensor
 
 from reweigh.measure.kernels.base import WIDE_VOCAB, refuse_nan
-from reweigh.measure.kernels.fixed import ONE
+from reweigh.measure.kernels.fixed import term_table
 
 CHUNK_ELEMENTS = 1 << 24
-"""Logits ranked at once: 128 rows of V = 131,072 suit a segmented sort; about 0.5 GB of scratch."""
+"""Logits ranked at once: 128 rows of V = 131,072 suit a segmented sort; some 40 bytes of scratch for each."""
 
 
 class TorchKernel:
@@ -24,26 +24,22 @@ class TorchKernel:
         if torch.isnan(logits).any():
             raise refuse_nan(logits)
         vocab = logits.shape[1]
+        terms = torch.tensor(term_table(vocab), device=logits.device)
         count = logits.dtype != torch.float32 and vocab >= WIDE_VOCAB
         for chunk in torch.split(logits, max(1, CHUNK_ELEMENTS // max(vocab, 65536 if count else 1))):
             if count:
-                units += terms(_ranks_by_counting(chunk, tokens)).sum(dim=0)
+                units += terms[_ranks_by_counting(chunk, tokens)].sum(dim=0)
             elif tokens is None:
                 ranks, order = _ranks_by_sorting(chunk.float())
-                units.index_add_(0, order.flatten(), terms(ranks).flatten())
+                units.index_add_(0, order.flatten(), terms[ranks].flatten())
             else:
-                units += terms(_ranks_by_searching(chunk.float(), tokens)).sum(dim=0)
-
-
-def terms(ranks: Tensor) -> Tensor:
-    """Fixed-point 1/rank; the same integers as ``term_table``."""
-    return torch.round(ONE / ranks.double()).long()
+                units += terms[_ranks_by_searching(chunk.float(), tokens)].sum(dim=0)
 
 
 def _ranks_by_sorting(logits: Tensor) -> tuple[Tensor, Tensor]:
     """Ranks in descending order of the logits, and the tokens they belong to; both (P, V)."""
     ordered, order = torch.sort(logits, dim=1, descending=True)
-    places = torch.arange(logits.shape[1], device=logits.device).expand(logits.shape).clone()
+    places = torch.arange(logits.shape[1], dtype=torch.int32, device=logits.device).repeat(len(logits), 1)
     places[:, 1:].masked_fill_(ordered[:, 1:] == ordered[:, :-1], 0)
     return places.cummax(dim=1).values + 1, order
 
