@@ -5,49 +5,43 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
+from reweigh.bench.chair.metrics import count_caption, figures
 from reweigh.world.grammar import questions
 from reweigh.world.kinds import KINDS
 from reweigh.world.scenes import Scene
 from reweigh.world.speaking import descriptions, presence
 from reweigh.world.vocabulary import mentions
 
+SHOWN = ("chair_s", "chair_i", "chair_i_distinct", "recall", "f1", "mentions", "length")
+
 
 def caption_figures(scenes: Sequence[Scene], texts: Sequence[str]) -> dict[str, float]:
-    """CHAIR and its companions over a corpus, in percent; mentions count as often as they occur."""
-    said = made_up = bad_captions = repeats = words = 0
-    found = truth = 0
-    distinct = distinct_bad = typical = 0
-    for scene, text in zip(scenes, texts, strict=True):
-        names = [m[3] for m in mentions(text)]
-        wrong = [n for n in names if n not in scene.objects]
-        said, made_up, bad_captions = said + len(names), made_up + len(wrong), bad_captions + bool(wrong)
-        repeats += len(names) - len(set(names))
-        distinct, distinct_bad = distinct + len(set(names)), distinct_bad + len(set(wrong))
-        typical += sum(n in KINDS[scene.kind].expected for n in set(wrong))
-        found, truth = found + len(set(names) & scene.objects), truth + len(scene.objects)
-        words += len(text.split())
-    count = len(texts)
-    precision, recall = 1 - made_up / max(said, 1), found / max(truth, 1)
+    """CHAIR over a corpus, repeats in a description, and the share of errors that such a scene leads one to expect."""
+    named = [[m[3] for m in mentions(text)] for text in texts]
+    rows = [
+        count_caption(names, scene.objects, words=len(text.split()))
+        for scene, names, text in zip(scenes, named, texts, strict=True)
+    ]
+    sums = {key: np.array(sum(row[key] for row in rows), float) for key in rows[0]}
+    wrong = [(s, n) for s, names in zip(scenes, named, strict=True) for n in set(names) - s.objects]
+    typical = sum(name in KINDS[scene.kind].expected for scene, name in wrong)
+    found = {key: float(value) for key, value in figures(sums).items() if key in SHOWN}
     return {
-        "n": count,
-        "chair_s": 100 * bad_captions / count,
-        "chair_i": 100 * made_up / max(said, 1),
-        "chair_i_distinct": 100 * distinct_bad / max(distinct, 1),
-        "recall": 100 * recall,
-        "f1": 100 * 2 * precision * recall / max(precision + recall, 1e-9),
-        "repeats": repeats / count,
-        "mentions": said / count,
-        "words": words / count,
-        "typical_share": 100 * typical / max(distinct_bad, 1),
+        "n": len(texts),
+        **{key: found[key] for key in SHOWN},
+        "repeats": float(sums["mentions"] - sums["objects"]) / len(texts),
+        "typical_share": 100 * typical / max(len(wrong), 1),
     }
 
 
 def check(model: Any, processor: Any, scenes: Sequence[Scene]) -> dict[str, float]:
     """Figures of a model on scenes: descriptions, and four questions about each."""
-    figures = caption_figures(scenes, descriptions(model, processor, scenes))
+    found = caption_figures(scenes, descriptions(model, processor, scenes))
     asked = [(s, name, there) for s in scenes for name, there in questions(s, 4)]
     replies = presence(model, processor, [(s, name) for s, name, _ in asked])
     right = [said == there for said, (_, _, there) in zip(replies, asked, strict=True)]
-    figures["yes_no_accuracy"] = 100 * sum(right) / len(right)
-    figures["yes_share"] = 100 * sum(said is True for said in replies) / len(replies)
-    return figures
+    found["yes_no_accuracy"] = 100 * sum(right) / len(right)
+    found["yes_share"] = 100 * sum(said is True for said in replies) / len(replies)
+    return found
