@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -20,7 +21,8 @@ from reweigh.measure.ranks import RankSum
 from reweigh.report.tables import Estimate
 from reweigh.speed import generation, growth, kernels, step
 from reweigh.speed.calibration import calibration_figures
-from reweigh.speed.figures import Figure, plot, tables
+from reweigh.speed.chart import draw
+from reweigh.speed.figures import Figure, tables
 from reweigh.speed.machine import machine, peak_mib
 from reweigh.speed.subjects import Subject, random_llava
 
@@ -141,8 +143,16 @@ def test_a_page_of_figures() -> None:
     text = table.markdown()
     assert "<= 0.1 met" in text
     assert "<= 0.1 missed" in text
-    assert "toy" in str(plot(page, "kernels"))
-    assert plot(page, "step") is None
+
+
+def test_a_picture_of_the_figures(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    page = [figure(0.05, 0.1), figure(0.2, 0.1), figure(0.3, None)]
+    assert draw(page, "kernels", tmp_path / "one.svg")
+    assert draw(page, "kernels", tmp_path / "two.svg")
+    assert not draw(page, "step", tmp_path / "three.svg")
+    assert (tmp_path / "one.svg").read_bytes() == (tmp_path / "two.svg").read_bytes()
+    assert not (tmp_path / "three.svg").exists()
 
 
 def test_the_machine_is_described() -> None:
@@ -163,7 +173,9 @@ def test_the_command_prints_writes_and_speaks_json(tmp_path: Path, monkeypatch: 
     report = json.loads(told.stdout)
     assert report == json.loads((tmp_path / "speed.json").read_text())
     assert {one["part"] for one in report["figures"]} == {"kernels", "gain", "step"}
-    assert (tmp_path / "kernels.svg").read_text().startswith("<svg")
+    has_matplotlib = importlib.util.find_spec("matplotlib") is not None
+    assert (tmp_path / "kernels.svg").exists() == has_matplotlib
+    assert ("reweigh[plot]" in told.stderr) != has_matplotlib
     assert "head's product" in (tmp_path / "speed.md").read_text()
     shown = runner.invoke(command.app, ["step", "-r", "1"])
     assert shown.exit_code == 0

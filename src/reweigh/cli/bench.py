@@ -102,16 +102,19 @@ def _measure(
 
 def _write(out: Path, report: dict[str, Any], figures: list[Figure]) -> None:
     from reweigh.artifacts import write_json, write_text
-    from reweigh.speed.figures import plot, tables
+    from reweigh.errors import MissingExtraError
+    from reweigh.speed.chart import draw
+    from reweigh.speed.figures import tables
 
     write_json(out / "speed.json", report)
     lines = [f"- {name}: {value}" for name, value in report["machine"].items()]
     pages = [f"**{table.caption}**\n\n{table.markdown()}" for table in tables(figures)]
     write_text(out / "speed.md", "\n".join(lines) + "\n\n" + "\n".join(pages))
-    for part in dict.fromkeys(figure.part for figure in figures):
-        drawn = plot(figures, part)
-        if drawn is not None:
-            write_text(out / f"{part}.svg", str(drawn))
+    try:
+        for part in dict.fromkeys(figure.part for figure in figures):
+            draw(figures, part, out / f"{part}.svg")
+    except MissingExtraError as error:  # the figures are worth more than their picture
+        typer.echo(f"no plot: {error}", err=True)
 
 
 def _print(report: dict[str, Any], figures: list[Figure]) -> None:

@@ -1,4 +1,4 @@
-"""One measured figure, and a page of them: as rows, as JSON, as a table, as a plot. Knows nothing of what is measured."""
+"""One measured figure, and a page of them: as rows, as JSON, as tables. Knows nothing of what is measured."""
 
 from __future__ import annotations
 
@@ -6,8 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from reweigh.report.html import Html
-from reweigh.report.plots import interval_plot
 from reweigh.report.tables import Cell, Column, Estimate, Table
 
 
@@ -84,16 +82,3 @@ def _goal(figure: Figure) -> str:
     if figure.goal is None:
         return ""
     return f"<= {figure.goal:g} {'met' if figure.within_goal else 'missed'}"
-
-
-def plot(figures: Sequence[Figure], part: str) -> Html | None:
-    """The ratios of one part, the reference left out, in percent."""
-    rows = [
-        (f"{figure.case.split(' ')[0]}: {figure.variant}", Estimate(*(100 * value for value in figure.ratio)))
-        for figure in figures
-        if figure.part == part and figure.ratio is not None
-    ]
-    if not rows:
-        return None
-    against = next(figure.against for figure in figures if figure.part == part and figure.against)
-    return interval_plot(rows, title=f"{part}: cost in percent of {against}", zero=True, digits=2)

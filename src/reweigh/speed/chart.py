@@ -1,0 +1,57 @@
+"""The figures of one part drawn as panels, one for each case, on a logarithmic axis. Needs matplotlib."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from reweigh.artifacts import replacing
+from reweigh.errors import MissingExtraError
+from reweigh.speed.figures import Figure
+
+INK, MUTED, BLUE, RED = "#1d232b", "#68727f", "#1f5fbf", "#c2282d"
+
+
+def draw(figures: Sequence[Figure], part: str, path: Path) -> bool:
+    """Draw the ratios of one part as SVG; False if it has none."""
+    cases: dict[str, list[Figure]] = {}
+    for figure in figures:
+        if figure.part == part and figure.ratio is not None:
+            cases.setdefault(figure.case, []).append(figure)
+    if not cases:
+        return False
+    try:
+        from matplotlib import rc_context
+        from matplotlib.figure import Figure as Canvas
+    except ImportError as error:
+        raise MissingExtraError("the speed plot", "plot", "matplotlib") from error
+    heights = [len(rows) + 1.6 for rows in cases.values()]
+    with rc_context({"svg.hashsalt": "reweigh", "font.size": 9, "axes.edgecolor": MUTED}):
+        canvas = Canvas(figsize=(7.5, 0.26 * sum(heights) + 0.4), layout="constrained")
+        panels = canvas.subplots(len(cases), 1, squeeze=False, sharex=True, height_ratios=heights)[:, 0]
+        for panel, (case, rows) in zip(panels, cases.items(), strict=True):
+            _panel(panel, case, rows)
+        panels[-1].set_xlabel(f"cost, as a multiple of: {next(iter(cases.values()))[0].against}")
+        with replacing(path) as temporary:
+            canvas.savefig(temporary, format="svg", metadata={"Date": None})
+    return True
+
+
+def _panel(panel: Any, case: str, rows: Sequence[Figure]) -> None:
+    panel.set_xscale("log")
+    panel.set_title(case, loc="left", fontsize=9, fontweight="bold", color=INK)
+    panel.set_yticks(range(len(rows)), [row.variant for row in rows])
+    panel.set_ylim(len(rows) - 0.4, -0.6)
+    panel.grid(axis="x", which="major", color="#e3e0d8", linewidth=0.8)
+    panel.axvline(1, color=MUTED, linewidth=0.8)
+    for place, row in enumerate(rows):
+        value, low, high = row.ratio or (1.0, 1.0, 1.0)
+        colour = RED if row.within_goal is False else BLUE
+        panel.plot([low, high], [place, place], color=colour, linewidth=2)
+        panel.plot([value], [place], "o", color=colour, markersize=4)
+        panel.annotate(f" {value:.3g}", (high, place), va="center", fontsize=8, color=MUTED)
+        if row.goal is not None:
+            panel.plot([row.goal], [place], "|", color=INK, markersize=11, markeredgewidth=1.6)
+    for side in ("top", "right"):
+        panel.spines[side].set_visible(False)
