@@ -53,5 +53,6 @@ def _panel(panel: Any, case: str, rows: Sequence[Figure]) -> None:
         panel.annotate(f" {value:.3g}", (high, place), va="center", fontsize=8, color=MUTED)
         if row.goal is not None:
             panel.plot([row.goal], [place], "|", color=INK, markersize=11, markeredgewidth=1.6)
+    panel.margins(x=0.08)
     for side in ("top", "right"):
         panel.spines[side].set_visible(False)
