@@ -61,7 +61,7 @@ def make_run(folder: Path, images: Path, texts: list[str], shard: str = "1/1", *
         records=records,
         images=images,
         seed=42,
-        places={},
+        places={"data": str(images), "images": str(images), "gone": "/no/such/place"},
     )
     open_run(folder, record, records)
     generate(Parrot(list(texts)), records, folder, images=images)
@@ -74,7 +74,7 @@ EDITED = ["a dog"] * 6 + ["a cat and a bus <b>"] * 6
 
 def test_scoring_a_run_folder_writes_all(tmp_path: Path, images: Path) -> None:
     folder = make_run(tmp_path / "run", images, BASE)
-    done = CliRunner().invoke(app, ["eval", "score", str(folder), "--data", str(images)])
+    done = CliRunner().invoke(app, ["eval", "score", str(folder)])
     assert done.exit_code == 0, done.output
     assert "CHAIR_S" in done.stdout
     assert "3 replies could not be read" in done.stderr
@@ -118,7 +118,7 @@ def test_shards_merge_to_the_whole(tmp_path: Path, images: Path) -> None:
 def test_an_unfinished_run_is_scored_only_if_asked(tmp_path: Path, images: Path) -> None:
     folder = make_run(tmp_path / "run", images, BASE)
     lines = (folder / "responses.jsonl").read_text().splitlines(keepends=True)
-    (folder / "responses.jsonl").write_text("".join(lines[:7]))
+    (folder / "responses.jsonl").write_text("".join(lines[:7]) + lines[7][:9])
     failed = CliRunner().invoke(app, ["eval", "score", str(folder), "--data", str(images)])
     assert isinstance(failed.exception, InputError)
     assert "5 of 12 ids have no response" in str(failed.exception)
@@ -126,6 +126,13 @@ def test_an_unfinished_run_is_scored_only_if_asked(tmp_path: Path, images: Path)
         app, ["eval", "score", str(folder), "--data", str(images), "--partial", "--json"]
     )
     assert json.loads(done.stdout)["n-samples"]["toy"] == {"original": 12, "effective": 7}
+
+
+def test_a_run_without_answers_says_so(tmp_path: Path, images: Path) -> None:
+    folder = make_run(tmp_path / "run", images, BASE)
+    (folder / "responses.jsonl").unlink()
+    with pytest.raises(InputError, match="has no answers yet"):
+        read_sources([folder])
 
 
 def test_a_bare_response_file_needs_a_name_and_a_place(tmp_path: Path) -> None:
@@ -222,7 +229,7 @@ def test_the_diff_command(tmp_path: Path, images: Path) -> None:
     assert told["mentions"]["kept"]["value"] == 3
     assert told["items"][0]["removed"] == {"bus": 2}
     page = tmp_path / "diff.html"
-    done = run(app, ["eval", "diff", *map(str, folders), "--out", str(page), "--images", str(images)])
+    done = run(app, ["eval", "diff", *map(str, folders), "--out", str(page)])
     assert done.exit_code == 0, done.output
     text = page.read_text()
     assert "removed: bus ×2" in text

@@ -62,11 +62,21 @@ def read_sources(paths: Sequence[Path], *, id_key: str | None = None, text_key: 
         if record != records[0]:
             raise MismatchError(f"{folder} is not a shard of the same run as {folders[0]}")
     return Source(
-        responses=[row for folder, _, _ in runs for row in read_responses(folder / RESPONSES)],
+        responses=[row for folder, _, _ in runs for row in _read_run_responses(folder)],
         names=names,
         record=runs[0][1],
         manifest=[row for _, _, rows in runs for row in rows],
     )
+
+
+def _read_run_responses(folder: Path) -> list[Response]:
+    """The finished answers of a run; a line that a kill cut short was never finished."""
+    path = folder / RESPONSES
+    if not path.is_file():
+        raise InputError(
+            f"the run in {folder} has no answers yet", hint="run it first: reweigh eval run ... --out"
+        )
+    return [Response(row["id"], row["response"]) for row in read_jsonl(path)]
 
 
 def _without_shard(record: Mapping[str, Any]) -> dict[str, Any]:

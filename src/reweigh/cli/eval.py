@@ -37,8 +37,8 @@ def run(
         ..., "--benchmark", "-b", help="chair, amber-generative, pope, mmhal, mmvet ..."
     ),
     out: Path = typer.Option(..., "--out", help="Run folder; a run that was stopped goes on there."),
-    data: Path = DATA,
-    images: Path = IMAGES,
+    data: Path | None = DATA,
+    images: Path | None = IMAGES,
     option: list[str] = OPTION,
     decoder: str = typer.Option("reweigh", help="base, reweigh, or the name of another decoder."),
     decoder_option: list[str] = typer.Option(
@@ -96,8 +96,8 @@ def score(
         help="Run folder (or all its shards), or response files of any tool."
     ),
     benchmark: str = BENCHMARK,
-    data: Path = DATA,
-    images: Path = IMAGES,
+    data: Path | None = DATA,
+    images: Path | None = IMAGES,
     option: list[str] = OPTION,
     out: Path = typer.Option(None, help="Where the results go; by default into the run folder."),
     partial: bool = typer.Option(False, "--partial", help="Score a run that is not finished."),
@@ -129,6 +129,7 @@ def score(
     else:
         source = scoring.read_sources(sources, id_key=id_key, text_key=text_key)
     kept = (source.record or {}).get("benchmark", {})
+    data, images = _places(source.record, data, images)
     name = benchmark or kept.get("name")
     if name is None:
         raise InputError("the benchmark is not known from a response file", hint="name it with --benchmark")
@@ -165,7 +166,7 @@ def diff(
     first: Path = typer.Argument(help="Scored run folder, the base."),
     second: Path = typer.Argument(help="Scored run folder to hold against it."),
     out: Path = typer.Option(None, "--out", help="Write a page with both runs side by side here."),
-    images: Path = IMAGES,
+    images: Path | None = IMAGES,
     as_json: bool = common.JSON,
 ) -> None:
     """Compare two scored runs item by item: removed, introduced and kept hallucinations, paired intervals."""
@@ -186,8 +187,9 @@ def diff(
     if out is not None:
         from reweigh.bench.record import RECORD, read_run
 
-        manifest = read_run(first)[1] if (first / RECORD).is_file() else []
-        find = _finder(name, _data_folder(name, None), images, manifest, items)
+        record, manifest = read_run(first) if (first / RECORD).is_file() else (None, [])
+        data, images = _places(record, None, images)
+        find = _finder(name, _data_folder(name, data), images, manifest, items)
         write_text(out, comparison_page(found, (items, later), (texts, later_texts), names=names, find=find))
         typer.echo(f"page: {out}", err=True)
     if as_json:
@@ -297,6 +299,15 @@ def _data_folder(name: str, data: Path | None) -> Path:
     from reweigh.bench.data import data_root
 
     return data if data is not None else data_root() / DATASETS.get(name, name)
+
+
+def _places(
+    record: dict[str, Any] | None, data: Path | None, images: Path | None
+) -> tuple[Path | None, Path | None]:
+    """Where a run found its data and images, unless told otherwise or no longer there."""
+    kept = (record or {}).get("places", {})
+    known = {name: Path(place) for name, place in kept.items() if Path(place).is_dir()}
+    return data or known.get("data"), images or known.get("images")
 
 
 def _image_folder(name: str, folder: Path, images: Path | None) -> Path:
