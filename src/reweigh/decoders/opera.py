@@ -116,8 +116,7 @@ class OPERA(Decoder):
         self.rollback = rollback
         self.permute_history = permute_history
         self.image_offset = image_offset
-        self.generation = {"custom_generate": self.search, "num_beams": self.num_beams, "do_sample": False}
-        self.regime = {"num_beams": self.num_beams, "do_sample": False}
+        self.generation = self.regime = {"num_beams": self.num_beams, "do_sample": False}
         self.runner = Runner(anatomy)
         self.rollbacks: list[list[tuple[int, int]]] = []
         self._tap: Tap | None = None
@@ -136,7 +135,7 @@ class OPERA(Decoder):
         if layer == len(self.anatomy.blocks) - 1:
             self._local.row = weights[:, :, -1].amax(dim=1).float()  # (B, S)
 
-    def search(
+    def loop(
         self,
         model: Any,
         input_ids: Tensor,
@@ -157,8 +156,8 @@ class OPERA(Decoder):
         with self._tap.paused():
             for prompt in range(input_ids.shape[0] // count):
                 rows = torch.arange(prompt * count, (prompt + 1) * count, device=input_ids.device)
-                loop = _Loop(self, input_ids[rows[0]], columns[prompt], logits_processor, stopping_criteria)
-                found.append(loop.run(_rows_of(strand, rows, self.anatomy), logits[rows], generation_config))
+                walk = _Loop(self, input_ids[rows[0]], columns[prompt], logits_processor, stopping_criteria)
+                found.append(walk.run(_rows_of(strand, rows, self.anatomy), logits[rows], generation_config))
         self.rollbacks = [search.rollbacks for search in found]
         return _output([search.beams for search in found], input_ids[::count], generation_config)
 

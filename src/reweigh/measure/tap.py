@@ -164,9 +164,10 @@ class Glimpse:
 class Listener(Protocol):
     """Receives every forward pass of a tapped model.
 
-    Three further attributes are honoured where a listener has them: ``generation``, keyword defaults for
-    ``generate`` (what the caller passes wins); ``engage(tap)``, called once when the tap opens and returning what
-    undoes it; ``before(Coming)``, called ahead of each forward pass.
+    Four further attributes are honoured where a listener has them: ``generation``, keyword defaults for
+    ``generate`` (what the caller passes wins); ``loop``, a decoding loop for its ``custom_generate``;
+    ``engage(tap)``, called once when the tap opens and returning what undoes it; ``before(Coming)``, called ahead of
+    each forward pass.
     """
 
     @property
@@ -344,6 +345,8 @@ class Tap:
         @functools.wraps(original)
         def generate(*args: Any, **kwargs: Any) -> Any:
             kwargs = {**getattr(self.listener, "generation", {}), **kwargs}
+            if hasattr(self.listener, "loop"):
+                kwargs.setdefault("custom_generate", self.listener.loop)
             plan = self._plan(original, args, kwargs)
             with self._generation(plan):
                 result = original(*args, **kwargs)

@@ -1,0 +1,116 @@
+"""Answering: each batch of records goes to every method in turn, in an order that rotates, so that cost is fair.
+
+Each method has a run folder like ``reweigh eval run`` writes, which can be scored and compared by itself. A stopped
+comparison goes on where it was.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from reweigh.artifacts import append_jsonl, read_jsonl
+from reweigh.bench.base import Record
+from reweigh.bench.record import RESPONSES, find_image
+from reweigh.bench.run import batch_seed, batches
+from reweigh.compare.cost import Cost, measured
+from reweigh.compare.methods import Method
+from reweigh.errors import ArtifactError
+from reweigh.images import read_image
+from reweigh.progress import bar
+
+COSTS = "costs.jsonl"
+
+
+@dataclass(frozen=True)
+class Asked:
+    """One batch that was answered."""
+
+    texts: list[str]
+    cost: Cost
+
+
+def answer_all(
+    methods: Sequence[Method],
+    records: Sequence[Record],
+    folders: Sequence[Path],
+    *,
+    images: Path,
+    batch_size: int = 1,
+    seed: int = 42,
+    template: str | None = None,
+    show: bool | None = None,
+) -> None:
+    """Answer what has no answer yet; ``folders`` are the methods' run folders."""
+    done = [_answered(folder, records) for folder in folders]
+    turns = list(batches(records, batch_size))
+    with bar(
+        "comparing", total=len(records) * len(methods), done=sum(done), unit="answer", show=show
+    ) as shown:
+        for turn, (start, batch) in enumerate(turns):
+            due = [i for i in range(len(methods)) if done[i] <= start]
+            if not due:
+                continue
+            pictures = [read_image(find_image(images, record.image)) for record in batch]
+            first = turn % len(due)
+            for i in due[first:] + due[:first]:
+                asked = ask(methods[i], batch, pictures, seed=batch_seed(seed, start), template=template)
+                rows = [
+                    {"id": one.id, "response": text} for one, text in zip(batch, asked.texts, strict=True)
+                ]
+                # the cost comes first: a kill in between leaves a cost that the next try replaces
+                append_jsonl(folders[i] / COSTS, [{"start": start, **asked.cost.to_json()}])
+                append_jsonl(folders[i] / RESPONSES, rows)
+                shown.update(len(rows))
+
+
+def ask(
+    method: Method, batch: Sequence[Record], pictures: list[Any], *, seed: int, template: str | None = None
+) -> Asked:
+    """Put one batch to one method: the same prompts and limits for all, its own regime."""
+    import torch
+
+    from reweigh.families.prompts import build_inputs
+
+    model, processor = method.attached.model, method.attached.processor
+    prompts = [record.prompt for record in batch]
+    inputs = build_inputs(model, processor, pictures, prompts, template=template)
+    options: dict[str, Any] = {**method.regime, "max_new_tokens": batch[0].max_new_tokens}
+    if not options.get("do_sample"):
+        options = {"temperature": None, "top_p": None, "top_k": None, **options}
+    torch.manual_seed(seed)
+    with torch.no_grad(), method.attached, measured(model.device) as meter:
+        output = model.generate(**inputs, **options)
+    said = output[:, inputs["input_ids"].shape[1] :]
+    texts = processor.batch_decode(said, skip_special_tokens=True)
+    clean = [text.strip().encode("utf-8", "replace").decode("utf-8") for text in texts]
+    return Asked(clean, Cost(meter.seconds, count_tokens(said, model.generation_config), meter.peak))
+
+
+def count_tokens(said: Any, config: Any) -> int:
+    """Tokens generated, each answer's end token included and the padding behind it left out."""
+    ends = config.eos_token_id
+    ends = [] if ends is None else (ends if isinstance(ends, list) else [ends])
+    count = 0
+    for row in said.tolist():
+        stop = next((place + 1 for place, token in enumerate(row) if token in ends), len(row))
+        count += stop
+    return count
+
+
+def read_costs(folder: Path) -> list[Cost]:
+    """The costs of a method's batches, the last try of each."""
+    rows = {row["start"]: row for row in read_jsonl(folder / COSTS)} if (folder / COSTS).exists() else {}
+    return [Cost(row["seconds"], row["tokens"], row["peak"]) for _, row in sorted(rows.items())]
+
+
+def _answered(folder: Path, records: Sequence[Record]) -> int:
+    path = folder / RESPONSES
+    if not path.exists():
+        return 0
+    rows = read_jsonl(path)
+    if [row.get("id") for row in rows] != [record.id for record in records[: len(rows)]]:
+        raise ArtifactError(f"{path} does not answer its manifest in order", hint="choose another folder")
+    return len(rows)
