@@ -1,0 +1,92 @@
+"""lmms-eval's chat model for Hugging Face checkpoints, with a decoder of ours attached to it.
+
+Loading, prompts, batching and the call of ``generate`` are lmms-eval's own; what ``generate`` sees is changed. Two
+things in lmms-eval 0.7.3 do not work with transformers 5 and are mended from outside, for this model only: it falls
+back to a class without a head, and it hands empty lists of media to processors that refuse them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from lmms_eval.models.chat import huggingface
+from transformers import AutoModelForImageTextToText
+
+from reweigh.decoders import decoder as make
+from reweigh.errors import InputError
+from reweigh.intervene.attach import BETA
+
+MEDIA = ("images", "videos", "audios")
+
+
+class ReweighModel(huggingface.Huggingface):
+    """Any of lmms-eval's tasks with ReWEIGH (or a rival) decoding.
+
+    Args:
+        table: Reference table: folder or Hub repository. Needed for ``reweigh``.
+        beta: Maximum penalty.
+        layer: 0-based block, where the table folder holds several.
+        decoder: ``reweigh``, or the name of another decoder with its own defaults.
+        force: Use a table although its model, tokenizer or dtype seems to be another.
+        base: Arguments of lmms-eval's ``huggingface`` model (``pretrained``, ``device_map``, ...).
+    """
+
+    is_simple = False
+    processor: Any
+
+    def __init__(
+        self,
+        table: str | None = None,
+        beta: float = BETA,
+        layer: int | None = None,
+        decoder: str = "reweigh",
+        force: bool = False,
+        **base: Any,
+    ) -> None:
+        if decoder == "reweigh" and table is None:
+            raise InputError(
+                "the model reweigh needs a reference table",
+                hint="--model_args pretrained=...,table=FOLDER; see reweigh calibrate --help",
+            )
+        if not torch.cuda.is_available():
+            base = {**base, "device": "cpu", "device_map": "cpu"}
+        with _class_with_head():
+            super().__init__(**base)
+        options: dict[str, Any] = {}
+        if decoder == "reweigh":
+            options = {"table": table, "beta": float(beta), "layer": layer, "force": bool(force)}
+        self.attachment = make(decoder, self.model, self.processor, **options)
+        self.processor = _WithoutEmptyMedia(self.processor)
+
+    def generate_until(self, requests: list[Any]) -> Any:
+        """Answer requests as lmms-eval does, with the decoder attached."""
+        with self.attachment:
+            return super().generate_until(requests)
+
+
+@contextmanager
+def _class_with_head() -> Iterator[None]:
+    """Let lmms-eval's last resort be the class that can generate, instead of the bare one."""
+    bare = huggingface.AutoModel
+    huggingface.AutoModel = AutoModelForImageTextToText
+    try:
+        yield
+    finally:
+        huggingface.AutoModel = bare
+
+
+class _WithoutEmptyMedia:
+    """A processor that is not told of media which are not there."""
+
+    def __init__(self, processor: Any) -> None:
+        self._processor = processor
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        present = {name: value for name, value in kwargs.items() if name not in MEDIA or value}
+        return self._processor(*args, **present)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._processor, name)

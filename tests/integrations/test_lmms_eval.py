@@ -1,0 +1,136 @@
+"""Against the real lmms-eval: its registry finds us, its own loop generates through us.
+
+lmms-eval pulls a CUDA build through torchvision if installed whole; it is tested in an environment of its own, where it is
+installed without dependencies. Elsewhere these tests are skipped.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from PIL import Image
+
+pytest.importorskip(
+    "lmms_eval", reason="lmms-eval is not installed (docs/evaluate.md says how to install it)"
+)
+
+pytestmark = pytest.mark.filterwarnings("default")
+
+
+@pytest.fixture(scope="module")
+def model(checkpoint: Callable[..., Path]) -> str:
+    return str(checkpoint("llava"))
+
+
+@pytest.fixture(scope="module")
+def table(model: str, tmp_path_factory: pytest.TempPathFactory) -> str:
+    from reweigh.families.load import load
+    from reweigh.register.calibrate import calibrate
+
+    folder = tmp_path_factory.mktemp("table")
+    pictures = folder / "pictures"
+    pictures.mkdir()
+    for i in range(4):
+        Image.effect_noise((64, 64), 40 + 30 * i).convert("RGB").save(pictures / f"{i}.png")
+    loaded, processor = load(model, dtype="bfloat16", device="cpu")
+    calibrate(loaded, processor, pictures, layers=[-1], out=folder / "table", max_new_tokens=8)
+    return str(folder / "table")
+
+
+def ask(made: Any, kind: Any = None) -> list[str]:
+    """Put two questions to a model in lmms-eval's own form, by its own loop or by that of another class."""
+    from lmms_eval.api.instance import Instance
+
+    pictures = [Image.linear_gradient("L").resize((64, 64)).convert("RGB") for _ in range(2)]
+    for i, picture in enumerate(pictures):
+        picture.paste((200 * i, 20, 90), (0, 0, 30, 30))
+
+    def messages(doc: dict[str, Any]) -> list[dict[str, Any]]:
+        content = [{"type": "image", "url": doc["image"]}, {"type": "text", "text": "What is this?"}]
+        return [{"role": "user", "content": content}]
+
+    made.task_dict = {"toy": {"test": [{"image": picture} for picture in pictures]}}
+    requests = [
+        Instance(
+            request_type="generate_until",
+            arguments=("What is this?", messages, {"max_new_tokens": 12}, i, "toy", "test"),
+            idx=0,
+            metadata={"task": "toy", "doc_id": i, "repeats": 1},
+        )
+        for i in range(2)
+    ]
+    answers = (kind or type(made)).generate_until(made, requests)
+    return [str(getattr(answer, "text", answer)) for answer in answers]
+
+
+def test_the_registry_finds_the_model() -> None:
+    from lmms_eval.models import get_model
+
+    from reweigh.integrations.lmms_eval_model import ReweighModel
+
+    assert get_model("reweigh") is ReweighModel
+
+
+@pytest.mark.slow
+def test_the_edit_acts_and_beta_zero_is_the_base(model: str, table: str) -> None:
+    from lmms_eval.models import get_model
+    from lmms_eval.models.chat import huggingface
+
+    reweigh_model = get_model("reweigh")
+    bare = huggingface.AutoModel
+    zero = reweigh_model(pretrained=model, table=table, beta=0)
+    edited = reweigh_model.create_from_arg_string(
+        f"pretrained={model},table={table},beta=20", {"device": "cpu", "batch_size": 1}
+    )
+    assert huggingface.AutoModel is bare
+    assert edited.attachment.beta == 20
+    assert edited.attachment.table.fingerprint == zero.attachment.table.fingerprint
+    # The base is the same loop without an attachment around it.
+    base = ask(zero, huggingface.Huggingface)
+    assert ask(zero) == base
+    answers = ask(edited)
+    assert answers != base
+    # Nothing stays behind in the model: outside the loop it is the base again.
+    assert ask(edited, huggingface.Huggingface) == base
+    assert ask(edited) == answers
+
+
+@pytest.mark.slow
+def test_batches_answer_like_single_questions(model: str, table: str) -> None:
+    from reweigh.integrations.lmms_eval_model import ReweighModel
+
+    single, batched = (
+        ReweighModel(pretrained=model, table=table, beta=20, batch_size=size) for size in (1, 2)
+    )
+    assert len(ask(batched)) == len(ask(single)) == 2
+
+
+def test_a_missing_table_is_told_before_loading() -> None:
+    from reweigh.errors import InputError
+    from reweigh.integrations.lmms_eval_model import ReweighModel
+
+    with pytest.raises(InputError, match="needs a reference table"):
+        ReweighModel(pretrained="/nowhere")
+
+
+@pytest.mark.slow
+def test_a_rival_runs_too(model: str) -> None:
+    from reweigh.integrations.lmms_eval_model import ReweighModel
+
+    assert len(ask(ReweighModel(decoder="dola", pretrained=model))) == 2
+
+
+def test_the_manifest_is_light() -> None:
+    import subprocess
+    import sys
+
+    code = (
+        "import sys, json; import reweigh.integrations.lmms_eval as m; "
+        "print(json.dumps(['torch' in sys.modules, m.CLASS]))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert json.loads(done.stdout) == [False, "reweigh.integrations.lmms_eval_model.ReweighModel"]
