@@ -23,11 +23,10 @@ from reweigh.world.grammar import (
     questions,
 )
 from reweigh.world.scenes import Scene
+from reweigh.world.vocabulary import mentions
 
 BEFORE = "<s>USER: "
 AFTER = "\n"
-ANSWER_WEIGHT = 3.0
-"""Weight of the word yes or no in the loss: one token a question, against fifty of a description."""
 
 
 @dataclass(frozen=True)
@@ -38,6 +37,10 @@ class Mix:
     briefs: int = 1
     asked: int = 4
     noise: float = 0.5
+    answer_weight: float = 3.0
+    """Weight of the word yes or no in the loss: one token a question, against fifty of a description."""
+    object_weight: float = 1.0
+    """Weight of the pieces of object names in descriptions: what must be seen, against what is grammar."""
 
 
 @dataclass(frozen=True)
@@ -65,7 +68,7 @@ def turns(scene: Scene, mix: Mix, seed: int) -> list[tuple[str, str, float]]:
         prompt = BRIEF_PROMPTS[int(rng.random() * len(BRIEF_PROMPTS))]
         out.append((prompt, brief(scene, seed + k).text, 1.0))
     for name, present in questions(scene, mix.asked, seed):
-        out.append((question(name, rng.random() < 0.2), answer(present), ANSWER_WEIGHT))
+        out.append((question(name, rng.random() < 0.2), answer(present), mix.answer_weight))
     return out
 
 
@@ -73,7 +76,7 @@ def pack(batch: list[Scene], tokenizer: Any, mix: Mix, visual: int, seed: int) -
     """Build one batch of packed conversations."""
     before = tokenizer(BEFORE, add_special_tokens=False).input_ids
     prefix = len(before) + visual
-    rows = [_row([_encode(turn, tokenizer) for turn in turns(s, mix, seed)], prefix) for s in batch]
+    rows = [_row([_encode(turn, tokenizer, mix) for turn in turns(s, mix, seed)], prefix) for s in batch]
     longest = max(len(row[0]) for row in rows)
     ids, weights, previous, segments, positions = (
         np.stack([np.pad(row[k], (0, longest - len(row[k])), constant_values=pad) for row in rows])
@@ -94,11 +97,16 @@ def pack(batch: list[Scene], tokenizer: Any, mix: Mix, visual: int, seed: int) -
     )
 
 
-def _encode(turn: tuple[str, str, float], tokenizer: Any) -> tuple[list[int], list[float]]:
+def _encode(turn: tuple[str, str, float], tokenizer: Any, mix: Mix) -> tuple[list[int], list[float]]:
     prompt, said, first = turn
     asked = tokenizer(f"{AFTER}{prompt} ASSISTANT:", add_special_tokens=False).input_ids
-    told = tokenizer(f" {said}</s>", add_special_tokens=False).input_ids
-    return asked + told, [0.0] * len(asked) + [first] + [1.0] * (len(told) - 1)
+    told = tokenizer(f" {said}</s>", add_special_tokens=False, return_offsets_mapping=True)
+    named = [(start, end) for start, end, *_ in mentions(f" {said}")]
+    weights = [
+        mix.object_weight if any(a < end and b > start for start, end in named) else 1.0
+        for a, b in told.offset_mapping
+    ]
+    return asked + told.input_ids, [0.0] * len(asked) + [weights[0] * first, *weights[1:]]
 
 
 def _row(conversations: list[tuple[list[int], list[float]]], prefix: int) -> tuple[np.ndarray[Any, Any], ...]:

@@ -35,11 +35,40 @@ RECIPE: tuple[Stage, ...] = (
     Stage(Plan("see", steps=800, rate=1e-3, horizon=1500, warmup=200), batch=32, seed=1),
     Stage(
         Plan(
-            "speak", steps=2000, rate=1.2e-3, warmup=120, floor=0.1, slow="model.vision_tower", slow_rate=0.4
+            "speak",
+            steps=500,
+            horizon=2000,
+            rate=1.2e-3,
+            warmup=120,
+            slow="model.vision_tower",
+            slow_rate=0.4,
         ),
         batch=8,
         seed=2,
         after="see",
+    ),
+    Stage(
+        Plan(
+            "answer",
+            steps=300,
+            horizon=1300,
+            rate=1.2e-3,
+            warmup=30,
+            floor=0.08,
+            slow="model.vision_tower",
+            slow_rate=0.4,
+        ),
+        batch=8,
+        seed=3,
+        after="speak",
+        mix=Mix(asked=8, answer_weight=6.0),
+    ),
+    Stage(
+        Plan("ground", steps=1500, rate=1.5e-3, warmup=40, slow="model.vision_tower", slow_rate=0.3),
+        batch=8,
+        seed=4,
+        after="answer",
+        mix=Mix(asked=6, answer_weight=5.0, object_weight=4.0),
     ),
 )
 

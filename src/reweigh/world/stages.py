@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch.nn.functional import cross_entropy
 
-from reweigh.world.conversations import ANSWER_WEIGHT, Mix, Packed, pack
+from reweigh.world.conversations import Mix, Packed, pack
 from reweigh.world.drawings import CATALOGUE
 from reweigh.world.labels import NAMES, patch_labels
 from reweigh.world.lexicon import FUNCTION_WORDS
@@ -169,7 +169,7 @@ class SpeakLesson:
         logits = self.module.lm_head(last[rows, packed.previous[rows, columns]])
         weights, wanted = packed.weights[rows, columns], packed.ids[rows, columns]
         loss = (cross_entropy(logits, wanted, reduction="none") * weights).sum() / weights.sum()
-        asked = weights == ANSWER_WEIGHT
+        asked = weights == self.mix.answer_weight
         right = (
             (logits[asked].argmax(-1) == wanted[asked]).float().mean() if asked.any() else torch.tensor(0.0)
         )
