@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -29,6 +29,8 @@ class Subject:
     inputs: dict[str, Any]
     reweigh: Attachment
     new_tokens: int
+    memory: dict[str, Any] = field(default_factory=dict, compare=False)
+    """What was read of its image before, for generations with cached evidence."""
 
     def __str__(self) -> str:
         parameters = sum(weight.numel() for weight in self.model.parameters())
