@@ -7,6 +7,9 @@ installed without dependencies. Elsewhere these tests are skipped.
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -124,10 +127,83 @@ def test_a_rival_runs_too(model: str) -> None:
     assert len(ask(ReweighModel(decoder="dola", pretrained=model))) == 2
 
 
-def test_the_manifest_is_light() -> None:
-    import subprocess
-    import sys
+TASK = """
+dataset_path: parquet
+dataset_kwargs:
+  data_files:
+    test: {data}
+task: toy_local
+test_split: test
+output_type: generate_until
+doc_to_visual: !function toy_task.doc_to_visual
+doc_to_text: "question"
+doc_to_target: "answer"
+generation_kwargs:
+  max_new_tokens: 12
+  temperature: 0
+process_results: !function toy_task.process
+metric_list:
+  - metric: said
+    aggregation: mean
+    higher_is_better: true
+metadata:
+  version: 0.0
+"""
+FUNCTIONS = """
+def doc_to_visual(doc):
+    return [doc["image"].convert("RGB")]
 
+def process(doc, results):
+    return {"said": float(len(str(results[0])) > 0)}
+"""
+
+
+@pytest.mark.slow
+def test_the_command_runs_a_task(model: str, table: str, tmp_path: Path) -> None:
+    datasets = pytest.importorskip("datasets", reason="lmms-eval's command needs datasets")
+    pytest.importorskip("pytablewriter", reason="lmms-eval's command needs pytablewriter")
+    images = [Image.linear_gradient("L").resize((64, 64)).convert("RGB")]
+    rows = {"image": images, "question": ["What is this?"], "answer": ["x"]}
+    features = {
+        "image": datasets.Image(),
+        "question": datasets.Value("string"),
+        "answer": datasets.Value("string"),
+    }
+    made = datasets.Dataset.from_dict(rows, features=datasets.Features(features))
+    made.to_parquet(str(tmp_path / "test.parquet"))
+    (tmp_path / "task").mkdir()
+    (tmp_path / "task" / "toy.yaml").write_text(TASK.format(data=tmp_path / "test.parquet"))
+    (tmp_path / "task" / "toy_task.py").write_text(FUNCTIONS)
+    command = [
+        sys.executable,
+        "-m",
+        "lmms_eval",
+        "--model",
+        "reweigh",
+        "--tasks",
+        "toy_local",
+        "--log_samples",
+    ]
+    command += [
+        "--model_args",
+        f"pretrained={model},table={table},beta=20",
+        "--include_path",
+        str(tmp_path / "task"),
+    ]
+    command += ["--batch_size", "1", "--output_path", str(tmp_path / "out")]
+    offline = {
+        **os.environ,
+        "HF_HUB_OFFLINE": "1",
+        "HF_DATASETS_OFFLINE": "1",
+        "HF_HOME": str(tmp_path / "home"),
+    }
+    done = subprocess.run(command, capture_output=True, text=True, env=offline, check=False)
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
+    (results,) = [path for path in (tmp_path / "out").rglob("*results*.json")]
+    assert json.loads(results.read_text())["results"]["toy_local"]["said,none"] == 1.0
+
+
+def test_the_manifest_is_light() -> None:
     code = (
         "import sys, json; import reweigh.integrations.lmms_eval as m; "
         "print(json.dumps(['torch' in sys.modules, m.CLASS]))"
