@@ -10,7 +10,7 @@ from typing import Any
 
 from reweigh.decoders.base import SAMPLING
 from reweigh.decoders.contrast import Contrast
-from reweigh.decoders.inputs import forwardable, insert, padded, pixels, rows_of
+from reweigh.decoders.inputs import forwardable, image_tags, insert, padded, pixels, rows_of
 from reweigh.errors import InputError
 from reweigh.families.anatomy import Anatomy
 from reweigh.measure.tap import Glimpse
@@ -57,7 +57,11 @@ class ICD(Contrast):
         rows, device = rows_of(glimpse.inputs), inputs["input_ids"].device
         image = set(self.anatomy.image_tokens)
         after = [max((i + 1 for i, token in enumerate(row) if token in image), default=0) for row in rows]
-        longer = [insert(row, words, tokenizer, start) for row, start in zip(rows, after, strict=True)]
+        tags = image_tags(self.anatomy, self.processor)
+        longer = [
+            insert(row, words, tokenizer, after=start, tags=tags)
+            for row, start in zip(rows, after, strict=True)
+        ]
         inputs |= padded(longer, device)
         for name in SAME_LENGTH:
             if (
@@ -82,6 +86,6 @@ class ICD(Contrast):
             "attention_mask": inputs.get("qformer_attention_mask"),
         }
         made = padded(
-            [insert(row, words, tokenizer, 0) for row in rows_of(given)], inputs["qformer_input_ids"].device
+            [insert(row, words, tokenizer) for row in rows_of(given)], inputs["qformer_input_ids"].device
         )
         return {"qformer_input_ids": made["input_ids"], "qformer_attention_mask": made["attention_mask"]}

@@ -6,7 +6,7 @@ A branch is fed by raw pixels, never by the features that ``generate`` encodes a
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -105,10 +105,12 @@ def image_tags(anatomy: Anatomy, processor: Any) -> frozenset[int]:
     return frozenset(found)
 
 
-def insert(row: Sequence[int], words: Sequence[int], tokenizer: Any, after: int) -> list[int]:
-    """Put words before the first token that says something: no special token and no white space."""
-    special = set(tokenizer.all_special_ids)
+def insert(
+    row: Sequence[int], words: Sequence[int], tokenizer: Any, *, after: int = 0, tags: Collection[int] = ()
+) -> list[int]:
+    """Put words before the first token that says something: no special token, no image tag, no white space."""
+    mute = {*tokenizer.all_special_ids, *tags}
     place = after
-    while place < len(row) and (row[place] in special or not tokenizer.decode([row[place]]).strip()):
+    while place < len(row) and (row[place] in mute or not tokenizer.decode([row[place]]).strip()):
         place += 1
     return [*row[:place], *words, *row[place:]]
