@@ -264,6 +264,22 @@ def test_verdicts_follow_the_direction() -> None:
     assert "12" in mentions.markdown()
 
 
+def test_wrong_answers_are_put_right_or_made(tmp_path: Path) -> None:
+    rows = [{"question_id": i, "image": "a.jpg", "text": "A dog?", "label": "yes"} for i in range(4)]
+    append_jsonl(tmp_path / "coco_pope_random.json", rows)
+    bench = BENCHMARKS["pope"](tmp_path, split="random")  # type: ignore[call-arg]
+    (first, one), (second, two) = (
+        bench.score([Response(i, said) for i, said in enumerate(run)])
+        for run in (["Yes", "No", "No", "No"], ["No", "Yes", "Yes", "No"])
+    )
+    found = compare("pope", first, second, before=one.metrics, after=two.metrics)
+    totals = {name: metric.value for name, metric in found.mentions.items()}
+    assert totals == {"removed": 2, "introduced": 1, "kept": 1, "net": 1}
+    table = mention_table(found)
+    assert table is not None
+    assert "wrong answers" in table.markdown()
+
+
 def test_directions() -> None:
     expected = {
         "chair_s": "lower",

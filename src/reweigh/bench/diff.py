@@ -16,6 +16,8 @@ from reweigh.bench.bootstrap import Array, Figures, intervals, paired_difference
 from reweigh.errors import InputError
 from reweigh.registry import Registry
 
+WRONG = "wrong answer"
+
 FIGURES: Registry[Figures] = Registry(
     "benchmark that can be compared",
     {
@@ -90,7 +92,7 @@ def compare(
 ) -> Difference:
     """Compare two sets of items of one benchmark; both must answer the same records."""
     differences = paired_difference(first, second, FIGURES[benchmark])
-    changes = changed_mentions(first, second) if _has_mentions(first, second) else []
+    changes = changed_mentions(first, second) if _can_tell(first, second) else []
     return Difference(benchmark, len(first), before, after, differences, _totals(changes), changes)
 
 
@@ -109,15 +111,19 @@ def changed_mentions(first: Sequence[Item], second: Sequence[Item]) -> list[Chan
 
 
 def hallucinated(item: Item) -> Counter[str]:
-    """The hallucinated objects of an item with their number of occurrences."""
+    """The hallucinated objects of an item with their number of occurrences; a wrong yes or no counts as one."""
+    if "correct" in item.details:
+        return Counter() if item.details["correct"] else Counter([WRONG])
     mentions = item.details.get("mentions", [])
     return Counter(
         str(mention.get("object", mention.get("word"))) for mention in mentions if mention["hallucinated"]
     )
 
 
-def _has_mentions(*runs: Sequence[Item]) -> bool:
-    return all("mentions" in item.details for items in runs for item in items) and bool(runs[0])
+def _can_tell(*runs: Sequence[Item]) -> bool:
+    """Whether the items say what is wrong with them; judged answers have a score only."""
+    items = [item for run in runs for item in run]
+    return bool(items) and all("mentions" in item.details or "correct" in item.details for item in items)
 
 
 def _totals(changes: Sequence[Change]) -> dict[str, Metric]:

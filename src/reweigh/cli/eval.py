@@ -156,8 +156,7 @@ def score(
         from reweigh.artifacts import append_jsonl
 
         append_jsonl(target / RESPONSES, ({"id": row.id, "response": row.text} for row in source.responses))
-    texts = {row.id: row.text for row in source.responses}
-    _write_report(target, results, items, texts, _finder(name, folder, images, source.manifest, items))
+    _write_report(target, results, items, source, _finder(name, folder, images, source.manifest, items))
     _show_score(results, target, as_json=as_json)
 
 
@@ -364,13 +363,15 @@ def _values(pairs: list[str]) -> dict[str, Any]:
 
 
 def _write_report(
-    target: Path, results: Any, items: Any, texts: Any, find: Callable[[Id], Path | None]
+    target: Path, results: Any, items: Any, source: Any, find: Callable[[Id], Path | None]
 ) -> None:
     from reweigh.artifacts import write_text
     from reweigh.bench.record import REPORT
     from reweigh.report.evaluation import evaluation_page
 
-    write_text(target / REPORT, evaluation_page(results, items, texts, find=find))
+    texts = {row.id: row.text for row in source.responses}
+    prompts = {row["id"]: row["prompt"] for row in source.manifest}
+    write_text(target / REPORT, evaluation_page(results, items, texts, find=find, prompts=prompts))
 
 
 def _show_score(results: dict[str, Any], target: Path, *, as_json: bool) -> None:

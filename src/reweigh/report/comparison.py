@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from reweigh.bench.base import Id, Item
-from reweigh.bench.diff import Change, Difference
+from reweigh.bench.diff import WRONG, Change, Difference
 from reweigh.bench.score import direction
 from reweigh.report import coloured
 from reweigh.report.evaluation import (
@@ -55,7 +55,15 @@ def mention_table(difference: Difference) -> Table | None:
     row = [_whole(cell(difference.mentions[name])) for name in names]
     directions = ("higher", "lower", None, "higher")
     columns = [Column(name, better, 0) for name, better in zip(names, directions, strict=True)]  # type: ignore[arg-type]
-    return Table([Column("hallucinated mentions"), *columns], [["occurrences", *row]])
+    return Table([Column(what_changed(difference)), *columns], [["occurrences", *row]])
+
+
+def what_changed(difference: Difference) -> str:
+    """What removed and introduced count: hallucinated mentions, or wrong answers to yes-no questions."""
+    kinds = {
+        word for change in difference.changes for word in (*change.removed, *change.introduced, *change.kept)
+    }
+    return "wrong answers" if kinds == {WRONG} else "hallucinated mentions"
 
 
 def _whole(value: Cell) -> Cell:
@@ -89,7 +97,7 @@ def _tiles(difference: Difference) -> Html:
     for name in ("removed", "introduced", "net", "kept"):
         metric = difference.mentions[name]
         note = "" if metric.low is None else f"[{metric.low:.0f}, {metric.high:.0f}]"
-        shown.append(tile(f"{name} hallucinations", f"{metric.value or 0:.0f}", note))
+        shown.append(tile(f"{name} {what_changed(difference)}", f"{metric.value or 0:.0f}", note))
     return tiles(shown)
 
 

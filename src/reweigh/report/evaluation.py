@@ -55,6 +55,7 @@ LABELS = {
 }
 NOT_PERCENT = frozenset({"length", "mentions"})
 EXAMPLES = 12
+FOLD = 12
 Find = Callable[[Id], Path | None]
 
 
@@ -99,7 +100,12 @@ def figure_table(benchmark: str, metrics: Mapping[str, Metric], caption: str = "
 
 
 def evaluation_page(
-    results: Mapping[str, Any], items: Sequence[Item], texts: Mapping[Id, str], *, find: Find = lambda _: None
+    results: Mapping[str, Any],
+    items: Sequence[Item],
+    texts: Mapping[Id, str],
+    *,
+    find: Find = lambda _: None,
+    prompts: Mapping[Id, str] | None = None,
 ) -> str:
     """Build the page of a scored run; ``find`` gives the image file of an item, if it is at hand."""
     summary, config = results["summary"], results["config"]
@@ -107,15 +113,15 @@ def evaluation_page(
     metrics = read_metrics(results)
     parts = [tiles(_tile(name, metrics[name]) for name in headlines(benchmark, list(metrics)))]
     parts += _interval_section(benchmark, metrics)
-    parts.append(section("All figures", _all_figures(metrics)))
+    parts.append(_example_section(items, texts, find, prompts or {}))
+    parts.append(section("All figures", _folded(_all_figures(metrics))))
     if summary["official"]:
         rows: list[list[Cell]] = [
             [name, "undefined" if value is None else f"{value:g}"]
             for name, value in summary["official"].items()
         ]
         table = Table([Column("figure"), Column("printed")], rows)
-        parts.append(section("As the official program prints them", table.html()))
-    parts.append(_example_section(items, texts, find))
+        parts.append(section("As the official program prints them", _folded(table)))
     parts.append(section("Record", _record({"scorer": summary["scorer"], **config})))
     title = f"{TITLES.get(benchmark, benchmark)}: {run_name(config)}"
     lead = (
@@ -124,6 +130,13 @@ def evaluation_page(
     if unparsed := summary["scorer"].get("unparsed"):
         lead += f" {unparsed:,} replies could not be read."
     return page(title, *parts, lead=lead, footer="Written by reweigh eval score.")
+
+
+def _folded(table: Table) -> Html:
+    """A table that is long is folded away until it is wanted."""
+    if len(table.rows) <= FOLD:
+        return table.html()
+    return element("details", element("summary", f"{len(table.rows)} figures"), table.html())
 
 
 def run_name(config: Mapping[str, Any]) -> str:
@@ -161,7 +174,7 @@ def _interval_section(benchmark: str, metrics: Mapping[str, Metric]) -> list[Htm
     return [section("Intervals", figure(interval_plot(rows), "Percent, with 95% image-bootstrap intervals."))]
 
 
-def _all_figures(metrics: Mapping[str, Metric]) -> Html:
+def _all_figures(metrics: Mapping[str, Metric]) -> Table:
     rows: list[list[Cell]] = []
     for name, metric in metrics.items():
         better = direction(name)
@@ -169,7 +182,7 @@ def _all_figures(metrics: Mapping[str, Metric]) -> Html:
         if isinstance(shown, float):
             shown = Column(name, digits=_digits(name)).number(shown)
         rows.append([label(name), shown, metric.reason or (f"{better} is better" if better else "")])
-    return Table([Column("figure"), Column("value", digits=2), Column("note")], rows).html()
+    return Table([Column("figure"), Column("value", digits=2), Column("note")], rows)
 
 
 def mention_spans(item: Item, text: str) -> list[Span]:
@@ -195,11 +208,18 @@ def thumbnail(path: Path | None) -> Html | None:
         return None
 
 
-def _example_section(items: Sequence[Item], texts: Mapping[Id, str], find: Find) -> Html:
+def _example_section(
+    items: Sequence[Item], texts: Mapping[Id, str], find: Find, prompts: Mapping[Id, str]
+) -> Html:
     chosen = _choose(items)
     if not chosen:
         return section("Examples", element("p", "There are no responses.", class_="muted"))
-    cards = [_card(item, texts.get(item.id, str(item.details.get("response", ""))), find) for item in chosen]
+    # A prompt that is the same for all is no news in each example.
+    asked = prompts if len(set(prompts.values())) > 1 else {}
+    cards = [
+        _card(item, texts.get(item.id, str(item.details.get("response", ""))), find, asked.get(item.id))
+        for item in chosen
+    ]
     intro = legend() if any("mentions" in item.details for item in chosen) else Html("")
     note = element("p", "The worst first, then some without any fault.", class_="muted")
     return section("Examples", intro, note, *cards)
@@ -224,12 +244,12 @@ def _choose(items: Sequence[Item]) -> list[Item]:
     return [*worst, *best]
 
 
-def _card(item: Item, text: str, find: Find) -> Html:
+def _card(item: Item, text: str, find: Find, prompt: str | None) -> Html:
     small = thumbnail(find(item.id))
     body = [element("h3", f"{item.id}")]
     details = item.details
-    if "question" in details:
-        body.append(element("p", element("b", "Question: "), str(details["question"])))
+    if question := details.get("question", prompt):
+        body.append(element("p", element("b", "Question: "), str(question)))
     body.append(element("p", coloured.html(text, mention_spans(item, text)), class_="said"))
     body += [element("p", line, class_="muted") for line in _notes(details)]
     if "reply" in details or "replies" in details:
