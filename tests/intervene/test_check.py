@@ -117,13 +117,8 @@ def test_words_never_overlap_nor_hold_outer_white_space(parts):
         assert word.start >= end
         assert word.text == found.text[word.start : word.end] == word.text.strip()
         end = word.end
-    assert (
-        "".join(word.text for word in found.words()).split()
-        == "".join(word.text for word in found.words()).split()
-    )
-    assert sum(len(word.text.replace(" ", "").replace("\n", "")) for word in found.words()) == len(
-        "".join(found.text.split())
-    )
+    # no character that can be seen is lost
+    assert "".join("".join(word.text.split()) for word in found.words()) == "".join(found.text.split())
 
 
 def test_any_text_of_any_script_can_be_checked(llava, table):

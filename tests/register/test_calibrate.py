@@ -130,6 +130,16 @@ def test_batches_see_the_same_candidates(llava, whole):
     assert np.allclose(batched.values, alone.values, rtol=0.05)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("family", FAMILIES)
+def test_batches_of_every_family_see_the_same_candidates(checkpoint, family):
+    case = twin.case(checkpoint(family))
+    batched, alone = (run(case, layers=[2], batch_size=size).observations for size in (3, 1))
+    for name in ("image", "token", "count"):
+        assert np.array_equal(getattr(batched, name), getattr(alone, name))
+    assert np.allclose(batched.values, alone.values, rtol=0.1)
+
+
 def test_several_layers_in_one_run_equal_separate_runs(llava, whole):
     together = whole[0]
     for layer in (1, 3):

@@ -1,0 +1,84 @@
+"""Loading by folder or id: what cannot be loaded is named, with what to do."""
+
+from __future__ import annotations
+
+import json
+import shutil
+
+import pytest
+import torch
+
+from reweigh.errors import InputError
+from reweigh.families.load import best_device, load
+
+
+@pytest.fixture
+def copied(checkpoint, tmp_path):
+    return shutil.copytree(checkpoint("llava"), tmp_path / "model")
+
+
+def test_a_folder_for_inference_on_the_cpu_in_float32(checkpoint):
+    model, processor = load(checkpoint("llava"), device="cpu")
+    assert type(model).__name__ == "LlavaForConditionalGeneration"
+    assert not model.training
+    assert model.dtype == torch.float32
+    assert processor.tokenizer is not None
+
+
+def test_a_dtype_by_name(checkpoint):
+    assert load(str(checkpoint("llava")), dtype="bfloat16", device="cpu")[0].dtype == torch.bfloat16
+
+
+def test_an_unknown_dtype_is_refused_before_loading(tmp_path):
+    with pytest.raises(InputError, match="dtype 'int4' is unknown") as caught:
+        load(tmp_path, dtype="int4")
+    assert "bfloat16" in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["no-one/no-such-model", "/no/such/folder", "not an id"])
+def test_an_unknown_model_is_named(name):
+    with pytest.raises(InputError, match=f"{name} cannot be loaded") as caught:
+        load(name)
+    assert "give a Hub id or a folder" in str(caught.value)
+    assert "\n" not in caught.value.message
+
+
+@pytest.mark.parametrize(
+    "name", ["config.json", "model.safetensors", "tokenizer.json", "processor_config.json"]
+)
+@pytest.mark.parametrize("damage", ["cut", "gone"])
+def test_a_damaged_checkpoint_is_named(copied, name, damage):
+    file = copied / name
+    data = file.read_bytes()
+    file.unlink()
+    if damage == "cut":
+        file.write_bytes(data[: len(data) // 2])
+    with pytest.raises(InputError, match="model cannot be loaded"):
+        load(copied)
+
+
+def test_a_text_only_model_is_refused(copied):
+    (copied / "config.json").write_text(
+        json.dumps({"model_type": "llama", "architectures": ["LlamaForCausalLM"]})
+    )
+    with pytest.raises(InputError, match="Unrecognized configuration class"):
+        load(copied)
+
+
+def test_weights_of_other_shapes_are_refused(copied):
+    config = json.loads((copied / "config.json").read_text())
+    config["text_config"]["vocab_size"] += 8
+    (copied / "config.json").write_text(json.dumps(config))
+    with pytest.raises(InputError, match="cannot be loaded"):
+        load(copied)
+
+
+@pytest.mark.parametrize("device", ["nonsense", "cuda:99"])
+def test_a_device_that_is_not_there_is_named(checkpoint, device):
+    with pytest.raises(InputError, match=f"put on device '{device}'") as caught:
+        load(checkpoint("llava"), device=device)
+    assert "cpu" in str(caught.value)
+
+
+def test_the_best_device_can_hold_a_tensor():
+    assert torch.zeros(1, device=best_device()).sum() == 0
