@@ -316,10 +316,12 @@ def test_an_interrupt_while_leaving_lets_the_running_generation_end_edited(case,
     def interrupted(*_args, **_kwargs):
         raise KeyboardInterrupt
 
-    with pytest.raises(KeyboardInterrupt), rw:
-        thread.start()
-        assert gate.reached.wait(timeout=60)
-        monkeypatch.setattr(rw._tap._gate, "wait_for", interrupted)
+    rw.__enter__()
+    thread.start()
+    assert gate.reached.wait(timeout=60)
+    monkeypatch.setattr(rw._tap._gate, "wait_for", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        rw.__exit__()
     gate.go.set()
     thread.join(timeout=60)
     assert torch.equal(found[0], expected)

@@ -66,7 +66,9 @@ class Evidence:
             if where is not None and (where.image, where.tile) == (image, tile)
         ]
         if not inside:
-            raise InputError(f"image {image}, tile {tile} has no grid", hint="a Q-Former's queries have no place")
+            raise InputError(
+                f"image {image}, tile {tile} has no grid", hint="a Q-Former's queries have no place"
+            )
         cells = torch.full((inside[0][0].rows, inside[0][0].cols), float("nan"))
         for where, index in inside:
             cells[where.row, where.col] = self.located[self.layers.index(layer), index, place]
@@ -222,7 +224,7 @@ def measure(
         Gatherer(Lens(anatomy, dtype=dtype, chunk=chunk), blocks, tokens=tokens, locate=locate, kernel=kernel)
     )
     with Tap(anatomy, reader), torch.no_grad():
-        model(**inputs, **_forward_options(anatomy))
+        model(**{**inputs, **_forward_options(anatomy)})
     if reader.trail is None or not any(reader.trail.columns):
         raise InputError(
             "the prompt holds no image, so there is nothing to measure",

@@ -59,7 +59,7 @@ def lens_parity(model: Any, inputs: Mapping[str, Any]) -> LensParity:
     watcher = _Watcher(len(anatomy.blocks))
     tap = Tap(anatomy, watcher)
     with tap, torch.no_grad():
-        output = model(**inputs, use_cache=False, output_hidden_states=True)
+        output = model(**{**inputs, "use_cache": False, "output_hidden_states": True})
     glimpse = watcher.glimpse
     if glimpse is None or not any(glimpse.trail.columns):
         raise InputError("the inputs hold no image", hint="build them with the processor and an image")
