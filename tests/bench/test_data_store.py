@@ -82,6 +82,22 @@ def test_an_interrupted_get_is_partial_and_goes_on(entry: Dataset, server: FileS
     assert [path for path, _ in server.requests].count("/table.txt") == 1
 
 
+def test_what_a_kill_left_behind_is_used_or_cleared(entry: Dataset, server: FileServer, root: Path) -> None:
+    (root / "toy" / ".unpacking-stale" / "deep").mkdir(parents=True)
+    (root / "toy" / "table.txt").write_bytes(TABLE)
+    get(entry)
+    assert check(entry) == []
+    assert not list((root / "toy").glob(".unpacking-*"))
+    assert [path for path, _ in server.requests] == ["/images.zip"]
+
+
+def test_a_stray_file_of_another_content_is_fetched_anew(entry: Dataset, root: Path) -> None:
+    (root / "toy").mkdir(parents=True)
+    (root / "toy" / "table.txt").write_bytes(b"person, MAN\n")
+    get(entry)
+    assert check(entry) == []
+
+
 def test_check_sees_damage_and_get_mends_it(entry: Dataset, root: Path) -> None:
     get(entry)
     (root / "toy" / "table.txt").write_bytes(b"person, MAN\n")

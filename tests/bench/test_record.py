@@ -128,6 +128,14 @@ def test_images_are_found_near_their_place(images: Path, tmp_path: Path) -> None
     assert find_image(tmp_path, "images/0.png") == images / "0.png"
     assert find_image(tmp_path, "0.png") == images / "0.png"
     assert find_image(images, "val2014/0.png") == images / "0.png"
+    (tmp_path / "outer").mkdir()
+    images.rename(tmp_path / "outer" / "images")
+    assert find_image(tmp_path, "0.png") == tmp_path / "outer" / "images" / "0.png"
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "[1].png").write_bytes(b"")
+    with pytest.raises(InputError, match="twice"):
+        find_image(tmp_path, "[1].png")
     with pytest.raises(InputError, match=r"the image 9\.png is not in"):
         find_image(tmp_path, "9.png")
 

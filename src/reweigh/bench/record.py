@@ -7,6 +7,7 @@ said). Going on with another configuration is refused, naming the first key that
 from __future__ import annotations
 
 import contextlib
+import glob
 import importlib.metadata
 import platform
 from collections.abc import Iterator, Mapping, Sequence
@@ -109,14 +110,17 @@ def make_record(
 
 
 def find_image(folder: Path, name: str) -> Path:
-    """An image of the benchmark: at its path below the folder, or by its bare name there or one level down."""
+    """An image of the benchmark: at its path below the folder, or by its bare name there or up to two levels down."""
     path = folder / name
     if path.is_file():
         return path
-    bare = Path(name).name
-    for found in (folder / bare, *sorted(folder.glob(f"*/{bare}"))):
-        if found.is_file():
-            return found
+    bare = glob.escape(Path(name).name)
+    for pattern in (bare, f"*/{bare}", f"*/*/{bare}"):
+        found = sorted(path for path in folder.glob(pattern) if path.is_file())
+        if len(found) > 1:
+            raise InputError(f"the image {name} is in {folder} twice: {found[0]} and {found[1]}")
+        if found:
+            return found[0]
     raise InputError(
         f"the image {name} is not in {folder}", hint="name the folder of the images with --images"
     )

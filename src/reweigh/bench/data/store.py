@@ -14,7 +14,8 @@ from typing import Any, Literal
 from reweigh.artifacts import read_json, sha256_file, write_json
 from reweigh.bench.data import fetch
 from reweigh.bench.data.catalogue import Dataset, File
-from reweigh.bench.data.unpack import unpack
+from reweigh.bench.data.unpack import SCRATCH, unpack
+from reweigh.bench.record import only_one
 from reweigh.errors import InputError
 
 VARIABLE = "REWEIGH_DATA"
@@ -52,13 +53,27 @@ def get(
         raise InputError(
             f"{source} does not exist", hint="--from wants a folder or a file with your own copy"
         )
-    for file in entry.files:
-        receipt = _receipt(entry)
-        if file.name in receipt and not _problems(folder, file, receipt[file.name], thorough=False):
-            continue
-        receipt[file.name] = _bring(file, folder, source, advance)
-        write_json(folder / RECEIPT, {"dataset": entry.name, "files": receipt})
+    with only_one(folder):
+        for scratch in folder.glob(f"{SCRATCH}*"):  # left by a kill in the middle of unpacking
+            shutil.rmtree(scratch, ignore_errors=True)
+        for file in entry.files:
+            receipt = _receipt(entry)
+            if file.name in receipt and not _problems(folder, file, receipt[file.name], thorough=False):
+                continue
+            if file.name not in receipt and source is None and _is_here(file, folder):
+                receipt[file.name] = _accept(file, folder, file.url, sha256_file(folder / file.name))
+            else:
+                receipt[file.name] = _bring(file, folder, source, advance)
+            write_json(folder / RECEIPT, {"dataset": entry.name, "files": receipt})
     return folder
+
+
+def _is_here(file: File, folder: Path) -> bool:
+    """Whether a file is whole already although no receipt says so: a kill came between the two."""
+    path = folder / file.name
+    return (
+        file.checksum is not None and path.is_file() and fetch.digest_of(path, file.checksum) == file.checksum
+    )
 
 
 def check(entry: Dataset) -> list[str]:
@@ -77,16 +92,23 @@ def check(entry: Dataset) -> list[str]:
 def _bring(file: File, folder: Path, source: Path | None, advance: Callable[[int], Any]) -> Entry:
     target = folder / file.name
     if source is None:
-        sha256 = fetch.download(file, target, advance=advance)
-        entry: Entry = {"from": file.url}
-    else:
-        found = _find(file, source)
-        if found is None:
-            return _adopt(file, source, folder)
-        sha256 = fetch.copy(file, found, target)
-        entry = {"from": str(found)}
+        return _accept(file, folder, file.url, fetch.download(file, target, advance=advance))
+    found = _find(file, source)
+    if found is None:
+        return _adopt(file, source, folder)
+    return _accept(file, folder, str(found), fetch.copy(file, found, target))
+
+
+def _accept(file: File, folder: Path, origin: str, sha256: str) -> Entry:
+    """Unpack a whole file if it is an archive, and write down what came."""
+    target = folder / file.name
     checked = "catalogue" if file.checksum else "first fetch"
-    entry |= {"sha256": sha256, "size": target.stat().st_size, "checked_against": checked}
+    entry: Entry = {
+        "from": origin,
+        "sha256": sha256,
+        "size": target.stat().st_size,
+        "checked_against": checked,
+    }
     if file.unpack:
         entry["holds"] = unpack(target, folder)
         target.unlink()

@@ -18,6 +18,7 @@ from reweigh.errors import ReweighError
 MAX_BYTES = 64 << 30
 MAX_FILES = 1_000_000
 BLOCK = 1 << 20
+SCRATCH = ".unpacking-"
 
 
 BROKEN = (zipfile.BadZipFile, tarfile.TarError, zlib.error, lzma.LZMAError, EOFError, RuntimeError)
@@ -36,7 +37,7 @@ def unpack(
     Everything is first written to a scratch folder inside, so that a refused or broken archive leaves nothing.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    scratch = Path(tempfile.mkdtemp(prefix=".unpacking-", dir=folder))
+    scratch = Path(tempfile.mkdtemp(prefix=SCRATCH, dir=folder))
     try:
         sizes = _write_all(archive, scratch, max_bytes, max_files)
         for name in sizes:
