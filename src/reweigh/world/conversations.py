@@ -41,6 +41,8 @@ class Mix:
     """Weight of the word yes or no in the loss: one token a question, against fifty of a description."""
     object_weight: float = 1.0
     """Weight of the pieces of object names in descriptions: what must be seen, against what is grammar."""
+    repeat_weight: float = 0.0
+    """Weight of the loss that keeps objects already named from being named again."""
 
 
 @dataclass(frozen=True)
@@ -55,6 +57,9 @@ class Packed:
     )  # (B, T) weight of predicting ids[:, t] from the token before it in its conversation
     previous: torch.Tensor  # (B, T) index, in the whole sequence, of that token before
     mask: torch.Tensor  # (B, 1, prefix + T, prefix + T) True where attention may go
+    again: (
+        torch.Tensor
+    )  # (K, 3) row, place in ids, token of an object already named that must not be said there
 
 
 def turns(scene: Scene, mix: Mix, seed: int) -> list[tuple[str, str, float]]:
@@ -77,9 +82,10 @@ def pack(batch: list[Scene], tokenizer: Any, mix: Mix, visual: int, seed: int) -
     before = tokenizer(BEFORE, add_special_tokens=False).input_ids
     prefix = len(before) + visual
     rows = [_row([_encode(turn, tokenizer, mix) for turn in turns(s, mix, seed)], prefix) for s in batch]
-    longest = max(len(row[0]) for row in rows)
+    columns = [row for row, _ in rows]
+    longest = max(len(row[0]) for row in columns)
     ids, weights, previous, segments, positions = (
-        np.stack([np.pad(row[k], (0, longest - len(row[k])), constant_values=pad) for row in rows])
+        np.stack([np.pad(row[k], (0, longest - len(row[k])), constant_values=pad) for row in columns])
         for k, pad in ((0, 0), (1, 0.0), (2, 0), (3, -1), (4, 0))
     )
     whole = np.concatenate([np.zeros((len(rows), prefix), np.int64), segments], axis=1)
@@ -94,32 +100,51 @@ def pack(batch: list[Scene], tokenizer: Any, mix: Mix, visual: int, seed: int) -
         torch.from_numpy(weights.astype(np.float32)),
         torch.from_numpy(previous),
         torch.from_numpy(mask[:, None]),
+        torch.tensor([(r, *pair) for r, (_, again) in enumerate(rows) for pair in again]).reshape(-1, 3),
     )
 
 
-def _encode(turn: tuple[str, str, float], tokenizer: Any, mix: Mix) -> tuple[list[int], list[float]]:
+@dataclass(frozen=True)
+class _Encoded:
+    """One conversation: tokens, weights, and (place, token) pairs where an object named before could be named again."""
+
+    ids: list[int]
+    weights: list[float]
+    again: list[tuple[int, int]]
+
+
+def _encode(turn: tuple[str, str, float], tokenizer: Any, mix: Mix) -> _Encoded:
     prompt, said, first = turn
     asked = tokenizer(f"{AFTER}{prompt} ASSISTANT:", add_special_tokens=False).input_ids
     told = tokenizer(f" {said}</s>", add_special_tokens=False, return_offsets_mapping=True)
-    named = [(start, end) for start, end, *_ in mentions(f" {said}")]
-    weights = [
-        mix.object_weight if any(a < end and b > start for start, end in named) else 1.0
-        for a, b in told.offset_mapping
-    ]
-    return asked + told.input_ids, [0.0] * len(asked) + [weights[0] * first, *weights[1:]]
+    weights = [1.0] * len(told.input_ids)
+    named: list[int] = []
+    again: list[tuple[int, int]] = []
+    for start, end, *_ in mentions(f" {said}"):
+        pieces = [k for k, (a, b) in enumerate(told.offset_mapping) if a < end and b > start]
+        again += [(len(asked) + pieces[0], token) for token in named]
+        named.append(told.input_ids[pieces[0]])
+        for k in pieces:
+            weights[k] = mix.object_weight
+    weights[0] *= first
+    return _Encoded(asked + told.input_ids, [0.0] * len(asked) + weights, again)
 
 
-def _row(conversations: list[tuple[list[int], list[float]]], prefix: int) -> tuple[np.ndarray[Any, Any], ...]:
+def _row(
+    conversations: list[_Encoded], prefix: int
+) -> tuple[list[np.ndarray[Any, Any]], list[tuple[int, int]]]:
     ids: list[int] = []
     weights: list[float] = []
     previous: list[int] = []
     segments: list[int] = []
     positions: list[int] = []
-    for number, (tokens, weight) in enumerate(conversations, start=1):
-        start = prefix + len(ids)
-        ids += tokens
-        weights += weight
-        previous += [prefix - 1, *range(start, start + len(tokens) - 1)]
-        segments += [number] * len(tokens)
-        positions += range(prefix, prefix + len(tokens))
-    return tuple(np.array(column) for column in (ids, weights, previous, segments, positions))
+    again: list[tuple[int, int]] = []
+    for number, one in enumerate(conversations, start=1):
+        start, length = len(ids), len(one.ids)
+        ids += one.ids
+        weights += one.weights
+        again += [(start + place, token) for place, token in one.again]
+        previous += [prefix - 1, *range(prefix + start, prefix + start + length - 1)]
+        segments += [number] * length
+        positions += range(prefix, prefix + length)
+    return [np.array(column) for column in (ids, weights, previous, segments, positions)], again

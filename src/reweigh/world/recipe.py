@@ -64,11 +64,28 @@ RECIPE: tuple[Stage, ...] = (
         mix=Mix(asked=8, answer_weight=6.0),
     ),
     Stage(
-        Plan("ground", steps=1500, rate=1.5e-3, warmup=40, slow="model.vision_tower", slow_rate=0.3),
+        Plan(
+            "ground",
+            steps=500,
+            horizon=1500,
+            rate=1.5e-3,
+            warmup=40,
+            slow="model.vision_tower",
+            slow_rate=0.3,
+        ),
         batch=8,
         seed=4,
         after="answer",
         mix=Mix(asked=6, answer_weight=5.0, object_weight=4.0),
+    ),
+    Stage(
+        Plan(
+            "tell", steps=1100, rate=1.3e-3, warmup=30, floor=0.04, slow="model.vision_tower", slow_rate=0.3
+        ),
+        batch=8,
+        seed=5,
+        after="ground",
+        mix=Mix(asked=4, answer_weight=4.0, object_weight=3.0, repeat_weight=1.0),
     ),
 )
 

@@ -130,15 +130,16 @@ class SpeakLesson:
         visual = self._visual(pixels(batch))  # (B, 64, width)
         packed = pack(batch, self.tokenizer, self.mix, visual.shape[1], seed=self.seed)
         states = self._states(packed, visual)
-        said, right = self._spoken(packed, states[-1])
+        said, right, again = self._spoken(packed, states[-1])
         start = len(packed.before)
         end = start + visual.shape[1]
         read, seen = self._read(
             [visual if b < 0 else states[b + 1][:, start:end] for b in self.lens.blocks], labels
         )
-        return said + self.lens.weight * read, {
+        return said + self.lens.weight * read + self.mix.repeat_weight * again, {
             "speech": float(said.detach()),
             "lens": float(read.detach()),
+            "repeats": float(again.detach()),
             "answers": right,
             "patch_accuracy": seen,
         }
@@ -164,7 +165,8 @@ class SpeakLesson:
         states: tuple[torch.Tensor, ...] = out.hidden_states
         return states
 
-    def _spoken(self, packed: Packed, last: torch.Tensor) -> tuple[torch.Tensor, float]:
+    def _spoken(self, packed: Packed, last: torch.Tensor) -> tuple[torch.Tensor, float, torch.Tensor]:
+        """Loss of what is said, share of right answers, and the loss of naming an object again (unlikelihood)."""
         rows, columns = packed.weights.nonzero(as_tuple=True)
         logits = self.module.lm_head(last[rows, packed.previous[rows, columns]])
         weights, wanted = packed.weights[rows, columns], packed.ids[rows, columns]
@@ -173,7 +175,13 @@ class SpeakLesson:
         right = (
             (logits[asked].argmax(-1) == wanted[asked]).float().mean() if asked.any() else torch.tensor(0.0)
         )
-        return loss, float(right)
+        place = torch.full(packed.ids.shape, -1)
+        place[rows, columns] = torch.arange(len(rows))
+        row, column, token = packed.again.T
+        chance = logits.softmax(-1)[place[row, column], token]
+        named = torch.zeros(len(rows)).index_add(0, place[row, column], chance)  # several may have been named
+        again = -(1 - named[named > 0]).clamp_min(1e-4).log().mean() if len(row) else torch.tensor(0.0)
+        return loss, float(right), again
 
     def _read(self, states: list[torch.Tensor], labels: torch.Tensor) -> tuple[torch.Tensor, float]:
         """Mean lens loss over the blocks, and the share of object patches read right after the last of them."""
