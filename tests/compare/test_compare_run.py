@@ -9,7 +9,8 @@ import torch
 from typer.testing import CliRunner
 
 import reweigh.decoders
-from checkpoints import load
+import twin
+from checkpoints import VOCABULARY, load
 from reweigh.bench.base import Record
 from reweigh.cli.app import app
 from reweigh.compare.cost import Cost, measured, total
@@ -88,14 +89,16 @@ def test_each_method_answers_in_its_own_regime(checkpoint):
 @pytest.mark.slow
 def test_the_command(checkpoint, tmp_path):
     out = tmp_path / "out"
-    arguments = ["compare", str(checkpoint("llava")), "--methods", "cut,vcd,opera", "--limit", "2"]
+    twin.table(VOCABULARY).save_pretrained(tmp_path / "table")
+    arguments = ["compare", str(checkpoint("llava")), "--methods", "cut,vcd,opera,reweigh", "--limit", "2"]
+    arguments += ["--table", str(tmp_path / "table"), "--force"]
     arguments += ["--method-option", "opera.num_beams=2", "--method-option", "opera.num_attn_candidates=2"]
     arguments += ["--option", "scenes=2", "--out", str(out), "--json"]
     runner = CliRunner()
     first = runner.invoke(app, arguments, catch_exceptions=False)
     assert first.exit_code == 0, first.output
     made = json.loads((out / "comparison.json").read_text())
-    assert [row["method"] for row in made["rows"]] == ["Base (greedy)", "Cut only", "VCD", "OPERA"]
+    assert [row["method"] for row in made["rows"]] == ["Base (greedy)", "Cut only", "VCD", "OPERA", "ReWEIGH"]
     assert made["rows"][0]["figures"]["Cost/Lat."]["value"] == 1.0
     assert made["rows"][2]["figures"]["Cost/Lat."]["value"] > 1
     for face in ("md", "html", "tex"):

@@ -6,7 +6,8 @@ import pytest
 import torch
 
 import reweigh
-from checkpoints import FAMILIES, picture
+import twin
+from checkpoints import FAMILIES, VOCABULARY, picture
 from reweigh.decoders import DECODERS, Decoder
 from reweigh.errors import InputError, UnknownNameError, UnsupportedError
 from reweigh.families.prompts import build_inputs
@@ -270,6 +271,21 @@ def test_a_third_party_decoder_costs_a_few_lines(loaded, batch):
         assert bool((output[:, inputs["input_ids"].shape[1] :] == 9).all())
     finally:
         DECODERS._loaded.pop("loud", None)
+
+
+def test_reweigh_is_a_decoder_like_the_others(loaded, batch):
+    model, processor = loaded("llava")
+    inputs, table = batch("llava"), twin.table(VOCABULARY)
+    base = run(model, inputs, do_sample=False)
+    with reweigh.decoder("reweigh", model, processor, table=table, beta=0.0, force=True):
+        null = run(model, inputs, do_sample=False)
+    assert all(torch.equal(a, b) for a, b in zip(base.logits, null.logits, strict=True))
+    with reweigh.attach(model, processor, table=table, beta=2.0, force=True):
+        ours = run(model, inputs, do_sample=False)
+    with reweigh.decoder("reweigh", model, processor, table=table, beta=2.0, force=True):
+        same = run(model, inputs, do_sample=False)
+    assert all(torch.equal(a, b) for a, b in zip(ours.logits, same.logits, strict=True))
+    assert not torch.equal(base.logits[0], ours.logits[0])
 
 
 def test_describe_has_the_shape_of_attach(loaded):

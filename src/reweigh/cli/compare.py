@@ -29,7 +29,7 @@ def compare(
     benchmark: list[str] = typer.Option(
         ["world"], "--benchmark", "-b", help="world, chair, amber-generative, pope ...; may be repeated."
     ),
-    out: Path = typer.Option(..., "--out", help="Folder; a comparison that was stopped goes on there."),
+    out: Path = typer.Option(Path("comparison"), "--out", help="Folder; a stopped comparison goes on there."),
     data: Path = typer.Option(None, help="Folder of the benchmark's files (of a single benchmark)."),
     images: Path = typer.Option(None, help="Folder of the images, if they lie elsewhere."),
     option: list[str] = typer.Option([], "--option", "-o", help="Option of the benchmark, name=value."),
