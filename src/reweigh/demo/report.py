@@ -17,15 +17,16 @@ from reweigh.report.coloured import Span
 from reweigh.report.coloured import html as coloured
 from reweigh.report.plots import heatmap, mechanism_plot, visible
 from reweigh.report.tables import Cell, Column, Estimate, Table
+from reweigh.world.drawings import CATALOGUE
 from reweigh.world.scenes import Scene
+from reweigh.world.vocabulary import surfaces
 
 COLUMNS = {
-    "chair_s": Column("CHAIR_S", "lower", 2),
-    "chair_i": Column("CHAIR_I", "lower", 2),
-    "chair_i_distinct": Column("CHAIR_I distinct", "lower", 2),
-    "recall": Column("Recall", "higher", 2),
-    "f1": Column("F1", "higher", 2),
-    "length": Column("Words", None, 1),
+    "chair_s": Column("CHAIR_S", "lower"),
+    "chair_i": Column("CHAIR_I", "lower"),
+    "recall": Column("Recall", "higher"),
+    "f1": Column("F1", "higher"),
+    "length": Column("Words"),
 }
 PICTURE = 336
 
@@ -43,7 +44,7 @@ def figures_table(outcome: Outcome) -> Table:
 def _signed(metric: Metric) -> str:
     """A difference as text, so that it does not compete for the best value of its column."""
     estimate = _estimate(metric)
-    return "" if estimate is None else "{:+.2f} [{:+.2f}, {:+.2f}]".format(*estimate)
+    return "" if estimate is None else "{:+.1f} [{:+.1f}, {:+.1f}]".format(*estimate)
 
 
 def _estimate(metric: Metric) -> Estimate | None:
@@ -54,7 +55,7 @@ def _estimate(metric: Metric) -> Estimate | None:
 
 @dataclass(frozen=True)
 class Case:
-    """One scene told twice, traced by itself, and the step at which the two tellings part."""
+    """One scene told twice, traced by itself, and a step at which the edit changed the word: an object's, if any."""
 
     scene: Scene
     base: Item
@@ -81,8 +82,18 @@ def trace_case(outcome: Outcome, place: int) -> Case:
     base = describe(attached.model, attached.processor, picture, PROMPT, max_new_tokens=MAX_NEW_TOKENS)
     with attached.tracing() as trace:
         edited = attached.describe(picture, PROMPT, max_new_tokens=MAX_NEW_TOKENS)
-    parting = next((step for step in trace.steps() if step.changed), None)
+    changed = [step for step in trace.steps() if step.changed]
+    objects = object_tokens(attached.processor.tokenizer)
+    named = [step for step in changed if {step.winner_before, step.winner_after} & objects]
+    parting = next(iter([*named, *changed]), None)
     return Case(scene, score_scene(scene, base), score_scene(scene, edited), base, edited, parting)
+
+
+def object_tokens(tokenizer: Any) -> frozenset[int]:
+    """First pieces of the names of the world's objects, as they stand inside a sentence."""
+    forms = [f" {form}" for name in CATALOGUE for pair in surfaces(name) for form in pair]
+    pieces = tokenizer(forms, add_special_tokens=False)["input_ids"]
+    return frozenset(ids[0] for ids in pieces)
 
 
 def spans(item: Item) -> list[Span]:
