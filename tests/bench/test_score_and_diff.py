@@ -166,6 +166,38 @@ def test_a_bare_response_file_needs_a_name_and_a_place(tmp_path: Path) -> None:
         read_sources([tmp_path / "out", tmp_path / "mine.jsonl"])
 
 
+def test_scoring_again_replaces_what_was_there(tmp_path: Path, images: Path) -> None:
+    out = tmp_path / "out"
+    for said in ("a bus", "a dog"):
+        (tmp_path / "said.jsonl").write_text(json.dumps({"id": 0, "response": said}) + "\n")
+        CliRunner().invoke(
+            app, ["eval", "score", str(tmp_path / "said.jsonl"), "-b", "toy", "--out", str(out)]
+        )
+    assert read_items(out)[2] == {0: "a dog"}
+    assert len(read_items(out)[1]) == 1
+    run = make_run(tmp_path / "run", images, BASE)
+    failed = CliRunner().invoke(
+        app, ["eval", "score", str(tmp_path / "said.jsonl"), "-b", "toy", "--out", str(run)]
+    )
+    assert "holds another run" in str(failed.exception)
+
+
+def test_odd_and_huge_responses_are_scored(tmp_path: Path) -> None:
+    huge = "a dog and a bus " * 60_000
+    rows = [{"id": 0, "response": "a dog \ud83d <b>"}, {"id": 1, "response": huge}, {"id": 2, "response": ""}]
+    (tmp_path / "odd.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    done = CliRunner().invoke(
+        app,
+        ["eval", "score", str(tmp_path / "odd.jsonl"), "-b", "toy", "--out", str(tmp_path / "out"), "--json"],
+    )
+    assert done.exit_code == 0, str(done.exception)
+    assert json.loads(done.stdout)["results"]["toy"]["mentions,none"] == pytest.approx(120_001 / 3)
+    assert read_items(tmp_path / "out")[2][0] == "a dog ? <b>"
+    page = (tmp_path / "out" / "report.html").read_text()
+    assert "(954,000 more characters)" in page
+    assert len(page) < 200_000
+
+
 def test_an_empty_file_is_a_defined_result(tmp_path: Path) -> None:
     (tmp_path / "none.jsonl").write_text("")
     done = CliRunner().invoke(

@@ -5,12 +5,13 @@ Sources are run folders (whose shards are put together) or response files of any
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from reweigh.artifacts import append_jsonl, read_json, read_jsonl, write_json
+from reweigh.artifacts import read_json, read_jsonl, write_json, write_text
 from reweigh.bench.base import Benchmark, Id, Item, Metric, Response, Summary, read_responses
 from reweigh.bench.mmvet import CAPABILITIES
 from reweigh.bench.record import ITEMS, RECORD, RESPONSES, RESULTS, read_run
@@ -53,7 +54,7 @@ def read_sources(paths: Sequence[Path], *, id_key: str | None = None, text_key: 
     names = tuple(path.stem if path.is_file() else path.resolve().name for path in paths)
     if not folders:
         responses = [row for path in paths for row in read_responses(path, id_key=id_key, text_key=text_key)]
-        return Source(responses, names)
+        return Source([_writable(row) for row in responses], names)
     if len(folders) != len(paths):
         raise InputError("run folders and response files cannot be scored together", hint="give one kind")
     runs = [(folder, *read_run(folder)) for folder in folders]
@@ -67,6 +68,11 @@ def read_sources(paths: Sequence[Path], *, id_key: str | None = None, text_key: 
         record=runs[0][1],
         manifest=[row for _, _, rows in runs for row in rows],
     )
+
+
+def _writable(response: Response) -> Response:
+    """Replace half surrogate pairs, which JSON escapes can carry and no file of ours can."""
+    return Response(response.id, response.text.encode("utf-8", "replace").decode("utf-8"))
 
 
 def _read_run_responses(folder: Path) -> list[Response]:
@@ -96,10 +102,16 @@ def score(benchmark: Benchmark, source: Source, *, partial: bool = False) -> tup
 
 
 def write_scores(folder: Path, items: Sequence[Item], summary: Summary, source: Source) -> dict[str, Any]:
-    """Write ``items.jsonl`` and ``results.json``; gives the content of the latter."""
-    path = folder / ITEMS
-    path.unlink(missing_ok=True)
-    append_jsonl(path, (item.to_json() for item in items))
+    """Write ``items.jsonl`` and ``results.json``; gives the content of the latter.
+
+    A folder that is no run of its own gets a copy of the responses, so that runs can be compared with their texts.
+    """
+    if not (folder / RECORD).exists():
+        rows = ({"id": row.id, "response": row.text} for row in source.responses)
+        write_text(folder / RESPONSES, "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows))
+    write_text(
+        folder / ITEMS, "".join(json.dumps(item.to_json(), ensure_ascii=False) + "\n" for item in items)
+    )
     results = as_results(summary, source.record, source.names)
     write_json(folder / RESULTS, results)
     return results

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,10 +9,20 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from reweigh.cli import common
+from reweigh.cli.benchmarks import (
+    data_folder,
+    image_finder,
+    image_folder,
+    open_benchmark,
+    option_values,
+    run_places,
+)
 from reweigh.errors import InputError
 
 if TYPE_CHECKING:
-    from reweigh.bench.base import Benchmark, Id
+    from reweigh.bench.base import Id
+
+_benchmark, _image_folder = open_benchmark, image_folder
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, help="Benchmarks: generate, score, compare.")
 
@@ -64,10 +72,10 @@ def run(
     from reweigh.bench.record import Shard, make_record, only_one, open_run
     from reweigh.bench.run import generate
 
-    bench, options, folder = _benchmark(benchmark, data, option)
-    pictures = _image_folder(benchmark, folder, images)
+    bench, options, folder = open_benchmark(benchmark, data, option)
+    pictures = image_folder(benchmark, folder, images)
     records = Shard.parse(shard).of(bench.records(limit=limit, seed=seed))
-    given = _decoder_options(decoder, _values(decoder_option), model, table, layer, beta, force=force)
+    given = _decoder_options(decoder, option_values(decoder_option), model, table, layer, beta, force=force)
     loaded, processor = common.load_model(
         model, dtype=dtype, device=device, revision=revision, trust_remote_code=trust_remote_code
     )
@@ -118,18 +126,20 @@ def score(
     """Score responses; needs no model. Writes items.jsonl, results.json and report.html."""
     from reweigh.bench import score as scoring
     from reweigh.bench.mmhal import read_answers
-    from reweigh.bench.record import RESPONSES
+    from reweigh.bench.record import RECORD
 
     target = out or (sources[0] if len(sources) == 1 and sources[0].is_dir() else None)
     if target is None:
         raise InputError("there is no place for the results", hint="name a folder with --out")
+    if (target / RECORD).exists() and [target.resolve()] != [path.resolve() for path in sources]:
+        raise InputError(f"{target} holds another run", hint="name a folder of its own with --out")
     official = read_answers(sources[0]) if benchmark == "mmhal" and len(sources) == 1 else None
     if official is not None:
         source = scoring.Source(official, (sources[0].stem,))
     else:
         source = scoring.read_sources(sources, id_key=id_key, text_key=text_key)
     kept = (source.record or {}).get("benchmark", {})
-    data, images = _places(source.record, data, images)
+    data, images = run_places(source.record, data, images)
     name = benchmark or kept.get("name")
     if name is None:
         raise InputError("the benchmark is not known from a response file", hint="name it with --benchmark")
@@ -143,7 +153,7 @@ def score(
         "concurrency": concurrency,
         "per_minute": per_minute,
     }
-    bench, _, folder = _benchmark(name, data, option, kept=kept.get("options", {}), judge=judge)
+    bench, _, folder = open_benchmark(name, data, option, kept=kept.get("options", {}), judge=judge)
     try:
         items, summary = scoring.score(bench, source, partial=partial)
     finally:
@@ -152,11 +162,7 @@ def score(
             asked.close()
     target.mkdir(parents=True, exist_ok=True)
     results = scoring.write_scores(target, items, summary, source)
-    if not (target / RESPONSES).exists():
-        from reweigh.artifacts import append_jsonl
-
-        append_jsonl(target / RESPONSES, ({"id": row.id, "response": row.text} for row in source.responses))
-    _write_report(target, results, items, source, _finder(name, folder, images, source.manifest, items))
+    _write_report(target, results, items, source, image_finder(name, folder, images, source.manifest, items))
     _show_score(results, target, as_json=as_json)
 
 
@@ -187,8 +193,8 @@ def diff(
         from reweigh.bench.record import RECORD, read_run
 
         record, manifest = read_run(first) if (first / RECORD).is_file() else (None, [])
-        data, images = _places(record, None, images)
-        find = _finder(name, _data_folder(name, data), images, manifest, items)
+        data, images = run_places(record, None, images)
+        find = image_finder(name, data_folder(name, data), images, manifest, items)
         write_text(out, comparison_page(found, (items, later), (texts, later_texts), names=names, find=find))
         typer.echo(f"page: {out}", err=True)
     if as_json:
@@ -245,121 +251,6 @@ def _decoder_options(
         if value is not None:
             raise InputError(f"--{name} means nothing for the decoder {decoder!r}", hint="leave it out")
     return options
-
-
-def _benchmark(
-    name: str,
-    data: Path | None,
-    option: list[str],
-    *,
-    kept: dict[str, Any] | None = None,
-    judge: dict[str, Any] | None = None,
-) -> tuple[Benchmark, dict[str, Any], Path]:
-    """Make a benchmark over its data; gives the options that belong to the record, too."""
-    import inspect
-
-    from reweigh.bench.base import BENCHMARKS
-
-    made: Callable[..., Benchmark] = BENCHMARKS[name]
-    options = {**(kept or {}), **_values(option)}
-    known = [key for key in inspect.signature(made).parameters if key not in ("data", "data_dir", "judge")]
-    if unknown := sorted(set(options) - set(known)):
-        raise InputError(f"{name} has no option {unknown[0]!r}", hint=f"known: {', '.join(known) or 'none'}")
-    folder = _data_folder(name, data)
-    extra = _judge(judge) if judge is not None and "judge" in inspect.signature(made).parameters else {}
-    return made(folder, **{**extra, **options}), options, folder
-
-
-def _judge(given: dict[str, Any]) -> dict[str, Any]:
-    from reweigh.bench.data import data_root
-    from reweigh.bench.judge import DEFAULT_MODEL, CachedJudge, ChatEndpoint
-    from reweigh.bench.judge.endpoint import DEFAULT_URL
-
-    endpoint = ChatEndpoint(
-        given["model"] or DEFAULT_MODEL,
-        base_url=given["url"] or DEFAULT_URL,
-        key_variable=given["key"],
-        per_minute=given["per_minute"],
-    )
-    judge = CachedJudge(endpoint, given["cache"] or data_root() / "verdicts")
-    return {
-        "judge": judge,
-        "prompt": given["prompt"],
-        "rules": given["rules"],
-        "concurrency": given["concurrency"],
-    }
-
-
-DATASETS = {"amber-generative": "amber", "amber-discriminative": "amber"}
-"""Benchmarks whose files carry another name in `reweigh data`."""
-
-
-def _data_folder(name: str, data: Path | None) -> Path:
-    from reweigh.bench.data import data_root
-
-    return data if data is not None else data_root() / DATASETS.get(name, name)
-
-
-def _places(
-    record: dict[str, Any] | None, data: Path | None, images: Path | None
-) -> tuple[Path | None, Path | None]:
-    """Where a run found its data and images, unless told otherwise or no longer there."""
-    kept = (record or {}).get("places", {})
-    known = {name: Path(place) for name, place in kept.items() if Path(place).is_dir()}
-    return data or known.get("data"), images or known.get("images")
-
-
-def _image_folder(name: str, folder: Path, images: Path | None) -> Path:
-    from reweigh.bench.data import data_root
-
-    if images is not None:
-        if not images.is_dir():
-            raise InputError(f"{images} is not a folder", hint="--images wants the folder of the images")
-        return images
-    coco = data_root() / "coco-val2014"
-    return (
-        coco if name in ("chair", "pope") and coco.is_dir() and not (folder / "val2014").is_dir() else folder
-    )
-
-
-def _finder(
-    name: str, folder: Path, images: Path | None, manifest: list[dict[str, Any]], items: Any
-) -> Callable[[Id], Path | None]:
-    """From an item's id to its image file; None where images are not at hand."""
-    from reweigh.bench.record import find_image
-
-    place = _image_folder(name, folder, images)
-    known: dict[Id, list[str]] = {item.id: _image_names(item.image) for item in items}
-    known |= {row["id"]: [row["image"]] for row in manifest}
-
-    def find(identity: Id) -> Path | None:
-        for image in known.get(identity, []):
-            with contextlib.suppress(InputError):
-                return find_image(place, image)
-        return None
-
-    return find
-
-
-def _image_names(image: Id) -> list[str]:
-    """File names that an item's image can have; COCO's are made of its number."""
-    if isinstance(image, str):
-        return [image]
-    return [f"COCO_val2014_{image:012d}.jpg", f"{image:012d}.jpg", f"{image}.png"]
-
-
-def _values(pairs: list[str]) -> dict[str, Any]:
-    """Read name=value options; a value is JSON if it can be, otherwise text."""
-    values: dict[str, Any] = {}
-    for pair in pairs:
-        name, equals, text = pair.partition("=")
-        if not equals or not name:
-            raise InputError(f"the option {pair!r} is not of the form name=value")
-        try:
-            values[name.replace("-", "_")] = json.loads(text)
-        except json.JSONDecodeError:
-            values[name.replace("-", "_")] = text
-    return values
 
 
 def _write_report(

@@ -7,14 +7,13 @@ from collections.abc import Mapping, Sequence
 from reweigh.bench.base import Id, Item
 from reweigh.bench.diff import WRONG, Change, Difference
 from reweigh.bench.score import direction
-from reweigh.report import coloured
 from reweigh.report.evaluation import (
     TITLES,
     Find,
     cell,
     headlines,
     label,
-    mention_spans,
+    said,
     summary_table,
     thumbnail,
 )
@@ -144,10 +143,6 @@ def _cards(
         kind = "card example" if small is not None else "card example plain"
         cards.append(element("div", *([small] if small is not None else []), body, class_=kind))
     return cards
-
-
-def _coloured(item: Item, text: str) -> Html:
-    return coloured.html(text, mention_spans(item, text))
 
 
 def _told(change: Change) -> str:

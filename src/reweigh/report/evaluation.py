@@ -56,6 +56,7 @@ LABELS = {
 NOT_PERCENT = frozenset({"length", "mentions"})
 EXAMPLES = 12
 FOLD = 12
+LONGEST = 6000
 Find = Callable[[Id], Path | None]
 
 
@@ -185,6 +186,13 @@ def _all_figures(metrics: Mapping[str, Metric]) -> Table:
     return Table([Column("figure"), Column("value", digits=2), Column("note")], rows)
 
 
+def said(item: Item, text: str) -> Html:
+    """A response with its mentions in colour; the end of a very long one is left out."""
+    shown = text if len(text) <= LONGEST else text[:LONGEST]
+    rest = f" … ({len(text) - len(shown):,} more characters)" if len(shown) < len(text) else ""
+    return element("p", coloured.html(shown, mention_spans(item, shown)), rest, class_="said")
+
+
 def mention_spans(item: Item, text: str) -> list[Span]:
     """The mentions of an item as coloured spans; those outside the text are left out."""
     spans = []
@@ -250,11 +258,10 @@ def _card(item: Item, text: str, find: Find, prompt: str | None) -> Html:
     details = item.details
     if question := details.get("question", prompt):
         body.append(element("p", element("b", "Question: "), str(question)))
-    body.append(element("p", coloured.html(text, mention_spans(item, text)), class_="said"))
+    body.append(said(item, text))
     body += [element("p", line, class_="muted") for line in _notes(details)]
-    if "reply" in details or "replies" in details:
-        said = details.get("reply") or details.get("replies")
-        body.append(element("details", element("summary", "judge"), element("p", str(said), class_="said")))
+    if reply := details.get("reply") or details.get("replies"):
+        body.append(element("details", element("summary", "judge"), element("p", str(reply), class_="said")))
     kind = "card example" if small is not None else "card example plain"
     return element("div", *([small] if small is not None else []), element("div", *body), class_=kind)
 
