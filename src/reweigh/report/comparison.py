@@ -130,9 +130,7 @@ def _cards(
             element(
                 "div",
                 element("h3", name),
-                element(
-                    "p", _coloured(by_id[side][change.id], texts[side].get(change.id, "")), class_="said"
-                ),
+                said(by_id[side][change.id], texts[side].get(change.id, "")),
             )
             for side, name in enumerate(names)
         ]
