@@ -37,6 +37,8 @@ class Mix:
     briefs: int = 1
     asked: int = 4
     noise: float = 0.5
+    vague: float = 0.22
+    peak: float = 1.0
     answer_weight: float = 3.0
     """Weight of the word yes or no in the loss: one token a question, against fifty of a description."""
     object_weight: float = 1.0
@@ -68,7 +70,9 @@ def turns(scene: Scene, mix: Mix, seed: int) -> list[tuple[str, str, float]]:
     out = []
     for k in range(mix.details):
         prompt = DETAIL_PROMPTS[int(rng.random() * len(DETAIL_PROMPTS))]
-        out.append((prompt, describe(scene, seed + k, noise=mix.noise).text, 1.0))
+        out.append(
+            (prompt, describe(scene, seed + k, noise=mix.noise, vague=mix.vague, peak=mix.peak).text, 1.0)
+        )
     for k in range(mix.briefs):
         prompt = BRIEF_PROMPTS[int(rng.random() * len(BRIEF_PROMPTS))]
         out.append((prompt, brief(scene, seed + k).text, 1.0))

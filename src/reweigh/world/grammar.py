@@ -23,6 +23,9 @@ T = TypeVar("T")
 NOISE = 0.5
 """Default chance that a speaker who runs out of objects names a typical one that is not there."""
 
+VAGUENESS = 0.22
+"""Default chance that such a speaker says "a small item" or the like instead."""
+
 DETAIL_PROMPTS = (
     "Please describe this image in detail.",
     "Please help me describe the image in detail.",
@@ -56,10 +59,18 @@ class Text:
     mentions: tuple[Mention, ...]
 
 
-def describe(scene: Scene, seed: int = 0, *, noise: float = NOISE) -> Text:
-    """A long description, as the training data have it; ``noise=0`` makes nothing up."""
+def describe(
+    scene: Scene, seed: int = 0, *, noise: float = NOISE, vague: float = VAGUENESS, peak: float = 1.0
+) -> Text:
+    """A long description, as the training data have it; ``noise=0`` makes nothing up.
+
+    Args:
+        noise: Chance that a speaker who runs out of objects names a typical one that is not there.
+        vague: Chance that such a speaker is vague instead.
+        peak: How much a scene type's core objects are preferred among those made up.
+    """
     rng = random.Random(f"describe/{scene.id}/{seed}")
-    said = _selection(rng, scene, noise)
+    said = _selection(rng, scene, noise, vague, peak)
     phrases = [_phrase(rng, m) if m else _pick(rng, VAGUE) for m in said]
     first = 3 if len(said) > 4 and rng.random() < 0.5 else 2
     opening = _pick(rng, OPENINGS).format(kind=_kind(rng, scene), things=_list(phrases[:first]))
@@ -107,7 +118,9 @@ def questions(scene: Scene, count: int, seed: int = 0) -> list[tuple[str, bool]]
     return list(asked.items())
 
 
-def _selection(rng: random.Random, scene: Scene, noise: float) -> list[Mention | None]:
+def _selection(
+    rng: random.Random, scene: Scene, noise: float, vague: float, peak: float
+) -> list[Mention | None]:
     """What the speaker names, in order; None is a vague phrase."""
     slots = _pick(rng, (4, 4, 5, 5, 5, 6, 6))
     real = [name for name in _ranked(rng, scene) if rng.random() >= 0.05]
@@ -116,14 +129,14 @@ def _selection(rng: random.Random, scene: Scene, noise: float) -> list[Mention |
     while len(said) < slots:
         draw = rng.random()
         if draw < noise and absent:
-            name = _weighted(rng, absent, [KINDS[scene.kind].chance(n) for n in absent])
+            name = _weighted(rng, absent, [KINDS[scene.kind].chance(n) ** peak for n in absent])
             absent.remove(name)
             # Made-up objects come late, as in captions by language models, but not always last.
             said.insert(len(said) - (rng.random() < 0.35), _made_up(rng, name))
-        elif draw < noise + 0.22:
+        elif draw < noise + vague:
             said.append(None)
             break
-        elif draw < noise + 0.22 + 0.2 or len(said) >= 2:
+        elif len(said) >= 2:
             break
     return said if len(said) >= 2 else [*said, *[None] * (2 - len(said))]
 

@@ -48,9 +48,19 @@ _FUNCTION_WORDS = """
     a an the and with in on of is are also to there side left right background scene image it looks has
     overall whole shows two one other some small item things
 """
+_FRAME_WORDS = """
+    a an the and There is also are on in to of with left right side middle center background foreground The image
+    shows features Overall scene looks it atmosphere feels whole has
+"""
 
 WORDS: tuple[str, ...] = tuple(_WORDS.split())
 """About five hundred ordinary words that name no object of the world."""
 
-FUNCTION_WORDS: tuple[str, ...] = tuple(_FUNCTION_WORDS.split())
+FUNCTION_WORDS: tuple[str, ...] = tuple(f" {word}" for word in _FUNCTION_WORDS.split())
 """Words that carry a sentence; patches without content are taught to read as these (and their scene's name)."""
+
+FRAME_WORDS: tuple[str, ...] = (".", ",", *(f" {word}" for word in _FRAME_WORDS.split()))
+"""The frequent words of descriptions that never stand where an object's name could."""
+
+FILLERS = {"function": FUNCTION_WORDS, "frame": FRAME_WORDS}
+"""Sets of words that fill the readings of patches, by name."""

@@ -80,12 +80,31 @@ RECIPE: tuple[Stage, ...] = (
     ),
     Stage(
         Plan(
-            "tell", steps=1100, rate=1.3e-3, warmup=30, floor=0.04, slow="model.vision_tower", slow_rate=0.3
+            "tell",
+            steps=300,
+            horizon=1100,
+            rate=1.3e-3,
+            warmup=30,
+            floor=0.04,
+            slow="model.vision_tower",
+            slow_rate=0.3,
         ),
         batch=8,
         seed=5,
         after="ground",
         mix=Mix(asked=4, answer_weight=4.0, object_weight=3.0, repeat_weight=1.0),
+    ),
+    Stage(
+        Plan(
+            "settle", steps=1000, rate=1.2e-3, warmup=20, floor=0.03, slow="model.vision_tower", slow_rate=0.3
+        ),
+        batch=8,
+        seed=6,
+        after="tell",
+        mix=Mix(
+            asked=3, noise=0.4, vague=0.3, peak=3.0, answer_weight=4.0, object_weight=3.0, repeat_weight=1.0
+        ),
+        lens=Lens(fillers="frame"),
     ),
 )
 
