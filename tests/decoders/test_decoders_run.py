@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import copy
+
 import pytest
 import torch
 
 import reweigh
 import twin
-from checkpoints import FAMILIES, VOCABULARY, picture
+from checkpoints import FAMILIES, VOCABULARY, load, picture
 from reweigh.decoders import DECODERS, Decoder
+from reweigh.decoders.branch import Strand
 from reweigh.errors import InputError, UnknownNameError, UnsupportedError
 from reweigh.families.prompts import build_inputs
 
@@ -308,3 +311,42 @@ def test_the_plain_baselines_set_their_regime(loaded, batch):
     torch.manual_seed(1)
     wanted = model.generate(**inputs, max_new_tokens=6, do_sample=True, top_p=0.5, top_k=0)
     assert torch.equal(ours, wanted)
+
+
+@pytest.mark.parametrize("method", ["vcd", "m3id", "icd", "dola", "deco", "revisit", "cut"])
+def test_a_drafted_answer_is_decoded_as_an_undrafted_one(method, loaded, batch):
+    """Several columns in one pass, the first together with the prompt, and a main cache that is cropped."""
+    model, processor = loaded("llava")
+    inputs = batch("llava", rows=(0,))
+    assistant = copy.deepcopy(model)
+    with torch.no_grad():
+        assistant.model.language_model.norm.weight[::3] += 0.05
+    options = {"do_sample": False, "max_new_tokens": 8}
+    cropped = []
+    with reweigh.decoder(method, model, processor, **OPTIONS[method]):
+        alone = model.generate(**inputs, **options)
+        with pytest.MonkeyPatch.context() as patch:
+            crop = Strand.crop
+            patch.setattr(
+                Strand, "crop", lambda self, columns: (cropped.append(columns), crop(self, columns))
+            )
+            drafted = model.generate(**inputs, **options, assistant_model=assistant)
+    assert torch.equal(alone, drafted)
+    assert method not in ("vcd", "m3id", "icd") or any(cropped)
+
+
+@pytest.mark.parametrize("method", [name for name in OPTIONS if name not in ("greedy", "beam", "nucleus")])
+def test_half_precision_is_mixed_in_single(method, checkpoint):
+    model, processor = load(checkpoint("llava"))
+    model = model.to(torch.bfloat16)
+    inputs = build_inputs(
+        model, processor, [picture(1), picture(2)], ["What is it?", "Tell me more about it."]
+    )
+    seen = []
+    with reweigh.decoder(method, model, processor, **OPTIONS[method]) as attached:
+        listen = attached.decoder.listen
+        attached.decoder.listen = lambda glimpse: seen.append(listen(glimpse)) or seen[-1]
+        returned = {} if method == "opera" else {"num_return_sequences": 2, "do_sample": True, "top_k": 0}
+        output = model.generate(**inputs, max_new_tokens=4, **returned)
+    assert output.shape[0] == (2 if method == "opera" else 4)
+    assert all(logits is None or logits.dtype == torch.float32 for logits in seen)

@@ -153,19 +153,20 @@ class Branch:
         if glimpse.past + glimpse.length < glimpse.end:
             return None
         strand: Strand | None = glimpse.trail.memory.get(self.key)
+        found, columns = [], glimpse.logits.shape[1]
         if strand is None:
             strand, logits = self._start(glimpse)
+            found.append(logits)
             glimpse.trail.memory[self.key] = strand
             follow(glimpse.cache, strand)
         else:
             self._rewind(strand, glimpse)
-            logits = None
         rest = self._tokens(glimpse)[:, strand.fed - glimpse.past :]
-        if rest.shape[1]:
-            logits = self.runner.step(strand, rest, min(rest.shape[1], glimpse.logits.shape[1]))
-        if logits is None:
+        if rest.shape[1]:  # also behind a prompt that was read together with a draft of its answer
+            found.append(self.runner.step(strand, rest, min(rest.shape[1], columns)))
+        if not found:
             raise UnsupportedError("a pass gave the second branch nothing new to read")
-        return logits.to(glimpse.logits.device)
+        return torch.cat(found, dim=1)[:, -columns:].to(glimpse.logits.device)
 
     def _start(self, glimpse: Glimpse) -> tuple[Strand, Tensor]:
         if glimpse.start:
