@@ -7,7 +7,7 @@ import copy
 import numpy as np
 import pytest
 import torch
-from transformers import GenerationConfig, LogitsProcessor, LogitsProcessorList
+from transformers import CompileConfig, GenerationConfig, LogitsProcessor, LogitsProcessorList
 from transformers.generation.stopping_criteria import MaxLengthCriteria, StoppingCriteriaList
 
 import reweigh
@@ -239,3 +239,18 @@ def test_positional_ids_and_inputs_are_understood(case):
             )
             assert torch.equal(named, expected)
     assert torch.equal(found, expected)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("default")
+@pytest.mark.parametrize("family", ["llava"])
+def test_a_compiled_forward_is_edited_alike(case):
+    """Static caches compile the forward on accelerators; the hooks must not be traced into the graph."""
+    compiled = CompileConfig(backend="eager", fullgraph=False, mode=None, dynamic=False)
+    compiled._compile_all_devices = True
+    inputs = case.inputs()
+    options = {"do_sample": False, "max_new_tokens": 4, "cache_implementation": "static"}
+    with attach(case):
+        plain = generate(case, inputs, **options)
+        agree(generate(case, inputs, **options, compile_config=compiled), plain)
+    assert not torch.equal(plain.logits[0], generate(case, inputs, **options).logits[0])

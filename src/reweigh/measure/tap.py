@@ -21,6 +21,7 @@ from dataclasses import dataclass, field
 from itertools import count
 from typing import Any, Protocol
 
+import torch
 from torch import Tensor, nn
 
 from reweigh.errors import InputError, ReweighError, UnsupportedError
@@ -312,23 +313,25 @@ class Tap:
         model, speaker = self.anatomy.model, self.anatomy.speaker
         if hasattr(self.listener, "engage"):
             self._undo.append(self.listener.engage(self))
-        hook = speaker.register_forward_pre_hook(self._before, with_kwargs=True, prepend=True)
-        self._undo.append(hook.remove)
+        self._watch(speaker, self._before, prepend=True)
         for layer in sorted(self.listener.layers):
-            place = self.anatomy.exit_of(layer)
-            hook = place.register_forward_pre_hook(functools.partial(self._capture, layer), with_kwargs=True)
-            self._undo.append(hook.remove)
-        hook = speaker.register_forward_hook(self._after)
+            self._watch(self.anatomy.exit_of(layer), functools.partial(self._capture, layer))
+        after = torch.compiler.disable(self._after)  # type: ignore[no-untyped-call]
+        hook = speaker.register_forward_hook(after)
         self._undo.append(hook.remove)
         if speaker is not model:
-            hook = model.register_forward_pre_hook(self._outer, with_kwargs=True)
-            self._undo.append(hook.remove)
+            self._watch(model, self._outer)
         if hasattr(model, "generate"):
             self._shadow(model, "generate", self._generate(model.generate))
         for module in {id(part): part for part in (model, speaker)}.values():
             for name in PACKED:
                 if hasattr(module, name):
                     self._shadow(module, name, functools.partial(_refuse, name))
+
+    def _watch(self, module: nn.Module, hook: Callable[..., None], *, prepend: bool = False) -> None:
+        """Call ``hook`` ahead of a module; a compiled forward breaks its graph there instead of tracing it."""
+        quiet = torch.compiler.disable(hook)  # type: ignore[no-untyped-call]
+        self._undo.append(module.register_forward_pre_hook(quiet, with_kwargs=True, prepend=prepend).remove)
 
     def _shadow(self, module: Any, name: str, function: Callable[..., Any]) -> None:
         """Put a function on a module instance; undoing it brings back exactly what was there."""
