@@ -60,8 +60,9 @@ class Anatomy:
     def vocab_size(self) -> int:
         """Rows of the head: ranks run over all of them, rows beyond the tokenizer included."""
         weight = getattr(self.head, "weight", None)
-        plain = weight is not None and weight.is_floating_point()  # a quantized weight is packed
-        return int(weight.shape[0] if plain else self.head.out_features)
+        if weight is None or not weight.is_floating_point():  # a quantized weight is packed
+            return int(self.head.out_features)
+        return int(weight.shape[0])
 
     def check_layer(self, layer: int) -> int:
         """Return a valid 0-based block index; negative values count from the last block."""
