@@ -15,7 +15,9 @@ app = typer.Typer()
 def check(
     model: str = common.MODEL,
     image: Path = typer.Argument(help="The picture."),
-    text: str | None = typer.Option(None, help="The text to check; the model's own description if not given."),
+    text: str | None = typer.Option(
+        None, help="The text to check; the model's own description if not given."
+    ),
     table: str = common.TABLE,
     layer: int = common.LAYER,
     prompt: str = typer.Option(
@@ -37,10 +39,14 @@ def check(
     loaded, processor = common.load_model(
         model, dtype=dtype, device=device, revision=revision, trust_remote_code=trust_remote_code
     )
+    from reweigh.families.anatomy import find_anatomy
     from reweigh.intervene.attach import describe
     from reweigh.intervene.check import check as run
+    from reweigh.intervene.pairing import pair
     from reweigh.report.coloured import Span, terminal
 
+    # a table that does not fit is refused before a description is waited for
+    fitting, _ = pair(find_anatomy(loaded), processor, where, layer=block, force=force)
     if text is None:
         text = describe(loaded, processor, image, prompt, template=template)
     found = run(
@@ -48,8 +54,7 @@ def check(
         processor,
         image,
         text,
-        table=where,
-        layer=block,
+        table=fitting,
         prompt=prompt,
         template=template,
         force=force,

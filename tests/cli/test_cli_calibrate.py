@@ -1,0 +1,118 @@
+"""``reweigh calibrate``: what it writes, says and refuses."""
+
+from __future__ import annotations
+
+import pytest
+
+from reweigh.register.table import ReferenceTable
+
+
+@pytest.fixture
+def arguments(checkpoint, photos, calibrated):
+    return [
+        "calibrate", checkpoint("llava"), photos, "-o", calibrated, "-l", "1", "-l", "3", "--max-new-tokens", "8"
+    ]  # fmt: skip
+
+
+def test_it_wrote_a_table_for_each_layer(calibrated):
+    names = {str(path.relative_to(calibrated)) for path in calibrated.rglob("*") if path.is_file()}
+    tables = {f"layer-{layer}/reference_table.{end}" for layer in (1, 3) for end in ("json", "safetensors")}
+    assert names == {"calibration.json", "observations.safetensors", *tables}
+    assert len(ReferenceTable.load(calibrated, layer=3)) > 20
+
+
+def test_the_same_command_again_is_a_no_op_with_the_same_report(cli, arguments, calibrated):
+    before = {path: path.stat().st_mtime_ns for path in calibrated.rglob("*")}
+    done = cli(*arguments, "--json")
+    assert {path: path.stat().st_mtime_ns for path in calibrated.rglob("*")} == before
+    page = done.json
+    assert page["images"] == 8
+    assert [skip["name"] for skip in page["skipped"]] == ["broken.png"]
+    assert [table["layer"] for table in page["tables"]] == [1, 3]
+    text = cli(*arguments)
+    assert text.out.startswith("8 images, 1 skipped, ")
+    assert f"layer 3: b0 = {page['tables'][1]['b0']:.6g}" in text.out
+
+
+def test_skipped_images_are_named_on_stderr(cli, checkpoint, photos, tmp_path):
+    done = cli(
+        "calibrate", checkpoint("llava"), photos, "-o", tmp_path / "out", "--max-new-tokens", "1", "--json"
+    )
+    assert done.json["images"] == 8
+    assert "skipped broken.png: " in done.err
+
+
+def test_other_settings_are_refused_by_name(cli, arguments):
+    done = cli(*arguments, "--rule", "count-5")
+    assert done.code == 1
+    assert "another rule: 'stable' there, 'count-5' asked for" in done.err
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        (["-l", "4"], "layer 4 is out of range: LlavaForConditionalGeneration has 4 decoder blocks"),
+        (["--rule", "x"], "registration rule 'x' is unknown"),
+        (["--lens", "int8"], "lens dtype 'int8' is unknown"),
+        (["--dtype", "int8"], "dtype 'int8' is unknown"),
+        (["--kernel", "x"], "'x'"),
+    ],
+)
+def test_bad_options_are_one_message(cli, checkpoint, photos, tmp_path, more, message):
+    done = cli("calibrate", checkpoint("llava"), photos, "-o", tmp_path / "out", *more)
+    assert (done.code, done.out) == (1, "")
+    assert message in done.err
+    assert "Traceback" not in done.err
+
+
+def test_bad_images_are_one_message(cli, checkpoint, tmp_path):
+    model, out = checkpoint("llava"), tmp_path / "out"
+    (tmp_path / "empty").mkdir()
+    assert "holds no image" in cli("calibrate", model, tmp_path / "empty", "-o", out).err
+    assert "neither a folder nor a manifest" in cli("calibrate", model, tmp_path / "gone", "-o", out).err
+    (tmp_path / "empty" / "a.png").write_bytes(b"")
+    done = cli("calibrate", model, tmp_path / "empty", "-o", out)
+    assert done.code == 1
+    assert "none of the 1 images could be read" in done.err
+
+
+def test_an_out_that_is_a_file_is_one_message(cli, checkpoint, photos, tmp_path):
+    (tmp_path / "file").write_text("")
+    done = cli("calibrate", checkpoint("llava"), photos, "-o", tmp_path / "file", "--max-new-tokens", "1")
+    assert done.code == 1
+    assert "cannot be written" in done.err
+
+
+def test_a_processor_without_chat_template_needs_a_template(cli, checkpoint, photos, tmp_path):
+    bare = checkpoint("llava", bare=True)
+    done = cli("calibrate", bare, photos, "-o", tmp_path / "out")
+    assert done.code == 1
+    assert "has no chat template" in done.err
+    assert "hint: give template=" in done.err
+    template = "USER: <image>\n{prompt} ASSISTANT:"
+    again = cli(
+        "calibrate",
+        bare,
+        photos,
+        "-o",
+        tmp_path / "out",
+        "--max-new-tokens",
+        "1",
+        "--template",
+        template,
+        "--json",
+    )
+    assert again.code == 1  # the folder was claimed without a template
+    done = cli(
+        "calibrate",
+        bare,
+        photos,
+        "-o",
+        tmp_path / "2",
+        "--max-new-tokens",
+        "1",
+        "--template",
+        template,
+        "--json",
+    )
+    assert done.json["images"] == 8

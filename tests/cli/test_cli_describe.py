@@ -1,0 +1,253 @@
+"""``reweigh describe``, ``trace``, ``check`` and ``doctor``: text for a person, JSON for a program, refusals."""
+
+from __future__ import annotations
+
+import io
+from xml.etree import ElementTree
+
+import pytest
+import torch
+from PIL import Image
+
+from checkpoints import picture
+from reweigh.cli import trace as trace_command
+from reweigh.intervene.candidates import Candidates
+from reweigh.intervene.trace import Recorded, Trace
+from reweigh.register.table import ReferenceTable
+
+SHORT = ["--max-new-tokens", "6"]
+BRIEF = ["--max-new-tokens", "1"]
+
+
+@pytest.fixture
+def photo(photos):
+    return photos / "6.png"  # one whose description changes under the edit
+
+
+@pytest.fixture
+def given(checkpoint, photo, calibrated):
+    """Model, image and table as arguments."""
+    return [checkpoint("llava"), photo, "--table", calibrated, "--layer", "3"]
+
+
+def test_describe_prints_the_text_alone(cli, given):
+    done = cli("describe", *given, *SHORT, "--beta", "3")
+    page = cli("describe", *given, *SHORT, "--beta", "3", "--json").json
+    assert (done.code, done.err) == (0, "")
+    assert done.out == page["reweigh"] + "\n"
+    assert (page["layer"], page["beta"]) == (3, 3.0)
+
+
+def test_describe_compares_with_the_base_model(cli, given):
+    page = cli("describe", *given, *SHORT, "--beta", "40", "--compare", "--json").json
+    assert page["base"] != page["reweigh"]
+    shown = cli("describe", *given, *SHORT, "--beta", "40", "--compare")
+    assert "base (" in shown.out
+    assert "ReWEIGH (" in shown.out
+    assert "no word changed" not in shown.out
+    same = cli("describe", *given, *SHORT, "--beta", "0", "--compare")
+    assert "no word changed" in same.out
+    page = cli("describe", *given, *SHORT, "--beta", "0", "--compare", "--json").json
+    assert page["base"] == page["reweigh"]
+
+
+def test_beta_has_the_papers_default(cli, given):
+    assert cli("describe", *given, "--max-new-tokens", "1", "--json").json["beta"] == 1.1
+
+
+@pytest.mark.parametrize("command", ["describe", "trace"])
+@pytest.mark.parametrize("beta", ["-1", "nan", "inf"])
+def test_a_beta_that_is_no_bound(cli, given, command, beta):
+    done = cli(command, *given, "--beta", beta)
+    assert (done.code, done.out) == (1, "")
+    assert "it must be a finite number >= 0" in done.err
+
+
+@pytest.mark.parametrize("command", ["describe", "trace", "check"])
+class TestRefusals:
+    def refused(self, done, message):
+        assert (done.code, done.out) == (1, "")
+        assert message in done.err
+        assert "Traceback" not in done.err
+
+    def test_no_table(self, cli, checkpoint, photo, command):
+        done = cli(command, checkpoint("llava"), photo)
+        self.refused(done, "no reference table was given")
+        assert "hint: make one: reweigh calibrate" in done.err
+
+    def test_a_table_that_is_nowhere(self, cli, checkpoint, photo, tmp_path, command):
+        self.refused(cli(command, checkpoint("llava"), photo, "-t", tmp_path), "holds no reference table")
+        self.refused(cli(command, checkpoint("llava"), photo, "-t", "no/table"), "neither a folder nor a Hub")
+
+    def test_several_layers_and_none_chosen(self, cli, checkpoint, photo, calibrated, command):
+        self.refused(cli(command, checkpoint("llava"), photo, "-t", calibrated), "several layers: 1, 3")
+
+    def test_layers(self, cli, checkpoint, photo, calibrated, command):
+        model = checkpoint("llava")
+        self.refused(cli(command, model, photo, "-t", calibrated, "--layer", "9"), "layer 9 is out of range")
+        self.refused(
+            cli(command, model, photo, "-t", calibrated, "--layer", "2"), "holds no table of layer 2"
+        )
+
+    def test_a_table_of_another_model(self, cli, checkpoint, photo, calibrated, command):
+        done = cli(command, checkpoint("llava_next"), photo, "-t", calibrated, "--layer", "3")
+        self.refused(done, "architecture: table LlavaForConditionalGeneration, model LlavaNext")
+        assert "--force" in done.err
+
+    def test_another_dtype_unless_forced(self, cli, given, command):
+        text = ["--text", "A dog."] if command == "check" else BRIEF
+        self.refused(
+            cli(command, *given, *text, "--dtype", "bfloat16"), "lens dtype: table float32, model bfloat16"
+        )
+        assert cli(command, *given, *text, "--dtype", "bfloat16", "--force", "--json").json
+
+    def test_bad_images(self, cli, checkpoint, calibrated, tmp_path, command):
+        stream = io.BytesIO()
+        picture(0, (300, 300)).save(stream, "JPEG")
+        (tmp_path / "cut.jpg").write_bytes(stream.getvalue()[:-500])
+        Image.new("1", (10_000, 5_000)).save(tmp_path / "huge.png")
+        Image.new("RGB", (1, 1)).save(tmp_path / "dot.png")
+        reasons = {
+            "gone.png": "does not exist",
+            "cut.jpg": "cannot be read as an image",
+            "huge.png": "50.0 megapixels, more than 48",
+            "dot.png": "1x1 pixels, too small",
+        }
+        for name, reason in reasons.items():
+            done = cli(command, checkpoint("llava"), tmp_path / name, "-t", calibrated, "--layer", "3")
+            self.refused(done, reason)
+            assert name in done.err
+
+    def test_no_chat_template(self, cli, checkpoint, photo, calibrated, command):
+        bare = [checkpoint("llava", bare=True), photo, "-t", calibrated, "--layer", "3"]
+        done = cli(command, *bare)
+        self.refused(done, "has no chat template")
+        assert "<image>" in done.err
+        template = ["--template", "USER: <image>\n{prompt} ASSISTANT:"]
+        text = ["--text", "A dog."] if command == "check" else BRIEF
+        assert cli(command, *bare, *template, *text, "--json").json
+
+    def test_a_template_without_a_place_for_the_image(self, cli, given, command):
+        done = cli(command, *given, "--template", "USER: {prompt}")
+        self.refused(done, "the prompt holds no image")
+        assert "put <image> into the template" in done.err
+
+
+def test_trace_as_json_and_as_a_table(cli, given):
+    page = cli("trace", *given, *SHORT, "--beta", "40", "--json").json
+    assert len(page["steps"]) == 6
+    assert page["changed_steps"] == [
+        step["step"] for step in page["steps"] if step["winner_before"] != step["winner_after"]
+    ]
+    assert page["text"] == cli("describe", *given, *SHORT, "--beta", "40", "--json").json["reweigh"]
+    done = cli("trace", *given, *SHORT, "--beta", "40", "--step", "2", "--top", "3")
+    assert "step 2: b0 = " in done.out
+    assert "beta = 40, layer 3" in done.out
+    assert f"changed the winner at {', '.join(map(str, page['changed_steps']))}" in done.out
+    for row in page["steps"][2]["candidates"][:3]:
+        assert f"{row['z']:.3f}" in done.out
+        assert f"{row['z_after']:.3f}" in done.out
+    assert f"and {len(page['steps'][2]['candidates']) - 3} more candidates" in done.out
+
+
+def test_trace_shows_the_first_changed_step_by_default(cli, given):
+    changed = cli("trace", *given, *SHORT, "--beta", "40", "--json").json["changed_steps"]
+    assert f"step {changed[0]}: " in cli("trace", *given, *SHORT, "--beta", "40").out
+    assert "the edit changed the winner at none" in cli("trace", *given, *SHORT, "--beta", "0").out
+
+
+@pytest.mark.parametrize("step", ["6", "99", "-1"])
+def test_a_step_that_does_not_exist(cli, given, step):
+    done = cli("trace", *given, *SHORT, "--step", step)
+    assert done.code == 1
+    assert f"step {step} does not exist: 6 steps were decoded" in done.err
+
+
+def test_trace_draws_the_mechanism_plot(cli, given, tmp_path):
+    done = cli("trace", *given, *SHORT, "--step", "1", "--plot", tmp_path / "new" / "step.svg")
+    assert done.code == 0
+    assert "wrote" in done.err
+    root = ElementTree.parse(tmp_path / "new" / "step.svg").getroot()
+    assert root.tag.endswith("svg")
+
+
+def test_token_texts_that_look_like_markup_are_shown_as_they_are(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "120")
+    texts = ["[/INST]", "[red]", "\\[b]"]
+    trace = Trace(scale=1.0, beta=1.0, layer=0, references=torch.ones(3), decode=lambda token: texts[token])
+    chosen = Candidates(
+        torch.arange(3)[None], torch.ones(1, 3, dtype=torch.bool), torch.zeros(1, 3), torch.tensor([True])
+    )
+    zeros = torch.zeros(1, 3)
+    trace.record(Recorded(chosen, zeros + 1, zeros, zeros, torch.tensor([0]), torch.tensor([0])))
+    trace_command._table(trace, trace.step(0), 8)
+    shown = capsys.readouterr().out
+    assert "'[/INST]'" in shown
+    assert "'[red]'" in shown
+
+
+def test_check_marks_given_words(cli, given, calibrated):
+    text = "Please describe this image in detail."
+    page = cli("check", *given, "--text", text, "--json").json
+    assert [word["text"] for word in page["words"]] == text.split()
+    known = [word for word in page["words"] if word["s"] is not None]
+    everything = cli("check", *given, "--text", text, "--threshold", "0")
+    assert everything.out.startswith(text)
+    assert everything.out.count("strength") == len(known)
+    nothing = cli("check", *given, "--text", text, "--threshold", "1.1")
+    assert "every registered word has the evidence it usually has" in nothing.out
+    table = ReferenceTable.load(calibrated, layer=3)
+    assert {token["token"] for token in page["tokens"] if token["s"] is not None} == {
+        token["token"] for token in page["tokens"] if table.reference(token["token"]) is not None
+    }
+
+
+def test_check_describes_the_image_itself(cli, given, checkpoint, monkeypatch):
+    from reweigh.intervene import attach
+
+    monkeypatch.setattr(attach, "describe", lambda *args, **options: "in detail.")
+    assert cli("check", *given, "--json").json["text"] == "in detail."
+
+
+def test_doctor_prints_anatomy_positions_and_verdict(cli, checkpoint, photo):
+    done = cli("doctor", checkpoint("llava"), photo)
+    assert done.code == 0
+    for words in (
+        "LlavaForConditionalGeneration (family llava, float32 on cpu)",
+        "model.language_model.layers (4)",
+        "model.language_model.norm",
+        "lm_head (400 tokens, lens in float32)",
+        "16 of ",
+        "tile 0: 4x4",
+        "verdict: supported",
+    ):
+        assert words in done.out
+
+
+@pytest.mark.parametrize("family", ["instructblip", "qwen2_5_vl"])
+def test_doctor_as_json_without_an_image(cli, checkpoint, family):
+    page = cli("doctor", checkpoint(family), "--json").json
+    assert page["family"] == family
+    assert page["parity"]["holds"]
+    assert page["visual_positions"]["count"] > 0
+    assert bool(page["visual_positions"]["tiles"]) == (family != "instructblip")
+    assert page["kernel"]["chosen"] in page["kernel"]["known"]
+
+
+def test_doctor_says_when_the_lens_is_not_the_models_output(cli, checkpoint, monkeypatch):
+    from checkpoints import load
+
+    model, processor = load(checkpoint("llava"))
+
+    def upside_down(_module, _args, output):
+        output.logits = -output.logits
+        return output
+
+    model.register_forward_hook(upside_down)
+    monkeypatch.setattr("reweigh.cli.common.load_model", lambda *args, **options: (model, processor))
+    done = cli("doctor", "turned")
+    assert done.code == 1
+    assert "verdict: NOT supported" in done.out
+    page = cli("doctor", "turned", "--json")
+    assert page.code == 1
+    assert '"holds": false' in page.out

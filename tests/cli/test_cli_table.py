@@ -1,0 +1,159 @@
+"""``reweigh table``: show, merge, register, compare and push, without any model."""
+
+from __future__ import annotations
+
+import shutil
+
+import pytest
+
+from reweigh.register.calibration import Calibration
+from reweigh.register.table import ReferenceTable
+
+
+@pytest.fixture(scope="module")
+def shards(tmp_path_factory, calibrated):
+    """The calibration cut in two, as two runs would have left it."""
+    from reweigh.register.calibration import tables_of
+
+    whole = Calibration.load(calibrated)
+    folder = tmp_path_factory.mktemp("shards")
+    names = whole.observations.images
+    for number, keys in enumerate((names[:3], names[3:])):
+        part = whole.observations.only(keys)
+        skipped = whole.skipped if number else []
+        Calibration(part, tables_of(part, whole.made_with), whole.made_with, skipped).save(
+            folder / str(number)
+        )
+    return folder
+
+
+def tree(folder):
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+@pytest.fixture(autouse=True)
+def no_model(monkeypatch):
+    """Nothing here may load one."""
+    from reweigh.cli import common
+
+    monkeypatch.setattr(common, "load_model", None)
+
+
+def test_show(cli, calibrated, checkpoint):
+    table = ReferenceTable.load(calibrated, layer=3)
+    page = cli("table", "show", calibrated, "--layer", "3", "--json").json
+    assert page["fingerprint"] == table.fingerprint
+    assert (page["b0"], page["registered"]) == (table.scale, len(table))
+    text = cli("table", "show", calibrated / "layer-3").out
+    for words in (
+        str(checkpoint("llava")),
+        "layer 3 of 4",
+        "rule stable",
+        f"{len(table):,} tokens",
+        "from 8 images",
+    ):
+        assert words in text
+    several = cli("table", "show", calibrated)
+    assert several.code == 1
+    assert "several layers: 1, 3" in several.err
+
+
+def test_show_refuses_a_damaged_table(cli, calibrated, tmp_path):
+    folder = shutil.copytree(calibrated / "layer-1", tmp_path / "table")
+    file = folder / "reference_table.safetensors"
+    data = file.read_bytes()
+    file.write_bytes(data[: len(data) // 2])
+    done = cli("table", "show", folder)
+    assert (done.code, done.out) == (1, "")
+    assert "was cut or altered" in done.err
+
+
+def test_merged_shards_are_the_whole_in_any_order(cli, calibrated, shards, tmp_path):
+    page = cli("table", "merge", shards / "0", shards / "1", "-o", tmp_path / "a", "--json").json
+    assert page["images"] == 8
+    assert [table["layer"] for table in page["tables"]] == [1, 3]
+    assert "8 images" in cli("table", "merge", shards / "1", shards / "0", "-o", tmp_path / "b").out
+    assert tree(tmp_path / "a") == tree(tmp_path / "b") == tree(calibrated)
+
+
+def test_merging_the_same_images_twice_is_refused(cli, shards, tmp_path):
+    done = cli("table", "merge", shards / "0", shards / "0", "-o", tmp_path / "x")
+    assert done.code == 1
+    assert "is in two shards" in done.err
+    assert not (tmp_path / "x").exists()
+
+
+def test_what_is_read_is_never_overwritten(cli, shards, calibrated, tmp_path):
+    before = tree(shards), tree(calibrated)
+    for done in (
+        cli("table", "merge", shards / "0", shards / "1", "-o", shards / "1"),
+        cli("table", "register", calibrated, "-o", f"{calibrated}/../{calibrated.name}", "--size", "2"),
+    ):
+        assert done.code == 1
+        assert "would be overwritten" in done.err
+    assert (tree(shards), tree(calibrated)) == before
+
+
+def test_what_is_no_calibration_is_refused(cli, tmp_path, calibrated):
+    done = cli("table", "register", tmp_path, "-o", tmp_path / "x")
+    assert done.code == 1
+    assert "holds no finished calibration" in done.err
+    done = cli("table", "merge", calibrated / "layer-1", "-o", tmp_path / "x")
+    assert done.code == 1
+
+
+def test_registering_again_under_another_rule(cli, calibrated, tmp_path):
+    page = cli("table", "register", calibrated, "-o", tmp_path / "new", "--rule", "count-3", "--json").json
+    whole = Calibration.load(calibrated)
+    expected = whole.observations.register(3, rule=lambda values, _scale: len(values) >= 3)
+    new = ReferenceTable.load(tmp_path / "new", layer=3)
+    assert new.tokens.tolist() == expected.tokens.tolist()
+    assert page["tables"][1]["registered"] == len(expected.tokens)
+    assert new.made_with["rule"] == "count-3"
+    assert Calibration.load(tmp_path / "new").rule == "count-3"
+
+
+def test_registering_fewer_images_equals_calibrating_fewer(cli, calibrated, shards, tmp_path):
+    cli("table", "register", calibrated, "-o", tmp_path / "3", "--size", "3")
+    assert (
+        tree(tmp_path / "3")["layer-1/reference_table.json"]
+        == tree(shards / "0")["layer-1/reference_table.json"]
+    )
+    assert tree(tmp_path / "3")["observations.safetensors"] == tree(shards / "0")["observations.safetensors"]
+    for size in ("0", "9"):
+        done = cli("table", "register", calibrated, "-o", tmp_path / "x", "--size", size)
+        assert done.code == 1
+        assert f"holds 8 images, {size} were asked for" in done.err
+
+
+def test_registering_one_layer(cli, calibrated, tmp_path):
+    page = cli("table", "register", calibrated, "-o", tmp_path / "one", "--layer", "3", "--json").json
+    assert [table["layer"] for table in page["tables"]] == [3]
+    assert Calibration.load(tmp_path / "one").observations.layers == (3,)
+    old, new = (ReferenceTable.load(folder, layer=3) for folder in (calibrated, tmp_path / "one"))
+    assert old.references.tolist() == new.references.tolist()
+    done = cli("table", "register", calibrated, "-o", tmp_path / "x", "--layer", "2")
+    assert done.code == 1
+    assert "layer 2 was not calibrated" in done.err
+
+
+def test_comparing(cli, calibrated, shards):
+    same = cli("table", "compare", calibrated, calibrated, "--layer", "1", "--json").json
+    assert same["equal"]
+    page = cli("table", "compare", calibrated / "layer-1", shards / "0" / "layer-1", "--json").json
+    assert not page["equal"]
+    assert page["common"] + page["only_first"] == page["registered"][0]
+    assert "equal: False" in cli("table", "compare", calibrated / "layer-1", calibrated / "layer-3").out
+
+
+def test_pushing(cli, calibrated, monkeypatch):
+    pushed = []
+
+    def push(self, repo, **options):
+        pushed.append((self.layer, repo, options))
+        return f"hub/{repo}"
+
+    monkeypatch.setattr(ReferenceTable, "push_to_hub", push)
+    done = cli("table", "push", calibrated, "me/table", "--layer", "3", "--private")
+    assert done.out == "hub/me/table\n"
+    assert pushed == [(3, "me/table", {"private": True})]
