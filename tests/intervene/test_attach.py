@@ -174,6 +174,18 @@ def test_a_plain_forward_edits_the_columns_after_the_image(case):
         np.testing.assert_allclose(logits[0, column].numpy(), expected, atol=1e-5)
 
 
+@pytest.mark.parametrize("family", ["llava", "instructblip"])
+def test_a_plain_forward_that_records_gradients(case):
+    """Nobody needs the gradient, but forgetting no_grad must not fail."""
+    inputs = case.inputs()
+    with attach(case):
+        logits = case.model(**inputs).logits
+        with torch.no_grad():
+            expected = case.model(**inputs).logits
+    assert logits.requires_grad
+    torch.testing.assert_close(logits.detach(), expected, atol=1e-5, rtol=0)
+
+
 @pytest.mark.parametrize("family", ["llava"])
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 def test_half_precision_models_are_edited_in_float32(checkpoint, family, dtype):

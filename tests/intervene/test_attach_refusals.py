@@ -152,6 +152,33 @@ def test_a_generate_that_bypasses_the_forward(own):
         assert own.model.generate(**text).shape == (1, 3)  # nothing would have been edited
 
 
+class Wrapped(nn.Module):
+    """Hands everything on to the model it holds, as adapters do."""
+
+    def __init__(self, inner):
+        super().__init__()
+        self.inner = inner
+
+    def __getattr__(self, name):
+        try:
+            return super().__getattr__(name)
+        except AttributeError:
+            return getattr(self.inner, name)
+
+    def forward(self, *args, **kwargs):
+        return self.inner(*args, **kwargs)
+
+    def generate(self, *args, **kwargs):
+        return self.inner.generate(*args, **kwargs)
+
+
+def test_a_wrapper_whose_generate_is_that_of_the_inner_model(own):
+    outer = twin.Case("llava", Wrapped(own.model), own.processor)
+    with attach(outer), pytest.raises(UnsupportedError, match=r"Wrapped\.generate never called") as caught:
+        outer.model.generate(**own.inputs(), max_new_tokens=2)
+    assert "attach to that one" in caught.value.hint
+
+
 def test_outputs_without_names_and_picked_columns(own):
     inputs = own.inputs()
     with attach(own), torch.no_grad():

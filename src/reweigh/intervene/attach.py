@@ -109,6 +109,7 @@ class Reweigh:
         vocab = self.anatomy.vocab_size
         return spread(evidence, tokens, vocab), spread(strengths, tokens, vocab)
 
+    @torch.no_grad()
     def _prove_lens(self, glimpse: Glimpse) -> None:
         """Once per attachment: the last block read through the lens must agree with the model's own logits."""
         if self._proved:

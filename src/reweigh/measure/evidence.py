@@ -97,6 +97,7 @@ class Gatherer:
         self.locate = torch.as_tensor(list(locate), dtype=torch.int64)
         self.kernel = kernel
 
+    @torch.no_grad()
     def gather(self, glimpse: Glimpse) -> bool:
         """Read the visual positions that are new in this pass; tell whether there were any."""
         fresh = glimpse.fresh()

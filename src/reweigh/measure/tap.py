@@ -357,7 +357,7 @@ class Tap:
                 raise UnsupportedError(
                     f"{type(self.anatomy.model).__name__}.generate never called the model's forward, "
                     "so its output was not edited",
-                    hint="this way of generating cannot be served",
+                    hint="if it only wraps another model, attach to that one; else this way cannot be served",
                 )
             return result
 
