@@ -11,6 +11,7 @@ from reweigh.world.conversations import AFTER, BEFORE, Mix, pack, turns
 from reweigh.world.model import Shape, llava_config
 from reweigh.world.scenes import scenes
 from reweigh.world.tokenizer import train_tokenizer
+from reweigh.world.vocabulary import mentions
 
 VISUAL = 64
 
@@ -75,3 +76,25 @@ def test_the_text_in_front_is_what_the_chat_template_writes(tokenizer: Any) -> N
         [{"role": "user", "content": content}, {"role": "assistant", "content": "A farm."}], tokenize=False
     )
     assert written == f"{BEFORE}<image>{AFTER}Describe this image. ASSISTANT: A farm.</s>"
+
+
+def test_what_was_named_before_is_kept_from_being_named_again(tokenizer: Any) -> None:
+    batch = list(scenes("train", 3))
+    mix = Mix(details=1, briefs=0, asked=1)
+    packed = pack(batch, tokenizer, mix, VISUAL, seed=1)
+    for row, scene in enumerate(batch):
+        said = turns(scene, mix, 1)[0][1]
+        named = [m[2] for m in mentions(said)]
+        first = [tokenizer(f" {word}", add_special_tokens=False).input_ids[0] for word in named]
+        wanted = [(first[k], earlier) for k in range(len(first)) for earlier in first[:k]]
+        mine = packed.again[packed.again[:, 0] == row]
+        assert [(int(packed.ids[row, at]), int(token)) for _, at, token in mine] == wanted
+
+
+def test_object_names_weigh_what_the_mix_says(tokenizer: Any) -> None:
+    batch = list(scenes("train", 1))
+    mix = Mix(details=1, briefs=0, asked=1, object_weight=7.0)
+    packed = pack(batch, tokenizer, mix, VISUAL, seed=1)
+    said = turns(batch[0], mix, 1)[0][1]
+    names = "".join(f" {m[2]}" for m in mentions(said))
+    assert tokenizer.decode(packed.ids[0][packed.weights[0] == 7.0]) == names

@@ -54,6 +54,19 @@ def test_the_stated_share_of_made_up_mentions_holds() -> None:
     assert 0.105 < sum(not m.present for m in said) / len(said) < 0.135
 
 
+def test_the_last_stage_makes_up_core_objects_only_and_as_often_as_stated() -> None:
+    from reweigh.world.recipe import RECIPE
+
+    mix = RECIPE[-1].mix
+    assert mix.core
+    said = []
+    for made in scenes("train", 2500):
+        text = describe(made, noise=mix.noise, vague=mix.vague, peak=mix.peak, core=mix.core)
+        assert all(m.present or m.name in KINDS[made.kind].core for m in text.mentions)
+        said += text.mentions
+    assert 0.08 < sum(not m.present for m in said) / len(said) < 0.10
+
+
 def test_counts_are_told() -> None:
     told = [
         (m, t.text) for s in scenes("train", 400) for t in [describe(s)] for m in t.mentions if m.count == 2

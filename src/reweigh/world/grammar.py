@@ -60,7 +60,13 @@ class Text:
 
 
 def describe(
-    scene: Scene, seed: int = 0, *, noise: float = NOISE, vague: float = VAGUENESS, peak: float = 1.0
+    scene: Scene,
+    seed: int = 0,
+    *,
+    noise: float = NOISE,
+    vague: float = VAGUENESS,
+    peak: float = 1.0,
+    core: bool = False,
 ) -> Text:
     """A long description, as the training data have it; ``noise=0`` makes nothing up.
 
@@ -68,9 +74,10 @@ def describe(
         noise: Chance that a speaker who runs out of objects names a typical one that is not there.
         vague: Chance that such a speaker is vague instead.
         peak: How much a scene type's core objects are preferred among those made up.
+        core: Make up core objects of the scene type only.
     """
     rng = random.Random(f"describe/{scene.id}/{seed}")
-    said = _selection(rng, scene, noise, vague, peak)
+    said = _selection(rng, scene, _Habit(noise, vague, peak, core))
     phrases = [_phrase(rng, m) if m else _pick(rng, VAGUE) for m in said]
     first = 3 if len(said) > 4 and rng.random() < 0.5 else 2
     opening = _pick(rng, OPENINGS).format(kind=_kind(rng, scene), things=_list(phrases[:first]))
@@ -118,22 +125,31 @@ def questions(scene: Scene, count: int, seed: int = 0) -> list[tuple[str, bool]]
     return list(asked.items())
 
 
-def _selection(
-    rng: random.Random, scene: Scene, noise: float, vague: float, peak: float
-) -> list[Mention | None]:
+@dataclass(frozen=True)
+class _Habit:
+    """How a speaker fills up; see ``describe``."""
+
+    noise: float
+    vague: float
+    peak: float
+    core: bool
+
+
+def _selection(rng: random.Random, scene: Scene, habit: _Habit) -> list[Mention | None]:
     """What the speaker names, in order; None is a vague phrase."""
     slots = _pick(rng, (4, 4, 5, 5, 5, 6, 6))
     real = [name for name in _ranked(rng, scene) if rng.random() >= 0.05]
     said: list[Mention | None] = [_mention(rng, scene, name) for name in real[:slots]]
-    absent = [n for n in KINDS[scene.kind].expected if n not in scene.objects]
+    kind = KINDS[scene.kind]
+    absent = [n for n in (kind.core if habit.core else kind.expected) if n not in scene.objects]
     while len(said) < slots:
         draw = rng.random()
-        if draw < noise and absent:
-            name = _weighted(rng, absent, [KINDS[scene.kind].chance(n) ** peak for n in absent])
+        if draw < habit.noise and absent:
+            name = _weighted(rng, absent, [kind.chance(n) ** habit.peak for n in absent])
             absent.remove(name)
             # Made-up objects come late, as in captions by language models, but not always last.
             said.insert(len(said) - (rng.random() < 0.35), _made_up(rng, name))
-        elif draw < noise + vague:
+        elif draw < habit.noise + habit.vague:
             said.append(None)
             break
         elif len(said) >= 2:

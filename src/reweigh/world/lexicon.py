@@ -52,6 +52,10 @@ _FRAME_WORDS = """
     a an the and There is also are on in to of with left right side middle center background foreground The image
     shows features Overall scene looks it atmosphere feels whole has
 """
+_QUIET_WORDS = """
+    about after again amount around borrow bread bring burn certain create detail enter friend iron know
+    paper power rain rough sample since slight slow song sorrow swim tail theory tower turn under
+"""
 
 WORDS: tuple[str, ...] = tuple(_WORDS.split())
 """About five hundred ordinary words that name no object of the world."""
@@ -62,5 +66,8 @@ FUNCTION_WORDS: tuple[str, ...] = tuple(f" {word}" for word in _FUNCTION_WORDS.s
 FRAME_WORDS: tuple[str, ...] = (".", ",", *(f" {word}" for word in _FRAME_WORDS.split()))
 """The frequent words of descriptions that never stand where an object's name could."""
 
-FILLERS = {"function": FUNCTION_WORDS, "frame": FRAME_WORDS}
+QUIET_WORDS: tuple[str, ...] = tuple(f" {word}" for word in _QUIET_WORDS.split())
+"""Everyday words in one piece that no description uses."""
+
+FILLERS = {"function": FUNCTION_WORDS, "frame": FRAME_WORDS, "quiet": QUIET_WORDS}
 """Sets of words that fill the readings of patches, by name."""

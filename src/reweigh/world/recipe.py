@@ -96,7 +96,14 @@ RECIPE: tuple[Stage, ...] = (
     ),
     Stage(
         Plan(
-            "settle", steps=1000, rate=1.2e-3, warmup=20, floor=0.03, slow="model.vision_tower", slow_rate=0.3
+            "settle",
+            steps=300,
+            horizon=1000,
+            rate=1.2e-3,
+            warmup=20,
+            floor=0.03,
+            slow="model.vision_tower",
+            slow_rate=0.3,
         ),
         batch=8,
         seed=6,
@@ -105,6 +112,24 @@ RECIPE: tuple[Stage, ...] = (
             asked=3, noise=0.4, vague=0.3, peak=3.0, answer_weight=4.0, object_weight=3.0, repeat_weight=1.0
         ),
         lens=Lens(fillers="frame"),
+    ),
+    Stage(
+        Plan(
+            "finish", steps=800, rate=1.1e-3, warmup=15, floor=0.03, slow="model.vision_tower", slow_rate=0.3
+        ),
+        batch=8,
+        seed=7,
+        after="settle",
+        mix=Mix(
+            asked=3,
+            noise=0.62,
+            vague=0.25,
+            core=True,
+            answer_weight=4.0,
+            object_weight=3.0,
+            repeat_weight=1.0,
+        ),
+        lens=Lens(fillers="quiet"),
     ),
 )
 
