@@ -85,7 +85,7 @@ def test_the_mechanism_table_through_the_candidate_rule():
     assert int(edited.argmax()) == 55
 
 
-@settings(deadline=None)
+@settings(deadline=None, max_examples=60)
 @given(
     st.lists(
         st.tuples(st.floats(2**-20, 1, width=32), st.floats(2**-20, 1, width=32)), min_size=1, max_size=20
@@ -123,7 +123,7 @@ def steps(draw):
     return logits, tokens, strengths, draw(st.floats(0, 5, width=32))
 
 
-@settings(deadline=None)
+@settings(deadline=None, max_examples=60)
 @given(steps())
 def test_the_edit_only_lowers_candidates_that_are_registered_by_at_most_beta(step):
     logits, tokens, strengths, beta = step
@@ -143,7 +143,7 @@ def test_the_edit_only_lowers_candidates_that_are_registered_by_at_most_beta(ste
                 assert 0 <= z - after <= beta + 1e-5 * abs(z)
 
 
-@settings(deadline=None)
+@settings(deadline=None, max_examples=60)
 @given(steps())
 def test_beta_zero_is_the_identity_bit_for_bit(step):
     logits, _, strengths, _ = step

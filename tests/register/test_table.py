@@ -307,6 +307,16 @@ def test_pushed_and_pulled_with_the_usual_verbs(hub):
     assert same(found, make())
 
 
+def test_a_hub_that_refuses_is_one_message(hub, monkeypatch):
+    def refuse(*_args, **_kwargs):
+        raise ConnectionError("offline")
+
+    monkeypatch.setattr(hub, "upload_folder", refuse)
+    with pytest.raises(ArtifactError, match=r"cannot be uploaded to me/table \(ConnectionError\)") as caught:
+        make().push_to_hub("me/table")
+    assert "log in" in str(caught.value)
+
+
 def test_several_layers_in_one_repository(hub):
     for layer in (1, 2):
         make(layer=layer).push_to_hub("me/table", path_in_repo=f"layer-{layer}")

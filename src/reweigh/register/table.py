@@ -162,12 +162,19 @@ class ReferenceTable:
         import tempfile
 
         from huggingface_hub import HfApi
+        from huggingface_hub.errors import HfHubHTTPError, HFValidationError
 
         api = HfApi(token=token)
-        address = str(api.create_repo(repo_id, private=private, exist_ok=True))
         with tempfile.TemporaryDirectory() as folder:
             self.save_pretrained(folder)
-            api.upload_folder(repo_id=repo_id, folder_path=folder, commit_message=commit_message, **hub)
+            try:
+                address = str(api.create_repo(repo_id, private=private, exist_ok=True))
+                api.upload_folder(repo_id=repo_id, folder_path=folder, commit_message=commit_message, **hub)
+            except (HfHubHTTPError, HFValidationError, OSError) as error:
+                raise ArtifactError(
+                    f"the table cannot be uploaded to {repo_id} ({type(error).__name__})",
+                    hint="log in with `hf auth login` and give a repository you may write to, e.g. you/my-table",
+                ) from error
         return address
 
     def verify(self) -> None:
