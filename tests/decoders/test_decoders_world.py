@@ -33,7 +33,10 @@ def test_every_method_says_something_in_its_own_regime(method, embedded):
     if method == "reweigh":
         from reweigh.world import operating_point, table_path
 
-        point = operating_point()
+        try:
+            point = operating_point()
+        except ArtifactError as error:
+            pytest.skip(f"the embedded model has no operating point yet: {error.message}")
         options = {"table": table_path(), "layer": point["layer"], "beta": point["beta"]}
     with reweigh.decoder(method, model, processor, **options) as attached:
         regime = getattr(attached.decoder, "regime", {"do_sample": False})
