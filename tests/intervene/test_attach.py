@@ -42,8 +42,16 @@ def same(one, other):
         assert torch.equal(mine, theirs)
 
 
-@pytest.mark.parametrize("layer", [0, 2, 3])
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize(
+    ("family", "layer"),
+    [(family, 2) for family in FAMILIES]
+    + [("llava", 0), ("instructblip", 3)]
+    + [
+        pytest.param(family, layer, marks=pytest.mark.slow)
+        for family in ("llava_next", "qwen2_5_vl", "internvl", "gemma3")
+        for layer in (0, 1, 3)
+    ],
+)
 def test_greedy_equals_the_twin(case, layer):
     inputs = case.inputs()
     references = twin.table(VOCABULARY, layer=layer)

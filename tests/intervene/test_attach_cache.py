@@ -89,6 +89,19 @@ def test_a_second_turn_over_a_kept_cache_equals_a_fresh_run(case):
     assert not torch.equal(fresh.logits[0], generate(case, whole).logits[0])
 
 
+@pytest.mark.parametrize("family", ["llava"])
+def test_a_conversation_begun_in_inference_mode_goes_on_outside_it(case):
+    inputs = case.inputs()
+    with attach(case):
+        with torch.inference_mode():
+            first = generate(case, inputs)
+        whole = continued(inputs, first, words(case))
+        branch = copy.deepcopy(first.past_key_values)
+        kept = generate(case, without_pictures(whole), past_key_values=first.past_key_values)
+        logits_agree(kept, generate(case, whole))
+        logits_agree(generate(case, without_pictures(whole), past_key_values=branch), kept)
+
+
 @pytest.mark.parametrize("family", ["llava", "internvl"])
 def test_only_the_new_tokens_may_be_given(case):
     inputs = case.inputs()

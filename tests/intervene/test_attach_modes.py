@@ -16,7 +16,12 @@ from checkpoints import FAMILIES, VOCABULARY
 
 BETA = 4.0
 STEPS = 6
-FEW = ["llava", "instructblip", "qwen2_5_vl", "gemma3"]
+FEW = [
+    "llava",
+    "instructblip",
+    pytest.param("qwen2_5_vl", marks=pytest.mark.slow),
+    pytest.param("gemma3", marks=pytest.mark.slow),
+]
 # a draft after InstructBLIP's embedded prompt is verified at the wrong columns by transformers itself
 ASSISTED = [family for family in FAMILIES if family != "instructblip"]
 TEXTS = ["What is in the image?", "Describe."]
