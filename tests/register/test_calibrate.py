@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import io
 from contextlib import suppress
 from dataclasses import replace
@@ -460,14 +461,13 @@ def test_nan_in_the_logits_is_refused(checkpoint):
 
 
 def test_the_users_generation_config_does_not_disturb(llava, whole):
-    config = llava.model.generation_config
-    before = config.to_dict()
-    config.update(do_sample=True, temperature=0.3, top_k=5, prefill_chunk_size=7)
+    before = llava.model.generation_config
+    theirs = llava.model.generation_config = copy.deepcopy(before)
+    theirs.update(do_sample=True, temperature=0.3, top_k=5, prefill_chunk_size=7, num_return_sequences=2)
     try:
         disturbed = run(llava)
     finally:
-        config.update(**before)
-        config.prefill_chunk_size = None
+        llava.model.generation_config = before
     assert np.array_equal(disturbed.observations.values, whole[0].observations.values)
     assert np.array_equal(disturbed.observations.count, whole[0].observations.count)
 

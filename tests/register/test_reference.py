@@ -91,6 +91,18 @@ def test_the_switch_to_the_normal_is_between_200_and_201():
     assert all(abs(range_index(n) - twin_range(n)) <= 1 for n in (201, 202, 250, 399))
 
 
+def test_two_hundred_is_summed_and_201_is_not(monkeypatch):
+    """The two ways agree around the switch, so that only the way itself can tell on which side it lies."""
+
+    def refuse(*_args):
+        raise ArithmeticError("summed")
+
+    monkeypatch.setattr(math, "comb", refuse)
+    with pytest.raises(ArithmeticError, match="summed"):
+        range_index.__wrapped__(200)
+    assert range_index.__wrapped__(201) == 87
+
+
 @settings(deadline=None, max_examples=60)
 @given(reference=FLOATS, values=st.lists(FLOATS, min_size=1, max_size=20), scale=FLOATS)
 def test_the_edit_is_clipped_and_equals_its_twin(reference, values, scale):

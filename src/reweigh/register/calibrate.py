@@ -101,6 +101,7 @@ class _Job:
                 **inputs,
                 do_sample=False,
                 num_beams=1,
+                num_return_sequences=1,
                 temperature=None,
                 top_p=None,
                 top_k=None,
