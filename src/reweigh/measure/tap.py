@@ -14,12 +14,11 @@ import functools
 import inspect
 import threading
 import weakref
-from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import count
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -27,6 +26,11 @@ from torch import Tensor, nn
 from reweigh.errors import InputError, ReweighError, UnsupportedError
 from reweigh.families.anatomy import Anatomy
 from reweigh.families.places import Place, layout
+from reweigh.measure.arguments import bound, brings_image, look_up, past_length, token_ids
+from reweigh.measure.glimpse import Coming, Glimpse, Listener
+from reweigh.measure.trail import Segment, Trail, new_trail
+
+__all__ = ["Coming", "Glimpse", "Listener", "Segment", "Tap", "Trail"]
 
 PACKED = ("generate_batch", "init_continuous_batching", "continuous_batching_context_manager")
 """Ways of generating that pack several sequences into one row."""
@@ -35,158 +39,6 @@ _TRAILS = "_reweigh_trails"
 _keys = count(1)
 _open_lock = threading.Lock()
 _open: weakref.WeakKeyDictionary[nn.Module, Tap] = weakref.WeakKeyDictionary()
-
-
-@dataclass(slots=True)
-class Segment:
-    """Visual columns ``first..last`` seen in one forward pass, with what the listener made of them, by prompt row."""
-
-    first: int
-    last: int
-    value: list[Any]
-
-
-@dataclass(slots=True)
-class Trail:
-    """What is known of one (batched) sequence: its visual columns by prompt row, and the listener's memory.
-
-    ``columns`` may run ahead of ``seen``, the columns shown so far: a prompt's are noted before its first pass.
-    ``prompt`` numbers the ``generate`` call that noted them last.
-    """
-
-    columns: list[list[int]]
-    places: list[list[Place | None]]
-    segments: list[Segment] = field(default_factory=list)
-    memory: dict[str, Any] = field(default_factory=dict)
-    seen: int = 0
-    prompt: int = 0
-
-    def extend(self, start: int, columns: list[list[int]], places: list[list[Place | None]]) -> None:
-        """Note the visual columns of new prompt tokens that begin at column ``start``."""
-        self._repeat(len(columns))
-        self._forget(start)  # noted for a prompt that was given up, e.g. by an exception
-        for row, (new, where) in enumerate(zip(columns, places, strict=True)):
-            self.columns[row] += [start + column for column in new]
-            self.places[row] += where
-
-    def _repeat(self, rows: int) -> None:
-        """Give each row of a cache that was repeated (beams, returned sequences) a row of its own."""
-        times, rest = divmod(rows, len(self.columns))
-        if rest or not times:
-            raise InputError(f"the cache holds {len(self.columns)} rows, but {rows} were given")
-        if times > 1:
-            self.columns = [list(row) for row in self.columns for _ in range(times)]
-            self.places = [list(row) for row in self.places for _ in range(times)]
-            for segment in self.segments:
-                segment.value = [value for value in segment.value for _ in range(times)]
-            self.memory.clear()
-
-    def _forget(self, start: int) -> None:
-        for columns, places in zip(self.columns, self.places, strict=True):
-            end = bisect_left(columns, start)
-            del columns[end:], places[end:]
-
-    def rewind(self, length: int) -> None:
-        """Forget everything at or after column ``length``, because the cache was cropped to it."""
-        if length >= self.seen:
-            return
-        for segment in self.segments:
-            if segment.first < length <= segment.last:
-                raise UnsupportedError(
-                    f"the cache was cropped to {length} positions, amid images that were read together "
-                    f"(positions {segment.first}..{segment.last})",
-                    hint="crop before or after all of them",
-                )
-        kept = [segment for segment in self.segments if segment.last < length]
-        if len(kept) != len(self.segments):
-            self.segments = kept
-            self.memory.clear()
-        self._forget(length)
-        self.seen = length
-
-    @property
-    def last(self) -> int:
-        """The last visual column of any row, -1 when there is none."""
-        return max((columns[-1] for columns in self.columns if columns), default=-1)
-
-    def unseen(self, past: int, length: int) -> list[list[int]]:
-        """For each row, the visual columns of a pass that were not shown before, relative to its start."""
-        low, high = max(self.seen, past), past + length
-        if low > self.last:
-            return []
-        rows = []
-        for columns in self.columns:
-            inside = columns[bisect_left(columns, low) : bisect_left(columns, high)]
-            rows.append([column - past for column in inside])
-        return rows
-
-
-@dataclass(slots=True)
-class Glimpse:
-    """One forward pass, as a listener sees it.
-
-    Attributes:
-        arguments: The forward's arguments by name.
-        past: Columns that were in the cache before this pass.
-        length: Columns of this pass.
-        repeat: Forward rows per prompt row (beams, ``num_return_sequences``).
-        states: Residual stream (B, T, d) after each block asked for.
-        logits: Raw logits (B, K, V) of the last K columns of this pass.
-        trail: Memory of the sequence.
-        cache: The key-value cache after this pass, if any.
-        inputs: What ``generate`` was called with, by name; the forward's own arguments outside ``generate``.
-        start: Column at which the prompt in ``inputs`` begins (after a kept cache).
-        end: Column after the prompt; what follows it was generated.
-    """
-
-    arguments: Mapping[str, Any]
-    past: int
-    length: int
-    repeat: int
-    states: Mapping[int, Tensor]
-    logits: Tensor
-    trail: Trail
-    cache: Any
-    inputs: Mapping[str, Any] = field(default_factory=dict)
-    start: int = 0
-    end: int = 0
-
-    def fresh(self) -> list[list[int]]:
-        """For each prompt row, the visual columns first seen in this pass, relative to its start; empty if none."""
-        return self.trail.unseen(self.past, self.length)
-
-    def start_of(self, row: int) -> int:
-        """Index into the K logits of a prompt row's first column at or after its last visual one."""
-        columns = self.trail.columns[row]
-        first = self.past + self.length - self.logits.shape[1]
-        return max(0, columns[-1] - first) if columns else self.logits.shape[1]
-
-
-class Listener(Protocol):
-    """Receives every forward pass of a tapped model.
-
-    Four further attributes are honoured where a listener has them: ``generation``, keyword defaults for
-    ``generate`` (what the caller passes wins); ``loop``, a decoding loop for its ``custom_generate``;
-    ``engage(tap)``, called once when the tap opens and returning what undoes it; ``before(Coming)``, called ahead of
-    each forward pass.
-    """
-
-    @property
-    def layers(self) -> frozenset[int]:
-        """Blocks whose output stream is needed; -1 is the input of the first block."""
-
-    def listen(self, glimpse: Glimpse) -> Tensor | None:
-        """Look at one forward pass; return logits to put in place of the raw ones, or ``None``."""
-
-
-@dataclass(frozen=True, slots=True)
-class Coming:
-    """A forward pass that is about to run: its size, and the visual columns that each prompt row will then have."""
-
-    past: int
-    length: int
-    rows: int
-    columns: list[list[int]]
 
 
 @dataclass(slots=True)
@@ -366,9 +218,9 @@ class Tap:
     def _plan(
         self, original: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> _Plan | None:
-        given = _bound(inspect.signature(original), args, kwargs)
+        given = bound(inspect.signature(original), args, kwargs)
         configs = (given.get("generation_config"), getattr(self.anatomy.speaker, "generation_config", None))
-        if any(_get(place, "assistant_early_exit") is not None for place in (given, *configs)):
+        if any(look_up(place, "assistant_early_exit") is not None for place in (given, *configs)):
             raise UnsupportedError(
                 "assistant_early_exit skips decoder blocks, so their states cannot be read",
                 hint="use assistant_model or prompt_lookup_num_tokens instead",
@@ -382,7 +234,7 @@ class Tap:
                     hint="pass the processor's input_ids along",
                 )
             return None
-        past = _past_length(given.get("past_key_values"))
+        past = past_length(given.get("past_key_values"))
         mask = given.get("attention_mask")
         whole = past > 0 and (mask is None or mask.shape[1] == ids.shape[1])
         fresh = ids[:, past:] if whole else ids
@@ -398,13 +250,13 @@ class Tap:
         """A direct forward of a delegating family: its inner language model will not see the ids."""
         if self._local.paused or self._local.plan is not None:
             return
-        given = _bound(inspect.signature(self.anatomy.model.forward), args, kwargs)
+        given = bound(inspect.signature(self.anatomy.model.forward), args, kwargs)
         self._local.outer_ids = given.get("input_ids")
 
     def _before(self, _module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         if self._local.paused:
             return
-        arguments = _bound(self._signature, args, kwargs)
+        arguments = bound(self._signature, args, kwargs)
         outer_ids, self._local.outer_ids = self._local.outer_ids, None
         if arguments.get("input_ids") is None and outer_ids is not None:
             arguments["input_ids"] = outer_ids
@@ -417,11 +269,11 @@ class Tap:
                 "logits_to_keep picks single columns, so their places in the sequence cannot be told",
                 hint="give a number of last columns",
             )
-        past, rows, length = _past_length(arguments.get("past_key_values")), tokens.shape[0], tokens.shape[1]
+        past, rows, length = past_length(arguments.get("past_key_values")), tokens.shape[0], tokens.shape[1]
         trail = self._trail(arguments, past, rows, length)
         if rows % len(trail.columns):
             raise ReweighError(f"a pass of {rows} rows cannot belong to {len(trail.columns)} prompts")
-        if any(trail.unseen(past, length)) and not _brings_image(arguments):
+        if any(trail.unseen(past, length)) and not brings_image(arguments):
             raise _blind(self._local.plan)
         self._local.frame = _Frame(arguments, past, rows, length, trail)
         if hasattr(self.listener, "before"):
@@ -486,13 +338,13 @@ class Tap:
         plan = self._local.plan
         trail = self._continued(arguments, past, length)
         if plan is not None and plan.trail is None:
-            trail = trail or _new_trail(len(plan.columns))
+            trail = trail or new_trail(len(plan.columns))
             trail.extend(plan.start, plan.columns, plan.places)
             trail.prompt, plan.trail = plan.number, trail
         elif trail is None or (length > 1 and (plan is None or trail.prompt != plan.number)):
             # a pass outside generate, or beside its prompt, such as the image-free branch of guidance
-            trail = trail or _new_trail(rows)
-            trail.extend(past, *self._layout(_ids(arguments), arguments))
+            trail = trail or new_trail(rows)
+            trail.extend(past, *self._layout(token_ids(arguments), arguments))
         return trail
 
     def _continued(self, arguments: Mapping[str, Any], past: int, length: int) -> Trail | None:
@@ -514,32 +366,9 @@ class Tap:
         return trail
 
 
-def _ids(arguments: Mapping[str, Any]) -> Tensor:
-    ids: Tensor | None = arguments.get("input_ids")
-    if ids is None:
-        raise UnsupportedError(
-            "a forward pass had inputs_embeds but no input_ids, so the image's positions cannot be told",
-            hint="pass input_ids, or use generate",
-        )
-    return ids
-
-
-def _brings_image(arguments: Mapping[str, Any]) -> bool:
-    """Whether anything given could hold an image: pixels, features or finished embeddings."""
-    texts = ("input_ids", "attention_mask", "position_ids", "past_key_values", "labels")
-    return any(_holds_floats(value) for name, value in arguments.items() if name not in texts)
-
-
-def _holds_floats(value: Any) -> bool:
-    if isinstance(value, Tensor):
-        return value.is_floating_point()
-    parts = value.values() if isinstance(value, Mapping) else value if isinstance(value, list | tuple) else ()
-    return any(_holds_floats(part) for part in parts)
-
-
 def _blind(plan: _Plan | None) -> ReweighError:
     """Why a pass has image placeholders but no image."""
-    if plan is None or not _brings_image(plan.inputs):
+    if plan is None or not brings_image(plan.inputs):
         return InputError(
             "the prompt holds image placeholders, but no image was given",
             hint="pass all outputs of the processor (pixel_values too) together with its input_ids",
@@ -549,32 +378,6 @@ def _blind(plan: _Plan | None) -> ReweighError:
         "transformers does so when it prefills in chunks",
         hint="leave prefill_chunk_size out for prompts with images",
     )
-
-
-def _new_trail(rows: int) -> Trail:
-    return Trail([[] for _ in range(rows)], [[] for _ in range(rows)])
-
-
-def _bound(signature: inspect.Signature, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
-    """Arguments by name, those swallowed by ``**kwargs`` included."""
-    if not args:
-        return dict(kwargs)
-    try:
-        bound = dict(signature.bind_partial(*args, **kwargs).arguments)
-    except TypeError:
-        return dict(kwargs)
-    for parameter in signature.parameters.values():
-        if parameter.kind is inspect.Parameter.VAR_KEYWORD:
-            bound |= bound.pop(parameter.name, {})
-    return bound
-
-
-def _past_length(cache: Any) -> int:
-    return int(cache.get_seq_length()) if cache is not None and hasattr(cache, "get_seq_length") else 0
-
-
-def _get(place: Any, name: str) -> Any:
-    return place.get(name) if isinstance(place, Mapping) else getattr(place, name, None)
 
 
 def _refuse(name: str, *_args: Any, **_kwargs: Any) -> None:

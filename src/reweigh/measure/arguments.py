@@ -1,0 +1,59 @@
+"""Reading the arguments of ``forward`` and ``generate``, whichever way they were given."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping
+from typing import Any
+
+from torch import Tensor
+
+from reweigh.errors import UnsupportedError
+
+
+def token_ids(arguments: Mapping[str, Any]) -> Tensor:
+    """The ids of a pass; without them nobody can tell where its images lie."""
+    ids: Tensor | None = arguments.get("input_ids")
+    if ids is None:
+        raise UnsupportedError(
+            "a forward pass had inputs_embeds but no input_ids, so the image's positions cannot be told",
+            hint="pass input_ids, or use generate",
+        )
+    return ids
+
+
+def brings_image(arguments: Mapping[str, Any]) -> bool:
+    """Whether anything given could hold an image: pixels, features or finished embeddings."""
+    texts = ("input_ids", "attention_mask", "position_ids", "past_key_values", "labels")
+    return any(_holds_floats(value) for name, value in arguments.items() if name not in texts)
+
+
+def _holds_floats(value: Any) -> bool:
+    if isinstance(value, Tensor):
+        return value.is_floating_point()
+    parts = value.values() if isinstance(value, Mapping) else value if isinstance(value, list | tuple) else ()
+    return any(_holds_floats(part) for part in parts)
+
+
+def bound(signature: inspect.Signature, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+    """Arguments by name, those swallowed by ``**kwargs`` included."""
+    if not args:
+        return dict(kwargs)
+    try:
+        named = dict(signature.bind_partial(*args, **kwargs).arguments)
+    except TypeError:
+        return dict(kwargs)
+    for parameter in signature.parameters.values():
+        if parameter.kind is inspect.Parameter.VAR_KEYWORD:
+            named |= named.pop(parameter.name, {})
+    return named
+
+
+def past_length(cache: Any) -> int:
+    """Columns that a cache holds."""
+    return int(cache.get_seq_length()) if cache is not None and hasattr(cache, "get_seq_length") else 0
+
+
+def look_up(place: Any, name: str) -> Any:
+    """A value by name from a mapping or a configuration, ``None`` where it is not set."""
+    return place.get(name) if isinstance(place, Mapping) else getattr(place, name, None)
