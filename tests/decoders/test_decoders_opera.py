@@ -199,6 +199,33 @@ def test_one_step_by_hand(loaded, batch):
             assert int((scores[beam] > -990).sum()) == 3
 
 
+@pytest.mark.parametrize("family", FAMILIES)
+def test_candidates_abreast_have_the_rows_they_have_one_by_one(family, loaded, batch):
+    model, processor = loaded(family)
+    compared = []
+    with reweigh.decoder("opera", model, processor, num_beams=2, num_attn_candidates=3) as attached:
+        decoder = attached.decoder
+        look_ahead, usual = decoder.look_ahead, decoder._windowed
+
+        def both(strand, tokens):
+            length, position = strand.cache.get_seq_length(), strand.position.clone()
+            decoder._windowed = True
+            wanted = look_ahead(strand, tokens)
+            decoder._windowed = usual
+            rows = look_ahead(strand, tokens)
+            torch.testing.assert_close(rows, wanted, atol=1e-5, rtol=1e-4)
+            assert rows.shape == (2, 3, length + 1)
+            torch.testing.assert_close(rows.sum(-1), torch.ones(2, 3))
+            assert strand.cache.get_seq_length() == length
+            assert torch.equal(strand.position, position)
+            compared.append(usual)
+            return rows
+
+        decoder.look_ahead = both
+        model.generate(**batch(family), max_new_tokens=4, eos_token_id=None)
+    assert compared == [family == "gemma3"] * 8
+
+
 def test_roll_back_recomputes_exactly_and_never_repeats_a_choice(loaded, batch, answer):
     model, processor = loaded("internvl")
     inputs = batch("internvl", rows=(0,))
@@ -239,14 +266,7 @@ def test_roll_back_recomputes_exactly_and_never_repeats_a_choice(loaded, batch, 
 def test_a_penalty_beyond_all_bounds_never_lets_a_filler_win(loaded, batch):
     model, processor = loaded("llava")
     inputs = batch("llava", rows=(0,))
-    kept = []
-    with reweigh.decoder(
-        "opera", model, processor, scale_factor=1e9, num_beams=2, num_attn_candidates=3
-    ) as attached:
-        original = attached.decoder.runner.step
-        attached.decoder.runner.step = lambda strand, ids, keep=1: (
-            kept.append(ids) or original(strand, ids, keep)
-        )
+    with reweigh.decoder("opera", model, processor, scale_factor=1e9, num_beams=2, num_attn_candidates=3):
         output = model.generate(**inputs, max_new_tokens=16, eos_token_id=None)
     tokens = output[0, inputs["input_ids"].shape[1] :]
     with torch.no_grad():

@@ -13,10 +13,10 @@ import difflib
 import inspect
 from typing import Any
 
-from reweigh.decoders.attachment import Attachment
 from reweigh.decoders.base import Decoder
 from reweigh.errors import InputError
 from reweigh.families.anatomy import find_anatomy
+from reweigh.intervene.attachment import Attachment
 from reweigh.registry import Registry
 
 __all__ = ["DECODERS", "Attachment", "Decoder", "decoder"]

@@ -98,10 +98,17 @@ class Runner:
             )
         return Strand(cache, position[..., -1:].contiguous(), whole, end, end, deltas), output.logits[:, -1:]
 
-    def step(self, strand: Strand, ids: Tensor, keep: int = 1) -> Tensor:
-        """Feed tokens (B, n); the logits of the last ``keep`` of them are (B, keep, V)."""
+    def glance(self, strand: Strand, ids: Tensor) -> None:
+        """Feed tokens (B, n) that all take the next place, and forget them again; attention is what is looked at."""
+        position = strand.position
+        self.step(strand, ids, abreast=True)
+        strand.crop(ids.shape[1])
+        strand.position = position
+
+    def step(self, strand: Strand, ids: Tensor, keep: int = 1, *, abreast: bool = False) -> Tensor:
+        """Feed tokens (B, n), one after the other or abreast; the last ``keep`` logits are (B, keep, V)."""
         new = torch.arange(1, ids.shape[1] + 1, device=strand.position.device)
-        position = strand.position + new
+        position = strand.position + (torch.ones_like(new) if abreast else new)
         if strand.mask is not None:
             strand.mask = torch.cat([strand.mask, strand.mask.new_ones(ids.shape)], dim=1)
         with self._state(strand.deltas) as deltas:

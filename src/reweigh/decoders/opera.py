@@ -1,7 +1,7 @@
 """OPERA (Huang et al., CVPR 2024): beam search that penalises leaning on one earlier token, and rolls back from it.
 
-A loop of its own inside ``generate``: candidates are looked ahead with the cache cropped afterwards, roll-back crops
-the cache to the prompt and reads the kept part of the answer again in one pass. The prompt is read once.
+A loop of its own inside ``generate``: a beam's candidates are looked ahead in one pass, side by side, and cropped from
+the cache; roll-back crops the cache to the prompt and reads the kept part of the answer again. The prompt is read once.
 """
 
 from __future__ import annotations
@@ -28,9 +28,10 @@ FILLER = -999.0
 
 
 class _Local(threading.local):
-    """The last attention row seen in this thread, and where its prompt's images lie."""
+    """The last attention rows seen in this thread, where its prompt's images lie, and tokens fed abreast."""
 
-    row: Tensor | None = None
+    rows: Tensor | None = None
+    abreast: int = 1
     columns: list[list[int]] = []  # noqa: RUF012
 
 
@@ -119,21 +120,50 @@ class OPERA(Decoder):
         self.generation = self.regime = {"num_beams": self.num_beams, "do_sample": False}
         self.runner = Runner(anatomy)
         self.rollbacks: list[list[tuple[int, int]]] = []
+        kinds = getattr(anatomy.speaker.config.get_text_config(), "layer_types", None) or ()
+        self._windowed = any(kind != "full_attention" for kind in kinds)
         self._tap: Tap | None = None
         self._local = _Local()
 
     def engage(self, tap: Tap) -> Callable[[], None]:
         """Attend through the edit while attached."""
         self._tap = tap
-        return AttentionEdit(self.anatomy, look=self._look).install()
+        return AttentionEdit(self.anatomy, edit=self._keep_apart, look=self._look).install()
 
     def before(self, coming: Coming) -> None:
         """Note where the prompt's images lie."""
         self._local.columns = coming.columns
 
+    def _keep_apart(self, layer: int, scores: Tensor) -> Tensor:
+        """Tokens fed abreast see what came before them and themselves, not each other."""
+        count = self._local.abreast
+        if count == 1:
+            return scores
+        others = ~torch.eye(count, dtype=torch.bool, device=scores.device)
+        apart = scores[..., -count:].masked_fill(others, torch.finfo(scores.dtype).min)
+        return torch.cat([scores[..., :-count], apart], dim=-1)
+
     def _look(self, layer: int, weights: Tensor) -> None:
         if layer == len(self.anatomy.blocks) - 1:
-            self._local.row = weights[:, :, -1].amax(dim=1).float()  # (B, S)
+            count = self._local.abreast
+            largest = weights[:, :, -count:].amax(dim=1).float()  # (B, n, S)
+            own = largest[..., -count:].diagonal(dim1=1, dim2=2)[..., None]
+            self._local.rows = torch.cat([largest[..., :-count], own], dim=-1)  # (B, n, t + 1)
+
+    def look_ahead(self, strand: Strand, tokens: Tensor) -> Tensor:
+        """The attention rows (B, C, t + 1) that candidates (B, C) would have; the strand stays as it is."""
+        if self._windowed:  # a window is counted in columns, so candidates abreast would shift it
+            rows = []
+            for rank in range(tokens.shape[1]):
+                self.runner.glance(strand, tokens[:, rank, None])
+                rows.append(self.rows())
+            return torch.cat(rows, dim=1)
+        self._local.abreast = tokens.shape[1]
+        try:
+            self.runner.glance(strand, tokens)
+            return self.rows()
+        finally:
+            self._local.abreast = 1
 
     def loop(
         self,
@@ -179,16 +209,16 @@ class OPERA(Decoder):
         end = kwargs["past_key_values"].get_seq_length()
         return Strand(kwargs["past_key_values"], last, mask, end, end, deltas), output.logits[:, -1].float()
 
-    def row(self) -> Tensor:
-        """The attention row of the pass that has just run, divided by its sum."""
-        row = self._local.row
-        if row is None:
+    def rows(self) -> Tensor:
+        """The attention rows (B, n, t + 1) of the pass that has just run, each divided by its sum."""
+        rows = self._local.rows
+        if rows is None:
             raise UnsupportedError(
                 f"{type(self.anatomy.model).__name__} showed no attention weights, which OPERA needs",
                 hint="its last block attends in a way that cannot be read",
             )
-        self._local.row = None
-        return row / row.sum(dim=-1, keepdim=True)
+        self._local.rows = None
+        return rows / rows.sum(dim=-1, keepdim=True)
 
 
 class _Loop:
@@ -234,7 +264,7 @@ class _Loop:
                 break
             strand.reorder(parents)
             logits = decoder.runner.step(strand, tokens[:, None])[:, -1].float()
-            search.sums = grow(search.sums[parents], decoder.row()[:, end:], decoder.scale)
+            search.sums = grow(search.sums[parents], decoder.rows()[:, -1, end:], decoder.scale)
             if decoder.permute_history:
                 search.leaning = [places[parents] for places in search.leaning]
         return search
@@ -243,14 +273,9 @@ class _Loop:
         """Scores (k, V): penalised logits of each beam's candidates, a filler that never wins elsewhere."""
         decoder, end = self.decoder, strand.prompt_end
         own, tokens = logits.topk(decoder.candidates, dim=-1)
-        sums, image = [], []
-        for rank in range(decoder.candidates):
-            decoder.runner.step(strand, tokens[:, rank, None])
-            strand.crop(1)
-            row = decoder.row()
-            sums.append(grow(search.sums, row[:, end:], decoder.scale))
-            image.append(row[:, self.image].sum(dim=-1))
-        penalty, where = penalties(torch.stack(sums, dim=1), torch.stack(image, dim=1))
+        rows = decoder.look_ahead(strand, tokens)  # (k, C, t + 1)
+        sums = grow(search.sums[:, None], rows[..., end:], decoder.scale)
+        penalty, where = penalties(sums, rows[..., self.image].sum(dim=-1))
         search.leaning.append(where.mode(dim=-1).values)
         scores = (own - decoder.weight * penalty).float()
         filler = (scores.amin(dim=-1, keepdim=True) + FILLER).clamp(max=FILLER)
@@ -261,7 +286,7 @@ class _Loop:
         search.rewind(length)
         strand.crop(strand.fed - strand.prompt_end)
         logits = self.decoder.runner.step(strand, search.beams.tokens)[:, -1].float()
-        self.decoder.row()
+        self.decoder.rows()
         parents, tokens = zip(*search.rejected[length], strict=True)
         scores = logits.clone()
         scores[list(parents), list(tokens)] = logits.amin(dim=-1)[list(parents)]
