@@ -108,7 +108,7 @@ def _write(out: Path, report: dict[str, Any], figures: list[Figure]) -> None:
 
     write_json(out / "speed.json", report)
     lines = [f"- {name}: {value}" for name, value in report["machine"].items()]
-    pages = [f"**{table.caption}**\n\n{table.markdown()}" for table in tables(figures)]
+    pages = [table.markdown() for table in tables(figures)]
     write_text(out / "speed.md", "\n".join(lines) + "\n\n" + "\n".join(pages))
     try:
         for part in dict.fromkeys(figure.part for figure in figures):
