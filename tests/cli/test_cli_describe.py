@@ -203,9 +203,9 @@ def test_check_marks_given_words(cli, given, calibrated):
 
 
 def test_check_describes_the_image_itself(cli, given, checkpoint, monkeypatch):
-    from reweigh.intervene import attach
+    from reweigh.intervene import attachment
 
-    monkeypatch.setattr(attach, "describe", lambda *args, **options: "in detail.")
+    monkeypatch.setattr(attachment, "describe", lambda *args, **options: "in detail.")
     assert cli("check", *given, "--json").json["text"] == "in detail."
 
 

@@ -54,7 +54,7 @@ def make_describer(
     """Make the describer of a named decoder in its authors' regime, and what the record keeps of it."""
     from reweigh.decoders import decoder as make
     from reweigh.decoders.base import GREEDY
-    from reweigh.intervene.attach import describe
+    from reweigh.intervene.attachment import describe
 
     if decoder == "base":
         if options:

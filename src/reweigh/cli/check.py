@@ -40,7 +40,7 @@ def check(
         model, dtype=dtype, device=device, revision=revision, trust_remote_code=trust_remote_code
     )
     from reweigh.families.anatomy import find_anatomy
-    from reweigh.intervene.attach import describe
+    from reweigh.intervene.attachment import describe
     from reweigh.intervene.check import check as run
     from reweigh.intervene.pairing import pair
     from reweigh.report.coloured import Span, terminal

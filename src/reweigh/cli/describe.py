@@ -40,7 +40,7 @@ def describe(
         model, dtype=dtype, device=device, revision=revision, trust_remote_code=trust_remote_code
     )
     from reweigh.intervene.attach import attach
-    from reweigh.intervene.attach import describe as plain
+    from reweigh.intervene.attachment import describe as plain
 
     attached = attach(loaded, processor, table=where, beta=bound, layer=block, force=force)
     options: dict[str, Any] = {"max_new_tokens": max_new_tokens, "template": template}

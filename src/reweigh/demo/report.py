@@ -9,7 +9,7 @@ from reweigh.bench.base import Item, Metric
 from reweigh.bench.world import MAX_NEW_TOKENS, PROMPT, score_scene
 from reweigh.demo.run import Outcome
 from reweigh.families.prompts import build_inputs
-from reweigh.intervene.attach import describe
+from reweigh.intervene.attachment import describe
 from reweigh.intervene.trace import Step
 from reweigh.measure.evidence import measure
 from reweigh.report import html

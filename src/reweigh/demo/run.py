@@ -13,7 +13,8 @@ from reweigh.bench.bootstrap import paired_difference
 from reweigh.bench.chair.metrics import figures, summarise_metrics
 from reweigh.bench.world import MAX_NEW_TOKENS, PROMPT, score_scene
 from reweigh.families.load import load
-from reweigh.intervene.attach import Attachment, attach, describe
+from reweigh.intervene.attach import ReweighAttachment, attach
+from reweigh.intervene.attachment import describe
 from reweigh.progress import bar
 from reweigh.register.calibrate import calibrate
 from reweigh.register.table import ReferenceTable
@@ -46,7 +47,7 @@ class Outcome:
     base: Described
     reweigh: Described
     difference: dict[str, Metric]
-    attached: Attachment
+    attached: ReweighAttachment
     seconds: dict[str, float]
 
     def telling(self, count: int = 3) -> list[int]:

@@ -10,7 +10,7 @@ raw logits of the forward pass, so everything ``generate`` does afterwards (pena
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,21 +18,20 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from reweigh.errors import InputError, UnsupportedError
+from reweigh.errors import UnsupportedError
 from reweigh.families.anatomy import Anatomy, find_anatomy
-from reweigh.families.prompts import DESCRIBE, build_inputs
-from reweigh.images import read_image
+from reweigh.intervene.attachment import Attachment
 from reweigh.intervene.candidates import candidates
 from reweigh.intervene.edit import check_beta, edit, shifts, spread, strength
 from reweigh.intervene.pairing import pair
 from reweigh.intervene.trace import Recorded, Trace
 from reweigh.measure.evidence import Gatherer
 from reweigh.measure.lens import Lens, lens_disagreement
-from reweigh.measure.tap import Glimpse, Tap, Trail
+from reweigh.measure.tap import Glimpse, Trail
 from reweigh.register.table import ReferenceTable
 
 if TYPE_CHECKING:
-    from PIL.Image import Image
+    pass
 
 BETA = 1.1
 """The paper's most common maximum penalty."""
@@ -126,14 +125,10 @@ class Reweigh:
         self._proved = True
 
 
-class Attachment:
-    """ReWEIGH tied to one model: a context in which its ``generate`` is edited. Made by ``attach``."""
+class ReweighAttachment(Attachment):
+    """ReWEIGH tied to one model. Made by ``attach``."""
 
-    def __init__(self, model: Any, processor: Any, decoder: Reweigh) -> None:
-        self.model = model
-        self.processor = processor
-        self.decoder = decoder
-        self._tap = Tap(decoder.anatomy, decoder)
+    decoder: Reweigh
 
     @property
     def table(self) -> ReferenceTable:
@@ -149,18 +144,6 @@ class Attachment:
     def beta(self) -> float:
         """The maximum penalty."""
         return self.decoder.beta
-
-    def __enter__(self) -> Attachment:
-        self._tap.__enter__()
-        return self
-
-    def __exit__(self, *exc_info: object) -> None:
-        self._tap.__exit__(*exc_info)
-
-    def generate(self, *args: Any, **kwargs: Any) -> Any:
-        """``model.generate`` with the edit, and nothing else changed."""
-        with self:
-            return self.model.generate(*args, **kwargs)
 
     @contextmanager
     def tracing(self) -> Iterator[Trace]:
@@ -181,62 +164,6 @@ class Attachment:
         finally:
             self.decoder.trace = None
 
-    def describe(
-        self,
-        image: str | Path | bytes | Image | Sequence[str | Path | bytes | Image],
-        prompt: str | Sequence[str] = DESCRIBE,
-        *,
-        max_new_tokens: int = 512,
-        template: str | None = None,
-        **generate: Any,
-    ) -> Any:
-        """Describe a picture, or a list of pictures in one batch; greedy unless told otherwise.
-
-        Returns:
-            A text, or a list of texts for a list of pictures.
-        """
-        with self:
-            return describe(
-                self.model,
-                self.processor,
-                image,
-                prompt,
-                max_new_tokens=max_new_tokens,
-                template=template,
-                **generate,
-            )
-
-
-def describe(
-    model: Any,
-    processor: Any,
-    image: Any,
-    prompt: str | Sequence[str] = DESCRIBE,
-    *,
-    max_new_tokens: int = 512,
-    template: str | None = None,
-    **generate: Any,
-) -> Any:
-    """Describe pictures with whatever is (or is not) attached to the model at the moment."""
-    if processor is None:
-        raise InputError("describing a picture needs a processor", hint="attach(model, processor, ...)")
-    many = isinstance(image, list | tuple)
-    pictures = [read_image(one) for one in (image if many else [image])]
-    prompts = [prompt] * len(pictures) if isinstance(prompt, str) else list(prompt)
-    inputs = build_inputs(model, processor, pictures, prompts, template=template)
-    options: dict[str, Any] = {"do_sample": False, "max_new_tokens": max_new_tokens, **generate}
-    if not options["do_sample"]:
-        options = {"temperature": None, "top_p": None, "top_k": None, **options}
-    with torch.no_grad():
-        output = model.generate(**inputs, **options)
-    sequences = getattr(output, "sequences", output)
-    texts = [text.strip() for text in _decode(processor, sequences, inputs["input_ids"].shape[1])]
-    return texts if many else texts[0]
-
-
-def _decode(processor: Any, sequences: Tensor, prompt_length: int) -> list[str]:
-    return list(processor.batch_decode(sequences[:, prompt_length:], skip_special_tokens=True))
-
 
 def attach(
     model: Any,
@@ -247,7 +174,7 @@ def attach(
     layer: int | None = None,
     kernel: str = "auto",
     force: bool = False,
-) -> Attachment:
+) -> ReweighAttachment:
     """Tie ReWEIGH to a model.
 
     Args:
@@ -262,4 +189,4 @@ def attach(
     anatomy = find_anatomy(model)
     beta = check_beta(beta)
     table, lens = pair(anatomy, processor, table, layer=layer, force=force)
-    return Attachment(model, processor, Reweigh(anatomy, table, beta, lens=lens, kernel=kernel))
+    return ReweighAttachment(model, processor, Reweigh(anatomy, table, beta, lens=lens, kernel=kernel))

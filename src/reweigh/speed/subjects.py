@@ -10,7 +10,7 @@ import torch
 
 from reweigh.errors import ArtifactError
 from reweigh.families.anatomy import find_anatomy
-from reweigh.intervene.attach import Attachment, Reweigh, attach
+from reweigh.intervene.attach import Reweigh, ReweighAttachment, attach
 from reweigh.measure.lens import Lens
 from reweigh.register.table import ReferenceTable
 
@@ -27,7 +27,7 @@ class Subject:
     model: Any
     processor: Any
     inputs: dict[str, Any]
-    reweigh: Attachment
+    reweigh: ReweighAttachment
     new_tokens: int
     memory: dict[str, Any] = field(default_factory=dict, compare=False)
     """What was read of its image before, for generations with cached evidence."""
@@ -123,7 +123,7 @@ def random_llava(
     }
     anatomy = find_anatomy(model)
     decoder = Reweigh(anatomy, _random_table(vocab, blocks - 3), 1.1, lens=Lens(anatomy))
-    return Subject("random LLaVA", model, None, inputs, Attachment(model, None, decoder), new_tokens)
+    return Subject("random LLaVA", model, None, inputs, ReweighAttachment(model, None, decoder), new_tokens)
 
 
 def _random_table(vocab: int, layer: int) -> ReferenceTable:

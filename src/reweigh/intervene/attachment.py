@@ -1,0 +1,100 @@
+"""A decoder tied to one model: a context in which the model's own ``generate`` follows the decoder."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+import torch
+from torch import Tensor
+
+from reweigh.errors import InputError
+from reweigh.families.anatomy import Anatomy
+from reweigh.families.prompts import DESCRIBE, build_inputs
+from reweigh.images import read_image
+from reweigh.measure.tap import Listener, Tap
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
+    from typing_extensions import Self
+
+
+class Attachable(Listener, Protocol):
+    """A listener that knows its model's anatomy."""
+
+    anatomy: Anatomy
+
+
+class Attachment:
+    """Edits what the model generates while its ``with`` block is open; outside, the model is as it was."""
+
+    def __init__(self, model: Any, processor: Any, decoder: Attachable) -> None:
+        self.model = model
+        self.processor = processor
+        self.decoder: Any = decoder
+        self._tap = Tap(decoder.anatomy, decoder)
+
+    def __enter__(self) -> Self:
+        self._tap.__enter__()
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self._tap.__exit__(*exc_info)
+
+    def generate(self, *args: Any, **kwargs: Any) -> Any:
+        """``model.generate`` with this decoder, and nothing else changed."""
+        with self:
+            return self.model.generate(*args, **kwargs)
+
+    def describe(
+        self,
+        image: str | Path | bytes | Image | Sequence[str | Path | bytes | Image],
+        prompt: str | Sequence[str] = DESCRIBE,
+        *,
+        max_new_tokens: int = 512,
+        template: str | None = None,
+        **generate: Any,
+    ) -> Any:
+        """Describe a picture, or a list of pictures in one batch.
+
+        Greedy unless told otherwise, here or by what the method itself needs (beams, sampling).
+
+        Returns:
+            A text, or a list of texts for a list of pictures.
+        """
+        options = {**getattr(self.decoder, "generation", {}), **generate}
+        options |= {"max_new_tokens": max_new_tokens, "template": template}
+        with self:
+            return describe(self.model, self.processor, image, prompt, **options)
+
+
+def describe(
+    model: Any,
+    processor: Any,
+    image: Any,
+    prompt: str | Sequence[str] = DESCRIBE,
+    *,
+    max_new_tokens: int = 512,
+    template: str | None = None,
+    **generate: Any,
+) -> Any:
+    """Describe pictures with whatever is (or is not) attached to the model at the moment."""
+    if processor is None:
+        raise InputError("describing a picture needs a processor", hint="attach(model, processor, ...)")
+    many = isinstance(image, list | tuple)
+    pictures = [read_image(one) for one in (image if many else [image])]
+    prompts = [prompt] * len(pictures) if isinstance(prompt, str) else list(prompt)
+    inputs = build_inputs(model, processor, pictures, prompts, template=template)
+    options: dict[str, Any] = {"do_sample": False, "max_new_tokens": max_new_tokens, **generate}
+    if not options["do_sample"]:
+        options = {"temperature": None, "top_p": None, "top_k": None, **options}
+    with torch.no_grad():
+        output = model.generate(**inputs, **options)
+    sequences = getattr(output, "sequences", output)
+    texts = [text.strip() for text in _decode(processor, sequences, inputs["input_ids"].shape[1])]
+    return texts if many else texts[0]
+
+
+def _decode(processor: Any, sequences: Tensor, prompt_length: int) -> list[str]:
+    return list(processor.batch_decode(sequences[:, prompt_length:], skip_special_tokens=True))
