@@ -110,14 +110,5 @@ def _plot(shown: Step, path: Path, top: int) -> None:
     from reweigh.artifacts import write_text
     from reweigh.report.plots import mechanism_plot
 
-    rows = [
-        {
-            **row.to_json(),
-            "token": row.text,
-            "before_winner": row.token == shown.winner_before,
-            "after_winner": row.token == shown.winner_after,
-        }
-        for row in shown.candidates
-    ]
-    write_text(path, mechanism_plot(rows, title=f"step {shown.index}", limit=top))
+    write_text(path, mechanism_plot(shown.plot_rows(), title=f"step {shown.index}", limit=top))
     typer.echo(f"wrote {path}", err=True)

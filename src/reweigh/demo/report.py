@@ -10,7 +10,7 @@ from reweigh.bench.world import MAX_NEW_TOKENS, PROMPT, score_scene
 from reweigh.demo.run import Outcome
 from reweigh.families.prompts import build_inputs
 from reweigh.intervene.attachment import describe
-from reweigh.intervene.trace import Step
+from reweigh.intervene.trace import Step, Trace
 from reweigh.measure.evidence import measure
 from reweigh.report import html
 from reweigh.report.coloured import Span
@@ -63,16 +63,8 @@ class Case:
     base_text: str
     edited_text: str
     parting: Step | None
-
-    @property
-    def suppressed(self) -> int | None:
-        """The token that lost its place."""
-        return None if self.parting is None else self.parting.winner_before
-
-    @property
-    def kept(self) -> int | None:
-        """The token that took it."""
-        return None if self.parting is None else self.parting.winner_after
+    suppressed_word: str = ""
+    kept_word: str = ""
 
 
 def trace_case(outcome: Outcome, place: int) -> Case:
@@ -86,7 +78,19 @@ def trace_case(outcome: Outcome, place: int) -> Case:
     objects = object_tokens(attached.processor.tokenizer)
     named = [step for step in changed if {step.winner_before, step.winner_after} & objects]
     parting = next(iter([*named, *changed]), None)
-    return Case(scene, score_scene(scene, base), score_scene(scene, edited), base, edited, parting)
+    words = () if parting is None else _words(attached.processor.tokenizer, trace, parting)
+    return Case(scene, score_scene(scene, base), score_scene(scene, edited), base, edited, parting, *words)
+
+
+def _words(tokenizer: Any, trace: Trace, step: Step) -> tuple[str, str]:
+    """The suppressed token, and the whole word that was written in its place."""
+    written = tokenizer.decode([step.winner_after])
+    for later in range(step.index + 1, len(trace)):
+        piece = tokenizer.decode([trace.step(later).winner_after])
+        if not piece[:1].isalpha():
+            break
+        written += piece
+    return visible(tokenizer.decode([step.winner_before])), visible(written)
 
 
 def object_tokens(tokenizer: Any) -> frozenset[int]:
@@ -164,41 +168,30 @@ def _case(outcome: Outcome, case: Case) -> html.Html:
     if case.parting is not None:
         parts.append(
             html.figure(
-                _mechanism(case.parting), f"Step {case.parting.index}, where the two descriptions part."
+                mechanism_plot(case.parting.plot_rows()),
+                f"Step {case.parting.index}, at which the edit changed the word: “{case.suppressed_word}” was "
+                f"ahead, “{case.kept_word}” was written.",
             )
         )
         parts.append(html.element("div", *_maps(outcome, case), class_="pair"))
     return html.element("article", *parts, class_="card")
 
 
-def _mechanism(step: Step) -> html.Html:
-    rows: list[dict[str, Any]] = [
-        {
-            **row.to_json(),
-            "token": row.text,
-            "before_winner": row.token == step.winner_before,
-            "after_winner": row.token == step.winner_after,
-        }
-        for row in step.candidates
-    ]
-    return mechanism_plot(rows)
-
-
 def _maps(outcome: Outcome, case: Case) -> list[html.Html]:
     """Where the evidence for the kept and for the suppressed token lies."""
     attached = outcome.attached
-    tokens = [token for token in (case.kept, case.suppressed) if token is not None]
+    if case.parting is None:
+        return []
+    tokens = [case.parting.winner_after, case.parting.winner_before]
     inputs = build_inputs(attached.model, attached.processor, [case.scene.image()], [PROMPT])
     evidence = measure(attached.model, inputs, layers=[attached.layer], locate=tokens)[0]
     if evidence is None or evidence.located is None:
         return []
-    tokenizer = attached.processor.tokenizer
     figures = []
     high = float(evidence.located.max())
-    for place, (token, what) in enumerate(zip(tokens, ("kept", "suppressed"), strict=True)):
+    for place, (word, what) in enumerate(((case.kept_word, "kept"), (case.suppressed_word, "suppressed"))):
         grid = evidence.grid(attached.layer, place)
         overlay = heatmap(case.scene.image(PICTURE), grid, low=0.0, high=high)
-        word = visible(tokenizer.decode([token]))
         figures.append(
             html.figure(html.picture(overlay, alt=f"evidence for {word}"), f"Evidence for {what} “{word}”")
         )

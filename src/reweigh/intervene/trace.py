@@ -59,6 +59,18 @@ class Step:
         """Whether the edit moved the argmax."""
         return self.winner_before != self.winner_after
 
+    def plot_rows(self) -> list[dict[str, Any]]:
+        """Candidates as the mechanism plot wants them: by their text, the winners marked."""
+        return [
+            {
+                **row.to_json(),
+                "token": row.text,
+                "before_winner": row.token == self.winner_before,
+                "after_winner": row.token == self.winner_after,
+            }
+            for row in self.candidates
+        ]
+
     def to_json(self) -> dict[str, Any]:
         """Plain values."""
         return {
