@@ -101,7 +101,6 @@ def generate(
                 **subject.inputs,
                 **{"do_sample": False, **options},
                 max_new_tokens=length,
-                min_new_tokens=length,
             )
     finally:
         method.gatherer = online

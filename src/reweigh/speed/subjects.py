@@ -32,6 +32,10 @@ class Subject:
     memory: dict[str, Any] = field(default_factory=dict, compare=False)
     """What was read of its image before, for generations with cached evidence."""
 
+    def __post_init__(self) -> None:
+        # every variant writes the same number of tokens: no token ends a generation
+        self.model.generation_config.eos_token_id = None
+
     def __str__(self) -> str:
         parameters = sum(weight.numel() for weight in self.model.parameters())
         positions = int(
