@@ -210,6 +210,26 @@ def test_a_branch_beside_the_prompt_has_a_trail_of_its_own(case, use_cache):
     assert [bool(fresh) for fresh in watcher.fresh] == [True] + [False] * 5
 
 
+@pytest.mark.parametrize("family", ["llava"])
+def test_placeholders_in_a_draft_are_no_image(case):
+    """A draft looked up in the prompt may run into its placeholders; the pass that verifies it brings no image."""
+    unique = 350
+    inputs = twin.extended(case.inputs(), unique)
+    ids = inputs["input_ids"][0]
+    at = int((ids == case.model.config.image_token_id).nonzero().min())
+    before, last = int(ids[at - 1]), ids.shape[0]
+    assert unique not in ids[:-1].tolist()
+    tap, watcher = tapped(
+        case, edit=lambda logits: torch.zeros_like(logits).index_fill(-1, torch.tensor([before]), 9.0)
+    )
+    options = {"prompt_lookup_num_tokens": 2, "max_matching_ngram_size": 1, "max_new_tokens": 4}
+    with tap:
+        found = generate(case, inputs, **options)
+    assert found[0, last:].tolist() == [before] * 4
+    assert max(one["length"] for one in watcher.seen[1:]) == 3  # a draft of two was verified
+    assert len({str(one["columns"]) for one in watcher.seen}) == 1
+
+
 class CopiesTheCache(LogitsProcessor):
     """Goes on with a copy of the cache, as search methods do."""
 

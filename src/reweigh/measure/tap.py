@@ -199,6 +199,11 @@ class Tap:
     def _generate(self, original: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(original)
         def generate(*args: Any, **kwargs: Any) -> Any:
+            if getattr(kwargs.get("generation_config"), "is_assistant", False):
+                with (
+                    self.paused()
+                ):  # a draft, written without the image; the passes that verify it are edited
+                    return original(*args, **kwargs)
             kwargs = {**getattr(self.listener, "generation", {}), **kwargs}
             if hasattr(self.listener, "loop"):
                 kwargs.setdefault("custom_generate", self.listener.loop)
