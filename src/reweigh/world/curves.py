@@ -9,6 +9,8 @@ from reweigh.artifacts import read_jsonl, replacing
 from reweigh.errors import InputError, MissingExtraError
 from reweigh.world.learning import LOG
 
+COLUMNS = 4
+
 
 def plot_losses(folder: Path, target: Path) -> None:
     """Draw the log of a training folder as a PNG."""
@@ -20,11 +22,13 @@ def plot_losses(folder: Path, target: Path) -> None:
     if not rows:
         raise InputError(f"{folder / LOG} has no lines yet", hint="train for a few steps first")
     stages = list(dict.fromkeys(row["stage"] for row in rows))
-    figure = Figure(figsize=(4.2 * len(stages), 3.4), layout="constrained")
+    columns = min(len(stages), COLUMNS)
+    lines = -(-len(stages) // columns)
+    figure = Figure(figsize=(3.6 * columns, 2.8 * lines), layout="constrained")
     for number, stage in enumerate(stages, start=1):
-        _panel(figure.add_subplot(1, len(stages), number), stage, [r for r in rows if r["stage"] == stage])
+        _panel(figure.add_subplot(lines, columns, number), stage, [r for r in rows if r["stage"] == stage])
     with replacing(target) as temporary:
-        figure.savefig(temporary, format="png", dpi=110)
+        figure.savefig(temporary, format="png", dpi=80)
 
 
 def _panel(axes: Any, stage: str, rows: list[dict[str, Any]]) -> None:
@@ -32,7 +36,7 @@ def _panel(axes: Any, stage: str, rows: list[dict[str, Any]]) -> None:
     for key in ("loss", "speech", "lens"):
         if key in rows[0]:
             axes.plot(steps, [row[key] for row in rows], label=key, linewidth=1)
-    axes.set(title=stage, xlabel="step", ylabel="nats", ylim=(0, None))
+    axes.set(title=stage, xlabel="step", ylabel="nats", ylim=(0, 5))
     share = axes.twinx()
     for key, style in (("patch_accuracy", ":"), ("answers", "--")):
         if key in rows[0]:
