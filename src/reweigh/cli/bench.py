@@ -14,7 +14,7 @@ from reweigh.cli import common
 if TYPE_CHECKING:
     from reweigh.speed.figures import Figure
 
-app = typer.Typer()
+app = typer.Typer(add_completion=False)
 
 
 class Part(str, Enum):

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from reweigh.demo.report import Case
     from reweigh.demo.run import Outcome
 
-app = typer.Typer()
+app = typer.Typer(add_completion=False)
 
 
 @app.command()

@@ -9,7 +9,7 @@ import typer
 
 from reweigh.cli import common
 
-app = typer.Typer()
+app = typer.Typer(add_completion=False)
 
 
 @app.command()

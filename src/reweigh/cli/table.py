@@ -12,7 +12,11 @@ from reweigh.cli import common
 if TYPE_CHECKING:
     from reweigh.register.calibration import Calibration
 
-app = typer.Typer(no_args_is_help=True, help="Look at, merge, re-register and compare reference tables.")
+app = typer.Typer(
+    add_completion=False,
+    no_args_is_help=True,
+    help="Look at, merge, re-register and compare reference tables.",
+)
 
 
 @app.command()

@@ -12,7 +12,7 @@ from reweigh.cli import common
 if TYPE_CHECKING:
     from reweigh.intervene.trace import Step, Trace
 
-app = typer.Typer()
+app = typer.Typer(add_completion=False)
 
 
 @app.command()

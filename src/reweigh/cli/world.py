@@ -7,7 +7,11 @@ from pathlib import Path
 
 import typer
 
-app = typer.Typer(no_args_is_help=True, help="The embedded world: its scenes, its model, its training.")
+app = typer.Typer(
+    add_completion=False,
+    no_args_is_help=True,
+    help="The embedded world: its scenes, its model, its training.",
+)
 
 
 @app.command()
