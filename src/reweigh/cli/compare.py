@@ -124,7 +124,7 @@ def _prepare(
     import inspect
 
     from reweigh.bench.base import BENCHMARKS
-    from reweigh.cli.eval import _benchmark, _image_folder
+    from reweigh.cli.benchmarks import image_folder, open_benchmark
 
     if "judge" in inspect.signature(BENCHMARKS[name]).parameters:
         raise InputError(
@@ -132,8 +132,8 @@ def _prepare(
             hint="reweigh eval run and reweigh eval score, once for each decoder",
         )
     folder = out / "pictures" if name == "world" and data is None else data
-    bench, options, place = _benchmark(name, folder, option)
-    pictures = _image_folder(name, place, images)
+    bench, options, place = open_benchmark(name, folder, option)
+    pictures = image_folder(name, place, images)
     records = bench.records(limit=limit, seed=seed)
     if not records:
         raise InputError(f"{name} has no records to answer", hint="check --limit and --option")

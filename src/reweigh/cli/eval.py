@@ -22,7 +22,6 @@ from reweigh.errors import InputError
 if TYPE_CHECKING:
     from reweigh.bench.base import Id
 
-_benchmark, _image_folder = open_benchmark, image_folder
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, help="Benchmarks: generate, score, compare.")
 
