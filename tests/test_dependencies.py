@@ -15,10 +15,10 @@ GROUND = {"errors", "artifacts", "images", "registry", "progress", "versions"}
 INWARD = {
     "families": set(),
     "measure": {"families"},
-    # the candidate rule is shared by calibration and inference and knows neither
-    "register": {"families", "measure", "intervene.candidates"},
-    "intervene": {"families", "measure", "register"},
-    "decoders": {"families", "measure", "register", "intervene"},
+    "candidates": {"measure"},
+    "register": {"families", "measure", "candidates"},
+    "intervene": {"families", "measure", "candidates", "register"},
+    "decoders": {"families", "measure", "candidates", "register", "intervene"},
 }
 HEAVY = {"torch", "transformers", "numba"}
 SEAM = SOURCE / "bench" / "describer.py"

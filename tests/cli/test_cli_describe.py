@@ -10,8 +10,8 @@ import torch
 from PIL import Image
 
 from checkpoints import picture
+from reweigh.candidates import Candidates
 from reweigh.cli import trace as trace_command
-from reweigh.intervene.candidates import Candidates
 from reweigh.intervene.trace import Recorded, Trace
 from reweigh.register.table import ReferenceTable
 

@@ -10,8 +10,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from reweigh.candidates import Candidates, candidates
 from reweigh.errors import InputError, NumericsError
-from reweigh.intervene.candidates import Candidates, candidates
 from reweigh.intervene.edit import check_beta, deficit, edit, shifts, spread, strength
 
 # Step 71 of LLaVA-1.5 as the paper prints it: z, DMRR e-3, b e-3, deficit e-3, s, beta s, z'.

@@ -12,7 +12,7 @@ import reweigh
 import twin
 from checkpoints import VOCABULARY
 from reweigh.artifacts import to_json
-from reweigh.intervene.candidates import Candidates
+from reweigh.candidates import Candidates
 from reweigh.intervene.trace import Recorded, Trace
 
 BETA = 4.0

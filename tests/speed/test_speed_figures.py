@@ -13,10 +13,10 @@ import torch
 from PIL import Image
 from typer.testing import CliRunner
 
+from reweigh.candidates import candidates
 from reweigh.cli import bench as command
 from reweigh.errors import UnknownNameError
 from reweigh.families.load import load
-from reweigh.intervene.candidates import candidates
 from reweigh.measure.ranks import RankSum
 from reweigh.report.tables import Estimate
 from reweigh.speed import generation, growth, kernels, step

@@ -8,7 +8,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from reweigh.intervene.candidates import candidates
+from reweigh.candidates import candidates
 
 CUT = float("-inf")
 

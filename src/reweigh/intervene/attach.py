@@ -18,10 +18,10 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from reweigh.candidates import candidates
 from reweigh.errors import UnsupportedError
 from reweigh.families.anatomy import Anatomy, find_anatomy
 from reweigh.intervene.attachment import Attachment
-from reweigh.intervene.candidates import candidates
 from reweigh.intervene.edit import check_beta, edit, shifts, spread, strength
 from reweigh.intervene.pairing import pair
 from reweigh.intervene.trace import Recorded, Trace

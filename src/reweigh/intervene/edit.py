@@ -13,8 +13,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from reweigh.candidates import Candidates
 from reweigh.errors import InputError
-from reweigh.intervene.candidates import Candidates
 
 
 def check_beta(beta: Any) -> float:

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from reweigh.intervene.candidates import Candidates
+from reweigh.candidates import Candidates
 
 
 @dataclass(frozen=True)

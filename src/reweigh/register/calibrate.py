@@ -16,11 +16,11 @@ import torch
 from torch import Tensor
 
 from reweigh.artifacts import sha256_json
+from reweigh.candidates import LEAST, MASS, MOST, candidates
 from reweigh.errors import CalibrationError, ImageError, InputError, ReweighError
 from reweigh.families.anatomy import Anatomy, find_anatomy
 from reweigh.families.identity import identify
 from reweigh.families.prompts import DESCRIBE, build_inputs
-from reweigh.intervene.candidates import LEAST, MASS, MOST, candidates
 from reweigh.measure.evidence import Evidence, Gatherer
 from reweigh.measure.lens import CHUNK, Lens
 from reweigh.measure.tap import Glimpse, Tap, Trail

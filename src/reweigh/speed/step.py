@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import linear
 
-from reweigh.intervene.candidates import candidates
+from reweigh.candidates import candidates
 from reweigh.intervene.edit import edit, shifts
 from reweigh.speed.figures import Figure
 from reweigh.speed.kernels import Shape

@@ -103,7 +103,7 @@ def _compiled() -> Any:
     """The compiled rule, or None where numba is absent or another kernel is forced."""
     if choose_kernel("auto", torch.device("cpu"), torch.float32, 1).name != "numba":
         return None
-    from reweigh.intervene.candidates_compiled import best_rows
+    from reweigh.candidates.compiled import best_rows
 
     return best_rows
 

@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
+from reweigh import candidates as module
+from reweigh.candidates import candidates
 from reweigh.errors import InputError, NumericsError
-from reweigh.intervene import candidates as module
-from reweigh.intervene.candidates import candidates
 
 DTYPES = [torch.float32, torch.bfloat16, torch.float16]
 NEAR = 1e-5
