@@ -12,6 +12,7 @@ from reweigh.artifacts import sha256_json
 from reweigh.families.anatomy import Anatomy
 
 SAMPLED_ROWS = 64
+SAMPLED_WEIGHTS = 32
 
 
 @dataclass(frozen=True)
@@ -68,3 +69,28 @@ def _weights_hash(anatomy: Anatomy) -> str:
     for sample in samples:
         digest.update(sample.to("cpu", torch.bfloat16).contiguous().view(torch.int16).numpy().tobytes())
     return digest.hexdigest()
+
+
+def reading_hash(anatomy: Anatomy, processor: Any | None) -> str:
+    """Hash of everything loaded that shapes the residual stream of a picture: a sample of every weight, how it computes.
+
+    Finer than an identity: another fine-tune of any part, another type, device or attention kernel, other image
+    settings or another chat template have another hash.
+    """
+    weights = hashlib.sha256()
+    for name, parameter in anatomy.model.named_parameters():
+        flat = parameter.detach().flatten()
+        sample = flat[:: max(1, flat.numel() // SAMPLED_WEIGHTS)].cpu()
+        weights.update(f"{name} {parameter.dtype} {tuple(parameter.shape)} {parameter.device.type}".encode())
+        weights.update(sample.contiguous().view(torch.uint8).numpy().tobytes())
+    pictures = getattr(processor, "image_processor", None)
+    return sha256_json(
+        {
+            "weights": weights.hexdigest(),
+            "attention": getattr(anatomy.config, "_attn_implementation", None),
+            "tokenizer": tokenizer_hash(processor),
+            "template": getattr(processor, "chat_template", None),
+            "pictures": None if pictures is None else pictures.to_json_string(),
+            "torch": torch.__version__,
+        }
+    )

@@ -10,7 +10,7 @@ raw logits of the forward pass, so everything ``generate`` does afterwards (pena
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,14 +24,16 @@ from reweigh.families.anatomy import Anatomy, find_anatomy
 from reweigh.intervene.attachment import Attachment
 from reweigh.intervene.edit import check_beta, edit, shifts, spread, strength
 from reweigh.intervene.pairing import pair
+from reweigh.intervene.recall import Recall
 from reweigh.intervene.trace import Recorded, Trace
-from reweigh.measure.evidence import Gatherer
+from reweigh.measure.cache import EvidenceCache
+from reweigh.measure.evidence import Evidence, Gatherer
 from reweigh.measure.lens import Lens, lens_disagreement
 from reweigh.measure.tap import Glimpse, Trail
 from reweigh.register.table import ReferenceTable
 
 if TYPE_CHECKING:
-    pass
+    from PIL.Image import Image
 
 BETA = 1.1
 """The paper's most common maximum penalty."""
@@ -55,12 +57,15 @@ class Reweigh:
         self.references = torch.from_numpy(table.references).float()
         self.layers = frozenset({table.layer, len(anatomy.blocks) - 1})
         self.trace: Trace | None = None
+        self.noted: list[Evidence | None] | None = None
         self._proved = False
 
     def listen(self, glimpse: Glimpse) -> Tensor | None:
         """Measure new visual positions, then edit the logits of rows that have evidence."""
         if self.gatherer.gather(glimpse):
             self._prove_lens(glimpse)
+            if self.noted is not None:
+                self.noted[:] = self.gatherer.evidence(glimpse.trail)
             glimpse.trail.memory["reweigh"] = self._strengths(glimpse.trail, glimpse.logits.device)
         elif not glimpse.trail.segments:
             return None
@@ -129,6 +134,7 @@ class ReweighAttachment(Attachment):
     """ReWEIGH tied to one model. Made by ``attach``."""
 
     decoder: Reweigh
+    recall: Recall | None = None
 
     @property
     def table(self) -> ReferenceTable:
@@ -164,6 +170,33 @@ class ReweighAttachment(Attachment):
         finally:
             self.decoder.trace = None
 
+    @contextmanager
+    def using(self, evidence: Sequence[Evidence | None]) -> Iterator[None]:
+        """Inside this context take the prompt's evidence as given, one per row, instead of measuring it."""
+        before, self.decoder.gatherer.given = self.decoder.gatherer.given, list(evidence)
+        try:
+            yield
+        finally:
+            self.decoder.gatherer.given = before
+
+    @contextmanager
+    def noting(self) -> Iterator[list[Evidence | None]]:
+        """Inside this context note the evidence of the latest prompt's rows."""
+        noted: list[Evidence | None] = []
+        self.decoder.noted = noted
+        try:
+            yield noted
+        finally:
+            self.decoder.noted = None
+
+    def _describe(
+        self, pictures: list[Image], prompts: list[str], *, template: str | None = None, **options: Any
+    ) -> list[str]:
+        if self.recall is None:
+            return super()._describe(pictures, prompts, template=template, **options)
+        with self.recall.serving(pictures, prompts, template):
+            return super()._describe(pictures, prompts, template=template, **options)
+
 
 def attach(
     model: Any,
@@ -173,6 +206,7 @@ def attach(
     beta: float = BETA,
     layer: int | None = None,
     kernel: str = "auto",
+    cache: EvidenceCache | None = None,
     force: bool = False,
 ) -> ReweighAttachment:
     """Tie ReWEIGH to a model.
@@ -184,9 +218,13 @@ def attach(
         beta: Maximum penalty in logits; 0 gives the base model's output bit for bit.
         layer: Which layer's table to take where there are several; must match the table.
         kernel: Ranking kernel, "auto" for the best one present.
+        cache: Where ``describe`` keeps the evidence of pictures, to be asked about again without measuring.
         force: Use a table although its model, tokenizer or dtype seems to be another. The vocabulary must still fit.
     """
     anatomy = find_anatomy(model)
     beta = check_beta(beta)
     table, lens = pair(anatomy, processor, table, layer=layer, force=force)
-    return ReweighAttachment(model, processor, Reweigh(anatomy, table, beta, lens=lens, kernel=kernel))
+    attached = ReweighAttachment(model, processor, Reweigh(anatomy, table, beta, lens=lens, kernel=kernel))
+    if cache is not None:
+        attached.recall = Recall(attached, cache)
+    return attached

@@ -63,10 +63,15 @@ class Attachment:
         Returns:
             A text, or a list of texts for a list of pictures.
         """
+        pictures, prompts = asked(image, prompt)
         options = {**getattr(self.decoder, "generation", {}), **generate}
         options |= {"max_new_tokens": max_new_tokens, "template": template}
+        texts = self._describe(pictures, prompts, **options)
+        return texts if isinstance(image, list | tuple) else texts[0]
+
+    def _describe(self, pictures: list[Image], prompts: list[str], **options: Any) -> list[str]:
         with self:
-            return describe(self.model, self.processor, image, prompt, **options)
+            return list(describe(self.model, self.processor, pictures, prompts, **options))
 
 
 def describe(
@@ -82,9 +87,7 @@ def describe(
     """Describe pictures with whatever is (or is not) attached to the model at the moment."""
     if processor is None:
         raise InputError("describing a picture needs a processor", hint="attach(model, processor, ...)")
-    many = isinstance(image, list | tuple)
-    pictures = [read_image(one) for one in (image if many else [image])]
-    prompts = [prompt] * len(pictures) if isinstance(prompt, str) else list(prompt)
+    pictures, prompts = asked(image, prompt)
     inputs = build_inputs(model, processor, pictures, prompts, template=template)
     options: dict[str, Any] = {"do_sample": False, "max_new_tokens": max_new_tokens, **generate}
     if not options["do_sample"]:
@@ -93,7 +96,13 @@ def describe(
         output = model.generate(**inputs, **options)
     sequences = getattr(output, "sequences", output)
     texts = [text.strip() for text in _decode(processor, sequences, inputs["input_ids"].shape[1])]
-    return texts if many else texts[0]
+    return texts if isinstance(image, list | tuple) else texts[0]
+
+
+def asked(image: Any, prompt: str | Sequence[str]) -> tuple[list[Image], list[str]]:
+    """One picture or many, each with its prompt."""
+    pictures = [read_image(one) for one in (image if isinstance(image, list | tuple) else [image])]
+    return pictures, [prompt] * len(pictures) if isinstance(prompt, str) else list(prompt)
 
 
 def _decode(processor: Any, sequences: Tensor, prompt_length: int) -> list[str]:

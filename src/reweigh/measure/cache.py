@@ -1,19 +1,17 @@
-"""Evidence kept by what it depends on: pixels, prompt prefix, layer, model, dtype. In memory, and in a folder.
+"""A bounded store of evidence vectors, in memory and in a folder.
 
-Tuning, ablation and evaluation decode the same images many times; their evidence is measured once. Both stores are
-bounded and drop what was used longest ago. A file that is cut or altered is dropped, never trusted. Knows nothing of
-how evidence is measured.
+Tuning, ablation and evaluation decode the same images many times; their evidence is measured once. Both stores drop
+what was used longest ago. A file that is cut or altered is dropped, never trusted. Knows nothing of how evidence is
+measured, nor what its keys are made of.
 """
 
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import os
 import threading
 import zlib
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -21,54 +19,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from reweigh.artifacts import read_tensors, sha256_json, write_tensors
+from reweigh.artifacts import read_tensors, write_tensors
 from reweigh.errors import ArtifactError, InputError
 
 MEMORY_BYTES = 256 << 20
 DISK_BYTES = 4 << 30
 PLANES = "dmrr"
-
-
-def evidence_key(
-    pixels: Mapping[str, Tensor] | Tensor,
-    prefix: Iterable[int],
-    *,
-    layer: int,
-    model: str,
-    dtype: str,
-    chunk: int,
-    tokens: Iterable[int] | None = None,
-) -> str:
-    """Name one evidence vector by everything that can change a bit of it.
-
-    Args:
-        pixels: The processor's image tensors (pixel values, grids, sizes), or the pixel values alone.
-        prefix: Prompt ids up to and including the last image position.
-        layer: 0-based decoder block.
-        model: Fingerprint of the weights.
-        dtype: Type of the logits that are ranked.
-        chunk: Positions per matrix product, which can change its rounding.
-        tokens: Registered tokens the vector is restricted to, in its order.
-    """
-    named = {"pixels": pixels} if isinstance(pixels, Tensor) else pixels
-    return sha256_json(
-        {
-            "pixels": {name: _tensor_hash(tensor) for name, tensor in named.items()},
-            "prefix": list(map(int, prefix)),
-            "layer": layer,
-            "model": model,
-            "dtype": dtype,
-            "chunk": chunk,
-            "tokens": None if tokens is None else list(map(int, tokens)),
-        }
-    )
-
-
-def _tensor_hash(tensor: Tensor) -> str:
-    plain = tensor.detach().cpu().contiguous()
-    digest = hashlib.sha256(f"{plain.dtype} {tuple(plain.shape)}".encode())
-    digest.update(plain.flatten().view(torch.uint8).numpy().data if plain.numel() else b"")
-    return digest.hexdigest()
 
 
 class EvidenceCache:
@@ -107,14 +63,6 @@ class EvidenceCache:
     def bytes(self) -> int:
         """Bytes of the values held in memory."""
         return self._bytes
-
-    def fetch(self, key: str, measure: Callable[[], Tensor]) -> Tensor:
-        """The vector of ``key``, measured if neither memory nor disk has it."""
-        found = self.get(key)
-        if found is None:
-            found = measure().detach().cpu()
-            self.put(key, found)
-        return found
 
     def get(self, key: str) -> Tensor | None:
         """A copy of the vector of ``key``, or ``None``."""

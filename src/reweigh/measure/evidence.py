@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from reweigh.errors import InputError
+from reweigh.errors import InputError, UnsupportedError
 from reweigh.families.anatomy import Anatomy, find_anatomy
 from reweigh.families.places import Place
 from reweigh.measure.lens import CHUNK, Lens
@@ -52,6 +52,18 @@ class Evidence:
             )
         return self.values[self.layers.index(layer)]
 
+    def of(self, layer: int, tokens: Tensor | None) -> Tensor:
+        """The evidence of some tokens at one layer, in their order; ``None`` for the whole vocabulary."""
+        values = self.at(layer)
+        if self.tokens is None:
+            return values if tokens is None else values[tokens.to(values.device)]
+        if tokens is not None and tuple(tokens.tolist()) == self.tokens:
+            return values
+        raise InputError(
+            f"this evidence is of {len(self.tokens)} other tokens",
+            hint="measure all tokens, or those of the table in its order",
+        )
+
     def grid(self, layer: int, place: int, *, image: int = 0, tile: int = 0) -> Tensor:
         """Reciprocal ranks (rows, cols) of the ``place``-th located token over one tile of one image.
 
@@ -79,7 +91,8 @@ class Gatherer:
     """Adds up reciprocal ranks over the visual positions as forward passes show them.
 
     Each pass's positions become one segment of the trail, so that evidence follows a cache that is cropped, copied or
-    continued with further images. Rows that repeat a prompt (beams) are read once.
+    continued with further images. Rows that repeat a prompt (beams) are read once. Where the evidence of the prompt's
+    rows is ``given``, nothing is read.
     """
 
     def __init__(
@@ -96,6 +109,7 @@ class Gatherer:
         self.tokens = None if tokens is None else torch.as_tensor(tokens, dtype=torch.int64)
         self.locate = torch.as_tensor(list(locate), dtype=torch.int64)
         self.kernel = kernel
+        self.given: Sequence[Evidence | None] | None = None
 
     @torch.no_grad()
     def gather(self, glimpse: Glimpse) -> bool:
@@ -112,7 +126,18 @@ class Gatherer:
     def _row(self, glimpse: Glimpse, row: int, columns: list[int]) -> list[_Read] | None:
         if not columns:
             return None
+        if self.given is not None:
+            return self._recall(self.given, row // glimpse.repeat)
         return [self._read(glimpse.states[layer][row, columns]) for layer in self.layers]
+
+    def _recall(self, given: Sequence[Evidence | None], row: int) -> list[_Read]:
+        found = given[row] if row < len(given) else None
+        if found is None:
+            raise InputError(
+                f"row {row} holds an image, but the evidence given has none for it",
+                hint="give one Evidence for each row of the prompt",
+            )
+        return [_Read(Known(found.of(layer, self.tokens)), None) for layer in self.layers]
 
     def _read(self, states: Tensor) -> _Read:
         sums = RankSum(self.lens.anatomy.vocab_size, tokens=self.tokens, kernel=self.kernel)
@@ -123,9 +148,9 @@ class Gatherer:
                 located.append(reciprocal_ranks(logits, self.locate.to(logits.device)))
         return _Read(sums, torch.cat(located) if located else None)
 
-    def sums(self, trail: Trail) -> list[list[RankSum] | None]:
+    def sums(self, trail: Trail) -> list[list[RankSum | Known] | None]:
         """For each prompt row the rank sums of each layer over all its images; ``None`` for a row without image."""
-        rows: list[list[RankSum] | None] = []
+        rows: list[list[RankSum | Known] | None] = []
         for row in range(len(trail.columns)):
             reads = [segment.value[row] for segment in trail.segments if segment.value[row] is not None]
             rows.append(
@@ -161,18 +186,37 @@ class Gatherer:
         return rows
 
 
+@dataclass(frozen=True, slots=True)
+class Known:
+    """A mean that was measured before. Its sum is not known, so nothing can be added to it."""
+
+    mean: Tensor
+
+    def dmrr(self) -> Tensor:
+        """Dense mean reciprocal rank."""
+        return self.mean
+
+
 @dataclass(slots=True)
 class _Read:
     """One row, one layer, one pass."""
 
-    sums: RankSum
+    sums: RankSum | Known
     located: Tensor | None
 
 
-def _merged(parts: list[RankSum]) -> RankSum:
-    first = parts[0]
+def _merged(parts: list[RankSum | Known]) -> RankSum | Known:
+    if len(parts) == 1:
+        return parts[0]
+    sums = [part for part in parts if isinstance(part, RankSum)]
+    if len(sums) < len(parts):
+        raise UnsupportedError(
+            "evidence that was given cannot be joined with that of a further image",
+            hint="continue such a conversation without given evidence",
+        )
+    first = sums[0]
     whole = RankSum(first.vocab_size, tokens=first.tokens, kernel=first.kernel)
-    for part in parts:
+    for part in sums:
         whole.merge(part)
     return whole
 

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from reweigh.decoders import DECODERS, decoder
 from reweigh.errors import ReweighError
-from reweigh.measure.evidence import Gatherer
+from reweigh.measure.evidence import Evidence, measure
 from reweigh.measure.tap import Glimpse, Tap
 from reweigh.speed.figures import Figure
 from reweigh.speed.machine import peak_mib
@@ -28,20 +28,6 @@ PLAIN = frozenset({"base", "greedy", "nucleus", "cut", "reweigh"})
 CACHED, ONLINE, FLOOR = 1.013, 1.024, 1.15
 """Goals on a model of half a billion parameters or more: of greedy, of greedy, of the floor."""
 LARGE = 4 * 10**8
-
-
-class CachedGatherer(Gatherer):
-    """A gatherer that has read these images before; the first pass reads, later ones are served."""
-
-    def __init__(self, gatherer: Gatherer) -> None:
-        super().__init__(gatherer.lens, gatherer.layers, kernel=gatherer.kernel)
-        self.tokens = gatherer.tokens
-        self._kept: dict[int, Any] = {}
-
-    def _row(self, glimpse: Glimpse, row: int, columns: list[int]) -> Any:
-        if row not in self._kept:
-            self._kept[row] = super()._row(glimpse, row, columns)
-        return self._kept[row]
 
 
 def rivals() -> list[str]:
@@ -90,21 +76,30 @@ def generate(
     **options: Any,
 ) -> Tensor:
     """One generation of a fixed length; ``cached`` serves the evidence from memory."""
-    length = new_tokens or subject.new_tokens
-    method = subject.reweigh.decoder
-    online = method.gatherer
-    if cached:
-        method.gatherer = subject.memory.setdefault("gatherer", CachedGatherer(online))
-    try:
-        with context:
-            out: Tensor = subject.model.generate(
-                **subject.inputs,
-                **{"do_sample": False, **options},
-                max_new_tokens=length,
-            )
-    finally:
-        method.gatherer = online
+    given = subject.reweigh.using(_known(subject)) if cached else nullcontext()
+    with given, context:
+        out: Tensor = subject.model.generate(
+            **subject.inputs,
+            **{"do_sample": False, **options},
+            max_new_tokens=new_tokens or subject.new_tokens,
+        )
     return out
+
+
+def _known(subject: Subject) -> list[Evidence | None]:
+    """The evidence of the subject's prompt, measured once."""
+    if "evidence" not in subject.memory:
+        method = subject.reweigh.decoder
+        subject.memory["evidence"] = measure(
+            subject.model,
+            subject.inputs,
+            layers=[method.table.layer],
+            tokens=method.table.tokens.tolist(),
+            dtype="float32" if method.lens.upcast else "native",
+            chunk=method.lens.chunk,
+        )
+    found: list[Evidence | None] = subject.memory["evidence"]
+    return found
 
 
 def _rival(subject: Subject, name: str) -> Variant | None:
