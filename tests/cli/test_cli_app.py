@@ -73,7 +73,7 @@ def test_ctrl_c_says_that_it_can_go_on(cli, monkeypatch, tmp_path):
     def interrupted(*_args, **_kwargs):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(common, "load_model", interrupted)
+    monkeypatch.setattr(common.Weights, "load", interrupted)
     done = cli("calibrate", "model", "images", "-o", tmp_path)
     assert done.code == 130
     assert "the same command goes on" in done.err

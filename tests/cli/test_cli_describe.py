@@ -244,7 +244,7 @@ def test_doctor_says_when_the_lens_is_not_the_models_output(cli, checkpoint, mon
         return output
 
     model.register_forward_hook(upside_down)
-    monkeypatch.setattr("reweigh.cli.common.load_model", lambda *args, **options: (model, processor))
+    monkeypatch.setattr("reweigh.cli.common.Weights.load", lambda *args, **options: (model, processor))
     done = cli("doctor", "turned")
     assert done.code == 1
     assert "verdict: NOT supported" in done.out

@@ -36,7 +36,7 @@ def no_model(monkeypatch):
     """Nothing here may load one."""
     from reweigh.cli import common
 
-    monkeypatch.setattr(common, "load_model", None)
+    monkeypatch.setattr(common.Weights, "load", None)
 
 
 def test_show(cli, calibrated, checkpoint):

@@ -2,49 +2,44 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 
 import typer
 
 from reweigh.cli import common
+from reweigh.cli.groups import grouped
 
 app = typer.Typer(add_completion=False)
 
 
 @app.command()
+@grouped
 def calibrate(
     model: str = common.MODEL,
     images: Path = typer.Argument(
         help="A folder of images, or a manifest: one path per line, a JSON list or JSONL."
     ),
+    *,
     out: Path = typer.Option(
         ..., "--out", "-o", help="Folder for observations and tables; the same command resumes there."
     ),
     layer: list[int] = typer.Option(
         [-1], "--layer", "-l", help="0-based block to read, repeatable; -1 is the last."
     ),
-    prompt: str = typer.Option("Please describe this image in detail.", help="What the model is asked."),
-    template: str = typer.Option(
-        None, help="Prompt template with {prompt}, for processors without a chat template."
-    ),
-    max_new_tokens: int = typer.Option(512, min=1, help="Longest description."),
+    question: common.Question,
     batch_size: int = typer.Option(1, "--batch-size", "-b", min=1, help="Images decoded together."),
     lens: str = typer.Option("native", help="Type of the ranked logits: native or float32."),
     rule: str = typer.Option("stable", help="Registration rule: stable, or count-N."),
     kernel: str = typer.Option("auto", help="Ranking kernel."),
-    dtype: str = common.DTYPE,
-    device: str = common.DEVICE,
-    revision: str = common.REVISION,
-    trust_remote_code: bool = common.REMOTE,
+    weights: common.Weights,
     json: bool = common.JSON,
 ) -> None:
     """Learn each token's typical evidence from unlabeled images.
 
     Stop it at any time; the same command goes on where it was and ends with the same bytes.
     """
-    loaded, processor = common.load_model(
-        model, dtype=dtype, device=device, revision=revision, trust_remote_code=trust_remote_code
-    )
+    loaded, processor = weights.load(model)
     from reweigh.register.calibrate import calibrate as run
 
     done = run(
@@ -53,9 +48,7 @@ def calibrate(
         images,
         layers=layer,
         out=out,
-        prompt=prompt,
-        template=template,
-        max_new_tokens=max_new_tokens,
+        **asdict(question),
         batch_size=batch_size,
         dtype=lens,
         rule=rule,

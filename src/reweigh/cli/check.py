@@ -7,38 +7,32 @@ from pathlib import Path
 import typer
 
 from reweigh.cli import common
+from reweigh.cli.groups import grouped
 
 app = typer.Typer(add_completion=False)
 
 
 @app.command()
+@grouped
 def check(
     model: str = common.MODEL,
     image: Path = typer.Argument(help="The picture."),
+    *,
     text: str | None = typer.Option(
         None, help="The text to check; the model's own description if not given."
     ),
     table: str = common.TABLE,
     layer: int = common.LAYER,
-    prompt: str = typer.Option(
-        "Please describe this image in detail.", help="The prompt the image is shown with."
-    ),
-    template: str = typer.Option(
-        None, help="Prompt template with {prompt}, for processors without a chat template."
-    ),
+    prompt: str = typer.Option(common.DESCRIBE, help="The prompt the image is shown with."),
+    template: str = common.TEMPLATE,
     threshold: float = typer.Option(0.5, help="Mark words whose strength is at least this (0 to 1)."),
-    dtype: str = common.DTYPE,
-    device: str = common.DEVICE,
-    revision: str = common.REVISION,
-    trust_remote_code: bool = common.REMOTE,
+    weights: common.Weights,
     force: bool = common.FORCE,
     json: bool = common.JSON,
 ) -> None:
     """Tell which words of a description lack evidence in the image; nothing is edited."""
     where, block, _ = common.operating_point(model, table, layer, None)
-    loaded, processor = common.load_model(
-        model, dtype=dtype, device=device, revision=revision, trust_remote_code=trust_remote_code
-    )
+    loaded, processor = weights.load(model)
     from reweigh.families.anatomy import find_anatomy
     from reweigh.intervene.attachment import describe
     from reweigh.intervene.check import check as run

@@ -1,7 +1,8 @@
-"""What several commands share: the model argument, output for people and for programs."""
+"""What several commands share: the model argument, options, output for people and for programs."""
 
 from __future__ import annotations
 
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +15,6 @@ WORLD = "world"
 """The name under which commands know the embedded model."""
 
 MODEL = typer.Argument(help="Hub id or checkpoint folder; `world` is the embedded model.")
-DTYPE = typer.Option("auto", help="auto, float32, bfloat16 or float16.")
-DEVICE = typer.Option(None, help="cpu, cuda, mps ...; the best one present if not given.")
-REVISION = typer.Option(None, help="Branch, tag or commit of a Hub model.")
-REMOTE = typer.Option(False, "--trust-remote-code", help="Run code that a Hub model brings along.")
 JSON = typer.Option(False, "--json", help="Print JSON for a program instead of text for a person.")
 FORCE = typer.Option(
     False, "--force", help="Use a table although its model, tokenizer or dtype seems to be another."
@@ -27,22 +24,53 @@ TABLE = typer.Option(
 )
 LAYER = typer.Option(None, help="0-based decoder block, where the table folder holds several.")
 BETA = typer.Option(None, help="Maximum penalty in logits; 1.1 unless the model has its own.")
+TEMPLATE = typer.Option(None, help="Prompt template with {prompt}, for processors without a chat template.")
+DESCRIBE = "Please describe this image in detail."
 
 
-def load_model(
-    name: str,
-    *,
-    dtype: str = "auto",
-    device: str | None = None,
-    revision: str | None = None,
-    trust_remote_code: bool = False,
-) -> tuple[Any, Any]:
-    """Load what a command's MODEL argument names."""
-    quiet()
-    from reweigh.families.load import load
+@dataclass(frozen=True, kw_only=True)
+class Weights:
+    """Which weights are loaded, and to where; a group of options."""
 
-    where = str(world_path()) if name == WORLD else name
-    return load(where, dtype=dtype, device=device, revision=revision, trust_remote_code=trust_remote_code)
+    dtype: str = typer.Option("auto", help="auto, float32, bfloat16 or float16.")
+    device: str | None = typer.Option(None, help="cpu, cuda, mps ...; the best one present if not given.")
+    revision: str | None = typer.Option(None, help="Branch, tag or commit of a Hub model.")
+    trust_remote_code: bool = typer.Option(
+        False, "--trust-remote-code", help="Run code that a Hub model brings along."
+    )
+
+    def load(self, name: str) -> tuple[Any, Any]:
+        """Load what a command's MODEL argument names: a model and its processor."""
+        quiet()
+        from reweigh.families.load import load
+
+        return load(str(world_path()) if name == WORLD else name, **asdict(self))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Question:
+    """What the model is asked, and how long it may answer; a group of options."""
+
+    prompt: str = typer.Option(DESCRIBE, help="What the model is asked.")
+    template: str | None = TEMPLATE
+    max_new_tokens: int = typer.Option(512, min=1, help="Longest description.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Point:
+    """The table, its layer and the bound of the edit, as far as they are given; a group of options."""
+
+    table: str | None = TABLE
+    layer: int | None = LAYER
+    beta: float | None = BETA
+
+    def attach(self, name: str, weights: Weights, *, force: bool) -> Any:
+        """Load the model of that name and attach ReWEIGH to it."""
+        table, layer, beta = operating_point(name, self.table, self.layer, self.beta)
+        model, processor = weights.load(name)
+        from reweigh.intervene.attach import attach
+
+        return attach(model, processor, table=table, beta=beta, layer=layer, force=force)
 
 
 def world_path() -> Path:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from reweigh.cli import common
+from reweigh.cli.groups import grouped
 from reweigh.errors import InputError
 
 if TYPE_CHECKING:
@@ -21,8 +22,10 @@ FILES = ("comparison.md", "comparison.html", "comparison.tex", "comparison.json"
 
 
 @app.command()
+@grouped
 def compare(
     model: str = common.MODEL,
+    *,
     methods: str = typer.Option(
         "base,vcd,opera,dola,pai,revisit,reweigh", "--methods", "-m", help="Decoders, separated by commas."
     ),
@@ -42,13 +45,8 @@ def compare(
     limit: int = typer.Option(None, help="Only the first records of each benchmark."),
     batch_size: int = typer.Option(1, help="Images answered at once; the paper uses 1."),
     seed: int = typer.Option(42, help="Seed of whatever is drawn."),
-    template: str = typer.Option(
-        None, help="Prompt template with {prompt}, for processors without a chat template."
-    ),
-    dtype: str = common.DTYPE,
-    device: str = common.DEVICE,
-    revision: str = common.REVISION,
-    trust_remote_code: bool = common.REMOTE,
+    template: str = common.TEMPLATE,
+    weights: common.Weights,
     force: bool = common.FORCE,
     as_json: bool = common.JSON,
 ) -> None:
@@ -73,14 +71,12 @@ def compare(
             "force": force,
             **options["reweigh"],
         }
-    loaded, processor = common.load_model(
-        model, dtype=dtype, device=device, revision=revision, trust_remote_code=trust_remote_code
-    )
+    loaded, processor = weights.load(model)
     rows = [make_method(name, loaded, processor, options[name]) for name in names]
     for method in rows:
         if method.reason:
             typer.echo(f"{method.name} is left out: {method.reason}", err=True)
-    told = {"id": model, "revision": revision, "dtype": dtype}
+    told = {"id": model, "revision": weights.revision, "dtype": weights.dtype}
     scored = [
         _answer_and_score(
             one, rows, (loaded, processor), out, told, batch_size=batch_size, seed=seed, template=template

@@ -8,30 +8,26 @@ from typing import Any
 import typer
 
 from reweigh.cli import common
+from reweigh.cli.groups import grouped
 
 app = typer.Typer(add_completion=False)
 
 
 @app.command()
+@grouped
 def doctor(
     model: str = common.MODEL,
     image: Path = typer.Argument(None, help="A sample picture; a plain made one if not given."),
-    template: str = typer.Option(
-        None, help="Prompt template with {prompt}, for processors without a chat template."
-    ),
-    dtype: str = common.DTYPE,
-    device: str = common.DEVICE,
-    revision: str = common.REVISION,
-    trust_remote_code: bool = common.REMOTE,
+    *,
+    template: str = common.TEMPLATE,
+    weights: common.Weights,
     json: bool = common.JSON,
 ) -> None:
     """Print the anatomy found, the visual positions of a sample image and the parity verdict.
 
     Exit code 1 if the model cannot be served.
     """
-    loaded, processor = common.load_model(
-        model, dtype=dtype, device=device, revision=revision, trust_remote_code=trust_remote_code
-    )
+    loaded, processor = weights.load(model)
     report = examine(loaded, processor, image, template)
     if json:
         common.emit_json(report)

@@ -17,6 +17,7 @@ from reweigh.cli.benchmarks import (
     option_values,
     run_places,
 )
+from reweigh.cli.groups import grouped
 from reweigh.errors import InputError
 
 if TYPE_CHECKING:
@@ -38,8 +39,10 @@ OPTION = typer.Option(
 
 
 @app.command()
+@grouped
 def run(
     model: str = common.MODEL,
+    *,
     benchmark: str = typer.Option(
         ..., "--benchmark", "-b", help="chair, amber-generative, pope, mmhal, mmvet ..."
     ),
@@ -58,13 +61,8 @@ def run(
     limit: int = typer.Option(None, help="Only the first records."),
     shard: str = typer.Option("1/1", help="Part i of n of the records, as i/n."),
     seed: int = typer.Option(42, help="Seed of the sample of images and of anything drawn."),
-    template: str = typer.Option(
-        None, help="Prompt template with {prompt}, for processors without a chat template."
-    ),
-    dtype: str = common.DTYPE,
-    device: str = common.DEVICE,
-    revision: str = common.REVISION,
-    trust_remote_code: bool = common.REMOTE,
+    template: str = common.TEMPLATE,
+    weights: common.Weights,
     force: bool = common.FORCE,
 ) -> None:
     """Answer every record of a benchmark; answers are written as they come, and a stopped run resumes."""
@@ -75,15 +73,14 @@ def run(
     pictures = image_folder(benchmark, folder, images)
     records = Shard.parse(shard).of(bench.records(limit=limit, seed=seed))
     given = _decoder_options(decoder, option_values(decoder_option), model, table, layer, beta, force=force)
-    loaded, processor = common.load_model(
-        model, dtype=dtype, device=device, revision=revision, trust_remote_code=trust_remote_code
-    )
+    loaded, processor = weights.load(model)
     from reweigh.bench.describer import describe_model, make_describer
 
     describer, decoding = make_describer(loaded, processor, decoder, given, template=template)
     record = make_record(
         benchmark={"name": benchmark, "options": options, "limit": limit, "shard": shard},
-        model={"id": model, "revision": revision, "dtype": dtype} | describe_model(loaded, processor),
+        model={"id": model, "revision": weights.revision, "dtype": weights.dtype}
+        | describe_model(loaded, processor),
         decoding=decoding | {"batch_size": batch_size, "template": template},
         records=records,
         images=pictures,

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import typer
 
 from reweigh.cli import common
+from reweigh.cli.groups import grouped
 
 if TYPE_CHECKING:
     from reweigh.intervene.trace import Step, Trace
@@ -16,39 +18,26 @@ app = typer.Typer(add_completion=False)
 
 
 @app.command()
+@grouped
 def trace(
     model: str = common.MODEL,
     image: Path = typer.Argument(help="The picture."),
-    table: str = common.TABLE,
-    layer: int = common.LAYER,
-    beta: float = common.BETA,
-    prompt: str = typer.Option("Please describe this image in detail.", help="What the model is asked."),
-    template: str = typer.Option(
-        None, help="Prompt template with {prompt}, for processors without a chat template."
-    ),
-    max_new_tokens: int = typer.Option(512, min=1, help="Longest description."),
+    *,
+    point: common.Point,
+    question: common.Question,
     step: int = typer.Option(
         None, help="0-based decoding step to show; the first one whose winner changed if not given."
     ),
     top: int = typer.Option(8, min=1, help="Candidates to show."),
     plot: Path = typer.Option(None, help="Write the step as an SVG: logits before and after, with arrows."),
-    dtype: str = common.DTYPE,
-    device: str = common.DEVICE,
-    revision: str = common.REVISION,
-    trust_remote_code: bool = common.REMOTE,
+    weights: common.Weights,
     force: bool = common.FORCE,
     json: bool = common.JSON,
 ) -> None:
     """Show why a word was suppressed: each candidate's logit, evidence, reference, deficit and edit."""
-    where, block, bound = common.operating_point(model, table, layer, beta)
-    loaded, processor = common.load_model(
-        model, dtype=dtype, device=device, revision=revision, trust_remote_code=trust_remote_code
-    )
-    from reweigh.intervene.attach import attach
-
-    attached = attach(loaded, processor, table=where, beta=bound, layer=block, force=force)
+    attached = point.attach(model, weights, force=force)
     with attached.tracing() as recorded:
-        text = attached.describe(image, prompt, max_new_tokens=max_new_tokens, template=template)
+        text = attached.describe(image, **asdict(question))
     changed = [found.index for found in recorded.steps() if found.changed]
     shown = recorded.step(_which(step, changed, len(recorded)))
     if plot is not None:

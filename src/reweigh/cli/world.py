@@ -60,19 +60,26 @@ def check(
     seed: int = typer.Option(0, min=0, help="Seed of the series of scenes."),
     split: str = typer.Option("evaluation", help="train, calibration, tuning or evaluation."),
     model: Path | None = typer.Option(None, help="A checkpoint folder; the embedded one if not given."),
+    layer: int | None = typer.Option(None, help="Block whose lens is judged; the operating point's."),
     as_json: bool = typer.Option(False, "--json", help="Print the figures as JSON."),
 ) -> None:
-    """Let the model describe scenes and answer questions, and print how well it does."""
+    """Let the model describe scenes and answer questions, and print how well it does and how well its lens reads."""
+    from reweigh.world import operating_point
     from reweigh.world.checking import check as figures_of
+    from reweigh.world.checking import lens_figures
     from reweigh.world.scenes import scenes as series
     from reweigh.world.speaking import load
 
-    figures = figures_of(*load(model), list(series(split, scenes, seed)))
+    shown = list(series(split, scenes, seed))
+    loaded = load(model)
+    figures = figures_of(*loaded, shown)
+    figures |= lens_figures(*loaded, shown, operating_point()["layer"] if layer is None else layer)
     if as_json:
         typer.echo(json.dumps({k: round(v, 4) for k, v in figures.items()}, indent=2))
         return
     for name, value in figures.items():
-        typer.echo(f"{name:<18} {value:8.2f}" if name != "n" else f"{name:<18} {value:8.0f}")
+        digits = 0 if name == "n" else 4 if name.startswith("lens") else 2
+        typer.echo(f"{name:<18} {value:8.{digits}f}")
 
 
 @app.command()
