@@ -9,18 +9,18 @@ benchmark's files.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
-from reweigh.artifacts import read_json, sha256_text
-from reweigh.bench.base import Id, Item, Record, Response, Summary, check_responses
+from reweigh.artifacts import read_json
+from reweigh.bench.base import Id, Item, Metric, Record, Response
 from reweigh.bench.bootstrap import Array, intervals, ratio, sum_counts
 from reweigh.bench.judge.prompts import find_prompt, read_prompt
-from reweigh.bench.judge.protocol import Judge, ask_all, needed, user
+from reweigh.bench.judge.protocol import Judge, user
+from reweigh.bench.judged import Judged, Rules
 from reweigh.errors import InputError
-from reweigh.progress import bar
 
 RECORDS = 96
 MAX_NEW_TOKENS = 256
@@ -29,7 +29,6 @@ PROMPTS = ("mmhal_prompt.txt", "eval_gpt4.py", "eval_gpt_mmhal.py")
 PROMPT_NAMES = ("template",)
 TYPES = ("attribute", "adversarial", "comparison", "counting", "relation", "environment", "holistic", "other")
 HALLUCINATED_BELOW = 3
-Rules = Literal["official", "strict"]
 
 
 def parse_official(reply: str) -> int | None:
@@ -71,95 +70,25 @@ class Question:
         return TYPES[self.index % len(TYPES)]
 
 
-class MMHal:
-    """MMHal-Bench over a folder with its question file, images and prompt.
+class MMHal(Judged[Question, str]):
+    """MMHal-Bench over a folder with ``response_template.json``, ``images/`` and the official program.
 
-    Args:
-        data: Folder that holds ``response_template.json``, ``images/`` and the official program.
-        judge: Who rates; needed for scoring only.
-        rules: Which reading of the reply gives the metrics; the official figures are given besides.
-        prompt: Another file with the prompt (.txt, or a .py that assigns ``template``).
-        concurrency: Questions put to the judge at once.
+    The rules give the metrics; the official figures are given besides. A prompt in a .py is its ``template``.
     """
 
     name = "mmhal"
+    title = "MMHal-Bench"
 
-    def __init__(
-        self,
-        data: str | Path,
-        *,
-        judge: Judge | None = None,
-        rules: Rules = "strict",
-        prompt: str | Path | None = None,
-        concurrency: int = 8,
-    ) -> None:
-        if rules not in PARSERS:
-            raise InputError(f"no rules are called {rules!r}", hint=f"known: {', '.join(PARSERS)}")
-        self.data = Path(data)
-        self.judge = judge
-        self.rules: Rules = rules
-        self.prompt = Path(prompt) if prompt is not None else None
-        self.concurrency = concurrency
-
-    def records(self, *, limit: int | None = None, seed: int = 42) -> list[Record]:
-        """List the questions in the official order, verbatim."""
-        return [
-            Record(
-                id=question.index,
-                image=question.image,
-                prompt=question.question,
-                max_new_tokens=MAX_NEW_TOKENS,
-                extra={"type": question.type},
-            )
-            for question in self._questions()[:limit]
-        ]
-
-    def score(
-        self, responses: Sequence[Response], *, ids: Collection[Id] | None = None
-    ) -> tuple[list[Item], Summary]:
-        """Ask the judge about every response and read its replies."""
-        questions = self._questions()
-        checked = check_responses(responses, known=[question.index for question in questions], ids=ids)
-        checked = sorted(checked, key=lambda response: int(response.id))
-        judge, template = needed(self.judge, "MMHal-Bench"), self._template()
-        with bar("judging", total=len(checked), unit="reply") as shown:
-            tasks = [
-                lambda r=response: judge.ask(user(fill(template, questions[int(r.id)], r.text)))
-                for response in checked
-            ]
-            replies: list[str] = ask_all(tasks, concurrency=self.concurrency, advance=shown.update)
-        items = [
-            rate(questions[int(response.id)], response.text, reply, rules=self.rules)
-            for response, reply in zip(checked, replies, strict=True)
-        ]
-        return items, self._summary(
-            items, {"judge": judge.describe(), "prompt_sha256": sha256_text(template)}
+    def _record(self, question: Question) -> Record:
+        return Record(
+            id=question.index,
+            image=question.image,
+            prompt=question.question,
+            max_new_tokens=MAX_NEW_TOKENS,
+            extra={"type": question.type},
         )
 
-    def summarise(self, items: Sequence[Item]) -> Summary:
-        """Recompute the summary from items."""
-        return self._summary(items, {})
-
-    def _summary(self, items: Sequence[Item], judged: Mapping[str, Any]) -> Summary:
-        counts = sum_counts(items) if items else {}
-        metrics = intervals(
-            items, figures, reasons=dict.fromkeys(FIGURES, "no question of this kind was rated")
-        )
-        return Summary(
-            benchmark=self.name,
-            metrics=metrics,
-            n=len(items),
-            images=len({item.image for item in items}),
-            scorer={
-                "rules": self.rules,
-                **judged,
-                "unparsed": int(counts.get("unparsed", 0)),
-                "unparsed_official": int(counts.get("official_unparsed", 0)),
-            },
-            official=official_figures(items) if len(items) == RECORDS else {},
-        )
-
-    def _template(self) -> str:
+    def _asking(self, judge: Judge) -> tuple[str, Callable[[Question, str, int], str]]:
         path = find_prompt(self.data, PROMPTS, self.prompt, self.name)
         template = read_prompt(path, PROMPT_NAMES)
         if template.count("{}") != 4:
@@ -167,10 +96,22 @@ class MMHal:
                 f"the prompt in {path} has {template.count('{}')} places marked {{}}; expected four: "
                 "image contents, question, human answer, model answer"
             )
-        return template
+        return template, lambda question, answer, _run: judge.ask(user(fill(template, question, answer)))
 
-    def _questions(self) -> list[Question]:
-        path = self.data / QUESTIONS
+    def _item(self, question: Question, answer: str, verdicts: Sequence[str]) -> Item:
+        return rate(question, answer, verdicts[0], rules=self.rules)
+
+    def _metrics(self, items: Sequence[Item]) -> dict[str, Metric]:
+        return intervals(items, figures, reasons=dict.fromkeys(FIGURES, "no question of this kind was rated"))
+
+    def _tallies(self, counts: Mapping[str, float]) -> dict[str, Any]:
+        return {"unparsed_official": int(counts.get("official_unparsed", 0))}
+
+    def _official(self, items: Sequence[Item]) -> dict[str, float | None]:
+        return official_figures(items)
+
+    def _read_questions(self, folder: Path) -> Mapping[Id, Question]:
+        path = folder / QUESTIONS
         if not path.is_file():
             raise InputError(f"there is no {path}", hint="reweigh data get mmhal")
         rows = read_json(path)
@@ -179,7 +120,7 @@ class MMHal:
             raise InputError(
                 f"{path} holds {size} records; MMHal-Bench has exactly {RECORDS}, in its own order"
             )
-        return [_question(index, row, path) for index, row in enumerate(rows)]
+        return {index: _question(index, row, path) for index, row in enumerate(rows)}
 
 
 def _question(index: int, row: Any, path: Path) -> Question:

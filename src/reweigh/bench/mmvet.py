@@ -9,21 +9,22 @@ with a suffix, hotter each time, and gives up after five readings. The prompt co
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass
 from decimal import Decimal, InvalidOperation
+from functools import cached_property, partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
-from reweigh.artifacts import read_json, sha256_text
-from reweigh.bench.base import Id, Item, Record, Response, Summary, check_responses
-from reweigh.bench.bootstrap import Array, intervals, ratio, sum_counts
+from reweigh.artifacts import read_json
+from reweigh.bench.base import Id, Item, Metric, Record
+from reweigh.bench.bootstrap import Array, intervals, ratio
 from reweigh.bench.judge.prompts import find_prompt, read_prompt, strings_of
-from reweigh.bench.judge.protocol import Judge, ask_all, needed, user
+from reweigh.bench.judge.protocol import Judge, user
+from reweigh.bench.judged import Judged
 from reweigh.errors import InputError
-from reweigh.progress import bar
 
 MAX_NEW_TOKENS = 1024
 JUDGE_TOKENS = 3
@@ -34,8 +35,6 @@ PROMPTS = ("mmvet_prompt.txt", "mm-vet_evaluator.py")
 PROMPT_NAMES = ("prompt",)
 OWN_SUFFIX = "\nAnswer with the number alone: "
 CAPABILITIES = ("rec", "ocr", "know", "gen", "spat", "math")
-Rules = Literal["official", "strict"]
-RULES: tuple[Rules, ...] = ("official", "strict")
 
 
 def parse_official(reply: str) -> float | None:
@@ -84,103 +83,34 @@ class Grade:
     replies: tuple[str, ...]
 
 
-class MMVet:
-    """MM-Vet over the unpacked folder with its questions, images and the official program.
+@dataclass(eq=False, repr=False)
+class MMVet(Judged[Question, Grade]):
+    """MM-Vet over the unpacked folder with ``mm-vet.json``, ``images/`` and ``mm-vet_evaluator.py``.
 
-    Args:
-        data: Folder that holds ``mm-vet.json``, ``images/`` and ``mm-vet_evaluator.py``.
-        judge: Who grades; needed for scoring only.
-        rules: ``strict`` or ``official``.
-        prompt: Another file with the prompt (.txt, or a .py that assigns ``prompt``).
-        runs: How often every answer is graded.
-        concurrency: Questions put to the judge at once.
+    A prompt in a .py is its ``prompt``; ``runs`` says how often every answer is graded.
     """
 
     name = "mmvet"
+    title = "MM-Vet"
 
-    def __init__(
-        self,
-        data: str | Path,
-        *,
-        judge: Judge | None = None,
-        rules: Rules = "strict",
-        prompt: str | Path | None = None,
-        runs: int = 1,
-        concurrency: int = 8,
-    ) -> None:
-        if rules not in RULES:
-            raise InputError(f"no rules are called {rules!r}", hint=f"known: {', '.join(RULES)}")
-        if runs < 1:
-            raise InputError(f"{runs} grading runs: at least one is needed")
-        self.data = Path(data)
-        self.judge = judge
-        self.rules: Rules = rules
-        self.prompt = Path(prompt) if prompt is not None else None
-        self.runs = runs
-        self.concurrency = concurrency
+    _: KW_ONLY
+    runs: int = 1
 
-    def records(self, *, limit: int | None = None, seed: int = 42) -> list[Record]:
-        """List the questions in the file's order, verbatim."""
-        return [
-            Record(id=q.id, image=q.image, prompt=q.question, max_new_tokens=MAX_NEW_TOKENS)
-            for q in list(self._questions().values())[:limit]
-        ]
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.runs < 1:
+            raise InputError(f"{self.runs} grading runs: at least one is needed")
 
-    def score(
-        self, responses: Sequence[Response], *, ids: Collection[Id] | None = None
-    ) -> tuple[list[Item], Summary]:
-        """Ask the judge about every response and read its grades."""
-        questions = self._questions()
-        order = {identity: place for place, identity in enumerate(questions)}
-        checked = check_responses(responses, known=questions.keys(), ids=ids)
-        checked = sorted(checked, key=lambda response: order[str(response.id)])
-        judge, prompt, suffix = needed(self.judge, "MM-Vet"), *self._prompt()
-        with bar("judging", total=len(checked) * self.runs, unit="grade") as shown:
-            tasks = [
-                lambda r=response, run=run: self._grade(judge, prompt, suffix, questions[r.id], r.text, run)
-                for response in checked
-                for run in range(self.runs)
-            ]
-            grades: list[Grade] = ask_all(tasks, concurrency=self.concurrency, advance=shown.update)
-        combinations = sorted({question.combination for question in questions.values()})
-        items = [
-            grade_item(
-                questions[str(response.id)],
-                response.text,
-                grades[place * self.runs : (place + 1) * self.runs],
-                combinations,
-            )
-            for place, response in enumerate(checked)
-        ]
-        told = {"judge": judge.describe(), "prompt_sha256": sha256_text(prompt)}
-        return items, self._summary(items, told, complete=len(items) == len(questions))
-
-    def summarise(self, items: Sequence[Item]) -> Summary:
-        """Recompute the summary from items, in any order."""
-        order = {identity: place for place, identity in enumerate(self._questions())}
-        inside = sorted(items, key=lambda item: order.get(str(item.id), len(order)))
-        return self._summary(inside, {}, complete=len(items) == len(order))
-
-    def _summary(self, items: Sequence[Item], told: Mapping[str, Any], *, complete: bool) -> Summary:
-        counts = sum_counts(items) if items else {}
-        metrics = intervals(
-            items, figures, reasons=dict.fromkeys(BASIC_FIGURES, "no such question, or a NaN grade")
+    def _record(self, question: Question) -> Record:
+        return Record(
+            id=question.id, image=question.image, prompt=question.question, max_new_tokens=MAX_NEW_TOKENS
         )
-        official = complete and self.rules == "official" and bool(items)
-        return Summary(
-            benchmark=self.name,
-            metrics=metrics,
-            n=len(items),
-            images=len({item.image for item in items}),
-            scorer={
-                "rules": self.rules,
-                **told,
-                "runs": self.runs,
-                "unparsed": int(counts.get("unparsed", 0)),
-                "capability_counts": {name: int(counts.get(f"n:{name}", 0)) for name in CAPABILITIES},
-            },
-            official=official_figures(items) if official else {},
-        )
+
+    def _asking(self, judge: Judge) -> tuple[str, Callable[[Question, str, int], Grade]]:
+        path = find_prompt(self.data, PROMPTS, self.prompt, self.name)
+        prompt = read_prompt(path, PROMPT_NAMES)
+        suffixes = (text for text in strings_of(path) if text.startswith("\n") and text.endswith("(digit): "))
+        return prompt, partial(self._grade, judge, prompt, next(suffixes, OWN_SUFFIX))
 
     def _grade(
         self, judge: Judge, prompt: str, suffix: str, question: Question, answer: str, run: int
@@ -200,32 +130,43 @@ class MMVet:
                 score = read(replies[-1])
         return Grade(0.0 if score is None else score, score is not None, tuple(replies))
 
-    def _prompt(self) -> tuple[str, str]:
-        """The prompt and the suffix of repeated questions."""
-        path = find_prompt(self.data, PROMPTS, self.prompt, self.name)
-        suffixes = (text for text in strings_of(path) if text.startswith("\n") and text.endswith("(digit): "))
-        return read_prompt(path, PROMPT_NAMES), next(suffixes, OWN_SUFFIX)
+    def _item(self, question: Question, answer: str, verdicts: Sequence[Grade]) -> Item:
+        return grade_item(question, answer, verdicts, self._combinations)
 
-    def _questions(self) -> dict[str, Question]:
-        path = next(
-            (p for p in (self.data / QUESTIONS, self.data / "mm-vet" / QUESTIONS) if p.is_file()), None
+    @cached_property
+    def _combinations(self) -> list[str]:
+        return sorted({question.combination for question in self.questions.values()})
+
+    def _metrics(self, items: Sequence[Item]) -> dict[str, Metric]:
+        return intervals(
+            items, figures, reasons=dict.fromkeys(BASIC_FIGURES, "no such question, or a NaN grade")
         )
+
+    def _tallies(self, counts: Mapping[str, float]) -> dict[str, Any]:
+        counted = {name: int(counts.get(f"n:{name}", 0)) for name in CAPABILITIES}
+        return {"runs": self.runs, "capability_counts": counted}
+
+    def _official(self, items: Sequence[Item]) -> dict[str, float | None]:
+        return official_figures(items) if self.rules == "official" else {}
+
+    def _read_questions(self, folder: Path) -> Mapping[Id, Question]:
+        path = next((p for p in (folder / QUESTIONS, folder / "mm-vet" / QUESTIONS) if p.is_file()), None)
         if path is None:
-            raise InputError(f"there is no {self.data / QUESTIONS}", hint="reweigh data get mmvet")
+            raise InputError(f"there is no {folder / QUESTIONS}", hint="reweigh data get mmvet")
         rows = read_json(path)
         if not isinstance(rows, dict) or not rows:
             raise InputError(f"{path} is not an object of questions by id")
-        folder = path.parent.relative_to(self.data)
-        return {identity: _question(identity, row, path, folder) for identity, row in rows.items()}
+        images = path.parent.relative_to(folder) / "images"
+        return {identity: _question(identity, row, path, images) for identity, row in rows.items()}
 
 
-def _question(identity: str, row: Any, path: Path, folder: Path) -> Question:
+def _question(identity: str, row: Any, path: Path, images: Path) -> Question:
     try:
         named = [str(name) for name in row["capability"]]
         order = {name: place for place, name in enumerate(CAPABILITIES)}
         return Question(
             identity,
-            (folder / "images" / str(row["imagename"])).as_posix(),
+            (images / str(row["imagename"])).as_posix(),
             str(row["question"]),
             str(row["answer"]),
             tuple(sorted(set(named), key=lambda name: (order.get(name, len(order)), name))),

@@ -13,13 +13,13 @@ from pathlib import Path
 from reweigh.errors import InputError
 
 
-def find_prompt(data: Path, names: Sequence[str], given: Path | None, benchmark: str) -> Path:
+def find_prompt(data: str | Path, names: Sequence[str], given: str | Path | None, benchmark: str) -> Path:
     """The file given, or the first of the benchmark's files that is there."""
     if given is not None:
-        return given
+        return Path(given)
     for name in names:
-        if (data / name).is_file():
-            return data / name
+        if (path := Path(data, name)).is_file():
+            return path
     raise InputError(
         f"{data} holds none of {', '.join(names)}, so there is no judge prompt",
         hint=f"reweigh data get {benchmark}, or give the file with --judge-prompt",
