@@ -52,6 +52,14 @@ def test_sample_shows_all_drawings(tmp_path: Path) -> None:
     assert "all drawings" in done.stdout
 
 
+def test_draw_writes_the_scenes_themselves(tmp_path: Path) -> None:
+    done = runner.invoke(app, ["draw", "-o", str(tmp_path), "--count", "3", "--split", "tuning"])
+    assert done.exit_code == 0, done.output
+    assert sorted(path.stem for path in tmp_path.iterdir()) == [scene("tuning", i).id for i in range(3)]
+    with Image.open(tmp_path / f"{scene('tuning', 2).id}.png") as picture:
+        assert picture.convert("RGB").tobytes() == scene("tuning", 2).image().tobytes()
+
+
 def test_an_unknown_split_is_named() -> None:
     done = runner.invoke(app, ["sample", "--split", "test"])
     assert isinstance(done.exception, UnknownNameError)

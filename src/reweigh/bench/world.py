@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from pathlib import Path
 
-from reweigh.artifacts import replacing
 from reweigh.bench.base import Id, Item, Record, Response, Summary, check_responses
 from reweigh.bench.chair.metrics import count_caption, summarise_metrics
+from reweigh.world.pictures import draw
 from reweigh.world.scenes import Scene, scenes
 from reweigh.world.vocabulary import mentions
 
@@ -74,11 +74,7 @@ class World:
         )
 
     def _record(self, scene: Scene) -> Record:
-        name = f"{scene.id}.png"
-        path = self.data_dir / name
-        if not path.is_file():
-            with replacing(path) as temporary:
-                scene.image().save(temporary, "PNG")
+        name = draw(scene, self.data_dir).name
         return Record(id=scene.id, image=name, prompt=PROMPT, max_new_tokens=MAX_NEW_TOKENS)
 
 

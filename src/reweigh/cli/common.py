@@ -44,7 +44,11 @@ class Weights:
         quiet()
         from reweigh.families.load import load
 
-        return load(str(world_path()) if name == WORLD else name, **asdict(self))
+        if name != WORLD:
+            return load(name, **asdict(self))
+        model, processor = load(str(world_path()), **asdict(self))
+        model.name_or_path = "reweigh world"  # what a table records: not where this installation lies
+        return model, processor
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -55,6 +55,25 @@ def sample(
 
 
 @app.command()
+def draw(
+    output: Path = typer.Option(
+        ..., "-o", "--output", help="Folder for the pictures, one PNG for each scene."
+    ),
+    count: int = typer.Option(500, min=1, help="How many scenes."),
+    seed: int = typer.Option(0, min=0, help="Seed of the series of scenes."),
+    split: str = typer.Option("calibration", help="train, calibration, tuning or evaluation."),
+) -> None:
+    """Write scenes as pictures of the model's own size, for `reweigh calibrate` or any other tool."""
+    from reweigh.progress import progress
+    from reweigh.world.pictures import draw as drawn
+    from reweigh.world.scenes import scenes
+
+    for scene in progress(scenes(split, count, seed), "drawing", total=count):
+        drawn(scene, output)
+    typer.echo(str(output))
+
+
+@app.command()
 def check(
     scenes: int = typer.Option(1000, min=1, help="How many scenes."),
     seed: int = typer.Option(0, min=0, help="Seed of the series of scenes."),

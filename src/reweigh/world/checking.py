@@ -1,4 +1,4 @@
-"""How good the embedded model is: recall, F1, CHAIR, repeats, typical errors, yes/no accuracy."""
+"""How good the embedded model is: recall, F1, CHAIR, repeats, typical errors, yes/no accuracy, and its lens."""
 
 from __future__ import annotations
 
@@ -6,12 +6,14 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from reweigh.bench.chair.metrics import count_caption, figures
+from reweigh.world.drawings import CATALOGUE
 from reweigh.world.grammar import questions
 from reweigh.world.kinds import KINDS
 from reweigh.world.scenes import Scene
-from reweigh.world.speaking import descriptions, presence
+from reweigh.world.speaking import BATCH, descriptions, parts, presence, prompted
 from reweigh.world.vocabulary import mentions
 
 SHOWN = ("chair_s", "chair_i", "chair_i_distinct", "recall", "f1", "mentions", "length")
@@ -45,3 +47,32 @@ def check(model: Any, processor: Any, scenes: Sequence[Scene]) -> dict[str, floa
     found["yes_no_accuracy"] = 100 * sum(right) / len(right)
     found["yes_share"] = 100 * sum(said is True for said in replies) / len(replies)
     return found
+
+
+def lens_figures(model: Any, processor: Any, scenes: Sequence[Scene], layer: int) -> dict[str, float]:
+    """How well DMRR at a layer tells present from absent objects, by the first piece of their names: AUROC.
+
+    ``lens_auroc_typical`` counts only those absent objects that such a scene leads one to expect.
+    """
+    from reweigh.measure.evidence import measure
+
+    pieces = {n: processor.tokenizer(f" {n}", add_special_tokens=False).input_ids[0] for n in CATALOGUE}
+    rows = []
+    for part in parts(scenes, BATCH):
+        inputs = prompted(processor, [s.image() for s in part])
+        rows += measure(model, inputs, layers=[layer], tokens=list(pieces.values()))
+    seen = np.stack([row.at(layer).numpy() for row in rows if row is not None])
+    there = np.array([[name in s.objects for name in CATALOGUE] for s in scenes])
+    typical = np.array([[name in KINDS[s.kind].expected for name in CATALOGUE] for s in scenes])
+    return {
+        "lens_auroc": auroc(seen[there], seen[~there]),
+        "lens_auroc_typical": auroc(seen[there], seen[~there & typical]),
+    }
+
+
+def auroc(higher: NDArray[Any], lower: NDArray[Any]) -> float:
+    """Chance that a value of the first kind exceeds one of the second; equal values count half."""
+    ordered = np.sort(lower)
+    below = np.searchsorted(ordered, higher, "left")
+    equal = np.searchsorted(ordered, higher, "right") - below
+    return float((below + equal / 2).mean() / len(lower))

@@ -13,6 +13,7 @@ from reweigh.world.scenes import Scene
 PROMPT = DETAIL_PROMPTS[0]
 LONGEST = 110
 """New tokens allowed in a description."""
+BATCH = 50
 
 
 def chat_prompt(processor: Any, text: str) -> str:
@@ -23,14 +24,19 @@ def chat_prompt(processor: Any, text: str) -> str:
     )
 
 
+def prompted(processor: Any, images: Sequence[Any], prompts: Sequence[str] | None = None) -> Any:
+    """Inputs of one prompt per image; the long description's if none is given."""
+    texts = [chat_prompt(processor, prompt) for prompt in prompts or [PROMPT] * len(images)]
+    return processor(images=list(images), text=texts, padding=True, return_tensors="pt")
+
+
 def reply(
     model: Any, processor: Any, images: Sequence[Any], prompts: Sequence[str], *, longest: int, **options: Any
 ) -> list[str]:
     """Greedy replies to one prompt per image."""
     import torch
 
-    texts = [chat_prompt(processor, prompt) for prompt in prompts]
-    inputs = processor(images=list(images), text=texts, padding=True, return_tensors="pt")
+    inputs = prompted(processor, images, prompts)
     with torch.inference_mode():
         out = model.generate(**inputs, max_new_tokens=longest, do_sample=False, **options)
     new = out[:, inputs["input_ids"].shape[1] :]
@@ -38,11 +44,11 @@ def reply(
 
 
 def descriptions(
-    model: Any, processor: Any, scenes: Sequence[Scene], *, batch: int = 50, **options: Any
+    model: Any, processor: Any, scenes: Sequence[Scene], *, batch: int = BATCH, **options: Any
 ) -> list[str]:
     """A long description of each scene."""
     out: list[str] = []
-    for part in _parts(scenes, batch):
+    for part in parts(scenes, batch):
         images = [s.image() for s in part]
         out += reply(model, processor, images, [PROMPT] * len(part), longest=LONGEST, **options)
     return out
@@ -53,7 +59,7 @@ def presence(
 ) -> list[bool | None]:
     """Answers to "Is there a ... in the image?"; None where the reply is neither yes nor no."""
     out: list[bool | None] = []
-    for part in _parts(asked, batch):
+    for part in parts(asked, batch):
         images = [s.image() for s, _ in part]
         for said in reply(model, processor, images, [question(name) for _, name in part], longest=3):
             word = said.lower().strip(" .")
@@ -61,7 +67,8 @@ def presence(
     return out
 
 
-def _parts(items: Sequence[Any], size: int) -> Iterable[Sequence[Any]]:
+def parts(items: Sequence[Any], size: int) -> Iterable[Sequence[Any]]:
+    """Consecutive parts of at most ``size`` items."""
     return (items[i : i + size] for i in range(0, len(items), size))
 
 
