@@ -94,6 +94,54 @@ def test_what_is_read_is_never_overwritten(cli, shards, calibrated, tmp_path):
     assert (tree(shards), tree(calibrated)) == before
 
 
+def test_an_unrelated_folder_is_left_alone_unless_forced(cli, shards, calibrated, tmp_path):
+    for name in ("a.txt", "b.txt", "c.txt", "d.txt"):
+        (tmp_path / name).write_text(name)
+    before = tree(tmp_path)
+    merge = ("table", "merge", shards / "0", shards / "1", "-o", tmp_path)
+    for command in (merge, ("table", "register", calibrated, "-o", tmp_path)):
+        done = cli(*command)
+        assert (done.code, done.out) == (1, "")
+        assert f"{tmp_path} holds a.txt, b.txt, c.txt and 1 more" in done.err
+        assert "--force" in done.err
+        assert tree(tmp_path) == before
+    assert cli(*merge, "--force").code == 0
+    assert tree(tmp_path) == before | tree(calibrated)
+    assert cli("table", "merge", shards / "0", shards / "1", "-o", tmp_path / "a.txt").code == 1
+    assert (tmp_path / "a.txt").read_text() == "a.txt"
+
+
+def test_the_same_merge_may_be_made_again_and_another_may_not(cli, shards, calibrated, tmp_path):
+    out = tmp_path / "out"
+    out.mkdir()
+    merge = ("table", "merge", shards / "1", shards / "0", "-o", out)
+    first, again = cli(*merge), cli(*merge)
+    assert first == again
+    assert tree(out) == tree(calibrated)
+    for other in (
+        ("table", "merge", shards / "0", "-o", out),
+        ("table", "register", calibrated, "-o", out, "--rule", "count-2"),
+        ("table", "register", calibrated, "-o", out, "-l", "3"),
+    ):
+        done = cli(*other)
+        assert done.code == 1
+        assert "another calibration: 8 images, layers 1, 3" in done.err
+    assert tree(out) == tree(calibrated)
+
+
+def test_a_damaged_calibration_is_not_taken_for_the_same(cli, shards, tmp_path):
+    merge = ("table", "merge", shards / "0", shards / "1", "-o", tmp_path / "out")
+    whole = cli(*merge)
+    assert whole.code == 0
+    before = tree(tmp_path / "out")
+    (tmp_path / "out" / "observations.safetensors").write_bytes(b"cut")
+    done = cli(*merge)
+    assert done.code == 1
+    assert "a calibration that cannot be read" in done.err
+    assert cli(*merge, "--force") == whole
+    assert tree(tmp_path / "out") == before
+
+
 def test_what_is_no_calibration_is_refused(cli, tmp_path, calibrated):
     done = cli("table", "register", tmp_path, "-o", tmp_path / "x")
     assert done.code == 1

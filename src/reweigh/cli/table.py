@@ -18,6 +18,12 @@ app = typer.Typer(
     help="Look at, merge, re-register and compare reference tables.",
 )
 
+OVERWRITE = typer.Option(
+    False,
+    "--force",
+    help="Write into a folder that holds something else; files of the same names are replaced.",
+)
+
 
 @app.command()
 def show(
@@ -54,6 +60,7 @@ def show(
 def merge(
     shards: list[Path] = typer.Argument(help="Calibration folders of disjoint images."),
     out: Path = typer.Option(..., "--out", "-o", help="Folder for the whole."),
+    force: bool = OVERWRITE,
     json: bool = common.JSON,
 ) -> None:
     """Unite shards; the result is the same in any order, and the same as one run over all images."""
@@ -61,7 +68,7 @@ def merge(
 
     _refuse_source(out, shards)
     whole = merge_calibrations([Calibration.load(shard) for shard in shards])
-    whole.save(out)
+    _save(whole, out, force=force)
     _report(whole, out, json)
 
 
@@ -74,6 +81,7 @@ def register(
         None, "--layer", "-l", help="Calibrated block to register, repeatable; all of them if not given."
     ),
     size: int = typer.Option(None, help="Use the first N images only, by name."),
+    force: bool = OVERWRITE,
     json: bool = common.JSON,
 ) -> None:
     """Register again under another rule, size or layer, from the observations alone."""
@@ -90,7 +98,7 @@ def register(
     new = Calibration(
         observations, tables_of(observations, old.made_with, rule=rule), old.made_with, old.skipped
     )
-    new.save(out)
+    _save(new, out, force=force)
     _report(new, out, json)
 
 
@@ -132,6 +140,36 @@ def _refuse_source(out: Path, sources: list[Path]) -> None:
 
     if out.resolve() in [source.resolve() for source in sources]:
         raise InputError(f"{out} is read here and would be overwritten", hint="write into another folder")
+
+
+def _save(calibration: Calibration, out: Path, *, force: bool) -> None:
+    """Write a calibration where nothing gets lost by it, unless that is wanted."""
+    from reweigh.errors import InputError
+
+    there = None if force else _found_in(out, calibration)
+    if there is not None:
+        raise InputError(
+            f"{out} holds {there}", hint="write into another folder, or replace what is there with --force"
+        )
+    calibration.save(out)
+
+
+def _found_in(out: Path, new: Calibration) -> str | None:
+    """What lies in a folder, if it is anything but the calibration that is to be written."""
+    from reweigh.errors import ArtifactError
+    from reweigh.register.calibration import MANIFEST, Calibration
+
+    names = sorted(path.name for path in out.iterdir()) if out.is_dir() else []
+    if MANIFEST not in names:
+        more = f" and {len(names) - 3} more" if len(names) > 3 else ""
+        return f"{', '.join(names[:3])}{more}" if names else None
+    try:
+        old = Calibration.load(out)
+    except ArtifactError as error:
+        return f"a calibration that cannot be read ({error.message})"
+    if old.equals(new):
+        return None
+    return f"another calibration: {len(old.observations.images)} images, layers {', '.join(map(str, old.tables))}"
 
 
 def _report(calibration: Calibration, out: Path, json: bool) -> None:

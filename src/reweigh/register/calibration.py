@@ -31,6 +31,14 @@ class Calibration:
         """The registration rule of the tables."""
         return ",".join(sorted({str(table.made_with["rule"]) for table in self.tables.values()}))
 
+    def equals(self, other: Calibration) -> bool:
+        """Whether both would be saved as the same files."""
+        mine, theirs = (
+            [one.made_with, one.skipped, {layer: table.fingerprint for layer, table in one.tables.items()}]
+            for one in (self, other)
+        )
+        return mine == theirs and self.observations.equals(other.observations)
+
     def save(self, folder: str | Path) -> Path:
         """Write observations, manifest and one table folder per layer."""
         folder = Path(folder)

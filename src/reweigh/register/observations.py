@@ -45,6 +45,11 @@ class Observations:
     def __len__(self) -> int:
         return int(self.count.sum())
 
+    def equals(self, other: Observations) -> bool:
+        """Whether both say the same, number by number."""
+        same = (self.layers, self.images) == (other.layers, other.images)
+        return same and all(np.array_equal(getattr(self, name), getattr(other, name)) for name in ARRAYS)
+
     def register(self, layer: int, *, rule: Rule = stable) -> References:
         """References of one layer under a rule."""
         if layer not in self.layers:
