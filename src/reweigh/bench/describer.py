@@ -66,7 +66,8 @@ def make_describer(
     attached = make(decoder, model, processor, **options)
     regime = {**getattr(attached.decoder, "regime", GREEDY), **getattr(attached.decoder, "generation", {})}
     told: dict[str, Any] = {"decoder": decoder, "generation": regime}
-    plain = {name: value for name, value in options.items() if name not in ("table", "force")}
+    # Recalled evidence is bit for bit what would be measured: a cache changes no answer.
+    plain = {name: value for name, value in options.items() if name not in ("table", "force", "cache")}
     if decoder == "reweigh":
         plain |= {"beta": attached.beta, "layer": attached.layer}
         told["table_sha256"] = attached.table.fingerprint

@@ -6,10 +6,11 @@ bytes. The model hides behind one method; nothing here imports torch.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import nullcontext
 from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from reweigh.artifacts import append_jsonl, read_jsonl, sha256_text
 from reweigh.bench.base import Record
@@ -50,8 +51,22 @@ def batch_seed(seed: int, start: int) -> int:
     return int(sha256_text(f"{seed}/{start}")[:8], 16)
 
 
+Ask: TypeAlias = "Callable[[int, Sequence[Record], list[Image], int], list[str]]"
+"""Answers a batch, given the position of its first record, its records, their pictures and a seed."""
+
+
+def asking(describer: Describer) -> Ask:
+    """A describer as a function of batches."""
+
+    def ask(start: int, batch: Sequence[Record], pictures: list[Image], seed: int) -> list[str]:
+        prompts = [record.prompt for record in batch]
+        return describer.describe(pictures, prompts, max_new_tokens=batch[0].max_new_tokens, seed=seed)
+
+    return ask
+
+
 def generate(
-    describer: Describer,
+    describer: Describer | Ask,
     records: Sequence[Record],
     folder: Path,
     *,
@@ -59,29 +74,39 @@ def generate(
     batch_size: int = 1,
     seed: int = 42,
     show: bool | None = None,
+    shown: Any = None,
 ) -> int:
-    """Answer the records that have no answer yet and return how many these were."""
+    """Answer the records that have no answer yet and return how many these were.
+
+    ``shown`` is a bar that several runs advance; without it this run has its own.
+    """
+    ask = describer if callable(describer) else asking(describer)
     path = folder / RESPONSES
-    done = _answered(path, records)
+    done = answered(path, records)
     if not records:
         append_jsonl(path, [])
     new = 0
-    with bar("answering", total=len(records), done=done, unit="image", show=show) as shown:
+    with (
+        bar("answering", total=len(records), done=done, unit="image", show=show)
+        if shown is None
+        else nullcontext(shown)
+    ) as advanced:
         for start, batch in batches(records, batch_size):
             if start + len(batch) <= done:
                 continue
-            answers = _answer(describer, batch, images, batch_seed(seed, start))
+            pictures = [read_image(find_image(images, record.image)) for record in batch]
+            texts = _texts(ask(start, batch, pictures, batch_seed(seed, start)), len(batch))
+            rows = [{"id": record.id, "response": text} for record, text in zip(batch, texts, strict=True)]
             # Of a batch that a kill cut while it was written, only the missing rows are added.
-            rows = [
-                {"id": record.id, "response": answer} for record, answer in zip(batch, answers, strict=True)
-            ][max(0, done - start) :]
+            rows = rows[max(0, done - start) :]
             append_jsonl(path, rows)
-            shown.update(len(rows))
+            advanced.update(len(rows))
             new += len(rows)
     return new
 
 
-def _answered(path: Path, records: Sequence[Record]) -> int:
+def answered(path: Path, records: Sequence[Record]) -> int:
+    """How many of the records, from the first on, have their answer in a file; one that answers others is refused."""
     if not path.exists():
         return 0
     rows = read_jsonl(path)
@@ -96,17 +121,8 @@ def _answered(path: Path, records: Sequence[Record]) -> int:
     return len(rows)
 
 
-def _answer(describer: Describer, batch: Sequence[Record], images: Path, seed: int) -> list[str]:
-    pictures = [read_image(find_image(images, record.image)) for record in batch]
-    prompts = [record.prompt for record in batch]
-    answers: Any = describer.describe(pictures, prompts, max_new_tokens=batch[0].max_new_tokens, seed=seed)
-    if (
-        not isinstance(answers, list)
-        or len(answers) != len(batch)
-        or not all(isinstance(a, str) for a in answers)
-    ):
-        raise ReweighError(
-            f"the model gave {answers!r:.200} for {len(batch)} prompts; expected as many texts"
-        )
+def _texts(given: Any, count: int) -> list[str]:
+    if not isinstance(given, list) or len(given) != count or not all(isinstance(text, str) for text in given):
+        raise ReweighError(f"the model gave {given!r:.200} for {count} prompts; expected as many texts")
     # A byte-level tokenizer can leave half a surrogate pair, which no file can carry.
-    return [answer.encode("utf-8", "replace").decode("utf-8") for answer in answers]
+    return [text.encode("utf-8", "replace").decode("utf-8") for text in given]

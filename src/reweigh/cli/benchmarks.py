@@ -5,16 +5,75 @@ from __future__ import annotations
 import contextlib
 import json
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import typer
+
+from reweigh.cli import common
 from reweigh.errors import InputError
 
 if TYPE_CHECKING:
     from reweigh.bench.base import Benchmark, Id
+    from reweigh.bench.runs import Runs, Task
 
 DATASETS = {"amber-generative": "amber", "amber-discriminative": "amber"}
 """Benchmarks whose files carry another name in `reweigh data`."""
+
+DATA = typer.Option(
+    None, help="Folder of the benchmark's files; by default where `reweigh data get` puts them."
+)
+IMAGES = typer.Option(None, help="Folder of the images, if they lie elsewhere.")
+OPTION = typer.Option(
+    [], "--option", "-o", help="An option of the benchmark, as name=value; may be repeated."
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Asked:
+    """Which records of a benchmark are asked, and how; a group of options."""
+
+    data: Path | None = DATA
+    images: Path | None = IMAGES
+    option: list[str] = OPTION
+    limit: int | None = typer.Option(None, help="Only the first records.")
+    batch_size: int = typer.Option(1, help="Images answered at once; the paper uses 1.")
+    seed: int = typer.Option(42, help="Seed of the sample of images and of anything drawn.")
+    template: str | None = common.TEMPLATE
+
+    def task(
+        self, name: str, *, beside: Path | None = None, preset: list[str] | None = None, shard: str = "1/1"
+    ) -> Task:
+        """Open a benchmark and list its records.
+
+        Args:
+            name: The benchmark.
+            beside: Where the embedded world's pictures go if no folder of data was named.
+            preset: Options that hold unless the user gives others.
+            shard: Part of the records, as i/n.
+        """
+        from reweigh.bench.record import Shard
+        from reweigh.bench.runs import Task
+
+        folder = beside if name == "world" and self.data is None else self.data
+        bench, options, place = open_benchmark(name, folder, [*(preset or []), *self.option])
+        pictures = image_folder(name, place, self.images)
+        return Task(
+            bench,
+            Shard.parse(shard).of(bench.records(limit=self.limit, seed=self.seed)),
+            pictures,
+            {"name": name, "options": options, "limit": self.limit, "shard": shard},
+            {"data": str(place.resolve()), "images": str(pictures.resolve())},
+        )
+
+    def runs(self, task: Task, name: str, weights: common.Weights, loaded: tuple[Any, Any]) -> Runs:
+        """How runs of a loaded model are asked and recorded."""
+        from reweigh.bench.describer import describe_model
+        from reweigh.bench.runs import Runs
+
+        told = {"id": name, "revision": weights.revision, "dtype": weights.dtype} | describe_model(*loaded)
+        return Runs(task, told, self.batch_size, self.seed, self.template)
 
 
 def open_benchmark(

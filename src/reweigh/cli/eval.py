@@ -10,9 +10,12 @@ import typer
 
 from reweigh.cli import common
 from reweigh.cli.benchmarks import (
+    DATA,
+    IMAGES,
+    OPTION,
+    Asked,
     data_folder,
     image_finder,
-    image_folder,
     open_benchmark,
     option_values,
     run_places,
@@ -29,13 +32,6 @@ app = typer.Typer(no_args_is_help=True, add_completion=False, help="Benchmarks: 
 BENCHMARK = typer.Option(
     None, "--benchmark", "-b", help="chair, amber-generative, mmhal ...; known from a run folder."
 )
-DATA = typer.Option(
-    None, help="Folder of the benchmark's files; by default where `reweigh data get` puts them."
-)
-IMAGES = typer.Option(None, help="Folder of the images, if they lie elsewhere.")
-OPTION = typer.Option(
-    [], "--option", "-o", help="An option of the benchmark, as name=value; may be repeated."
-)
 
 
 @app.command()
@@ -47,9 +43,7 @@ def run(
         ..., "--benchmark", "-b", help="chair, amber-generative, pope, mmhal, mmvet ..."
     ),
     out: Path = typer.Option(..., "--out", help="Run folder; a run that was stopped goes on there."),
-    data: Path | None = DATA,
-    images: Path | None = IMAGES,
-    option: list[str] = OPTION,
+    asked: Asked,
     decoder: str = typer.Option("reweigh", help="base, reweigh, or the name of another decoder."),
     decoder_option: list[str] = typer.Option(
         [], help="An option of that decoder, as name=value; may be repeated."
@@ -57,40 +51,26 @@ def run(
     table: str = common.TABLE,
     beta: float = common.BETA,
     layer: int = common.LAYER,
-    batch_size: int = typer.Option(1, help="Images answered at once; the paper uses 1."),
-    limit: int = typer.Option(None, help="Only the first records."),
     shard: str = typer.Option("1/1", help="Part i of n of the records, as i/n."),
-    seed: int = typer.Option(42, help="Seed of the sample of images and of anything drawn."),
-    template: str = common.TEMPLATE,
+    cache: Path = typer.Option(
+        None, help="Folder where ReWEIGH keeps the evidence of pictures, to be recalled by further runs."
+    ),
     weights: common.Weights,
     force: bool = common.FORCE,
 ) -> None:
     """Answer every record of a benchmark; answers are written as they come, and a stopped run resumes."""
-    from reweigh.bench.record import Shard, make_record, only_one, open_run
-    from reweigh.bench.run import generate
+    from reweigh.bench.describer import make_describer
+    from reweigh.bench.record import only_one
 
-    bench, options, folder = open_benchmark(benchmark, data, option)
-    pictures = image_folder(benchmark, folder, images)
-    records = Shard.parse(shard).of(bench.records(limit=limit, seed=seed))
-    given = _decoder_options(decoder, option_values(decoder_option), model, table, layer, beta, force=force)
-    loaded, processor = weights.load(model)
-    from reweigh.bench.describer import describe_model, make_describer
-
-    describer, decoding = make_describer(loaded, processor, decoder, given, template=template)
-    record = make_record(
-        benchmark={"name": benchmark, "options": options, "limit": limit, "shard": shard},
-        model={"id": model, "revision": weights.revision, "dtype": weights.dtype}
-        | describe_model(loaded, processor),
-        decoding=decoding | {"batch_size": batch_size, "template": template},
-        records=records,
-        images=pictures,
-        seed=seed,
-        places={"data": str(folder.resolve()), "images": str(pictures.resolve())},
-    )
+    task = asked.task(benchmark, shard=shard)
+    options = option_values(decoder_option)
+    given = _decoder_options(decoder, options, model, table, layer, beta, cache, force=force)
+    loaded = weights.load(model)
+    describer, decoding = make_describer(*loaded, decoder, given, template=asked.template)
     with only_one(out):
-        open_run(out, record, records)
-        new = generate(describer, records, out, images=pictures, batch_size=batch_size, seed=seed)
-    typer.echo(f"{new} answered now, {len(records)} of {len(records)} in all", err=True)
+        new = asked.runs(task, model, weights, loaded).answer(describer, out, decoding)
+    count = len(task.records)
+    typer.echo(f"{new} answered now, {count} of {count} in all", err=True)
     typer.echo(out)
 
 
@@ -236,14 +216,20 @@ def _decoder_options(
     table: str | None,
     layer: int | None,
     beta: float | None,
+    cache: Path | None,
     *,
     force: bool,
 ) -> dict[str, Any]:
-    """The decoder's options; table, layer and beta are those of ReWEIGH and mean nothing to others."""
+    """The decoder's options; table, layer, beta and cache are those of ReWEIGH and mean nothing to others."""
     if decoder == "reweigh":
         where, block, bound = common.operating_point(model, table, layer, beta)
-        return {"table": where, "layer": block, "beta": bound, "force": force, **options}
-    for name, value in (("table", table), ("layer", layer), ("beta", beta)):
+        given = {"table": where, "layer": block, "beta": bound, "force": force, **options}
+        if cache is not None:
+            from reweigh.measure.cache import EvidenceCache
+
+            given["cache"] = EvidenceCache(folder=cache)
+        return given
+    for name, value in (("table", table), ("layer", layer), ("beta", beta), ("cache", cache)):
         if value is not None:
             raise InputError(f"--{name} means nothing for the decoder {decoder!r}", hint="leave it out")
     return options

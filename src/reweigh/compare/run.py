@@ -15,9 +15,9 @@ from reweigh.artifacts import append_jsonl, read_jsonl
 from reweigh.bench.base import Record
 from reweigh.bench.record import RESPONSES, find_image
 from reweigh.bench.run import batch_seed, batches
+from reweigh.bench.runs import Runs
 from reweigh.compare.cost import Cost, measured
 from reweigh.compare.methods import Method
-from reweigh.errors import ArtifactError
 from reweigh.images import read_image
 from reweigh.progress import bar
 
@@ -33,33 +33,26 @@ class Asked:
 
 
 def answer_all(
-    methods: Sequence[Method],
-    records: Sequence[Record],
-    folders: Sequence[Path],
-    *,
-    images: Path,
-    batch_size: int = 1,
-    seed: int = 42,
-    template: str | None = None,
-    show: bool | None = None,
+    methods: Sequence[Method], runs: Runs, folders: Sequence[Path], *, show: bool | None = None
 ) -> None:
     """Answer what has no answer yet; ``folders`` are the methods' run folders."""
-    done = [_answered(folder, records) for folder in folders]
-    turns = list(batches(records, batch_size))
-    with bar(
-        "comparing", total=len(records) * len(methods), done=sum(done), unit="answer", show=show
-    ) as shown:
-        for turn, (start, batch) in enumerate(turns):
-            due = [i for i in range(len(methods)) if done[i] <= start]
+    records = runs.task.records
+    done = [runs.done(folder) for folder in folders]
+    total = len(records) * len(methods)
+    with bar("comparing", total=total, done=sum(done), unit="answer", show=show) as shown:
+        for turn, (start, batch) in enumerate(batches(records, runs.batch_size)):
+            due = [i for i in range(len(methods)) if done[i] < start + len(batch)]
             if not due:
                 continue
-            pictures = [read_image(find_image(images, record.image)) for record in batch]
+            pictures = [read_image(find_image(runs.task.images, record.image)) for record in batch]
             first = turn % len(due)
             for i in due[first:] + due[:first]:
-                asked = ask(methods[i], batch, pictures, seed=batch_seed(seed, start), template=template)
+                seed = batch_seed(runs.seed, start)
+                asked = ask(methods[i], batch, pictures, seed=seed, template=runs.template)
                 rows = [
                     {"id": one.id, "response": text} for one, text in zip(batch, asked.texts, strict=True)
                 ]
+                rows = rows[max(0, done[i] - start) :]  # of a batch that a kill cut, the missing rows
                 # the cost comes first: a kill in between leaves a cost that the next try replaces
                 append_jsonl(folders[i] / COSTS, [{"start": start, **asked.cost.to_json()}])
                 append_jsonl(folders[i] / RESPONSES, rows)
@@ -104,13 +97,3 @@ def read_costs(folder: Path) -> list[Cost]:
     """The costs of a method's batches, the last try of each."""
     rows = {row["start"]: row for row in read_jsonl(folder / COSTS)} if (folder / COSTS).exists() else {}
     return [Cost(row["seconds"], row["tokens"], row["peak"]) for _, row in sorted(rows.items())]
-
-
-def _answered(folder: Path, records: Sequence[Record]) -> int:
-    path = folder / RESPONSES
-    if not path.exists():
-        return 0
-    rows = read_jsonl(path)
-    if [row.get("id") for row in rows] != [record.id for record in records[: len(rows)]]:
-        raise ArtifactError(f"{path} does not answer its manifest in order", hint="choose another folder")
-    return len(rows)
