@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from dataclasses import replace
 
 import pytest
 
@@ -56,6 +57,14 @@ def test_show(cli, calibrated, checkpoint):
     several = cli("table", "show", calibrated)
     assert several.code == 1
     assert "several layers: 1, 3" in several.err
+
+
+def test_show_names_the_generation_settings_of_the_checkpoint(cli, calibrated, tmp_path):
+    assert "decoded with" not in cli("table", "show", calibrated / "layer-1").out
+    table = ReferenceTable.load(calibrated, layer=1)
+    settings = {"repetition_penalty": 1.05, "min_length": 3}
+    replace(table, made_with={**table.made_with, "generation": settings}).save(tmp_path)
+    assert "decoded with min_length 3, repetition_penalty 1.05" in cli("table", "show", tmp_path).out
 
 
 def test_show_refuses_a_damaged_table(cli, calibrated, tmp_path):

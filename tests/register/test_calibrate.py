@@ -472,6 +472,51 @@ def test_the_users_generation_config_does_not_disturb(llava, whole):
     assert np.array_equal(disturbed.observations.count, whole[0].observations.count)
 
 
+@pytest.fixture
+def penalised(llava):
+    """The model with a repetition penalty of its checkpoint's own."""
+    before = llava.model.generation_config
+    llava.model.generation_config = copy.deepcopy(before)
+    llava.model.generation_config.update(repetition_penalty=1.4, suppress_tokens=(7, 8))
+    yield llava
+    llava.model.generation_config = before
+
+
+def test_generation_settings_that_change_the_texts_are_part_of_the_record(penalised, whole, tmp_path):
+    calibration, out = whole
+    assert "generation" not in calibration.made_with
+    with pytest.raises(
+        MismatchError, match=r"made_with.generation.repetition_penalty: None there, 1.4 asked"
+    ):
+        run(penalised, out=out)
+    changed = run(penalised, out=tmp_path)
+    assert changed.made_with["generation"] == {"repetition_penalty": 1.4, "suppress_tokens": [7, 8]}
+    assert changed.tables[1].made_with["generation"] == changed.made_with["generation"]
+    assert Calibration.load(tmp_path).equals(changed)
+    assert run(penalised, out=tmp_path).equals(changed)  # what the page gives back is the same setting
+    penalised.model.generation_config.repetition_penalty = 1.2
+    with pytest.raises(MismatchError, match=r"generation.repetition_penalty: 1.4 there, 1.2 asked for"):
+        run(penalised, out=tmp_path)
+
+
+def test_shards_of_other_generation_settings_do_not_merge(penalised, whole):
+    other = run(penalised, [("d.png", picture(9))])
+    with pytest.raises(MismatchError, match=r"the shards differ in generation.repetition_penalty"):
+        merge_calibrations([whole[0], other])
+
+
+def test_a_stopped_run_does_not_go_on_under_other_generation_settings(penalised, tmp_path, monkeypatch):
+    with monkeypatch.context() as patch, suppress(Killed):
+        patch.setattr(type(penalised.model), "generate", kill)
+        run(penalised, out=tmp_path)
+    before = tree(tmp_path)
+    assert before
+    penalised.model.generation_config.suppress_tokens = None
+    with pytest.raises(MismatchError, match=r"generation.suppress_tokens: \[7, 8\] there, None asked for"):
+        run(penalised, out=tmp_path)
+    assert tree(tmp_path) == before
+
+
 def test_calibration_leaves_the_model_as_it_was(llava):
     hooks = [len(m._forward_hooks) + len(m._forward_pre_hooks) for m in llava.model.modules()]
     keys = set(vars(llava.model))

@@ -53,6 +53,8 @@ def show(
     )
     typer.echo(f"  b0 = {table.scale:.6g}, {len(table):,} tokens registered from {made.get('images')} images")
     typer.echo(f"  prompt {made.get('prompt')!r}, at most {made.get('max_new_tokens')} new tokens")
+    if settings := made.get("generation"):
+        typer.echo(f"  decoded with {', '.join(f'{name} {value}' for name, value in settings.items())}")
     typer.echo(f"  fingerprint {table.fingerprint}")
 
 

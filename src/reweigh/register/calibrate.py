@@ -27,6 +27,7 @@ from reweigh.measure.tap import Glimpse, Tap, Trail
 from reweigh.progress import bar
 from reweigh.register.calibration import MANIFEST, Calibration, tables_of
 from reweigh.register.corpus import Corpus, CorpusImage, open_corpus
+from reweigh.register.decoding import greedy_settings
 from reweigh.register.observations import ImageObservations, collect, count_candidates
 from reweigh.register.reference import rule_named
 from reweigh.register.resume import claim, finished, part_path, read_part, tidy, write_part
@@ -67,6 +68,7 @@ class _Job:
     def made_with(self) -> dict[str, Any]:
         """What every shard of this calibration shares, and every table carries."""
         template = self.template or getattr(self.processor, "chat_template", None)
+        generation = greedy_settings(self.anatomy.speaker.generation_config)
         return {
             "identity": identify(self.anatomy, self.processor).to_json(),
             "layers": list(self.layers),
@@ -79,6 +81,7 @@ class _Job:
             "max_new_tokens": self.max_new_tokens,
             "batch_size": self.batch_size,
             "versions": versions(),
+            **({"generation": generation} if generation else {}),
         }
 
     def inputs(self, pictures: Sequence[Any]) -> dict[str, Any]:

@@ -45,7 +45,8 @@ class ReferenceTable:
         references: b(v) of each.
         counts: Observations behind each.
         made_with: Identity of model and tokenizer, lens dtype and chunk, candidate rule, prompt and corpus
-            hashes, image count, registration rule, versions.
+            hashes, image count, registration rule, versions, and the checkpoint's generation settings if any
+            changes greedy decoding.
     """
 
     layer: int
