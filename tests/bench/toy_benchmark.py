@@ -29,11 +29,10 @@ class Toy:
         return items, self.summarise(items)
 
     def summarise(self, items: Sequence[Item]) -> Summary:
-        return Summary(
+        return Summary.of(
+            items,
             benchmark="toy",
             metrics=summarise_metrics(items),
-            n=len(items),
-            images=len({item.image for item in items}),
             scorer={"loud": self.loud, "unparsed": 3},
             official={"CHAIRs": 1.5, "Len": None},
         )

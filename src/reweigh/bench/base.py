@@ -112,6 +112,26 @@ class Summary:
     scorer: Mapping[str, Any] = field(default_factory=dict)
     official: Mapping[str, float | None] = field(default_factory=dict)
 
+    @classmethod
+    def of(
+        cls,
+        items: Sequence[Item],
+        *,
+        benchmark: str,
+        metrics: Mapping[str, Metric],
+        scorer: Mapping[str, Any] | None = None,
+        official: Mapping[str, float | None] | None = None,
+    ) -> Summary:
+        """The summary of items, which are counted here."""
+        return cls(
+            benchmark=benchmark,
+            metrics=metrics,
+            n=len(items),
+            images=len({item.image for item in items}),
+            scorer=scorer or {},
+            official=official or {},
+        )
+
     def to_json(self) -> dict[str, Any]:
         """Give the summary as plain JSON."""
         return {

@@ -91,11 +91,10 @@ class Judged(ABC, Generic[Question, Verdict]):
 
     def _summary(self, items: Sequence[Item], told: Mapping[str, Any]) -> Summary:
         counts = sum_counts(items) if items else {}
-        return Summary(
+        return Summary.of(
+            items,
             benchmark=self.name,
             metrics=self._metrics(items),
-            n=len(items),
-            images=len({item.image for item in items}),
             scorer={
                 "rules": self.rules,
                 **told,

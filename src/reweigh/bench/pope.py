@@ -117,11 +117,10 @@ class POPE:
 
     def summarise(self, items: Sequence[Item]) -> Summary:
         """Compute the figures of items, for example those of all shards."""
-        return Summary(
+        return Summary.of(
+            items,
             benchmark=self.name,
             metrics=intervals(items, figures, reasons=_reasons()),
-            n=len(items),
-            images=len({item.image for item in items}),
             scorer={
                 "parser": self.parser,
                 "split": self.split,

@@ -65,11 +65,10 @@ class World:
 
     def summarise(self, items: Sequence[Item]) -> Summary:
         """Compute the figures of items."""
-        return Summary(
+        return Summary.of(
+            items,
             benchmark=self.name,
             metrics=summarise_metrics(items),
-            n=len(items),
-            images=len({item.image for item in items}),
             scorer={"variant": "closed vocabulary", "split": self.split, "scene_seed": self.scene_seed},
         )
 

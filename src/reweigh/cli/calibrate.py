@@ -9,6 +9,7 @@ import typer
 
 from reweigh.cli import common
 from reweigh.cli.groups import grouped
+from reweigh.cli.table import table_rows, tell_tables
 
 app = typer.Typer(add_completion=False)
 
@@ -55,10 +56,7 @@ def calibrate(
         kernel=kernel,
         on_skip=lambda name, reason: typer.echo(f"skipped {name}: {reason}", err=True),
     )
-    rows = [
-        {"layer": block, "b0": table.scale, "registered": len(table), "folder": str(out / f"layer-{block}")}
-        for block, table in done.tables.items()
-    ]
+    rows = table_rows(done, out)
     summary = {
         "images": len(done.observations.images),
         "skipped": done.skipped,
@@ -71,7 +69,4 @@ def calibrate(
     typer.echo(
         f"{summary['images']} images, {len(done.skipped)} skipped, {summary['observations']:,} observations"
     )
-    for row in rows:
-        typer.echo(
-            f"layer {row['layer']}: b0 = {row['b0']:.6g}, {row['registered']:,} tokens registered -> {row['folder']}"
-        )
+    tell_tables(rows)

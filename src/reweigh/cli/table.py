@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import typer
 
@@ -175,14 +175,24 @@ def _found_in(out: Path, new: Calibration) -> str | None:
 
 
 def _report(calibration: Calibration, out: Path, json: bool) -> None:
-    rows = [
-        {"layer": layer, "b0": table.scale, "registered": len(table), "folder": str(out / f"layer-{layer}")}
-        for layer, table in calibration.tables.items()
-    ]
+    rows = table_rows(calibration, out)
     if json:
         common.emit_json({"images": len(calibration.observations.images), "tables": rows})
         return
     typer.echo(f"{len(calibration.observations.images)} images")
+    tell_tables(rows)
+
+
+def table_rows(calibration: Calibration, out: Path) -> list[dict[str, Any]]:
+    """What is said of each table that was written."""
+    return [
+        {"layer": layer, "b0": table.scale, "registered": len(table), "folder": str(out / f"layer-{layer}")}
+        for layer, table in calibration.tables.items()
+    ]
+
+
+def tell_tables(rows: list[dict[str, Any]]) -> None:
+    """Print those rows, a line each."""
     for row in rows:
         typer.echo(
             f"layer {row['layer']}: b0 = {row['b0']:.6g}, {row['registered']:,} tokens registered -> {row['folder']}"

@@ -10,15 +10,16 @@ from __future__ import annotations
 import re
 import string
 import unicodedata
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from reweigh.bench.amber.data import Annotations, read_queries, require_queries
-from reweigh.bench.base import Id, Item, Record, Response, Summary, check_responses
+from reweigh.bench.amber.data import read_queries
+from reweigh.bench.amber.half import Half
+from reweigh.bench.base import Item, Record, Response, Summary
 from reweigh.bench.bootstrap import Array, intervals, ratio, sum_counts
 from reweigh.errors import InputError
 
@@ -80,7 +81,7 @@ def _skipped(character: str) -> bool:
 PARSERS: Mapping[str, Callable[[str], str | None]] = {"strict": read_strict, "official": read_official}
 
 
-class AMBERDiscriminative:
+class AMBERDiscriminative(Half):
     """AMBER's 14,216 yes/no questions.
 
     Args:
@@ -90,17 +91,13 @@ class AMBERDiscriminative:
     """
 
     name = "amber-discriminative"
+    half, other = "discriminative", "generative"
 
     def __init__(self, data_dir: str | Path, *, parser: str = "strict", mixed: bool = False) -> None:
         if parser not in PARSERS:
             raise InputError(f"no AMBER parser is called {parser!r}", hint=f"use {' or '.join(PARSERS)}")
-        self.data_dir = Path(data_dir)
+        super().__init__(data_dir, mixed=mixed)
         self.parser = parser
-        self._mixed = mixed
-
-    @cached_property
-    def _annotations(self) -> Annotations:
-        return Annotations.read(self.data_dir)
 
     @cached_property
     def _images(self) -> dict[int, str]:
@@ -108,41 +105,29 @@ class AMBERDiscriminative:
 
     def records(self, *, limit: int | None = None, seed: int = 42) -> list[Record]:
         """List all questions, verbatim, in the official order."""
-        rows = require_queries(self.data_dir, self._annotations.discriminative, "discriminative")
         return [
             Record(
                 id=row["id"],
                 image=row["image"],
                 prompt=row["query"],
                 max_new_tokens=MAX_NEW_TOKENS,
-                extra={"kind": _kind(self._annotations.discriminative[row["id"]])},
+                extra={"kind": _kind(self._rows[row["id"]])},
             )
-            for row in rows[:limit]
+            for row in self._queries(limit)
         ]
-
-    def score(
-        self, responses: Sequence[Response], *, ids: Collection[Id] | None = None
-    ) -> tuple[list[Item], Summary]:
-        """Score answers."""
-        other = self._annotations.generative if self._mixed else {}
-        mine = [response for response in responses if response.id not in other]
-        known = self._annotations.discriminative
-        items = [self._item(response) for response in check_responses(mine, known=known, ids=ids)]
-        return items, self.summarise(items)
 
     def summarise(self, items: Sequence[Item]) -> Summary:
         """Compute the figures of items, for example those of all shards."""
         total = sum_counts(items)
-        return Summary(
+        return Summary.of(
+            items,
             benchmark=self.name,
             metrics=intervals(items, figures, reasons=_reasons()),
-            n=len(items),
-            images=len({item.image for item in items}),
             scorer={
                 "parser": self.parser,
                 "unparsed": int(total.get("unparsed", 0)),
                 "unparsed_official": int(total.get("unparsed_official", 0)),
-                "records": len(self._annotations.discriminative),
+                "records": len(self._rows),
                 "resampled": "images" if self._images else "questions",
             },
             official=official_figures(items),
@@ -150,7 +135,7 @@ class AMBERDiscriminative:
 
     def _item(self, response: Response) -> Item:
         identity = int(response.id)
-        row = self._annotations.discriminative[identity]
+        row = self._rows[identity]
         kind, truth = _kind(row), row["truth"]
         answer, exact = PARSERS[self.parser](response.text), read_official(response.text)
         counts = _counts(kind, truth, answer) | {

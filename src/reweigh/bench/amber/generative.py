@@ -6,14 +6,15 @@ The text is not lower-cased: a capitalised noun is no vocabulary word, and only 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from reweigh.bench.amber.data import Annotations, Words, require_queries
+from reweigh.bench.amber.data import Words
+from reweigh.bench.amber.half import Half
 from reweigh.bench.amber.similarity import Similar, choose_similarity
-from reweigh.bench.base import Id, Item, Record, Response, Summary, check_responses
+from reweigh.bench.base import Item, Record, Response, Summary
 from reweigh.bench.bootstrap import Array, intervals, ratio, sum_counts
 from reweigh.bench.language import Language, Splitter, Token, language
 
@@ -29,7 +30,7 @@ REASONS: Mapping[str, str] = {
 }
 
 
-class AMBERGenerative:
+class AMBERGenerative(Half):
     """Object hallucination in free descriptions of AMBER's 1,004 images.
 
     Args:
@@ -42,6 +43,7 @@ class AMBERGenerative:
     """
 
     name = "amber-generative"
+    half, other = "generative", "discriminative"
 
     def __init__(
         self,
@@ -53,16 +55,11 @@ class AMBERGenerative:
         sentences: Splitter = "auto",
         backend: Language | None = None,
     ) -> None:
-        self.data_dir = Path(data_dir)
+        super().__init__(data_dir, mixed=mixed)
         self._wanted_similarity = similarity
         self._table = table
-        self._mixed = mixed
         self._sentences = sentences
         self._backend = backend
-
-    @cached_property
-    def _annotations(self) -> Annotations:
-        return Annotations.read(self.data_dir)
 
     @cached_property
     def words(self) -> Words:
@@ -79,30 +76,18 @@ class AMBERGenerative:
 
     def records(self, *, limit: int | None = None, seed: int = 42) -> list[Record]:
         """List all images to describe, in the official order."""
-        rows = require_queries(self.data_dir, self._annotations.generative, "generative")
         return [
             Record(id=row["id"], image=row["image"], prompt=row["query"], max_new_tokens=MAX_NEW_TOKENS)
-            for row in rows[:limit]
+            for row in self._queries(limit)
         ]
-
-    def score(
-        self, responses: Sequence[Response], *, ids: Collection[Id] | None = None
-    ) -> tuple[list[Item], Summary]:
-        """Score descriptions."""
-        other = self._annotations.discriminative if self._mixed else {}
-        mine = [response for response in responses if response.id not in other]
-        known = self._annotations.generative
-        items = [self._item(response) for response in check_responses(mine, known=known, ids=ids)]
-        return items, self.summarise(items)
 
     def summarise(self, items: Sequence[Item]) -> Summary:
         """Compute the figures of items, for example those of all shards."""
-        return Summary(
+        return Summary.of(
+            items,
             benchmark=self.name,
             metrics=intervals(items, figures, reasons=REASONS),
-            n=len(items),
-            images=len({item.image for item in items}),
-            scorer=self.describe() | {"records": len(self._annotations.generative)},
+            scorer=self.describe() | {"records": len(self._rows)},
             official=official_figures(items),
         )
 
@@ -111,7 +96,7 @@ class AMBERGenerative:
         return {"language": self._language.describe(), "similarity": self._similarity[1]}
 
     def _item(self, response: Response) -> Item:
-        row = self._annotations.generative[int(response.id)]
+        row = self._rows[int(response.id)]
         nouns = self._nouns(response.text)
         judged = _Judge(self.words, self._similarity[0], row["truth"], row["hallu"])
         outcomes = [judged.judge(word) for word, _ in nouns]

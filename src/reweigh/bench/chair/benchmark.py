@@ -125,11 +125,10 @@ class CHAIR:
 
     def summarise(self, items: Sequence[Item]) -> Summary:
         """Compute the figures of items, for example those of all shards."""
-        return Summary(
+        return Summary.of(
+            items,
             benchmark=self.name,
             metrics=summarise_metrics(items),
-            n=len(items),
-            images=len({item.image for item in items}),
             scorer=self.describe(),
             official=official_figures(items),
         )
