@@ -26,6 +26,8 @@ COMMANDS: dict[str, str] = {
     "table": "reweigh.cli.table",
     "eval": "reweigh.cli.eval",
     "data": "reweigh.cli.data",
+    "tune": "reweigh.cli.tune",
+    "ablate": "reweigh.cli.ablate",
     "compare": "reweigh.cli.compare",
     "bench": "reweigh.cli.bench",
     "world": "reweigh.cli.world",

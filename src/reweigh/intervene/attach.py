@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 from torch import Tensor
@@ -42,6 +42,14 @@ LENS_TOLERANCE = 0.05
 """Share of the logits' range by which the last block's lens may misorder the model's best tokens (16-bit rounding)."""
 
 
+class Observer(Protocol):
+    """Whoever is shown every step."""
+
+    def record(self, recorded: Recorded) -> None:
+        """Look at one step."""
+        ...
+
+
 class Reweigh:
     """ReWEIGH as a listener of forward passes: evidence at prefill, a bounded edit at each step."""
 
@@ -56,7 +64,7 @@ class Reweigh:
         self.tokens = torch.from_numpy(table.tokens)
         self.references = torch.from_numpy(table.references).float()
         self.layers = frozenset({table.layer, len(anatomy.blocks) - 1})
-        self.trace: Trace | None = None
+        self.trace: Observer | None = None
         self.noted: list[Evidence | None] | None = None
         self._proved = False
 
@@ -80,6 +88,10 @@ class Reweigh:
         if glimpse.logits.shape[1] == 1:
             return self._edit(glimpse.logits[:, 0], evidence, strengths)[:, None]
         return self._edit_columns(glimpse, evidence, strengths)
+
+    def strength(self, references: Tensor, evidence: Tensor) -> Tensor:
+        """Suppression strength of each registered token (R,); an ablation may say otherwise."""
+        return strength(references, evidence, self.table.scale)
 
     def _edit(self, logits: Tensor, evidence: Tensor, strengths: Tensor) -> Tensor:
         chosen = candidates(logits)
@@ -109,7 +121,7 @@ class Reweigh:
         for row, sums in enumerate(self.gatherer.sums(trail)):
             if sums is not None:
                 evidence[row] = sums[0].dmrr().to(device)
-                strengths[row] = strength(references, evidence[row], self.table.scale)
+                strengths[row] = self.strength(references, evidence[row])
         vocab = self.anatomy.vocab_size
         return spread(evidence, tokens, vocab), spread(strengths, tokens, vocab)
 
@@ -164,9 +176,15 @@ class ReweighAttachment(Attachment):
             references=references,
             decode=(lambda token: str(tokenizer.decode([token]))) if tokenizer is not None else str,
         )
-        self.decoder.trace = trace
-        try:
+        with self.watched_by(trace):
             yield trace
+
+    @contextmanager
+    def watched_by(self, observer: Observer) -> Iterator[None]:
+        """Show every step that is decoded inside this context to an observer."""
+        self.decoder.trace = observer
+        try:
+            yield
         finally:
             self.decoder.trace = None
 

@@ -259,6 +259,18 @@ def find_table(folder: Path, layer: int | None) -> Path:
     raise InputError(f"{folder} holds no table of layer {layer}", hint=f"it holds {names}")
 
 
+def table_layers(folder: Path) -> list[int]:
+    """The layers of the tables in a calibration folder, or that of a single table's folder, ascending."""
+    if (folder / PAGE).is_file():
+        return [int(_read_page(folder / PAGE)["layer"])]
+    names = (path.parent.name.removeprefix("layer-") for path in folder.glob(f"layer-*/{PAGE}"))
+    if found := sorted(int(name) for name in names if name.isdigit()):
+        return found
+    raise ArtifactError(
+        f"{folder} holds no reference table ({PAGE})", hint="make one with `reweigh calibrate`"
+    )
+
+
 def _read_page(path: Path) -> dict[str, Any]:
     page = read_sealed(path)
     if page.get("schema_version") != SCHEMA:

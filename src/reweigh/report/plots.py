@@ -1,8 +1,9 @@
 """Small plots as SVG text or PNG bytes, needing nothing but NumPy and Pillow.
 
 ``mechanism_plot`` draws one decoding step as the paper does; ``interval_plot`` draws estimates with their
-intervals; ``heatmap`` lays evidence over the picture it was read from. SVG colours follow the page's light or
-dark scheme and have fall-backs, so the same text also stands alone as a file.
+intervals; ``line_plot`` draws lines over a common axis; ``heatmap`` lays evidence over the picture it was read
+from. SVG colours follow the page's light or dark scheme and have fall-backs, so the same text also stands alone
+as a file.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from io import BytesIO
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from reweigh.errors import InputError
@@ -26,6 +28,8 @@ LINE = "var(--line, #e3e0d8)"
 PAPER = "var(--card, #ffffff)"
 RED = "var(--bad, #c2282d)"
 BLUE = "var(--good, #1f5fbf)"
+BROWN = "var(--mark, #8a5a00)"
+LINES = (BLUE, RED, BROWN, INK, MUTED)
 
 
 def mechanism_plot(rows: Sequence[Mapping[str, Any]], *, title: str = "", limit: int = 8) -> Html:
@@ -136,6 +140,51 @@ def interval_plot(
         label = f"{estimate.value:.{digits}f} [{estimate.low:.{digits}f}, {estimate.high:.{digits}f}]"
         parts.append(_text(width - right + 14, y + 4, label, anchor="start", fill=MUTED))
     return _svg(width, height, parts, title or "Estimates with 95% intervals")
+
+
+def line_plot(
+    lines: Mapping[str, Sequence[tuple[float, float]]],
+    *,
+    across: str,
+    up: str,
+    level: tuple[str, float] | None = None,
+) -> Html:
+    """Draw named lines of (x, y) points; ``level`` is a named value of y that goes all across."""
+    points = [point for line in lines.values() for point in line]
+    if not points:
+        raise InputError("a line plot needs at least one point")
+    width, height, left, right, top, bottom = 720, 320, 64, 110, 16, 48
+    heights = [y for _, y in points] + ([level[1]] if level else [])
+    low, high, ticks = _axis(min(heights), max(heights))
+    first, last, marks = _axis(min(x for x, _ in points), max(x for x, _ in points))
+
+    def place(x: float, y: float) -> tuple[float, float]:
+        return (
+            left + (x - first) / (last - first) * (width - left - right),
+            top + (high - y) / (high - low) * (height - top - bottom),
+        )
+
+    parts = []
+    for tick in ticks:
+        y = place(first, tick)[1]
+        parts += [_line(left, y, width - right, y, LINE)]
+        parts.append(_text(left - 8, y + 4, f"{tick:g}", anchor="end", fill=MUTED))
+    for mark in marks:
+        parts.append(_text(place(mark, low)[0], height - bottom + 20, f"{mark:g}", fill=MUTED))
+    parts.append(_text((left + width - right) / 2, height - 8, across, fill=MUTED))
+    parts.append(_text(16, (top + height - bottom) / 2, up, fill=MUTED, turn=True))
+    if level is not None:
+        y = place(first, level[1])[1]
+        parts.append(_line(left, y, width - right, y, MUTED, 1.6))
+        parts.append(_text(left + 6, y - 6, level[0], anchor="start", fill=MUTED))
+    for number, (name, line) in enumerate(lines.items()):
+        colour = LINES[number % len(LINES)]
+        where = [place(*point) for point in sorted(line)]
+        parts += [_line(*one, *other, colour, 2.0) for one, other in pairwise(where)]
+        parts += [_circle(*one, colour, colour) for one in where]
+        parts.append(_circle(width - right + 18, top + 12 + 22 * number, colour, colour))
+        parts.append(_text(width - right + 30, top + 16 + 22 * number, name, anchor="start"))
+    return _svg(width, height, parts, f"{up} over {across}")
 
 
 def heatmap(

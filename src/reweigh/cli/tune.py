@@ -1,0 +1,137 @@
+"""``reweigh tune``: find layer and beta on records kept for choices, by a stated rule."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from reweigh.cli import common
+from reweigh.cli.benchmarks import Asked
+from reweigh.cli.groups import grouped
+from reweigh.errors import InputError
+
+if TYPE_CHECKING:
+    from reweigh.bench.runs import Runs, Scored
+    from reweigh.tune.search import Found, Quality
+
+app = typer.Typer(add_completion=False)
+
+FILES = ("operating_point.json", "report.html")
+TUNING = ["split=tuning", "scenes=300"]
+"""Scenes of the embedded world that are kept for choices."""
+
+
+@app.command()
+@grouped
+def tune(
+    model: str = common.MODEL,
+    *,
+    layers: str = typer.Option(None, help="Layers, separated by commas; those of the table if not given."),
+    betas: str = typer.Option("0.5,0.7,0.9,1.1,1.3", help="Strengths of the grid, separated by commas."),
+    bound: float = typer.Option(0.5, min=0.0, help="Largest loss of F1 that is accepted, in points."),
+    benchmark: str = typer.Option(
+        "world", "--benchmark", "-b", help="world or chair; by default 300 tuning scenes of the world."
+    ),
+    out: Path = typer.Option(Path("tuning"), "--out", help="Folder; a stopped search goes on there."),
+    asked: Asked,
+    table: str = common.TABLE,
+    weights: common.Weights,
+    force: bool = common.FORCE,
+    as_json: bool = common.JSON,
+) -> None:
+    """Try layers and betas, judge CHAIR_S, CHAIR_I, recall and F1 together, and say which point to use."""
+    from reweigh.artifacts import write_json, write_text
+    from reweigh.bench.record import only_one
+    from reweigh.intervene.edit import check_beta
+    from reweigh.register.table import ReferenceTable, table_layers
+    from reweigh.tune.report import build_json, build_page, build_table
+    from reweigh.tune.search import FIGURES, RULE, parse_numbers
+
+    strengths = [check_beta(beta) for beta in parse_numbers(betas, float, "betas")]
+    task = asked.task(benchmark, beside=out / "pictures", preset=TUNING if benchmark == "world" else None)
+    task.require(FIGURES, "tuning")
+    if not task.records:
+        raise InputError(f"{benchmark} has no records to answer", hint="check --limit and --option")
+    where, _, _ = common.operating_point(model, table, None, None)
+    blocks = table_layers(Path(where)) if layers is None else parse_numbers(layers, int, "layers")
+    tables = {block: ReferenceTable.from_pretrained(where, layer=block) for block in blocks}
+    loaded = weights.load(model)
+    runs = asked.runs(task, model, weights, loaded)
+    with only_one(out):
+        found = _search(runs, loaded, tables, strengths, bound, out, force=force)
+    chosen_on = {
+        "benchmark": benchmark,
+        "options": task.told["options"],
+        "limit": asked.limit,
+        "seed": asked.seed,
+        "records": len(task.records),
+        "bound": bound,
+        "rule": RULE,
+        "table_sha256": {str(layer): one.fingerprint for layer, one in tables.items()},
+    }
+    point = build_json(found, chosen_on)
+    lead = f"{model}, {len(task.records):,} records of {benchmark}, F1 may fall by {bound:g} points."
+    advice = _advice(found, model, None if table is None else where)
+    shown = build_table(found, f"{lead} The gain is the mean of the four relative improvements.")
+    write_json(out / FILES[0], point)
+    write_text(out / FILES[1], build_page(found, shown, lead, advice))
+    if as_json:
+        common.emit_json(point)
+    else:
+        common.console().print(shown.terminal())
+        typer.echo(advice)
+    typer.echo(f"written: {', '.join(str(out / name) for name in FILES)}", err=True)
+
+
+def _search(
+    runs: Runs,
+    loaded: tuple[Any, Any],
+    tables: dict[int, Any],
+    betas: list[float],
+    bound: float,
+    out: Path,
+    *,
+    force: bool,
+) -> Found:
+    """Answer and score the base and every point under one bar; evidence is measured once for each layer."""
+    from reweigh.bench.describer import make_describer
+    from reweigh.measure.cache import EvidenceCache
+    from reweigh.progress import bar
+    from reweigh.tune.search import search
+
+    cache = EvidenceCache(folder=out / "evidence")
+    count = len(runs.task.records)
+    done = sum(runs.done(folder) for folder in (out / "runs").glob("*"))
+    total = count * (1 + len(tables) * (len(betas) + (len(betas) > 1)))
+    with bar("tuning", total=total, done=done, unit="answer") as shown:
+
+        def run(name: str, decoder: str, options: dict[str, Any]) -> Quality:
+            shown.set_description(name)
+            describer, decoding = make_describer(*loaded, decoder, options, template=runs.template)
+            runs.answer(describer, out / "runs" / name, decoding, shown=shown)
+            return _quality(runs.score(out / "runs" / name))
+
+        def ask(layer: int, beta: float) -> Quality:
+            options = {"table": tables[layer], "beta": beta, "cache": cache, "force": force}
+            return run(f"layer-{layer}-beta-{beta:g}", "reweigh", options)
+
+        return search(ask, run("base", "base", {}), layers=list(tables), betas=betas, bound=bound)
+
+
+def _quality(run: Scored) -> Quality:
+    from reweigh.tune.search import FIGURES, Quality
+
+    return Quality(**{name: run.summary.metrics[name].value for name in FIGURES})
+
+
+def _advice(found: Found, model: str, table: str | None) -> str:
+    """How to use what was found."""
+    if found.chosen is None:
+        return (
+            "No point improves on the base within the bound: use the base model, or calibrate on more images."
+        )
+    named = "" if table is None else f" --table {table}"
+    point = f"--layer {found.chosen.layer} --beta {found.chosen.beta:g}"
+    return f"use it: reweigh describe {model} IMAGE{named} {point}"

@@ -1,0 +1,137 @@
+"""The search of an operating point: grid, midpoint and choice, as a pure rule on figures.
+
+CHAIR_S, CHAIR_I, recall and F1 are judged together, and no point is chosen that loses more F1 than a bound.
+Knows no model: whoever searches brings a function that answers and scores one point.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from itertools import pairwise
+from typing import Any
+
+from reweigh.errors import InputError
+
+FIGURES = ("chair_s", "chair_i", "recall", "f1")
+LOWER = ("chair_s", "chair_i")
+BETAS = (0.5, 0.7, 0.9, 1.1, 1.3)
+BOUND = 0.5
+RULE = (
+    "eligible: F1 at least the base's minus the bound; gain: mean of the four relative improvements over the base "
+    "(CHAIR_S and CHAIR_I lower, recall and F1 higher); midpoint of the adjacent eligible betas of one layer with "
+    "the highest mean gain; chosen: the eligible point of highest gain, if it gains, the smaller beta of equal ones"
+)
+
+
+@dataclass(frozen=True)
+class Quality:
+    """The figures of one run, in percent; ``None`` where one is undefined."""
+
+    chair_s: float | None
+    chair_i: float | None
+    recall: float | None
+    f1: float | None
+
+
+@dataclass(frozen=True)
+class Point:
+    """A layer and a beta with their figures, the gain over the base, and whether they may be chosen."""
+
+    layer: int
+    beta: float
+    quality: Quality
+    gain: float | None
+    eligible: bool
+
+    def to_json(self) -> dict[str, Any]:
+        """The point for a program."""
+        judged = {"gain": self.gain, "eligible": self.eligible}
+        return {"layer": self.layer, "beta": self.beta, **asdict(self.quality), **judged}
+
+
+@dataclass(frozen=True)
+class Found:
+    """The whole search: the base, every point asked for, and the chosen one if there is one."""
+
+    base: Quality
+    points: tuple[Point, ...]
+    chosen: Point | None
+
+
+def gain(quality: Quality, base: Quality) -> float | None:
+    """Mean of the four relative improvements over the base; a figure whose base is 0 counts in points."""
+    now, before = asdict(quality), asdict(base)
+    parts: list[float] = []
+    for name in FIGURES:
+        if now[name] is None or before[name] is None:
+            return None
+        change = (now[name] - before[name]) / (before[name] or 1.0)
+        parts.append(-change if name in LOWER else change)
+    return sum(parts) / len(parts)
+
+
+def judge(layer: int, beta: float, quality: Quality, base: Quality, bound: float) -> Point:
+    """Hold a point against the base; one with an undefined figure is never eligible."""
+    found = gain(quality, base)
+    kept = found is not None and (quality.f1 or 0.0) >= (base.f1 or 0.0) - bound
+    return Point(layer, beta, quality, found, kept)
+
+
+def choose(points: Sequence[Point]) -> Point | None:
+    """The eligible point of highest gain, if it gains; of equal ones the smaller beta, then the lower layer."""
+    better = [point for point in points if point.eligible and point.gain is not None and point.gain > 0]
+    return min(better, key=lambda point: (-(point.gain or 0.0), point.beta, point.layer), default=None)
+
+
+def midpoint(points: Sequence[Point]) -> float | None:
+    """Between the adjacent betas of one layer, both eligible, whose mean gain is highest; ``None`` if there are none."""
+    ordered = sorted(points, key=lambda point: (point.layer, point.beta))
+    pairs = [
+        (-(one.gain + other.gain), one.beta, one.layer, other.beta)
+        for one, other in pairwise(ordered)
+        if one.layer == other.layer
+        and one.eligible
+        and other.eligible
+        and one.gain is not None
+        and other.gain is not None
+    ]
+    if not pairs:
+        return None
+    _, low, _, high = min(pairs)
+    return round((low + high) / 2, 6)
+
+
+def search(
+    ask: Callable[[int, float], Quality],
+    base: Quality,
+    *,
+    layers: Sequence[int],
+    betas: Sequence[float] = BETAS,
+    bound: float = BOUND,
+) -> Found:
+    """Ask for the grid, then for the midpoint at every layer, and choose."""
+    if missing := [name for name in FIGURES if getattr(base, name) is None]:
+        raise InputError(
+            f"the base run has no {missing[0]}: its descriptions name no object, or there is none to name",
+            hint="tune on records with objects",
+        )
+    points = [judge(layer, beta, ask(layer, beta), base, bound) for layer in layers for beta in betas]
+    middle = midpoint(points)
+    if middle is not None and middle not in betas:
+        points += [judge(layer, middle, ask(layer, middle), base, bound) for layer in layers]
+    points.sort(key=lambda point: (point.layer, point.beta))
+    return Found(base, tuple(points), choose(points))
+
+
+def parse_numbers(text: str, kind: Callable[[str], Any], what: str) -> list[Any]:
+    """Different numbers from a comma-separated list, ascending."""
+    try:
+        found = sorted({kind(part.strip()) for part in text.split(",") if part.strip()})
+    except ValueError as error:
+        raise InputError(
+            f"--{what} {text!r} is not a list of numbers", hint="separate them by commas"
+        ) from error
+    if not found:
+        raise InputError(f"--{what} names no number", hint="separate them by commas")
+    return found
