@@ -33,6 +33,10 @@ COLUMNS = {
 DIFFERENCES = tuple(f"{name}_difference" for name in COMPARED)
 PARTS = (FIGURES, DIFFERENCES, ("fire", "escapes", "length", "repetition"))
 """The columns in parts that fit a terminal."""
+EXPLAINED = (
+    "Fire is the share of candidate positions that are edited, escapes are edits larger than beta, repeats is how "
+    "often one description names one object at most."
+)
 
 
 @dataclass(frozen=True)
@@ -137,8 +141,8 @@ def build_json(rows: Sequence[Row], about: Mapping[str, Any], left_out: Mapping[
     }
 
 
-def build_page(table: Table, rows: Sequence[Row], lead: str, left_out: Mapping[str, str]) -> str:
-    """A page that needs no other file: the table, the differences drawn, and what each arm changes."""
+def build_page(rows: Sequence[Row], lead: str, caption: str, left_out: Mapping[str, str]) -> str:
+    """A page that needs no other file: the table in two parts, the differences drawn, what each arm changes."""
     plots = []
     for name in COMPARED:
         drawn = [(row.name, one) for row in rows if isinstance(one := _estimate(row, name), Estimate)]
@@ -150,7 +154,8 @@ def build_page(table: Table, rows: Sequence[Row], lead: str, left_out: Mapping[s
     told += [element("li", element("b", kind), f": left out, {why}") for kind, why in left_out.items()]
     return page(
         "Ablation of ReWEIGH",
-        section("Arms", table.html()),
+        section("Figures", build_table(rows, caption, names=PARTS[0] + PARTS[1]).html()),
+        section("Edits and texts", build_table(rows, EXPLAINED, names=PARTS[2]).html()),
         section("Difference to the full method", *plots) if plots else Html(""),
         section("What each arm changes", element("ul", *told)),
         lead=lead,

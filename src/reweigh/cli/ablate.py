@@ -46,7 +46,7 @@ def ablate(
     """Change one thing of the method at a time: figures, differences to the full method, and what the edits were like."""
     from reweigh.ablate.arms import make_arms, parse_arms
     from reweigh.ablate.run import Witness
-    from reweigh.ablate.table import FIGURES, PARTS, build_json, build_page, build_table
+    from reweigh.ablate.table import EXPLAINED, FIGURES, PARTS, build_json, build_page, build_table
     from reweigh.artifacts import write_json, write_text
     from reweigh.bench.record import only_one
     from reweigh.families.anatomy import find_anatomy
@@ -90,15 +90,15 @@ def ablate(
         rows, f"{lead} Δ is arm minus full method, with paired image-bootstrap 95% intervals."
     )
     found = build_json(rows, about, left_out)
-    write_text(out / FILES[0], shown.markdown())
-    write_text(out / FILES[1], build_page(shown, rows, lead, left_out))
+    write_text(out / FILES[0], f"{shown.markdown()}{EXPLAINED}\n")
+    write_text(out / FILES[1], build_page(rows, lead, shown.caption, left_out))
     write_json(out / FILES[2], found)
     if as_json:
         common.emit_json(found)
     else:
         for names in PARTS:
             common.console().print(build_table(rows, "", names=names).terminal())
-        typer.echo(shown.caption)
+        typer.echo(f"{shown.caption} {EXPLAINED}")
     typer.echo(f"written: {', '.join(str(out / name) for name in FILES)}", err=True)
 
 
