@@ -106,3 +106,27 @@ def test_a_sampling_rival_resumes_to_the_same_bytes(model: str, place: Path, tmp
     (tmp_path / "responses.jsonl").write_bytes(whole[: whole.index(b"\n") + 5])
     assert run(app, arguments).exit_code == 0
     assert (tmp_path / "responses.jsonl").read_bytes() == whole
+
+
+@pytest.mark.slow
+def test_kept_evidence_changes_neither_answers_nor_record(
+    model: str, place: Path, table: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from reweigh.measure.evidence import Gatherer
+
+    given = ("--table", table, "--beta", "6", "--batch-size", "2")
+    assert run(app, command(model, place, tmp_path / "plain", *given)).exit_code == 0
+    cache = ("--cache", str(tmp_path / "evidence"))
+    assert run(app, command(model, place, tmp_path / "first", *given, *cache)).exit_code == 0
+
+    def refuse(*_: object) -> None:
+        raise AssertionError("a state was read")
+
+    monkeypatch.setattr(Gatherer, "_read", refuse)
+    done = run(app, command(model, place, tmp_path / "second", *given, *cache))
+    assert done.exit_code == 0, done.output + str(done.exception)
+    for name in ("record.json", "responses.jsonl"):
+        plain = (tmp_path / "plain" / name).read_bytes()
+        assert [(tmp_path / run / name).read_bytes() for run in ("first", "second")] == [plain, plain]
+    misplaced = run(app, command(model, place, tmp_path / "base", "--decoder", "base", *cache))
+    assert "--cache means nothing" in str(misplaced.exception)

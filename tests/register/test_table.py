@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from reweigh.artifacts import sha256_file, write_sealed, write_tensors
 from reweigh.errors import ArtifactError, InputError, MismatchError
 from reweigh.families.identity import Identity
-from reweigh.register.table import NUMBERS, PAGE, ReferenceTable
+from reweigh.register.table import NUMBERS, PAGE, ReferenceTable, table_layers
 
 IDENTITY = Identity("me/model", "abc", "LlavaForConditionalGeneration", 32, 32064, "1" * 64, "2" * 64)
 
@@ -185,6 +185,15 @@ def test_impossible_tables_are_refused(change, message):
     make().verify()
     with pytest.raises(ArtifactError, match=f"not usable: .*{message}"):
         replace(make(), **change).verify()
+
+
+def test_the_layers_of_a_folder(tmp_path):
+    with pytest.raises(ArtifactError, match="holds no reference table"):
+        table_layers(tmp_path)
+    for layer in (10, 2):
+        make(layer=layer).save(tmp_path / f"layer-{layer}")
+    assert table_layers(tmp_path) == [2, 10]
+    assert table_layers(tmp_path / "layer-10") == [10]
 
 
 def test_several_layers_in_one_folder(tmp_path):

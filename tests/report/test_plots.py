@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from reweigh.errors import InputError
-from reweigh.report.plots import heatmap, interval_plot, mechanism_plot, visible
+from reweigh.report.plots import heatmap, interval_plot, line_plot, mechanism_plot, visible
 from reweigh.report.tables import Estimate
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -138,3 +138,24 @@ def test_bounds_given_make_pictures_comparable() -> None:
 def test_a_grid_of_another_shape_is_refused() -> None:
     with pytest.raises(InputError, match=r"not shape \(3,\)"):
         overlay(np.ones(3))
+
+
+def test_lines_join_their_points_in_order_below_a_common_level() -> None:
+    lines = {"one": [(1.0, 2.0), (0.5, 1.0), (2.0, 4.0)], "a < b": [(0.5, 3.0)]}
+    drawn = line_plot(lines, across="beta", up="F1", level=("base", 5.0))
+    tree = ElementTree.fromstring(drawn)
+    shown = [node.text for node in tree.iter() if node.tag.endswith("text")]
+    assert {"one", "a < b", "base", "beta", "F1"} <= set(shown)
+    circles = [node for node in tree.iter() if node.tag.endswith("circle")]
+    assert len(circles) == 4 + 2, "each point, and each name"
+    first, middle, last = (node.attrib for node in circles[:3])
+    assert float(first["cx"]) < float(middle["cx"]) < float(last["cx"])
+    assert float(first["cy"]) > float(middle["cy"]) > float(last["cy"])
+    thick = [node for node in tree.iter() if node.tag.endswith("line") and "width:2" in node.attrib["style"]]
+    assert len(thick) == 2, "three points are joined by two lines"
+
+
+def test_a_single_point_can_be_drawn_and_no_point_cannot() -> None:
+    assert "circle" in line_plot({"one": [(1.0, 1.0)]}, across="x", up="y")
+    with pytest.raises(InputError, match="at least one point"):
+        line_plot({"one": []}, across="x", up="y")

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 app = typer.Typer(add_completion=False)
 
 FILES = ("operating_point.json", "report.html")
-TUNING = ["split=tuning", "scenes=300"]
-"""Scenes of the embedded world that are kept for choices."""
+TUNING = {"world": ["split=tuning", "scenes=300"], "chair": ["split=train"]}
+"""What is kept for choices, apart from what figures are reported on."""
 
 
 @app.command()
@@ -32,7 +32,10 @@ def tune(
     betas: str = typer.Option("0.5,0.7,0.9,1.1,1.3", help="Strengths of the grid, separated by commas."),
     bound: float = typer.Option(0.5, min=0.0, help="Largest loss of F1 that is accepted, in points."),
     benchmark: str = typer.Option(
-        "world", "--benchmark", "-b", help="world or chair; by default 300 tuning scenes of the world."
+        "world",
+        "--benchmark",
+        "-b",
+        help="world (300 scenes of its tuning split) or chair (images of its train split).",
     ),
     out: Path = typer.Option(Path("tuning"), "--out", help="Folder; a stopped search goes on there."),
     asked: Asked,
@@ -50,7 +53,7 @@ def tune(
     from reweigh.tune.search import FIGURES, RULE, parse_numbers
 
     strengths = [check_beta(beta) for beta in parse_numbers(betas, float, "betas")]
-    task = asked.task(benchmark, beside=out / "pictures", preset=TUNING if benchmark == "world" else None)
+    task = asked.task(benchmark, beside=out / "pictures", preset=TUNING.get(benchmark))
     task.require(FIGURES, "tuning")
     if not task.records:
         raise InputError(f"{benchmark} has no records to answer", hint="check --limit and --option")
