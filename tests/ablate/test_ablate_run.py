@@ -132,6 +132,20 @@ def test_evidence_is_read_once_for_all_arms(setting, tmp_path, monkeypatch):
     assert len(read) == len(setting.runs.task.records)
 
 
+@pytest.mark.parametrize(("name", "asked"), [("full", [0, 1, 2, 3, 4]), ("cyclic", [1, 2, 3, 4, 0])])
+def test_each_row_of_a_batch_has_the_evidence_of_its_own_donor(setting, tmp_path, monkeypatch, name, asked):
+    arm, witness = setting.arms[name], setting.witness()
+    attached = attach_arm(setting.model, setting.processor, arm, BETA)
+    served, using = [], attached.using
+    monkeypatch.setattr(attached, "using", lambda given: served.extend(given) or using(given))
+    ask = asking_arm(attached, arm, witness, tmp_path, template=None)
+    setting.runs.answer(ask, tmp_path, told_of(arm, BETA))
+    assert len(served) == 5
+    for evidence, place in zip(served, asked, strict=True):
+        assert torch.equal(evidence.values, witness.of(place).values)
+        assert not torch.equal(evidence.values, witness.of((place + 1) % 5).values)
+
+
 def recorded(shift, keep, after):
     shift, keep = torch.tensor(shift), torch.tensor(keep).bool()
     chosen = Candidates(torch.zeros(shift.shape, dtype=torch.int64), keep, shift, torch.ones(len(shift)) > 0)
