@@ -26,7 +26,9 @@ FILES = ("ablation.md", "report.html", "ablation.json")
 @app.command()
 @grouped
 def ablate(
-    model: str = common.MODEL,
+    model: str = typer.Argument(
+        common.WORLD, help="Hub id or checkpoint folder; the embedded model if not given."
+    ),
     *,
     arms: str = typer.Option(
         "global,shuffled,mismatched,cyclic,blind,no-abstention,bidirectional,unbounded,count-5,count-10",

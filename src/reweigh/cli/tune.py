@@ -26,7 +26,9 @@ TUNING = {"world": ["split=tuning", "scenes=300"], "chair": ["split=train"]}
 @app.command()
 @grouped
 def tune(
-    model: str = common.MODEL,
+    model: str = typer.Argument(
+        common.WORLD, help="Hub id or checkpoint folder; the embedded model if not given."
+    ),
     *,
     layers: str = typer.Option(None, help="Layers, separated by commas; those of the table if not given."),
     betas: str = typer.Option("0.5,0.7,0.9,1.1,1.3", help="Strengths of the grid, separated by commas."),
