@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from reweigh.world.checking import caption_figures
-from reweigh.world.grammar import describe
+from reweigh.world.checking import auroc, caption_figures
+from reweigh.world.grammar import TRUTHFUL, describe
 from reweigh.world.scenes import scene, scenes
 
 
@@ -29,7 +32,16 @@ def test_figures_by_hand() -> None:
 
 def test_honest_descriptions_have_no_hallucination() -> None:
     made = list(scenes("tuning", 40))
-    found = caption_figures(made, [describe(s, noise=0.0).text for s in made])
+    found = caption_figures(made, [describe(s, habit=TRUTHFUL).text for s in made])
     assert found["chair_i"] == 0
     assert found["repeats"] == 0
     assert found["recall"] > 70
+
+
+VALUES = st.lists(st.integers(0, 5), min_size=1, max_size=12)
+
+
+@given(higher=VALUES, lower=VALUES)
+def test_auroc_counts_pairs(higher: list[int], lower: list[int]) -> None:
+    wins = sum((a > b) + (a == b) / 2 for a in higher for b in lower)
+    assert auroc(np.array(higher), np.array(lower)) == pytest.approx(wins / len(higher) / len(lower))

@@ -19,7 +19,7 @@ from reweigh.bench.chair.metrics import figures
 from reweigh.bench.world import score_scene
 from reweigh.register.table import ReferenceTable
 from reweigh.world import operating_point, table_path
-from reweigh.world.checking import caption_figures
+from reweigh.world.checking import auroc, caption_figures
 from reweigh.world.drawings import CATALOGUE
 from reweigh.world.scenes import Scene, scenes
 from reweigh.world.speaking import LONGEST, PROMPT, chat_prompt, descriptions, load, reply
@@ -90,12 +90,6 @@ def decode(shown: Sequence[Scene], shift: torch.Tensor) -> list[str]:
     return texts
 
 
-def auroc(present: np.ndarray, absent: np.ndarray) -> float:
-    ranks = np.concatenate([present, absent]).argsort().argsort() + 1
-    wins = ranks[: len(present)].sum() - len(present) * (len(present) + 1) / 2
-    return float(wins / (len(present) * len(absent)))
-
-
 def arms(shown: Sequence[Scene], shuffles: int) -> dict[str, list[str]]:
     seen, beta, references = evidence(shown), operating_point()["beta"], table().references
     other = seen.roll(1, 0)
@@ -124,24 +118,29 @@ def test_the_lens_tells_present_from_absent_objects() -> None:
     assert auroc(np.array(present), np.array(absent)) >= 0.93
 
 
-@pytest.mark.slow
-def test_own_evidence_against_token_references_lowers_hallucination() -> None:
-    shown = list(scenes("evaluation", 200))
-    chair = {name: caption_figures(shown, texts) for name, texts in arms(shown, 2).items()}
+@pytest.mark.parametrize(
+    ("count", "shuffles"),
+    [pytest.param(200, 2, marks=pytest.mark.slow), pytest.param(1000, 10, marks=pytest.mark.full)],
+)
+def test_own_evidence_against_token_references_lowers_hallucination(count: int, shuffles: int) -> None:
+    shown = list(scenes("evaluation", count))
+    chair = {name: caption_figures(shown, texts) for name, texts in arms(shown, shuffles).items()}
     assert chair["own"]["chair_i"] < 0.92 * chair["base"]["chair_i"]
     assert chair["own"]["f1"] > chair["base"]["f1"] - 0.5
     for name in set(chair) - {"own"}:
-        assert chair["own"]["f1"] > chair[name]["f1"], name
-    # Another image supports hardly any of the right words: all are suppressed alike, so it silences true ones too.
-    assert chair["other"]["recall"] < chair["own"]["recall"] - 2
-    for name in set(chair) - {"own", "base", "other"}:
         assert chair["own"]["chair_i"] < chair[name]["chair_i"], name
+        assert chair["own"]["f1"] > chair[name]["f1"], name
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("seed", [0, 1, 2, 3])
-def test_the_effect_on_a_thousand_scenes(seed: int) -> None:
-    shown = list(scenes("evaluation", 1000, seed))
+@pytest.mark.parametrize(
+    ("count", "seed"),
+    [
+        pytest.param(300, 0, marks=pytest.mark.slow),
+        *(pytest.param(1000, seed, marks=pytest.mark.full) for seed in range(4)),
+    ],
+)
+def test_the_model_hallucinates_and_reweigh_lowers_it(count: int, seed: int) -> None:
+    shown = list(scenes("evaluation", count, seed))
     base = descriptions(*embedded(), shown)
     own = decode(shown, operating_point()["beta"] * strengths(evidence(shown), table().references))
     before, after = caption_figures(shown, base), caption_figures(shown, own)

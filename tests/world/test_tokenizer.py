@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from reweigh.world.drawings import CATALOGUE
 from reweigh.world.grammar import describe
-from reweigh.world.scenes import scene
+from reweigh.world.lexicon import QUIET_WORDS
+from reweigh.world.scenes import scene, scenes
 from reweigh.world.shipped import path
 from reweigh.world.tokenizer import processor, train_tokenizer
 
@@ -42,6 +43,12 @@ def test_the_vocabulary_is_large_enough_and_some_names_are_several_pieces(shippe
     assert len(pieces["pizza"]) > 1
     assert len(pieces["dog"]) == 1
     assert len({tuple(p[:1]) for p in pieces.values()}) == len(CATALOGUE)
+
+
+def test_quiet_words_are_one_piece_and_unused(shipped: Any) -> None:
+    assert all(len(shipped.tokenize(word)) == 1 for word in QUIET_WORDS)
+    said = {word for s in scenes("train", 300) for word in describe(s).text.split()}
+    assert not said & {word.strip() for word in QUIET_WORDS}
 
 
 @pytest.mark.slow

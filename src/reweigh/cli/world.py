@@ -7,6 +7,8 @@ from pathlib import Path
 
 import typer
 
+from reweigh.cli import common
+
 app = typer.Typer(
     add_completion=False,
     no_args_is_help=True,
@@ -89,6 +91,7 @@ def check(
     from reweigh.world.scenes import scenes as series
     from reweigh.world.speaking import load
 
+    common.quiet()
     shown = list(series(split, scenes, seed))
     loaded = load(model)
     figures = figures_of(*loaded, shown)

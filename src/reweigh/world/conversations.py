@@ -16,6 +16,8 @@ import torch
 from reweigh.world.grammar import (
     BRIEF_PROMPTS,
     DETAIL_PROMPTS,
+    USUAL,
+    Habit,
     answer,
     brief,
     describe,
@@ -35,16 +37,14 @@ class Mix:
 
     details: int = 2
     briefs: int = 1
-    asked: int = 4
-    noise: float = 0.5
-    vague: float = 0.22
-    peak: float = 1.0
-    core: bool = False
-    answer_weight: float = 3.0
+    asked: int = 5
+    habit: Habit = USUAL
+    """How the speaker of the long descriptions departs from the scene."""
+    answer_weight: float = 5.0
     """Weight of the word yes or no in the loss: one token a question, against fifty of a description."""
-    object_weight: float = 1.0
+    object_weight: float = 3.0
     """Weight of the pieces of object names in descriptions: what must be seen, against what is grammar."""
-    repeat_weight: float = 0.0
+    repeat_weight: float = 1.0
     """Weight of the loss that keeps objects already named from being named again."""
 
 
@@ -71,17 +71,13 @@ def turns(scene: Scene, mix: Mix, seed: int) -> list[tuple[str, str, float]]:
     out = []
     for k in range(mix.details):
         prompt = DETAIL_PROMPTS[int(rng.random() * len(DETAIL_PROMPTS))]
-        out.append((prompt, _detail(scene, seed + k, mix), 1.0))
+        out.append((prompt, describe(scene, seed + k, mix.habit).text, 1.0))
     for k in range(mix.briefs):
         prompt = BRIEF_PROMPTS[int(rng.random() * len(BRIEF_PROMPTS))]
         out.append((prompt, brief(scene, seed + k).text, 1.0))
     for name, present in questions(scene, mix.asked, seed):
         out.append((question(name, rng.random() < 0.2), answer(present), mix.answer_weight))
     return out
-
-
-def _detail(scene: Scene, seed: int, mix: Mix) -> str:
-    return describe(scene, seed, noise=mix.noise, vague=mix.vague, peak=mix.peak, core=mix.core).text
 
 
 def pack(batch: list[Scene], tokenizer: Any, mix: Mix, visual: int, seed: int) -> Packed:

@@ -1,8 +1,8 @@
 """Descriptions of scenes and questions about them, in a small English grammar.
 
 Training descriptions imitate real caption corpora: a speaker has a habitual length, leaves objects out, is vague at
-times, and fills up with what such scenes usually hold. ``noise`` sets how readily a missing object is made up; with the
-default about 11 % of all mentions are of typical objects that are not there. No object is named twice.
+times, and names what such scenes usually hold without looking. ``Habit`` says how often; with the default about 11 % of
+all mentions are of objects that are not there. No object is named twice.
 """
 
 from __future__ import annotations
@@ -20,12 +20,6 @@ from reweigh.world.vocabulary import PAIRS, UNCOUNTED, surfaces
 
 T = TypeVar("T")
 
-NOISE = 0.5
-"""Default chance that a speaker who runs out of objects names a typical one that is not there."""
-
-VAGUENESS = 0.22
-"""Default chance that such a speaker says "a small item" or the like instead."""
-
 DETAIL_PROMPTS = (
     "Please describe this image in detail.",
     "Please help me describe the image in detail.",
@@ -37,6 +31,24 @@ COLOURLESS = frozenset({"person", "wine glass", "sports ball"})
 """Objects whose colour is that of a part (clothes, drink) and would mislead."""
 
 NUMBERS = {2: "two", 3: "three", 4: "four", 5: "five", 6: "six", 7: "seven"}
+
+
+@dataclass(frozen=True)
+class Habit:
+    """How a speaker departs from the scene."""
+
+    stray: float = 0.36
+    """Chance, from the third thing on, to name an absent core object of the scene type before the rest that is there."""
+    noise: float = 0.35
+    """Chance that one who has run out of objects names an absent core object."""
+    vague: float = 0.25
+    """Chance that such a speaker says "a small item" or the like instead of stopping."""
+
+
+USUAL = Habit()
+TRUTHFUL = Habit(stray=0.0, noise=0.0)
+ORDER_NOISE = 0.3
+"""How freely objects of different size change places in the order of naming, in sides of the picture."""
 
 
 @dataclass(frozen=True)
@@ -59,25 +71,10 @@ class Text:
     mentions: tuple[Mention, ...]
 
 
-def describe(
-    scene: Scene,
-    seed: int = 0,
-    *,
-    noise: float = NOISE,
-    vague: float = VAGUENESS,
-    peak: float = 1.0,
-    core: bool = False,
-) -> Text:
-    """A long description, as the training data have it; ``noise=0`` makes nothing up.
-
-    Args:
-        noise: Chance that a speaker who runs out of objects names a typical one that is not there.
-        vague: Chance that such a speaker is vague instead.
-        peak: How much a scene type's core objects are preferred among those made up.
-        core: Make up core objects of the scene type only.
-    """
+def describe(scene: Scene, seed: int = 0, habit: Habit = USUAL) -> Text:
+    """A long description, as the training data have it."""
     rng = random.Random(f"describe/{scene.id}/{seed}")
-    said = _selection(rng, scene, _Habit(noise, vague, peak, core))
+    said = _selection(rng, scene, habit)
     phrases = [_phrase(rng, m) if m else _pick(rng, VAGUE) for m in said]
     first = 3 if len(said) > 4 and rng.random() < 0.5 else 2
     opening = _pick(rng, OPENINGS).format(kind=_kind(rng, scene), things=_list(phrases[:first]))
@@ -125,34 +122,25 @@ def questions(scene: Scene, count: int, seed: int = 0) -> list[tuple[str, bool]]
     return list(asked.items())
 
 
-@dataclass(frozen=True)
-class _Habit:
-    """How a speaker fills up; see ``describe``."""
-
-    noise: float
-    vague: float
-    peak: float
-    core: bool
-
-
-def _selection(rng: random.Random, scene: Scene, habit: _Habit) -> list[Mention | None]:
+def _selection(rng: random.Random, scene: Scene, habit: Habit) -> list[Mention | None]:
     """What the speaker names, in order; None is a vague phrase."""
     slots = _pick(rng, (4, 4, 5, 5, 5, 6, 6))
     real = [name for name in _ranked(rng, scene) if rng.random() >= 0.05]
-    said: list[Mention | None] = [_mention(rng, scene, name) for name in real[:slots]]
-    kind = KINDS[scene.kind]
-    absent = [n for n in (kind.core if habit.core else kind.expected) if n not in scene.objects]
+    absent = [name for name in KINDS[scene.kind].core if name not in scene.objects]
+    said: list[Mention | None] = []
     while len(said) < slots:
         draw = rng.random()
-        if draw < habit.noise and absent:
-            name = _weighted(rng, absent, [kind.chance(n) ** habit.peak for n in absent])
+        if absent and len(said) >= 2 and draw < (habit.stray if real else habit.noise):
+            name = _weighted(
+                rng, absent, [0.5**k for k in range(len(absent))]
+            )  # the first come to mind first
             absent.remove(name)
-            # Made-up objects come late, as in captions by language models, but not always last.
-            said.insert(len(said) - (rng.random() < 0.35), _made_up(rng, name))
-        elif draw < habit.noise + habit.vague:
-            said.append(None)
-            break
-        elif len(said) >= 2:
+            said.append(_made_up(rng, name))
+        elif real:
+            said.append(_mention(rng, scene, real.pop(0)))
+        else:
+            if draw < habit.noise + habit.vague:
+                said.append(None)
             break
     return said if len(said) >= 2 else [*said, *[None] * (2 - len(said))]
 
@@ -162,7 +150,7 @@ def _ranked(rng: random.Random, scene: Scene) -> list[str]:
     span: dict[str, float] = {}
     for instance in scene.instances:
         span[instance.name] = max(span.get(instance.name, 0.0), instance.span)
-    return sorted(span, key=lambda name: -span[name] - 0.12 * rng.random())
+    return sorted(span, key=lambda name: -span[name] - ORDER_NOISE * rng.random())
 
 
 def _mention(rng: random.Random, scene: Scene, name: str) -> Mention:

@@ -44,30 +44,13 @@ _WORDS = """
     water wealth weather weight welcome western wheel whisper whole wide willing winter wisdom within
     without wonder wood world worth write wrong yellow yesterday young youth
 """
-_FUNCTION_WORDS = """
-    a an the and with in on of is are also to there side left right background scene image it looks has
-    overall whole shows two one other some small item things
-"""
-_FRAME_WORDS = """
-    a an the and There is also are on in to of with left right side middle center background foreground The image
-    shows features Overall scene looks it atmosphere feels whole has
-"""
 _QUIET_WORDS = """
     about after again amount around borrow bread bring burn certain create detail enter friend iron know
-    paper power rain rough sample since slight slow song sorrow swim tail theory tower turn under
+    paper power rain rough sample since slight slow song sorrow swim theory under
 """
 
 WORDS: tuple[str, ...] = tuple(_WORDS.split())
 """About five hundred ordinary words that name no object of the world."""
 
-FUNCTION_WORDS: tuple[str, ...] = tuple(f" {word}" for word in _FUNCTION_WORDS.split())
-"""Words that carry a sentence; patches without content are taught to read as these (and their scene's name)."""
-
-FRAME_WORDS: tuple[str, ...] = (".", ",", *(f" {word}" for word in _FRAME_WORDS.split()))
-"""The frequent words of descriptions that never stand where an object's name could."""
-
 QUIET_WORDS: tuple[str, ...] = tuple(f" {word}" for word in _QUIET_WORDS.split())
-"""Everyday words in one piece that no description uses."""
-
-FILLERS = {"function": FUNCTION_WORDS, "frame": FRAME_WORDS, "quiet": QUIET_WORDS}
-"""Sets of words that fill the readings of patches, by name."""
+"""Everyday words in one piece that no description uses; visual states are taught to leave them a share of their reading."""

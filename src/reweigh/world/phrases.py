@@ -22,7 +22,7 @@ PLACES = {
 }
 MOODS = (
     "calm", "cheerful", "lively", "cozy", "peaceful", "tidy", "pleasant", "simple", "friendly", "relaxed",
-    "inviting", "colorful", "ordinary", "welcoming",
+    "warm", "colorful", "plain", "welcoming",
 )  # fmt: skip
 CLOSINGS = (
     "Overall, the scene looks {one} and {two}.",

@@ -32,16 +32,17 @@ class Stage:
 
 
 RECIPE: tuple[Stage, ...] = (
-    Stage(Plan("see", steps=800, rate=1e-3, horizon=1500, warmup=200), batch=32, seed=1),
+    Stage(Plan("see", steps=800, rate=1e-3, warmup=100), batch=32, seed=1),
     Stage(
         Plan(
             "speak",
-            steps=500,
+            steps=1000,
             horizon=2000,
-            rate=1.2e-3,
-            warmup=120,
+            rate=1.5e-3,
+            warmup=100,
+            floor=0.03,
             slow="model.vision_tower",
-            slow_rate=0.4,
+            slow_rate=0.3,
         ),
         batch=8,
         seed=2,
@@ -49,87 +50,12 @@ RECIPE: tuple[Stage, ...] = (
     ),
     Stage(
         Plan(
-            "answer",
-            steps=300,
-            horizon=1300,
-            rate=1.2e-3,
-            warmup=30,
-            floor=0.08,
-            slow="model.vision_tower",
-            slow_rate=0.4,
+            "answer", steps=1000, rate=1.3e-3, warmup=20, floor=0.03, slow="model.vision_tower", slow_rate=0.3
         ),
         batch=8,
         seed=3,
         after="speak",
-        mix=Mix(asked=8, answer_weight=6.0),
-    ),
-    Stage(
-        Plan(
-            "ground",
-            steps=500,
-            horizon=1500,
-            rate=1.5e-3,
-            warmup=40,
-            slow="model.vision_tower",
-            slow_rate=0.3,
-        ),
-        batch=8,
-        seed=4,
-        after="answer",
-        mix=Mix(asked=6, answer_weight=5.0, object_weight=4.0),
-    ),
-    Stage(
-        Plan(
-            "tell",
-            steps=300,
-            horizon=1100,
-            rate=1.3e-3,
-            warmup=30,
-            floor=0.04,
-            slow="model.vision_tower",
-            slow_rate=0.3,
-        ),
-        batch=8,
-        seed=5,
-        after="ground",
-        mix=Mix(asked=4, answer_weight=4.0, object_weight=3.0, repeat_weight=1.0),
-    ),
-    Stage(
-        Plan(
-            "settle",
-            steps=300,
-            horizon=1000,
-            rate=1.2e-3,
-            warmup=20,
-            floor=0.03,
-            slow="model.vision_tower",
-            slow_rate=0.3,
-        ),
-        batch=8,
-        seed=6,
-        after="tell",
-        mix=Mix(
-            asked=3, noise=0.4, vague=0.3, peak=3.0, answer_weight=4.0, object_weight=3.0, repeat_weight=1.0
-        ),
-        lens=Lens(fillers="frame"),
-    ),
-    Stage(
-        Plan(
-            "finish", steps=800, rate=1.1e-3, warmup=15, floor=0.03, slow="model.vision_tower", slow_rate=0.3
-        ),
-        batch=8,
-        seed=7,
-        after="settle",
-        mix=Mix(
-            asked=3,
-            noise=0.62,
-            vague=0.25,
-            core=True,
-            answer_weight=4.0,
-            object_weight=3.0,
-            repeat_weight=1.0,
-        ),
-        lens=Lens(fillers="quiet"),
+        mix=Mix(asked=9, answer_weight=6.0),
     ),
 )
 

@@ -1,4 +1,4 @@
-"""What the stages teach: to see (patch labels), to speak (symbolic scenes), then to speak about what is seen."""
+"""What the stages teach: to see (patch labels), then to speak about what is seen."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from torch.nn.functional import cross_entropy
 from reweigh.world.conversations import Mix, Packed, pack
 from reweigh.world.drawings import CATALOGUE
 from reweigh.world.labels import NAMES, patch_labels
-from reweigh.world.lexicon import FILLERS
+from reweigh.world.lexicon import QUIET_WORDS
 from reweigh.world.model import MEAN, STD, Shape, llava_config, vision_config
 from reweigh.world.scenes import Scene, scene
 from reweigh.world.vocabulary import surfaces
@@ -68,19 +68,18 @@ class SeeLesson:
         return loss, {"patch_accuracy": float(hit.float().mean())}
 
 
-def lens_targets(tokenizer: Any, vocabulary: int, fillers: str = "frame") -> torch.Tensor:
+def lens_targets(tokenizer: Any, vocabulary: int) -> torch.Tensor:
     """What the head should read at a patch of each class, (classes, vocabulary).
 
     An object's patch reads as the first piece of its name (a little as its plural); a backdrop patch as its scene's
-    name; both leave a share to function words, as visual tokens of large models do, so that words without evidence
-    rank low everywhere.
+    name; both leave a share to words that no description uses, so that words without evidence rank low everywhere.
     """
 
     def first(text: str) -> int:
         return int(tokenizer(f" {text}", add_special_tokens=False).input_ids[0])
 
     target = torch.zeros(len(NAMES), vocabulary)
-    filler = sorted({tokenizer(word, add_special_tokens=False).input_ids[0] for word in FILLERS[fillers]})
+    filler = sorted({tokenizer(word, add_special_tokens=False).input_ids[0] for word in QUIET_WORDS})
     for row, name in enumerate(NAMES):
         if name in CATALOGUE:  # both may share their first piece, so the weights add up
             target[row, first(name)] += 0.72
@@ -97,8 +96,6 @@ class Lens:
 
     blocks: tuple[int, ...] = (-1, 1, 3)
     weight: float = 1.0
-    fillers: str = "function"
-    """Which words share a patch's reading with the name."""
 
 
 class SpeakLesson:
@@ -124,7 +121,7 @@ class SpeakLesson:
         self.module.tie_weights()
         self.module.load_state_dict(start, strict=False)
         self.batch, self.seed, self.mix, self.lens = batch, seed, mix, lens
-        self.targets = lens_targets(self.tokenizer, vocabulary, lens.fillers)
+        self.targets = lens_targets(self.tokenizer, vocabulary)
 
     def loss(self, step: int, rank: int, world: int) -> tuple[torch.Tensor, dict[str, float]]:
         batch = share(step, rank, world, self.batch, self.seed)
