@@ -159,8 +159,9 @@ def test_the_machine_is_described() -> None:
     assert found["cores"] >= 1
     assert found["kernel"] in ("numba", "numpy", "torch")
     assert "torch" in found["versions"]
-    taken = peak_mib(lambda: np.ones(4_000_000))
-    assert taken is None or 20 < taken < 200
+    # larger than what an allocator serves from memory it has kept
+    taken = peak_mib(lambda: np.ones(16_000_000))
+    assert taken is None or 90 < taken < 200
 
 
 def test_the_command_prints_writes_and_speaks_json(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
