@@ -95,10 +95,16 @@ def test_generation_is_compared_with_greedy_and_rivals(subject: Subject) -> None
         "cached evidence",
         "online evidence",
         "rival: vcd",
+        "cached evidence, by its own clock",
+        "online evidence, by its own clock",
         "head's product",
         "evidence",
     ]
     assert "16 visual, 4 new tokens" in figures[0].case
+    cached, online = (one for one in figures if one.part == "share")
+    assert cached.cost.value < online.cost.value
+    assert online.ratio is not None
+    assert online.ratio.value > 1
     assert "reweigh" not in generation.rivals()
     assert "vcd" in generation.rivals()
 

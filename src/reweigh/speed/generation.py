@@ -6,6 +6,7 @@ visual positions; how close the measurement comes to it is timed by itself, sinc
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
@@ -20,7 +21,7 @@ from reweigh.measure.tap import Glimpse, Tap
 from reweigh.speed.figures import Figure
 from reweigh.speed.machine import peak_mib
 from reweigh.speed.subjects import Subject
-from reweigh.speed.timing import Variant, interleave
+from reweigh.speed.timing import Timing, Variant, interleave
 
 PLAIN = frozenset({"base", "greedy", "nucleus", "cut", "reweigh"})
 """Decoders that are no rival: greedy itself, its variants, and the method."""
@@ -63,7 +64,51 @@ def generation_figures(subject: Subject, rounds: int, names: Sequence[str]) -> I
             goals.get(name),
             memory[name],
         )
+    yield from _shares(subject, rounds, goals)
     yield from _evidence(subject, max(rounds, 7), timings["greedy"].per(1e6).value)
+
+
+class _Clocked:
+    """A listener with a clock of its own: how much of a generation is spent in it."""
+
+    def __init__(self, listener: Any) -> None:
+        self.listener = listener
+        self.layers = listener.layers
+        self.seconds = 0.0
+
+    def listen(self, glimpse: Glimpse) -> Tensor | None:
+        begin = time.process_time()
+        edited: Tensor | None = self.listener.listen(glimpse)
+        self.seconds += time.process_time() - begin
+        return edited
+
+
+def _shares(subject: Subject, rounds: int, goals: dict[str, float]) -> Iterator[Figure]:
+    """Evidence and edits against the rest of the very generation they are part of.
+
+    Two generations differ by more than what is to be measured, one and itself do not. The rest stands for greedy.
+    """
+    method = subject.reweigh.decoder
+    for name in ("cached evidence", "online evidence"):
+        own: list[float] = []
+        rest: list[float] = []
+        for _ in range(rounds):
+            clocked = _Clocked(method)
+            begin = time.process_time()
+            generate(subject, Tap(method.anatomy, clocked), cached=name.startswith("cached"))
+            own.append(clocked.seconds)
+            rest.append(time.process_time() - begin - clocked.seconds)
+        whole = Timing(tuple(a + b for a, b in zip(own, rest, strict=True)))
+        yield Figure(
+            "share",
+            str(subject),
+            f"{name}, by its own clock",
+            Timing(tuple(own)).per(1e6),
+            "ms",
+            whole.over(Timing(tuple(rest))),
+            "the rest of it",
+            goals.get(name),
+        )
 
 
 @torch.no_grad()
