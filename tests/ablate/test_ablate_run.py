@@ -16,11 +16,11 @@ from reweigh.ablate.run import (
     Tally,
     asking_arm,
     attach_arm,
-    end_tokens,
     read_edits,
     told_of,
 )
 from reweigh.artifacts import read_jsonl
+from reweigh.bench.describer import end_tokens
 from reweigh.candidates import Candidates
 from reweigh.families.prompts import build_inputs
 from reweigh.intervene.trace import Recorded
@@ -171,7 +171,7 @@ def test_edits_are_counted_until_a_rows_end():
 
 @pytest.mark.parametrize(("given", "ends"), [(None, []), (2, [2]), ([2, 5], [2, 5])])
 def test_end_tokens(given, ends):
-    assert end_tokens(SimpleNamespace(generation_config=SimpleNamespace(eos_token_id=given))) == ends
+    assert end_tokens(SimpleNamespace(eos_token_id=given)) == ends
 
 
 @pytest.mark.parametrize("share", [0.0, 0.3, 0.8])

@@ -14,6 +14,7 @@ import torch
 from reweigh.ablate.arms import Arm, without_abstention
 from reweigh.artifacts import append_jsonl, read_jsonl
 from reweigh.bench.base import Record
+from reweigh.bench.describer import end_tokens
 from reweigh.bench.record import find_image
 from reweigh.bench.run import Ask, batches
 from reweigh.bench.runs import Runs
@@ -143,7 +144,7 @@ def asking_arm(
     attached: ReweighAttachment, arm: Arm, witness: Witness, folder: Path, *, template: str | None
 ) -> Ask:
     """A function that answers batches as the arm does, and notes its edits in the run folder."""
-    tally = Tally(attached.beta, end_tokens(attached.model))
+    tally = Tally(attached.beta, end_tokens(attached.model.generation_config))
 
     def ask(start: int, batch: Sequence[Record], pictures: list[Image], seed: int) -> list[str]:
         given = [
@@ -160,12 +161,6 @@ def asking_arm(
         return texts
 
     return ask
-
-
-def end_tokens(model: Any) -> list[int]:
-    """The tokens that end an answer."""
-    ends = model.generation_config.eos_token_id
-    return [] if ends is None else (list(ends) if isinstance(ends, list) else [ends])
 
 
 def read_edits(folder: Path) -> Mapping[str, int] | None:

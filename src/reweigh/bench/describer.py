@@ -48,6 +48,12 @@ def describe_model(model: Any, processor: Any) -> dict[str, Any]:
     }
 
 
+def end_tokens(config: Any) -> list[int]:
+    """The tokens that end an answer, by a generation config."""
+    ends = config.eos_token_id
+    return [] if ends is None else (list(ends) if isinstance(ends, list) else [ends])
+
+
 def make_describer(
     model: Any, processor: Any, decoder: str, options: Mapping[str, Any], *, template: str | None = None
 ) -> tuple[ModelDescriber, dict[str, Any]]:

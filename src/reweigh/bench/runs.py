@@ -48,6 +48,11 @@ class Task:
                 f"{self.name} gives no {missing[0]}, which {why} is about", hint="take world or chair"
             )
 
+    def require_records(self) -> None:
+        """Refuse a benchmark of which nothing is left to ask."""
+        if not self.records:
+            raise InputError(f"{self.name} has no records to answer", hint="check --limit and --option")
+
 
 @dataclass(frozen=True)
 class Scored:

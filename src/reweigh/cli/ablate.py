@@ -10,7 +10,6 @@ import typer
 from reweigh.cli import common
 from reweigh.cli.benchmarks import Asked
 from reweigh.cli.groups import grouped
-from reweigh.errors import InputError
 
 if TYPE_CHECKING:
     from reweigh.ablate.arms import Arm
@@ -38,9 +37,7 @@ def ablate(
     benchmark: str = typer.Option("world", "--benchmark", "-b", help="world or chair."),
     out: Path = typer.Option(Path("ablation"), "--out", help="Folder; a stopped ablation goes on there."),
     asked: Asked,
-    table: str = common.TABLE,
-    beta: float = common.BETA,
-    layer: int = common.LAYER,
+    point: common.Point,
     weights: common.Weights,
     force: bool = common.FORCE,
     as_json: bool = common.JSON,
@@ -58,9 +55,8 @@ def ablate(
     kinds = parse_arms(arms)
     task = asked.task(benchmark, beside=out / "pictures")
     task.require(FIGURES, "an ablation")
-    if not task.records:
-        raise InputError(f"{benchmark} has no records to answer", hint="check --limit and --option")
-    where, block, bound = common.operating_point(model, table, layer, beta)
+    task.require_records()
+    where, block, bound = point.of(model)
     loaded = weights.load(model)
     chosen = ReferenceTable.from_pretrained(where, layer=block)
     made, left_out = make_arms(

@@ -68,9 +68,13 @@ class Point:
     layer: int | None = LAYER
     beta: float | None = BETA
 
+    def of(self, name: str) -> tuple[str, int | None, float]:
+        """Table, layer and beta for the model of that name."""
+        return operating_point(name, self.table, self.layer, self.beta)
+
     def attach(self, name: str, weights: Weights, *, force: bool) -> Any:
         """Load the model of that name and attach ReWEIGH to it."""
-        table, layer, beta = operating_point(name, self.table, self.layer, self.beta)
+        table, layer, beta = self.of(name)
         model, processor = weights.load(name)
         from reweigh.intervene.attach import attach
 

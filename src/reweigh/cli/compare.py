@@ -38,9 +38,7 @@ def compare(
     method_option: list[str] = typer.Option(
         [], help="Option of a method, method.option=value; may be repeated."
     ),
-    table: str = common.TABLE,
-    beta: float = common.BETA,
-    layer: int = common.LAYER,
+    point: common.Point,
     weights: common.Weights,
     force: bool = common.FORCE,
     as_json: bool = common.JSON,
@@ -59,7 +57,7 @@ def compare(
         )
     tasks = [_task(name, asked, out) for name in benchmark]
     if "reweigh" in names:
-        where, block, bound = common.operating_point(model, table, layer, beta)
+        where, block, bound = point.of(model)
         options["reweigh"] = {
             "table": where,
             "layer": block,
@@ -100,8 +98,7 @@ def _task(name: str, asked: Asked, out: Path) -> Task:
             hint="reweigh eval run and reweigh eval score, once for each decoder",
         )
     task = asked.task(name, beside=out / "pictures")
-    if not task.records:
-        raise InputError(f"{name} has no records to answer", hint="check --limit and --option")
+    task.require_records()
     return task
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -48,9 +49,7 @@ def run(
     decoder_option: list[str] = typer.Option(
         [], help="An option of that decoder, as name=value; may be repeated."
     ),
-    table: str = common.TABLE,
-    beta: float = common.BETA,
-    layer: int = common.LAYER,
+    point: common.Point,
     shard: str = typer.Option("1/1", help="Part i of n of the records, as i/n."),
     cache: Path = typer.Option(
         None, help="Folder where ReWEIGH keeps the evidence of pictures, to be recalled by further runs."
@@ -64,7 +63,7 @@ def run(
 
     task = asked.task(benchmark, shard=shard)
     options = option_values(decoder_option)
-    given = _decoder_options(decoder, options, model, table, layer, beta, cache, force=force)
+    given = _decoder_options(decoder, options, model, point, cache, force=force)
     loaded = weights.load(model)
     describer, decoding = make_describer(*loaded, decoder, given, template=asked.template)
     with only_one(out):
@@ -213,23 +212,21 @@ def _decoder_options(
     decoder: str,
     options: dict[str, Any],
     model: str,
-    table: str | None,
-    layer: int | None,
-    beta: float | None,
+    point: common.Point,
     cache: Path | None,
     *,
     force: bool,
 ) -> dict[str, Any]:
     """The decoder's options; table, layer, beta and cache are those of ReWEIGH and mean nothing to others."""
     if decoder == "reweigh":
-        where, block, bound = common.operating_point(model, table, layer, beta)
+        where, block, bound = point.of(model)
         given = {"table": where, "layer": block, "beta": bound, "force": force, **options}
         if cache is not None:
             from reweigh.measure.cache import EvidenceCache
 
             given["cache"] = EvidenceCache(folder=cache)
         return given
-    for name, value in (("table", table), ("layer", layer), ("beta", beta), ("cache", cache)):
+    for name, value in {**asdict(point), "cache": cache}.items():
         if value is not None:
             raise InputError(f"--{name} means nothing for the decoder {decoder!r}", hint="leave it out")
     return options

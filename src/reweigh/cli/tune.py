@@ -10,7 +10,6 @@ import typer
 from reweigh.cli import common
 from reweigh.cli.benchmarks import Asked
 from reweigh.cli.groups import grouped
-from reweigh.errors import InputError
 
 if TYPE_CHECKING:
     from reweigh.bench.runs import Runs, Scored
@@ -57,8 +56,7 @@ def tune(
     strengths = [check_beta(beta) for beta in parse_numbers(betas, float, "betas")]
     task = asked.task(benchmark, beside=out / "pictures", preset=TUNING.get(benchmark))
     task.require(FIGURES, "tuning")
-    if not task.records:
-        raise InputError(f"{benchmark} has no records to answer", hint="check --limit and --option")
+    task.require_records()
     where, _, _ = common.operating_point(model, table, None, None)
     blocks = table_layers(Path(where)) if layers is None else parse_numbers(layers, int, "layers")
     tables = {block: ReferenceTable.from_pretrained(where, layer=block) for block in blocks}

@@ -13,6 +13,7 @@ from typing import Any
 
 from reweigh.artifacts import append_jsonl, read_jsonl
 from reweigh.bench.base import Record
+from reweigh.bench.describer import end_tokens
 from reweigh.bench.record import RESPONSES, find_image
 from reweigh.bench.run import batch_seed, batches
 from reweigh.bench.runs import Runs
@@ -84,8 +85,7 @@ def ask(
 
 def count_tokens(said: Any, config: Any) -> int:
     """Tokens generated, each answer's end token included and the padding behind it left out."""
-    ends = config.eos_token_id
-    ends = [] if ends is None else (ends if isinstance(ends, list) else [ends])
+    ends = end_tokens(config)
     count = 0
     for row in said.tolist():
         stop = next((place + 1 for place, token in enumerate(row) if token in ends), len(row))
