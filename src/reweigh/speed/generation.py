@@ -16,7 +16,6 @@ from torch import Tensor
 
 from reweigh.decoders import DECODERS, decoder
 from reweigh.errors import ReweighError
-from reweigh.measure.evidence import Evidence, measure
 from reweigh.measure.tap import Glimpse, Tap
 from reweigh.speed.figures import Figure
 from reweigh.speed.machine import peak_mib
@@ -121,7 +120,7 @@ def generate(
     **options: Any,
 ) -> Tensor:
     """One generation of a fixed length; ``cached`` serves the evidence from memory."""
-    given = subject.reweigh.using(_known(subject)) if cached else nullcontext()
+    given = subject.reweigh.using(subject.evidence) if cached else nullcontext()
     with given, context:
         out: Tensor = subject.model.generate(
             **subject.inputs,
@@ -129,22 +128,6 @@ def generate(
             max_new_tokens=new_tokens or subject.new_tokens,
         )
     return out
-
-
-def _known(subject: Subject) -> list[Evidence | None]:
-    """The evidence of the subject's prompt, measured once."""
-    if "evidence" not in subject.memory:
-        method = subject.reweigh.decoder
-        subject.memory["evidence"] = measure(
-            subject.model,
-            subject.inputs,
-            layers=[method.table.layer],
-            tokens=method.table.tokens.tolist(),
-            dtype="float32" if method.lens.upcast else "native",
-            chunk=method.lens.chunk,
-        )
-    found: list[Evidence | None] = subject.memory["evidence"]
-    return found
 
 
 def _rival(subject: Subject, name: str) -> Variant | None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ import torch
 from reweigh.errors import ArtifactError
 from reweigh.families.anatomy import find_anatomy
 from reweigh.intervene.attach import Reweigh, ReweighAttachment, attach
+from reweigh.measure.evidence import Evidence, measure
 from reweigh.measure.lens import Lens
 from reweigh.register.table import ReferenceTable
 
@@ -29,12 +31,23 @@ class Subject:
     inputs: dict[str, Any]
     reweigh: ReweighAttachment
     new_tokens: int
-    memory: dict[str, Any] = field(default_factory=dict, compare=False)
-    """What was read of its image before, for generations with cached evidence."""
 
     def __post_init__(self) -> None:
         # every variant writes the same number of tokens: no token ends a generation
         self.model.generation_config.eos_token_id = None
+
+    @cached_property
+    def evidence(self) -> list[Evidence | None]:
+        """The evidence of the prompt, measured once, for generations with cached evidence."""
+        method = self.reweigh.decoder
+        return measure(
+            self.model,
+            self.inputs,
+            layers=[method.table.layer],
+            tokens=method.table.tokens.tolist(),
+            dtype="float32" if method.lens.upcast else "native",
+            chunk=method.lens.chunk,
+        )
 
     def __str__(self) -> str:
         parameters = sum(weight.numel() for weight in self.model.parameters())
