@@ -25,6 +25,7 @@ from reweigh.speed.chart import draw
 from reweigh.speed.figures import Figure, tables
 from reweigh.speed.machine import machine, peak_mib
 from reweigh.speed.subjects import Subject, random_llava
+from reweigh.speed.timing import KEPT, Rounds
 
 TOY = kernels.Shape("toy", 5, 90, 12, 8)
 
@@ -35,7 +36,7 @@ def subject() -> Subject:
 
 
 def test_kernels_are_measured_against_the_product_and_the_argsort() -> None:
-    figures = list(kernels.kernel_figures([TOY], rounds=1))
+    figures = list(kernels.kernel_figures([TOY], Rounds(1)))
     names = [figure.variant for figure in figures]
     assert names[0] == "head's product"
     assert {"all, float32, numpy", "registered, bfloat16, numpy", "all, float32, naive argsort"} <= set(names)
@@ -62,7 +63,7 @@ def test_both_ways_of_a_step_give_the_same_logits() -> None:
 
 
 def test_the_step_is_measured_for_each_batch() -> None:
-    figures = list(step.step_figures([TOY], rounds=1, batches=(1, 3)))
+    figures = list(step.step_figures([TOY], Rounds(1), batches=(1, 3)))
     assert [figure.case.split()[-1] for figure in figures] == ["1"] * 3 + ["3"] * 3
     assert {figure.variant for figure in figures} == {"head's product", "edit", "edit by a full sort"}
 
@@ -89,7 +90,7 @@ def test_a_cached_generation_reads_nothing(subject: Subject, monkeypatch: pytest
 
 
 def test_generation_is_compared_with_greedy_and_rivals(subject: Subject) -> None:
-    figures = list(generation.generation_figures(subject, 1, ["vcd"]))
+    figures = list(generation.generation_figures(subject, Rounds(1), ["vcd"]))
     assert [figure.variant for figure in figures] == [
         "greedy",
         "cached evidence",
@@ -114,7 +115,7 @@ def test_growth_is_per_unit_of_size(subject: Subject, monkeypatch: pytest.Monkey
     monkeypatch.setattr(growth, "VOCABULARIES", (50, 100))
     monkeypatch.setattr(growth, "BATCHES", (1,))
     monkeypatch.setattr(growth, "LENGTHS", (2,))
-    cases = [figure.case for figure in growth.growth_figures(1, subject)]
+    cases = [figure.case for figure in growth.growth_figures(Rounds(1), subject)]
     assert [case.split(",")[0] for case in cases] == ["positions"] * 2 + ["vocabulary"] * 2 + [
         "batch",
         "length",
@@ -126,7 +127,7 @@ def test_calibration_is_timed_by_batch(checkpoint: Callable[..., Path]) -> None:
     picture = Image.new("RGB", (20, 20), "red")
     figures = list(
         calibration_figures(
-            model, processor, [("a", picture), ("b", picture)], 1, batches=(1, 2), max_new_tokens=8
+            model, processor, [("a", picture), ("b", picture)], Rounds(1), batches=(1, 2), max_new_tokens=8
         )
     )
     assert [one.variant for one in figures] == ["batch 1", "batch 2"]
@@ -186,3 +187,41 @@ def test_the_command_prints_writes_and_speaks_json(tmp_path: Path, monkeypatch: 
     shown = runner.invoke(command.app, ["step", "-r", "1"])
     assert shown.exit_code == 0
     assert "us per step" in shown.stdout
+
+
+def test_a_stopped_command_reports_what_it_has_and_goes_on_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kernels, "SHAPES", (TOY,))
+    monkeypatch.setattr(torch, "set_num_threads", lambda n: None)
+    runner = CliRunner()
+    asked = ["kernels", "step", "-r", "1", "-o", str(tmp_path)]
+    edit = step.step_edit
+
+    def interrupt(*_given: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(step, "step_edit", interrupt)
+    stopped = runner.invoke(command.app, asked)
+    assert stopped.exit_code == 130
+    assert "the same command goes on from here" in stopped.stderr
+    assert "kernels: toy" in stopped.stdout
+    before = json.loads((tmp_path / "speed.json").read_text())["figures"]
+    assert {one["part"] for one in before} == {"kernels", "gain"}
+    monkeypatch.setattr(step, "step_edit", edit)
+    ended = runner.invoke(command.app, [*asked, "--json"])
+    assert ended.exit_code == 0, ended.output
+    after = json.loads(ended.stdout)["figures"]
+    assert [one["cost"] for one in after[: len(before)]] == [one["cost"] for one in before]
+    assert {one["part"] for one in after} == {"kernels", "gain", "step"}
+    assert len((tmp_path / KEPT).read_text().splitlines()) == 3
+
+
+def test_a_stopped_command_without_a_folder_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kernels, "SHAPES", (TOY,))
+    monkeypatch.setattr(torch, "set_num_threads", lambda n: None)
+    monkeypatch.setattr(kernels, "naive_argsort", lambda _logits: (_ for _ in ()).throw(KeyboardInterrupt()))
+    stopped = CliRunner().invoke(command.app, ["kernels", "-r", "1", "--json"])
+    assert stopped.exit_code == 130
+    assert json.loads(stopped.stdout)["figures"] == []
+    assert "--out" in stopped.stderr

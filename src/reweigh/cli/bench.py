@@ -12,7 +12,9 @@ import typer
 from reweigh.cli import common
 
 if TYPE_CHECKING:
+    from reweigh.report.tables import Table
     from reweigh.speed.figures import Figure
+    from reweigh.speed.timing import Rounds
 
 app = typer.Typer(add_completion=False)
 
@@ -32,7 +34,7 @@ class Part(str, Enum):
 def bench(
     parts: list[Part] = typer.Argument(
         None,
-        help="What to measure; kernels and step if nothing is named. `large` is a random model of 0.5 B.",
+        help="What to measure; kernels and step if nothing is named. `large` is a random model of 0.95 B.",
     ),
     shape: list[str] = typer.Option([], "--shape", "-s", help="Only these model shapes; all if not given."),
     rival: list[str] = typer.Option(
@@ -41,41 +43,63 @@ def bench(
     rounds: int = typer.Option(7, "--rounds", "-r", min=1, help="Rounds; six or more give 95% intervals."),
     threads: int = typer.Option(1, min=1, help="Threads for both sides of every ratio."),
     new_tokens: int = typer.Option(None, min=1, help="Tokens written in generation."),
+    images: int = typer.Option(50, min=1, help="Pictures in calibration."),
     out: Path = typer.Option(
-        None, "--out", "-o", help="Folder for speed.json, speed.md and the plots (SVG)."
+        None,
+        "--out",
+        "-o",
+        help="Folder for speed.json, speed.md, the plots (SVG), and the rounds to go on from.",
     ),
     json: bool = common.JSON,
 ) -> None:
     """Time variants in turns and print ratios formed within each round, with medians and intervals.
 
-    Ratios are meant; absolute times belong to the machine, which is described at the top.
+    Ratios are meant; absolute times belong to the machine, which is described at the top. Tables appear as they are
+    measured. Stop when you like: finished rounds are reported, and with --out the same command goes on after them.
     """
     common.quiet()
     import torch
 
-    from reweigh.progress import bar
-    from reweigh.speed.machine import machine
+    from reweigh.speed.machine import machine, setting
+    from reweigh.speed.page import Page
+    from reweigh.speed.timing import Rounds
 
     torch.set_num_threads(threads)
-    figures: list[Figure] = []
-    chosen = parts or [Part.kernels, Part.step]
-    with bar("measuring", unit="figure") as progress:
-        for figure in _measure(chosen, shape, rival, rounds, new_tokens):
-            figures.append(figure)
-            progress.update()
-    report = {"machine": machine(), "rounds": rounds, "figures": [figure.to_json() for figure in figures]}
-    if out is not None:
-        _write(out, report, figures)
+    found = machine()
+    if not json:
+        _print_machine(found)
+    page = Page(found, rounds, out, show=(lambda _table: None) if json else _print_table)
+    plan = Rounds(rounds, out, setting(found))
+    stopped = False
+    try:
+        for figure in _measure(parts or [Part.kernels, Part.step], shape, rival, plan, new_tokens, images):
+            page.add(figure)
+    except KeyboardInterrupt:
+        stopped = True
+    page.end()
     if json:
-        common.emit_json(report)
+        common.emit_json(page.report)
     else:
-        _print(report, figures)
+        _print_missed(page.figures)
+    if page.undrawn:
+        typer.echo(f"no plot: {page.undrawn}", err=True)
+    if stopped or plan.stopped:
+        later = (
+            "the same command goes on from here" if out else "with --out the next run would go on from here"
+        )
+        typer.echo(f"stopped; {later}", err=True)
+        raise typer.Exit(130)
 
 
 def _measure(
-    parts: list[Part], shapes: list[str], rivals: list[str], rounds: int, new_tokens: int | None
+    parts: list[Part],
+    shapes: list[str],
+    rivals: list[str],
+    rounds: Rounds,
+    new_tokens: int | None,
+    images: int,
 ) -> Iterator[Figure]:
-    from reweigh.speed.calibration import IMAGES, calibration_figures
+    from reweigh.speed.calibration import calibration_figures
     from reweigh.speed.generation import generation_figures
     from reweigh.speed.generation import rivals as all_rivals
     from reweigh.speed.growth import growth_figures
@@ -94,40 +118,25 @@ def _measure(
     if Part.generation in parts:
         yield from generation_figures(embedded(**length), rounds, names)
     if Part.calibration in parts:
-        subject, pictures = embedded(), scene_pictures(IMAGES)
+        subject, pictures = embedded(), scene_pictures(images)
         yield from calibration_figures(subject.model, subject.processor, pictures, rounds)
     if Part.large in parts:
         yield from generation_figures(random_llava(**length), rounds, names)
 
 
-def _write(out: Path, report: dict[str, Any], figures: list[Figure]) -> None:
-    from reweigh.artifacts import write_json, write_text
-    from reweigh.errors import MissingExtraError
-    from reweigh.speed.chart import draw
-    from reweigh.speed.figures import tables
-
-    write_json(out / "speed.json", report)
-    lines = [f"- {name}: {value}" for name, value in report["machine"].items()]
-    pages = [table.markdown() for table in tables(figures)]
-    write_text(out / "speed.md", "\n".join(lines) + "\n\n" + "\n".join(pages))
-    try:
-        for part in dict.fromkeys(figure.part for figure in figures):
-            draw(figures, part, out / f"{part}.svg")
-    except MissingExtraError as error:  # the figures are worth more than their picture
-        typer.echo(f"no plot: {error}", err=True)
-
-
-def _print(report: dict[str, Any], figures: list[Figure]) -> None:
-    from reweigh.speed.figures import tables
-
-    console = common.console()
-    for name, value in report["machine"].items():
+def _print_machine(machine: dict[str, Any]) -> None:
+    for name, value in machine.items():
         text = ", ".join(f"{key} {one}" for key, one in value.items()) if isinstance(value, dict) else value
-        console.print(f"{name}: {text}", soft_wrap=True)
-    for table in tables(figures):
-        console.print(table.terminal())
+        common.console().print(f"{name}: {text}", soft_wrap=True)
+
+
+def _print_table(table: Table) -> None:
+    common.console().print(table.terminal())
+
+
+def _print_missed(figures: list[Figure]) -> None:
     for figure in figures:
         if figure.ratio is not None and figure.within_goal is False:
-            console.print(
+            common.console().print(
                 f"goal missed: {figure.case}, {figure.variant}: {figure.ratio.value:.4f} > {figure.goal:g}"
             )

@@ -7,10 +7,9 @@ from typing import Any
 
 from reweigh.register.calibrate import calibrate
 from reweigh.speed.figures import Figure
-from reweigh.speed.timing import Variant, interleave
+from reweigh.speed.timing import Rounds, Variant
 
 BATCHES = (1, 10, 50)
-IMAGES = 50
 GOAL = 0.5
 """Cost per image in the largest batch, of the cost one by one."""
 
@@ -19,7 +18,7 @@ def calibration_figures(
     model: Any,
     processor: Any,
     images: Sequence[Any],
-    rounds: int,
+    rounds: Rounds,
     *,
     batches: Sequence[int] = BATCHES,
     max_new_tokens: int = 120,
@@ -31,13 +30,16 @@ def calibration_figures(
             model, processor, images, batch_size=batch, max_new_tokens=max_new_tokens, show=False
         )
 
-    timings = interleave({f"batch {batch}": run(batch) for batch in batches}, rounds, warm=0)
+    case = f"{type(model).__name__}, {len(images)} images"
+    timings = rounds.compare(
+        f"calibration, {case}", {f"batch {batch}": run(batch) for batch in batches}, warm=0
+    )
     alone = timings[f"batch {batches[0]}"]
     for batch in batches:
         timing = timings[f"batch {batch}"]
         yield Figure(
             "calibration",
-            f"{type(model).__name__}, {len(images)} images",
+            case,
             f"batch {batch}",
             timing.per(1e6 * len(images)),
             "ms per image",

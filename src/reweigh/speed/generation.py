@@ -7,7 +7,7 @@ visual positions; how close the measurement comes to it is timed by itself, sinc
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
@@ -20,14 +20,18 @@ from reweigh.measure.tap import Glimpse, Tap
 from reweigh.speed.figures import Figure
 from reweigh.speed.machine import peak_mib
 from reweigh.speed.subjects import Subject
-from reweigh.speed.timing import Timing, Variant, interleave
+from reweigh.speed.timing import Reading, Rounds, Timing, Variant
 
 PLAIN = frozenset({"base", "greedy", "nucleus", "cut", "reweigh"})
 """Decoders that are no rival: greedy itself, its variants, and the method."""
 
-CACHED, ONLINE, FLOOR = 1.013, 1.024, 1.15
-"""Goals on a model of half a billion parameters or more: of greedy, of greedy, of the floor."""
-LARGE = 4 * 10**8
+CACHED, ONLINE = "cached evidence", "online evidence"
+
+GOALS = {CACHED: 1.013, ONLINE: 1.024}
+"""Of greedy, on a model of half a billion parameters or more."""
+FLOOR = 1.15
+"""Evidence, of the head's product over the visual positions, on such a model."""
+LARGE = 5 * 10**8
 
 
 def rivals() -> list[str]:
@@ -35,22 +39,20 @@ def rivals() -> list[str]:
     return [name for name in DECODERS if name not in PLAIN]
 
 
-def generation_figures(subject: Subject, rounds: int, names: Sequence[str]) -> Iterator[Figure]:
+def generation_figures(subject: Subject, rounds: Rounds, names: Sequence[str]) -> Iterator[Figure]:
     """Time whole generations of one subject, greedy and ReWEIGH first, then the rivals named."""
     variants: dict[str, Variant] = {
-        "greedy": lambda: generate(subject, nullcontext()),
-        "cached evidence": lambda: generate(subject, subject.reweigh, cached=True),
-        "online evidence": lambda: generate(subject, subject.reweigh),
+        "greedy": _measured(lambda: generate(subject, nullcontext())),
+        CACHED: _clocked(subject, cached=True),
+        ONLINE: _clocked(subject, cached=False),
     }
     for name in names:
         run = _rival(subject, name)
         if run is not None:
-            variants[f"rival: {name}"] = run
+            variants[f"rival: {name}"] = _measured(run)
     generate(subject, subject.reweigh, cached=True, new_tokens=2)  # loads and compiles what is used once
-    memory = {name: peak_mib(variant) for name, variant in variants.items()}  # serves as the warm round
-    timings = interleave(variants, rounds, warm=0)
-    large = sum(weight.numel() for weight in subject.model.parameters()) >= LARGE
-    goals = {"cached evidence": CACHED, "online evidence": ONLINE} if large else {}
+    timings = rounds.compare(f"generation, {subject}", variants, warm=0)
+    goals = GOALS if subject.parameters >= LARGE else {}
     for name, timing in timings.items():
         yield Figure(
             "generation",
@@ -61,53 +63,72 @@ def generation_figures(subject: Subject, rounds: int, names: Sequence[str]) -> I
             None if name == "greedy" else timing.over(timings["greedy"]),
             "greedy",
             goals.get(name),
-            memory[name],
+            max(timing.told["memory"]) if "memory" in timing.told else None,
         )
-    yield from _shares(subject, rounds, goals)
-    yield from _evidence(subject, max(rounds, 7), timings["greedy"].per(1e6).value)
+    yield from _shares(subject, timings, goals)
+    yield from _evidence(subject, rounds, timings["greedy"].per(1e6).value)
 
 
-class _Clocked:
-    """A listener with a clock of its own: how much of a generation is spent in it."""
-
-    def __init__(self, listener: Any) -> None:
-        self.listener = listener
-        self.layers = listener.layers
-        self.seconds = 0.0
-
-    def listen(self, glimpse: Glimpse) -> Tensor | None:
-        begin = time.process_time()
-        edited: Tensor | None = self.listener.listen(glimpse)
-        self.seconds += time.process_time() - begin
-        return edited
-
-
-def _shares(subject: Subject, rounds: int, goals: dict[str, float]) -> Iterator[Figure]:
+def _shares(subject: Subject, timings: Mapping[str, Timing], goals: Mapping[str, float]) -> Iterator[Figure]:
     """Evidence and edits against the rest of the very generation they are part of.
 
     Two generations differ by more than what is to be measured, one and itself do not. The rest stands for greedy.
     """
-    method = subject.reweigh.decoder
-    for name in ("cached evidence", "online evidence"):
-        own: list[float] = []
-        rest: list[float] = []
-        for _ in range(rounds):
-            clocked = _Clocked(method)
-            begin = time.process_time()
-            generate(subject, Tap(method.anatomy, clocked), cached=name.startswith("cached"))
-            own.append(clocked.seconds)
-            rest.append(time.process_time() - begin - clocked.seconds)
-        whole = Timing(tuple(a + b for a, b in zip(own, rest, strict=True)))
+    for name in (CACHED, ONLINE):
+        whole, own = timings[name], Timing(timings[name].told["own"])
+        rest = Timing(tuple(a - b for a, b in zip(whole.seconds, own.seconds, strict=True)))
         yield Figure(
             "share",
             str(subject),
             f"{name}, by its own clock",
-            Timing(tuple(own)).per(1e6),
+            own.per(1e6),
             "ms",
-            whole.over(Timing(tuple(rest))),
+            whole.over(rest),
             "the rest of it",
             goals.get(name),
         )
+
+
+class _ClockedTap(Tap):
+    """A tap with a clock of its own: how much of a generation is spent in its hooks, the listener's work included."""
+
+    seconds = 0.0
+
+    def _timed(self, hook: Callable[..., Any], *given: Any) -> Any:
+        begin = time.process_time()
+        try:
+            return hook(*given)
+        finally:
+            self.seconds += time.process_time() - begin
+
+    def _before(self, *given: Any) -> None:
+        self._timed(super()._before, *given)
+
+    def _capture(self, *given: Any) -> None:
+        self._timed(super()._capture, *given)
+
+    def _after(self, *given: Any) -> Any:
+        return self._timed(super()._after, *given)
+
+
+def _clocked(subject: Subject, *, cached: bool) -> Variant:
+    def run() -> Reading:
+        method = subject.reweigh.decoder
+        tap = _ClockedTap(method.anatomy, method)
+        reading = _measured(lambda: generate(subject, tap, cached=cached))()
+        return Reading(reading, own=tap.seconds)
+
+    return run
+
+
+def _measured(run: Variant) -> Callable[[], Reading]:
+    """A variant that tells its peak memory too, where the system does."""
+
+    def measured() -> Reading:
+        memory = peak_mib(run)
+        return Reading() if memory is None else Reading(memory=memory)
+
+    return measured
 
 
 @torch.no_grad()
@@ -156,7 +177,7 @@ class _Keeper:
 
 
 @torch.no_grad()
-def _evidence(subject: Subject, rounds: int, greedy_ms: float) -> Iterator[Figure]:
+def _evidence(subject: Subject, rounds: Rounds, greedy_ms: float) -> Iterator[Figure]:
     """Evidence against its floor, on the states of a real prefill."""
     method = subject.reweigh.decoder
     keeper = _Keeper(method.table.layer)
@@ -165,15 +186,15 @@ def _evidence(subject: Subject, rounds: int, greedy_ms: float) -> Iterator[Figur
     states = keeper.states
     if states is None:
         return
-    timings = interleave(
+    timings = rounds.compare(
+        f"evidence, {subject}",
         {
             "head's product": lambda: [None for _ in method.lens.chunks(states)],
             "evidence": lambda: method.gatherer._read(states),
         },
-        rounds,
+        count=7,
     )
     share = timings["head's product"].per(1e6).value / greedy_ms
-    large = sum(weight.numel() for weight in subject.model.parameters()) >= LARGE
     for name, timing in timings.items():
         yield Figure(
             "evidence",
@@ -183,5 +204,5 @@ def _evidence(subject: Subject, rounds: int, greedy_ms: float) -> Iterator[Figur
             "ms",
             timing.over(timings["head's product"]) if name == "evidence" else None,
             "head's product",
-            FLOOR if name == "evidence" and large else None,
+            FLOOR if name == "evidence" and subject.parameters >= LARGE else None,
         )

@@ -12,7 +12,7 @@ from reweigh.speed.figures import Figure
 from reweigh.speed.generation import generate
 from reweigh.speed.step import step_edit
 from reweigh.speed.subjects import Subject
-from reweigh.speed.timing import Variant, interleave
+from reweigh.speed.timing import Rounds, Variant
 
 POSITIONS = (72, 144, 288, 576)
 VOCABULARIES = (1500, 8000, 32000, 64000, 128000, 256000)
@@ -20,7 +20,7 @@ BATCHES = (1, 2, 4, 8, 16)
 LENGTHS = (16, 64, 256)
 
 
-def growth_figures(rounds: int, subject: Subject | None) -> Iterator[Figure]:
+def growth_figures(rounds: Rounds, subject: Subject | None) -> Iterator[Figure]:
     """Evidence by positions and vocabulary, the step by batch, and a generation by length if a subject is given."""
     yield from _grown("positions, V=32000", POSITIONS, {n: _evidence(n, 32000) for n in POSITIONS}, rounds)
     yield from _grown("vocabulary, P=48", VOCABULARIES, {n: _evidence(48, n) for n in VOCABULARIES}, rounds)
@@ -42,9 +42,11 @@ def _step(batch: int) -> Variant:
     return lambda: step_edit(logits, strengths)
 
 
-def _grown(what: str, sizes: tuple[int, ...], variants: dict[int, Variant], rounds: int) -> Iterator[Figure]:
+def _grown(
+    what: str, sizes: tuple[int, ...], variants: dict[int, Variant], rounds: Rounds
+) -> Iterator[Figure]:
     """Cost per unit of size; a ratio of 1 to the smallest size is proportional growth, less is better."""
-    timings = interleave({str(size): variants[size] for size in sizes}, rounds, least=0.002)
+    timings = rounds.compare(f"growth, {what}", {str(size): variants[size] for size in sizes}, least=0.002)
     smallest = timings[str(sizes[0])]
     for size in sizes:
         timing = timings[str(size)]
@@ -61,14 +63,14 @@ def _grown(what: str, sizes: tuple[int, ...], variants: dict[int, Variant], roun
         )
 
 
-def _lengths(subject: Subject, rounds: int) -> Iterator[Figure]:
+def _lengths(subject: Subject, rounds: Rounds) -> Iterator[Figure]:
     for length in LENGTHS:
-        timings = interleave(
+        timings = rounds.compare(
+            f"growth, {subject}, length {length}",
             {
                 "greedy": lambda n=length: generate(subject, nullcontext(), new_tokens=n),  # type: ignore[misc]
                 "cached": lambda n=length: generate(subject, subject.reweigh, cached=True, new_tokens=n),  # type: ignore[misc]
             },
-            rounds,
         )
         yield Figure(
             "growth",

@@ -14,7 +14,7 @@ from reweigh.measure.lens import CHUNK
 from reweigh.measure.ranks import RankSum
 from reweigh.speed.figures import Figure
 from reweigh.speed.machine import peak_mib
-from reweigh.speed.timing import Timing, Variant, interleave
+from reweigh.speed.timing import Rounds, Timing, Variant
 
 
 @dataclass(frozen=True)
@@ -64,14 +64,14 @@ def find_shapes(names: Sequence[str]) -> list[Shape]:
     return [known[name] for name in names] or list(SHAPES)
 
 
-def kernel_figures(shapes: Sequence[Shape], rounds: int) -> Iterator[Figure]:
+def kernel_figures(shapes: Sequence[Shape], rounds: Rounds) -> Iterator[Figure]:
     """Cost per logit of every kernel in turn with the product, one chunk of positions at a time as in real use."""
     for shape in shapes:
         yield from _figures(shape, rounds)
 
 
 @torch.no_grad()
-def _figures(shape: Shape, rounds: int) -> Iterator[Figure]:
+def _figures(shape: Shape, rounds: Rounds) -> Iterator[Figure]:
     random = torch.Generator().manual_seed(0)
     rows = min(shape.positions, CHUNK)
     states = torch.randn(rows, shape.width, generator=random)
@@ -90,7 +90,7 @@ def _figures(shape: Shape, rounds: int) -> Iterator[Figure]:
                 names[name] = (scope, kernel, dtype)
                 variants[name] = _ranking(cast, wanted, kernel)
     variants["all, float32, naive argsort"] = lambda: naive_argsort(logits)
-    timings = interleave(variants, rounds, least=0.002)
+    timings = rounds.compare(f"kernels, {shape}", variants, least=0.002)
     judged = shape.vocab == 32000 and rows == CHUNK
     for name, timing in timings.items():
         yield Figure(

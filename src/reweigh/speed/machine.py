@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import platform
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
@@ -31,6 +31,11 @@ def machine() -> dict[str, Any]:
         "kernel": choose_kernel("auto", torch.device("cpu"), torch.float32, 32000).name,
         "versions": {**versions(), **_numba_version()},
     }
+
+
+def setting(machine: Mapping[str, Any]) -> dict[str, Any]:
+    """What must be the same of two machines for their rounds to be pooled: all but the moment and its load."""
+    return {name: value for name, value in machine.items() if name not in ("time", "load_average")}
 
 
 def _numba_version() -> dict[str, str]:

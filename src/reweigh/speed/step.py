@@ -12,7 +12,7 @@ from reweigh.candidates import candidates
 from reweigh.intervene.edit import edit, shifts
 from reweigh.speed.figures import Figure
 from reweigh.speed.kernels import Shape
-from reweigh.speed.timing import interleave
+from reweigh.speed.timing import Rounds
 
 BATCHES = (1, 8)
 GOAL = 0.03
@@ -34,7 +34,9 @@ def step_by_sorting(logits: Tensor, strengths: Tensor) -> Tensor:
     return logits.scatter(1, ids, ordered - 1.1 * strengths.gather(1, ids) * keep)
 
 
-def step_figures(shapes: Sequence[Shape], rounds: int, batches: Sequence[int] = BATCHES) -> Iterator[Figure]:
+def step_figures(
+    shapes: Sequence[Shape], rounds: Rounds, batches: Sequence[int] = BATCHES
+) -> Iterator[Figure]:
     """Microseconds per step, for each shape and batch size."""
     for shape in shapes:
         random = torch.Generator().manual_seed(0)
@@ -44,22 +46,23 @@ def step_figures(shapes: Sequence[Shape], rounds: int, batches: Sequence[int] = 
 
 
 @torch.no_grad()
-def _figures(shape: Shape, head: Tensor, states: Tensor, rounds: int) -> Iterator[Figure]:
+def _figures(shape: Shape, head: Tensor, states: Tensor, rounds: Rounds) -> Iterator[Figure]:
     logits = linear(states, head)
     strengths = torch.zeros_like(logits)  # the same work, and repeated edits change nothing
-    timings = interleave(
+    case = f"{shape.name} V={shape.vocab} d={shape.width} batch {len(states)}"
+    timings = rounds.compare(
+        f"step, {case}",
         {
             "head's product": lambda: linear(states, head),
             "edit": lambda: step_edit(logits, strengths),
             "edit by a full sort": lambda: step_by_sorting(logits, strengths),
         },
-        rounds,
         least=0.02,
     )
     for name, timing in timings.items():
         yield Figure(
             "step",
-            f"{shape.name} V={shape.vocab} d={shape.width} batch {len(states)}",
+            case,
             name,
             timing.per(1000),
             "us per step",

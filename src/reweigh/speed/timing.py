@@ -1,7 +1,8 @@
 """Fair timing on a machine that others use too: variants take turns, and a ratio is formed within each round.
 
 CPU time of this process, so that waiting for a core does not count. A round runs every variant once, in an order
-that rotates; medians and their 95% intervals are over rounds.
+that rotates; medians and their 95% intervals are over rounds. Every finished round is kept, so that stopping loses
+at most the one under way.
 """
 
 from __future__ import annotations
@@ -9,20 +10,33 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from pathlib import Path
 from statistics import median
+from typing import Any
 
+from reweigh.artifacts import append_jsonl, read_jsonl
 from reweigh.errors import InputError
+from reweigh.progress import bar
 from reweigh.report.tables import Estimate
 
 Variant = Callable[[], object]
+Round = dict[str, dict[str, float]]
+"""What was read in one round: for each variant its seconds, and what else it told."""
+
+KEPT = "rounds.jsonl"
+
+
+class Reading(dict[str, float]):
+    """What a variant may return: further quantities of the run that is timed, such as its peak memory."""
 
 
 @dataclass(frozen=True)
 class Timing:
-    """Seconds of CPU time, one per round."""
+    """Seconds of CPU time, one per round, and what else the runs told of themselves."""
 
     seconds: tuple[float, ...]
+    told: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
 
     def per(self, count: float) -> Estimate:
         """Nanoseconds per unit of work."""
@@ -33,37 +47,95 @@ class Timing:
         return middle([own / its for own, its in zip(self.seconds, other.seconds, strict=True)])
 
 
-def interleave(
-    variants: Mapping[str, Variant],
-    rounds: int,
-    *,
-    clock: Callable[[], float] = time.process_time,
-    warm: int = 1,
-    least: float = 0.0,
-) -> dict[str, Timing]:
-    """Time variants in turns, after ``warm`` untimed rounds; a quick one is repeated until ``least`` seconds pass."""
-    if rounds < 1:
-        raise InputError(f"{rounds} rounds measure nothing", hint="give 1 or more")
-    names = list(variants)
-    seconds: dict[str, list[float]] = {name: [] for name in names}
-    for name in names * warm:
-        variants[name]()
-    for turn in range(rounds):
-        start = turn % len(names)
-        for name in names[start:] + names[:start]:
-            seconds[name].append(_time(variants[name], clock, least))
-    return {name: Timing(tuple(values)) for name, values in seconds.items()}
+class Rounds:
+    """How often to measure, and the rounds measured so far: in ``folder`` too, where a later run goes on.
+
+    Args:
+        count: Rounds of each comparison; six or more give 95% intervals.
+        folder: Where finished rounds are kept; ``None`` keeps them in memory only.
+        setting: What must be the same for rounds to be comparable: the machine, versions, threads.
+    """
+
+    def __init__(
+        self,
+        count: int,
+        folder: Path | None = None,
+        setting: Mapping[str, Any] | None = None,
+        *,
+        clock: Callable[[], float] = time.process_time,
+    ) -> None:
+        if count < 1:
+            raise InputError(f"{count} rounds measure nothing", hint="give 1 or more")
+        self.count = count
+        self.stopped = False
+        self._path = None if folder is None else folder / KEPT
+        self._setting = dict(setting or {})
+        self._clock = clock
+
+    def compare(
+        self, what: str, variants: Mapping[str, Variant], *, warm: int = 1, least: float = 0.0, count: int = 0
+    ) -> dict[str, Timing]:
+        """Time variants in turns, after ``warm`` untimed rounds; a quick one is repeated until ``least`` seconds pass.
+
+        When the user interrupts, the rounds that are whole are what is given, and further comparisons are refused.
+
+        Args:
+            what: Names the comparison; a later run finds its rounds by it.
+            count: More rounds than usual, for what is cheap.
+        """
+        if self.stopped:
+            raise KeyboardInterrupt
+        names = list(variants)
+        rounds = self._kept(what, names)
+        wanted = max(self.count, count)
+        try:
+            with bar(what, total=wanted * len(names), done=len(rounds) * len(names), unit="run") as progress:
+                for name in names * warm * (len(rounds) < wanted):
+                    variants[name]()
+                while len(rounds) < wanted:
+                    start = len(rounds) % len(names)
+                    taken: Round = {}
+                    for name in names[start:] + names[:start]:
+                        progress.set_postfix_str(name)
+                        taken[name] = self._time(variants[name], least)
+                        progress.update()
+                    rounds.append(taken)
+                    self._keep(what, taken)
+        except KeyboardInterrupt:
+            self.stopped = True
+            if not rounds:
+                raise
+        return {name: _timing([taken[name] for taken in rounds[:wanted]]) for name in names}
+
+    def _time(self, variant: Variant, least: float) -> dict[str, float]:
+        begin = self._clock()
+        runs = 0
+        while True:
+            told = variant()
+            runs += 1
+            passed = self._clock() - begin
+            if passed >= least:
+                told = told if isinstance(told, Reading) else {}
+                return {"seconds": max(passed, 1e-9) / runs, **told}
+
+    def _kept(self, what: str, names: Sequence[str]) -> list[Round]:
+        """Rounds of the same comparison, in the same setting, that an earlier run finished."""
+        if self._path is None or not self._path.exists():
+            return []
+        return [
+            row["round"]
+            for row in read_jsonl(self._path)
+            if (row["what"], row["setting"]) == (what, self._setting) and set(row["round"]) == set(names)
+        ]
+
+    def _keep(self, what: str, taken: Round) -> None:
+        if self._path is not None:
+            append_jsonl(self._path, [{"what": what, "setting": self._setting, "round": taken}])
 
 
-def _time(variant: Variant, clock: Callable[[], float], least: float) -> float:
-    begin = clock()
-    runs = 0
-    while True:
-        variant()
-        runs += 1
-        passed = clock() - begin
-        if passed >= least:
-            return max(passed, 1e-9) / runs
+def _timing(runs: Sequence[Mapping[str, float]]) -> Timing:
+    columns = {name: tuple(run[name] for run in runs) for name in runs[0]}
+    return Timing(columns.pop("seconds"), columns)
 
 
 def middle(values: Sequence[float]) -> Estimate:

@@ -1,0 +1,72 @@
+"""The report of a measurement as it grows: each case is shown and written as soon as it is measured."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from reweigh.artifacts import write_json, write_text
+from reweigh.errors import MissingExtraError
+from reweigh.report.tables import Table
+from reweigh.speed.chart import draw
+from reweigh.speed.figures import Figure, tables
+
+
+class Page:
+    """Figures in the order they come, under a description of the machine.
+
+    Args:
+        machine: What ``machine()`` told.
+        rounds: Rounds asked for.
+        out: Folder for speed.json, speed.md and a plot of each part; ``None`` writes nothing.
+        show: Called with each table once its case is whole.
+    """
+
+    def __init__(
+        self, machine: Mapping[str, Any], rounds: int, out: Path | None, *, show: Callable[[Table], None]
+    ) -> None:
+        self.machine = machine
+        self.rounds = rounds
+        self.figures: list[Figure] = []
+        self.undrawn: MissingExtraError | None = None
+        self._out = out
+        self._show = show
+        self._shown = 0
+
+    @property
+    def report(self) -> dict[str, Any]:
+        """Everything measured so far."""
+        return {
+            "machine": dict(self.machine),
+            "rounds": self.rounds,
+            "figures": [figure.to_json() for figure in self.figures],
+        }
+
+    def add(self, figure: Figure) -> None:
+        """Take one more figure; the first of another case ends the one before."""
+        last = self.figures[-1] if self.figures else figure
+        if (last.part, last.case) != (figure.part, figure.case):
+            self._end_case()
+        self.figures.append(figure)
+
+    def end(self) -> None:
+        """Show the last case and draw what there is to draw."""
+        self._end_case()
+        if self._out is None:
+            return
+        try:
+            for part in dict.fromkeys(figure.part for figure in self.figures):
+                draw(self.figures, part, self._out / f"{part}.svg")
+        except MissingExtraError as error:  # the figures are worth more than their picture
+            self.undrawn = error
+
+    def _end_case(self) -> None:
+        new, self._shown = self.figures[self._shown :], len(self.figures)
+        for table in tables(new):
+            self._show(table)
+        if new and self._out is not None:
+            write_json(self._out / "speed.json", self.report)
+            lines = [f"- {name}: {value}" for name, value in self.machine.items()]
+            pages = [table.markdown() for table in tables(self.figures)]
+            write_text(self._out / "speed.md", "\n".join(lines) + "\n\n" + "\n".join(pages))
