@@ -88,3 +88,10 @@ def test_the_real_thing_in_its_own_process(tmp_path):
     )
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr.startswith(f"error: {tmp_path} holds no reference table")
+
+
+def test_a_pipe_is_wide_and_a_user_may_say_how_wide(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("COLUMNS", raising=False)
+    assert common.console().width == common.PIPE_WIDTH
+    monkeypatch.setenv("COLUMNS", "70")
+    assert common.console().width == 70

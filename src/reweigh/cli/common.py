@@ -26,6 +26,8 @@ LAYER = typer.Option(None, help="0-based decoder block, where the table folder h
 BETA = typer.Option(None, help="Maximum penalty in logits; 1.1 unless the model has its own.")
 TEMPLATE = typer.Option(None, help="Prompt template with {prompt}, for processors without a chat template.")
 DESCRIBE = "Please describe this image in detail."
+PIPE_WIDTH = 160
+"""Columns of output that goes to a file or program, unless the variable COLUMNS says otherwise."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -126,7 +128,12 @@ def emit_json(value: Any) -> None:
 
 
 def console(*, stderr: bool = False) -> Any:
-    """A rich console that wraps to the terminal and drops colours in a pipe."""
+    """A rich console that wraps to the terminal; in a pipe it drops colours and cuts nothing."""
+    import os
+
     from rich.console import Console
 
-    return Console(stderr=stderr, highlight=False)
+    found = Console(stderr=stderr, highlight=False)
+    if not found.is_terminal and "COLUMNS" not in os.environ:
+        found.width = PIPE_WIDTH
+    return found

@@ -146,7 +146,7 @@ class Table:
         return element("div", table, class_="scroll")
 
     def terminal(self) -> RichTable:
-        """A table for a rich console; where many columns have intervals, these stand below their values."""
+        """A table for a rich console; where it would grow wide, intervals stand below their values."""
         from rich.box import SIMPLE_HEAD
         from rich.table import Table as RichTable
         from rich.text import Text
@@ -154,7 +154,8 @@ class Table:
         table = RichTable(
             box=SIMPLE_HEAD, caption=self.caption or None, caption_justify="left", pad_edge=False
         )
-        between = "\n" if sum(self._has_interval(place) for place in range(len(self.columns))) > 2 else " "
+        intervals = sum(self._has_interval(place) for place in range(len(self.columns)))
+        between = "\n" if intervals > 2 or (intervals > 1 and len(self.columns) > 3) else " "
         for place, column in enumerate(self.columns):
             words = self._is_text(place)
             # Numbers are never broken; words give way first, but stay readable.
