@@ -5,20 +5,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import torch
 from torch import Tensor
 
-from reweigh.decoders.base import Decoder, edited_columns, in_range, put_last
+from reweigh.decoders.base import in_range
 from reweigh.decoders.buckets import bucket
+from reweigh.decoders.early import EarlyLayers
 from reweigh.decoders.rules import keep_prefix, mix
 from reweigh.families.anatomy import Anatomy
-from reweigh.measure.lens import Lens
-from reweigh.measure.tap import Glimpse
 
 OFFICIAL_DEPTH = 32
 
 
-class DeCo(Decoder):
+class DeCo(EarlyLayers):
     """y = a + alpha * p_max * a_j on the candidates; layer j holds the largest candidate probability p_max.
 
     Candidates are the shortest prefix that holds ``mass``, at most ``most`` tokens. Earlier layers are read through
@@ -31,8 +29,6 @@ class DeCo(Decoder):
         most: Most candidates.
     """
 
-    needs_image = False
-
     def __init__(
         self,
         anatomy: Anatomy,
@@ -43,31 +39,18 @@ class DeCo(Decoder):
         mass: float = 0.9,
         most: int = 20,
     ) -> None:
-        super().__init__(anatomy, processor)
         count = len(anatomy.blocks)
         usual = range(20 * count // OFFICIAL_DEPTH, 28 * count // OFFICIAL_DEPTH + 1)
-        self.indices = bucket(list(usual) if layers is None else layers, count, tied=False)
-        self.layers = frozenset(index - 1 for index in self.indices)
+        super().__init__(
+            anatomy, processor, bucket(list(usual) if layers is None else layers, count, tied=False)
+        )
         self.alpha = in_range("alpha", alpha, 0)
         self.mass = in_range("mass", mass, 0, 1)
         self.most = int(in_range("most", most, 1))
-        self.lens = Lens(anatomy)
 
-    def listen(self, glimpse: Glimpse) -> Tensor | None:
-        """Correct each column of the pass's logits."""
-        count = edited_columns(glimpse)
-        edited = torch.stack([self._column(glimpse, -count + i) for i in range(count)], dim=1)
-        return put_last(glimpse, edited)
-
-    def _column(self, glimpse: Glimpse, column: int) -> Tensor:
-        final = glimpse.logits[:, column].float()
+    def combine(self, final: Tensor, early: Tensor) -> Tensor:
+        """The last layer helped by the earlier one that is surest of a candidate."""
         keep = keep_prefix(final, self.mass, 1, self.most)
-        early = torch.stack(
-            [
-                self.lens.read(glimpse.states[index - 1][:, column]).float().to(final.device)
-                for index in self.indices
-            ]
-        )  # (J, B, V)
         sure = early.softmax(-1).masked_fill(~keep, -1.0).amax(dim=-1)  # (J, B)
         largest, chosen = sure.max(dim=0)
         picked = early.gather(0, chosen[None, :, None].expand(1, *final.shape))[0]

@@ -8,18 +8,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import torch
 from torch import Tensor
 
-from reweigh.decoders.base import Decoder, edited_columns, in_range, put_last
+from reweigh.decoders.base import Decoder, in_range
 from reweigh.decoders.buckets import bucket, is_tied
+from reweigh.decoders.early import EarlyLayers
 from reweigh.decoders.rules import keep_ratio, mix, reversed_js
 from reweigh.families.anatomy import Anatomy
-from reweigh.measure.lens import Lens
-from reweigh.measure.tap import Glimpse
 
 
-class DoLa(Decoder):
+class DoLa(EarlyLayers):
     """y = log p_last - log p_j on the tokens with p >= relative_top * max p; j maximises the divergence.
 
     Args:
@@ -30,8 +28,6 @@ class DoLa(Decoder):
         repetition_penalty: Passed to ``generate`` unless the caller gives one; official for generation.
         shared_layer: Choose one layer for the whole batch by the mean divergence, as the official program does.
     """
-
-    needs_image = False
 
     def __init__(
         self,
@@ -44,30 +40,14 @@ class DoLa(Decoder):
         repetition_penalty: float = 1.2,
         shared_layer: bool = False,
     ) -> None:
-        super().__init__(anatomy, processor)
-        self.indices = bucket(layers, len(anatomy.blocks), is_tied(anatomy))
-        self.layers = frozenset(index - 1 for index in self.indices)
+        super().__init__(anatomy, processor, bucket(layers, len(anatomy.blocks), is_tied(anatomy)), norm=norm)
         self.relative_top = in_range("relative_top", relative_top, 0, 1)
-        self.norm = norm
         self.shared_layer = shared_layer
-        self.lens = Lens(anatomy)
         self.generation = {"repetition_penalty": in_range("repetition_penalty", repetition_penalty, 0)}
         self.regime = {**Decoder.regime, **self.generation}
 
-    def listen(self, glimpse: Glimpse) -> Tensor | None:
-        """Contrast each column of the pass's logits with its own earlier layers."""
-        count = edited_columns(glimpse)
-        edited = torch.stack([self._column(glimpse, -count + i) for i in range(count)], dim=1)
-        return put_last(glimpse, edited)
-
-    def _column(self, glimpse: Glimpse, column: int) -> Tensor:
-        final = glimpse.logits[:, column].float()
-        early = torch.stack(
-            [
-                self.lens.read(glimpse.states[index - 1][:, column], norm=self.norm).float().to(final.device)
-                for index in self.indices
-            ]
-        )  # (J, B, V)
+    def combine(self, final: Tensor, early: Tensor) -> Tensor:
+        """The last layer minus the earlier one that differs most from it."""
         main, early_log = final.log_softmax(-1), early.log_softmax(-1)
         apart = reversed_js(main, early_log)  # (J, B)
         if self.shared_layer:
