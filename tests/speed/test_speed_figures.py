@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import importlib.util
 import json
 from collections.abc import Callable
@@ -108,6 +109,21 @@ def test_generation_is_compared_with_greedy_and_rivals(subject: Subject) -> None
     assert online.ratio.value > 1
     assert "reweigh" not in generation.rivals()
     assert "vcd" in generation.rivals()
+
+
+def test_every_rival_runs_on_the_random_model_and_one_that_cannot_is_named(
+    subject: Subject, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[str] = []
+    figures = list(generation.generation_figures(subject, Rounds(1), generation.rivals(), told.append))
+    assert [one.variant for one in figures if one.variant.startswith("rival")] == [
+        f"rival: {name}" for name in generation.rivals()
+    ]
+    assert told == []
+    bare = dataclasses.replace(subject, processor=None)
+    names = [one.variant for one in generation.generation_figures(bare, Rounds(1), ["icd"], told.append)]
+    assert "rival: icd" not in names
+    assert "icd is left out on random LLaVA: ICD writes words" in told[0]
 
 
 def test_growth_is_per_unit_of_size(subject: Subject, monkeypatch: pytest.MonkeyPatch) -> None:

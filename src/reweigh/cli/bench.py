@@ -116,12 +116,16 @@ def _measure(
     if Part.growth in parts:
         yield from growth_figures(rounds, embedded() if is_shipped() else None)
     if Part.generation in parts:
-        yield from generation_figures(embedded(**length), rounds, names)
+        yield from generation_figures(embedded(**length), rounds, names, _tell)
     if Part.calibration in parts:
         subject, pictures = embedded(), scene_pictures(images)
         yield from calibration_figures(subject.model, subject.processor, pictures, rounds)
     if Part.large in parts:
-        yield from generation_figures(random_llava(**length), rounds, names)
+        yield from generation_figures(random_llava(**length), rounds, names, _tell)
+
+
+def _tell(text: str) -> None:
+    typer.echo(text, err=True)
 
 
 def _print_machine(machine: dict[str, Any]) -> None:

@@ -39,17 +39,23 @@ def rivals() -> list[str]:
     return [name for name in DECODERS if name not in PLAIN]
 
 
-def generation_figures(subject: Subject, rounds: Rounds, names: Sequence[str]) -> Iterator[Figure]:
-    """Time whole generations of one subject, greedy and ReWEIGH first, then the rivals named."""
+def generation_figures(
+    subject: Subject, rounds: Rounds, names: Sequence[str], tell: Callable[[str], None] = lambda _: None
+) -> Iterator[Figure]:
+    """Time whole generations of one subject, greedy and ReWEIGH first, then the rivals named.
+
+    ``tell`` is told of each rival that cannot run on this subject.
+    """
     variants: dict[str, Variant] = {
         "greedy": _measured(lambda: generate(subject, nullcontext())),
         CACHED: _clocked(subject, cached=True),
         ONLINE: _clocked(subject, cached=False),
     }
     for name in names:
-        run = _rival(subject, name)
-        if run is not None:
-            variants[f"rival: {name}"] = _measured(run)
+        try:
+            variants[f"rival: {name}"] = _measured(_rival(subject, name))
+        except (ReweighError, ImportError) as error:
+            tell(f"{name} is left out on {subject.name}: {error}")
     generate(subject, subject.reweigh, cached=True, new_tokens=2)  # loads and compiles what is used once
     timings = rounds.compare(f"generation, {subject}", variants, warm=0)
     goals = GOALS if subject.parameters >= LARGE else {}
@@ -151,14 +157,11 @@ def generate(
     return out
 
 
-def _rival(subject: Subject, name: str) -> Variant | None:
-    """A rival's generation, or ``None`` if it cannot run on this subject (it lacks a processor, say)."""
-    try:
-        attached = decoder(name, subject.model, subject.processor)
-        options = {**attached.decoder.regime, **attached.decoder.generation}
-        generate(subject, attached, new_tokens=2, **options)
-    except (ReweighError, ImportError):
-        return None
+def _rival(subject: Subject, name: str) -> Variant:
+    """A rival's generation in the regime of its authors, tried once."""
+    attached = decoder(name, subject.model, subject.processor)
+    options = {**attached.decoder.regime, **attached.decoder.generation}
+    generate(subject, attached, new_tokens=2, **options)
     return lambda: generate(subject, attached, **options)
 
 

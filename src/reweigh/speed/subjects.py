@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -147,7 +148,24 @@ def random_llava(
     }
     anatomy = find_anatomy(model)
     decoder = Reweigh(anatomy, _random_table(vocab, blocks - 3), 1.1, lens=Lens(anatomy))
-    return Subject("random LLaVA", model, None, inputs, ReweighAttachment(model, None, decoder), new_tokens)
+    attached = ReweighAttachment(model, None, decoder)
+    return Subject("random LLaVA", model, _Words(), inputs, attached, new_tokens)
+
+
+class _Words:
+    """As much of a processor as a decoder needs that writes words of its own: some id for each word."""
+
+    all_special_ids = (0, 1)
+
+    @property
+    def tokenizer(self) -> _Words:
+        return self
+
+    def __call__(self, text: str, **_options: Any) -> dict[str, list[int]]:
+        return {"input_ids": [40 + place for place, _ in enumerate(text.split())]}
+
+    def decode(self, ids: Sequence[int]) -> str:
+        return " ".join(map(str, ids))
 
 
 def _random_table(vocab: int, layer: int) -> ReferenceTable:
