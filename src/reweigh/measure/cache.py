@@ -1,8 +1,9 @@
 """A bounded store of evidence vectors, in memory and in a folder.
 
 Tuning, ablation and evaluation decode the same images many times; their evidence is measured once. Both stores drop
-what was used longest ago. A file that is cut or altered is dropped, never trusted. Knows nothing of how evidence is
-measured, nor what its keys are made of.
+what was used longest ago. A file that is cut or altered is dropped, never trusted. A folder that fails (full, read-only,
+gone) is told of once and costs time, never an answer. Knows nothing of how evidence is measured, nor what its keys are
+made of.
 """
 
 from __future__ import annotations
@@ -10,8 +11,11 @@ from __future__ import annotations
 import contextlib
 import os
 import threading
+import time
+import warnings
 import zlib
 from collections import OrderedDict
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,12 +23,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from reweigh.artifacts import read_tensors, write_tensors
+from reweigh.artifacts import LEFTOVER, read_tensors, write_tensors
 from reweigh.errors import ArtifactError, InputError
 
 MEMORY_BYTES = 256 << 20
 DISK_BYTES = 4 << 30
 PLANES = "dmrr"
+ABANDONED_SECONDS = 3600
+"""Age from which an unfinished file is taken for a killed writer's; younger ones may be a live one's."""
 
 
 class EvidenceCache:
@@ -34,7 +40,8 @@ class EvidenceCache:
 
     Args:
         memory_bytes: Bound of the values held in memory.
-        folder: Where vectors outlive the process; ``None`` keeps them in memory only.
+        folder: Where vectors outlive the process; ``None`` keeps them in memory only, and so does a folder that
+            cannot be written, with one warning.
         disk_bytes: Bound of the folder's files.
     """
 
@@ -57,7 +64,9 @@ class EvidenceCache:
         self._lock = threading.Lock()
         self._held: OrderedDict[str, Tensor] = OrderedDict()
         self._bytes = 0
-        self._on_disk = sum(size for _, size, _ in self._files())
+        self._told = False
+        self._on_disk = 0
+        self._survey()
 
     @property
     def bytes(self) -> int:
@@ -108,14 +117,18 @@ class EvidenceCache:
 
     def _read(self, key: str) -> Tensor | None:
         path = self._path(key)
-        if path is None or not path.is_file():
+        if path is None:
             return None
         try:
+            if not path.is_file():
+                return None
             values = _unpacked(read_tensors(path))
-        except (ArtifactError, OSError, KeyError, ValueError, zlib.error):
+        except OSError:  # out of reach, or just removed by another process; says nothing of what it holds
+            return None
+        except (ArtifactError, KeyError, ValueError, zlib.error):
             values = None
         if values is None or not _plausible(values):
-            path.unlink(missing_ok=True)  # cut or altered: measured again by the caller
+            self._remove(path)  # cut or altered: measured again by the caller
             return None
         with contextlib.suppress(OSError):  # a read-only folder still serves
             os.utime(path)
@@ -125,30 +138,73 @@ class EvidenceCache:
         path = self._path(key)
         if path is None:
             return
-        write_tensors(path, _packed(values))
+        try:
+            write_tensors(path, _packed(values))
+        except ArtifactError as error:
+            self._tell(error.message)
+            return
         with self._lock:
-            self._on_disk += path.stat().st_size
+            with contextlib.suppress(OSError):  # another process may have removed it already
+                self._on_disk += path.stat().st_size
             if self._on_disk > self.disk_bytes:
                 self._shrink()
 
-    def _files(self) -> list[tuple[float, int, Path]]:
-        """Time of last use, size and path of every file, the oldest first; other processes may remove some."""
-        found = []
-        for path in self.folder.glob("??/*.safetensors") if self.folder is not None else ():
-            with contextlib.suppress(FileNotFoundError):
+    def _files(self) -> Iterator[Path]:
+        """Files of this cache, finished or not; a folder's other files are not its own."""
+        if self.folder is None:
+            return
+        for pattern in ("??/*.safetensors", f"??/.*{LEFTOVER}"):
+            with contextlib.suppress(OSError):
+                for path in self.folder.glob(pattern):
+                    if path.name.lstrip(".").startswith(path.parent.name):
+                        yield path
+
+    def _survey(self) -> list[tuple[float, int, Path]]:
+        """Count the bytes on the disk and drop what killed writers left.
+
+        Returns:
+            Time of last use, size and path of every vector, the oldest first.
+        """
+        self._on_disk = 0
+        vectors = []
+        for path in self._files():
+            try:
                 state = path.stat()
-                found.append((state.st_mtime, state.st_size, path))
-        return sorted(found)
+            except OSError:  # removed by another process
+                continue
+            finished = path.suffix != LEFTOVER
+            if not finished and time.time() - state.st_mtime > ABANDONED_SECONDS and self._remove(path):
+                continue
+            self._on_disk += state.st_size
+            if finished:
+                vectors.append((state.st_mtime, state.st_size, path))
+        return sorted(vectors)
 
     def _shrink(self) -> None:
         """Remove files used longest ago until a tenth of the bound is free, so that this runs seldom."""
-        files = self._files()
-        self._on_disk = sum(size for _, size, _ in files)
-        for _, size, path in files:
+        for _, size, path in self._survey():
             if self._on_disk <= 0.9 * self.disk_bytes:
                 return
+            if self._remove(path):
+                self._on_disk -= size
+
+    def _remove(self, path: Path) -> bool:
+        """Remove a file; False, and told, if the folder does not allow it."""
+        try:
             path.unlink(missing_ok=True)
-            self._on_disk -= size
+        except OSError as error:
+            self._tell(f"{path} cannot be removed ({error.strerror or error})")
+            return False
+        return True
+
+    def _tell(self, problem: str) -> None:
+        """Warn of the folder, once: the values themselves are safe, and a long run would repeat it at every image."""
+        if not self._told:
+            self._told = True
+            warnings.warn(
+                f"evidence cache: {problem}; evidence is measured and kept in memory all the same",
+                stacklevel=2,
+            )
 
 
 def _plausible(values: Tensor) -> bool:
