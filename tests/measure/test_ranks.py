@@ -211,6 +211,22 @@ def test_nan_is_refused_and_leaves_the_sum_as_it_was(
     assert torch.equal(total.sums, before)
 
 
+@pytest.mark.parametrize("kernel", KERNELS)
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_the_place_of_a_nan_is_told_in_all_rows_whatever_the_threads(
+    kernel: str, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("reweigh.measure.kernels.rows.WORTH_A_THREAD", 1)
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 3)
+    logits = kinds(40, rows=100, seed=7)["gaussian"].to(dtype)
+    logits[77, 17] = logits[80, 3] = logits[80, 4] = float("nan")
+    for tokens in (None, torch.tensor([1]), torch.tensor([], dtype=torch.int64)):
+        total = RankSum(40, tokens, kernel=kernel)
+        with pytest.raises(NumericsError, match=r"3 of 4000 .* 2 of 100 positions.*token 17 at position 77 "):
+            total.add(logits)
+        assert total.count == 0
+
+
 def test_the_mean_is_float32_of_the_exact_mean() -> None:
     logits = kinds(90, rows=7, seed=8)["gaussian"]
     total = RankSum(90)

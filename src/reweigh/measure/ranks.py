@@ -55,6 +55,8 @@ class RankSum:
         kernel = choose_kernel(self.kernel, logits.device, logits.dtype, self.vocab_size, registered)
         if self.count + logits.shape[0] > MOST_POSITIONS:
             raise InputError(f"more than {MOST_POSITIONS} positions do not fit one sum")
+        if registered == 0 and torch.isnan(logits).any():  # nothing to rank, and broken logits all the same
+            raise refuse_nan(logits)
         if logits.shape[0] == 0 or registered == 0:
             self.count += logits.shape[0]
             return

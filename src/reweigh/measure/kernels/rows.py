@@ -8,6 +8,9 @@ from concurrent.futures import ThreadPoolExecutor
 import torch
 from torch import Tensor
 
+from reweigh.errors import NumericsError
+from reweigh.measure.kernels.base import refuse_nan
+
 WORTH_A_THREAD = 1 << 20
 """Logits below which starting a thread costs more than it saves."""
 
@@ -20,8 +23,11 @@ def over_threads(add: Callable[[Tensor, Tensor], None], logits: Tensor, units: T
         return
     blocks = torch.tensor_split(logits, threads)
     shares = [torch.zeros_like(units) for _ in blocks]
-    with ThreadPoolExecutor(threads) as pool:
-        for _ in pool.map(add, blocks, shares):
-            pass
+    try:
+        with ThreadPoolExecutor(threads) as pool:
+            for _ in pool.map(add, blocks, shares):
+                pass
+    except NumericsError:  # a block knows its own rows only; the place is told in all of them
+        raise refuse_nan(logits) from None
     for share in shares:
         units += share
