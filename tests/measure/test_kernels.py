@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import builtins
 import importlib.util
+import re
 from fractions import Fraction
 from typing import Any
 
 import pytest
 import torch
 
-from reweigh.errors import InputError, MissingExtraError, UnknownNameError
+from reweigh.errors import InputError, MissingExtraError, UnknownNameError, UnsupportedError
 from reweigh.measure import kernels
-from reweigh.measure.kernels import choose_kernel, kernel_names
+from reweigh.measure.kernels import available_kernels, choose_kernel, kernel_names
 from reweigh.measure.kernels.base import narrowed
 from reweigh.measure.kernels.fixed import term_table
 
@@ -42,13 +44,59 @@ def test_the_environment_decides_auto_and_an_option_decides_over_it(monkeypatch:
         chosen("auto")
 
 
+def break_numba(monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
+    """Let ``import numba`` fail with ``error``, and look for the kernel anew."""
+    plain = builtins.__import__
+
+    def failing(name: str, *args: Any, **kwargs: Any) -> Any:
+        if name == "numba":
+            raise error
+        return plain(name, *args, **kwargs)
+
+    monkeypatch.delenv("REWEIGH_KERNEL", raising=False)
+    monkeypatch.setattr(kernels, "_numba_kernel", kernels._numba_kernel.__wrapped__)
+    monkeypatch.setattr(builtins, "__import__", failing)
+
+
 def test_without_numba_auto_is_numpy_and_forcing_says_what_to_install(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.delenv("REWEIGH_KERNEL", raising=False)
-    monkeypatch.setattr(kernels, "_numba_kernel", lambda: None)
+    break_numba(monkeypatch, ModuleNotFoundError("No module named 'numba'", name="numba"))
     assert chosen("auto") == "numpy"
+    assert available_kernels() == ["numpy", "torch"]
     with pytest.raises(MissingExtraError, match=r"reweigh\[fast\]"):
+        chosen("numba")
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        OSError("Could not find/load shared object file 'libllvmlite.so'"),
+        ImportError("Numba needs NumPy 2.4 or less"),
+        ModuleNotFoundError("No module named 'llvmlite'", name="llvmlite"),
+        SystemError("initialization of _internal failed"),
+    ],
+    ids=lambda error: type(error).__name__,
+)
+def test_where_numba_is_broken_auto_is_numpy_and_forcing_says_why(
+    monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    break_numba(monkeypatch, error)
+    assert chosen("auto") == "numpy"
+    assert available_kernels() == ["numpy", "torch"]
+    with pytest.raises(UnsupportedError, match=re.escape(f"({type(error).__name__}: {error})")):
+        chosen("numba")
+
+
+@pytest.mark.skipif(not HAS_NUMBA, reason="numba is not installed")
+def test_where_numba_may_not_compile_auto_is_numpy(monkeypatch: pytest.MonkeyPatch) -> None:
+    from numba import config
+
+    monkeypatch.delenv("REWEIGH_KERNEL", raising=False)
+    monkeypatch.setattr(kernels, "_numba_kernel", kernels._numba_kernel.__wrapped__)
+    monkeypatch.setattr(config, "DISABLE_JIT", 1)
+    assert chosen("auto") == "numpy"
+    with pytest.raises(UnsupportedError, match="NUMBA_DISABLE_JIT"):
         chosen("numba")
 
 

@@ -7,7 +7,7 @@ from functools import cache
 
 import torch
 
-from reweigh.errors import InputError, MissingExtraError, UnknownNameError
+from reweigh.errors import InputError, MissingExtraError, UnknownNameError, UnsupportedError
 from reweigh.measure.kernels.base import LOGIT_DTYPES, Kernel
 from reweigh.measure.kernels.numpy_sort import NumpyKernel
 from reweigh.measure.kernels.torch_sort import TorchKernel
@@ -24,7 +24,7 @@ def kernel_names() -> list[str]:
 
 def available_kernels() -> list[str]:
     """Kernels this machine's CPU can run, the preferred one first."""
-    return [*(["numba"] if _numba_kernel() is not None else []), "numpy", "torch"]
+    return [*([] if isinstance(_numba_kernel(), Exception) else ["numba"]), "numpy", "torch"]
 
 
 def choose_kernel(
@@ -48,21 +48,30 @@ def choose_kernel(
         return TorchKernel()
     if name == "torch":
         return TorchKernel()
-    if name == "numpy" or (name == "auto" and _numba_kernel() is None):
+    if name == "numpy":
         return NumpyKernel()
     kernel = _numba_kernel()
-    if kernel is None:
+    if not isinstance(kernel, Exception):
+        return kernel
+    if name == "auto":
+        return NumpyKernel()
+    if isinstance(kernel, ModuleNotFoundError) and kernel.name == "numba":
         raise MissingExtraError("the numba rank kernel", "fast", "numba")
-    return kernel
+    raise UnsupportedError(
+        f"numba is installed, but its rank kernel cannot be used ({type(kernel).__name__}: {kernel})",
+        hint="install numba again, or use auto or numpy: the results are the same",
+    )
 
 
 @cache
-def _numba_kernel() -> Kernel | None:
-    """The compiled kernel, or None where numba is not installed or does not load."""
+def _numba_kernel() -> Kernel | Exception:
+    """The compiled kernel, or what stands in its way."""
     try:
         from numba import config
 
         from reweigh.measure.kernels.numba_rows import NumbaKernel
-    except ImportError:
-        return None
-    return None if config.DISABLE_JIT else NumbaKernel()
+    except (
+        Exception
+    ) as error:  # a broken llvmlite or a NumPy too new fails in many ways; numpy serves as well
+        return error.with_traceback(None)
+    return RuntimeError("NUMBA_DISABLE_JIT is set") if config.DISABLE_JIT else NumbaKernel()
