@@ -1,6 +1,7 @@
 """Exact ranks with torch operations only, for accelerators: bounded memory, integer atomics.
 
-float32 logits are sorted; 16-bit logits are counted into a histogram of their bit patterns, never sorted.
+float32 logits are sorted, and so are 16-bit logits of a small vocabulary, widened; from V = 8,192 on, 16-bit logits are
+counted into a histogram of their bit patterns.
 """
 
 from __future__ import annotations
