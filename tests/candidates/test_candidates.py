@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from reweigh import candidates as module
 from reweigh.candidates import candidates
@@ -114,6 +116,42 @@ def test_any_rows(data: st.DataObject) -> None:
     logits = torch.tensor(some, dtype=torch.float32)
     logits[:, data.draw(st.integers(0, vocab - 1))] = 1.5  # at least one finite logit in every row
     check(logits, most=data.draw(st.sampled_from([2, 5, 50])))
+
+
+@settings(deadline=None, max_examples=40)
+@given(
+    seed=st.integers(0, 10**6),
+    spread=st.floats(0, 12),
+    mass=st.sampled_from([0.25, 0.5, 0.9, 0.99, 1.0]) | st.floats(0.01, 1.0),
+)
+def test_every_path_keeps_the_same(seed: int, spread: float, mass: float) -> None:
+    logits = spread * torch.randn(4, 128, generator=torch.Generator().manual_seed(seed))
+    logits[1] = logits[1].round()
+    logits[2] = 0.0  # masses that meet a quarter and a half exactly
+    for most in (50, 128):
+        found = candidates(logits, mass=mass, most=most)
+        device = module._on_accelerator(logits, most, mass, 2)
+        assert torch.equal(found.ids, device.ids)
+        assert torch.equal(found.keep, device.keep)
+
+
+class LikeDeterministicCuda(TorchDispatchMode):
+    """Refuses what CUDA refuses under ``torch.use_deterministic_algorithms``: cumulative sums of floats."""
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        if func.overloadpacket is torch.ops.aten.cumsum and result.is_floating_point():
+            raise RuntimeError("cumsum_cuda_kernel does not have a deterministic implementation")
+        return result
+
+
+def test_accelerators_may_be_asked_for_deterministic_operations() -> None:
+    logits = rows(300, seed=4)["flat"]
+    with LikeDeterministicCuda():
+        with pytest.raises(RuntimeError, match="cumsum"):
+            logits.cumsum(dim=1, dtype=torch.float64)
+        found = module._on_accelerator(logits, 50, 0.9, 2)
+    assert torch.equal(found.keep, candidates(logits).keep)
 
 
 def test_more_ties_than_places_keep_the_lowest_ids() -> None:

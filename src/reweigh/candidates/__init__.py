@@ -2,11 +2,13 @@
 
 Tokens are ordered by (logit descending, token id ascending); the candidates are the shortest prefix whose
 softmax mass over the whole vocabulary reaches ``mass``, within ``least`` and ``most``. Calibration and
-inference share this rule. Knows nothing of evidence. No full sort; no host synchronisation on accelerators.
+inference share this rule. Knows nothing of evidence. No full sort; no host synchronisation on accelerators, but for MPS,
+whose rows are copied to the CPU.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -21,6 +23,8 @@ from reweigh.measure.kernels import choose_kernel
 MASS = 0.9
 LEAST = 2
 MOST = 50
+UNITS = 2**60
+"""Parts of a probability on accelerators; an int64 holds their sum."""
 
 
 @dataclass(frozen=True)
@@ -51,7 +55,7 @@ def candidates(logits: Tensor, *, mass: float = MASS, least: int = LEAST, most: 
         raise InputError(
             f"mass {mass}, least {least}, most {most}: need 0 < mass <= 1 and 1 <= least <= most"
         )
-    if logits.device.type == "mps":  # it has no float64
+    if logits.device.type == "mps":  # in several releases its sorting of 64-bit integers, our keys, was wrong
         found = candidates(logits.cpu(), mass=mass, least=least, most=most)
         return Candidates(
             *(part.to(logits.device) for part in (found.ids, found.keep, found.logits, found.sound))
@@ -64,13 +68,20 @@ def candidates(logits: Tensor, *, mass: float = MASS, least: int = LEAST, most: 
 
 
 def _on_accelerator(logits: Tensor, width: int, mass: float, least: int) -> Candidates:
-    """One chain of device operations, whatever the values are."""
+    """One chain of device operations, whatever the values are.
+
+    Masses are added as integers: CUDA's cumulative sum of floats depends on timing, so that it raises under
+    ``torch.use_deterministic_algorithms``. A part is cut below 2**-60, less than float64 loses in the same sum.
+    """
     best, ids = _best_by_key(logits, width)
     probability = _probabilities(logits).gather(1, ids)
     sound = probability[:, 0] > 0
-    reached = probability.cumsum(dim=1, dtype=torch.float64)
+    reached = (probability * UNITS).long().cumsum(dim=1)  # a power of two: the product is exact
+    needed = math.ceil(mass * UNITS)
     keep = sound[:, None].repeat(1, width)
-    keep[:, least:] &= reached[:, least - 1 : -1] < mass  # a token is needed while those before it fall short
+    keep[:, least:] &= (
+        reached[:, least - 1 : -1] < needed
+    )  # a token is needed while those before it fall short
     return Candidates(ids=ids, keep=keep, logits=best, sound=sound)
 
 
