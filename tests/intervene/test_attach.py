@@ -9,6 +9,7 @@ import torch
 import reweigh
 import twin
 from checkpoints import FAMILIES, VOCABULARY
+from reweigh.candidates import candidates
 
 BETA = 4.0
 STEPS = 8
@@ -104,6 +105,32 @@ def test_text_rows_of_a_mixed_batch_are_the_base_model_bit_for_bit(case):
         assert torch.equal(before[1], after[1])
     assert not torch.equal(base.logits[0][0], edited.logits[0][0])
     assert not torch.equal(base.logits[0][2], edited.logits[0][2])
+
+
+@pytest.mark.parametrize("family", ["llava"])
+def test_nothing_happens_to_a_row_without_evidence(case, monkeypatch):
+    """Its logits are not even looked at: what the base model goes on with, a NaN too, is left to it."""
+    inputs = case.inputs([1, None, 2], ["What is in the image?", "Is there a clock?", "Describe."])
+    seen = []
+    monkeypatch.setattr(
+        "reweigh.intervene.attach.candidates", lambda logits: seen.append(len(logits)) or candidates(logits)
+    )
+
+    def spoil(_module, _args, output):
+        output.logits[1, :, 5] = float("nan")
+        return output
+
+    with attach(case):
+        clean = generate(case, inputs)
+        assert set(seen) == {2}
+        spoiled = case.model.register_forward_hook(spoil, prepend=True)
+        try:
+            output = generate(case, inputs)
+        finally:
+            spoiled.remove()
+        assert output.logits[0][1, 5].isnan()
+        for before, after in zip(clean.logits, output.logits, strict=True):
+            assert torch.equal(before[[0, 2]], after[[0, 2]])
 
 
 @pytest.mark.parametrize("family", FAMILIES)

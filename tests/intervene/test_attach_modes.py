@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ from transformers.generation.stopping_criteria import MaxLengthCriteria, Stoppin
 import reweigh
 import twin
 from checkpoints import FAMILIES, VOCABULARY
+from reweigh.measure.arguments import past_length
 
 BETA = 4.0
 STEPS = 6
@@ -259,3 +261,26 @@ def test_a_compiled_forward_is_edited_alike(case):
         plain = generate(case, inputs, **options)
         agree(generate(case, inputs, **options, compile_config=compiled), plain)
     assert not torch.equal(plain.logits[0], generate(case, inputs, **options).logits[0])
+
+
+@pytest.mark.parametrize("family", ["llava"])
+def test_a_cache_that_counts_on_its_device_is_not_waited_for(case, monkeypatch):
+    """A static cache's length is a tensor there; only the first pass may ask for its value."""
+    asked = []
+    monkeypatch.setattr(
+        "reweigh.measure.tap.past_length",
+        lambda cache, known=None: asked.append((cache, known)) or past_length(cache, known),
+    )
+    inputs = case.inputs()
+    with attach(case):
+        generate(case, inputs, do_sample=False, max_new_tokens=4, cache_implementation="static")
+    steps = [known for cache, known in asked if cache is not None]
+    assert steps[1:] == [inputs["input_ids"].shape[1] + i for i in range(len(steps) - 1)]
+    assert len(steps) == 4
+
+
+def test_the_length_of_a_cache():
+    assert past_length(None) == 0
+    assert past_length(SimpleNamespace(get_seq_length=lambda: 5), 7) == 5
+    assert past_length(SimpleNamespace(get_seq_length=lambda: torch.tensor(5)), 7) == 7
+    assert past_length(SimpleNamespace(get_seq_length=lambda: torch.tensor(5))) == 5

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
+import functools
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
 import torch
 from PIL import Image
@@ -12,6 +16,7 @@ from checkpoints import FAMILIES, VOCABULARY
 from reweigh.errors import InputError, UnsupportedError
 from reweigh.families.anatomy import find_anatomy
 from reweigh.families.identity import reading_hash
+from reweigh.intervene.attachment import prepare
 from reweigh.intervene.recall import Recall
 from reweigh.measure.cache import EvidenceCache
 from reweigh.measure.evidence import Gatherer, Known, _merged
@@ -115,34 +120,124 @@ def test_describe_measures_a_picture_once(case, unread, tmp_path):
         attached.describe(shown[:1], "What?", max_new_tokens=6)  # alone it is rounded otherwise
 
 
+def key_of(case, attached, pictures, prompts, template=None):
+    inputs = prepare(case.model, case.processor, pictures, prompts, template=template)
+    recall = Recall(attached, EvidenceCache())
+    return recall._own, recall.keys(pictures, inputs)[0]
+
+
 @pytest.mark.parametrize("family", ["llava"])
 def test_the_key_changes_with_everything_evidence_depends_on(case):
     shown = pictures(10, 200)
     attached = attach(case)
-
-    def first(pictures=shown, prompts=("a", "b"), template=None):
-        return Recall(attached, EvidenceCache()).keys(pictures, list(prompts), template)[0]
-
+    first = functools.partial(key_of, case, attached)
     found = [
-        first(),
-        first(prompts=("c", "b")),
-        first(prompts=("a", "c")),
-        first(template="{prompt}"),
-        first([shown[1], shown[1]]),
-        first([shown[0], Image.new("RGB", (41, 40))]),
-        first([shown[0]], ["a"]),
+        first(shown, ["a", "b"]),
+        first(shown, ["a", "b b"]),  # the row is padded
+        first(shown, ["a a", "b b"]),
+        first(shown, ["a", "b"], "look <image> {prompt}"),
+        first([shown[1], shown[1]], ["a", "b"]),
+        first([shown[0], Image.new("RGB", (41, 40))], ["a", "b"]),
+        first(shown[:1], ["a"]),
     ]
-    weight = find_anatomy(case.model).blocks[0].self_attn.q_proj.weight
+    anatomy = find_anatomy(case.model)
+    weight = anatomy.blocks[0].self_attn.q_proj.weight
     with torch.no_grad():
         weight[0, 0] += 1
     try:
-        found.append(first())
+        found.append(first(shown, ["a", "b"]))
     finally:
         with torch.no_grad():
             weight[0, 0] -= 1
+    case.model.config.vision_feature_layer, kept = -1, case.model.config.vision_feature_layer
+    try:
+        found.append(first(shown, ["a", "b"]))
+    finally:
+        case.model.config.vision_feature_layer = kept
+    other = dataclasses.replace(
+        attached.table,
+        tokens=attached.table.tokens[1:],
+        references=attached.table.references[1:],
+        counts=attached.table.counts[1:],
+    )
+    found.append(key_of(case, reweigh.attach(case.model, case.processor, table=other), shown, ["a", "b"]))
     attached.decoder.lens.chunk = 7
-    found.append(first())
+    found.append(first(shown, ["a", "b"]))
     assert len(set(found)) == len(found)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_another_question_of_the_same_length_finds_the_evidence(case, unread):
+    """Where the image comes first and is read causally, what follows it changes no bit of its evidence."""
+    shown, questions = pictures(10, 200), ["Is there a dog?", "Is there a cat?"]
+    inputs = [
+        prepare(case.model, case.processor, shown, [question, "What?"], template=None)
+        for question in questions
+    ]
+    assert inputs[0]["input_ids"].shape == inputs[1]["input_ids"].shape
+    assert not torch.equal(inputs[0]["input_ids"], inputs[1]["input_ids"])
+    vectors = [reweigh.measure(case.model, one, layers=[2])[0].values for one in inputs]
+    cache = EvidenceCache()
+    attached = attach(case, cache=cache)
+    attached.describe(shown, [questions[0], "What?"], max_new_tokens=3)
+    plain = attach(case).describe(shown, [questions[1], "What?"], max_new_tokens=3)
+    if case.family == "instructblip":  # its Q-Former reads the question
+        assert not torch.equal(*vectors)
+        assert attached.describe(shown, [questions[1], "What?"], max_new_tokens=3) == plain
+        assert cache.hits == 1  # of the other row, whose question is the same
+        return
+    assert torch.equal(*vectors)
+    unread()
+    assert attached.describe(shown, [questions[1], "What?"], max_new_tokens=3) == plain
+
+
+@pytest.mark.parametrize("family", ["llava"])
+def test_a_family_that_may_look_ahead_is_asked_again(case, monkeypatch):
+    shown, attached = pictures(10), attach(case)
+    ask = functools.partial(key_of, case, attached, shown)
+    assert ask(["Is there a dog?"]) == ask(["Is there a cat?"])
+    monkeypatch.setattr("reweigh.families.anatomy.CAUSAL", frozenset())
+    assert ask(["Is there a dog?"]) != ask(["Is there a cat?"])
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_evidence_of_the_whole_vocabulary_serves_every_table(case, unread):
+    shown, cache = pictures(10, 200), EvidenceCache()
+    vocab = find_anatomy(case.model).vocab_size
+    every = twin.table(vocab, share=1.1)
+    assert len(every.tokens) == vocab
+    plain = attach(case).describe(shown, "What?", max_new_tokens=6)
+    reweigh.attach(case.model, case.processor, table=every, beta=0.0, cache=cache).describe(
+        shown, "What?", max_new_tokens=1
+    )
+    unread()
+    assert attach(case, cache=cache).describe(shown, "What?", max_new_tokens=6) == plain
+
+
+@pytest.mark.parametrize("family", ["llava"])
+def test_threads_that_share_an_attachment_keep_their_pictures_apart(case):
+    shown = pictures(10, 90, 170, 250)
+    plain = attach(case)
+    expected = [plain.describe(one, "What?", max_new_tokens=6) for one in shown]
+    vectors = [
+        reweigh.measure(
+            case.model, prepare(case.model, case.processor, [one], ["What?"], template=None), layers=[2]
+        )[0]
+        for one in shown
+    ]
+    assert len({one.values.numpy().tobytes() for one in vectors}) == len(shown)
+    for _ in range(3):
+        cache = EvidenceCache()
+        attached = attach(case, cache=cache)
+        ask = functools.partial(attached.describe, prompt="What?", max_new_tokens=6)
+        with ThreadPoolExecutor(4) as pool:
+            for _again in range(2):  # measured, then recalled
+                assert list(pool.map(ask, shown)) == expected
+        assert (cache.hits, attached.decoder.gatherer.given, attached.decoder.noted) == (4, None, None)
+        for one, vector in zip(shown, vectors, strict=True):
+            inputs = prepare(case.model, case.processor, [one], ["What?"], template=None)
+            kept = attached.recall.get(attached.recall.keys([one], inputs)[0])
+            assert torch.equal(kept, vector.of(2, attached.decoder.tokens))
 
 
 @pytest.mark.parametrize("family", ["llava"])

@@ -95,10 +95,23 @@ def test_a_row_without_image_has_no_evidence(llava):
         llava.model.generate(**inputs, do_sample=False, max_new_tokens=3)
     for seen, unseen in zip(trace.steps(0), trace.steps(1), strict=True):
         assert any(row.evidence is not None for row in seen.candidates)
-        for row in unseen.candidates:
-            assert (row.evidence, row.reference, row.deficit, row.strength) == (None,) * 4
-            assert (row.shift, row.edited) == (0.0, row.logit)
+        assert unseen.candidates == ()  # nothing was done to it
         assert not unseen.changed
+    reversed_batch = llava.inputs([None, 1], ["What is a clock?", "Please describe this image in detail."])
+    with torch.no_grad(), attached.tracing() as swapped, attached:
+        llava.model.generate(**reversed_batch, do_sample=False, max_new_tokens=3)
+    assert [step.candidates for step in swapped.steps(1)] == [step.candidates for step in trace.steps(0)]
+    assert [step.candidates for step in swapped.steps(0)] == [()] * 3
+
+
+@pytest.mark.parametrize("beams", [1, 3])
+def test_a_step_is_kept_as_small_tensors(llava, beams):
+    attached = reweigh.attach(llava.model, llava.processor, table=twin.table(VOCABULARY), beta=BETA)
+    with torch.no_grad(), attached.tracing() as trace, attached:
+        llava.model.generate(**llava.inputs(), do_sample=False, num_beams=beams, max_new_tokens=3)
+    for recorded in trace._recorded:
+        kept = [recorded.evidence, recorded.strengths, recorded.shift, recorded.chosen.ids]
+        assert max(one.untyped_storage().nbytes() for one in kept) <= 8 * beams * 50
 
 
 def test_a_hand_made_step():
@@ -109,7 +122,7 @@ def test_a_hand_made_step():
         torch.tensor([True]),
     )
     references = torch.tensor([float("nan"), 0.5, 0.25])
-    evidence, strengths = torch.tensor([[0.0, 0.0, 0.125]]), torch.tensor([[0.0, 0.0, 1.0]])
+    evidence, strengths = torch.tensor([[0.125, 0.0, 0.0]]), torch.tensor([[1.0, 0.0, 0.0]])
     trace = Trace(scale=0.125, beta=2.0, layer=1, references=references, decode=lambda token: "abc"[token])
     shift = torch.tensor([[2.0, 0.0, 0.0]])
     trace.record(Recorded(chosen, evidence, strengths, shift, torch.tensor([2]), torch.tensor([0])))

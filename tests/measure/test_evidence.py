@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import weakref
+
 import numpy as np
 import pytest
 import torch
@@ -16,6 +18,7 @@ from checkpoints.tokens import TOKENS
 from reweigh.errors import InputError
 from reweigh.families import find_anatomy
 from reweigh.measure.evidence import Evidence
+from reweigh.measure.lens import Lens
 from reweigh.measure.ranks import RankSum
 
 MIXED = [family for family in FAMILIES if family != "instructblip"]
@@ -122,6 +125,21 @@ def test_working_memory_is_bounded_by_the_chunk(case, dtype, monkeypatch):
         hook.remove()
     assert len(found.columns) > 20
     assert max(rows) == 5
+
+
+@pytest.mark.parametrize("family", ["llava_next"])
+def test_one_chunk_of_logits_lives_at_a_time(case, monkeypatch):
+    inputs, read, alive = case.inputs(), Lens.read, []
+
+    def watched(self, *given, **options):
+        assert not any(one() is not None for one in alive), "the chunk before is still held"
+        logits = read(self, *given, **options)
+        alive.append(weakref.ref(logits))
+        return logits
+
+    monkeypatch.setattr(Lens, "read", watched)
+    reweigh.measure(case.model, inputs, layers=[1], chunk=5)
+    assert len(alive) > 2
 
 
 @pytest.mark.parametrize("family", FAMILIES)

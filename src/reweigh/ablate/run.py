@@ -23,6 +23,7 @@ from reweigh.errors import ReweighError
 from reweigh.families.anatomy import find_anatomy
 from reweigh.images import read_image
 from reweigh.intervene.attach import ReweighAttachment, attach
+from reweigh.intervene.attachment import prepare
 from reweigh.intervene.pairing import pair
 from reweigh.intervene.trace import Recorded
 from reweigh.measure.cache import EvidenceCache
@@ -86,9 +87,12 @@ class Witness:
             return None
         if place not in self._keys:
             start, batch = self._batch[place]
-            keys = recall.keys(self._pictures(batch), [one.prompt for one in batch], self._runs.template)
+            pictures, prompts = self._pictures(batch), [one.prompt for one in batch]
+            model, processor = self._attached.model, self._attached.processor
+            inputs = prepare(model, processor, pictures, prompts, template=self._runs.template)
+            keys = recall.keys(pictures, inputs)
             self._keys.update({start + i: key for i, key in enumerate(keys)})
-        return recall.cache.get(self._keys[place])
+        return recall.get(self._keys[place])
 
     def _measure(self, start: int, batch: Sequence[Record]) -> None:
         prompts = [record.prompt for record in batch]
@@ -111,23 +115,29 @@ class Tally:
     def __init__(self, beta: float, ends: Sequence[int]) -> None:
         self.bound = beta
         self.ends = torch.tensor(list(ends), dtype=torch.int64)
-        self.counts = dict.fromkeys(COUNTED, 0)
+        self._counts: torch.Tensor | None = None
         self._speaking: torch.Tensor | None = None
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """What was counted since the batch began."""
+        counted = [0] * len(COUNTED) if self._counts is None else self._counts.tolist()
+        return dict(zip(COUNTED, counted, strict=True))
 
     def begin(self) -> None:
         """A new batch speaks."""
-        self.counts = dict.fromkeys(COUNTED, 0)
-        self._speaking = None
+        self._counts = self._speaking = None
 
     def record(self, recorded: Recorded) -> None:
         """Count one step."""
         if self._speaking is None:
             self._speaking = torch.ones(len(recorded.after), dtype=torch.bool, device=recorded.after.device)
-        counted = recorded.chosen.keep & self._speaking[:, None]
+        speaking = self._speaking if recorded.rows is None else self._speaking[recorded.rows]
+        counted = recorded.chosen.keep & speaking[:, None]
         size = recorded.shift.abs()
-        self.counts["candidates"] += int(counted.sum())
-        self.counts["edits"] += int(((size != 0) & counted).sum())
-        self.counts["escapes"] += int(((size > size.new_tensor(self.bound)) & counted).sum())
+        found = (counted, (size != 0) & counted, (size > size.new_tensor(self.bound)) & counted)
+        step = torch.stack([one.sum() for one in found])  # stays on the device: no step waits for it
+        self._counts = step if self._counts is None else self._counts + step
         self._speaking = self._speaking & ~torch.isin(recorded.after, self.ends.to(recorded.after.device))
 
 

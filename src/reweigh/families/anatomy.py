@@ -20,6 +20,11 @@ NORM_NAMES = ("norm", "final_layernorm", "final_layer_norm", "embedding_norm", "
 DELEGATING = frozenset({"blip-2", "instructblip", "instructblipvideo"})
 """Families whose ``generate`` hands over to the generate of their inner language model."""
 
+CAUSAL = frozenset(
+    {"llava", "llava_next", "blip-2", "instructblip", "qwen2_vl", "qwen2_5_vl", "internvl", "gemma3"}
+)
+"""Families known to hide from a visual position all text after its image; others may attend to the whole prompt."""
+
 REFUSED = {
     "mllama": "feeds the image through cross-attention, so no position of its sequence carries image content",
     "idefics": "feeds the image through cross-attention, so no position of its sequence carries image content",
@@ -55,6 +60,11 @@ class Anatomy:
     def config(self) -> Any:
         """The model's own configuration."""
         return self.model.config
+
+    @property
+    def is_causal(self) -> bool:
+        """Whether what follows the last image surely leaves the states of visual positions alone."""
+        return self.family in CAUSAL
 
     @property
     def vocab_size(self) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import asdict, dataclass
+from itertools import chain
 from typing import Any
 
 import torch
@@ -74,11 +75,12 @@ def _weights_hash(anatomy: Anatomy) -> str:
 def reading_hash(anatomy: Anatomy, processor: Any | None) -> str:
     """Hash of everything loaded that shapes the residual stream of a picture: a sample of every weight, how it computes.
 
-    Finer than an identity: another fine-tune of any part, another type, device or attention kernel, other image
-    settings or another chat template have another hash.
+    Finer than an identity: another fine-tune of any part, another type, device, configuration or attention kernel,
+    other image settings or another chat template have another hash.
     """
     weights = hashlib.sha256()
-    for name, parameter in anatomy.model.named_parameters():
+    model = anatomy.model
+    for name, parameter in chain(model.named_parameters(), model.named_buffers()):
         flat = parameter.detach().flatten()
         sample = flat[:: max(1, flat.numel() // SAMPLED_WEIGHTS)].cpu()
         weights.update(f"{name} {parameter.dtype} {tuple(parameter.shape)} {parameter.device.type}".encode())
@@ -88,6 +90,7 @@ def reading_hash(anatomy: Anatomy, processor: Any | None) -> str:
         {
             "weights": weights.hexdigest(),
             "attention": getattr(anatomy.config, "_attn_implementation", None),
+            "config": anatomy.config.to_json_string(use_diff=False),
             "tokenizer": tokenizer_hash(processor),
             "template": getattr(processor, "chat_template", None),
             "pictures": None if pictures is None else pictures.to_json_string(),

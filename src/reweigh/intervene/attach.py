@@ -10,8 +10,10 @@ raw logits of the forward pass, so everything ``generate`` does afterwards (pena
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -22,7 +24,7 @@ from reweigh.candidates import candidates
 from reweigh.errors import UnsupportedError
 from reweigh.families.anatomy import Anatomy, find_anatomy
 from reweigh.intervene.attachment import Attachment
-from reweigh.intervene.edit import check_beta, edit, shifts, spread, strength
+from reweigh.intervene.edit import check_beta, edit, put_rows, shifts, spread, strength
 from reweigh.intervene.pairing import pair
 from reweigh.intervene.recall import Recall
 from reweigh.intervene.trace import Recorded, Trace
@@ -50,6 +52,29 @@ class Observer(Protocol):
         ...
 
 
+class _Here(threading.local):
+    """What belongs to one thread."""
+
+    noted: list[Evidence | None] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Held:
+    """What is kept on the device for the steps after an image.
+
+    Attributes:
+        evidence: DMRR (n, V) of the n forward rows that have evidence, zero where not registered.
+        strengths: s (n, V) of the same rows.
+        prompts: Their prompt rows, in order.
+        rows: Their places among the forward rows; ``None`` if all have evidence.
+    """
+
+    evidence: Tensor
+    strengths: Tensor
+    prompts: list[int]
+    rows: Tensor | None
+
+
 class Reweigh:
     """ReWEIGH as a listener of forward passes: evidence at prefill, a bounded edit at each step."""
 
@@ -65,7 +90,7 @@ class Reweigh:
         self.references = torch.from_numpy(table.references).float()
         self.layers = frozenset({table.layer, len(anatomy.blocks) - 1})
         self.trace: Observer | None = None
-        self.noted: list[Evidence | None] | None = None
+        self._here = _Here()
         self._proved = False
 
     def listen(self, glimpse: Glimpse) -> Tensor | None:
@@ -74,56 +99,83 @@ class Reweigh:
             self._prove_lens(glimpse)
             if self.noted is not None:
                 self.noted[:] = self.gatherer.evidence(glimpse.trail)
-            glimpse.trail.memory["reweigh"] = self._strengths(glimpse.trail, glimpse.logits.device)
+            glimpse.trail.memory.clear()  # held of fewer images
         elif not glimpse.trail.segments:
             return None
-        if "reweigh" not in glimpse.trail.memory:  # the cache was cropped: some segments are gone
-            glimpse.trail.memory["reweigh"] = self._strengths(glimpse.trail, glimpse.logits.device)
-        evidence, strengths = glimpse.trail.memory["reweigh"]
-        if glimpse.repeat > 1:
-            evidence = (
-                evidence.repeat_interleave(glimpse.repeat, dim=0) if self.trace is not None else evidence
-            )
-            strengths = strengths.repeat_interleave(glimpse.repeat, dim=0)
+        held = self._held(glimpse)
         if glimpse.logits.shape[1] == 1:
-            return self._edit(glimpse.logits[:, 0], evidence, strengths)[:, None]
-        return self._edit_columns(glimpse, evidence, strengths)
+            return self._edit(glimpse.logits[:, 0], held, held.strengths)[:, None]
+        return self._edit_columns(glimpse, held)
+
+    @property
+    def noted(self) -> list[Evidence | None] | None:
+        """Where this thread wants the evidence of its latest prompt noted."""
+        return self._here.noted
+
+    @noted.setter
+    def noted(self, place: list[Evidence | None] | None) -> None:
+        self._here.noted = place
 
     def strength(self, references: Tensor, evidence: Tensor) -> Tensor:
         """Suppression strength of each registered token (R,); an ablation may say otherwise."""
         return strength(references, evidence, self.table.scale)
 
-    def _edit(self, logits: Tensor, evidence: Tensor, strengths: Tensor) -> Tensor:
-        chosen = candidates(logits)
-        shift = shifts(chosen, strengths, self.beta)
+    def _edit(self, logits: Tensor, held: _Held, strengths: Tensor) -> Tensor:
+        own = logits if held.rows is None else logits[held.rows]
         before = logits.argmax(-1) if self.trace is not None else None
-        edited = edit(logits, chosen, shift)
+        chosen = candidates(own)
+        shift = shifts(chosen, strengths, self.beta)
+        edited = edit(own, chosen, shift)
+        if held.rows is not None:
+            edited = put_rows(logits, held.rows, edited)
         if self.trace is not None and before is not None:
-            self.trace.record(Recorded(chosen, evidence, strengths, shift, before, edited.argmax(-1)))
+            self.trace.record(
+                Recorded(
+                    chosen,
+                    held.evidence.gather(1, chosen.ids),
+                    strengths.gather(1, chosen.ids),
+                    shift,
+                    before,
+                    edited.argmax(-1),
+                    held.rows,
+                )
+            )
         return edited
 
-    def _edit_columns(self, glimpse: Glimpse, evidence: Tensor, strengths: Tensor) -> Tensor:
+    def _edit_columns(self, glimpse: Glimpse, held: _Held) -> Tensor:
         """Several columns at once (a verified draft, a plain forward): those after the row's images are edited."""
         logits = glimpse.logits.float()
         logits = logits.clone() if logits is glimpse.logits else logits
-        for column in range(logits.shape[1]):
-            active = [glimpse.start_of(row // glimpse.repeat) <= column for row in range(logits.shape[0])]
-            if any(active):
-                rows = torch.tensor(active, device=strengths.device)
-                logits[:, column] = self._edit(logits[:, column].clone(), evidence, strengths * rows[:, None])
+        starts = [glimpse.start_of(row) for row in held.prompts for _ in range(glimpse.repeat)]
+        first = torch.tensor(starts, device=logits.device) if len(set(starts)) > 1 else None
+        for column in range(min(starts), logits.shape[1]):
+            strengths = held.strengths
+            if first is not None and column < max(starts):
+                strengths = strengths * (first <= column)[:, None]
+            logits[:, column] = self._edit(logits[:, column].clone(), held, strengths)
         return logits
 
-    def _strengths(self, trail: Trail, device: torch.device) -> tuple[Tensor, Tensor]:
-        """Evidence and strengths of each prompt row laid out over the vocabulary; rows without image are zero."""
+    def _held(self, glimpse: Glimpse) -> _Held:
+        """Evidence and strengths of the rows that have evidence, laid out once for each image."""
+        trail, repeat = glimpse.trail, glimpse.repeat
+        name = f"reweigh x{repeat}"
+        if name not in trail.memory:  # a new image, or the cache was cropped and some are gone
+            trail.memory[name] = self._lay_out(trail, repeat, glimpse.logits.device)
+        held: _Held = trail.memory[name]
+        return held
+
+    def _lay_out(self, trail: Trail, repeat: int, device: torch.device) -> _Held:
+        sums = {row: found for row, found in enumerate(self.gatherer.sums(trail)) if found is not None}
         tokens, references = self.tokens.to(device), self.references.to(device)
-        evidence = torch.zeros(len(trail.columns), len(tokens), device=device)
-        strengths = torch.zeros_like(evidence)
-        for row, sums in enumerate(self.gatherer.sums(trail)):
-            if sums is not None:
-                evidence[row] = sums[0].dmrr().to(device)
-                strengths[row] = self.strength(references, evidence[row])
-        vocab = self.anatomy.vocab_size
-        return spread(evidence, tokens, vocab), spread(strengths, tokens, vocab)
+        evidence = torch.stack([found[0].dmrr().to(device) for found in sums.values()])
+        strengths = torch.stack([self.strength(references, one) for one in evidence])
+        laid_out = [
+            spread(values, tokens, self.anatomy.vocab_size).repeat_interleave(repeat, dim=0)
+            for values in (evidence, strengths)
+        ]
+        rows = [row * repeat + i for row in sums for i in range(repeat)]
+        index = None if len(sums) == len(trail.columns) else torch.tensor(rows, device=device)
+        return _Held(laid_out[0], laid_out[1], list(sums), index)
 
     @torch.no_grad()
     def _prove_lens(self, glimpse: Glimpse) -> None:
@@ -190,7 +242,10 @@ class ReweighAttachment(Attachment):
 
     @contextmanager
     def using(self, evidence: Sequence[Evidence | None]) -> Iterator[None]:
-        """Inside this context take the prompt's evidence as given, one per row, instead of measuring it."""
+        """Inside this context take the prompt's evidence as given, one per row, instead of measuring it.
+
+        This holds for generations of the same thread.
+        """
         before, self.decoder.gatherer.given = self.decoder.gatherer.given, list(evidence)
         try:
             yield
@@ -199,7 +254,7 @@ class ReweighAttachment(Attachment):
 
     @contextmanager
     def noting(self) -> Iterator[list[Evidence | None]]:
-        """Inside this context note the evidence of the latest prompt's rows."""
+        """Inside this context note the evidence of the latest prompt's rows that this thread asks about."""
         noted: list[Evidence | None] = []
         self.decoder.noted = noted
         try:
@@ -207,13 +262,8 @@ class ReweighAttachment(Attachment):
         finally:
             self.decoder.noted = None
 
-    def _describe(
-        self, pictures: list[Image], prompts: list[str], *, template: str | None = None, **options: Any
-    ) -> list[str]:
-        if self.recall is None:
-            return super()._describe(pictures, prompts, template=template, **options)
-        with self.recall.serving(pictures, prompts, template):
-            return super()._describe(pictures, prompts, template=template, **options)
+    def _serving(self, pictures: list[Image], inputs: dict[str, Any]) -> AbstractContextManager[None]:
+        return nullcontext() if self.recall is None else self.recall.serving(pictures, inputs)
 
 
 def attach(

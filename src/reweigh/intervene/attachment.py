@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -69,9 +70,16 @@ class Attachment:
         texts = self._describe(pictures, prompts, **options)
         return texts if isinstance(image, list | tuple) else texts[0]
 
-    def _describe(self, pictures: list[Image], prompts: list[str], **options: Any) -> list[str]:
-        with self:
-            return list(describe(self.model, self.processor, pictures, prompts, **options))
+    def _describe(
+        self, pictures: list[Image], prompts: list[str], *, template: str | None, **options: Any
+    ) -> list[str]:
+        inputs = prepare(self.model, self.processor, pictures, prompts, template=template)
+        with self._serving(pictures, inputs), self:
+            return answer(self.model, self.processor, inputs, **options)
+
+    def _serving(self, pictures: list[Image], inputs: dict[str, Any]) -> AbstractContextManager[None]:
+        """What is at hand while these pictures are described; a method with a memory brings it here."""
+        return nullcontext()
 
 
 def describe(
@@ -85,18 +93,30 @@ def describe(
     **generate: Any,
 ) -> Any:
     """Describe pictures with whatever is (or is not) attached to the model at the moment."""
+    pictures, prompts = asked(image, prompt)
+    inputs = prepare(model, processor, pictures, prompts, template=template)
+    texts = answer(model, processor, inputs, max_new_tokens=max_new_tokens, **generate)
+    return texts if isinstance(image, list | tuple) else texts[0]
+
+
+def prepare(
+    model: Any, processor: Any, pictures: Sequence[Image], prompts: Sequence[str], *, template: str | None
+) -> dict[str, Any]:
+    """The model's inputs for pictures and prompts."""
     if processor is None:
         raise InputError("describing a picture needs a processor", hint="attach(model, processor, ...)")
-    pictures, prompts = asked(image, prompt)
-    inputs = build_inputs(model, processor, pictures, prompts, template=template)
-    options: dict[str, Any] = {"do_sample": False, "max_new_tokens": max_new_tokens, **generate}
+    return build_inputs(model, processor, pictures, prompts, template=template)
+
+
+def answer(model: Any, processor: Any, inputs: dict[str, Any], **generate: Any) -> list[str]:
+    """What the model says to prepared inputs, greedily unless told otherwise."""
+    options: dict[str, Any] = {"do_sample": False, **generate}
     if not options["do_sample"]:
         options = {"temperature": None, "top_p": None, "top_k": None, **options}
     with torch.no_grad():
         output = model.generate(**inputs, **options)
     sequences = getattr(output, "sequences", output)
-    texts = [text.strip() for text in _decode(processor, sequences, inputs["input_ids"].shape[1])]
-    return texts if isinstance(image, list | tuple) else texts[0]
+    return [text.strip() for text in _decode(processor, sequences, inputs["input_ids"].shape[1])]
 
 
 def asked(image: Any, prompt: str | Sequence[str]) -> tuple[list[Image], list[str]]:

@@ -49,7 +49,15 @@ def shifts(chosen: Candidates, strengths: Tensor, beta: float) -> Tensor:
 
 def edit(logits: Tensor, chosen: Candidates, shift: Tensor) -> Tensor:
     """z' = z - shift in float32, in place where the logits are float32 and nobody needs their gradient."""
-    edited = logits.float()
-    if edited is logits and torch.is_grad_enabled() and logits.requires_grad:
-        edited = logits.clone()
-    return edited.scatter_(1, chosen.ids, chosen.logits - shift)
+    return _writable(logits).scatter_(1, chosen.ids, chosen.logits - shift)
+
+
+def put_rows(logits: Tensor, rows: Tensor, edited: Tensor) -> Tensor:
+    """The logits (B, V) in float32 with some rows replaced; the others are as they were. In place as ``edit`` is."""
+    return _writable(logits).index_copy_(0, rows, edited)
+
+
+def _writable(logits: Tensor) -> Tensor:
+    own = logits.float()
+    needed = own is logits and torch.is_grad_enabled() and logits.requires_grad
+    return logits.clone() if needed else own

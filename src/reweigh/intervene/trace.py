@@ -46,7 +46,10 @@ class Row:
 
 @dataclass(frozen=True)
 class Step:
-    """One decoding step of one row: its candidates, best first, and the winner before and after the edit."""
+    """One decoding step of one row: its candidates, best first, and the winner before and after the edit.
+
+    A row without image has no candidates: nothing was done to it.
+    """
 
     index: int
     row: int
@@ -84,7 +87,17 @@ class Step:
 
 @dataclass(frozen=True)
 class Recorded:
-    """Tensors of one step as the decoder had them, for all rows."""
+    """Tensors of one step as the decoder had them.
+
+    Attributes:
+        chosen: Candidates (n, C) of the rows that have evidence.
+        evidence: DMRR of these candidates (n, C), 0 where not registered.
+        strengths: s of the same.
+        shift: What each lost.
+        before: Winner of every row of the batch (B,).
+        after: Winner after the edit.
+        rows: Places in the batch of the n rows; ``None`` if all have evidence.
+    """
 
     chosen: Candidates
     evidence: Tensor
@@ -92,6 +105,14 @@ class Recorded:
     shift: Tensor
     before: Tensor
     after: Tensor
+    rows: Tensor | None = None
+
+    def place(self, row: int) -> int | None:
+        """Where a row of the batch is among the n; ``None`` if it has no evidence and nothing was done to it."""
+        if self.rows is None:
+            return row
+        rows: list[int] = self.rows.tolist()
+        return rows.index(row) if row in rows else None
 
 
 class Trace:
@@ -124,12 +145,12 @@ class Trace:
     def step(self, index: int, row: int = 0) -> Step:
         """One step (0-based) of one row of the batch."""
         recorded = self._recorded[index]
-        chosen = recorded.chosen
-        count = int(chosen.keep[row].sum())
+        own = recorded.place(row)
+        count = 0 if own is None else int(recorded.chosen.keep[own].sum())
         return Step(
             index=index,
             row=row,
-            candidates=tuple(self._candidate(recorded, row, place) for place in range(count)),
+            candidates=tuple(self._candidate(recorded, own or 0, place) for place in range(count)),
             winner_before=int(recorded.before[row]),
             winner_after=int(recorded.after[row]),
         )
@@ -152,9 +173,8 @@ class Trace:
         token = int(recorded.chosen.ids[row, place])
         logit, shift = float(recorded.chosen.logits[row, place]), float(recorded.shift[row, place])
         reference = float(self._references[token])
-        evidence = float(recorded.evidence[row, token])
-        # a row without image is laid out as zeros, which no image can have: a reciprocal rank is positive
-        registered = reference == reference and evidence > 0
+        evidence = float(recorded.evidence[row, place])
+        registered = reference == reference  # not NaN
         return Row(
             token=token,
             text=self._decode(token),
@@ -162,7 +182,7 @@ class Trace:
             evidence=evidence if registered else None,
             reference=reference if registered else None,
             deficit=max(reference - evidence, 0.0) if registered else None,
-            strength=float(recorded.strengths[row, token]) if registered else None,
+            strength=float(recorded.strengths[row, place]) if registered else None,
             shift=shift,
             edited=float(torch.tensor(logit) - torch.tensor(shift)),
         )

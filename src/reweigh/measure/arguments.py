@@ -49,9 +49,12 @@ def bound(signature: inspect.Signature, args: tuple[Any, ...], kwargs: dict[str,
     return named
 
 
-def past_length(cache: Any) -> int:
-    """Columns that a cache holds."""
-    return int(cache.get_seq_length()) if cache is not None and hasattr(cache, "get_seq_length") else 0
+def past_length(cache: Any, known: int | None = None) -> int:
+    """Columns that a cache holds; ``known`` spares the wait for one that counts them on its device."""
+    if cache is None or not hasattr(cache, "get_seq_length"):
+        return 0
+    length = cache.get_seq_length()
+    return known if known is not None and isinstance(length, Tensor) else int(length)
 
 
 def look_up(place: Any, name: str) -> Any:

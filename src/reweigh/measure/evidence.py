@@ -7,6 +7,7 @@ the layer only, so it is gathered once, in the forward pass that first sees the 
 from __future__ import annotations
 
 import inspect
+import threading
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -87,6 +88,12 @@ class Evidence:
         return cells
 
 
+class _Here(threading.local):
+    """What belongs to one thread."""
+
+    given: Sequence[Evidence | None] | None = None
+
+
 class Gatherer:
     """Adds up reciprocal ranks over the visual positions as forward passes show them.
 
@@ -109,7 +116,16 @@ class Gatherer:
         self.tokens = None if tokens is None else torch.as_tensor(tokens, dtype=torch.int64)
         self.locate = torch.as_tensor(list(locate), dtype=torch.int64)
         self.kernel = kernel
-        self.given: Sequence[Evidence | None] | None = None
+        self._here = _Here()
+
+    @property
+    def given(self) -> Sequence[Evidence | None] | None:
+        """Evidence that this thread takes as given; other threads ask about other pictures."""
+        return self._here.given
+
+    @given.setter
+    def given(self, evidence: Sequence[Evidence | None] | None) -> None:
+        self._here.given = evidence
 
     @torch.no_grad()
     def gather(self, glimpse: Glimpse) -> bool:
@@ -146,6 +162,7 @@ class Gatherer:
             sums.add(logits)
             if len(self.locate):
                 located.append(reciprocal_ranks(logits, self.locate.to(logits.device)))
+            del logits  # or two chunks would live while the next is computed
         return _Read(sums, torch.cat(located) if located else None)
 
     def sums(self, trail: Trail) -> list[list[RankSum | Known] | None]:

@@ -274,7 +274,7 @@ class Tap:
                 "logits_to_keep picks single columns, so their places in the sequence cannot be told",
                 hint="give a number of last columns",
             )
-        past, rows, length = past_length(arguments.get("past_key_values")), tokens.shape[0], tokens.shape[1]
+        past, rows, length = self._past(arguments), tokens.shape[0], tokens.shape[1]
         trail = self._trail(arguments, past, rows, length)
         if rows % len(trail.columns):
             raise ReweighError(f"a pass of {rows} rows cannot belong to {len(trail.columns)} prompts")
@@ -337,6 +337,14 @@ class Tap:
             start=past if plan is None else plan.start,
             end=past + length if plan is None else plan.end,
         )
+
+    def _past(self, arguments: Mapping[str, Any]) -> int:
+        """Columns before this pass; amid ``generate`` the trail knows them."""
+        plan, cache = self._local.plan, arguments.get("past_key_values")
+        known = plan.trail if plan is not None and plan.passes else None
+        if known is not None and cache is not None and vars(cache).get(_TRAILS, {}).get(self._key) is known:
+            return past_length(cache, known.seen)
+        return past_length(cache)
 
     def _trail(self, arguments: Mapping[str, Any], past: int, rows: int, length: int) -> Trail:
         """The trail this pass continues or begins, with the visual columns of its prompt noted."""
