@@ -55,7 +55,7 @@ def candidates(logits: Tensor, *, mass: float = MASS, least: int = LEAST, most: 
         raise InputError(
             f"mass {mass}, least {least}, most {most}: need 0 < mass <= 1 and 1 <= least <= most"
         )
-    if logits.device.type == "mps":  # in several releases its sorting of 64-bit integers, our keys, was wrong
+    if logits.device.type == "mps":  # some of its releases sort 64-bit integers, our keys, wrongly
         found = candidates(logits.cpu(), mass=mass, least=least, most=most)
         return Candidates(
             *(part.to(logits.device) for part in (found.ids, found.keep, found.logits, found.sound))
@@ -79,9 +79,8 @@ def _on_accelerator(logits: Tensor, width: int, mass: float, least: int) -> Cand
     reached = (probability * UNITS).long().cumsum(dim=1)  # a power of two: the product is exact
     needed = math.ceil(mass * UNITS)
     keep = sound[:, None].repeat(1, width)
-    keep[:, least:] &= (
-        reached[:, least - 1 : -1] < needed
-    )  # a token is needed while those before it fall short
+    # a token is needed while those before it fall short
+    keep[:, least:] &= reached[:, least - 1 : -1] < needed
     return Candidates(ids=ids, keep=keep, logits=best, sound=sound)
 
 
