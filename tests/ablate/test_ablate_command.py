@@ -57,6 +57,28 @@ def test_an_ablation_leaves_tables_and_resumes_to_the_same_bytes(tmp_path, monke
 
 
 @pytest.mark.slow
+def test_an_evaluation_and_a_search_recall_what_an_ablation_measured(tmp_path, monkeypatch):
+    layer = operating_point()["layer"]
+    shared = ("--limit", "2", "--batch-size", "2", "--cache", str(tmp_path / "evidence"))
+    tuning = ("-o", "split=tuning", "-o", "scenes=300")
+    done = run(app, ["ablate", "world", "--arms", "cyclic", "--out", str(tmp_path / "a"), *shared, *tuning])
+    assert done.exit_code == 0, done.output + str(done.exception)
+    assert not (tmp_path / "a" / "evidence").exists()
+
+    def refuse(*_):
+        raise AssertionError("a state was read")
+
+    monkeypatch.setattr(Gatherer, "_read", refuse)
+    again = run(app, ["eval", "run", "world", "-b", "world", "--out", str(tmp_path / "e"), *shared, *tuning])
+    assert again.exit_code == 0, again.output + str(again.exception)
+    answers = [tmp_path / "e" / "responses.jsonl", tmp_path / "a" / "runs" / "full" / "responses.jsonl"]
+    assert answers[0].read_bytes() == answers[1].read_bytes()
+    search = ["tune", "world", "--layers", str(layer), "--betas", "1", "--out", str(tmp_path / "t"), *shared]
+    done = run(app, search)
+    assert done.exit_code == 0, done.output + str(done.exception)
+
+
+@pytest.mark.slow
 def test_without_kept_observations_registration_by_count_is_left_out(tmp_path):
     point = operating_point()
     layer = f"layer-{point['layer']}"

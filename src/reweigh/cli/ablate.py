@@ -39,6 +39,7 @@ def ablate(
     asked: Asked,
     point: common.Point,
     weights: common.Weights,
+    cache: Path = common.CACHE,
     force: bool = common.FORCE,
     as_json: bool = common.JSON,
 ) -> None:
@@ -72,7 +73,8 @@ def ablate(
         typer.echo(f"{kind} is left out: {why}", err=True)
     runs = asked.runs(task, model, weights, loaded)
     with only_one(out):
-        witness = Witness(*loaded, chosen, runs, EvidenceCache(folder=out / "evidence"), force=force)
+        kept = EvidenceCache(folder=cache or out / "evidence")
+        witness = Witness(*loaded, chosen, runs, kept, force=force)
         rows = _answer(loaded, made, witness, runs, bound, out, force=force)
     about = {
         "model": model,

@@ -105,7 +105,7 @@ def _measure(
     from reweigh.speed.growth import growth_figures
     from reweigh.speed.kernels import find_shapes, kernel_figures
     from reweigh.speed.step import step_figures
-    from reweigh.speed.subjects import embedded, is_shipped, random_llava, scene_pictures
+    from reweigh.speed.subjects import embedded, embedded_model, is_shipped, random_llava, scene_pictures
 
     names = [] if rivals == ["none"] else rivals or all_rivals()
     length: dict[str, Any] = {} if new_tokens is None else {"new_tokens": new_tokens}
@@ -118,8 +118,7 @@ def _measure(
     if Part.generation in parts:
         yield from generation_figures(embedded(**length), rounds, names, _tell)
     if Part.calibration in parts:
-        subject, pictures = embedded(), scene_pictures(images)
-        yield from calibration_figures(subject.model, subject.processor, pictures, rounds)
+        yield from calibration_figures(*embedded_model(), scene_pictures(images), rounds)
     if Part.large in parts:
         yield from generation_figures(random_llava(**length), rounds, names, _tell)
 

@@ -24,6 +24,9 @@ TABLE = typer.Option(
 )
 LAYER = typer.Option(None, help="0-based decoder block, where the table folder holds several.")
 BETA = typer.Option(None, help="Maximum penalty in logits; 1.1 unless the model has its own.")
+CACHE = typer.Option(
+    None, "--cache", help="Folder of kept evidence, which runs of eval, tune and ablate may share."
+)
 TEMPLATE = typer.Option(None, help="Prompt template with {prompt}, for processors without a chat template.")
 DESCRIBE = "Please describe this image in detail."
 PIPE_WIDTH = 160

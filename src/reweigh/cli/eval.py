@@ -51,9 +51,7 @@ def run(
     ),
     point: common.Point,
     shard: str = typer.Option("1/1", help="Part i of n of the records, as i/n."),
-    cache: Path = typer.Option(
-        None, help="Folder where ReWEIGH keeps the evidence of pictures, to be recalled by further runs."
-    ),
+    cache: Path = common.CACHE,
     weights: common.Weights,
     force: bool = common.FORCE,
 ) -> None:

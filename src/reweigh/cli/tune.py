@@ -13,6 +13,7 @@ from reweigh.cli.groups import grouped
 
 if TYPE_CHECKING:
     from reweigh.bench.runs import Runs, Scored
+    from reweigh.measure.cache import EvidenceCache
     from reweigh.tune.search import Found, Quality
 
 app = typer.Typer(add_completion=False)
@@ -42,6 +43,7 @@ def tune(
     asked: Asked,
     table: str = common.TABLE,
     weights: common.Weights,
+    cache: Path = common.CACHE,
     force: bool = common.FORCE,
     as_json: bool = common.JSON,
 ) -> None:
@@ -49,6 +51,7 @@ def tune(
     from reweigh.artifacts import write_json, write_text
     from reweigh.bench.record import only_one
     from reweigh.intervene.edit import check_beta
+    from reweigh.measure.cache import EvidenceCache
     from reweigh.register.table import ReferenceTable, table_layers
     from reweigh.tune.report import build_json, build_page, build_table
     from reweigh.tune.search import FIGURES, RULE, parse_numbers
@@ -63,7 +66,8 @@ def tune(
     loaded = weights.load(model)
     runs = asked.runs(task, model, weights, loaded)
     with only_one(out):
-        found = _search(runs, loaded, tables, strengths, bound, out, force=force)
+        kept = EvidenceCache(folder=cache or out / "evidence")
+        found = _search(runs, loaded, tables, strengths, bound, out, kept, force=force)
     chosen_on = {
         "benchmark": benchmark,
         "options": task.told["options"],
@@ -95,16 +99,15 @@ def _search(
     betas: list[float],
     bound: float,
     out: Path,
+    kept: EvidenceCache,
     *,
     force: bool,
 ) -> Found:
     """Answer and score the base and every point under one bar; evidence is measured once for each layer."""
     from reweigh.bench.describer import make_describer
-    from reweigh.measure.cache import EvidenceCache
     from reweigh.progress import bar
     from reweigh.tune.search import search
 
-    cache = EvidenceCache(folder=out / "evidence")
     count = len(runs.task.records)
     done = sum(runs.done(folder) for folder in (out / "runs").glob("*"))
     total = count * (1 + len(tables) * (len(betas) + (len(betas) > 1)))
@@ -117,7 +120,7 @@ def _search(
             return _quality(runs.score(out / "runs" / name))
 
         def ask(layer: int, beta: float) -> Quality:
-            options = {"table": tables[layer], "beta": beta, "cache": cache, "force": force}
+            options = {"table": tables[layer], "beta": beta, "cache": kept, "force": force}
             return run(f"layer-{layer}-beta-{beta:g}", "reweigh", options)
 
         return search(ask, run("base", "base", {}), layers=list(tables), betas=betas, bound=bound)

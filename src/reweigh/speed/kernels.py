@@ -32,7 +32,7 @@ class Shape:
 
 
 SHAPES = (
-    Shape("embedded", 64, 1500, 300, 192),
+    Shape("embedded", 64, 1280, 348, 192),
     Shape("instructblip", 32, 32000, 2708, 4096),
     Shape("llava-1.5", 576, 32000, 2580, 4096),
     Shape("qwen2.5-vl", 1000, 152064, 7028, 3584),

@@ -64,17 +64,24 @@ class Subject:
 
 def embedded(new_tokens: int = 60) -> Subject:
     """The shipped model, its own table and one of its scenes."""
-    from reweigh.families.load import load
     from reweigh.families.prompts import DESCRIBE, build_inputs
-    from reweigh.world import operating_point, path, table_path
+    from reweigh.world import operating_point, table_path
     from reweigh.world.scenes import scenes
 
-    model, processor = load(path(), device="cpu")
+    model, processor = embedded_model()
     picture = next(iter(scenes("evaluation", 1, 0))).image()
     point = operating_point()
     attached = attach(model, processor, table=table_path(), layer=point["layer"], beta=point["beta"])
     inputs = build_inputs(model, processor, [picture], [DESCRIBE])
     return Subject("embedded", model, processor, inputs, attached, new_tokens)
+
+
+def embedded_model() -> tuple[Any, Any]:
+    """The shipped model as it is, with its processor: it ends its texts itself."""
+    from reweigh.families.load import load
+    from reweigh.world import path
+
+    return load(path(), device="cpu")
 
 
 def scene_pictures(count: int) -> list[Any]:

@@ -73,7 +73,14 @@ class Rounds:
         self._clock = clock
 
     def compare(
-        self, what: str, variants: Mapping[str, Variant], *, warm: int = 1, least: float = 0.0, count: int = 0
+        self,
+        what: str,
+        variants: Mapping[str, Variant],
+        *,
+        warm: int = 1,
+        least: float = 0.0,
+        count: int = 0,
+        clock: Callable[[], float] | None = None,
     ) -> dict[str, Timing]:
         """Time variants in turns, after ``warm`` untimed rounds; a quick one is repeated until ``least`` seconds pass.
 
@@ -82,6 +89,7 @@ class Rounds:
         Args:
             what: Names the comparison; a later run finds its rounds by it.
             count: More rounds than usual, for what is cheap.
+            clock: Another clock than the usual one.
         """
         if self.stopped:
             raise KeyboardInterrupt
@@ -97,7 +105,7 @@ class Rounds:
                     taken: Round = {}
                     for name in names[start:] + names[:start]:
                         progress.set_postfix_str(name)
-                        taken[name] = self._time(variants[name], least)
+                        taken[name] = _time(variants[name], clock or self._clock, least)
                         progress.update()
                     rounds.append(taken)
                     self._keep(what, taken)
@@ -106,17 +114,6 @@ class Rounds:
             if not rounds:
                 raise
         return {name: _timing([taken[name] for taken in rounds[:wanted]]) for name in names}
-
-    def _time(self, variant: Variant, least: float) -> dict[str, float]:
-        begin = self._clock()
-        runs = 0
-        while True:
-            told = variant()
-            runs += 1
-            passed = self._clock() - begin
-            if passed >= least:
-                told = told if isinstance(told, Reading) else {}
-                return {"seconds": max(passed, 1e-9) / runs, **told}
 
     def _kept(self, what: str, names: Sequence[str]) -> list[Round]:
         """Rounds of the same comparison, in the same setting, that an earlier run finished."""
@@ -131,6 +128,18 @@ class Rounds:
     def _keep(self, what: str, taken: Round) -> None:
         if self._path is not None:
             append_jsonl(self._path, [{"what": what, "setting": self._setting, "round": taken}])
+
+
+def _time(variant: Variant, clock: Callable[[], float], least: float) -> dict[str, float]:
+    begin = clock()
+    runs = 0
+    while True:
+        told = variant()
+        runs += 1
+        passed = clock() - begin
+        if passed >= least:
+            told = told if isinstance(told, Reading) else {}
+            return {"seconds": max(passed, 1e-9) / runs, **told}
 
 
 def _timing(runs: Sequence[Mapping[str, float]]) -> Timing:
