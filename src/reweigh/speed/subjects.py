@@ -20,6 +20,9 @@ from reweigh.register.table import ReferenceTable
 VISUAL = 576
 VOCAB = 32000
 REGISTERED = 2580
+SURE = 6.0
+"""Standard deviation of the random model's logits: its best word then has about the share that a trained model gives it,
+and decoders whose work depends on how many words are plausible do as much as they usually do."""
 
 
 @dataclass(frozen=True)
@@ -145,6 +148,8 @@ def random_llava(
         vision_feature_layer=-1,
     )
     model = LlavaForConditionalGeneration(config).eval()
+    with torch.no_grad():
+        model.lm_head.weight.mul_(SURE / (text.initializer_range * width**0.5))
     model.generation_config.pad_token_id = 0
     words = torch.arange(3, 33).tolist()
     ids = torch.tensor([[1, *words[:15], *[image_token] * (side * side), *words[15:]]])
