@@ -101,16 +101,18 @@ def test_an_interrupt_before_the_first_whole_round_passes_through() -> None:
         Rounds(5).compare("first", Runs(interrupt_at=2).variants(), warm=0)
 
 
-def test_a_stopped_comparison_goes_on_after_its_whole_rounds(tmp_path: Path) -> None:
+def test_a_stopped_comparison_goes_on_where_it_stopped(tmp_path: Path) -> None:
     ticks = itertools.count()
     first = Rounds(4, tmp_path, {"threads": 1}, clock=lambda: float(next(ticks)))
-    before = first.compare("work", Runs(interrupt_at=8).variants(), warm=1)
+    before = first.compare("work", Runs(interrupt_at=8).variants(), warm=1)  # amid the third round, a done
     assert before["a"].seconds == (1.0, 1.0)
     again = Runs()
     slower = itertools.count(step=2)
     rounds = Rounds(4, tmp_path, {"threads": 1}, clock=lambda: float(next(slower)))
-    assert rounds.compare("work", again.variants(), warm=1)["a"].seconds == (1.0, 1.0, 2.0, 2.0)
-    assert "".join(again.calls) == "ab" + "ab" + "ba"  # warm, then rounds three and four in their order
+    after = rounds.compare("work", again.variants(), warm=1)
+    assert after["a"].seconds == (1.0, 1.0, 1.0, 2.0)
+    assert after["b"].seconds == (1.0, 1.0, 2.0, 2.0)
+    assert "".join(again.calls) == "ab" + "b" + "ba"  # warm, what was missing, and the last round
     third = Runs()
     assert Rounds(3, tmp_path, {"threads": 1}).compare("work", third.variants())["b"].seconds == (
         1.0,
@@ -118,6 +120,14 @@ def test_a_stopped_comparison_goes_on_after_its_whole_rounds(tmp_path: Path) -> 
         2.0,
     )
     assert third.calls == []
+
+
+def test_a_run_before_the_first_whole_round_is_kept(tmp_path: Path) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        Rounds(1, tmp_path).compare("work", Runs(interrupt_at=2).variants(), warm=0)
+    runs = Runs()
+    Rounds(1, tmp_path).compare("work", runs.variants(), warm=0)
+    assert runs.calls == ["b"]
 
 
 @pytest.mark.parametrize(
@@ -136,5 +146,5 @@ def test_a_line_cut_by_a_kill_is_measured_again(tmp_path: Path) -> None:
     kept.write_bytes(kept.read_bytes()[:-5])
     runs = Runs()
     Rounds(2, tmp_path).compare("work", runs.variants(), warm=0)
-    assert "".join(runs.calls) == "ba"
-    assert len(kept.read_text().splitlines()) == 2
+    assert "".join(runs.calls) == "a"  # the last of the second round, whose order is b, a
+    assert len(kept.read_text().splitlines()) == 4

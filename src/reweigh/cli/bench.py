@@ -48,14 +48,14 @@ def bench(
         None,
         "--out",
         "-o",
-        help="Folder for speed.json, speed.md, the plots (SVG), and the rounds to go on from.",
+        help="Folder for speed.json, speed.md, the plots (SVG), and the runs to go on from.",
     ),
     json: bool = common.JSON,
 ) -> None:
     """Time variants in turns and print ratios formed within each round, with medians and intervals.
 
     Ratios are meant; absolute times belong to the machine, which is described at the top. Tables appear as they are
-    measured. Stop when you like: finished rounds are reported, and with --out the same command goes on after them.
+    measured. Stop when you like: whole rounds are reported, and with --out the same command goes on where it stopped.
     """
     common.quiet()
     import torch

@@ -1,14 +1,15 @@
 """Fair timing on a machine that others use too: variants take turns, and a ratio is formed within each round.
 
 CPU time of this process, so that waiting for a core does not count. A round runs every variant once, in an order
-that rotates; medians and their 95% intervals are over rounds. Every finished round is kept, so that stopping loses
-at most the one under way.
+that rotates; medians and their 95% intervals are over rounds. Every run is kept as it ends, so that stopping loses at
+most the one under way; figures are made of whole rounds.
 """
 
 from __future__ import annotations
 
 import math
 import time
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -24,7 +25,7 @@ Variant = Callable[[], object]
 Round = dict[str, dict[str, float]]
 """What was read in one round: for each variant its seconds, and what else it told."""
 
-KEPT = "rounds.jsonl"
+KEPT = "runs.jsonl"
 
 
 class Reading(dict[str, float]):
@@ -48,11 +49,11 @@ class Timing:
 
 
 class Rounds:
-    """How often to measure, and the rounds measured so far: in ``folder`` too, where a later run goes on.
+    """How often to measure, and what was measured so far: in ``folder`` too, where a later call goes on.
 
     Args:
         count: Rounds of each comparison; six or more give 95% intervals.
-        folder: Where finished rounds are kept; ``None`` keeps them in memory only.
+        folder: Where runs are kept; ``None`` keeps them in memory only.
         setting: What must be the same for rounds to be comparable: the machine, versions, threads.
     """
 
@@ -96,38 +97,45 @@ class Rounds:
         names = list(variants)
         rounds = self._kept(what, names)
         wanted = max(self.count, count)
+        done = sum(map(len, rounds))
         try:
-            with bar(what, total=wanted * len(names), done=len(rounds) * len(names), unit="run") as progress:
-                for name in names * warm * (len(rounds) < wanted):
+            with bar(what, total=wanted * len(names), done=done, unit="run") as progress:
+                for name in names * warm * (done < wanted * len(names)):
                     variants[name]()
-                while len(rounds) < wanted:
-                    start = len(rounds) % len(names)
-                    taken: Round = {}
+                for turn in range(wanted):
+                    if turn == len(rounds):
+                        rounds.append({})
+                    start = turn % len(names)
                     for name in names[start:] + names[:start]:
-                        progress.set_postfix_str(name)
-                        taken[name] = _time(variants[name], clock or self._clock, least)
-                        progress.update()
-                    rounds.append(taken)
-                    self._keep(what, taken)
+                        if name not in rounds[turn]:
+                            progress.set_postfix_str(name)
+                            run = _time(variants[name], clock or self._clock, least)
+                            rounds[turn][name] = run
+                            self._keep(what, names, turn, name, run)
+                            progress.update()
         except KeyboardInterrupt:
             self.stopped = True
-            if not rounds:
-                raise
-        return {name: _timing([taken[name] for taken in rounds[:wanted]]) for name in names}
+        whole = [taken for taken in rounds[:wanted] if len(taken) == len(names)]
+        if not whole:
+            raise KeyboardInterrupt
+        return {name: _timing([taken[name] for taken in whole]) for name in names}
 
     def _kept(self, what: str, names: Sequence[str]) -> list[Round]:
-        """Rounds of the same comparison, in the same setting, that an earlier run finished."""
-        if self._path is None or not self._path.exists():
-            return []
-        return [
-            row["round"]
-            for row in read_jsonl(self._path)
-            if (row["what"], row["setting"]) == (what, self._setting) and set(row["round"]) == set(names)
-        ]
+        """What an earlier call measured of the same comparison in the same setting, by rounds."""
+        rounds: defaultdict[int, Round] = defaultdict(dict)
+        if self._path is not None and self._path.exists():
+            for row in read_jsonl(self._path):
+                if row["of"] == self._comparison(what, names):
+                    rounds[row["round"]][row["variant"]] = row["run"]
+        return [rounds[turn] for turn in sorted(rounds)]
 
-    def _keep(self, what: str, taken: Round) -> None:
+    def _keep(self, what: str, names: Sequence[str], turn: int, name: str, run: dict[str, float]) -> None:
         if self._path is not None:
-            append_jsonl(self._path, [{"what": what, "setting": self._setting, "round": taken}])
+            of = self._comparison(what, names)
+            append_jsonl(self._path, [{"of": of, "round": turn, "variant": name, "run": run}])
+
+    def _comparison(self, what: str, names: Sequence[str]) -> dict[str, Any]:
+        return {"what": what, "variants": list(names), "setting": self._setting}
 
 
 def _time(variant: Variant, clock: Callable[[], float], least: float) -> dict[str, float]:
