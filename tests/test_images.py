@@ -5,8 +5,11 @@ from __future__ import annotations
 import contextlib
 import io
 import struct
+import threading
+import time
 import warnings
 import zlib
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -171,3 +174,23 @@ def test_an_empty_folder_and_no_folder(tmp_path):
     assert ".png" in str(caught.value)
     with pytest.raises(InputError, match="is not a folder"):
         list_images(tmp_path / "nothing")
+
+
+def test_threads_that_open_at_the_same_time_leave_the_filters_of_warnings_alone(monkeypatch):
+    opened, entered, second = Image.open, [], threading.Event()
+    data = encoded(noise())
+
+    def slow(source):
+        entered.append(source)
+        if len(entered) == 1:
+            second.wait(0.2)  # let in together, the first would leave while the second is inside
+        else:
+            second.set()
+            time.sleep(0.1)
+        return opened(source)
+
+    monkeypatch.setattr(Image, "open", slow)
+    before = list(warnings.filters)
+    with ThreadPoolExecutor(2) as pool:
+        assert [found.size for found in pool.map(read_image, [data, data])] == [(12, 9), (12, 9)]
+    assert warnings.filters == before

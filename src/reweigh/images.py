@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import warnings
 from io import BytesIO
 from pathlib import Path
@@ -15,6 +16,8 @@ if TYPE_CHECKING:
 SUFFIXES = frozenset({".bmp", ".gif", ".jpeg", ".jpg", ".png", ".tif", ".tiff", ".webp"})
 MAX_PIXELS = 48_000_000
 MIN_SIDE = 2
+_OPENING = threading.Lock()
+"""Filters of warnings, and Pillow's list of formats while it grows, belong to all threads; decoding needs no lock."""
 
 
 def read_image(source: str | Path | bytes | Image, *, max_pixels: int = MAX_PIXELS) -> Image:
@@ -29,7 +32,7 @@ def read_image(source: str | Path | bytes | Image, *, max_pixels: int = MAX_PIXE
         return _upright(source, "the image", max_pixels)
     name = "the image" if isinstance(source, bytes) else str(source)
     try:
-        with warnings.catch_warnings():
+        with _OPENING, warnings.catch_warnings():
             warnings.simplefilter(
                 "ignore", pillow.DecompressionBombWarning
             )  # the limit here is the lower one

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import io
+import threading
 from contextlib import suppress
 from dataclasses import replace
 
@@ -22,6 +23,7 @@ from reweigh.errors import (
     MismatchError,
     NumericsError,
 )
+from reweigh.register import ahead
 from reweigh.register.calibration import Calibration, merge_calibrations
 from reweigh.register.resume import WORK
 
@@ -404,6 +406,64 @@ def test_images_the_processor_refuses_are_skipped(checkpoint):
         assert [skip["name"] for skip in done.skipped] == ["thin.png"]
         assert "(900, 2)" in done.skipped[0]["reason"]
         assert len(done.observations.images) == 2
+
+
+@pytest.mark.parametrize("batch_size", [1, 2])
+def test_the_number_of_readers_changes_no_byte(llava, tmp_path, monkeypatch, batch_size):
+    images = tmp_path / "images"
+    images.mkdir()
+    for name, image in PAIRS:
+        image.save(images / name)
+    (images / "broken.png").write_bytes(b"no image")
+    Image.new("RGB", (1, 1)).save(images / "ab.png")
+    trees, told = [], []
+    for readers in (1, 2, 7):
+        monkeypatch.setattr(ahead, "READERS", readers)
+        skips = []
+        out = tmp_path / str(readers)
+        run(llava, images, out=out, batch_size=batch_size, on_skip=lambda *skip, to=skips: to.append(skip))
+        trees.append(tree(out))
+        told.append(skips)
+    assert trees[0] == trees[1] == trees[2]
+    assert told[0] == told[1] == told[2]
+    assert [name for name, _ in told[0]] == ["ab.png", "broken.png"]
+
+
+def test_an_interrupt_keeps_finished_batches_and_leaves_no_thread(llava, whole, tmp_path, monkeypatch):
+    generate, calls = type(llava.model).generate, []
+
+    def interrupted(self, *args, **kwargs):
+        calls.append(1)
+        if len(calls) == 2:
+            raise KeyboardInterrupt
+        return generate(self, *args, **kwargs)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(type(llava.model), "generate", interrupted)
+        with pytest.raises(KeyboardInterrupt) as caught:
+            run(llava, out=tmp_path)
+        # ended by the run itself: the traceback still holds all it had
+        assert caught.traceback
+        assert [thread for thread in threading.enumerate() if thread.name.startswith("reweigh-")] == []
+    assert sum("part-" in name for name in tree(tmp_path)) == 1
+    run(llava, out=tmp_path)
+    assert tree(tmp_path) == tree(whole[1])
+
+
+def test_an_error_of_the_processor_comes_in_its_turn_and_names_the_image(llava, tmp_path, monkeypatch):
+    processor = type(llava.processor)
+    call, calls = processor.__call__, []
+
+    def failing(self, *args, **kwargs):
+        calls.append(1)
+        if len(calls) == 3:
+            raise RuntimeError("a fault of its own")
+        return call(self, *args, **kwargs)
+
+    monkeypatch.setattr(processor, "__call__", failing)
+    with pytest.raises(CalibrationError, match=r"inputs of b.png \(RuntimeError: a fault of its own\)"):
+        run(llava, out=tmp_path)
+    assert sum("part-" in name for name in tree(tmp_path)) == 2
 
 
 def test_no_readable_image_is_refused(llava, tmp_path):

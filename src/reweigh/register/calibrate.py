@@ -6,8 +6,8 @@ and ends with the same bytes. One run serves several layers: all are read in the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ from torch import Tensor
 
 from reweigh.artifacts import sha256_json
 from reweigh.candidates import LEAST, MASS, MOST, candidates
-from reweigh.errors import CalibrationError, ImageError, InputError, ReweighError
+from reweigh.errors import CalibrationError, InputError
 from reweigh.families.anatomy import Anatomy, find_anatomy
 from reweigh.families.identity import identify
 from reweigh.families.prompts import DESCRIBE, build_inputs
@@ -25,10 +25,12 @@ from reweigh.measure.evidence import Evidence, Gatherer
 from reweigh.measure.lens import CHUNK, Lens
 from reweigh.measure.tap import Glimpse, Tap, Trail
 from reweigh.progress import bar
+from reweigh.register.ahead import build_ahead
 from reweigh.register.calibration import MANIFEST, Calibration, tables_of
-from reweigh.register.corpus import Corpus, CorpusImage, open_corpus
+from reweigh.register.corpus import Corpus, open_corpus
 from reweigh.register.decoding import greedy_settings
 from reweigh.register.observations import ImageObservations, collect, count_candidates
+from reweigh.register.prepare import prepare, read
 from reweigh.register.reference import rule_named
 from reweigh.register.resume import claim, finished, part_path, read_part, tidy, write_part
 from reweigh.versions import versions
@@ -87,14 +89,6 @@ class _Job:
     def inputs(self, pictures: Sequence[Any]) -> dict[str, Any]:
         prompts = [self.prompt] * len(pictures)
         return build_inputs(self.model, self.processor, pictures, prompts, template=self.template)
-
-    def refusal(self, picture: Any) -> str | None:
-        """Why the processor does not take this picture (some refuse extreme shapes), ``None`` if it does."""
-        try:
-            self.inputs([picture])
-        except (ValueError, ArithmeticError) as error:
-            return f"the model's processor refuses a picture of {picture.size} pixels ({error})"
-        return None
 
     def observe(self, keys: Sequence[str], inputs: dict[str, Any]) -> list[ImageObservations]:
         """Decode one batch greedily and turn it into observations, one per row."""
@@ -174,7 +168,7 @@ def calibrate(
         on_skip: Called with the name of each image that could not be read, and why.
 
     Raises:
-        CalibrationError: No image could be read, or b0 is not positive.
+        CalibrationError: No image could be read, the processor failed on some (they are named), or b0 is not positive.
         MismatchError: ``out`` holds a calibration with other settings.
     """
     if batch_size < 1 or max_new_tokens < 1:
@@ -224,14 +218,19 @@ def _run(
     parts = [None if folder is None else part_path(folder, number) for number in range(len(batches))]
     missing = {number for number, part in enumerate(parts) if part is None or not part.is_file()}
     done = len(corpus) - sum(len(batches[number]) for number in missing)
-    prepared = _prepared([batches[number] for number in sorted(missing)], job)
-    with bar("calibrating", total=len(corpus), done=done, unit="image", show=show) as progress:
+    ahead = build_ahead(
+        [batches[number] for number in sorted(missing)], read, lambda images: prepare(images, job.inputs)
+    )
+    with (
+        closing(ahead),  # a run that ends early, whatever the reason, leaves no thread behind
+        bar("calibrating", total=len(corpus), done=done, unit="image", show=show) as progress,
+    ):
         for number, part in enumerate(parts):
             if part is not None and number not in missing:
                 rows, unread = read_part(part, job.layers)
             else:
-                keys, inputs, unread = next(prepared)
-                rows = job.observe(keys, inputs) if keys else []
+                batch = next(ahead)
+                rows, unread = job.observe(batch.keys, batch.inputs) if batch.keys else [], batch.skipped
                 if part is not None:
                     write_part(part, job.layers, rows, unread)
                 for skip in unread:
@@ -241,43 +240,3 @@ def _run(
             found += rows
             skipped += unread
     return found, skipped
-
-
-Prepared = tuple[list[str], dict[str, Any], list[dict[str, str]]]
-
-
-def _prepared(batches: Sequence[Sequence[CorpusImage]], job: _Job) -> Iterator[Prepared]:
-    """Inputs of each batch, decoded one batch ahead of the model in another thread."""
-    with ThreadPoolExecutor(max_workers=1) as pool:
-        ahead: Future[Prepared] | None = None
-        for number, batch in enumerate(batches):
-            current = ahead or pool.submit(_prepare, job, batch)
-            ahead = pool.submit(_prepare, job, batches[number + 1]) if number + 1 < len(batches) else None
-            yield current.result()
-
-
-def _prepare(job: _Job, batch: Sequence[CorpusImage]) -> Prepared:
-    """Read a batch and build its inputs; what cannot be read, or is refused by the processor, is left out."""
-    read, unread = [], []
-    for image in batch:
-        try:
-            read.append((image, image.read()))
-        except ImageError as error:
-            unread.append(_skip(image, error.message))
-    try:
-        inputs = job.inputs([picture for _, picture in read]) if read else {}
-    except (ValueError, ArithmeticError) as error:
-        if isinstance(error, ReweighError):
-            raise
-        refused = {image.key: reason for image, picture in read if (reason := job.refusal(picture))}
-        if not refused:
-            raise
-        kept = [image for image, _ in read if image.key not in refused]
-        unread += [_skip(image, refused[image.key]) for image, _ in read if image.key in refused]
-        keys, inputs, more = _prepare(job, kept)
-        return keys, inputs, unread + more
-    return [image.key for image, _ in read], inputs, unread
-
-
-def _skip(image: CorpusImage, reason: str) -> dict[str, str]:
-    return {"key": image.key, "name": image.name, "reason": reason}
