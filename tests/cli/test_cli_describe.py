@@ -234,6 +234,14 @@ def test_doctor_as_json_without_an_image(cli, checkpoint, family):
     assert page["kernel"]["chosen"] in page["kernel"]["known"]
 
 
+def test_doctor_says_why_the_fastest_kernel_is_not_used(cli, checkpoint, monkeypatch):
+    monkeypatch.setattr("reweigh.measure.kernels._numba_kernel", lambda: OSError("libllvmlite.so is gone"))
+    done = cli("doctor", checkpoint("llava"))
+    assert "ranking kernel numpy" in done.out
+    assert "a faster one is not used: numba is installed, but" in done.out
+    assert "libllvmlite.so is gone" in done.out
+
+
 def test_doctor_says_when_the_lens_is_not_the_models_output(cli, checkpoint, monkeypatch):
     from checkpoints import load
 

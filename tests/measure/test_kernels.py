@@ -86,6 +86,7 @@ def test_where_numba_is_broken_auto_is_numpy_and_forcing_says_why(
     assert available_kernels() == ["numpy", "torch"]
     with pytest.raises(UnsupportedError, match=re.escape(f"({type(error).__name__}: {error})")):
         chosen("numba")
+    assert str(error) in str(kernels.unused_numba())
 
 
 @pytest.mark.skipif(not HAS_NUMBA, reason="numba is not installed")

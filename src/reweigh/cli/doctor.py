@@ -43,6 +43,7 @@ def examine(model: Any, processor: Any, image: Path | None, template: str | None
     from reweigh.families.prompts import DESCRIBE, build_inputs
     from reweigh.images import read_image
     from reweigh.measure.evidence import measure
+    from reweigh.measure.kernels import unused_numba
     from reweigh.measure.lens import Lens
     from reweigh.measure.parity import lens_parity
     from reweigh.measure.ranks import choose_kernel, kernel_names
@@ -76,7 +77,11 @@ def examine(model: Any, processor: Any, image: Path | None, template: str | None
             "last": columns[-1] if columns else None,
             "tiles": sorted({(place.tile, place.rows, place.cols) for place in places}),
         },
-        "kernel": {"chosen": getattr(kernel, "name", str(kernel)), "known": list(kernel_names())},
+        "kernel": {
+            "chosen": kernel.name,
+            "known": list(kernel_names()),
+            "faster": None if device.type != "cpu" or (why := unused_numba()) is None else str(why),
+        },
         "parity": {
             "holds": parity.holds(tolerance),
             "positions": parity.positions,
@@ -110,6 +115,8 @@ def _print(report: dict[str, Any]) -> None:
         f"  lens parity: largest difference {parity['max_difference']:.3g}, "
         f"rank agreement {parity['rank_agreement']:.4f} at {parity['positions']} positions",
     ]
+    if report["kernel"]["faster"]:
+        lines.append(f"    a faster one is not used: {report['kernel']['faster']}")
     if parity["between_blocks"]:
         lines.append(f"  adds to the stream after blocks {parity['between_blocks']}; read after the addition")
     lines.append(

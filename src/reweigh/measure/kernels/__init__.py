@@ -7,12 +7,18 @@ from functools import cache
 
 import torch
 
-from reweigh.errors import InputError, MissingExtraError, UnknownNameError, UnsupportedError
+from reweigh.errors import (
+    InputError,
+    MissingExtraError,
+    ReweighError,
+    UnknownNameError,
+    UnsupportedError,
+)
 from reweigh.measure.kernels.base import LOGIT_DTYPES, Kernel
 from reweigh.measure.kernels.numpy_sort import NumpyKernel
 from reweigh.measure.kernels.torch_sort import TorchKernel
 
-__all__ = ["LOGIT_DTYPES", "Kernel", "available_kernels", "choose_kernel", "kernel_names"]
+__all__ = ["LOGIT_DTYPES", "Kernel", "available_kernels", "choose_kernel", "kernel_names", "unused_numba"]
 
 ENVIRONMENT = "REWEIGH_KERNEL"
 
@@ -55,10 +61,20 @@ def choose_kernel(
         return kernel
     if name == "auto":
         return NumpyKernel()
-    if isinstance(kernel, ModuleNotFoundError) and kernel.name == "numba":
-        raise MissingExtraError("the numba rank kernel", "fast", "numba")
-    raise UnsupportedError(
-        f"numba is installed, but its rank kernel cannot be used ({type(kernel).__name__}: {kernel})",
+    raise _unusable(kernel)
+
+
+def unused_numba() -> ReweighError | None:
+    """Why ``auto`` does without the fastest CPU kernel, with what to do about it; ``None`` where it does not."""
+    kernel = _numba_kernel()
+    return _unusable(kernel) if isinstance(kernel, Exception) else None
+
+
+def _unusable(reason: Exception) -> ReweighError:
+    if isinstance(reason, ModuleNotFoundError) and reason.name == "numba":
+        return MissingExtraError("the numba rank kernel", "fast", "numba")
+    return UnsupportedError(
+        f"numba is installed, but its rank kernel cannot be used ({type(reason).__name__}: {reason})",
         hint="install numba again, or use auto or numpy: the results are the same",
     )
 
