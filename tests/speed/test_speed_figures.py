@@ -70,24 +70,24 @@ def test_the_step_is_measured_for_each_batch() -> None:
 
 
 def test_cached_and_online_evidence_write_the_same_text(subject: Subject) -> None:
-    online = generation.generate(subject, subject.reweigh)
-    first = generation.generate(subject, subject.reweigh, cached=True)
-    again = generation.generate(subject, subject.reweigh, cached=True)
+    online = generation.generate(subject, subject.reweigh, 4)
+    first = generation.generate(subject, subject.reweigh, 4, cached=True)
+    again = generation.generate(subject, subject.reweigh, 4, cached=True)
     assert torch.equal(online, first)
     assert torch.equal(online, again)
     assert online.shape[1] == subject.inputs["input_ids"].shape[1] + 4
 
 
 def test_a_cached_generation_reads_nothing(subject: Subject, monkeypatch: pytest.MonkeyPatch) -> None:
-    generation.generate(subject, subject.reweigh, cached=True)
+    generation.generate(subject, subject.reweigh, 4, cached=True)
 
     def refuse(*_args: object) -> None:
         raise AssertionError("the head was read again")
 
     monkeypatch.setattr("reweigh.measure.evidence.Gatherer._read", refuse)
-    generation.generate(subject, subject.reweigh, cached=True)
+    generation.generate(subject, subject.reweigh, 4, cached=True)
     with pytest.raises(AssertionError, match="read again"):
-        generation.generate(subject, subject.reweigh)
+        generation.generate(subject, subject.reweigh, 4)
 
 
 def test_generation_is_compared_with_greedy_and_rivals(subject: Subject) -> None:
@@ -182,9 +182,9 @@ def test_the_machine_is_described() -> None:
     assert found["cores"] >= 1
     assert found["kernel"] in ("numba", "numpy", "torch")
     assert "torch" in found["versions"]
-    # larger than what an allocator serves from memory it has kept
-    taken = peak_mib(lambda: np.ones(16_000_000))
-    assert taken is None or 90 < taken < 200
+    for _ in range(2):  # what the first run freed does not hide what the second needs
+        taken = peak_mib(lambda: [np.ones(2_000) for _ in range(8_000)])
+        assert taken is None or 90 < taken < 200
 
 
 def test_the_command_prints_writes_and_speaks_json(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,6 +6,7 @@ visual positions; how close the measurement comes to it is timed by itself, sinc
 
 from __future__ import annotations
 
+import functools
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -20,7 +21,7 @@ from reweigh.measure.tap import Glimpse, Tap
 from reweigh.speed.figures import Figure
 from reweigh.speed.machine import peak_mib
 from reweigh.speed.subjects import Subject
-from reweigh.speed.timing import Reading, Rounds, Timing, Variant
+from reweigh.speed.timing import Reading, Rounds, Timing
 
 PLAIN = frozenset({"base", "greedy", "nucleus", "cut", "reweigh"})
 """Decoders that are no rival: greedy itself, its variants, and the method."""
@@ -32,6 +33,12 @@ GOALS = {CACHED: 1.013, ONLINE: 1.024}
 FLOOR = 1.15
 """Evidence, of the head's product over the visual positions, on such a model."""
 LARGE = 5 * 10**8
+
+TRIAL = 2
+"""Tokens of the run in which peak memory is looked at: reading the prompt takes the most."""
+
+Run = Callable[[int], object]
+"""A generation of so many tokens."""
 
 
 def rivals() -> list[str]:
@@ -46,17 +53,20 @@ def generation_figures(
 
     ``tell`` is told of each rival that cannot run on this subject.
     """
-    variants: dict[str, Variant] = {
-        "greedy": _measured(lambda: generate(subject, nullcontext())),
-        CACHED: _clocked(subject, cached=True),
-        ONLINE: _clocked(subject, cached=False),
+    runs: dict[str, Run] = {
+        "greedy": lambda tokens: generate(subject, nullcontext(), tokens),
+        CACHED: lambda tokens: _clocked(subject, tokens, cached=True),
+        ONLINE: lambda tokens: _clocked(subject, tokens, cached=False),
     }
-    for name in names:
-        try:
-            variants[f"rival: {name}"] = _measured(_rival(subject, name))
+    runs |= {f"rival: {name}": _rival(subject, name) for name in names}
+    subject.evidence  # noqa: B018  (measured here, not in a run that is timed or weighed)
+    memory: dict[str, float | None] = {}
+    for name, run in runs.items():
+        try:  # also loads and compiles what is used once
+            memory[name] = peak_mib(functools.partial(run, TRIAL))
         except (ReweighError, ImportError) as error:
             tell(f"{name} is left out on {subject.name}: {error}")
-    generate(subject, subject.reweigh, cached=True, new_tokens=2)  # loads and compiles what is used once
+    variants = {name: functools.partial(runs[name], subject.new_tokens) for name in memory}
     timings = rounds.compare(f"generation, {subject}", variants, warm=0)
     goals = GOALS if subject.parameters >= LARGE else {}
     for name, timing in timings.items():
@@ -69,7 +79,7 @@ def generation_figures(
             None if name == "greedy" else timing.over(timings["greedy"]),
             "greedy",
             goals.get(name),
-            max(timing.told["memory"]) if "memory" in timing.told else None,
+            memory[name],
         )
     yield from _shares(subject, timings, goals)
     yield from _evidence(subject, rounds, timings["greedy"].per(1e6).value)
@@ -117,52 +127,43 @@ class _ClockedTap(Tap):
         return self._timed(super()._after, *given)
 
 
-def _clocked(subject: Subject, *, cached: bool) -> Variant:
-    def run() -> Reading:
-        method = subject.reweigh.decoder
-        tap = _ClockedTap(method.anatomy, method)
-        reading = _measured(lambda: generate(subject, tap, cached=cached))()
-        return Reading(reading, own=tap.seconds)
-
-    return run
-
-
-def _measured(run: Variant) -> Callable[[], Reading]:
-    """A variant that tells its peak memory too, where the system does."""
-
-    def measured() -> Reading:
-        memory = peak_mib(run)
-        return Reading() if memory is None else Reading(memory=memory)
-
-    return measured
+def _clocked(subject: Subject, tokens: int, *, cached: bool) -> Reading:
+    method = subject.reweigh.decoder
+    tap = _ClockedTap(method.anatomy, method)
+    generate(subject, tap, tokens, cached=cached)
+    return Reading(own=tap.seconds)
 
 
 @torch.no_grad()
 def generate(
     subject: Subject,
     context: AbstractContextManager[Any],
+    tokens: int,
     *,
     cached: bool = False,
-    new_tokens: int | None = None,
     **options: Any,
 ) -> Tensor:
     """One generation of a fixed length; ``cached`` serves the evidence from memory."""
     given = subject.reweigh.using(subject.evidence) if cached else nullcontext()
     with given, context:
         out: Tensor = subject.model.generate(
-            **subject.inputs,
-            **{"do_sample": False, **options},
-            max_new_tokens=new_tokens or subject.new_tokens,
+            **subject.inputs, **{"do_sample": False, **options}, max_new_tokens=tokens
         )
     return out
 
 
-def _rival(subject: Subject, name: str) -> Variant:
-    """A rival's generation in the regime of its authors, tried once."""
-    attached = decoder(name, subject.model, subject.processor)
-    options = {**attached.decoder.regime, **attached.decoder.generation}
-    generate(subject, attached, new_tokens=2, **options)
-    return lambda: generate(subject, attached, **options)
+def _rival(subject: Subject, name: str) -> Run:
+    """A rival's generation in the regime of its authors; it is tied to the model when it first runs."""
+
+    @functools.cache
+    def attached() -> Any:
+        return decoder(name, subject.model, subject.processor)
+
+    def run(tokens: int) -> Tensor:
+        own = attached().decoder
+        return generate(subject, attached(), tokens, **{**own.regime, **own.generation})
+
+    return run
 
 
 class _Keeper:

@@ -68,8 +68,8 @@ def _lengths(subject: Subject, rounds: Rounds) -> Iterator[Figure]:
         timings = rounds.compare(
             f"growth, {subject}, length {length}",
             {
-                "greedy": lambda n=length: generate(subject, nullcontext(), new_tokens=n),  # type: ignore[misc]
-                "cached": lambda n=length: generate(subject, subject.reweigh, cached=True, new_tokens=n),  # type: ignore[misc]
+                "greedy": lambda n=length: generate(subject, nullcontext(), n),  # type: ignore[misc]
+                "cached": lambda n=length: generate(subject, subject.reweigh, n, cached=True),  # type: ignore[misc]
             },
         )
         yield Figure(

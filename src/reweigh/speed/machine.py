@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
 import os
 import platform
 import re
@@ -66,6 +68,7 @@ def _memory_gib() -> float | None:
 def peak_mib(run: Callable[[], object]) -> float | None:
     """Peak resident memory of ``run`` above what was held before it, in MiB; ``None`` where Linux does not tell."""
     status, reset = Path("/proc/self/status"), Path("/proc/self/clear_refs")
+    _give_back()
     try:
         reset.write_text("5")  # sets the high-water mark to what is held now
         before = _kib(status, "VmRSS")
@@ -73,6 +76,12 @@ def peak_mib(run: Callable[[], object]) -> float | None:
         return max(0.0, (_kib(status, "VmHWM") - before) / 1024)
     except (OSError, ValueError):
         return None
+
+
+def _give_back() -> None:
+    """Let the C library return freed memory to the system, or what an earlier run freed would hide what this one needs."""
+    with contextlib.suppress(OSError, AttributeError):  # not glibc
+        ctypes.CDLL(None).malloc_trim(0)
 
 
 def _kib(status: Path, name: str) -> int:
