@@ -67,15 +67,15 @@ def _memory_gib() -> float | None:
 
 def peak_mib(run: Callable[[], object]) -> float | None:
     """Peak resident memory of ``run`` above what was held before it, in MiB; ``None`` where Linux does not tell."""
-    status, reset = Path("/proc/self/status"), Path("/proc/self/clear_refs")
     _give_back()
     try:
-        reset.write_text("5")  # sets the high-water mark to what is held now
-        before = _kib(status, "VmRSS")
-        run()
-        return max(0.0, (_kib(status, "VmHWM") - before) / 1024)
-    except (OSError, ValueError):
-        return None
+        Path("/proc/self/clear_refs").write_text("5")  # sets the high-water mark to what is held now
+        before = _kib("VmRSS")
+    except OSError:
+        before = None
+    run()
+    peak = _kib("VmHWM")
+    return None if before is None or peak is None else max(0.0, (peak - before) / 1024)
 
 
 def _give_back() -> None:
@@ -84,8 +84,7 @@ def _give_back() -> None:
         ctypes.CDLL(None).malloc_trim(0)
 
 
-def _kib(status: Path, name: str) -> int:
-    found = re.search(rf"{name}:\s*(\d+) kB", status.read_text())
-    if found is None:
-        raise ValueError(name)
-    return int(found.group(1))
+def _kib(name: str) -> int | None:
+    status = Path("/proc/self/status")
+    found = re.search(rf"{name}:\s*(\d+) kB", status.read_text()) if status.is_file() else None
+    return None if found is None else int(found.group(1))
