@@ -39,7 +39,12 @@ def draw(figures: Sequence[Figure], part: str, path: Path) -> bool:
 
 
 def _panel(panel: Any, case: str, rows: Sequence[Figure]) -> None:
+    from matplotlib.ticker import FuncFormatter, LogLocator
+
     panel.set_xscale("log")
+    panel.xaxis.set_minor_locator(LogLocator(subs=(2, 5)))
+    for part in (panel.xaxis.set_major_formatter, panel.xaxis.set_minor_formatter):
+        part(FuncFormatter(lambda value, _: f"{value:g}"))
     panel.set_title(case, loc="left", fontsize=9, fontweight="bold", color=INK)
     panel.set_yticks(range(len(rows)), [row.variant for row in rows])
     panel.set_ylim(len(rows) - 0.4, -0.6)
@@ -50,7 +55,8 @@ def _panel(panel: Any, case: str, rows: Sequence[Figure]) -> None:
         colour = RED if row.within_goal is False else BLUE
         panel.plot([low, high], [place, place], color=colour, linewidth=2)
         panel.plot([value], [place], "o", color=colour, markersize=4)
-        panel.annotate(f" {value:.3g}", (high, place), va="center", fontsize=8, color=MUTED)
+        end = max(high, row.goal or 0.0)
+        panel.annotate(f"  {value:#.3g}", (end, place), va="center", fontsize=8, color=MUTED)
         if row.goal is not None:
             panel.plot([row.goal], [place], "|", color=INK, markersize=11, markeredgewidth=1.6)
     panel.margins(x=0.08)
