@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import gc
 import os
 import platform
 import re
@@ -79,7 +80,8 @@ def peak_mib(run: Callable[[], object]) -> float | None:
 
 
 def _give_back() -> None:
-    """Let the C library return freed memory to the system, or what an earlier run freed would hide what this one needs."""
+    """Return what an earlier run freed, or is done with, to the system: it would hide what this one needs."""
+    gc.collect()
     with contextlib.suppress(OSError, AttributeError):  # not glibc
         ctypes.CDLL(None).malloc_trim(0)
 
