@@ -122,15 +122,16 @@ def test_nothing_happens_to_a_row_without_evidence(case, monkeypatch):
 
     with attach(case):
         clean = generate(case, inputs)
-        assert set(seen) == {2}
+    assert set(seen) == {2}
+    with attach(case):
         spoiled = case.model.register_forward_hook(spoil, prepend=True)
         try:
             output = generate(case, inputs)
         finally:
             spoiled.remove()
-        assert output.logits[0][1, 5].isnan()
-        for before, after in zip(clean.logits, output.logits, strict=True):
-            assert torch.equal(before[[0, 2]], after[[0, 2]])
+    assert output.logits[0][1, 5].isnan()
+    for before, after in zip(clean.logits, output.logits, strict=True):
+        assert torch.equal(before[[0, 2]], after[[0, 2]])
 
 
 @pytest.mark.parametrize("family", FAMILIES)

@@ -182,9 +182,10 @@ class Reweigh:
         """Once per attachment: the last block read through the lens must agree with the model's own logits."""
         if self._proved:
             return
-        stream = glimpse.states[len(self.anatomy.blocks) - 1]
-        own = glimpse.logits[:, -1].float()
-        gap = lens_disagreement(self.lens.read(stream[:, -1]).to(own.device), own)
+        rows = [row * glimpse.repeat for row, columns in enumerate(glimpse.trail.columns) if columns]
+        stream = glimpse.states[len(self.anatomy.blocks) - 1][rows, -1]
+        own = glimpse.logits[rows, -1].float()
+        gap = lens_disagreement(self.lens.read(stream).to(own.device), own)
         if not gap <= LENS_TOLERANCE:
             raise UnsupportedError(
                 f"norm and head of {type(self.anatomy.model).__name__} do not reproduce its logits "
