@@ -99,6 +99,14 @@ def test_evidence_that_does_not_fit_is_refused(case):
             logits(case, inputs)
 
 
+@pytest.mark.parametrize("family", ["llava"])
+def test_one_evidence_instead_of_a_list_is_refused(case):
+    attached = attach(case)
+    found = reweigh.measure(case.model, case.inputs(), layers=[attached.layer])
+    with pytest.raises(InputError, match="give a list"), attached.using(found[0]):
+        pass
+
+
 def test_given_evidence_cannot_be_joined_with_measured():
     with pytest.raises(UnsupportedError, match="further image"):
         _merged([Known(torch.zeros(3)), RankSum(3)])

@@ -126,6 +126,15 @@ def test_every_rival_runs_on_the_random_model_and_one_that_cannot_is_named(
     assert "icd is left out on random LLaVA: ICD writes words" in told[0]
 
 
+def test_rivals_are_found_by_name() -> None:
+    assert generation.find_rivals([]) == generation.rivals()
+    assert generation.find_rivals(["none"]) == []
+    assert generation.find_rivals(["vcd"]) == ["vcd"]
+    for wrong in (["vdc"], ["none", "vcd"], ["greedy"]):
+        with pytest.raises(UnknownNameError, match="rival"):
+            generation.find_rivals(wrong)
+
+
 def test_growth_is_per_unit_of_size(subject: Subject, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(growth, "POSITIONS", (1, 2))
     monkeypatch.setattr(growth, "VOCABULARIES", (50, 100))

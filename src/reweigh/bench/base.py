@@ -313,7 +313,7 @@ def _check_complete(answered: set[Id], ids: Collection[Id]) -> None:
         shown = ", ".join(map(repr, missing[:5])) + (", ..." if len(missing) > 5 else "")
         raise InputError(
             f"{len(missing)} of {len(wanted)} ids have no response: {shown}",
-            hint="finish the run, or score without asking for completeness",
+            hint="finish the run, or score what there is (--partial)",
         )
     if extra := sorted(answered - wanted, key=str):
         raise InputError(f"{len(extra)} responses answer ids that were not asked, the first is {extra[0]!r}")

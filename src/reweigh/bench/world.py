@@ -10,6 +10,7 @@ from pathlib import Path
 
 from reweigh.bench.base import Id, Item, Record, Response, Summary, check_responses
 from reweigh.bench.chair.metrics import count_caption, summarise_metrics
+from reweigh.errors import InputError
 from reweigh.world.pictures import draw
 from reweigh.world.scenes import Scene, scenes
 from reweigh.world.vocabulary import mentions
@@ -39,6 +40,9 @@ class World:
         scenes: int = SCENES,
         scene_seed: int = 0,
     ) -> None:
+        for name, value, least in (("scenes", scenes, 1), ("scene_seed", scene_seed, 0)):
+            if isinstance(value, bool) or not isinstance(value, int) or value < least:
+                raise InputError(f"{name} is {value!r}", hint=f"give a whole number from {least} on")
         self.data_dir = Path(data_dir)
         self.split = split
         self.count = scenes

@@ -100,19 +100,18 @@ def _measure(
     images: int,
 ) -> Iterator[Figure]:
     from reweigh.speed.calibration import calibration_figures
-    from reweigh.speed.generation import generation_figures
-    from reweigh.speed.generation import rivals as all_rivals
+    from reweigh.speed.generation import find_rivals, generation_figures
     from reweigh.speed.growth import growth_figures
     from reweigh.speed.kernels import find_shapes, kernel_figures
     from reweigh.speed.step import step_figures
     from reweigh.speed.subjects import embedded, embedded_model, is_shipped, random_llava, scene_pictures
 
-    names = [] if rivals == ["none"] else rivals or all_rivals()
+    names, chosen = find_rivals(rivals), find_shapes(shapes)
     length: dict[str, Any] = {} if new_tokens is None else {"new_tokens": new_tokens}
     if Part.kernels in parts:
-        yield from kernel_figures(find_shapes(shapes), rounds)
+        yield from kernel_figures(chosen, rounds)
     if Part.step in parts:
-        yield from step_figures(find_shapes(shapes), rounds)
+        yield from step_figures(chosen, rounds)
     if Part.growth in parts:
         yield from growth_figures(rounds, embedded() if is_shipped() else None)
     if Part.generation in parts:

@@ -37,8 +37,8 @@ class Asked:
     data: Path | None = DATA
     images: Path | None = IMAGES
     option: list[str] = OPTION
-    limit: int | None = typer.Option(None, help="Only the first records.")
-    batch_size: int = typer.Option(1, help="Images answered at once; the paper uses 1.")
+    limit: int | None = typer.Option(None, min=1, help="Only the first records.")
+    batch_size: int = typer.Option(1, min=1, help="Images answered at once; the paper uses 1.")
     seed: int = typer.Option(42, help="Seed of the sample of images and of anything drawn.")
     template: str | None = common.TEMPLATE
 

@@ -25,7 +25,9 @@ def check(
     layer: int = common.LAYER,
     prompt: str = typer.Option(common.DESCRIBE, help="The prompt the image is shown with."),
     template: str = common.TEMPLATE,
-    threshold: float = typer.Option(0.5, help="Mark words whose strength is at least this (0 to 1)."),
+    threshold: float = typer.Option(
+        0.5, min=0.0, max=1.0, help="Mark words whose strength is at least this (0 to 1)."
+    ),
     weights: common.Weights,
     force: bool = common.FORCE,
     json: bool = common.JSON,
@@ -62,4 +64,4 @@ def check(
     for word in weak:
         typer.echo(f"  {word.text}: strength {word.strength:.2f}")
     if not weak:
-        typer.echo("  every registered word has the evidence it usually has")
+        typer.echo(f"  no registered word lacks its usual evidence by a strength of {threshold:g} or more")

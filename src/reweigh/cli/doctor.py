@@ -80,7 +80,9 @@ def examine(model: Any, processor: Any, image: Path | None, template: str | None
         "kernel": {
             "chosen": kernel.name,
             "known": list(kernel_names()),
-            "faster": None if device.type != "cpu" or (why := unused_numba()) is None else str(why),
+            "faster": None
+            if device.type != "cpu" or (why := unused_numba()) is None
+            else f"{why.message}; {why.hint}",
         },
         "parity": {
             "holds": parity.holds(tolerance),
@@ -112,11 +114,14 @@ def _print(report: dict[str, Any]) -> None:
         f"  visual positions of the sample: {visual['count']} of {visual['prompt_length']}, "
         f"columns {visual['first']} to {visual['last']} ({tiles})",
         f"  ranking kernel {report['kernel']['chosen']} (known: {', '.join(report['kernel']['known'])})",
+        *(
+            [f"    a faster one is not used: {report['kernel']['faster']}"]
+            if report["kernel"]["faster"]
+            else []
+        ),
         f"  lens parity: largest difference {parity['max_difference']:.3g}, "
         f"rank agreement {parity['rank_agreement']:.4f} at {parity['positions']} positions",
     ]
-    if report["kernel"]["faster"]:
-        lines.append(f"    a faster one is not used: {report['kernel']['faster']}")
     if parity["between_blocks"]:
         lines.append(f"  adds to the stream after blocks {parity['between_blocks']}; read after the addition")
     lines.append(

@@ -101,6 +101,9 @@ def score(
     from reweigh.bench.mmhal import read_answers
     from reweigh.bench.record import RECORD
 
+    for path in sources:
+        if not path.exists():
+            raise InputError(f"{path} does not exist", hint="give a run folder or a response file")
     target = out or (sources[0] if len(sources) == 1 and sources[0].is_dir() else None)
     if target is None:
         raise InputError("there is no place for the results", hint="name a folder with --out")

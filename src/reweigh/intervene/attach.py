@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 
 from reweigh.candidates import candidates
-from reweigh.errors import UnsupportedError
+from reweigh.errors import InputError, UnsupportedError
 from reweigh.families.anatomy import Anatomy, find_anatomy
 from reweigh.intervene.attachment import Attachment
 from reweigh.intervene.edit import check_beta, edit, put_rows, shifts, spread, strength
@@ -247,6 +247,8 @@ class ReweighAttachment(Attachment):
 
         This holds for generations of the same thread.
         """
+        if isinstance(evidence, Evidence):
+            raise InputError("one Evidence was given", hint="give a list, one for each row of the prompt")
         before, self.decoder.gatherer.given = self.decoder.gatherer.given, list(evidence)
         try:
             yield

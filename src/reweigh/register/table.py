@@ -255,7 +255,9 @@ def find_table(folder: Path, layer: int | None) -> Path:
         )
     names = ", ".join(path.name.removeprefix("layer-") for path in below)
     if layer is None:
-        raise InputError(f"{folder} holds tables of several layers: {names}", hint="say which with layer=")
+        raise InputError(
+            f"{folder} holds tables of several layers: {names}", hint="say which with layer= (--layer)"
+        )
     raise InputError(f"{folder} holds no table of layer {layer}", hint=f"it holds {names}")
 
 

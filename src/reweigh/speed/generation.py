@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from reweigh.decoders import DECODERS, decoder
-from reweigh.errors import ReweighError
+from reweigh.errors import ReweighError, UnknownNameError
 from reweigh.measure.tap import Glimpse, Tap
 from reweigh.speed.figures import Figure
 from reweigh.speed.machine import peak_mib
@@ -44,6 +44,16 @@ Run = Callable[[int], object]
 def rivals() -> list[str]:
     """Names of the decoders ReWEIGH is compared with."""
     return [name for name in DECODERS if name not in PLAIN]
+
+
+def find_rivals(names: Sequence[str]) -> list[str]:
+    """Rivals by name, all if none is named, none for "none" alone."""
+    if list(names) == ["none"]:
+        return []
+    for name in names:
+        if name not in rivals():
+            raise UnknownNameError("rival", name, rivals())
+    return list(names) or rivals()
 
 
 def generation_figures(

@@ -125,7 +125,7 @@ class Rounds:
         rounds: defaultdict[int, Round] = defaultdict(dict)
         if self._path is not None and self._path.exists():
             for row in read_jsonl(self._path):
-                if row["of"] == self._comparison(what, names):
+                if row.get("of") == self._comparison(what, names):
                     rounds[row["round"]][row["variant"]] = row["run"]
         return [rounds[turn] for turn in sorted(rounds)]
 
