@@ -26,7 +26,7 @@ def check(
     prompt: str = typer.Option(common.DESCRIBE, help="The prompt the image is shown with."),
     template: str = common.TEMPLATE,
     threshold: float = typer.Option(
-        0.5, min=0.0, max=1.0, help="Mark words whose strength is at least this (0 to 1)."
+        0.5, min=0.0, help="Mark words whose strength is at least this (0 to 1)."
     ),
     weights: common.Weights,
     force: bool = common.FORCE,
