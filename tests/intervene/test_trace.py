@@ -100,7 +100,13 @@ def test_a_row_without_image_has_no_evidence(llava):
     reversed_batch = llava.inputs([None, 1], ["What is a clock?", "Please describe this image in detail."])
     with torch.no_grad(), attached.tracing() as swapped, attached:
         llava.model.generate(**reversed_batch, do_sample=False, max_new_tokens=3)
-    assert [step.candidates for step in swapped.steps(1)] == [step.candidates for step in trace.steps(0)]
+    for mine, theirs in zip(
+        swapped.steps(1), trace.steps(0), strict=True
+    ):  # another place may round otherwise
+        assert [row.token for row in mine.candidates] == [row.token for row in theirs.candidates]
+        assert [row.edited for row in mine.candidates] == pytest.approx(
+            [row.edited for row in theirs.candidates], abs=1e-3
+        )
     assert [step.candidates for step in swapped.steps(0)] == [()] * 3
 
 
