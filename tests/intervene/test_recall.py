@@ -149,19 +149,20 @@ def test_the_key_changes_with_everything_evidence_depends_on(case):
         first(shown[:1], ["a"]),
     ]
     anatomy = find_anatomy(case.model)
-    weight = anatomy.blocks[0].self_attn.q_proj.weight
-    with torch.no_grad():
-        weight[0, 0] += 1
+    weight = anatomy.blocks[0].self_attn.q_proj.weight.data
+    before = weight[0, 0].item()
+    weight[0, 0] += 1
     try:
         found.append(first(shown, ["a", "b"]))
     finally:
-        with torch.no_grad():
-            weight[0, 0] -= 1
+        weight[0, 0] = before  # taking 1 away again would leave another weight, and another key
+    assert first(shown, ["a", "b"]) == found[0]
     case.model.config.vision_feature_layer, kept = -1, case.model.config.vision_feature_layer
     try:
         found.append(first(shown, ["a", "b"]))
     finally:
         case.model.config.vision_feature_layer = kept
+    assert first(shown, ["a", "b"]) == found[0]
     other = dataclasses.replace(
         attached.table,
         tokens=attached.table.tokens[1:],
