@@ -50,6 +50,14 @@ class UnknownNameError(InputError, KeyError):
         super().__init__(f"no {kind} is called {name!r}", hint=f"{hint}known: {', '.join(names) or 'none'}")
 
 
+def require_known(kind: str, names: Iterable[str], known: Iterable[str]) -> None:
+    """Refuse the first of ``names`` that is not among ``known``."""
+    known = list(known)
+    for name in names:
+        if name not in known:
+            raise UnknownNameError(kind, name, known)
+
+
 class ArtifactError(ReweighError):
     """A file written by this package cannot be trusted as it is."""
 

@@ -242,7 +242,8 @@ def test_threads_that_share_an_attachment_keep_their_pictures_apart(case):
         with ThreadPoolExecutor(4) as pool:
             for _again in range(2):  # measured, then recalled
                 assert list(pool.map(ask, shown)) == expected
-        assert (cache.hits, attached.decoder.gatherer.given, attached.decoder.noted) == (4, None, None)
+        here = attached.decoder.gatherer.here
+        assert (cache.hits, here.given, here.noted) == (4, None, None)
         for one, vector in zip(shown, vectors, strict=True):
             inputs = prepare(case.model, case.processor, [one], ["What?"], template=None)
             kept = attached.recall.get(attached.recall.keys([one], inputs)[0])

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from reweigh.errors import InputError, UnknownNameError
+from reweigh.errors import InputError, require_known
 from reweigh.intervene.attach import Reweigh
 from reweigh.register.observations import Observations
 from reweigh.register.reference import rule_named
@@ -117,9 +117,7 @@ def by_count(table: ReferenceTable, observations: Observations, count: int) -> R
 def parse_arms(text: str) -> list[str]:
     """Arms from a comma-separated list, in the order of the table; the full method is always among them."""
     names = [name.strip() for name in text.split(",") if name.strip()]
-    for name in names:
-        if name not in WORDS:
-            raise UnknownNameError("arm", name, list(WORDS))
+    require_known("arm", names, WORDS)
     return [name for name in WORDS if name == FULL or name in names]
 
 

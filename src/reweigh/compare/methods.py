@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from reweigh.errors import InputError, UnsupportedError
+from reweigh.errors import InputError, UnsupportedError, require_known
 
 BASE = "base"
 PAPER = (BASE, "vcd", "opera", "dola", "pai", "revisit", "reweigh")
@@ -76,12 +76,8 @@ class Method:
 
 def parse_methods(text: str, known: Sequence[str]) -> list[str]:
     """Names from a comma-separated list; greedy comes first whether it was named or not, as the measure of cost."""
-    from reweigh.errors import UnknownNameError
-
     names = [name.strip() for name in text.split(",") if name.strip()]
-    for name in names:
-        if name not in known:
-            raise UnknownNameError("decoder", name, known)
+    require_known("decoder", names, known)
     return list(dict.fromkeys([BASE, *(name for name in names if name != "greedy")]))
 
 

@@ -10,7 +10,6 @@ raw logits of the forward pass, so everything ``generate`` does afterwards (pena
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
@@ -52,12 +51,6 @@ class Observer(Protocol):
         ...
 
 
-class _Here(threading.local):
-    """What belongs to one thread."""
-
-    noted: list[Evidence | None] | None = None
-
-
 @dataclass(frozen=True, slots=True)
 class _Held:
     """What is kept on the device for the steps after an image.
@@ -90,15 +83,12 @@ class Reweigh:
         self.references = torch.from_numpy(table.references).float()
         self.layers = frozenset({table.layer, len(anatomy.blocks) - 1})
         self.trace: Observer | None = None
-        self._here = _Here()
         self._proved = False
 
     def listen(self, glimpse: Glimpse) -> Tensor | None:
         """Measure new visual positions, then edit the logits of rows that have evidence."""
         if self.gatherer.gather(glimpse):
             self._prove_lens(glimpse)
-            if self.noted is not None:
-                self.noted[:] = self.gatherer.evidence(glimpse.trail)
             glimpse.trail.memory.clear()  # held of fewer images
         elif not glimpse.trail.segments:
             return None
@@ -106,15 +96,6 @@ class Reweigh:
         if glimpse.logits.shape[1] == 1:
             return self._edit(glimpse.logits[:, 0], held, held.strengths)[:, None]
         return self._edit_columns(glimpse, held)
-
-    @property
-    def noted(self) -> list[Evidence | None] | None:
-        """Where this thread wants the evidence of its latest prompt noted."""
-        return self._here.noted
-
-    @noted.setter
-    def noted(self, place: list[Evidence | None] | None) -> None:
-        self._here.noted = place
 
     def strength(self, references: Tensor, evidence: Tensor) -> Tensor:
         """Suppression strength of each registered token (R,); an ablation may say otherwise."""
@@ -249,21 +230,23 @@ class ReweighAttachment(Attachment):
         """
         if isinstance(evidence, Evidence):
             raise InputError("one Evidence was given", hint="give a list, one for each row of the prompt")
-        before, self.decoder.gatherer.given = self.decoder.gatherer.given, list(evidence)
+        here = self.decoder.gatherer.here
+        before, here.given = here.given, list(evidence)
         try:
             yield
         finally:
-            self.decoder.gatherer.given = before
+            here.given = before
 
     @contextmanager
     def noting(self) -> Iterator[list[Evidence | None]]:
         """Inside this context note the evidence of the latest prompt's rows that this thread asks about."""
+        here = self.decoder.gatherer.here
         noted: list[Evidence | None] = []
-        self.decoder.noted = noted
+        here.noted = noted
         try:
             yield noted
         finally:
-            self.decoder.noted = None
+            here.noted = None
 
     def _serving(self, pictures: list[Image], inputs: dict[str, Any]) -> AbstractContextManager[None]:
         return nullcontext() if self.recall is None else self.recall.serving(pictures, inputs)

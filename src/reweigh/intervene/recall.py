@@ -44,11 +44,10 @@ class Recall:
             "dtype": method.lens.dtype,
             "chunk": method.lens.chunk,
         }
+        tokens = method.table.tokens.tolist()
+        has_all = len(tokens) == method.anatomy.vocab_size
         self._every = sha256_json({**reading, "tokens": None})
-        has_all = len(method.tokens) == method.anatomy.vocab_size
-        self._own = (
-            self._every if has_all else sha256_json({**reading, "tokens": method.table.tokens.tolist()})
-        )
+        self._own = sha256_json({**reading, "tokens": None if has_all else tokens})
 
     def keys(self, pictures: Sequence[Image], inputs: Mapping[str, Any]) -> list[str]:
         """What each row's evidence depends on, the model and the tokens aside."""

@@ -145,12 +145,10 @@ class Trace:
     def step(self, index: int, row: int = 0) -> Step:
         """One step (0-based) of one row of the batch."""
         recorded = self._recorded[index]
-        own = recorded.place(row)
-        count = 0 if own is None else int(recorded.chosen.keep[own].sum())
         return Step(
             index=index,
             row=row,
-            candidates=tuple(self._candidate(recorded, own or 0, place) for place in range(count)),
+            candidates=self._candidates(recorded, row),
             winner_before=int(recorded.before[row]),
             winner_after=int(recorded.after[row]),
         )
@@ -168,6 +166,13 @@ class Trace:
             "layer": self.layer,
             "steps": [step.to_json() for step in self.steps(row)],
         }
+
+    def _candidates(self, recorded: Recorded, row: int) -> tuple[Row, ...]:
+        own = recorded.place(row)
+        if own is None:
+            return ()
+        count = int(recorded.chosen.keep[own].sum())
+        return tuple(self._candidate(recorded, own, place) for place in range(count))
 
     def _candidate(self, recorded: Recorded, row: int, place: int) -> Row:
         token = int(recorded.chosen.ids[row, place])

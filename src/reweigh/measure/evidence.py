@@ -88,10 +88,16 @@ class Evidence:
         return cells
 
 
-class _Here(threading.local):
-    """What belongs to one thread."""
+class Here(threading.local):
+    """What belongs to the pictures that one thread asks about; other threads ask about others.
+
+    Attributes:
+        given: Evidence of the prompt's rows, taken instead of measuring it.
+        noted: Where the evidence of the latest prompt's rows is wanted.
+    """
 
     given: Sequence[Evidence | None] | None = None
+    noted: list[Evidence | None] | None = None
 
 
 class Gatherer:
@@ -116,16 +122,7 @@ class Gatherer:
         self.tokens = None if tokens is None else torch.as_tensor(tokens, dtype=torch.int64)
         self.locate = torch.as_tensor(list(locate), dtype=torch.int64)
         self.kernel = kernel
-        self._here = _Here()
-
-    @property
-    def given(self) -> Sequence[Evidence | None] | None:
-        """Evidence that this thread takes as given; other threads ask about other pictures."""
-        return self._here.given
-
-    @given.setter
-    def given(self, evidence: Sequence[Evidence | None] | None) -> None:
-        self._here.given = evidence
+        self.here = Here()
 
     @torch.no_grad()
     def gather(self, glimpse: Glimpse) -> bool:
@@ -137,13 +134,15 @@ class Gatherer:
         first, last = min(row[0] for row in found), max(row[-1] for row in found)
         value = [self._row(glimpse, row * glimpse.repeat, columns) for row, columns in enumerate(fresh)]
         glimpse.trail.segments.append(Segment(glimpse.past + first, glimpse.past + last, value))
+        if self.here.noted is not None:
+            self.here.noted[:] = self.evidence(glimpse.trail)
         return True
 
     def _row(self, glimpse: Glimpse, row: int, columns: list[int]) -> list[_Read] | None:
         if not columns:
             return None
-        if self.given is not None:
-            return self._recall(self.given, row // glimpse.repeat)
+        if self.here.given is not None:
+            return self._recall(self.here.given, row // glimpse.repeat)
         return [self._read(glimpse.states[layer][row, columns]) for layer in self.layers]
 
     def _recall(self, given: Sequence[Evidence | None], row: int) -> list[_Read]:

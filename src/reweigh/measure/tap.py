@@ -338,11 +338,16 @@ class Tap:
             end=past + length if plan is None else plan.end,
         )
 
+    def _trail_on(self, cache: Any) -> Trail | None:
+        """The trail that this tap left on a cache."""
+        trail: Trail | None = None if cache is None else vars(cache).get(_TRAILS, {}).get(self._key)
+        return trail
+
     def _past(self, arguments: Mapping[str, Any]) -> int:
         """Columns before this pass; amid ``generate`` the trail knows them."""
         plan, cache = self._local.plan, arguments.get("past_key_values")
         known = plan.trail if plan is not None and plan.passes else None
-        if known is not None and cache is not None and vars(cache).get(_TRAILS, {}).get(self._key) is known:
+        if known is not None and self._trail_on(cache) is known:
             return past_length(cache, known.seen)
         return past_length(cache)
 
@@ -368,7 +373,7 @@ class Tap:
             return plan.trail if plan is not None and again else None
         if past == 0:
             return None
-        trail: Trail | None = vars(cache).get(_TRAILS, {}).get(self._key)
+        trail = self._trail_on(cache)
         if trail is None or past > trail.seen:
             raise UnsupportedError(
                 f"the cache holds {past} positions, {past if trail is None else past - trail.seen} of which were "

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from reweigh.decoders import DECODERS, decoder
-from reweigh.errors import ReweighError, UnknownNameError
+from reweigh.errors import ReweighError, require_known
 from reweigh.measure.tap import Glimpse, Tap
 from reweigh.speed.figures import Figure
 from reweigh.speed.machine import peak_mib
@@ -50,9 +50,7 @@ def find_rivals(names: Sequence[str]) -> list[str]:
     """Rivals by name, all if none is named, none for "none" alone."""
     if list(names) == ["none"]:
         return []
-    for name in names:
-        if name not in rivals():
-            raise UnknownNameError("rival", name, rivals())
+    require_known("rival", names, rivals())
     return list(names) or rivals()
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from reweigh.errors import UnknownNameError
+from reweigh.errors import require_known
 from reweigh.measure.kernels import available_kernels
 from reweigh.measure.lens import CHUNK
 from reweigh.measure.ranks import RankSum
@@ -58,9 +58,7 @@ SLOW = 100_000
 def find_shapes(names: Sequence[str]) -> list[Shape]:
     """Shapes by name, all if none is named."""
     known = {shape.name: shape for shape in SHAPES}
-    for name in names:
-        if name not in known:
-            raise UnknownNameError("shape", name, known)
+    require_known("shape", names, known)
     return [known[name] for name in names] or list(SHAPES)
 
 
