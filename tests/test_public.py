@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import subprocess
 import sys
@@ -81,15 +82,13 @@ def test_the_command_line_starts_without_torch():
     assert fresh(code) == f"reweigh {reweigh.__version__}\n0 False\n"
 
 
-def test_measure_is_a_verb_and_a_package():
-    from reweigh.measure import ranks
-
-    assert callable(reweigh.measure)
-    assert reweigh.measure.ranks is ranks
+def test_measure_is_a_plain_function_with_a_signature():
+    parameters = list(inspect.signature(reweigh.measure).parameters)
+    assert parameters[:3] == ["model", "inputs", "layers"]
 
 
 def test_versions_name_what_the_numbers_depend_on():
-    from reweigh.versions import versions
+    from reweigh.provenance import versions
 
     found = versions()
     assert found["reweigh"] == reweigh.__version__

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from reweigh.register.table import ReferenceTable
+from reweigh.method.register.table import ReferenceTable
 
 
 @pytest.fixture

@@ -10,10 +10,10 @@ import torch
 from PIL import Image
 
 from checkpoints import picture
-from reweigh.candidates import Candidates
 from reweigh.cli import trace as trace_command
-from reweigh.intervene.trace import Recorded, Trace
-from reweigh.register.table import ReferenceTable
+from reweigh.method.intervene.trace import Recorded, Trace
+from reweigh.method.register.candidates import Candidates
+from reweigh.method.register.table import ReferenceTable
 
 SHORT = ["--max-new-tokens", "6"]
 BRIEF = ["--max-new-tokens", "1"]
@@ -203,7 +203,7 @@ def test_check_marks_given_words(cli, given, calibrated):
 
 
 def test_check_describes_the_image_itself(cli, given, checkpoint, monkeypatch):
-    from reweigh.intervene import attachment
+    from reweigh.engines.transformers import session as attachment
 
     monkeypatch.setattr(attachment, "describe", lambda *args, **options: "in detail.")
     assert cli("check", *given, "--json").json["text"] == "in detail."
@@ -235,7 +235,9 @@ def test_doctor_as_json_without_an_image(cli, checkpoint, family):
 
 
 def test_doctor_says_why_the_fastest_kernel_is_not_used(cli, checkpoint, monkeypatch):
-    monkeypatch.setattr("reweigh.measure.kernels._numba_kernel", lambda: OSError("libllvmlite.so is gone"))
+    monkeypatch.setattr(
+        "reweigh.method.measure.kernels._numba_kernel", lambda: OSError("libllvmlite.so is gone")
+    )
     done = cli("doctor", checkpoint("llava"))
     assert "ranking kernel numpy" in done.out
     kernel, why = done.out.splitlines()[6:8]

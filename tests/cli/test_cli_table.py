@@ -7,14 +7,14 @@ from dataclasses import replace
 
 import pytest
 
-from reweigh.register.calibration import Calibration
-from reweigh.register.table import ReferenceTable
+from reweigh.calibration.result import Calibration
+from reweigh.method.register.table import ReferenceTable
 
 
 @pytest.fixture(scope="module")
 def shards(tmp_path_factory, calibrated):
     """The calibration cut in two, as two runs would have left it."""
-    from reweigh.register.calibration import tables_of
+    from reweigh.calibration.result import tables_of
 
     whole = Calibration.load(calibrated)
     folder = tmp_path_factory.mktemp("shards")

@@ -161,7 +161,7 @@ def test_revisit(family, layers, loaded, batch):
     recorded = steps(model, inputs)
     prefill = recorded[0][1]
     anatomy = reweigh.decoder("revisit", model, processor).decoder.anatomy
-    from reweigh.families.places import layout
+    from reweigh.families.positions import layout
 
     spots = layout(anatomy.family, model.config, inputs["input_ids"], inputs)
     indices = _indices(layers, BLOCKS, family == "gemma3")

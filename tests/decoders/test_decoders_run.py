@@ -11,7 +11,7 @@ import reweigh
 import twin
 from checkpoints import FAMILIES, VOCABULARY, load, picture
 from reweigh.decoders import DECODERS, Decoder
-from reweigh.decoders.branch import Strand
+from reweigh.engines.transformers.branch import Strand
 from reweigh.errors import InputError, UnknownNameError, UnsupportedError
 from reweigh.families.prompts import build_inputs
 

@@ -8,7 +8,7 @@ import torch
 from checkpoints import FAMILIES, load, picture, prompt
 from checkpoints.more import IMAGE, MORE, more
 from reweigh.families import find_anatomy
-from reweigh.families.places import READERS, layout
+from reweigh.families.positions import READERS, layout
 from reweigh.testing import assert_lens_parity
 
 # DeepStack adds visual features to the stream after the first blocks, where hidden_states do not show them

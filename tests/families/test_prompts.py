@@ -9,7 +9,7 @@ import reweigh
 import twin
 from checkpoints import FAMILIES, picture
 from reweigh.errors import InputError
-from reweigh.families.places import layout
+from reweigh.families.positions import layout
 from reweigh.families.prompts import DESCRIBE, build_inputs, render
 
 TEMPLATE = "USER: <image>\n{prompt} ASSISTANT:"

@@ -31,8 +31,8 @@ def model(checkpoint: Callable[..., Path]) -> str:
 
 @pytest.fixture(scope="module")
 def table(model: str, tmp_path_factory: pytest.TempPathFactory) -> str:
+    from reweigh.calibration.calibrate import calibrate
     from reweigh.families.load import load
-    from reweigh.register.calibrate import calibrate
 
     folder = tmp_path_factory.mktemp("table")
     pictures = folder / "pictures"

@@ -14,11 +14,11 @@ import torch
 from PIL import Image
 from typer.testing import CliRunner
 
-from reweigh.candidates import candidates
-from reweigh.cli import bench as command
+from reweigh.cli import speed as command
 from reweigh.errors import UnknownNameError
 from reweigh.families.load import load
-from reweigh.measure.ranks import RankSum
+from reweigh.method.measure.ranks import RankSum
+from reweigh.method.register.candidates import candidates
 from reweigh.report.tables import Estimate
 from reweigh.speed import generation, growth, kernels, step
 from reweigh.speed.calibration import calibration_figures
@@ -84,7 +84,7 @@ def test_a_cached_generation_reads_nothing(subject: Subject, monkeypatch: pytest
     def refuse(*_args: object) -> None:
         raise AssertionError("the head was read again")
 
-    monkeypatch.setattr("reweigh.measure.evidence.Gatherer._read", refuse)
+    monkeypatch.setattr("reweigh.method.measure.evidence.Gatherer._read", refuse)
     generation.generate(subject, subject.reweigh, 4, cached=True)
     with pytest.raises(AssertionError, match="read again"):
         generation.generate(subject, subject.reweigh, 4)

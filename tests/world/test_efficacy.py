@@ -14,12 +14,12 @@ import numpy as np
 import pytest
 import torch
 
-from reweigh.bench.bootstrap import paired_difference
-from reweigh.bench.chair.metrics import figures
-from reweigh.bench.world import score_scene
-from reweigh.register.table import ReferenceTable
+from reweigh.benchmarks.bootstrap import paired_difference
+from reweigh.benchmarks.chair.metrics import figures
+from reweigh.benchmarks.world import score_scene
+from reweigh.method.register.table import ReferenceTable
+from reweigh.studies.world_check import auroc, caption_figures
 from reweigh.world import operating_point, table_path
-from reweigh.world.checking import auroc, caption_figures
 from reweigh.world.drawings import CATALOGUE
 from reweigh.world.scenes import Scene, scenes
 from reweigh.world.speaking import LONGEST, PROMPT, chat_prompt, descriptions, load, reply

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from reweigh.cli import common
-from reweigh.cli.benchmarks import Asked
+from reweigh.cli.asking import Asked
 from reweigh.cli.groups import grouped
 
 if TYPE_CHECKING:
-    from reweigh.ablate.arms import Arm
-    from reweigh.ablate.table import Row
-    from reweigh.bench.runs import Runs
-    from reweigh.register.observations import Observations
+    from reweigh.method.register.observations import Observations
+    from reweigh.runs.task import Runs
+    from reweigh.studies.ablate.arms import Arm
+    from reweigh.studies.ablate.table import Row
 
 app = typer.Typer(add_completion=False)
 
@@ -44,14 +44,14 @@ def ablate(
     as_json: bool = common.JSON,
 ) -> None:
     """Change one thing of the method at a time: figures, differences to the full method, and what the edits were like."""
-    from reweigh.ablate.arms import make_arms, parse_arms
-    from reweigh.ablate.run import Witness
-    from reweigh.ablate.table import EXPLAINED, FIGURES, PARTS, build_json, build_page, build_table
     from reweigh.artifacts import write_json, write_text
-    from reweigh.bench.record import only_one
+    from reweigh.engines.cache import EvidenceCache
     from reweigh.families.anatomy import find_anatomy
-    from reweigh.measure.cache import EvidenceCache
-    from reweigh.register.table import ReferenceTable
+    from reweigh.method.register.table import ReferenceTable
+    from reweigh.runs.record import only_one
+    from reweigh.studies.ablate.arms import make_arms, parse_arms
+    from reweigh.studies.ablate.run import Witness
+    from reweigh.studies.ablate.table import EXPLAINED, FIGURES, PARTS, build_json, build_page, build_table
 
     kinds = parse_arms(arms)
     task = asked.task(benchmark, beside=out / "pictures")
@@ -113,10 +113,10 @@ def _answer(
     force: bool,
 ) -> list[Row]:
     """Answer the base and every arm under one bar, and score them."""
-    from reweigh.ablate.run import asking_arm, attach_arm, read_edits, told_of
-    from reweigh.ablate.table import BASE, Row
-    from reweigh.bench.describer import make_describer
     from reweigh.progress import bar
+    from reweigh.runs.describer import make_describer
+    from reweigh.studies.ablate.run import asking_arm, attach_arm, read_edits, told_of
+    from reweigh.studies.ablate.table import BASE, Row
 
     kinds = {BASE: BASE, **{arm.name: arm.kind for arm in arms}}
     folders = {name: out / "runs" / name for name in kinds}
@@ -138,7 +138,7 @@ def _answer(
 
 def _observations(table: str) -> Observations | None:
     """The observations kept in a calibration folder, which the table's folder is or lies in."""
-    from reweigh.register.calibration import MANIFEST, Calibration
+    from reweigh.calibration.result import MANIFEST, Calibration
 
     for folder in (Path(table), Path(table).parent):
         if (folder / MANIFEST).is_file():

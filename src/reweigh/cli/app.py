@@ -29,7 +29,7 @@ COMMANDS: dict[str, str] = {
     "tune": "reweigh.cli.tune",
     "ablate": "reweigh.cli.ablate",
     "compare": "reweigh.cli.compare",
-    "bench": "reweigh.cli.bench",
+    "speed": "reweigh.cli.speed",
     "world": "reweigh.cli.world",
 }
 """Subcommand to module; a module holds ``app``, a Typer application with one or several commands."""

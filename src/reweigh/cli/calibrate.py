@@ -41,7 +41,7 @@ def calibrate(
     Stop it at any time; the same command goes on where it was and ends with the same bytes.
     """
     loaded, processor = weights.load(model)
-    from reweigh.register.calibrate import calibrate as run
+    from reweigh.calibration.calibrate import calibrate as run
 
     done = run(
         loaded,

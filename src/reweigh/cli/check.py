@@ -35,10 +35,10 @@ def check(
     """Tell which words of a description lack evidence in the image; nothing is edited."""
     where, block, _ = common.operating_point(model, table, layer, None)
     loaded, processor = weights.load(model)
+    from reweigh.engines.transformers.pairing import pair
+    from reweigh.engines.transformers.session import describe
     from reweigh.families.anatomy import find_anatomy
-    from reweigh.intervene.attachment import describe
-    from reweigh.intervene.check import check as run
-    from reweigh.intervene.pairing import pair
+    from reweigh.method.intervene.check import check as run
     from reweigh.report.coloured import Span, terminal
 
     # a table that does not fit is refused before a description is waited for

@@ -81,7 +81,7 @@ class Point:
         """Load the model of that name and attach ReWEIGH to it."""
         table, layer, beta = self.of(name)
         model, processor = weights.load(name)
-        from reweigh.intervene.attach import attach
+        from reweigh.decoders.reweigh import attach
 
         return attach(model, processor, table=table, beta=beta, layer=layer, force=force)
 
@@ -97,7 +97,7 @@ def operating_point(
     name: str, table: str | None, layer: int | None, beta: float | None
 ) -> tuple[str, int | None, float]:
     """Table, layer and beta of a command; the embedded model brings its own."""
-    from reweigh.intervene.attach import BETA
+    from reweigh.decoders.reweigh import BETA
 
     if name == WORLD and table is None:
         from reweigh.world import operating_point as shipped

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING
 import typer
 
 from reweigh.cli import common
-from reweigh.cli.benchmarks import Asked
+from reweigh.cli.asking import Asked
 from reweigh.cli.groups import grouped
 from reweigh.errors import InputError
 
 if TYPE_CHECKING:
-    from reweigh.bench.runs import Runs, Scored, Task
-    from reweigh.compare.methods import Method
-    from reweigh.compare.table import Comparison
+    from reweigh.runs.task import Runs, Scored, Task
+    from reweigh.studies.compare.methods import Method
+    from reweigh.studies.compare.table import Comparison
 
 app = typer.Typer(add_completion=False)
 
@@ -45,9 +45,9 @@ def compare(
 ) -> None:
     """Answer the same records with every method, score them, and write one table with cost as ratios to greedy."""
     from reweigh.artifacts import write_json, write_text
-    from reweigh.bench.record import only_one
-    from reweigh.compare.methods import make_method, parse_methods, parse_options
     from reweigh.decoders import DECODERS
+    from reweigh.runs.record import only_one
+    from reweigh.studies.compare.methods import make_method, parse_methods, parse_options
 
     names = parse_methods(methods, list(DECODERS))
     options = parse_options(method_option, names)
@@ -90,7 +90,7 @@ def compare(
 def _task(name: str, asked: Asked, out: Path) -> Task:
     import inspect
 
-    from reweigh.bench.base import BENCHMARKS
+    from reweigh.benchmarks.base import BENCHMARKS
 
     if "judge" in inspect.signature(BENCHMARKS[name]).parameters:
         raise InputError(
@@ -103,7 +103,7 @@ def _task(name: str, asked: Asked, out: Path) -> Task:
 
 
 def _answer_and_score(runs: Runs, methods: list[Method], out: Path) -> tuple[str, dict[str, Scored]]:
-    from reweigh.compare.run import answer_all
+    from reweigh.studies.compare.run import answer_all
 
     served = [method for method in methods if method.attached is not None]
     folders = [out / method.name for method in served]
@@ -122,11 +122,11 @@ def build(
     out: Path,
 ) -> Comparison:
     """Put figures and cost of all methods into one table."""
-    from reweigh.bench.score import direction
-    from reweigh.compare.cost import total
-    from reweigh.compare.run import read_costs
-    from reweigh.compare.table import Comparison, Figure, Row, cost_figures, ratios
     from reweigh.report.evaluation import TITLES, headlines, label
+    from reweigh.runs.score import direction
+    from reweigh.studies.compare.cost import total
+    from reweigh.studies.compare.run import read_costs
+    from reweigh.studies.compare.table import Comparison, Figure, Row, cost_figures, ratios
 
     figures: list[Figure] = []
     keys: list[tuple[int, str]] = []

@@ -16,7 +16,7 @@ app = typer.Typer(
 @app.command("list")
 def list_datasets(as_json: bool = typer.Option(False, "--json", help="Print JSON.")) -> None:
     """List what can be fetched, how large it is, under which licence, and what is here."""
-    from reweigh.bench.data import CATALOGUE, data_root, folder_of, state
+    from reweigh.benchmarks.data import CATALOGUE, data_root, folder_of, state
     from reweigh.report.tables import Cell, Column, Table
 
     rows: list[dict[str, Any]] = [
@@ -58,8 +58,8 @@ def get(
     source: Path | None = typer.Option(None, "--from", help="Folder or file with your own copy."),
 ) -> None:
     """Fetch a dataset whole, or go on with one that was cut; prints its folder."""
-    from reweigh.bench.data import dataset
-    from reweigh.bench.data import get as bring
+    from reweigh.benchmarks.data import dataset
+    from reweigh.benchmarks.data import get as bring
     from reweigh.progress import bar
 
     entry = dataset(name)
@@ -77,8 +77,8 @@ def check(
     as_json: bool = typer.Option(False, "--json", help="Print JSON."),
 ) -> None:
     """Read a dataset's files again and compare them with their checksums; exit code 1 if something is wrong."""
-    from reweigh.bench.data import check as inspect
-    from reweigh.bench.data import dataset, folder_of
+    from reweigh.benchmarks.data import check as inspect
+    from reweigh.benchmarks.data import dataset, folder_of
 
     entry = dataset(name)
     problems = inspect(entry)

@@ -30,7 +30,7 @@ def describe(
 ) -> None:
     """Describe an image with fewer things that are not in it."""
     attached = point.attach(model, weights, force=force)
-    from reweigh.intervene.attachment import describe as plain
+    from reweigh.engines.transformers.session import describe as plain
 
     asked = asdict(question)
     edited = attached.describe(image, **asked)

@@ -39,14 +39,14 @@ def doctor(
 
 def examine(model: Any, processor: Any, image: Path | None, template: str | None) -> dict[str, Any]:
     """Everything ``doctor`` knows of a model, as plain values."""
+    from reweigh.engines.transformers.parity import lens_parity
     from reweigh.families.anatomy import find_anatomy
     from reweigh.families.prompts import DESCRIBE, build_inputs
     from reweigh.images import read_image
-    from reweigh.measure.evidence import measure
-    from reweigh.measure.kernels import unused_numba
-    from reweigh.measure.lens import Lens
-    from reweigh.measure.parity import lens_parity
-    from reweigh.measure.ranks import choose_kernel, kernel_names
+    from reweigh.method.measure.evidence import measure
+    from reweigh.method.measure.kernels import unused_numba
+    from reweigh.method.measure.lens import Lens
+    from reweigh.method.measure.ranks import choose_kernel, kernel_names
 
     anatomy = find_anatomy(model)
     names = {id(module): name for name, module in model.named_modules()}
@@ -58,7 +58,7 @@ def examine(model: Any, processor: Any, image: Path | None, template: str | None
     device = next(model.parameters()).device
     kernel = choose_kernel("auto", device, model.dtype, anatomy.vocab_size, None)
     columns = evidence.columns if evidence is not None else ()
-    places = [place for place in (evidence.places if evidence is not None else ()) if place is not None]
+    places = [place for place in (evidence.patches if evidence is not None else ()) if place is not None]
     return {
         "class": type(model).__name__,
         "family": anatomy.family,

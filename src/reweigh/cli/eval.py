@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from reweigh.cli import common
-from reweigh.cli.benchmarks import (
+from reweigh.cli.asking import (
     DATA,
     IMAGES,
     OPTION,
@@ -25,7 +25,7 @@ from reweigh.cli.groups import grouped
 from reweigh.errors import InputError
 
 if TYPE_CHECKING:
-    from reweigh.bench.base import Id
+    from reweigh.benchmarks.base import Id
 
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, help="Benchmarks: generate, score, compare.")
@@ -56,8 +56,8 @@ def run(
     force: bool = common.FORCE,
 ) -> None:
     """Answer every record of a benchmark; answers are written as they come, and a stopped run resumes."""
-    from reweigh.bench.describer import make_describer
-    from reweigh.bench.record import only_one
+    from reweigh.runs.describer import make_describer
+    from reweigh.runs.record import only_one
 
     task = asked.task(benchmark, shard=shard)
     options = option_values(decoder_option)
@@ -97,9 +97,9 @@ def score(
     as_json: bool = common.JSON,
 ) -> None:
     """Score responses; needs no model. Writes items.jsonl, results.json and report.html."""
-    from reweigh.bench import score as scoring
-    from reweigh.bench.mmhal import read_answers
-    from reweigh.bench.record import RECORD
+    from reweigh.benchmarks.mmhal import read_answers
+    from reweigh.runs import score as scoring
+    from reweigh.runs.record import RECORD
 
     for path in sources:
         if not path.exists():
@@ -152,10 +152,10 @@ def diff(
 ) -> None:
     """Compare two scored runs item by item: removed, introduced and kept hallucinations, paired intervals."""
     from reweigh.artifacts import write_text
-    from reweigh.bench.diff import compare
-    from reweigh.bench.score import read_items, read_metrics
     from reweigh.report.comparison import comparison_page, difference_table, mention_table
     from reweigh.report.evaluation import run_name
+    from reweigh.runs.diff import compare
+    from reweigh.runs.score import read_items, read_metrics
 
     name, items, texts, results = read_items(first)
     other, later, later_texts, later_results = read_items(second)
@@ -166,7 +166,7 @@ def diff(
     found = compare(name, items, later, before=read_metrics(results), after=read_metrics(later_results))
     names = _tell_apart(run_name(results["config"]), run_name(later_results["config"]), first, second)
     if out is not None:
-        from reweigh.bench.record import RECORD, read_run
+        from reweigh.runs.record import RECORD, read_run
 
         record, manifest = read_run(first) if (first / RECORD).is_file() else (None, [])
         data, images = run_places(record, None, images)
@@ -189,8 +189,8 @@ def amber_score(
     as_json: bool = common.JSON,
 ) -> None:
     """Compute the AMBER score, ((100 - CHAIR) + F1) / 2, of two scored runs."""
-    from reweigh.bench.amber.score import amber_score as compute
-    from reweigh.bench.score import read_items
+    from reweigh.benchmarks.amber.score import amber_score as compute
+    from reweigh.runs.score import read_items
 
     names, halves = [], []
     for folder in (generative, discriminative):
@@ -223,7 +223,7 @@ def _decoder_options(
         where, block, bound = point.of(model)
         given = {"table": where, "layer": block, "beta": bound, "force": force, **options}
         if cache is not None:
-            from reweigh.measure.cache import EvidenceCache
+            from reweigh.engines.cache import EvidenceCache
 
             given["cache"] = EvidenceCache(folder=cache)
         return given
@@ -237,8 +237,8 @@ def _write_report(
     target: Path, results: Any, items: Any, source: Any, find: Callable[[Id], Path | None]
 ) -> None:
     from reweigh.artifacts import write_text
-    from reweigh.bench.record import REPORT
     from reweigh.report.evaluation import evaluation_page
+    from reweigh.runs.record import REPORT
 
     texts = {row.id: row.text for row in source.responses}
     prompts = {row["id"]: row["prompt"] for row in source.manifest}
@@ -246,9 +246,9 @@ def _write_report(
 
 
 def _show_score(results: dict[str, Any], target: Path, *, as_json: bool) -> None:
-    from reweigh.bench.record import REPORT
-    from reweigh.bench.score import read_metrics
     from reweigh.report.evaluation import figure_table, run_name
+    from reweigh.runs.record import REPORT
+    from reweigh.runs.score import read_metrics
 
     if as_json:
         common.emit_json(results)

@@ -10,7 +10,7 @@ import typer
 from reweigh.cli import common
 
 if TYPE_CHECKING:
-    from reweigh.register.calibration import Calibration
+    from reweigh.calibration.result import Calibration
 
 app = typer.Typer(
     add_completion=False,
@@ -32,7 +32,7 @@ def show(
     json: bool = common.JSON,
 ) -> None:
     """Verify a table and print what it is and what it was made with."""
-    from reweigh.register.table import ReferenceTable
+    from reweigh.method.register.table import ReferenceTable
 
     table = ReferenceTable.from_pretrained(folder, layer=layer)
     page = {
@@ -66,7 +66,7 @@ def merge(
     json: bool = common.JSON,
 ) -> None:
     """Unite shards; the result is the same in any order, and the same as one run over all images."""
-    from reweigh.register.calibration import Calibration, merge_calibrations
+    from reweigh.calibration.result import Calibration, merge_calibrations
 
     _refuse_source(out, shards)
     whole = merge_calibrations([Calibration.load(shard) for shard in shards])
@@ -87,8 +87,8 @@ def register(
     json: bool = common.JSON,
 ) -> None:
     """Register again under another rule, size or layer, from the observations alone."""
+    from reweigh.calibration.result import Calibration, tables_of
     from reweigh.errors import InputError
-    from reweigh.register.calibration import Calibration, tables_of
 
     _refuse_source(out, [source])
     old = Calibration.load(source)
@@ -112,7 +112,7 @@ def compare(
     json: bool = common.JSON,
 ) -> None:
     """Say how two tables differ."""
-    from reweigh.register.table import ReferenceTable
+    from reweigh.method.register.table import ReferenceTable
 
     found = ReferenceTable.from_pretrained(first, layer=layer).compare(
         ReferenceTable.from_pretrained(second, layer=layer)
@@ -132,7 +132,7 @@ def push(
     private: bool = typer.Option(False, help="Make the repository private."),
 ) -> None:
     """Upload a table to the Hub."""
-    from reweigh.register.table import ReferenceTable
+    from reweigh.method.register.table import ReferenceTable
 
     typer.echo(ReferenceTable.load(folder, layer=layer).push_to_hub(repo, private=private))
 
@@ -158,8 +158,8 @@ def _save(calibration: Calibration, out: Path, *, force: bool) -> None:
 
 def _found_in(out: Path, new: Calibration) -> str | None:
     """What lies in a folder, if it is anything but the calibration that is to be written."""
+    from reweigh.calibration.result import MANIFEST, Calibration
     from reweigh.errors import ArtifactError
-    from reweigh.register.calibration import MANIFEST, Calibration
 
     names = sorted(path.name for path in out.iterdir()) if out.is_dir() else []
     if MANIFEST not in names:

@@ -12,7 +12,7 @@ from reweigh.cli import common
 from reweigh.cli.groups import grouped
 
 if TYPE_CHECKING:
-    from reweigh.intervene.trace import Step, Trace
+    from reweigh.method.intervene.trace import Step, Trace
 
 app = typer.Typer(add_completion=False)
 

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from reweigh.cli import common
-from reweigh.cli.benchmarks import Asked
+from reweigh.cli.asking import Asked
 from reweigh.cli.groups import grouped
 
 if TYPE_CHECKING:
-    from reweigh.bench.runs import Runs, Scored
-    from reweigh.measure.cache import EvidenceCache
-    from reweigh.tune.search import Found, Quality
+    from reweigh.engines.cache import EvidenceCache
+    from reweigh.runs.task import Runs, Scored
+    from reweigh.studies.tune.search import Found, Quality
 
 app = typer.Typer(add_completion=False)
 
@@ -49,12 +49,12 @@ def tune(
 ) -> None:
     """Try layers and betas, judge CHAIR_S, CHAIR_I, recall and F1 together, and say which point to use."""
     from reweigh.artifacts import write_json, write_text
-    from reweigh.bench.record import only_one
-    from reweigh.intervene.edit import check_beta
-    from reweigh.measure.cache import EvidenceCache
-    from reweigh.register.table import ReferenceTable, table_layers
-    from reweigh.tune.report import build_json, build_page, build_table
-    from reweigh.tune.search import FIGURES, RULE, parse_numbers
+    from reweigh.engines.cache import EvidenceCache
+    from reweigh.method.intervene.edit import check_beta
+    from reweigh.method.register.table import ReferenceTable, table_layers
+    from reweigh.runs.record import only_one
+    from reweigh.studies.tune.report import build_json, build_page, build_table
+    from reweigh.studies.tune.search import FIGURES, RULE, parse_numbers
 
     strengths = [check_beta(beta) for beta in parse_numbers(betas, float, "betas")]
     task = asked.task(benchmark, beside=out / "pictures", preset=TUNING.get(benchmark))
@@ -104,9 +104,9 @@ def _search(
     force: bool,
 ) -> Found:
     """Answer and score the base and every point under one bar; evidence is measured once for each layer."""
-    from reweigh.bench.describer import make_describer
     from reweigh.progress import bar
-    from reweigh.tune.search import search
+    from reweigh.runs.describer import make_describer
+    from reweigh.studies.tune.search import search
 
     count = len(runs.task.records)
     done = sum(runs.done(folder) for folder in (out / "runs").glob("*"))
@@ -127,7 +127,7 @@ def _search(
 
 
 def _quality(run: Scored) -> Quality:
-    from reweigh.tune.search import FIGURES, Quality
+    from reweigh.studies.tune.search import FIGURES, Quality
 
     return Quality(**{name: run.summary.metrics[name].value for name in FIGURES})
 

@@ -85,9 +85,9 @@ def check(
     as_json: bool = typer.Option(False, "--json", help="Print the figures as JSON."),
 ) -> None:
     """Let the model describe scenes and answer questions, and print how well it does and how well its lens reads."""
+    from reweigh.studies.world_check import check as figures_of
+    from reweigh.studies.world_check import lens_figures
     from reweigh.world import operating_point
-    from reweigh.world.checking import check as figures_of
-    from reweigh.world.checking import lens_figures
     from reweigh.world.scenes import scenes as series
     from reweigh.world.speaking import load
 

@@ -14,9 +14,9 @@ import inspect
 from typing import Any
 
 from reweigh.decoders.base import Decoder
+from reweigh.engines.transformers.session import Attachment
 from reweigh.errors import InputError
 from reweigh.families.anatomy import find_anatomy
-from reweigh.intervene.attachment import Attachment
 from reweigh.registry import Registry
 
 __all__ = ["DECODERS", "Attachment", "Decoder", "decoder"]
@@ -29,7 +29,7 @@ DECODERS: Registry[Any] = Registry(
         "beam": "reweigh.decoders.plain:Beam",
         "nucleus": "reweigh.decoders.plain:Nucleus",
         "cut": "reweigh.decoders.plain:CutOnly",
-        "reweigh": "reweigh.intervene.attach:attach",
+        "reweigh": "reweigh.decoders.reweigh:attach",
         "vcd": "reweigh.decoders.vcd:VCD",
         "opera": "reweigh.decoders.opera:OPERA",
         "dola": "reweigh.decoders.dola:DoLa",

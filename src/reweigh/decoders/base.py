@@ -12,9 +12,9 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
+from reweigh.engines.transformers.tap import Glimpse
 from reweigh.errors import InputError
 from reweigh.families.anatomy import Anatomy
-from reweigh.measure.tap import Glimpse
 
 GREEDY: Mapping[str, Any] = {"do_sample": False, "num_beams": 1}
 SAMPLING: Mapping[str, Any] = {"do_sample": True, "temperature": 1.0, "top_p": 1.0, "top_k": 0}

@@ -11,10 +11,10 @@ from typing import Any
 from torch import Tensor
 
 from reweigh.decoders.base import Decoder, edited_columns, image_rows, in_range, put_last
-from reweigh.decoders.branch import Branch
 from reweigh.decoders.rules import contrast
+from reweigh.engines.transformers.branch import Branch
+from reweigh.engines.transformers.tap import Glimpse
 from reweigh.families.anatomy import Anatomy
-from reweigh.measure.tap import Glimpse
 
 
 class Contrast(Decoder):

@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 
 from reweigh.decoders.base import Decoder, edited_columns, put_last
+from reweigh.engines.transformers.tap import Glimpse
 from reweigh.families.anatomy import Anatomy
-from reweigh.measure.lens import Lens
-from reweigh.measure.tap import Glimpse
+from reweigh.method.measure.lens import Lens
 
 
 class EarlyLayers(Decoder):

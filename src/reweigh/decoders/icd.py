@@ -10,10 +10,10 @@ from typing import Any
 
 from reweigh.decoders.base import SAMPLING
 from reweigh.decoders.contrast import Contrast
-from reweigh.decoders.inputs import forwardable, image_tags, insert, padded, pixels, rows_of
+from reweigh.engines.transformers.inputs import forwardable, image_tags, insert, padded, pixels, rows_of
+from reweigh.engines.transformers.tap import Glimpse
 from reweigh.errors import InputError
 from reweigh.families.anatomy import Anatomy
-from reweigh.measure.tap import Glimpse
 
 DISTURBANCE = "You are a confused object detector."
 SAME_LENGTH = ("mm_token_type_ids", "token_type_ids")

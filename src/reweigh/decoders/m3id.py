@@ -13,10 +13,10 @@ from torch import Tensor
 
 from reweigh.decoders.base import image_rows, in_range, put_last
 from reweigh.decoders.contrast import Contrast
-from reweigh.decoders.inputs import without_image
 from reweigh.decoders.rules import contrast
+from reweigh.engines.transformers.inputs import without_image
+from reweigh.engines.transformers.tap import Glimpse
 from reweigh.families.anatomy import Anatomy
-from reweigh.measure.tap import Glimpse
 
 
 class M3ID(Contrast):

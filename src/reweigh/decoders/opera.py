@@ -15,14 +15,14 @@ import torch
 from torch import Tensor
 from transformers.generation import GenerateBeamDecoderOnlyOutput
 
-from reweigh.decoders.attention import AttentionEdit
 from reweigh.decoders.base import Decoder, in_range
 from reweigh.decoders.beams import Beams, advance
-from reweigh.decoders.branch import Runner, Strand, new_cache
 from reweigh.decoders.overtrust import grow, leant_on, penalties
+from reweigh.engines.transformers.attention import AttentionEdit
+from reweigh.engines.transformers.branch import Runner, Strand, new_cache
+from reweigh.engines.transformers.tap import Coming, Tap
 from reweigh.errors import InputError, UnsupportedError
 from reweigh.families.anatomy import Anatomy
-from reweigh.measure.tap import Coming, Tap
 
 FILLER = -999.0
 

@@ -8,8 +8,8 @@ from torch import Tensor
 
 from reweigh.decoders.base import GREEDY, SAMPLING, Decoder, in_range, put_last
 from reweigh.decoders.rules import CUT, keep_ratio
+from reweigh.engines.transformers.tap import Glimpse
 from reweigh.families.anatomy import Anatomy
-from reweigh.measure.tap import Glimpse
 
 
 class Greedy(Decoder):

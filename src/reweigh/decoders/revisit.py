@@ -15,9 +15,9 @@ from torch import Tensor
 from reweigh.decoders.base import Decoder, edited_columns, image_rows, in_range, put_last
 from reweigh.decoders.buckets import bucket, first_index, is_tied
 from reweigh.decoders.rules import CUT, keep_ratio, reversed_js
+from reweigh.engines.transformers.tap import Glimpse, Segment, Trail
 from reweigh.errors import UnsupportedError
 from reweigh.families.anatomy import Anatomy
-from reweigh.measure.tap import Glimpse, Segment, Trail
 
 CHUNK = 2**24
 """Numbers of a readout that exist at once."""

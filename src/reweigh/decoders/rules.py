@@ -8,7 +8,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from reweigh.candidates import candidates
+from reweigh.method.register.candidates import candidates
 
 CUT = float("-inf")
 

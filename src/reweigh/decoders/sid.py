@@ -13,13 +13,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from reweigh.decoders.attention import AttentionEdit, key_mask
 from reweigh.decoders.base import SAMPLING, in_range
 from reweigh.decoders.contrast import Contrast
-from reweigh.decoders.inputs import forwardable, pixels
+from reweigh.engines.transformers.attention import AttentionEdit, key_mask
+from reweigh.engines.transformers.inputs import forwardable, pixels
+from reweigh.engines.transformers.tap import Glimpse, Tap
 from reweigh.errors import InputError
 from reweigh.families.anatomy import Anatomy
-from reweigh.measure.tap import Glimpse, Tap
 
 
 class _Local(threading.local):

@@ -9,10 +9,10 @@ from torch import Tensor
 
 from reweigh.decoders.base import SAMPLING
 from reweigh.decoders.contrast import Contrast
-from reweigh.decoders.inputs import forwardable, pixels, prompt_ids
 from reweigh.decoders.noise import diffuse
+from reweigh.engines.transformers.inputs import forwardable, pixels, prompt_ids
+from reweigh.engines.transformers.tap import Glimpse
 from reweigh.families.anatomy import Anatomy
-from reweigh.measure.tap import Glimpse
 
 
 class VCD(Contrast):

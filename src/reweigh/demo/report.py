@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from reweigh.bench.base import Item, Metric
-from reweigh.bench.world import MAX_NEW_TOKENS, PROMPT, score_scene
+from reweigh.benchmarks.base import Item, Metric
+from reweigh.benchmarks.world import MAX_NEW_TOKENS, PROMPT, score_scene
 from reweigh.demo.run import Outcome
+from reweigh.engines.transformers.session import describe
 from reweigh.families.prompts import build_inputs
-from reweigh.intervene.attachment import describe
-from reweigh.intervene.trace import Step, Trace
-from reweigh.measure.evidence import measure
+from reweigh.method.intervene.trace import Step, Trace
+from reweigh.method.measure.evidence import measure
 from reweigh.report import html
 from reweigh.report.coloured import Span
 from reweigh.report.coloured import html as coloured

@@ -8,16 +8,16 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
-from reweigh.bench.base import Item, Metric
-from reweigh.bench.bootstrap import paired_difference
-from reweigh.bench.chair.metrics import figures, summarise_metrics
-from reweigh.bench.world import MAX_NEW_TOKENS, PROMPT, score_scene
+from reweigh.benchmarks.base import Item, Metric
+from reweigh.benchmarks.bootstrap import paired_difference
+from reweigh.benchmarks.chair.metrics import figures, summarise_metrics
+from reweigh.benchmarks.world import MAX_NEW_TOKENS, PROMPT, score_scene
+from reweigh.calibration.calibrate import calibrate
+from reweigh.decoders.reweigh import ReweighAttachment, attach
+from reweigh.engines.transformers.session import describe
 from reweigh.families.load import load
-from reweigh.intervene.attach import ReweighAttachment, attach
-from reweigh.intervene.attachment import describe
+from reweigh.method.register.table import ReferenceTable
 from reweigh.progress import bar
-from reweigh.register.calibrate import calibrate
-from reweigh.register.table import ReferenceTable
 from reweigh.world import operating_point, path, table_path
 from reweigh.world.scenes import Scene, scenes
 

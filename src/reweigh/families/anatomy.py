@@ -13,7 +13,7 @@ from typing import Any
 from torch import nn
 
 from reweigh.errors import InputError, UnsupportedError
-from reweigh.families.places import placeholder_ids
+from reweigh.families.positions import placeholder_ids
 
 NORM_NAMES = ("norm", "final_layernorm", "final_layer_norm", "embedding_norm", "ln_f")
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from reweigh.errors import InputError
-from reweigh.families.places import placeholder_ids
+from reweigh.families.positions import placeholder_ids
 
 if TYPE_CHECKING:
     from PIL.Image import Image

@@ -16,8 +16,8 @@ from lmms_eval.models.chat import huggingface
 from transformers import AutoModelForImageTextToText
 
 from reweigh.decoders import decoder as make
+from reweigh.decoders.reweigh import BETA
 from reweigh.errors import InputError
-from reweigh.intervene.attach import BETA
 
 MEDIA = ("images", "videos", "audios")
 

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from reweigh.bench.base import Id, Item
-from reweigh.bench.diff import WRONG, Change, Difference
-from reweigh.bench.score import direction
+from reweigh.benchmarks.base import Id, Item
 from reweigh.report.evaluation import (
     TITLES,
     Find,
@@ -20,6 +18,8 @@ from reweigh.report.evaluation import (
 from reweigh.report.html import Html, element, figure, legend, page, section, tile, tiles
 from reweigh.report.plots import interval_plot
 from reweigh.report.tables import Cell, Column, Estimate, Table
+from reweigh.runs.diff import WRONG, Change, Difference
+from reweigh.runs.score import direction
 
 EXAMPLES = 12
 

@@ -6,8 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from reweigh.bench.base import Id, Item, Metric
-from reweigh.bench.score import direction, read_metrics
+from reweigh.benchmarks.base import Id, Item, Metric
 from reweigh.errors import ReweighError
 from reweigh.report import coloured
 from reweigh.report.coloured import Span
@@ -24,6 +23,7 @@ from reweigh.report.html import (
 )
 from reweigh.report.plots import interval_plot
 from reweigh.report.tables import Cell, Column, Estimate, Table
+from reweigh.runs.score import direction, read_metrics
 
 HEADLINES: Mapping[str, tuple[str, ...]] = {
     "chair": ("chair_s", "chair_i", "recall", "f1", "length"),

@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from reweigh.register.calibrate import calibrate
+from reweigh.calibration.calibrate import calibrate
 from reweigh.speed.figures import Figure
 from reweigh.speed.timing import Rounds, Variant
 

@@ -16,8 +16,8 @@ import torch
 from torch import Tensor
 
 from reweigh.decoders import DECODERS, decoder
+from reweigh.engines.transformers.tap import Glimpse, Tap
 from reweigh.errors import ReweighError, require_known
-from reweigh.measure.tap import Glimpse, Tap
 from reweigh.speed.figures import Figure
 from reweigh.speed.machine import peak_mib
 from reweigh.speed.subjects import Subject

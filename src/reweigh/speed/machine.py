@@ -13,14 +13,14 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
-from reweigh.versions import versions
+from reweigh.provenance import versions
 
 
 def machine() -> dict[str, Any]:
     """Processor, cores, memory, system, versions, threads and the moment."""
     import torch
 
-    from reweigh.measure.ranks import choose_kernel
+    from reweigh.method.measure.ranks import choose_kernel
 
     return {
         "time": datetime.now(timezone.utc).isoformat(timespec="seconds"),

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import linear
 
-from reweigh.candidates import candidates
-from reweigh.intervene.edit import edit, shifts
+from reweigh.method.intervene.edit import edit, shifts
+from reweigh.method.register.candidates import candidates
 from reweigh.speed.figures import Figure
 from reweigh.speed.kernels import Shape
 from reweigh.speed.timing import Rounds

@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 import torch
 
+from reweigh.decoders.reweigh import Reweigh, ReweighAttachment, attach
 from reweigh.errors import ArtifactError
 from reweigh.families.anatomy import find_anatomy
-from reweigh.intervene.attach import Reweigh, ReweighAttachment, attach
-from reweigh.measure.evidence import Evidence, measure
-from reweigh.measure.lens import Lens
-from reweigh.register.table import ReferenceTable
+from reweigh.method.measure.evidence import Evidence, measure
+from reweigh.method.measure.lens import Lens
+from reweigh.method.register.table import ReferenceTable
 
 VISUAL = 576
 VOCAB = 32000

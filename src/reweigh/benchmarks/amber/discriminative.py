@@ -1,0 +1,228 @@
+"""AMBER, discriminative half: yes/no questions on existence, attributes and relations.
+
+"No" is the positive class: it says that something is not there. Two readings of an answer, both named: ``official``
+takes exactly "Yes" or "No", ``strict`` is the paper's normaliser. An answer that is neither is wrong, is missed
+where the truth is no, and costs no precision.
+"""
+
+from __future__ import annotations
+
+import re
+import string
+import unicodedata
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from reweigh.benchmarks.amber.data import read_queries
+from reweigh.benchmarks.amber.half import Half
+from reweigh.benchmarks.base import Item, Record, Response, Summary
+from reweigh.benchmarks.bootstrap import Array, intervals, ratio, sum_counts
+from reweigh.errors import InputError
+
+MAX_NEW_TOKENS = 8
+SMOOTHING = 0.001  # what every counter of the official scorer's denominators starts at
+
+KINDS: Mapping[str, str] = {
+    "discriminative-hallucination": "existence",
+    "discriminative-attribute-state": "state",
+    "discriminative-attribute-number": "number",
+    "discriminative-attribute-action": "action",
+}
+"""The annotation's type to the question's kind; all other types are relations."""
+
+GROUPS: Mapping[str, tuple[str, ...]] = {
+    "": ("existence", "state", "number", "action", "relation"),
+    "existence": ("existence",),
+    "attribute": ("state", "number", "action"),
+    "state": ("state",),
+    "number": ("number",),
+    "action": ("action",),
+    "relation": ("relation",),
+}
+"""What is reported: all questions together, then each dimension, as sums over kinds."""
+
+_F1_SMOOTHING = {"existence": 0.001}
+_LETTERS = re.compile(r"[^\W\d_]+")
+
+
+def read_official(text: str) -> str | None:
+    """Read an answer as the official scorer does: exactly "Yes" or "No"."""
+    return {"Yes": "yes", "No": "no"}.get(text)
+
+
+def read_strict(text: str) -> str | None:
+    """Read an answer as the paper does: normalised, and yes or no only if that is its first word.
+
+    The first word is the first run of letters, so "No-one" and "No,Yes" are no, and "yes/no" is yes.
+
+    Example:
+        >>> read_strict(" **No**, it is not."), read_strict("Nope"), read_strict("I say no")
+        ('no', None, None)
+    """
+    normal = unicodedata.normalize("NFKC", text).casefold()
+    start = next((index for index, character in enumerate(normal) if not _skipped(character)), len(normal))
+    word = _LETTERS.match(normal, start)
+    return word.group() if word and word.group() in ("yes", "no") else None
+
+
+def _skipped(character: str) -> bool:
+    """Whether a character may stand before the answer: white space, punctuation, invisible marks."""
+    return (
+        character.isspace()
+        or character in string.punctuation
+        or unicodedata.category(character)[0] in ("P", "C")
+    )
+
+
+PARSERS: Mapping[str, Callable[[str], str | None]] = {"strict": read_strict, "official": read_official}
+
+
+class AMBERDiscriminative(Half):
+    """AMBER's 14,216 yes/no questions.
+
+    Args:
+        data_dir: Holds ``annotations.json`` and the queries.
+        parser: ``strict`` (the paper's) or ``official``; the official printed figures always use ``official``.
+        mixed: Whether answers to the other half may be among the responses; they are then left out.
+    """
+
+    name = "amber-discriminative"
+    half, other = "discriminative", "generative"
+
+    def __init__(self, data_dir: str | Path, *, parser: str = "strict", mixed: bool = False) -> None:
+        if parser not in PARSERS:
+            raise InputError(f"no AMBER parser is called {parser!r}", hint=f"use {' or '.join(PARSERS)}")
+        super().__init__(data_dir, mixed=mixed)
+        self.parser = parser
+
+    @cached_property
+    def _images(self) -> dict[int, str]:
+        return {identity: row["image"] for identity, row in read_queries(self.data_dir).items()}
+
+    def records(self, *, limit: int | None = None, seed: int = 42) -> list[Record]:
+        """List all questions, verbatim, in the official order."""
+        return [
+            Record(
+                id=row["id"],
+                image=row["image"],
+                prompt=row["query"],
+                max_new_tokens=MAX_NEW_TOKENS,
+                extra={"kind": _kind(self._rows[row["id"]])},
+            )
+            for row in self._queries(limit)
+        ]
+
+    def summarise(self, items: Sequence[Item]) -> Summary:
+        """Compute the figures of items, for example those of all shards."""
+        total = sum_counts(items)
+        return Summary.of(
+            items,
+            benchmark=self.name,
+            metrics=intervals(items, figures, reasons=_reasons()),
+            scorer={
+                "parser": self.parser,
+                "unparsed": int(total.get("unparsed", 0)),
+                "unparsed_official": int(total.get("unparsed_official", 0)),
+                "records": len(self._rows),
+                "resampled": "images" if self._images else "questions",
+            },
+            official=official_figures(items),
+        )
+
+    def _item(self, response: Response) -> Item:
+        identity = int(response.id)
+        row = self._rows[identity]
+        kind, truth = _kind(row), row["truth"]
+        answer, exact = PARSERS[self.parser](response.text), read_official(response.text)
+        counts = _counts(kind, truth, answer) | {
+            f"official.{name}": count for name, count in _counts(kind, truth, exact).items()
+        }
+        return Item(
+            id=identity,
+            image=self._images.get(identity, identity),
+            counts=counts | {"unparsed": int(answer is None), "unparsed_official": int(exact is None)},
+            details={"kind": kind, "truth": truth, "answer": answer, "correct": answer == truth},
+        )
+
+
+def _kind(row: Mapping[str, Any]) -> str:
+    return KINDS.get(row["type"], "relation")
+
+
+def _counts(kind: str, truth: str, answer: str | None) -> dict[str, float]:
+    """Count one answer; counts that are zero are left out."""
+    counts = {
+        f"{kind}.questions": 1,
+        f"{kind}.correct": int(answer == truth),
+        f"{kind}.truth_no": int(truth == "no"),
+        f"{kind}.answered_no": int(answer == "no"),
+        f"{kind}.rightly_no": int(answer == truth == "no"),
+    }
+    return {name: count for name, count in counts.items() if count}
+
+
+def figures(counts: Mapping[str, Array]) -> dict[str, Array]:
+    """Compute the unrounded figures of every group from summed counts; percent, NaN where undefined.
+
+    F1 keeps the official smoothing of its denominator. Never answering no is an F1 of 0, not an undefined one.
+    """
+    result: dict[str, Array] = {}
+    for group, kinds in GROUPS.items():
+        questions, correct, truth_no, answered_no, rightly_no = (
+            np.sum([counts[f"{kind}.{name}"] for kind in kinds], axis=0)
+            for name in ("questions", "correct", "truth_no", "answered_no", "rightly_no")
+        )
+        precision, recall = ratio(rightly_no, answered_no), ratio(rightly_no, truth_no)
+        p, r = np.nan_to_num(precision) / 100, recall / 100
+        prefix = f"{group}_" if group else ""
+        result[f"{prefix}accuracy"] = ratio(correct, questions)
+        result[f"{prefix}precision"] = precision
+        result[f"{prefix}recall"] = recall
+        result[f"{prefix}f1"] = 100 * (2 * p * r / (p + r + _F1_SMOOTHING.get(group, 0.0001)))
+    everything = np.sum([counts[f"{kind}.questions"] for kind in GROUPS[""]], axis=0)
+    return result | {"unparsed": ratio(counts["unparsed"], everything)}
+
+
+def _reasons() -> dict[str, str]:
+    reasons = {"unparsed": "there are no answers"}
+    for group in GROUPS:
+        prefix, of = (f"{group}_", f"{group} ") if group else ("", "")
+        reasons[f"{prefix}accuracy"] = f"no {of}question was answered"
+        reasons[f"{prefix}precision"] = f"no {of}question was answered no"
+        reasons[f"{prefix}recall"] = reasons[f"{prefix}f1"] = f"no {of}question has the truth no"
+    return reasons
+
+
+def official_figures(items: Sequence[Item]) -> dict[str, float | None]:
+    """Give what the official scorer prints, always from exact matches.
+
+    Every counter in a denominator starts at 0.001, so a sum of three at 0.003. Precision and recall are
+    rounded to one decimal before F1 is made of them.
+    """
+    total = sum_counts(items)
+    printed: dict[str, float | None] = {}
+    for group, kinds in GROUPS.items():
+        # The counters of all questions together are one set, not the sum of the five kinds.
+        smoothing = SMOOTHING * (1 if group == "" else len(kinds))
+
+        def share(
+            numerator: str, denominator: str, kinds: Any = kinds, smoothing: float = smoothing
+        ) -> float:
+            top, bottom = (
+                sum(total.get(f"official.{kind}.{name}", 0.0) for kind in kinds)
+                for name in (numerator, denominator)
+            )
+            return round(top / (bottom + smoothing) * 100, 1)
+
+        precision, recall = share("rightly_no", "answered_no"), share("rightly_no", "truth_no")
+        p, r = precision / 100, recall / 100
+        prefix = f"{group}_" if group else ""
+        printed[f"{prefix}accuracy"] = share("correct", "questions")
+        printed[f"{prefix}precision"] = precision
+        printed[f"{prefix}recall"] = recall
+        printed[f"{prefix}f1"] = round(2 * p * r / (p + r + _F1_SMOOTHING.get(group, 0.0001)) * 100, 1)
+    return printed

@@ -1,0 +1,203 @@
+"""AMBER, generative half: nouns of a description against the image's true and likely hallucinated objects.
+
+Follows the official scorer's order of decisions for every noun, so that its printed figures are reproduced.
+The text is not lower-cased: a capitalised noun is no vocabulary word, and only "TV" is a television.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from reweigh.benchmarks.amber.data import Words
+from reweigh.benchmarks.amber.half import Half
+from reweigh.benchmarks.amber.similarity import Similar, choose_similarity
+from reweigh.benchmarks.base import Item, Record, Response, Summary
+from reweigh.benchmarks.bootstrap import Array, intervals, ratio, sum_counts
+from reweigh.benchmarks.language.toolkit import Language, Splitter, Token, language
+
+MAX_NEW_TOKENS = 128
+SMOOTHING = 0.001  # what every counter of the official scorer's denominators starts at
+
+REASONS: Mapping[str, str] = {
+    "chair": "no response mentions a word of the vocabulary",
+    "cover": "no image has a true object",
+    "hal": "there are no responses",
+    "cog": "no image has a likely hallucinated object",
+    "length": "there are no responses",
+}
+
+
+class AMBERGenerative(Half):
+    """Object hallucination in free descriptions of AMBER's 1,004 images.
+
+    Args:
+        data_dir: Holds ``annotations.json``, ``relation.json``, ``safe_words.txt`` and the queries.
+        similarity: ``auto``, ``spacy``, ``table`` or ``exact``; see :mod:`reweigh.benchmarks.amber.similarity`.
+        table: File of near pairs, for ``table`` and ``auto``.
+        mixed: Whether answers to the other half may be among the responses; they are then left out.
+        sentences: The sentence splitter, see :class:`reweigh.benchmarks.language.toolkit.Language`.
+        backend: The linguistic back end, if it is not to be the installed one.
+    """
+
+    name = "amber-generative"
+    half, other = "generative", "discriminative"
+
+    def __init__(
+        self,
+        data_dir: str | Path,
+        *,
+        similarity: str = "auto",
+        table: str | Path | None = None,
+        mixed: bool = False,
+        sentences: Splitter = "auto",
+        backend: Language | None = None,
+    ) -> None:
+        super().__init__(data_dir, mixed=mixed)
+        self._wanted_similarity = similarity
+        self._table = table
+        self._sentences = sentences
+        self._backend = backend
+
+    @cached_property
+    def words(self) -> Words:
+        """The closed vocabulary."""
+        return Words.read(self.data_dir)
+
+    @cached_property
+    def _language(self) -> Language:
+        return self._backend or language(self._sentences)
+
+    @cached_property
+    def _similarity(self) -> tuple[Similar, dict[str, Any]]:
+        return choose_similarity(self._wanted_similarity, self._table)
+
+    def records(self, *, limit: int | None = None, seed: int = 42) -> list[Record]:
+        """List all images to describe, in the official order."""
+        return [
+            Record(id=row["id"], image=row["image"], prompt=row["query"], max_new_tokens=MAX_NEW_TOKENS)
+            for row in self._queries(limit)
+        ]
+
+    def summarise(self, items: Sequence[Item]) -> Summary:
+        """Compute the figures of items, for example those of all shards."""
+        return Summary.of(
+            items,
+            benchmark=self.name,
+            metrics=intervals(items, figures, reasons=REASONS),
+            scorer=self.describe() | {"records": len(self._rows)},
+            official=official_figures(items),
+        )
+
+    def describe(self) -> dict[str, Any]:
+        """Name everything that the figures depend on besides the descriptions."""
+        return {"language": self._language.describe(), "similarity": self._similarity[1]}
+
+    def _item(self, response: Response) -> Item:
+        row = self._rows[int(response.id)]
+        nouns = self._nouns(response.text)
+        judged = _Judge(self.words, self._similarity[0], row["truth"], row["hallu"])
+        outcomes = [judged.judge(word) for word, _ in nouns]
+        hallucinated = outcomes.count("hallucinated")
+        return Item(
+            id=response.id,
+            image=f"AMBER_{response.id}.jpg",
+            counts={
+                "responses": 1,
+                "hallucinated_responses": int(hallucinated > 0),
+                "mentions": len(nouns),
+                "hallucinated_mentions": hallucinated,
+                "covered": len(judged.covered),
+                "truth": len(row["truth"]),
+                "cognitive": len(judged.cognitive),
+                "hallu": len(row["hallu"]),
+                "words": len(response.text.split()),
+            },
+            details={
+                "mentions": [
+                    {
+                        "word": word,
+                        "start": token.start,
+                        "end": token.end,
+                        "outcome": outcome,
+                        "hallucinated": outcome == "hallucinated",
+                    }
+                    for (word, token), outcome in zip(nouns, outcomes, strict=True)
+                ],
+                "missed": [name for index, name in enumerate(row["truth"]) if index not in judged.covered],
+            },
+        )
+
+    def _nouns(self, text: str) -> list[tuple[str, Token]]:
+        """Give the vocabulary words among the nouns of a text, repeats kept."""
+        tokens = self._language.tokens(text)
+        tags = self._language.tags([token.text for token in tokens])
+        nouns = [
+            (self._language.lemma(token.text, "NN"), token)
+            for token, tag in zip(tokens, tags, strict=True)
+            if tag.startswith("NN")
+        ]
+        return [(word, token) for word, token in nouns if word in self.words.vocabulary]
+
+
+class _Judge:
+    """The official decisions for the nouns of one response; collects which objects were reached."""
+
+    def __init__(self, words: Words, similar: Similar, truth: list[str], hallu: list[str]) -> None:
+        self._safe = words.safe
+        self._similar = similar
+        self._truth = words.candidates(truth)
+        self._hallu = words.candidates(hallu)
+        self.covered: set[int] = set()
+        self.cognitive: set[int] = set()
+
+    def judge(self, noun: str) -> str:
+        if noun in self._safe:
+            return "safe"
+        if _mark(self._truth, self.covered, lambda word: word == noun):
+            return "grounded"
+        # Both steps run: the equal entry and the first near one need not belong to the same object.
+        _mark(self._hallu, self.cognitive, lambda word: word == noun)
+        _mark(self._hallu, self.cognitive, lambda word: self._similar(noun, word))
+        # A word of the hallucination list is forgiven, and still counts for Cog, if it is near a true word.
+        if _mark(self._truth, self.covered, lambda word: self._similar(noun, word)):
+            return "near"
+        return "hallucinated"
+
+
+def _mark(candidates: list[tuple[str, int]], reached: set[int], fits: Any) -> bool:
+    """Mark the object of the first candidate that fits; whether there was one."""
+    for word, index in candidates:
+        if fits(word):
+            reached.add(index)
+            return True
+    return False
+
+
+def figures(counts: Mapping[str, Array]) -> dict[str, Array]:
+    """Compute the unrounded, unsmoothed figures from summed counts; percent, NaN where undefined."""
+    return {
+        "chair": ratio(counts["hallucinated_mentions"], counts["mentions"]),
+        "cover": ratio(counts["covered"], counts["truth"]),
+        "hal": ratio(counts["hallucinated_responses"], counts["responses"]),
+        "cog": ratio(counts["cognitive"], counts["hallu"]),
+        "length": ratio(counts["words"], counts["responses"], scale=1.0),
+    }
+
+
+def official_figures(items: Sequence[Item]) -> dict[str, float | None]:
+    """Give what the official scorer prints: smoothed denominators, one decimal; an empty file has Hal 100."""
+    total = sum_counts(items)
+
+    def share(numerator: float, name: str) -> float:
+        return numerator / (SMOOTHING + total.get(name, 0.0)) * 100
+
+    clean = total.get("responses", 0.0) - total.get("hallucinated_responses", 0.0)
+    return {
+        "CHAIR": round(share(total.get("hallucinated_mentions", 0.0), "mentions"), 1),
+        "Cover": round(share(total.get("covered", 0.0), "truth"), 1),
+        "Hal": round(100 - share(clean, "responses"), 1),
+        "Cog": round(share(total.get("cognitive", 0.0), "hallu"), 1),
+    }

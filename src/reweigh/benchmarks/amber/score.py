@@ -1,0 +1,28 @@
+"""The AMBER score: half of what the descriptions do not hallucinate, half the F1 of the answers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from reweigh.benchmarks.amber import discriminative, generative
+from reweigh.benchmarks.base import Item, Metric, Summary
+from reweigh.benchmarks.bootstrap import Array, intervals
+
+_REASON = "it needs mentions in descriptions and answers to questions whose truth is no"
+
+
+def amber_score(descriptions: Sequence[Item], answers: Sequence[Item]) -> Metric:
+    """Compute ((100 - CHAIR) + F1) / 2 unrounded, drawing the same images for both halves."""
+    return intervals([*descriptions, *answers], _figures, reasons={"amber_score": _REASON})["amber_score"]
+
+
+def official_amber_score(descriptions: Summary, answers: Summary) -> float | None:
+    """Compute the score from the two printed figures, as one does by hand; the official code has no such line."""
+    chair, f1 = descriptions.official.get("CHAIR"), answers.official.get("f1")
+    return None if chair is None or f1 is None else ((100 - chair) + f1) / 2
+
+
+def _figures(counts: Mapping[str, Array]) -> dict[str, Array]:
+    chair = generative.figures(counts)["chair"]
+    f1 = discriminative.figures(counts)["f1"]
+    return {"amber_score": ((100 - chair) + f1) / 2}

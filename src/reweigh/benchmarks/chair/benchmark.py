@@ -1,0 +1,190 @@
+"""CHAIR as a benchmark: 500 COCO images to describe, captions to object hallucination figures."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from reweigh.benchmarks.base import Id, Item, Record, Response, Summary, check_responses
+from reweigh.benchmarks.bootstrap import sum_counts
+from reweigh.benchmarks.chair.coco import Coco
+from reweigh.benchmarks.chair.mentions import MentionFinder, Reading, Variant
+from reweigh.benchmarks.chair.metrics import count_caption, summarise_metrics
+from reweigh.benchmarks.chair.truth import CocoTruth, ReadyTruth, Truth, read_manifest, sample_images
+from reweigh.benchmarks.chair.vocabulary import Vocabulary
+from reweigh.benchmarks.files import require_file
+from reweigh.benchmarks.language.toolkit import Language, Splitter, language
+from reweigh.errors import InputError
+
+PROMPT = "Please describe this image in detail."
+MAX_NEW_TOKENS = 512
+IMAGES = 500
+
+
+class CHAIR:
+    """Object hallucination in captions of COCO images.
+
+    Args:
+        data_dir: Holds ``synonyms.txt`` and COCO's annotation files, itself or in subfolders.
+        variant: ``wordnet``, as most LVLM papers score, or ``pattern``, as the original did.
+        ground_truth: A ready ground-truth file, instead of COCO's annotations.
+        synonyms: The synonym table, if it is not in ``data_dir``.
+        year: Which annotation files to take if several are there; 2014 before 2017 by default.
+        split: Which split the records are drawn from.
+        images: How many images are drawn.
+        manifest: A file of image ids to take instead of a draw.
+        repeats: Whether several captions of one image are meant; otherwise they are an error.
+        sentences: The sentence splitter, see :class:`reweigh.benchmarks.language.toolkit.Language`.
+        backend: The linguistic back end, if it is not to be the installed one.
+    """
+
+    name = "chair"
+
+    def __init__(
+        self,
+        data_dir: str | Path,
+        *,
+        variant: Variant = "wordnet",
+        ground_truth: str | Path | None = None,
+        synonyms: str | Path | None = None,
+        year: str | None = None,
+        split: str = "val",
+        images: int = IMAGES,
+        manifest: str | Path | None = None,
+        repeats: bool = False,
+        sentences: Splitter = "auto",
+        backend: Language | None = None,
+    ) -> None:
+        self.data_dir = Path(data_dir)
+        self.variant: Variant = variant
+        self._ground_truth = ground_truth
+        self._synonyms = synonyms
+        self._year = year
+        self._split = split
+        self._images = images
+        self._manifest = manifest
+        self._repeats = repeats
+        self._sentences = sentences
+        self._backend = backend
+
+    @cached_property
+    def finder(self) -> MentionFinder:
+        """The reader of captions."""
+        path = self._synonyms or require_file(self.data_dir, "synonyms.txt", benchmark="chair")
+        backend = self._backend or language(self._sentences)
+        return MentionFinder(Vocabulary.read(path), self.variant, backend)
+
+    @cached_property
+    def truth(self) -> Truth:
+        """The reference objects."""
+        finder = self.finder
+        if self._ground_truth is not None:
+            return ReadyTruth(self._ground_truth, finder.vocabulary, variant=self.variant)
+        return CocoTruth(self._coco, finder)
+
+    @cached_property
+    def _coco(self) -> Coco:
+        return Coco(self.data_dir, year=self._year, split=self._split)
+
+    def records(self, *, limit: int | None = None, seed: int = 42) -> list[Record]:
+        """List the images to describe: the manifest's, or a draw by seed from the split."""
+        if self._manifest is not None:
+            self._coco.complete()
+            everywhere = {
+                key: name for split in self._coco.image_file.values() for key, name in split.items()
+            }
+            files, chosen = everywhere, read_manifest(self._manifest)
+            if unknown := [identity for identity in chosen if identity not in files]:
+                raise InputError(f"the manifest {self._manifest} names the unknown image {unknown[0]}")
+        else:
+            files = self._coco.image_file.get(self._split, {})
+            if not files:
+                raise InputError(f"the annotations in {self.data_dir} have no split called {self._split!r}")
+            chosen = sample_images(files, count=self._images, seed=seed)
+        return [
+            Record(id=identity, image=files[identity], prompt=PROMPT, max_new_tokens=MAX_NEW_TOKENS)
+            for identity in chosen[:limit]
+        ]
+
+    def score(
+        self, responses: Sequence[Response], *, ids: Collection[Id] | None = None
+    ) -> tuple[list[Item], Summary]:
+        """Score captions against the reference objects of their images."""
+        known = self.truth.ids({response.id for response in responses})
+        checked = check_responses(responses, known=known, ids=ids, repeats=self._repeats)
+        seen: dict[int, int] = {}
+        items = []
+        for response in checked:
+            image = int(response.id)
+            seen[image] = seen.get(image, 0) + 1
+            identity: Id = image if seen[image] == 1 else f"{image}#{seen[image]}"
+            items.append(self._item(identity, image, response.text))
+        return items, self.summarise(items)
+
+    def summarise(self, items: Sequence[Item]) -> Summary:
+        """Compute the figures of items, for example those of all shards."""
+        return Summary.of(
+            items,
+            benchmark=self.name,
+            metrics=summarise_metrics(items),
+            scorer=self.describe(),
+            official=official_figures(items),
+        )
+
+    def describe(self) -> dict[str, Any]:
+        """Name everything that the figures depend on besides the captions."""
+        return {
+            "variant": self.variant,
+            "language": self.finder.describe(),
+            "vocabulary": self.finder.vocabulary.sha256,
+            "ground_truth": self.truth.describe(),
+        }
+
+    def _item(self, identity: Id, image: int, caption: str) -> Item:
+        reading = self.finder.read(caption)
+        reference = self.truth.objects(image)
+        objects = [mention.category for mention in reading.mentions]
+        counts = count_caption(objects, reference, words=len(caption.split()))
+        return Item(
+            id=identity,
+            image=image,
+            counts={**counts, "tokens": len(reading.words)},
+            details=_details(reading, reference),
+        )
+
+
+def _details(reading: Reading, reference: frozenset[str]) -> dict[str, Any]:
+    named = {mention.category for mention in reading.mentions}
+    return {
+        "mentions": [
+            {
+                "word": mention.word,
+                "object": mention.category,
+                "start": mention.start,
+                "end": mention.end,
+                "hallucinated": mention.category not in reference,
+            }
+            for mention in reading.mentions
+        ],
+        "reference": sorted(reference),
+        "missed": sorted(reference - named),
+    }
+
+
+def official_figures(items: Sequence[Item]) -> dict[str, float | None]:
+    """Give what the published scorer prints: percent with one decimal; its Len counts tokens after merging."""
+    if not items:
+        return {"CHAIRs": None, "CHAIRi": None, "Recall": None, "Len": None}
+    total = sum_counts(items)
+    return {
+        "CHAIRs": _printed(total["hallucinated_captions"], total["captions"]),
+        "CHAIRi": _printed(total["hallucinated_mentions"], total["mentions"]),
+        "Recall": _printed(total["recovered"], total["reference"]),
+        "Len": _printed(0.01 * total["tokens"], total["captions"]),
+    }
+
+
+def _printed(numerator: float, denominator: float) -> float | None:
+    return float(f"{numerator / denominator * 100:.1f}") if denominator else None

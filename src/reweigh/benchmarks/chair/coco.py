@@ -1,0 +1,107 @@
+"""COCO annotation files as CHAIR needs them: which images, which instance categories, which captions.
+
+Takes the files of 2014 or of 2017, train and val or either alone. Knows nothing of vocabulary or mentions.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import defaultdict
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+from reweigh.benchmarks.files import find_files
+from reweigh.errors import InputError
+
+_NAME = re.compile(r"(captions|instances)_(train|val)(\d{4})\.json")
+YEARS = ("2014", "2017")
+
+
+class Coco:
+    """What the annotation files say, by image id.
+
+    The files of one split are read at once and the others when :meth:`complete` is called: an image belongs to one
+    split of a year, and the training files are long.
+
+    Args:
+        data_dir: Folder of the files, or a folder above it.
+        year: 2014 or 2017; by default captions and instances are each taken from 2014 if they are there.
+        split: The split to read at once.
+    """
+
+    def __init__(self, data_dir: Path, *, year: str | None = None, split: str = "val") -> None:
+        self.image_file: dict[str, dict[int, str]] = defaultdict(dict)
+        """Split (train or val) to image id to file name."""
+        self.captions: dict[int, list[str]] = defaultdict(list)
+        self.instances: dict[int, set[str]] = defaultdict(set)
+        chosen = {
+            kind: _choose_year(find_files(data_dir, f"{kind}_*.json"), kind, data_dir, year)
+            for kind in ("captions", "instances")
+        }
+        self.files = {kind: [path.name for path in paths] for kind, paths in chosen.items()}
+        self._pending = [(kind, path) for kind, paths in chosen.items() for path in paths]
+        years = {name[-9:-5] for names in self.files.values() for name in names}
+        # Two years split the images differently: then no file can wait.
+        self._load(lambda path: len(years) > 1 or f"_{split}2" in path.name)
+
+    def ids(self) -> set[int]:
+        """List all images that the files read so far know."""
+        listed = {identity for split in self.image_file.values() for identity in split}
+        return listed | self.captions.keys() | self.instances.keys()
+
+    def complete(self) -> None:
+        """Read the files that were left."""
+        self._load(lambda path: True)
+
+    def _load(self, wanted: Callable[[Path], bool]) -> None:
+        now = [(kind, path) for kind, path in self._pending if wanted(path)]
+        self._pending = [entry for entry in self._pending if entry not in now]
+        for kind, path in now:
+            self._add(path, kind)
+
+    def _add(self, path: Path, kind: str) -> None:
+        content = _parse(path)
+        try:
+            split = _NAME.fullmatch(path.name)
+            names = self.image_file[split.group(2) if split else ""]
+            names.update({image["id"]: image["file_name"] for image in content["images"]})
+            if kind == "captions":
+                for row in content["annotations"]:
+                    self.captions[row["image_id"]].append(row["caption"])
+            else:
+                category = {row["id"]: row["name"] for row in content["categories"]}
+                for row in content["annotations"]:
+                    self.instances[row["image_id"]].add(category[row["category_id"]])
+        except (KeyError, TypeError) as error:
+            raise InputError(
+                f"{path} is not a COCO {kind} file: {error} is missing or of another type"
+            ) from error
+
+
+def _choose_year(paths: Iterable[Path], kind: str, data_dir: Path, year: str | None) -> list[Path]:
+    named = [(match.group(3), path) for path in paths if (match := _NAME.fullmatch(path.name))]
+    for wanted in [year] if year else YEARS:
+        if chosen := [path for found, path in named if found == wanted]:
+            return chosen
+    raise InputError(
+        f"{data_dir} has no {kind}_train/val{year or '2014 (or 2017)'}.json",
+        hint="fetch COCO's annotations with `reweigh data get chair`, or give a ready ground-truth file",
+    )
+
+
+def _parse(path: Path) -> Any:
+    try:
+        with path.open(encoding="utf-8") as file:
+            return json.load(file, object_hook=_without_outlines)
+    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        raise InputError(
+            f"{path} is not valid JSON ({error})", hint="unpack the annotations again"
+        ) from error
+
+
+def _without_outlines(value: dict[str, Any]) -> dict[str, Any]:
+    """Forget segmentation masks while parsing: they are nearly all of the bytes and none of the truth."""
+    value.pop("segmentation", None)
+    return value

@@ -1,0 +1,143 @@
+"""From a caption to the objects it mentions, by the exact steps of the published CHAIR scorers.
+
+Lower-case, tokenise, lemmatise, merge pairs, drop the seat of a toilet, look up. Two variants differ only in
+the lemmatiser: ``wordnet`` (OPERA and most LVLM papers) and ``pattern`` (the original). Mentions carry their
+place in the caption as written. Quirks of the published scorers are kept; docs/benchmarks.md names them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from reweigh.benchmarks.chair.vocabulary import Vocabulary
+from reweigh.benchmarks.language.pattern import load_singularize
+from reweigh.benchmarks.language.toolkit import Language, Token
+from reweigh.errors import InputError
+
+Variant = Literal["wordnet", "pattern"]
+
+_KEPT_PAIRS = (
+    *("motor bike", "motor cycle", "air plane", "traffic light", "street light", "traffic signal"),
+    *("stop light", "fire hydrant", "stop sign", "parking meter", "suit case", "sports ball"),
+    *("baseball bat", "baseball glove", "tennis racket", "wine glass", "hot dog", "cell phone"),
+    *("mobile phone", "teddy bear", "hair drier", "potted plant", "laptop computer"),
+    # Not vocabulary: they exist to swallow "plate" and "train".
+    *("home plate", "train track"),
+)
+_YOUNG_OR_GROWN = (
+    *("bird", "cat", "dog", "horse", "sheep", "cow", "elephant", "bear", "zebra", "giraffe"),
+    *("animal", "cub"),  # not vocabulary: the pair vanishes, and with it the person "baby" or "adult"
+)
+PAIRS: Mapping[str, str] = {
+    **{pair: pair for pair in _KEPT_PAIRS},
+    **{f"{age} {animal}": animal for animal in _YOUNG_OR_GROWN for age in ("baby", "adult")},
+    "passenger jet": "jet",
+    "passenger train": "train",
+    "bow tie": "tie",
+    "toilet seat": "toilet",
+    "wine glas": "wine glass",  # what pattern makes of "wine glass"
+}
+"""Two neighbouring lemmas to the word that stands for both."""
+
+
+@dataclass(frozen=True, slots=True)
+class Mention:
+    """A word (or pair) that names a category, and the characters of the caption that say it."""
+
+    word: str
+    category: str
+    start: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What the scorer makes of a caption.
+
+    Args:
+        words: All lemmas after merging pairs, punctuation included; the scorers' ``Len`` counts these.
+        mentions: The objects, in order, repeats kept.
+        indices: For each mention, the token index that the published scorer reports. After a toilet's
+            seat was dropped these point too early, as they do there.
+    """
+
+    words: tuple[str, ...]
+    mentions: tuple[Mention, ...]
+    indices: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Unit:
+    word: str
+    index: int
+    start: int
+    end: int
+
+
+class MentionFinder:
+    """Reads captions in one variant.
+
+    Args:
+        vocabulary: The synonym table.
+        variant: ``wordnet`` or ``pattern``.
+        language: Tokens, and for ``wordnet`` also tags and base forms.
+    """
+
+    def __init__(self, vocabulary: Vocabulary, variant: Variant, language: Language) -> None:
+        self.vocabulary = vocabulary
+        self.variant = variant
+        self._language = language
+        self._lemmatise: Callable[[Sequence[str]], list[str]]
+        if variant == "wordnet":
+            self._lemmatise = self._wordnet_lemmas
+            self._description = language.describe()
+        elif variant == "pattern":
+            singularize, package = load_singularize()
+            self._lemmatise = lambda words: [singularize(word) for word in words]
+            self._description = {"backend": "pattern", "pattern": package, **language.describe_tokens()}
+        else:
+            raise InputError(f"no CHAIR variant is called {variant!r}", hint="use wordnet or pattern")
+
+    def describe(self) -> dict[str, str]:
+        """Name the linguistic back end, for the record of a result."""
+        return dict(self._description)
+
+    def read(self, caption: str) -> Reading:
+        """Find the objects that a caption mentions."""
+        tokens = self._language.tokens(caption, lower=True)
+        merged = list(_merge_pairs(self._lemmatise([token.text for token in tokens]), tokens))
+        kept = _drop_toilet_seats(merged)
+        category_of = self.vocabulary.category_of
+        found = [(place, unit) for place, unit in enumerate(kept) if unit.word in category_of]
+        return Reading(
+            words=tuple(unit.word for unit in merged),
+            mentions=tuple(
+                Mention(unit.word, category_of[unit.word], unit.start, unit.end) for _, unit in found
+            ),
+            # Places of the shortened list look up indices of the full one: the published scorer's slip.
+            indices=tuple(merged[place].index for place, _ in found),
+        )
+
+    def _wordnet_lemmas(self, words: Sequence[str]) -> list[str]:
+        tags = self._language.tags(words)
+        return [self._language.lemma(word, tag) for word, tag in zip(words, tags, strict=True)]
+
+
+def _merge_pairs(lemmas: Sequence[str], tokens: Sequence[Token]) -> Iterator[_Unit]:
+    """Join pairs greedily from the left."""
+    index = 0
+    while index < len(lemmas):
+        pair = PAIRS.get(" ".join(lemmas[index : index + 2]))
+        last = index if pair is None else index + 1
+        yield _Unit(lemmas[index] if pair is None else pair, index, tokens[index].start, tokens[last].end)
+        index = last + 1
+
+
+def _drop_toilet_seats(units: list[_Unit]) -> list[_Unit]:
+    """Where a toilet is mentioned anywhere, no "seat" of the caption is a chair."""
+    words = {unit.word for unit in units}
+    if not {"toilet", "seat"} <= words:
+        return units
+    return [unit for unit in units if unit.word != "seat"]

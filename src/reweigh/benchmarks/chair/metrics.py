@@ -1,0 +1,83 @@
+"""CHAIR's counting, apart from how mentions were found: captions' objects against reference objects.
+
+A mention is hallucinated if its object is not in the image's reference set. Figures are micro: sums over
+captions are divided at the end. Knows no language, no COCO and no file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+
+from reweigh.benchmarks.base import Item, Metric
+from reweigh.benchmarks.bootstrap import Array, harmonic, intervals, ratio
+
+REASONS: Mapping[str, str] = {
+    "chair_s": "there are no captions",
+    "chair_i": "no caption mentions an object",
+    "recall": "no image has a reference object",
+    "precision": "no caption mentions an object",
+    "f1": "no caption mentions an object, or no image has a reference object",
+    "length": "there are no captions",
+    "mentions": "there are no captions",
+    "chair_i_distinct": "no caption mentions an object",
+    "set_precision": "no caption mentions an object",
+    "set_f1": "no caption mentions an object, or no image has a reference object",
+}
+"""All figures of CHAIR, and why one can be undefined."""
+
+
+def count_caption(objects: Sequence[str], reference: Collection[str], *, words: int) -> dict[str, float]:
+    """Count one caption.
+
+    Args:
+        objects: The object of every mention, in order, repeats kept.
+        reference: The objects that are in the image.
+        words: Length of the caption in whitespace-delimited words.
+
+    Example:
+        >>> counts = count_caption(["dog", "dog", "cat"], {"dog", "person"}, words=9)
+        >>> counts["hallucinated_mentions"], counts["mentions"], counts["recovered"], counts["reference"]
+        (1, 3, 1, 2)
+    """
+    truth = frozenset(reference)
+    named = set(objects)
+    hallucinated = sum(name not in truth for name in objects)
+    return {
+        "captions": 1,
+        "hallucinated_captions": int(hallucinated > 0),
+        "mentions": len(objects),
+        "hallucinated_mentions": hallucinated,
+        "objects": len(named),
+        "hallucinated_objects": len(named - truth),
+        "recovered": len(named & truth),
+        "reference": len(truth),
+        "words": words,
+    }
+
+
+def figures(counts: Mapping[str, Array]) -> dict[str, Array]:
+    """Compute all figures from summed counts; shares in percent, NaN where undefined.
+
+    ``precision`` and ``f1`` are the paper's: 1 - CHAIR_I over mentions, with recall over distinct objects.
+    ``set_precision`` and ``set_f1`` are those of other repositories: distinct objects on both sides.
+    """
+    chair_i = ratio(counts["hallucinated_mentions"], counts["mentions"])
+    recall = ratio(counts["recovered"], counts["reference"])
+    set_precision = ratio(counts["recovered"], counts["objects"])
+    return {
+        "chair_s": ratio(counts["hallucinated_captions"], counts["captions"]),
+        "chair_i": chair_i,
+        "recall": recall,
+        "precision": 100.0 - chair_i,
+        "f1": harmonic(100.0 - chair_i, recall),
+        "length": ratio(counts["words"], counts["captions"], scale=1.0),
+        "mentions": ratio(counts["mentions"], counts["captions"], scale=1.0),
+        "chair_i_distinct": ratio(counts["hallucinated_objects"], counts["objects"]),
+        "set_precision": set_precision,
+        "set_f1": harmonic(set_precision, recall),
+    }
+
+
+def summarise_metrics(items: Sequence[Item]) -> dict[str, Metric]:
+    """Compute all figures of items made from :func:`count_caption`, with intervals."""
+    return intervals(items, figures, reasons=REASONS)

@@ -1,0 +1,176 @@
+"""Which objects are in an image: instance categories together with what any reference caption mentions.
+
+Comes from COCO's files, or from a ready ground-truth file. An image id that is unknown, or a string where ids are
+integers, is an error: the published scorers silently take it for an image with nothing in it.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Collection, Iterable, Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any, Protocol
+
+from reweigh.artifacts import read_json, sha256_file, sha256_json, write_json
+from reweigh.benchmarks.base import Id
+from reweigh.benchmarks.chair.coco import Coco
+from reweigh.benchmarks.chair.mentions import MentionFinder
+from reweigh.benchmarks.chair.vocabulary import Vocabulary
+from reweigh.errors import InputError, MismatchError
+
+_OBJECT_KEYS = ("objects", "gt_object", "gt_objects", "mscoco_gt_words")
+
+
+class Truth(Protocol):
+    """Reference objects by image id."""
+
+    def ids(self, wanted: Collection[Id]) -> Collection[int]:
+        """List the images that are known, having looked for those that are wanted."""
+        ...
+
+    def objects(self, image: int) -> frozenset[str]:
+        """Give the categories that are in an image."""
+        ...
+
+    def describe(self) -> dict[str, Any]:
+        """Name the source, for the record of a result."""
+        ...
+
+
+class CocoTruth:
+    """Ground truth from COCO's annotations; captions are read only for the images that are asked for."""
+
+    def __init__(self, coco: Coco, finder: MentionFinder) -> None:
+        self._coco = coco
+        self._finder = finder
+        self.objects = cache(self._objects)
+
+    def ids(self, wanted: Collection[Id]) -> Collection[int]:
+        """List the images of the files read so far; reads the rest if a wanted one is not among them."""
+        known = self._coco.ids()
+        if set(wanted) <= known:
+            return known
+        self._coco.complete()
+        return self._coco.ids()
+
+    def _objects(self, image: int) -> frozenset[str]:
+        category_of = self._finder.vocabulary.category_of
+        instances = self._coco.instances.get(image, set())
+        _check_categories(instances, category_of)
+        found = {category_of[name] for name in instances}
+        for caption in self._coco.captions.get(image, ()):
+            found.update(mention.category for mention in self._finder.read(caption).mentions)
+        return frozenset(found)
+
+    def describe(self) -> dict[str, Any]:
+        """Name the annotation files."""
+        return {"source": "coco", "files": self._coco.files}
+
+
+class ReadyTruth:
+    """Ground truth from a file: ours, a map of id to objects, or a list of rows with an id and objects."""
+
+    def __init__(self, path: str | Path, vocabulary: Vocabulary, *, variant: str) -> None:
+        self._path = Path(path)
+        if self._path.suffix in (".pkl", ".pickle"):
+            raise InputError(
+                f"{path} is a pickle, which can run code when read",
+                hint="build the ground truth from COCO's annotations, or convert it to JSON: id to object names",
+            )
+        self._objects = _read_ready(self._path, variant)
+        names = {name for objects in self._objects.values() for name in objects}
+        _check_categories(names, vocabulary.categories)
+
+    def ids(self, wanted: Collection[Id]) -> Collection[int]:
+        """List the images of the file."""
+        return self._objects.keys()
+
+    def objects(self, image: int) -> frozenset[str]:
+        """Give the categories that the file lists."""
+        return self._objects[image]
+
+    def describe(self) -> dict[str, Any]:
+        """Name the file by its content."""
+        return {"source": "file", "sha256": sha256_file(self._path)}
+
+
+def write_truth(path: str | Path, truth: Truth, images: Iterable[int], *, variant: str) -> None:
+    """Write the objects of images as a ready ground-truth file that knows its variant."""
+    objects = {str(image): sorted(truth.objects(image)) for image in sorted(images)}
+    write_json(path, {"variant": variant, "source": truth.describe(), "objects": objects})
+
+
+def sample_images(ids: Iterable[int], *, count: int, seed: int) -> list[int]:
+    """Draw images by seed from a set of ids, whatever its order; the draw is returned sorted."""
+    pool = sorted(ids)
+    return sorted(random.Random(seed).sample(pool, min(count, len(pool))))
+
+
+def manifest(images: Iterable[int], *, split: str, seed: int) -> dict[str, Any]:
+    """Describe a draw so that another run can be held to the same images."""
+    listed = list(images)
+    return {"split": split, "seed": seed, "count": len(listed), "ids": listed, "sha256": sha256_json(listed)}
+
+
+def read_manifest(path: str | Path) -> list[int]:
+    """Read image ids from a manifest, or from a JSON list of integers."""
+    content = read_json(path)
+    ids = content.get("ids") if isinstance(content, dict) else content
+    if not isinstance(ids, list) or not all(type(identity) is int for identity in ids):
+        raise InputError(
+            f"{path} is not a manifest: expected a list of integer image ids, or one under 'ids'"
+        )
+    if len(set(ids)) != len(ids):
+        raise InputError(f"{path} lists an image twice")
+    return ids
+
+
+def _read_ready(path: Path, variant: str) -> dict[int, frozenset[str]]:
+    content = read_json(path)
+    if isinstance(content, dict) and isinstance(content.get("objects"), dict):
+        if content.get("variant", variant) != variant:
+            raise MismatchError(
+                f"{path} was made by the variant {content['variant']!r}, the scorer is {variant!r}",
+                hint="the two disagree on 1.4% of COCO's images; make the file with the same variant",
+            )
+        content = content["objects"]
+    elif isinstance(content, dict) and isinstance(content.get("sentences"), list):
+        content = content["sentences"]
+    pairs = content.items() if isinstance(content, dict) else _rows(content, path)
+    return {_image_id(identity, path): _names(names, identity, path) for identity, names in pairs}
+
+
+def _rows(content: Any, path: Path) -> Iterable[tuple[Any, Any]]:
+    if not isinstance(content, list):
+        raise InputError(
+            f"{path} holds a {type(content).__name__}; expected a map of image id to object names"
+        )
+    for index, row in enumerate(content):
+        key = next((key for key in _OBJECT_KEYS if isinstance(row, Mapping) and key in row), None)
+        if key is None or "image_id" not in row:
+            raise InputError(
+                f"{path}, entry {index}, lacks an image_id or its objects (one of {', '.join(_OBJECT_KEYS)})"
+            )
+        yield row["image_id"], row[key]
+
+
+def _image_id(value: Any, path: Path) -> int:
+    try:
+        return int(str(value))
+    except ValueError as error:
+        raise InputError(f"{path}: {value!r} is not a COCO image id") from error
+
+
+def _names(value: Any, identity: Any, path: Path) -> frozenset[str]:
+    if not isinstance(value, list) or not all(isinstance(name, str) for name in value):
+        raise InputError(f"{path}: the objects of image {identity} are not a list of names")
+    return frozenset(value)
+
+
+def _check_categories(names: Collection[str], known: Collection[str]) -> None:
+    if unknown := sorted(set(names) - set(known)):
+        raise InputError(
+            f"the ground truth names objects that the synonym table does not have: {', '.join(unknown[:5])}",
+            hint="the table and the annotations do not belong together",
+        )

@@ -1,0 +1,218 @@
+"""Bringing one file here whole: from an address, resumed where a part is there already, or from a local copy.
+
+Bytes gather in ``<name>.part``; only when length and checksum agree does the file take its name. So a cut
+download is never taken for a whole one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import shutil
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from reweigh.artifacts import read_json, sha256_file, write_json
+from reweigh.benchmarks.data.catalogue import File
+from reweigh.errors import ArtifactError, InputError, MissingExtraError, ReweighError
+
+if TYPE_CHECKING:
+    import httpx
+
+BLOCK = 1 << 20
+Advance = Callable[[int], Any]
+
+
+class FetchError(ReweighError):
+    """A file could not be brought here whole."""
+
+
+def download(
+    file: File,
+    target: Path,
+    *,
+    attempts: int = 5,
+    first_wait: float = 1.0,
+    timeout: float = 60.0,
+    advance: Advance = lambda size: None,
+) -> str:
+    """Fetch ``file`` to ``target`` and return its SHA-256; a part left by an earlier run is continued."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    part = target.with_name(target.name + ".part")
+    shown = 0
+
+    def reached(place: int) -> None:
+        nonlocal shown
+        if place > shown:
+            advance(place - shown)
+            shown = place
+
+    with _client(timeout) as client:
+        for attempt in range(attempts):
+            try:
+                expected = _continue(client, file, part, reached)
+                break
+            except _Cut as error:
+                if attempt + 1 == attempts:
+                    raise FetchError(
+                        f"{file.url} broke off {attempts} times; at last: {error}",
+                        hint="run the same command again: it goes on from the bytes already here",
+                    ) from error
+                time.sleep(first_wait * 2**attempt)
+    return _finish(file, part, target, expected)
+
+
+def copy(file: File, source: Path, target: Path) -> str:
+    """Take ``file`` from a local copy, with the same checks as a download."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    part = target.with_name(target.name + ".part")
+    _forget(part)
+    shutil.copyfile(source, part)
+    return _finish(file, part, target, None)
+
+
+def digest_of(path: Path, checksum: str) -> str:
+    """Hash a file in the manner of a ``kind:value`` checksum, giving the same form."""
+    kind = checksum.partition(":")[0]
+    if kind not in ("md5", "sha256"):
+        raise InputError(f"the checksum {checksum!r} is neither sha256: nor md5:")
+    digest = hashlib.new(kind, usedforsecurity=False)
+    with path.open("rb") as stream:
+        while block := stream.read(BLOCK):
+            digest.update(block)
+    return f"{kind}:{digest.hexdigest()}"
+
+
+class _Cut(Exception):
+    """The transfer ended early; what came is kept."""
+
+
+def _finish(file: File, part: Path, target: Path, expected: int | None) -> str:
+    size = part.stat().st_size
+    for wanted, who in ((expected, "the server announced"), (file.size, "the catalogue says")):
+        if wanted is not None and size != wanted:
+            _forget(part)
+            raise FetchError(
+                f"{file.name} has {size:,} bytes and {who} {wanted:,}",
+                hint="the copy is cut or of another version; fetch it again",
+            )
+    if file.checksum is not None and (found := digest_of(part, file.checksum)) != file.checksum:
+        _forget(part)
+        raise FetchError(
+            f"{file.name} has the checksum {found}, expected {file.checksum}",
+            hint="the file is damaged or of another version; it was not kept",
+        )
+    sha256 = sha256_file(part)
+    with part.open("rb") as stream:
+        os.fsync(stream.fileno())
+    part.replace(target)
+    _forget(part)
+    return sha256
+
+
+def _continue(client: httpx.Client, file: File, part: Path, reached: Advance) -> int | None:
+    """Fetch what is missing; gives the whole length as the server announced it."""
+    import httpx
+
+    mark = _mark(part, file.url)
+    start = part.stat().st_size if mark and part.is_file() else 0
+    headers = {"Range": f"bytes={start}-", "If-Range": mark} if mark and start else {}
+    try:
+        with client.stream("GET", file.url, headers=headers) as answer:
+            if answer.status_code == 416:
+                _forget(part)
+                raise _Cut("the part here is longer than the file there")
+            _check_status(answer, file)
+            start = start if _continues_at(answer, start) else 0
+            expected = _whole_length(answer, start)
+            if expected is None and file.size is None and file.checksum is None and not _framed(answer):
+                raise FetchError(
+                    f"{file.url} does not say how long it is, and neither size nor checksum is known",
+                    hint="fetch it by hand and give it with --from",
+                )
+            _remember(part, file.url, answer)
+            _write(answer, part, start, reached)
+    except httpx.TimeoutException as error:
+        raise _Cut("no answer in time") from error
+    except (httpx.TransportError, httpx.StreamError) as error:
+        raise _Cut(str(error) or type(error).__name__) from error
+    got = part.stat().st_size
+    if expected is not None and got < expected:
+        raise _Cut(f"{got:,} of {expected:,} bytes came")
+    return expected
+
+
+def _check_status(answer: httpx.Response, file: File) -> None:
+    if file.url.startswith("https:") and answer.url.scheme != "https":
+        raise FetchError(f"{file.url} leads to {answer.url}, which is not encrypted", hint="fetch it by hand")
+    if answer.status_code in (200, 206):
+        return
+    if answer.status_code in (408, 429) or answer.status_code >= 500:
+        raise _Cut(f"HTTP {answer.status_code}")
+    raise FetchError(
+        f"{file.url} answers HTTP {answer.status_code}",
+        hint="the file may have moved; get it by hand from the dataset's page and give it with --from",
+    )
+
+
+def _continues_at(answer: httpx.Response, start: int) -> bool:
+    """Whether the answer goes on where the part ends; a server may send everything instead."""
+    return answer.status_code == 206 and answer.headers.get("content-range", "").startswith(f"bytes {start}-")
+
+
+def _whole_length(answer: httpx.Response, start: int) -> int | None:
+    length = answer.headers.get("content-length", "")
+    return start + int(length) if length.isdigit() else None
+
+
+def _framed(answer: httpx.Response) -> bool:
+    """Chunked bodies tell their own end, so a cut one is noticed."""
+    return "chunked" in answer.headers.get("transfer-encoding", "").lower()
+
+
+def _write(answer: httpx.Response, part: Path, start: int, reached: Advance) -> None:
+    with part.open("r+b" if part.exists() else "wb") as stream:
+        stream.seek(start)
+        stream.truncate()
+        # Blocks as they come: a fixed size would hold back, and lose, the last bytes before a cut.
+        for block in answer.iter_raw():
+            stream.write(block)
+            reached(stream.tell())
+
+
+def _sidecar(part: Path) -> Path:
+    return part.with_name(part.name + ".json")
+
+
+def _remember(part: Path, url: str, answer: httpx.Response) -> None:
+    mark = answer.headers.get("etag") or answer.headers.get("last-modified")
+    # A weak mark does not promise equal bytes, so such a part is never continued.
+    write_json(_sidecar(part), {"url": url, "mark": None if (mark or "W/").startswith("W/") else mark})
+
+
+def _mark(part: Path, url: str) -> str | None:
+    try:
+        kept = read_json(_sidecar(part))
+    except ArtifactError:
+        return None
+    return kept.get("mark") if isinstance(kept, dict) and kept.get("url") == url else None
+
+
+def _forget(part: Path) -> None:
+    for path in (part, _sidecar(part)):
+        path.unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def _client(timeout: float) -> Iterator[httpx.Client]:
+    try:
+        import httpx
+    except ImportError as error:
+        raise MissingExtraError("fetching data", "eval", "httpx") from error
+    # Encoded bodies would make lengths and ranges mean something else.
+    headers = {"Accept-Encoding": "identity"}
+    with httpx.Client(timeout=timeout, follow_redirects=True, headers=headers) as client:
+        yield client

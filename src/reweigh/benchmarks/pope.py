@@ -1,0 +1,234 @@
+"""POPE: is this object in the image? Yes/no questions on COCO, read by any of four published parsers.
+
+The published readings of an answer differ a lot, so a figure means nothing without the parser's name. Yes is the
+positive class. All figures come from the answers, also the yes-ratio, which one published program takes
+from the labels.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from reweigh.benchmarks.base import Id, Item, Record, Response, Summary, check_responses
+from reweigh.benchmarks.bootstrap import Array, intervals, ratio, sum_counts
+from reweigh.benchmarks.files import require_file
+from reweigh.errors import InputError
+
+SPLITS = ("random", "popular", "adversarial")
+MAX_NEW_TOKENS = 10
+_FIGURES = ("accuracy", "precision", "recall", "f1", "yes_ratio", "unparsed")
+
+
+def read_llava(text: str, label: str) -> str:
+    """Read as POPE and LLaVA do: first sentence without commas; the words No, not, no are no, all else is yes."""
+    words = text.split(".")[0].replace(",", "").split(" ")
+    return "no" if {"No", "not", "no"} & set(words) else "yes"
+
+
+def read_opera(text: str, label: str) -> str:
+    """Read as OPERA and PAI do: whole text without stops and commas; No, not, no, NO and n't are no."""
+    words = text.replace(".", "").replace(",", "").split(" ")
+    negative = {"No", "not", "no", "NO"} & set(words) or any(word.endswith("n't") for word in words)
+    return "no" if negative else "yes"
+
+
+def read_vcd(text: str, label: str) -> str:
+    """Read as VCD does, with the label in hand: right if the label occurs anywhere, as in "snow" for no."""
+    return label if label in text.lower() else {"yes": "no", "no": "yes"}[label]
+
+
+def read_lmms(text: str, label: str) -> str | None:
+    """Read as lmms-eval does: exactly yes or no, apart from case and outer blanks; all else is neither."""
+    answer = text.lower().strip()
+    return answer if answer in ("yes", "no") else None
+
+
+PARSERS: Mapping[str, Callable[[str, str], str | None]] = {
+    "llava": read_llava,
+    "opera": read_opera,
+    "vcd": read_vcd,
+    "lmms-eval": read_lmms,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class _Question:
+    image: str
+    text: str
+    label: str
+    split: str
+
+
+class POPE:
+    """POPE's three splits.
+
+    Args:
+        data_dir: Holds ``coco_pope_random.json`` and its two sisters.
+        split: One of the splits, whose ids are the official question numbers; or ``all``, whose ids are
+            ``split/number``.
+        parser: ``llava``, ``opera``, ``vcd`` or ``lmms-eval``.
+    """
+
+    name = "pope"
+
+    def __init__(self, data_dir: str | Path, *, split: str = "all", parser: str = "llava") -> None:
+        if split not in (*SPLITS, "all"):
+            raise InputError(f"POPE has no split {split!r}", hint=f"use {', '.join(SPLITS)} or all")
+        if parser not in PARSERS:
+            raise InputError(f"no POPE parser is called {parser!r}", hint=f"use {', '.join(PARSERS)}")
+        self.data_dir = Path(data_dir)
+        self.split = split
+        self.parser = parser
+
+    @cached_property
+    def _questions(self) -> dict[Id, _Question]:
+        splits = SPLITS if self.split == "all" else (self.split,)
+        return {
+            (f"{split}/{number}" if self.split == "all" else number): question
+            for split in splits
+            for number, question in _read_split(self.data_dir, split).items()
+        }
+
+    def records(self, *, limit: int | None = None, seed: int = 42) -> list[Record]:
+        """List the questions, verbatim, split after split."""
+        return [
+            Record(
+                id=identity,
+                image=question.image,
+                prompt=question.text,
+                max_new_tokens=MAX_NEW_TOKENS,
+                extra={"split": question.split},
+            )
+            for identity, question in list(self._questions.items())[:limit]
+        ]
+
+    def score(
+        self, responses: Sequence[Response], *, ids: Collection[Id] | None = None
+    ) -> tuple[list[Item], Summary]:
+        """Score answers."""
+        checked = check_responses(responses, known=self._questions.keys(), ids=ids)
+        items = [self._item(response) for response in checked]
+        return items, self.summarise(items)
+
+    def summarise(self, items: Sequence[Item]) -> Summary:
+        """Compute the figures of items, for example those of all shards."""
+        return Summary.of(
+            items,
+            benchmark=self.name,
+            metrics=intervals(items, figures, reasons=_reasons()),
+            scorer={
+                "parser": self.parser,
+                "split": self.split,
+                "unparsed": int(sum(item.details["answer"] is None for item in items)),
+                "records": len(self._questions),
+            },
+            official=_label_ratio(items) if self.parser == "lmms-eval" else {},
+        )
+
+    def _item(self, response: Response) -> Item:
+        question = self._questions[response.id]
+        answer = PARSERS[self.parser](response.text, question.label)
+        counts = {f"{question.split}.{name}": 1 for name in _outcome(question.label, answer)}
+        return Item(
+            id=response.id,
+            image=question.image,
+            counts=counts,
+            details={
+                "split": question.split,
+                "label": question.label,
+                "answer": answer,
+                "correct": answer == question.label,
+            },
+        )
+
+
+def _read_split(data_dir: Path, split: str) -> dict[int, _Question]:
+    path = require_file(data_dir, f"coco_pope_{split}.json", benchmark="pope")
+    questions: dict[int, _Question] = {}
+    for number, row in enumerate(_rows(path), start=1):
+        try:
+            identity, label = row["question_id"], row["label"].lower().strip()
+            questions[identity] = _Question(row["image"], row["text"], label, split)
+        except (KeyError, TypeError, AttributeError) as error:
+            raise InputError(f"{path}, row {number}, is not a POPE question ({error})") from error
+        if label not in ("yes", "no"):
+            raise InputError(f"{path}, row {number}, has the label {label!r}; expected yes or no")
+    return questions
+
+
+def _rows(path: Path) -> list[Any]:
+    """Read the file as the JSON lines it is despite its name, or as a JSON list."""
+    text = path.read_text(encoding="utf-8")
+    try:
+        if text.lstrip().startswith("["):
+            return list(json.loads(text))
+        return [json.loads(line) for line in text.split("\n") if line.strip()]
+    except json.JSONDecodeError as error:
+        raise InputError(f"{path} is not valid JSON ({error})", hint="fetch the file again") from error
+
+
+def _outcome(label: str, answer: str | None) -> list[str]:
+    """Name the counts that one answer adds to."""
+    names = ["questions"]
+    if label == "yes":
+        names.append("labelled_yes")
+    if answer is None:
+        return [*names, "unparsed"]
+    right = answer == label
+    names.append(
+        {("yes", True): "tp", ("yes", False): "fp", ("no", True): "tn", ("no", False): "fn"}[answer, right]
+    )
+    return names
+
+
+def figures(counts: Mapping[str, Array]) -> dict[str, Array]:
+    """Compute the figures of all answers and of each split from summed counts; percent, NaN where undefined."""
+    result: dict[str, Array] = {}
+    for group in ("", *SPLITS):
+        splits = (group,) if group else SPLITS
+        questions, tp, fp, tn, fn, unparsed = (
+            sum((counts[f"{split}.{name}"] for split in splits[1:]), counts[f"{splits[0]}.{name}"])
+            for name in ("questions", "tp", "fp", "tn", "fn", "unparsed")
+        )
+        values = (
+            ratio(tp + tn, questions),
+            ratio(tp, tp + fp),
+            ratio(tp, tp + fn),
+            ratio(2 * tp, 2 * tp + fp + fn),
+            ratio(tp + fp, questions),
+            ratio(unparsed, questions),
+        )
+        result |= {_name(group, figure): value for figure, value in zip(_FIGURES, values, strict=True)}
+    return result
+
+
+def _name(group: str, figure: str) -> str:
+    return f"{group}_{figure}" if group else figure
+
+
+def _reasons() -> dict[str, str]:
+    reasons = {}
+    for group in ("", *SPLITS):
+        of = f"{group} " if group else ""
+        texts = {
+            "precision": f"no {of}question was answered yes",
+            "recall": f"no {of}question with the label yes was answered",
+            "f1": f"no {of}question was answered yes, nor one with the label yes answered",
+        }
+        for figure in _FIGURES:
+            reasons[_name(group, figure)] = texts.get(figure, f"no {of}question was answered")
+    return reasons
+
+
+def _label_ratio(items: Sequence[Item]) -> dict[str, float | None]:
+    """Give the yes-ratio as lmms-eval has it: the share of labels, whatever was answered."""
+    total = sum_counts(items)
+    labelled, questions = (
+        sum(total.get(f"{split}.{name}", 0.0) for split in SPLITS) for name in ("labelled_yes", "questions")
+    )
+    return {"yes_ratio_of_labels": 100 * labelled / questions if questions else None}

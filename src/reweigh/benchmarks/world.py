@@ -1,0 +1,105 @@
+"""CHAIR on the embedded world: a closed vocabulary finds the mentions, the scene itself is the ground truth.
+
+Needs no data files, no language toolkit and no network, so that every decoder can be compared anywhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from pathlib import Path
+
+from reweigh.benchmarks.base import Id, Item, Record, Response, Summary, check_responses
+from reweigh.benchmarks.chair.metrics import count_caption, summarise_metrics
+from reweigh.errors import InputError
+from reweigh.world.pictures import draw
+from reweigh.world.scenes import Scene, scenes
+from reweigh.world.vocabulary import mentions
+
+PROMPT = "Please describe this image in detail."
+MAX_NEW_TOKENS = 128
+SCENES = 500
+
+
+class World:
+    """Object hallucination in descriptions of made scenes.
+
+    Args:
+        data_dir: Where the pictures are written as they are asked for.
+        split: Which scenes: evaluation, or tuning for choices.
+        scenes: How many.
+        scene_seed: Which endless series of scenes.
+    """
+
+    name = "world"
+
+    def __init__(
+        self,
+        data_dir: str | Path = ".",
+        *,
+        split: str = "evaluation",
+        scenes: int = SCENES,
+        scene_seed: int = 0,
+    ) -> None:
+        for name, value, least in (("scenes", scenes, 1), ("scene_seed", scene_seed, 0)):
+            if isinstance(value, bool) or not isinstance(value, int) or value < least:
+                raise InputError(f"{name} is {value!r}", hint=f"give a whole number from {least} on")
+        self.data_dir = Path(data_dir)
+        self.split = split
+        self.count = scenes
+        self.scene_seed = scene_seed
+
+    def scenes(self, limit: int | None = None) -> list[Scene]:
+        """The scenes themselves."""
+        return list(
+            scenes(self.split, self.count if limit is None else min(limit, self.count), self.scene_seed)
+        )
+
+    def records(self, *, limit: int | None = None, seed: int = 42) -> list[Record]:
+        """Draw the pictures into the data folder and list what to ask of them."""
+        return [self._record(scene) for scene in self.scenes(limit)]
+
+    def score(
+        self, responses: Sequence[Response], *, ids: Collection[Id] | None = None
+    ) -> tuple[list[Item], Summary]:
+        """Score descriptions against what their scenes hold."""
+        known = {scene.id: scene for scene in self.scenes()}
+        checked = check_responses(responses, known=known.keys(), ids=ids)
+        items = [score_scene(known[str(response.id)], response.text) for response in checked]
+        return items, self.summarise(items)
+
+    def summarise(self, items: Sequence[Item]) -> Summary:
+        """Compute the figures of items."""
+        return Summary.of(
+            items,
+            benchmark=self.name,
+            metrics=summarise_metrics(items),
+            scorer={"variant": "closed vocabulary", "split": self.split, "scene_seed": self.scene_seed},
+        )
+
+    def _record(self, scene: Scene) -> Record:
+        name = draw(scene, self.data_dir).name
+        return Record(id=scene.id, image=name, prompt=PROMPT, max_new_tokens=MAX_NEW_TOKENS)
+
+
+def score_scene(scene: Scene, text: str) -> Item:
+    """Count one description, and keep its mentions with their places in the text."""
+    found = mentions(text)
+    return Item(
+        id=scene.id,
+        image=scene.id,
+        counts=count_caption([name for *_, name in found], scene.objects, words=len(text.split())),
+        details={
+            "mentions": [
+                {
+                    "word": word,
+                    "object": name,
+                    "start": start,
+                    "end": end,
+                    "hallucinated": name not in scene.objects,
+                }
+                for start, end, word, name in found
+            ],
+            "reference": sorted(scene.objects),
+            "missed": sorted(scene.objects - {name for *_, name in found}),
+        },
+    )

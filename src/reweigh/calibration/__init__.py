@@ -1,0 +1,1 @@
+"""Calibration: run the unmodified model on unlabeled images, keep its observations, register references."""

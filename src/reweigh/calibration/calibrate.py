@@ -1,0 +1,242 @@
+"""Calibration: run the unmodified model greedily on unlabeled images and keep what its candidates' evidence was.
+
+Work is cut into fixed batches; each finished batch is one file, so that a run killed at any moment goes on from there
+and ends with the same bytes. One run serves several layers: all are read in the same prefill.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from reweigh.artifacts import sha256_json
+from reweigh.calibration.ahead import build_ahead
+from reweigh.calibration.corpus import Corpus, open_corpus
+from reweigh.calibration.decoding import greedy_settings
+from reweigh.calibration.prepare import prepare, read
+from reweigh.calibration.result import MANIFEST, Calibration, tables_of
+from reweigh.calibration.resume import claim, finished, part_path, read_part, tidy, write_part
+from reweigh.engines.transformers.tap import Glimpse, Tap, Trail
+from reweigh.errors import CalibrationError, InputError
+from reweigh.families.anatomy import Anatomy, find_anatomy
+from reweigh.families.identity import identify
+from reweigh.families.prompts import DESCRIBE, build_inputs
+from reweigh.method.measure.evidence import Evidence, Gatherer
+from reweigh.method.measure.lens import CHUNK, Lens
+from reweigh.method.register.candidates import LEAST, MASS, MOST, candidates
+from reweigh.method.register.observations import ImageObservations, collect, count_candidates
+from reweigh.method.register.references import rule_named
+from reweigh.progress import bar
+from reweigh.provenance import versions
+
+
+class _Observer:
+    """A listener that changes nothing: it gathers evidence and notes every step's candidates."""
+
+    def __init__(self, gatherer: Gatherer) -> None:
+        self.gatherer = gatherer
+        self.layers = frozenset(gatherer.layers)
+        self.trail: Trail | None = None
+        self.steps: list[tuple[Tensor, Tensor]] = []
+
+    def listen(self, glimpse: Glimpse) -> None:
+        self.gatherer.gather(glimpse)
+        self.trail = glimpse.trail
+        chosen = candidates(glimpse.logits[:, -1])
+        self.steps.append((chosen.ids, chosen.keep))
+
+
+@dataclass(frozen=True)
+class _Job:
+    """One calibration: model, what to read, and how to decode."""
+
+    model: Any
+    processor: Any
+    anatomy: Anatomy
+    lens: Lens
+    layers: tuple[int, ...]
+    prompt: str
+    template: str | None
+    max_new_tokens: int
+    batch_size: int
+    kernel: str
+
+    def made_with(self) -> dict[str, Any]:
+        """What every shard of this calibration shares, and every table carries."""
+        template = self.template or getattr(self.processor, "chat_template", None)
+        generation = greedy_settings(self.anatomy.speaker.generation_config)
+        return {
+            "identity": identify(self.anatomy, self.processor).to_json(),
+            "layers": list(self.layers),
+            "lens": "float32" if self.lens.upcast else "native",
+            "dtype": self.lens.dtype,
+            "chunk": self.lens.chunk,
+            "candidates": {"mass": MASS, "least": LEAST, "most": MOST},
+            "prompt": self.prompt,
+            "prompt_sha256": sha256_json([template, self.prompt]),
+            "max_new_tokens": self.max_new_tokens,
+            "batch_size": self.batch_size,
+            "versions": versions(),
+            **({"generation": generation} if generation else {}),
+        }
+
+    def inputs(self, pictures: Sequence[Any]) -> dict[str, Any]:
+        prompts = [self.prompt] * len(pictures)
+        return build_inputs(self.model, self.processor, pictures, prompts, template=self.template)
+
+    def observe(self, keys: Sequence[str], inputs: dict[str, Any]) -> list[ImageObservations]:
+        """Decode one batch greedily and turn it into observations, one per row."""
+        observer = _Observer(Gatherer(self.lens, self.layers, kernel=self.kernel))
+        with Tap(self.anatomy, observer), torch.no_grad():
+            sequences = self.model.generate(
+                **inputs,
+                do_sample=False,
+                num_beams=1,
+                num_return_sequences=1,
+                temperature=None,
+                top_p=None,
+                top_k=None,
+                max_new_tokens=self.max_new_tokens,
+                prefill_chunk_size=None,  # each pass that is noted must be a decoding step
+            )
+        if observer.trail is None:
+            raise CalibrationError("generate made no forward pass")
+        generated = sequences[:, -len(observer.steps) :]
+        ids = torch.stack([step[0] for step in observer.steps], dim=1).cpu().numpy()
+        keep = torch.stack([step[1] for step in observer.steps], dim=1).cpu().numpy()
+        lengths = _lengths(generated, self.anatomy.speaker.generation_config.eos_token_id)
+        rows = []
+        for row, evidence in enumerate(observer.gatherer.evidence(observer.trail)):
+            if evidence is None:
+                raise InputError(
+                    "the calibration prompt holds no image", hint="put the image placeholder in the template"
+                )
+            rows.append(_row(keys[row], evidence, ids[row, : lengths[row]], keep[row, : lengths[row]]))
+        return rows
+
+
+def _row(key: str, evidence: Evidence, ids: Any, keep: Any) -> ImageObservations:
+    token, count = count_candidates(ids, keep)
+    return ImageObservations(key, token, count, evidence.values.cpu().numpy()[:, token])
+
+
+def _lengths(generated: Tensor, eos: int | Sequence[int] | None) -> list[int]:
+    """Steps of each row up to and including its end-of-sequence token."""
+    ends = torch.tensor(
+        [] if eos is None else [eos] if isinstance(eos, int) else list(eos), device=generated.device
+    )
+    stopped = torch.isin(generated, ends.to(generated.dtype))
+    steps = generated.shape[1]
+    first = torch.where(stopped.any(1), stopped.int().argmax(1) + 1, steps)
+    return [int(length) for length in first]
+
+
+def calibrate(
+    model: Any,
+    processor: Any,
+    images: str | Path | Sequence[Any],
+    *,
+    layers: Sequence[int] = (-1,),
+    out: str | Path | None = None,
+    prompt: str = DESCRIBE,
+    template: str | None = None,
+    max_new_tokens: int = 512,
+    batch_size: int = 1,
+    dtype: str = "native",
+    chunk: int = CHUNK,
+    kernel: str = "auto",
+    rule: str = "stable",
+    show: bool | None = None,
+    on_skip: Callable[[str, str], None] | None = None,
+) -> Calibration:
+    """Learn token references from unlabeled images.
+
+    Args:
+        images: A folder, a manifest file, or a list of paths, pictures or ``(name, picture)`` pairs.
+        layers: Blocks to read, all in one run; -1 is the last.
+        out: Folder for the result. The same call resumes an interrupted run there, and returns a finished one.
+        batch_size: Images decoded together; part of the record, since padding can change rounding.
+        dtype: "native" ranks the head's own logits, "float32" upcasts them first.
+        rule: "stable" (the paper's), or "count-N".
+        show: Show a progress bar; by default when a person looks.
+        on_skip: Called with the name of each image that could not be read, and why.
+
+    Raises:
+        CalibrationError: No image could be read, the processor failed on some (they are named), or b0 is not positive.
+        MismatchError: ``out`` holds a calibration with other settings.
+    """
+    if batch_size < 1 or max_new_tokens < 1:
+        raise InputError(f"batch_size {batch_size} and max_new_tokens {max_new_tokens} must be at least 1")
+    if not layers:
+        raise InputError("no layer was given", hint="layers=[-1] reads the last block")
+    rule_named(rule)
+    anatomy = find_anatomy(model)
+    blocks = tuple(sorted({anatomy.check_layer(layer) for layer in layers}))
+    lens = Lens(anatomy, dtype=dtype, chunk=chunk)
+    job = _Job(model, processor, anatomy, lens, blocks, prompt, template, max_new_tokens, batch_size, kernel)
+    corpus = open_corpus(images)
+    made_with = job.made_with()
+    folder = None if out is None else Path(out)
+    asked = {"made_with": made_with, "corpus": corpus.hash, "rule": rule}
+    if folder is not None and (folder / MANIFEST).is_file():
+        return finished(folder, asked, corpus)
+    if folder is not None:
+        claim(folder, asked)
+    found, skipped = _run(job, corpus, folder, show=show, on_skip=on_skip)
+    if not found:
+        raise CalibrationError(
+            f"none of the {len(corpus)} images could be read, e.g. {skipped[0]['name']}: {skipped[0]['reason']}"
+        )
+    observations = collect(blocks, found)
+    skipped.sort(key=lambda skip: skip["key"])  # as merging shards does
+    done = Calibration(observations, tables_of(observations, made_with, rule=rule), made_with, skipped)
+    if folder is not None:
+        done.save(folder)
+        tidy(folder)
+    return done
+
+
+def _run(
+    job: _Job,
+    corpus: Corpus,
+    folder: Path | None,
+    *,
+    show: bool | None,
+    on_skip: Callable[[str, str], None] | None,
+) -> tuple[list[ImageObservations], list[dict[str, str]]]:
+    found: list[ImageObservations] = []
+    skipped: list[dict[str, str]] = []
+    batches = [
+        corpus.images[start : start + job.batch_size] for start in range(0, len(corpus), job.batch_size)
+    ]
+    parts = [None if folder is None else part_path(folder, number) for number in range(len(batches))]
+    missing = {number for number, part in enumerate(parts) if part is None or not part.is_file()}
+    done = len(corpus) - sum(len(batches[number]) for number in missing)
+    ahead = build_ahead(
+        [batches[number] for number in sorted(missing)], read, lambda images: prepare(images, job.inputs)
+    )
+    with (
+        closing(ahead),  # a run that ends early, whatever the reason, leaves no thread behind
+        bar("calibrating", total=len(corpus), done=done, unit="image", show=show) as progress,
+    ):
+        for number, part in enumerate(parts):
+            if part is not None and number not in missing:
+                rows, unread = read_part(part, job.layers)
+            else:
+                batch = next(ahead)
+                rows, unread = job.observe(batch.keys, batch.inputs) if batch.keys else [], batch.skipped
+                if part is not None:
+                    write_part(part, job.layers, rows, unread)
+                for skip in unread:
+                    if on_skip is not None:
+                        on_skip(skip["name"], skip["reason"])
+                progress.update(len(batches[number]))
+            found += rows
+            skipped += unread
+    return found, skipped

@@ -1,0 +1,130 @@
+"""A finished calibration: observations, a table for each layer, and the manifest; merged and saved without a model."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from reweigh.artifacts import read_sealed, sha256_file, sha256_json, to_json, write_sealed
+from reweigh.errors import ArtifactError, InputError, MismatchError
+from reweigh.method.register.observations import Observations, merge
+from reweigh.method.register.references import rule_named
+from reweigh.method.register.table import ReferenceTable
+
+MANIFEST = "calibration.json"
+OBSERVATIONS = "observations.safetensors"
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """The outcome of a calibration: observations, a table for each layer, and what was skipped."""
+
+    observations: Observations
+    tables: dict[int, ReferenceTable]
+    made_with: dict[str, Any]
+    skipped: list[dict[str, str]] = field(default_factory=list)
+
+    @property
+    def rule(self) -> str:
+        """The registration rule of the tables."""
+        return ",".join(sorted({str(table.made_with["rule"]) for table in self.tables.values()}))
+
+    def equals(self, other: Calibration) -> bool:
+        """Whether both would be saved as the same files."""
+        mine, theirs = (
+            [one.made_with, one.skipped, {layer: table.fingerprint for layer, table in one.tables.items()}]
+            for one in (self, other)
+        )
+        return mine == theirs and self.observations.equals(other.observations)
+
+    def save(self, folder: str | Path) -> Path:
+        """Write observations, manifest and one table folder per layer."""
+        folder = Path(folder)
+        self.observations.save(folder / OBSERVATIONS)
+        for layer, table in self.tables.items():
+            table.save_pretrained(folder / f"layer-{layer}")
+        page = {
+            "made_with": self.made_with,
+            "images": list(self.observations.images),
+            "skipped": self.skipped,
+            "observations_sha256": sha256_file(folder / OBSERVATIONS),
+        }
+        write_sealed(folder / MANIFEST, page)
+        return folder
+
+    @classmethod
+    def load(cls, folder: str | Path) -> Calibration:
+        """Read a finished calibration."""
+        folder = Path(folder)
+        if not (folder / MANIFEST).is_file():
+            raise ArtifactError(
+                f"{folder} holds no finished calibration ({MANIFEST})",
+                hint="make one with `reweigh calibrate`; the same command finishes one that was stopped",
+            )
+        page = read_sealed(folder / MANIFEST)
+        observations = Observations.load(folder / OBSERVATIONS, page["images"])
+        if sha256_file(folder / OBSERVATIONS) != page["observations_sha256"]:
+            raise ArtifactError(
+                f"{folder / OBSERVATIONS} is not the file its manifest describes: it was cut or altered",
+                hint="fetch it again, or calibrate again",
+            )
+        tables = {layer: ReferenceTable.load(folder, layer=layer) for layer in observations.layers}
+        return cls(observations, tables, page["made_with"], page["skipped"])
+
+
+def tables_of(
+    observations: Observations, made_with: dict[str, Any], *, rule: str = "stable"
+) -> dict[int, ReferenceTable]:
+    """Register every layer of some observations under a rule; needs no model."""
+    about = {
+        **made_with,
+        "rule": rule,
+        "images": len(observations.images),
+        "corpus": corpus_hash(observations.images),
+    }
+    return {
+        layer: ReferenceTable.build(layer, observations.register(layer, rule=rule_named(rule)), about)
+        for layer in observations.layers
+    }
+
+
+def corpus_hash(keys: Sequence[str]) -> str:
+    """Hash of which images were observed, whatever their order."""
+    return sha256_json(sorted(keys))
+
+
+def merge_calibrations(shards: Sequence[Calibration]) -> Calibration:
+    """Unite calibrations of disjoint images made with the same model and settings, in any order.
+
+    The model may have had another name on each machine; what it is was hashed.
+    """
+    if not shards:
+        raise InputError("there is nothing to merge")
+    first = min(shards, key=lambda shard: to_json(shard.made_with))
+    settings = [{**shard.made_with, "rule": shard.rule} for shard in (first, *shards)]
+    for other in settings[1:]:
+        found = difference(settings[0], other, but={"identity.model_id"})
+        if found is not None:
+            raise MismatchError("the shards differ in {}: {!r} and {!r}".format(*found))
+    observations = merge([shard.observations for shard in shards])
+    skipped = sorted((skip for shard in shards for skip in shard.skipped), key=lambda skip: skip["key"])
+    tables = tables_of(observations, first.made_with, rule=first.rule)
+    return Calibration(observations, tables, first.made_with, skipped)
+
+
+def difference(
+    one: Mapping[str, Any], other: Mapping[str, Any], *, but: Collection[str] = ()
+) -> tuple[str, Any, Any] | None:
+    """The first setting in which two records differ, and both its values; those in ``but`` may."""
+    old, new = _flat(one), _flat(other)
+    keys = sorted(key for key in (old.keys() | new.keys()) - set(but) if old.get(key) != new.get(key))
+    return (keys[0], old.get(keys[0]), new.get(keys[0])) if keys else None
+
+
+def _flat(value: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    flat: dict[str, Any] = {}
+    for key, item in value.items():
+        flat |= _flat(item, f"{prefix}{key}.") if isinstance(item, dict) else {f"{prefix}{key}": item}
+    return flat

@@ -1,0 +1,1 @@
+"""Engines: what runs a model and shows its forward passes to a decoder."""

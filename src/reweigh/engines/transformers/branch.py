@@ -1,0 +1,266 @@
+"""A second forward pass beside the main one, with a cache, positions and an attention mask of its own.
+
+The branch starts when the main pass has read the prompt and is then fed the same tokens. Its state, the strand,
+travels with the main pass's trail: it follows when the main cache is cropped, reordered by beams, or copied. It
+never shares a cache, a position offset or encoded features with the main pass.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformers import DynamicCache
+
+from reweigh.engines.transformers.tap import Glimpse
+from reweigh.errors import UnsupportedError
+from reweigh.families.anatomy import Anatomy
+
+_STRANDS = "_reweigh_strands"
+
+
+@dataclass(eq=False)
+class Strand:
+    """The state of one branch: B rows whose cache holds the branch's prompt and the tokens fed since.
+
+    Attributes:
+        position: The last position (..., B, 1) given to the language model.
+        mask: Attention mask (B, n), ``None`` where no row is padded.
+        fed: Main columns that the branch has followed.
+        prompt_end: Main column at which the prompt ended.
+        deltas: What the model itself keeps between passes (rotary offsets), as this branch left it.
+    """
+
+    cache: Any
+    position: Tensor
+    mask: Tensor | None
+    fed: int
+    prompt_end: int
+    deltas: list[Any]
+
+    @property
+    def rows(self) -> int:
+        """Rows of the branch."""
+        return int(self.position.shape[-2])
+
+    def crop(self, columns: int) -> None:
+        """Forget the last columns."""
+        if columns:
+            self.cache.crop(-columns)
+            self.position = self.position - columns
+            self.mask = None if self.mask is None else self.mask[:, :-columns]
+            self.fed -= columns
+
+    def reorder(self, rows: Tensor) -> None:
+        """Follow the main cache into other rows."""
+        self.cache.reorder_cache(rows)
+        self.position = self.position.index_select(-2, rows.to(self.position.device))
+        self.mask = None if self.mask is None else self.mask[rows.to(self.mask.device)]
+
+    def repeat(self, times: int) -> None:
+        """Follow the main cache into ``times`` copies of each row."""
+        if times > 1:
+            self.cache.batch_repeat_interleave(times)
+            self.position = self.position.repeat_interleave(times, dim=-2)
+            self.mask = None if self.mask is None else self.mask.repeat_interleave(times, dim=0)
+
+
+class Runner:
+    """Starts and steps strands of one model."""
+
+    def __init__(self, anatomy: Anatomy) -> None:
+        self.anatomy = anatomy
+        self._holders = [part for part in anatomy.model.modules() if "rope_deltas" in vars(part)]
+
+    def start(self, inputs: dict[str, Any], end: int) -> tuple[Strand, Tensor]:
+        """Read a prompt that corresponds to the first ``end`` main columns; its last logits are (B, 1, V)."""
+        inputs = dict(inputs)
+        module = self.anatomy.model if "pixel_values" in inputs else self.anatomy.speaker
+        ids, mask = inputs["input_ids"], inputs.pop("attention_mask", None)
+        mask = torch.ones_like(ids) if mask is None else mask
+        whole = None if bool(mask.all()) else mask
+        cache = new_cache(self.anatomy)
+        with self._state([None] * len(self._holders)) as deltas:
+            position = positions(self.anatomy, inputs, mask)
+            output = module(
+                **inputs,
+                attention_mask=whole,
+                position_ids=position,
+                past_key_values=cache,
+                use_cache=True,
+                **_keep(self.anatomy.speaker, 1),
+            )
+        return Strand(cache, position[..., -1:].contiguous(), whole, end, end, deltas), output.logits[:, -1:]
+
+    def glance(self, strand: Strand, ids: Tensor) -> None:
+        """Feed tokens (B, n) that all take the next place, and forget them again; attention is what is looked at."""
+        position = strand.position
+        self.step(strand, ids, abreast=True)
+        strand.crop(ids.shape[1])
+        strand.position = position
+
+    def step(self, strand: Strand, ids: Tensor, keep: int = 1, *, abreast: bool = False) -> Tensor:
+        """Feed tokens (B, n), one after the other or abreast; the last ``keep`` logits are (B, keep, V)."""
+        new = torch.arange(1, ids.shape[1] + 1, device=strand.position.device)
+        position = strand.position + (torch.ones_like(new) if abreast else new)
+        if strand.mask is not None:
+            strand.mask = torch.cat([strand.mask, strand.mask.new_ones(ids.shape)], dim=1)
+        with self._state(strand.deltas) as deltas:
+            output = self.anatomy.speaker(
+                input_ids=ids,
+                attention_mask=strand.mask,
+                position_ids=position,
+                past_key_values=strand.cache,
+                use_cache=True,
+                **_keep(self.anatomy.speaker, keep),
+            )
+        strand.position, strand.deltas = position[..., -1:], deltas
+        strand.fed += ids.shape[1]
+        return output.logits[:, -keep:]  # type: ignore[no-any-return]
+
+    @contextmanager
+    def _state(self, own: list[Any]) -> Iterator[list[Any]]:
+        """Give the model the strand's own rotary offsets for a pass, then back the main pass's."""
+        main = [part.rope_deltas for part in self._holders]
+        after: list[Any] = []
+        for part, value in zip(self._holders, own, strict=True):
+            part.rope_deltas = value
+        try:
+            yield after
+        finally:
+            after += [part.rope_deltas for part in self._holders]
+            for part, value in zip(self._holders, main, strict=True):
+                part.rope_deltas = value
+
+
+class Branch:
+    """A strand beside each main sequence.
+
+    Args:
+        make: Builds the branch's prompt inputs from the pass in which the main prompt is complete.
+        key: Name of the strand in the trail's memory.
+    """
+
+    def __init__(self, anatomy: Anatomy, make: Callable[[Glimpse], dict[str, Any]], key: str) -> None:
+        self.make = make
+        self.key = key
+        self.runner = Runner(anatomy)
+
+    def logits(self, glimpse: Glimpse) -> Tensor | None:
+        """The branch's logits for the last columns of this pass (B, n, V); ``None`` inside a chunked prompt.
+
+        One column where the prompt ends in this pass, all K columns of a later pass.
+        """
+        if glimpse.past + glimpse.length < glimpse.end:
+            return None
+        strand: Strand | None = glimpse.trail.memory.get(self.key)
+        found, columns = [], glimpse.logits.shape[1]
+        if strand is None:
+            strand, logits = self._start(glimpse)
+            found.append(logits)
+            glimpse.trail.memory[self.key] = strand
+            follow(glimpse.cache, strand)
+        else:
+            self._rewind(strand, glimpse)
+        rest = self._tokens(glimpse)[:, strand.fed - glimpse.past :]
+        if rest.shape[1]:  # also behind a prompt that was read together with a draft of its answer
+            found.append(self.runner.step(strand, rest, min(rest.shape[1], columns)))
+        if not found:
+            raise UnsupportedError("a pass gave the second branch nothing new to read")
+        return torch.cat(found, dim=1)[:, -columns:].to(glimpse.logits.device)
+
+    def _start(self, glimpse: Glimpse) -> tuple[Strand, Tensor]:
+        if glimpse.start:
+            raise UnsupportedError(
+                "the kept cache was filled before an image was seen, so a second branch cannot be continued",
+                hint="start the conversation anew inside the decoder's `with` block",
+            )
+        strand, logits = self.runner.start(self.make(glimpse), glimpse.end)
+        strand.repeat(glimpse.repeat)
+        return strand, logits.repeat_interleave(glimpse.repeat, dim=0)
+
+    def _rewind(self, strand: Strand, glimpse: Glimpse) -> None:
+        """Bring the strand back to where this pass begins."""
+        rows = glimpse.logits.shape[0]
+        if strand.rows != rows:
+            raise UnsupportedError(
+                f"the second branch has {strand.rows} rows, but this pass has {rows}",
+                hint="continue a kept cache with the number of rows it was filled with",
+            )
+        if glimpse.start >= strand.prompt_end and any(glimpse.fresh()):
+            raise UnsupportedError(
+                "the continued conversation shows a new image, which the second branch cannot take in",
+                hint="start the conversation anew with all its images",
+            )
+        target = strand.prompt_end if glimpse.cache is None else min(strand.fed, glimpse.past)
+        if target < strand.prompt_end:
+            raise UnsupportedError(f"the main cache was cropped into its prompt, to {target} columns")
+        # without a main cache beams cannot be followed: what they generated is read again
+        strand.crop(strand.fed - target)
+
+    def _tokens(self, glimpse: Glimpse) -> Tensor:
+        ids = glimpse.arguments.get("input_ids")
+        if ids is None:  # the prompt came as embeddings; the branch has read it from its own inputs
+            return torch.empty(glimpse.logits.shape[0], glimpse.length, dtype=torch.int64)
+        return ids  # type: ignore[no-any-return]
+
+
+def positions(anatomy: Anatomy, inputs: dict[str, Any], mask: Tensor) -> Tensor:
+    """The positions ``generate`` would give to this prompt: padding-aware, and three-dimensional where needed."""
+    prepare = getattr(anatomy.speaker, "_prepare_position_ids_for_generation", None)
+    if prepare is None:
+        return (mask.long().cumsum(-1) - 1).clamp_min(0)
+    return prepare(inputs["input_ids"], {**inputs, "attention_mask": mask})  # type: ignore[no-any-return]
+
+
+def new_cache(anatomy: Anatomy) -> Any:
+    """A growing cache that can be cropped: windowed layers keep all their columns, their mask stays windowed."""
+    config = anatomy.speaker.config.get_text_config()
+    kinds = set(getattr(config, "layer_types", None) or ())
+    plain = kinds <= {"full_attention", "sliding_attention", "chunked_attention"}
+    return DynamicCache() if plain else DynamicCache(config=config)
+
+
+def follow(cache: Any, strand: Strand) -> None:
+    """Let a strand follow whenever the main cache changes its rows."""
+    if cache is None:
+        return
+    if not isinstance(cache, _Followed):
+        kind: Any = type(cache)
+        cache.__class__ = _followed(kind)
+    vars(cache).setdefault(_STRANDS, []).append(strand)
+
+
+class _Followed:
+    """Mixed into the main cache's class; strands are found on the instance, so a copied cache has copied strands."""
+
+    def reorder_cache(self, beam_idx: Tensor) -> None:
+        super().reorder_cache(beam_idx)  # type: ignore[misc]
+        for strand in vars(self)[_STRANDS]:
+            strand.reorder(beam_idx)
+
+    def batch_select_indices(self, indices: Tensor) -> None:
+        super().batch_select_indices(indices)  # type: ignore[misc]
+        for strand in vars(self)[_STRANDS]:
+            strand.reorder(indices)
+
+    def batch_repeat_interleave(self, repeats: int) -> None:
+        super().batch_repeat_interleave(repeats)  # type: ignore[misc]
+        for strand in vars(self)[_STRANDS]:
+            strand.repeat(repeats)
+
+
+@functools.cache
+def _followed(kind: Any) -> Any:
+    return type(kind.__name__, (_Followed, kind), {"__module__": kind.__module__})
+
+
+def _keep(module: Any, columns: int) -> dict[str, int]:
+    known = inspect.signature(module.forward).parameters
+    return {"logits_to_keep": columns} if "logits_to_keep" in known else {}

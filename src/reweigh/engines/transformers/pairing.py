@@ -1,0 +1,45 @@
+"""Bring a model and a reference table together, or refuse with both sides named."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from reweigh.errors import MismatchError
+from reweigh.families.anatomy import Anatomy
+from reweigh.families.identity import identify
+from reweigh.method.measure.lens import CHUNK, Lens
+from reweigh.method.register.table import ReferenceTable
+
+
+def pair(
+    anatomy: Anatomy,
+    processor: Any,
+    table: ReferenceTable | str | Path,
+    *,
+    layer: int | None,
+    force: bool = False,
+) -> tuple[ReferenceTable, Lens]:
+    """The table, verified against the model, and the lens it was made with.
+
+    ``force`` accepts another model, tokenizer or dtype; the layer must exist and the vocabulary fit all the same.
+    """
+    block = None if layer is None else anatomy.check_layer(layer)
+    if not isinstance(table, ReferenceTable):
+        table = ReferenceTable.from_pretrained(table, layer=block)
+    made = table.made_with
+    lens = Lens(
+        anatomy,
+        dtype="float32" if made.get("lens") == "float32" else "native",
+        chunk=made.get("chunk", CHUNK),
+    )
+    table.check_layer(block)
+    table.verify()
+    if not force:
+        table.check_pairing(identify(anatomy, processor), dtype=lens.dtype)
+    anatomy.check_layer(table.layer)
+    if len(table) and int(table.tokens[-1]) >= anatomy.vocab_size:
+        raise MismatchError(
+            f"the table speaks of token {int(table.tokens[-1])}, but the model's head has {anatomy.vocab_size} tokens"
+        )
+    return table, lens

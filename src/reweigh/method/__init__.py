@@ -1,0 +1,1 @@
+"""The method, pure: measure, register, intervene. Torch and NumPy only; no model library, no hooks, no engine."""

@@ -1,0 +1,1 @@
+"""Measure: read image positions through norm and head, rank the vocabulary at each, average reciprocal ranks."""

@@ -1,0 +1,288 @@
+"""The reference table: b0 and b(v) of the registered tokens, with what is needed to refuse a wrong pairing.
+
+Two files: ``reference_table.safetensors`` with the numbers, and ``reference_table.json`` with b0, what the table was
+made with, the hash of the numbers and the hash of the page itself. A cut or altered file is never taken for a table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from reweigh.artifacts import (
+    read_sealed,
+    read_tensors,
+    sha256_file,
+    sha256_json,
+    write_sealed,
+    write_tensors,
+)
+from reweigh.errors import ArtifactError, InputError, MismatchError
+from reweigh.method.register.references import References
+
+if TYPE_CHECKING:
+    from reweigh.families.identity import Identity
+
+SCHEMA = 1
+PAGE = "reference_table.json"
+NUMBERS = "reference_table.safetensors"
+ARRAYS = ("tokens", "references", "counts")
+
+
+@dataclass(frozen=True, eq=False)
+class ReferenceTable:
+    """Token references of one model at one layer.
+
+    Attributes:
+        layer: 0-based block the evidence was read at.
+        scale: b0, the pooled median of all observations and the unit of a deficit.
+        tokens: Registered token ids, ascending.
+        references: b(v) of each.
+        counts: Observations behind each.
+        made_with: Identity of model and tokenizer, lens dtype and chunk, candidate rule, prompt and corpus
+            hashes, image count, registration rule, versions, and the checkpoint's generation settings if any
+            changes greedy decoding.
+    """
+
+    layer: int
+    scale: float
+    tokens: NDArray[np.int64]
+    references: NDArray[np.float64]
+    counts: NDArray[np.int64]
+    made_with: Mapping[str, Any]
+
+    @classmethod
+    def build(cls, layer: int, found: References, made_with: Mapping[str, Any]) -> ReferenceTable:
+        """A table from registered references."""
+        return cls(layer, found.scale, found.tokens, found.references, found.counts, dict(made_with))
+
+    def __len__(self) -> int:
+        return len(self.tokens)
+
+    def __repr__(self) -> str:
+        model = self.made_with.get("identity", {}).get("model_id", "?")
+        return f"ReferenceTable({model!r}, layer={self.layer}, b0={self.scale:.6g}, registered={len(self)})"
+
+    @property
+    def fingerprint(self) -> str:
+        """Hash of everything the table says; equal tables have equal fingerprints."""
+        numbers = {name: getattr(self, name).tolist() for name in ARRAYS}
+        return sha256_json(
+            {"layer": self.layer, "b0": self.scale, "made_with": dict(self.made_with), **numbers}
+        )
+
+    def reference(self, token: int) -> float | None:
+        """b(v), or ``None`` for a token that is not registered; b0 never stands in for it."""
+        at = int(np.searchsorted(self.tokens, token))
+        return float(self.references[at]) if at < len(self.tokens) and self.tokens[at] == token else None
+
+    def save_pretrained(self, folder: str | Path) -> Path:
+        """Write the table into a folder; nothing half-written is ever left under the final names."""
+        folder = Path(folder)
+        write_tensors(folder / NUMBERS, {name: getattr(self, name) for name in ARRAYS})
+        page = {
+            "schema_version": SCHEMA,
+            "layer": self.layer,
+            "b0": self.scale,
+            "registered": len(self),
+            "made_with": dict(self.made_with),
+            "numbers_sha256": sha256_file(folder / NUMBERS),
+        }
+        write_sealed(folder / PAGE, page)
+        return folder
+
+    save = save_pretrained
+
+    @classmethod
+    def load(cls, folder: str | Path, *, layer: int | None = None) -> ReferenceTable:
+        """Read and verify a table from its folder, or from a calibration folder that holds several layers."""
+        folder = find_table(Path(folder), layer)
+        page = _read_page(folder / PAGE)
+        if not (folder / NUMBERS).is_file():
+            raise ArtifactError(
+                f"{folder / NUMBERS} is missing", hint="the table was copied in part; fetch it again"
+            )
+        if sha256_file(folder / NUMBERS) != page["numbers_sha256"]:
+            raise ArtifactError(
+                f"{folder / NUMBERS} is not the file its page describes: it was cut or altered",
+                hint="fetch or make the table again",
+            )
+        arrays = read_tensors(folder / NUMBERS)
+        if not set(ARRAYS) <= set(arrays):
+            raise ArtifactError(f"{folder / NUMBERS} holds {sorted(arrays)}, not {', '.join(ARRAYS)}")
+        columns = {name: arrays[name] for name in ARRAYS}
+        table = cls(layer=page["layer"], scale=page["b0"], made_with=page["made_with"], **columns)
+        table.verify()
+        table.check_layer(layer)
+        return table
+
+    @classmethod
+    def from_pretrained(
+        cls, name: str | Path, *, layer: int | None = None, revision: str | None = None, **hub: Any
+    ) -> ReferenceTable:
+        """Load a table from a folder or from a Hub repository."""
+        if Path(name).exists():
+            return cls.load(name, layer=layer)
+        from huggingface_hub import snapshot_download
+        from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
+
+        try:
+            folder = snapshot_download(
+                str(name),
+                revision=revision,
+                allow_patterns=[PAGE, NUMBERS, f"*/{PAGE}", f"*/{NUMBERS}"],
+                **hub,
+            )
+        except (HfHubHTTPError, HFValidationError, LocalEntryNotFoundError, OSError) as error:
+            raise ArtifactError(
+                f"{name} is neither a folder nor a Hub repository that can be reached ({type(error).__name__})",
+                hint="make a table with `reweigh calibrate MODEL IMAGES -o FOLDER` and give that folder",
+            ) from error
+        return cls.load(folder, layer=layer)
+
+    def push_to_hub(
+        self,
+        repo_id: str,
+        *,
+        private: bool | None = None,
+        token: str | bool | None = None,
+        commit_message: str = "Add a reference table",
+        **hub: Any,
+    ) -> str:
+        """Upload the table to a Hub repository and return its address.
+
+        Args:
+            private: Whether a repository that does not exist yet is made private.
+            hub: Goes to ``HfApi.upload_folder``: ``revision``, ``path_in_repo``, ``create_pr`` ...
+        """
+        import tempfile
+
+        from huggingface_hub import HfApi
+        from huggingface_hub.errors import HfHubHTTPError, HFValidationError
+
+        api = HfApi(token=token)
+        with tempfile.TemporaryDirectory() as folder:
+            self.save_pretrained(folder)
+            try:
+                address = str(api.create_repo(repo_id, private=private, exist_ok=True))
+                api.upload_folder(repo_id=repo_id, folder_path=folder, commit_message=commit_message, **hub)
+            except (HfHubHTTPError, HFValidationError, OSError) as error:
+                raise ArtifactError(
+                    f"the table cannot be uploaded to {repo_id} ({type(error).__name__})",
+                    hint="log in with `hf auth login` and give a repository you may write to, e.g. you/my-table",
+                ) from error
+        return address
+
+    def verify(self) -> None:
+        """Check that the numbers can be a table at all."""
+        problems = []
+        if not (np.isfinite(self.scale) and self.scale > 0):
+            problems.append(f"b0 is {self.scale}")
+        if not self.tokens.shape == self.references.shape == self.counts.shape == (len(self),):
+            problems.append("its columns have different lengths")
+        if len(self.tokens) and (int(self.tokens[0]) < 0 or (np.diff(self.tokens) <= 0).any()):
+            problems.append("its token ids are not ascending")
+        if not (
+            np.isfinite(self.references).all()
+            and (self.references > 0).all()
+            and (self.references <= 1).all()
+        ):
+            problems.append("a reference is outside (0, 1]")
+        if problems:
+            raise ArtifactError(f"the table is not usable: {'; '.join(problems)}", hint="calibrate again")
+
+    def check_layer(self, layer: int | None) -> None:
+        """Refuse a layer other than the table's own; forcing it would read evidence of another scale."""
+        if layer is not None and layer != self.layer:
+            raise MismatchError(
+                f"this table is of layer {self.layer}, but layer {layer} was asked for",
+                hint=f"leave the layer out, say {self.layer}, or calibrate layer {layer}",
+            )
+
+    def check_pairing(self, identity: Identity, *, dtype: str) -> None:
+        """Refuse another model, tokenizer or lens dtype, naming both sides."""
+        mine = self.made_with.get("identity", {})
+        differing = []
+        for name in ("architecture", "weights", "vocab_size", "blocks", "tokenizer"):
+            theirs = getattr(identity, name)
+            if name in mine and theirs != "" and mine[name] not in ("", theirs):
+                differing.append(f"{name}: table {_short(mine[name])}, model {_short(theirs)}")
+        if self.made_with.get("dtype", dtype) != dtype:
+            differing.append(f"lens dtype: table {self.made_with['dtype']}, model {dtype}")
+        if differing:
+            raise MismatchError(
+                f"this table was made with {mine.get('model_id') or 'another model'}, "
+                f"not with {identity.model_id or 'this model'} as it is loaded ({'; '.join(differing)})",
+                hint="calibrate this model, load it in the table's dtype, or pass force=True (--force) "
+                "if you know that only the dtype or a re-saved copy differs",
+            )
+
+    def compare(self, other: ReferenceTable) -> dict[str, Any]:
+        """How two tables differ: scale, registered tokens, and references of the tokens both hold."""
+        common, mine, theirs = np.intersect1d(self.tokens, other.tokens, return_indices=True)
+        ratio = (
+            np.abs(np.log(self.references[mine] / other.references[theirs])) if len(common) else np.zeros(0)
+        )
+        return {
+            "equal": self.fingerprint == other.fingerprint,
+            "layers": [self.layer, other.layer],
+            "b0": [self.scale, other.scale],
+            "registered": [len(self), len(other)],
+            "common": len(common),
+            "only_first": len(self) - len(common),
+            "only_second": len(other) - len(common),
+            "median_abs_log_ratio": float(np.median(ratio)) if len(common) else None,
+            "max_abs_log_ratio": float(ratio.max()) if len(common) else None,
+        }
+
+
+def find_table(folder: Path, layer: int | None) -> Path:
+    """The folder of one table: itself, or the right ``layer-N`` below a calibration folder."""
+    if (folder / PAGE).is_file():
+        return folder
+    below = sorted(path.parent for path in folder.glob(f"layer-*/{PAGE}"))
+    chosen = [path for path in below if layer is None or path.name == f"layer-{layer}"]
+    if len(chosen) == 1:
+        return chosen[0]
+    if not below:
+        raise ArtifactError(
+            f"{folder} holds no reference table ({PAGE})", hint="make one with `reweigh calibrate`"
+        )
+    names = ", ".join(path.name.removeprefix("layer-") for path in below)
+    if layer is None:
+        raise InputError(
+            f"{folder} holds tables of several layers: {names}", hint="say which with layer= (--layer)"
+        )
+    raise InputError(f"{folder} holds no table of layer {layer}", hint=f"it holds {names}")
+
+
+def table_layers(folder: Path) -> list[int]:
+    """The layers of the tables in a calibration folder, or that of a single table's folder, ascending."""
+    if (folder / PAGE).is_file():
+        return [int(_read_page(folder / PAGE)["layer"])]
+    names = (path.parent.name.removeprefix("layer-") for path in folder.glob(f"layer-*/{PAGE}"))
+    if found := sorted(int(name) for name in names if name.isdigit()):
+        return found
+    raise ArtifactError(
+        f"{folder} holds no reference table ({PAGE})", hint="make one with `reweigh calibrate`"
+    )
+
+
+def _read_page(path: Path) -> dict[str, Any]:
+    page = read_sealed(path)
+    if page.get("schema_version") != SCHEMA:
+        raise ArtifactError(
+            f"{path} has schema {page.get('schema_version')!r}, this version reads {SCHEMA}",
+            hint="upgrade reweigh, or make the table again",
+        )
+    return page
+
+
+def _short(value: Any) -> str:
+    text = str(value)
+    return text[:12] if len(text) == 64 else text

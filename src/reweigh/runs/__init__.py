@@ -1,0 +1,1 @@
+"""Runs: records answered into folders that resume, scored and compared."""

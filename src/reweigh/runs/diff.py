@@ -1,0 +1,146 @@
+"""Two runs on the same records, item by item: which hallucinated mentions went, came and stayed.
+
+Removed, Introduced and Net are the paper's: occurrences of hallucinated objects that only the first run has, that
+only the second has, and their difference. Figures are compared by a bootstrap that draws the same images for both.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from reweigh.benchmarks.base import Id, Item, Metric
+from reweigh.benchmarks.bootstrap import Array, Figures, intervals, paired_difference
+from reweigh.errors import InputError
+from reweigh.registry import Registry
+
+WRONG = "wrong answer"
+
+FIGURES: Registry[Figures] = Registry(
+    "benchmark that can be compared",
+    {
+        "chair": "reweigh.benchmarks.chair.metrics:figures",
+        "amber-generative": "reweigh.benchmarks.amber.generative:figures",
+        "amber-discriminative": "reweigh.benchmarks.amber.discriminative:figures",
+        "mmhal": "reweigh.benchmarks.mmhal:figures",
+        "mmvet": "reweigh.benchmarks.mmvet:figures",
+        "pope": "reweigh.benchmarks.pope:figures",
+        "world": "reweigh.benchmarks.chair.metrics:figures",
+    },
+    group="reweigh.figures",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What happened to one item's hallucinated objects, each with its number of occurrences."""
+
+    id: Id
+    image: Id
+    removed: Mapping[str, int]
+    introduced: Mapping[str, int]
+    kept: Mapping[str, int]
+
+    @property
+    def net(self) -> int:
+        """Removed minus introduced occurrences."""
+        return sum(self.removed.values()) - sum(self.introduced.values())
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """The comparison of two runs: second minus first for every figure, and the changes of mentions."""
+
+    benchmark: str
+    n: int
+    before: Mapping[str, Metric]
+    after: Mapping[str, Metric]
+    figures: Mapping[str, Metric]
+    mentions: Mapping[str, Metric]
+    changes: Sequence[Change]
+
+    def to_json(self) -> dict[str, Any]:
+        """Give the comparison as plain JSON."""
+        return {
+            "benchmark": self.benchmark,
+            "n": self.n,
+            "before": {name: metric.to_json() for name, metric in self.before.items()},
+            "after": {name: metric.to_json() for name, metric in self.after.items()},
+            "difference": {name: metric.to_json() for name, metric in self.figures.items()},
+            "mentions": {name: metric.to_json() for name, metric in self.mentions.items()},
+            "items": [
+                {
+                    "id": change.id,
+                    "removed": dict(change.removed),
+                    "introduced": dict(change.introduced),
+                    "kept": dict(change.kept),
+                }
+                for change in self.changes
+            ],
+        }
+
+
+def compare(
+    benchmark: str,
+    first: Sequence[Item],
+    second: Sequence[Item],
+    *,
+    before: Mapping[str, Metric],
+    after: Mapping[str, Metric],
+) -> Difference:
+    """Compare two sets of items of one benchmark; both must answer the same records."""
+    differences = paired_difference(first, second, FIGURES[benchmark])
+    changes = changed_mentions(first, second) if _can_tell(first, second) else []
+    return Difference(benchmark, len(first), before, after, differences, _totals(changes), changes)
+
+
+def changed_mentions(first: Sequence[Item], second: Sequence[Item]) -> list[Change]:
+    """Pair items by id and compare their hallucinated mentions as multisets of objects."""
+    later = {item.id: item for item in second}
+    changes = []
+    for item in first:
+        if item.id not in later:
+            raise InputError(
+                f"item {item.id!r} is in the first run only", hint="compare runs of the same manifest"
+            )
+        had, has = hallucinated(item), hallucinated(later[item.id])
+        changes.append(Change(item.id, item.image, had - has, has - had, had & has))
+    return changes
+
+
+def hallucinated(item: Item) -> Counter[str]:
+    """The hallucinated objects of an item with their number of occurrences; a wrong yes or no counts as one."""
+    if "correct" in item.details:
+        return Counter() if item.details["correct"] else Counter([WRONG])
+    mentions = item.details.get("mentions", [])
+    return Counter(
+        str(mention.get("object", mention.get("word"))) for mention in mentions if mention["hallucinated"]
+    )
+
+
+def _can_tell(*runs: Sequence[Item]) -> bool:
+    """Whether the items say what is wrong with them; judged answers have a score only."""
+    items = [item for run in runs for item in run]
+    return bool(items) and all("mentions" in item.details or "correct" in item.details for item in items)
+
+
+def _totals(changes: Sequence[Change]) -> dict[str, Metric]:
+    items = [
+        Item(
+            id=change.id,
+            image=change.image,
+            counts={
+                "removed": sum(change.removed.values()),
+                "introduced": sum(change.introduced.values()),
+                "kept": sum(change.kept.values()),
+            },
+        )
+        for change in changes
+    ]
+    return intervals(items, _sums) if items else {}
+
+
+def _sums(counts: Mapping[str, Array]) -> dict[str, Array]:
+    return {**counts, "net": counts["removed"] - counts["introduced"]}

@@ -1,0 +1,126 @@
+"""Runs of one benchmark: each configuration answers into a folder of its own that resumes, and is scored there.
+
+What `eval`, `compare`, `tune` and `ablate` share. Knows no model: answers come from a describer or a function.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from reweigh.benchmarks.base import Benchmark, Item, Record, Summary
+from reweigh.errors import InputError
+from reweigh.runs import score as scoring
+from reweigh.runs.record import RESPONSES, make_record, open_run
+from reweigh.runs.run import Ask, Describer, answered, generate
+
+
+@dataclass(frozen=True)
+class Task:
+    """A benchmark ready to be asked.
+
+    Attributes:
+        bench: The benchmark, which scores the answers.
+        records: What is asked.
+        images: The folder of the images.
+        told: What a record keeps of it: name, options, limit, shard.
+        places: Where data and images lay; not part of what answers depend on.
+    """
+
+    bench: Benchmark
+    records: list[Record]
+    images: Path
+    told: dict[str, Any]
+    places: dict[str, str]
+
+    @property
+    def name(self) -> str:
+        """The benchmark's name."""
+        return str(self.told["name"])
+
+    def require(self, figures: tuple[str, ...], why: str) -> None:
+        """Refuse a benchmark that does not give some figures."""
+        given = self.bench.summarise([]).metrics
+        if missing := [name for name in figures if name not in given]:
+            raise InputError(
+                f"{self.name} gives no {missing[0]}, which {why} is about", hint="take world or chair"
+            )
+
+    def require_records(self) -> None:
+        """Refuse a benchmark of which nothing is left to ask."""
+        if not self.records:
+            raise InputError(f"{self.name} has no records to answer", hint="check --limit and --option")
+
+
+@dataclass(frozen=True)
+class Scored:
+    """A run's items and their figures."""
+
+    items: list[Item]
+    summary: Summary
+
+
+@dataclass(frozen=True)
+class Runs:
+    """How all runs of one command are asked.
+
+    Attributes:
+        task: What is asked.
+        model: What a record keeps of the model.
+        batch_size: Images answered at once.
+        seed: Seed of whatever is drawn.
+        template: Prompt template, for processors without one.
+    """
+
+    task: Task
+    model: Mapping[str, Any]
+    batch_size: int = 1
+    seed: int = 42
+    template: str | None = None
+    _hashed: dict[str, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
+
+    def open(self, folder: Path, decoding: Mapping[str, Any]) -> None:
+        """Begin a run, or make sure that the folder holds the same one."""
+        if not self._hashed:  # the images are hashed once for all runs
+            self._hashed.update(
+                make_record(
+                    benchmark=self.task.told,
+                    model=self.model,
+                    decoding={},
+                    records=self.task.records,
+                    images=self.task.images,
+                    seed=self.seed,
+                    places=self.task.places,
+                )
+            )
+        folder.mkdir(parents=True, exist_ok=True)
+        settings = {**decoding, "batch_size": self.batch_size, "template": self.template}
+        open_run(folder, {**self._hashed, "decoding": settings}, self.task.records)
+
+    def done(self, folder: Path) -> int:
+        """How many records have their answer."""
+        return answered(folder / RESPONSES, self.task.records)
+
+    def answer(
+        self, describer: Describer | Ask, folder: Path, decoding: Mapping[str, Any], *, shown: Any = None
+    ) -> int:
+        """Answer what has no answer yet into a run folder; gives how many that were. ``shown`` is a common bar."""
+        self.open(folder, decoding)
+        return generate(
+            describer,
+            self.task.records,
+            folder,
+            images=self.task.images,
+            batch_size=self.batch_size,
+            seed=self.seed,
+            shown=shown,
+        )
+
+    def score(self, folder: Path) -> Scored:
+        """Score a finished run and write items and results into its folder."""
+        source = scoring.read_sources([folder])
+        items, summary = scoring.score(self.task.bench, source)
+        scoring.write_scores(folder, items, summary, source)
+        return Scored(items, summary)

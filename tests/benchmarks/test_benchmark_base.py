@@ -1,0 +1,150 @@
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from reweigh.benchmarks.base import (
+    BENCHMARKS,
+    Item,
+    Metric,
+    Response,
+    Summary,
+    check_responses,
+    read_responses,
+)
+from reweigh.errors import InputError, UnknownNameError
+
+ROWS = [{"id": 1, "response": "a dog"}, {"id": "x", "response": ""}]
+READ = [Response(1, "a dog"), Response("x", "")]
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("r.jsonl", "\n".join(map(json.dumps, ROWS)) + "\n"),
+        ("r.jsonl", "\n\n".join(map(json.dumps, ROWS))),  # blank lines, and no newline at the end
+        ("r.jsonl", "\ufeff" + "\r\n".join(map(json.dumps, ROWS))),
+        ("r.json", json.dumps(ROWS)),
+        ("r.json", "\n".join(map(json.dumps, ROWS))),  # lines under the other ending, as POPE has them
+        ("r.json", json.dumps([{"image_id": 1, "caption": "a dog"}, {"question_id": "x", "text": ""}])),
+    ],
+)
+def test_responses_in_every_accepted_form(tmp_path: Path, name: str, text: str) -> None:
+    (tmp_path / name).write_text(text, encoding="utf-8")
+    assert read_responses(tmp_path / name) == READ
+
+
+def test_map_of_id_to_text_and_single_object(tmp_path: Path) -> None:
+    path = tmp_path / "r.json"
+    path.write_text('{"v1_0": "a", "v1_1": "b"}')
+    assert read_responses(path) == [Response("v1_0", "a"), Response("v1_1", "b")]
+    path.write_text('{"overall": {}, "imgToEval": {"3": {"image_id": 3, "caption": "b", "CIDEr": 0.1}}}')
+    assert read_responses(path) == [Response(3, "b")]
+    path.write_text('{"id": 3, "response": "b"}')
+    assert read_responses(path) == [Response(3, "b")]
+
+
+def test_chosen_keys_win(tmp_path: Path) -> None:
+    path = tmp_path / "r.jsonl"
+    path.write_text('{"id": 1, "response": "a", "nr": 7, "said": "b"}\n')
+    assert read_responses(path, id_key="nr", text_key="said") == [Response(7, "b")]
+    with pytest.raises(InputError, match="expected 'absent'"):
+        read_responses(path, id_key="absent")
+
+
+@pytest.mark.parametrize("name", ["r.json", "r.jsonl"])
+def test_empty_file_holds_no_responses(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).write_text(" \n")
+    assert read_responses(tmp_path / name) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "message"),
+    [
+        ("r.jsonl", '{"id": 1, "response": "a"}\n{"id": 2, "resp', "line 2, is not JSON"),
+        ("r.jsonl", '{"id": 1, "response": null}', "line 1: the response of id 1 is a NoneType"),
+        ("r.jsonl", '{"id": 1, "response": ["a"]}', "is a list, not a string"),
+        ("r.jsonl", '{"id": 1.5, "response": "a"}', "the id 1.5 is a float"),
+        ("r.jsonl", '{"id": true, "response": "a"}', "the id True is a bool"),
+        ("r.jsonl", '{"response": "a"}', "has no id: its keys are 'response'"),
+        ("r.jsonl", '{"id": 1}', "has no response"),
+        ("r.jsonl", "[1]", "line 1, is a list; expected an object"),
+        ("r.json", "[1", "is not valid JSON"),
+        ("r.json", "3", "holds a int"),
+        ("r.json", '[{"id": 1, "response": 2}]', "entry 0: the response of id 1 is a int"),
+    ],
+)
+def test_wrong_files_name_the_row(tmp_path: Path, name: str, text: str, message: str) -> None:
+    (tmp_path / name).write_text(text)
+    with pytest.raises(InputError, match=message):
+        read_responses(tmp_path / name)
+
+
+def test_absent_and_undecodable_files(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="there is no response file"):
+        read_responses(tmp_path / "r.jsonl")
+    (tmp_path / "r.jsonl").write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(InputError, match="not UTF-8"):
+        read_responses(tmp_path / "r.jsonl")
+
+
+def test_check_keeps_order_and_allows_repeats_where_meant() -> None:
+    responses = [Response(2, "a"), Response(1, "b"), Response(2, "c")]
+    assert check_responses(responses, known={1, 2, 3}, repeats=True) == responses
+    with pytest.raises(InputError, match=r"id 2 was answered twice \(again at response 2\)"):
+        check_responses(responses, known={1, 2, 3})
+
+
+def test_many_missing_ids_are_summed_up() -> None:
+    with pytest.raises(InputError, match=r"99 of 100 ids have no response: 1, 10, 11, 12, 13, \.\.\."):
+        check_responses([Response(0, "")], known=range(100), ids=range(100))
+
+
+def test_item_row_that_lacks_something() -> None:
+    with pytest.raises(InputError, match="an item row lacks 'image': it has id"):
+        Item.from_json({"id": 1})
+
+
+def test_summary_as_json() -> None:
+    summary = Summary(
+        benchmark="b",
+        metrics={"x": Metric(value=1.0, low=0.5, high=2.0), "y": Metric(value=None, reason="none seen")},
+        n=2,
+        images=1,
+    )
+    assert summary.to_json() == {
+        "benchmark": "b",
+        "metrics": {
+            "x": {"value": 1.0, "low": 0.5, "high": 2.0},
+            "y": {"value": None, "low": None, "high": None, "reason": "none seen"},
+        },
+        "n": 2,
+        "images": 1,
+        "scorer": {},
+        "official": {},
+    }
+
+
+def test_registry_lists_all_benchmarks_and_suggests() -> None:
+    assert {"chair", "amber-generative", "amber-discriminative", "mmhal", "mmvet", "pope"} <= set(BENCHMARKS)
+    with pytest.raises(UnknownNameError, match="did you mean chair"):
+        BENCHMARKS["chairs"]
+
+
+def test_scoring_needs_no_torch() -> None:
+    names = [
+        "chair.benchmark",
+        "chair.export",
+        "amber.generative",
+        "amber.discriminative",
+        "amber.score",
+        "pope",
+    ]
+    code = f"import sys, importlib\nfor n in {names}: importlib.import_module('reweigh.benchmarks.' + n)\n"
+    code += "heavy = {'torch', 'transformers', 'nltk', 'spacy'} & set(sys.modules)\nsys.exit(str(heavy) if heavy else 0)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr

@@ -1,0 +1,199 @@
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from file_server import FileServer, Served
+from test_data_unpack import make_zip
+from typer.testing import CliRunner
+
+from reweigh.benchmarks.data import CATALOGUE, Dataset, File, check, data_root, dataset, folder_of, get, state
+from reweigh.benchmarks.data.fetch import FetchError
+from reweigh.cli.app import app
+from reweigh.errors import InputError, UnknownNameError
+
+TABLE = b"person, man\n"
+
+
+@pytest.fixture(autouse=True)
+def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("REWEIGH_DATA", str(tmp_path / "data"))
+    return tmp_path / "data"
+
+
+@pytest.fixture
+def server() -> Iterator[FileServer]:
+    with FileServer() as running:
+        yield running
+
+
+@pytest.fixture
+def entry(server: FileServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Dataset:
+    archive = make_zip(tmp_path / "made.zip", {"images/1.jpg": b"one", "images/2.jpg": b"two"})
+    server.files = {"/table.txt": Served(TABLE), "/images.zip": Served(archive.read_bytes())}
+    made = Dataset(
+        name="toy",
+        title="A toy",
+        licence="CC0",
+        page="http://toy",
+        files=(
+            File(
+                name="table.txt",
+                url=server.url("/table.txt"),
+                size=len(TABLE),
+                checksum="md5:" + hashlib.md5(TABLE, usedforsecurity=False).hexdigest(),
+            ),
+            File(name="images.zip", url=server.url("/images.zip"), unpack=True, holds=("images",)),
+        ),
+        by_hand="nothing else",
+    )
+    monkeypatch.setitem(CATALOGUE, "toy", made)
+    return made
+
+
+def test_get_check_and_get_again(entry: Dataset, server: FileServer, root: Path) -> None:
+    assert state(entry) == "absent"
+    assert get(entry) == root / "toy"
+    assert state(entry) == "complete"
+    assert check(entry) == []
+    assert (root / "toy" / "images" / "2.jpg").read_bytes() == b"two"
+    assert not (root / "toy" / "images.zip").exists()
+    asked = len(server.requests)
+    get(entry)
+    assert len(server.requests) == asked
+    receipt = json.loads((root / "toy" / "receipt.json").read_text())["files"]
+    assert receipt["table.txt"]["checked_against"] == "catalogue"
+    assert receipt["images.zip"]["checked_against"] == "first fetch"
+    assert receipt["images.zip"]["sha256"] == hashlib.sha256(server.files["/images.zip"].body).hexdigest()
+
+
+def test_an_interrupted_get_is_partial_and_goes_on(entry: Dataset, server: FileServer) -> None:
+    whole = server.files.pop("/images.zip")
+    with pytest.raises(FetchError, match="404"):
+        get(entry)
+    assert state(entry) == "partial"
+    assert check(entry) == ["images.zip has not been fetched"]
+    server.files["/images.zip"] = whole
+    get(entry)
+    assert state(entry) == "complete"
+    assert [path for path, _ in server.requests].count("/table.txt") == 1
+
+
+def test_what_a_kill_left_behind_is_used_or_cleared(entry: Dataset, server: FileServer, root: Path) -> None:
+    (root / "toy" / ".unpacking-stale" / "deep").mkdir(parents=True)
+    (root / "toy" / "table.txt").write_bytes(TABLE)
+    get(entry)
+    assert check(entry) == []
+    assert not list((root / "toy").glob(".unpacking-*"))
+    assert [path for path, _ in server.requests] == ["/images.zip"]
+
+
+def test_a_stray_file_of_another_content_is_fetched_anew(entry: Dataset, root: Path) -> None:
+    (root / "toy").mkdir(parents=True)
+    (root / "toy" / "table.txt").write_bytes(b"person, MAN\n")
+    get(entry)
+    assert check(entry) == []
+
+
+def test_check_sees_damage_and_get_mends_it(entry: Dataset, root: Path) -> None:
+    get(entry)
+    (root / "toy" / "table.txt").write_bytes(b"person, MAN\n")
+    assert "has the checksum md5:" in check(entry)[0]
+    (root / "toy" / "table.txt").write_bytes(b"short")
+    (root / "toy" / "images" / "1.jpg").unlink()
+    (root / "toy" / "images" / "2.jpg").write_bytes(b"longer")
+    assert len(check(entry)) == 3
+    get(entry)
+    assert check(entry) == []
+
+
+def test_a_local_copy_as_published(entry: Dataset, server: FileServer, tmp_path: Path) -> None:
+    mine = tmp_path / "mine"
+    mine.mkdir()
+    (mine / "table.txt").write_bytes(TABLE)
+    (mine / "images.zip").write_bytes(server.files["/images.zip"].body)
+    get(entry, source=mine)
+    assert check(entry) == []
+    assert server.requests == []
+
+
+def test_a_local_copy_already_unpacked(
+    entry: Dataset, server: FileServer, tmp_path: Path, root: Path
+) -> None:
+    mine = tmp_path / "mine"
+    (mine / "images" / "deep").mkdir(parents=True)
+    (mine / "images" / "deep" / "3.jpg").write_bytes(b"three")
+    (mine / "table.txt").write_bytes(TABLE)
+    get(entry, source=mine)
+    assert (root / "toy" / "images" / "deep" / "3.jpg").read_bytes() == b"three"
+    assert check(entry) == []
+    assert server.requests == []
+
+
+def test_a_wrong_local_copy_is_refused(entry: Dataset, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="does not exist"):
+        get(entry, source=tmp_path / "nowhere")
+    (tmp_path / "mine").mkdir()
+    with pytest.raises(InputError, match=r"holds no table\.txt"):
+        get(entry, source=tmp_path / "mine")
+    (tmp_path / "mine" / "table.txt").write_bytes(b"another one!")
+    with pytest.raises(FetchError, match="has the checksum"):
+        get(entry, source=tmp_path / "mine")
+    assert state(entry) == "absent"
+
+
+def test_the_variable_moves_the_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("REWEIGH_DATA", str(tmp_path / "elsewhere"))
+    assert folder_of(dataset("amber")) == tmp_path / "elsewhere" / "amber"
+    monkeypatch.delenv("REWEIGH_DATA")
+    assert data_root() == Path.home() / ".cache" / "reweigh" / "data"
+
+
+def test_the_catalogue_is_sound() -> None:
+    for name, entry in CATALOGUE.items():
+        assert name == entry.name
+        assert entry.licence
+        assert entry.page.startswith("https://")
+        assert len({file.name for file in entry.files}) == len(entry.files)
+        for file in entry.files:
+            assert file.url.startswith("http")
+            assert not file.unpack or file.holds
+            if file.checksum:
+                kind, _, value = file.checksum.partition(":")
+                assert len(value) == {"md5": 32, "sha256": 64}[kind]
+    with pytest.raises(UnknownNameError, match="did you mean amber"):
+        dataset("ambr")
+
+
+def test_the_commands(entry: Dataset, root: Path) -> None:
+    run = CliRunner().invoke
+    listed = json.loads(run(app, ["data", "list", "--json"]).stdout)
+    assert [row["state"] for row in listed if row["name"] == "toy"] == ["absent"]
+    assert [row["checksums"][1] for row in listed if row["name"] == "toy"] == ["unknown"]
+    assert "toy" in run(app, ["data", "list"]).stdout
+    failed = run(app, ["data", "check", "toy"])
+    assert failed.exit_code == 1
+    assert "table.txt has not been fetched" in failed.stdout
+    got = run(app, ["data", "get", "toy"])
+    assert got.exit_code == 0
+    assert got.stdout.strip() == str(root / "toy")
+    assert "note: nothing else" in got.stderr
+    good = run(app, ["data", "check", "toy"])
+    assert (good.exit_code, good.stdout.strip()) == (0, "toy: all 2 files are whole")
+    assert json.loads(run(app, ["data", "check", "toy", "--json"]).stdout)["problems"] == []
+
+
+def test_real_copies_match_the_catalogue(tmp_path: Path) -> None:
+    shared = Path(__file__).parents[2].parent / "shared" / "data"
+    if not (shared / "amber").is_dir():
+        pytest.skip("no ../shared/data with public copies beside the repository")
+    get(dataset("amber"), source=shared / "amber")
+    assert check(dataset("amber")) == []
+    chair = dataset("chair").files[0]
+    assert (
+        hashlib.sha256((shared / "chair" / "synonyms.txt").read_bytes()).hexdigest()
+        == str(chair.checksum)[7:]
+    )

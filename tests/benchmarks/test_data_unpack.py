@@ -1,0 +1,135 @@
+from __future__ import annotations
+
+import io
+import stat
+import tarfile
+import zipfile
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from reweigh.benchmarks.data.unpack import UnpackError, safe_name, unpack
+
+
+def make_zip(path: Path, files: dict[str, bytes], modes: dict[str, int] | None = None) -> Path:
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, body in files.items():
+            info = zipfile.ZipInfo(name)
+            info.compress_type = zipfile.ZIP_DEFLATED
+            info.external_attr = (modes or {}).get(name, 0) << 16
+            archive.writestr(info, body)
+    return path
+
+
+def make_tar(path: Path, files: dict[str, bytes], extra: list[tarfile.TarInfo] | None = None) -> Path:
+    with tarfile.open(path, "w:gz" if path.suffix == ".gz" else "w") as archive:
+        for name, body in files.items():
+            info = tarfile.TarInfo(name)
+            info.size = len(body)
+            archive.addfile(info, io.BytesIO(body))
+        for info in extra or []:
+            archive.addfile(info)
+    return path
+
+
+FILES = {"a.txt": b"one", "folder/b.bin": b"\0" * 5000, "./c": b""}
+
+
+@pytest.mark.parametrize("name", ["x.zip", "x.tar", "x.tar.gz"])
+def test_content_comes_out_as_it_went_in(tmp_path: Path, name: str) -> None:
+    archive = (make_zip if name.endswith("zip") else make_tar)(tmp_path / name, FILES)
+    out = tmp_path / "out"
+    assert unpack(archive, out) == {"a.txt": 3, "folder/b.bin": 5000, "c": 0}
+    assert (out / "folder" / "b.bin").read_bytes() == b"\0" * 5000
+    assert sorted(path.name for path in out.iterdir()) == ["a.txt", "c", "folder"]
+
+
+def test_an_existing_folder_is_filled_up(tmp_path: Path) -> None:
+    (tmp_path / "out" / "folder").mkdir(parents=True)
+    (tmp_path / "out" / "folder" / "mine").write_text("stays")
+    (tmp_path / "out" / "a.txt").write_text("old")
+    unpack(make_zip(tmp_path / "x.zip", FILES), tmp_path / "out")
+    assert (tmp_path / "out" / "folder" / "mine").read_text() == "stays"
+    assert (tmp_path / "out" / "a.txt").read_bytes() == b"one"
+
+
+@pytest.mark.parametrize(
+    "name", ["../evil", "a/../../evil", "/evil", "C:/evil", "..\\evil", "a/b\\..\\c", "."]
+)
+@pytest.mark.parametrize("make", [make_zip, make_tar])
+def test_no_file_leaves_the_folder(tmp_path: Path, name: str, make: object) -> None:
+    suffix = "zip" if make is make_zip else "tar"
+    archive = make(tmp_path / f"x.{suffix}", {"good": b"1", name: b"2"})  # type: ignore[operator]
+    with pytest.raises(UnpackError, match="could lead out of its folder"):
+        unpack(archive, tmp_path / "deep" / "out")
+    assert list((tmp_path / "deep" / "out").iterdir()) == []
+    assert not list(tmp_path.rglob("evil"))
+
+
+@given(st.text(st.sampled_from("./\\a:b\0 "), max_size=12))
+def test_a_name_that_passes_stays_below(name: str) -> None:
+    root = Path("/root/of/all")
+    try:
+        safe = safe_name(name, Path("x"))
+    except UnpackError:
+        return
+    resolved = Path(root / safe)
+    assert ".." not in resolved.parts
+    assert root in resolved.parents
+
+
+def link(name: str, kind: bytes, target: str) -> tarfile.TarInfo:
+    info = tarfile.TarInfo(name)
+    info.type = kind
+    info.linkname = target
+    return info
+
+
+@pytest.mark.parametrize("kind", [tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.FIFOTYPE, tarfile.CHRTYPE])
+def test_links_and_devices_in_tar_are_refused(tmp_path: Path, kind: bytes) -> None:
+    archive = make_tar(tmp_path / "x.tar", {"a.txt": b"1"}, [link("l", kind, "a.txt")])
+    with pytest.raises(UnpackError, match="'l', which is a link or a device"):
+        unpack(archive, tmp_path / "out")
+    assert list((tmp_path / "out").iterdir()) == []
+
+
+def test_links_in_zip_are_refused(tmp_path: Path) -> None:
+    archive = make_zip(tmp_path / "x.zip", {"l": b"/etc/passwd"}, {"l": stat.S_IFLNK | 0o777})
+    with pytest.raises(UnpackError, match="is a link or a device"):
+        unpack(archive, tmp_path / "out")
+
+
+def test_bombs_stop_at_the_bound(tmp_path: Path) -> None:
+    archive = make_zip(tmp_path / "x.zip", {"zeros": b"\0" * 3_000_000})
+    assert archive.stat().st_size < 10_000
+    with pytest.raises(UnpackError, match="more than 1,000,000 bytes"):
+        unpack(archive, tmp_path / "out", max_bytes=1_000_000)
+    many = make_zip(tmp_path / "y.zip", {f"{i}": b"" for i in range(20)})
+    with pytest.raises(UnpackError, match="more than 10 files"):
+        unpack(many, tmp_path / "out", max_files=10)
+    assert list((tmp_path / "out").iterdir()) == []
+
+
+def test_the_same_name_twice_is_refused(tmp_path: Path) -> None:
+    archive = make_tar(tmp_path / "x.tar", {"a": b"1", "./a": b"2"})
+    with pytest.raises(UnpackError, match="holds 'a' twice"):
+        unpack(archive, tmp_path / "out")
+
+
+def test_damage_is_noticed(tmp_path: Path) -> None:
+    archive = make_zip(tmp_path / "x.zip", {"a": bytes(range(256)) * 40})
+    data = bytearray(archive.read_bytes())
+    data[60] ^= 0xFF
+    archive.write_bytes(data)
+    with pytest.raises(UnpackError, match="cannot be unpacked"):
+        unpack(archive, tmp_path / "out")
+    cut = make_tar(tmp_path / "y.tar.gz", {"a": bytes(range(256)) * 400})
+    cut.write_bytes(cut.read_bytes()[:-200])
+    with pytest.raises(UnpackError, match="cannot be unpacked"):
+        unpack(cut, tmp_path / "out")
+    (tmp_path / "z.zip").write_bytes(b"not an archive")
+    with pytest.raises(UnpackError, match="neither a zip nor a tar"):
+        unpack(tmp_path / "z.zip", tmp_path / "out")
+    assert list((tmp_path / "out").iterdir()) == []

@@ -1,0 +1,90 @@
+from __future__ import annotations
+
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+from reweigh.artifacts import write_text
+from reweigh.benchmarks.judge import CachedJudge, Request, ask_all
+from reweigh.benchmarks.judge.protocol import user
+
+
+class Counting:
+    """A judge that answers with the number of questions put to it."""
+
+    def __init__(self, model: str = "m", prefix: str = "") -> None:
+        self.asked: list[Request] = []
+        self.model = model
+        self.prefix = prefix
+
+    def describe(self) -> dict[str, Any]:
+        return {"model": self.model}
+
+    def ask(self, request: Request) -> str:
+        self.asked.append(request)
+        time.sleep(0.01)
+        return f"{self.prefix}{len(self.asked)}"
+
+
+def test_a_second_run_asks_nothing(tmp_path: Path) -> None:
+    questions = [user(f"q{i}") for i in range(5)]
+    first = Counting()
+    replies = [CachedJudge(first, tmp_path).ask(question) for question in questions]
+    second = Counting(prefix="other ")
+    again = CachedJudge(second, tmp_path)
+    assert [again.ask(question) for question in questions] == replies
+    assert second.asked == []
+    assert (again.found, again.asked) == (5, 0)
+
+
+def test_everything_that_can_change_a_verdict_is_in_the_key(tmp_path: Path) -> None:
+    judge = Counting()
+    cached = CachedJudge(judge, tmp_path)
+    questions = [
+        user("q"),
+        user("q "),
+        user("q", temperature=0.5),
+        user("q", max_tokens=3),
+        user("q", sample=1),
+        Request(messages=({"role": "system", "content": "q"},)),
+    ]
+    assert len({cached.ask(question) for question in questions}) == len(questions)
+    other = CachedJudge(Counting(model="n", prefix="n"), tmp_path)
+    assert other.ask(questions[0]) == "n1"
+
+
+def test_equal_questions_at_once_are_asked_once(tmp_path: Path) -> None:
+    judge = Counting()
+    cached = CachedJudge(judge, tmp_path)
+    barrier = threading.Barrier(4)
+
+    def task() -> str:
+        barrier.wait()
+        return cached.ask(user("same"))
+
+    assert ask_all([task] * 4, concurrency=4) == ["1"] * 4
+    assert len(judge.asked) == 1
+
+
+def test_a_broken_file_is_asked_again_and_mended(tmp_path: Path) -> None:
+    judge = Counting()
+    cached = CachedJudge(judge, tmp_path)
+    cached.ask(user("q"))
+    (path,) = tmp_path.rglob("*.json")
+    for broken in ('{"reply": "1', "[]", '{"question": {}, "reply": "forged"}', '{"question": null}'):
+        write_text(path, broken)
+        asked = len(judge.asked)
+        assert cached.ask(user("q")) == str(asked + 1)
+        assert cached.ask(user("q")) == str(asked + 1)
+
+
+def test_a_reply_with_lone_surrogates_is_kept(tmp_path: Path) -> None:
+    class Odd(Counting):
+        def ask(self, request: Request) -> str:
+            return "Rating: 4 \ud800"
+
+    cached = CachedJudge(Odd(), tmp_path)
+    reply = cached.ask(user("q"))
+    assert reply.startswith("Rating: 4 ")
+    assert CachedJudge(Counting(), tmp_path).ask(user("q")) == reply

@@ -1,0 +1,271 @@
+from __future__ import annotations
+
+import email.utils
+import threading
+import time
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from judge_server import Answer, JudgeServer, completion, question_of
+
+from reweigh.benchmarks.judge import ChatEndpoint, JudgeError, ask_all
+from reweigh.benchmarks.judge.pace import Pace, backoff, retry_after
+from reweigh.benchmarks.judge.protocol import Judge, user
+from reweigh.errors import InputError
+
+OPTIONS: dict[str, Any] = {
+    "first_wait": 0.01,
+    "longest_wait": 0.05,
+    "timeout": 0.25,
+    "key_variable": "TEST_KEY",
+}
+
+
+def first(*troubles: Answer, then: str = "Rating: 4") -> Any:
+    """A script that plays the troubles one after the other and then answers."""
+    return lambda body, number: troubles[number] if number < len(troubles) else completion(then)
+
+
+def test_a_question_travels_as_the_protocol_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TEST_KEY", " secret ")
+    with (
+        JudgeServer(first(then="0.5")) as server,
+        ChatEndpoint("m", base_url=server.url + "/", **OPTIONS) as judge,
+    ):
+        assert isinstance(judge, Judge)
+        assert judge.ask(user("how good?", temperature=0.5, max_tokens=3)) == "0.5"
+        assert server.requests == [
+            {
+                "path": "/v1/chat/completions",
+                "model": "m",
+                "messages": [{"role": "user", "content": "how good?"}],
+                "temperature": 0.5,
+                "max_tokens": 3,
+            }
+        ]
+        assert server.headers[0]["authorization"] == "Bearer secret"
+        assert judge.describe() == {"model": "m", "base_url": server.url}
+
+
+def test_a_server_without_key_gets_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("TEST_KEY", raising=False)
+    with JudgeServer(first()) as server, ChatEndpoint(base_url=server.url, **OPTIONS) as judge:
+        judge.ask(user("x"))
+        assert "authorization" not in server.headers[0]
+        assert "max_tokens" not in server.requests[0]
+        assert server.requests[0]["temperature"] == 0.0
+        assert server.requests[0]["model"] == "gpt-4.1-mini-2025-04-14"
+
+
+GARBAGE = (200, {}, b"<html>welcome</html>")
+NO_CHOICE = (200, {}, b'{"choices": []}')
+WRONG_TYPE = (200, {}, b'{"choices": [{"message": {"content": 7}}]}')
+
+
+@pytest.mark.parametrize(
+    "trouble",
+    [
+        (429, {"retry-after": "0"}, b"{}"),
+        (500, {}, b"oops"),
+        (503, {}, b'{"error": "plain text"}'),
+        GARBAGE,
+        NO_CHOICE,
+        WRONG_TYPE,
+        "cut",
+        "half",
+        "slow",
+    ],
+)
+def test_passing_troubles_are_tried_again(trouble: Answer) -> None:
+    with (
+        JudgeServer(first(trouble, trouble)) as server,
+        ChatEndpoint(base_url=server.url, **OPTIONS) as judge,
+    ):
+        assert judge.ask(user("x")) == "Rating: 4"
+        assert len(server.requests) == 3
+
+
+def test_giving_up_names_the_last_trouble() -> None:
+    with (
+        JudgeServer(lambda body, number: (500, {}, b"kitchen on fire")) as server,
+        ChatEndpoint(base_url=server.url, attempts=3, **OPTIONS) as judge,
+    ):
+        with pytest.raises(JudgeError, match=r"3 attempts; at last: HTTP 500 \(kitchen on fire\)"):
+            judge.ask(user("x"))
+        assert len(server.requests) == 3
+
+
+def test_nobody_listening_is_a_clear_error() -> None:
+    with JudgeServer(first()) as server:
+        url = server.url
+    with (
+        ChatEndpoint(base_url=url, attempts=2, **OPTIONS) as judge,
+        pytest.raises(JudgeError, match="the connection failed"),
+    ):
+        judge.ask(user("x"))
+
+
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [
+        ((401, {}, b'{"error": {"message": "bad key"}}'), "check the key"),
+        ((404, {}, b'{"error": {"message": "no such model"}}'), "the model name 'm'"),
+        ((400, {}, b"[]"), "not accepted"),
+        ((307, {"location": "http://127.0.0.1:9/"}, b""), "HTTP 307"),
+        ((429, {}, b'{"error": {"code": "insufficient_quota", "message": "pay"}}'), "no quota left"),
+    ],
+)
+def test_lasting_refusals_are_raised_at_once(
+    answer: Answer, said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TEST_KEY", "very-secret")
+    with JudgeServer(first(answer)) as server, ChatEndpoint("m", base_url=server.url, **OPTIONS) as judge:
+        with pytest.raises(JudgeError) as caught:
+            judge.ask(user("x"))
+        assert said in str(caught.value)
+        assert "very-secret" not in str(caught.value)
+        assert len(server.requests) == 1
+
+
+def test_retry_after_is_waited_for() -> None:
+    moments: list[float] = []
+
+    def script(body: dict[str, Any], number: int) -> Answer:
+        moments.append(time.monotonic())
+        return (429, {"retry-after": "0.3"}, b"{}") if number == 0 else completion("ok")
+
+    with JudgeServer(script) as server, ChatEndpoint(base_url=server.url, **OPTIONS) as judge:
+        judge.ask(user("x"))
+    assert moments[1] - moments[0] >= 0.3
+
+
+def test_a_wait_beyond_patience_is_refused() -> None:
+    with (
+        JudgeServer(first((429, {"retry-after": "3600"}, b"{}"))) as server,
+        ChatEndpoint(base_url=server.url, patience=60, **OPTIONS) as judge,
+        pytest.raises(JudgeError, match="asks to wait 3600 s, more than 60 s"),
+    ):
+        judge.ask(user("x"))
+
+
+def test_a_refusal_without_text_is_an_empty_reply() -> None:
+    with (
+        JudgeServer(lambda body, number: completion(None)) as server,
+        ChatEndpoint(base_url=server.url, **OPTIONS) as judge,
+    ):
+        assert judge.ask(user("x")) == ""
+
+
+def test_many_questions_keep_order_and_bound() -> None:
+    def script(body: dict[str, Any], number: int) -> Answer:
+        time.sleep(0.01)
+        return (500, {}, b"") if number % 5 == 0 else completion("re: " + question_of(body))
+
+    seen: list[int] = []
+    with JudgeServer(script) as server, ChatEndpoint(base_url=server.url, **OPTIONS) as judge:
+        tasks = [lambda i=i: judge.ask(user(f"q{i}")) for i in range(24)]
+        replies = ask_all(tasks, concurrency=3, advance=lambda: seen.append(1))
+        assert replies == [f"re: q{i}" for i in range(24)]
+        assert 2 <= server.most_at_once <= 3
+        assert len(seen) == 24
+
+
+def test_the_first_failure_stops_what_has_not_begun() -> None:
+    begun: list[int] = []
+
+    def task(i: int) -> int:
+        begun.append(i)
+        if i == 1:
+            raise JudgeError("no")
+        time.sleep(0.02)
+        return i
+
+    with pytest.raises(JudgeError, match="no"):
+        ask_all([lambda i=i: task(i) for i in range(200)], concurrency=2)
+    assert len(begun) < 50
+
+
+def test_closing_ends_a_long_wait() -> None:
+    with JudgeServer(lambda body, number: (429, {"retry-after": "500"}, b"{}")) as server:
+        judge = ChatEndpoint(base_url=server.url, **OPTIONS)
+        failures: list[Exception] = []
+
+        def ask() -> None:
+            try:
+                judge.ask(user("x"))
+            except JudgeError as error:
+                failures.append(error)
+
+        threads = [threading.Thread(target=ask) for _ in range(3)]
+        for thread in threads:
+            thread.start()
+        while not server.requests:
+            time.sleep(0.01)
+        judge.close()
+        for thread in threads:
+            thread.join(timeout=10)
+        assert len(failures) == 3
+
+
+def test_the_default_place_needs_a_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    with pytest.raises(InputError, match="OPENAI_API_KEY holds no key"):
+        ChatEndpoint()
+    monkeypatch.setenv("OPENAI_API_KEY", "schlüssel")
+    with pytest.raises(InputError) as caught:
+        ChatEndpoint()
+    assert "schl" not in str(caught.value)
+
+
+@pytest.mark.parametrize("wrong", [{"base_url": "localhost:80"}, {"attempts": 0}, {"per_minute": 0}])
+def test_wrong_settings_are_refused(wrong: dict[str, Any]) -> None:
+    with pytest.raises(InputError):
+        ChatEndpoint(**{"base_url": "http://localhost", **wrong})
+
+
+class Clock:
+    """Time that passes only by sleeping."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> bool:
+        self.now += seconds
+        return False
+
+
+def test_starts_are_spaced_and_a_hold_delays_all() -> None:
+    clock = Clock()
+    pace = Pace(30, clock=clock, sleep=clock.sleep)
+    starts = []
+    for i in range(4):
+        if i == 3:
+            pace.hold(50)
+        pace.wait()
+        starts.append(clock.now)
+    assert starts == [100, 102, 104, 154]
+
+
+@given(st.integers(0, 2000), st.floats(0, 1, exclude_max=True))
+def test_waits_grow_and_stay_bounded(attempt: int, chance: float) -> None:
+    wait = backoff(attempt, first=1.0, longest=60.0, chance=lambda: chance)
+    full = min(60.0, 2.0 ** min(attempt, 10))
+    assert full / 2 <= wait <= full
+
+
+def test_retry_after_forms() -> None:
+    assert retry_after(None) is None
+    assert retry_after("7") == 7
+    assert retry_after("1.5") == 1.5
+    assert retry_after("-3") == 0
+    assert retry_after("soon") is None
+    assert retry_after("nan") is None
+    assert retry_after("inf") is None
+    date = email.utils.formatdate(1_000_030, usegmt=True)
+    assert retry_after(date, now=lambda: 1_000_000.0) == 30
+    assert retry_after(date, now=lambda: 2_000_000.0) == 0

@@ -1,0 +1,208 @@
+from __future__ import annotations
+
+import json
+import pickle
+import sys
+import types
+import zipfile
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from reweigh.benchmarks.language.pattern import load_singularize
+from reweigh.benchmarks.language.resources import Resources
+from reweigh.benchmarks.language.sentences import split_sentences
+from reweigh.benchmarks.language.toolkit import Language
+from reweigh.benchmarks.language.wordnet import WordNet
+from reweigh.errors import InputError
+
+FILES = {
+    "index.noun": "  1 WordNet 3.0 Copyright\n"
+    + "".join(f"{word} n 1\n" for word in ("dog", "man", "men", "vas", "vase", "bus", "foot", "us", "u")),
+    "index.verb": "sit v 1\nseat v 1\nski v 1\nbe v 1\n",
+    "index.adj": "big a 1\nnice a 1\n",
+    "index.adv": "well r 1\n",
+    "noun.exc": "feet foot\nmen man\ngeese goose\n",
+    "verb.exc": "sat sit\nare be\n",
+    "adj.exc": "bigger big\n",
+    "adv.exc": "best well\n",
+}
+
+
+@pytest.mark.parametrize(
+    ("word", "code", "lemma"),
+    [
+        ("dogs", "n", "dog"),
+        ("dogs", "v", "dogs"),  # no such verb: the word stays
+        ("feet", "n", "foot"),  # irregular
+        ("geese", "n", "geese"),  # the listed base is not known
+        ("men", "n", "men"),  # the word itself is known and as short: the earliest wins
+        ("vases", "n", "vas"),  # ses -> s gives vas, s -> "" gives vase: the shortest wins
+        ("buses", "n", "bus"),
+        ("us", "n", "u"),
+        ("seated", "v", "seat"),
+        ("skiing", "v", "ski"),
+        ("nicer", "a", "nice"),
+        ("bigger", "a", "big"),
+        ("best", "r", "well"),
+        ("dogss", "n", "dogss"),  # substitutions are applied once
+        ("DOGS", "n", "DOGS"),
+        ("", "n", ""),
+    ],
+)
+def test_base_forms(word: str, code: str, lemma: str) -> None:
+    assert WordNet(FILES.__getitem__).lemma(word, code) == lemma
+
+
+def test_version_is_read_from_the_licence() -> None:
+    assert WordNet(FILES.__getitem__).version == "3.0"
+    assert WordNet(lambda name: "").version == "unknown"
+
+
+@pytest.mark.parametrize(
+    ("text", "sentences"),
+    [
+        ("", [""]),
+        ("a dog", ["a dog"]),
+        ("a dog. a cat.", ["a dog.", "a cat."]),
+        ("a dog.a cat.", ["a dog.a cat."]),
+        ("Mr. Smith sits. He eats.", ["Mr. Smith sits.", "He eats."]),
+        ("it is 5 p.m. and dark", ["it is 5 p.m. and dark"]),
+        ("It is 5 p.m. The dog", ["It is 5 p.m.", "The dog"]),
+        ("1. a dog 2. A cat", ["1. a dog 2.", "A cat"]),
+        ('he said "a dog." the cat', ['he said "a dog."', "the cat"]),
+        ('a dog. " the cat', ['a dog. "', "the cat"]),
+        ("J. K. Rowling", ["J. K.", "Rowling"]),
+        ("a dog.   ", ["a dog.   "]),
+    ],
+)
+def test_sentences_by_rule(text: str, sentences: list[str]) -> None:
+    assert split_sentences(text) == sentences
+
+
+@settings(deadline=None)
+@given(st.text(alphabet="ab. \n\"')A1", max_size=40))
+def test_splitting_loses_nothing_but_blanks(text: str) -> None:
+    assert "".join("".join(split_sentences(text)).split()) == "".join(text.split())
+
+
+def test_rules_agree_with_punkt_on_real_captions(backend: Language, shared_data: Path) -> None:
+    try:
+        punkt = Language(sentences="punkt")
+    except InputError:
+        pytest.skip("NLTK's punkt_tab is not installed")
+    rows = json.loads((shared_data / "tiny_coco/annotations/captions_val2017.json").read_text())[
+        "annotations"
+    ]
+    texts = [row["caption"].strip() for row in rows]
+    joined = [" ".join(texts[start : start + 6]) for start in range(0, len(texts), 3)]
+    assert [punkt.tokens(text, lower=True) for text in joined] == [
+        backend.tokens(text, lower=True) for text in joined
+    ]
+
+
+@settings(deadline=None)
+@given(st.text(alphabet="adog \"'`.,!?()[]{}<>-:;@#$%&*“”‘’«»İΣß\n\t0", max_size=50), st.booleans())
+def test_tokens_stand_where_they_say(backend: Language, text: str, lower: bool) -> None:
+    tokens = backend.tokens(text, lower=lower)
+    places = [0, *(place for token in tokens for place in (token.start, token.end)), len(text)]
+    assert places == sorted(places)
+    for token in tokens:
+        written = text[token.start : token.end]
+        assert written
+        if token.text not in ("``", "''") and not set(text) & set("İΣ"):
+            assert (written.lower() if lower else written) == token.text
+    covered = "".join(text[token.start : token.end] for token in tokens)
+    assert covered == "".join(text.split())
+
+
+@pytest.mark.parametrize("text", ["<'' a", '<" a', 'a " b', "`` a ''", "a ''b''", "'' \"\""])
+def test_rewritten_quotes_are_found(backend: Language, text: str) -> None:
+    tokens = backend.tokens(text)
+    assert "".join(text[token.start : token.end] for token in tokens) == "".join(text.split())
+
+
+def test_possessives_and_negations_are_split(backend: Language) -> None:
+    words = [token.text for token in backend.tokens("The man's dog isn't here.")]
+    assert words == ["The", "man", "'s", "dog", "is", "n't", "here", "."]
+
+
+def test_missing_data_name_the_command(tmp_path: Path) -> None:
+    pytest.importorskip("nltk")
+    empty = Language([tmp_path], sentences="rules")
+    for use in (lambda: empty.tags(["dog"]), lambda: empty.lemma("dogs", "NN"), empty.describe):
+        with pytest.raises(
+            InputError, match=r"is not installed .*\n  hint: .*python -m nltk\.downloader wordnet"
+        ):
+            use()
+    assert [token.text for token in empty.tokens("a dog")] == ["a", "dog"]  # tokens need no data
+    assert empty.describe_tokens()["sentences"] == "rules"
+    assert Language([tmp_path]).describe_tokens()["sentences"] == "rules"  # auto, without Punkt
+    with pytest.raises(InputError, match="no sentence splitter is called 'spacy'"):
+        Language([tmp_path], sentences="spacy")  # type: ignore[arg-type]
+
+
+def test_archives_serve_as_well_as_folders(tmp_path: Path) -> None:
+    (tmp_path / "corpora").mkdir()
+    with zipfile.ZipFile(tmp_path / "corpora" / "wordnet.zip", "w") as archive:
+        for name, text in FILES.items():
+            archive.writestr(f"wordnet/{name}", text)
+    read = Resources([tmp_path]).require("corpora/wordnet")
+    assert WordNet(lambda name: read(name).decode()).lemma("dogs", "n") == "dog"
+    with pytest.raises(InputError, match=r"holds no readable wordnet/data\.noun"):
+        read("data.noun")
+    (tmp_path / "corpora" / "omw").mkdir()
+    with pytest.raises(InputError, match="is missing"):
+        Resources([tmp_path]).require("corpora/omw")("index")
+
+
+def test_tagger_data_as_json_or_plain_pickle_only(tmp_path: Path) -> None:
+    folder = tmp_path / "taggers" / "averaged_perceptron_tagger"
+    folder.mkdir(parents=True)
+    path = folder / "averaged_perceptron_tagger.pickle"
+    path.write_bytes(pickle.dumps(({"bias": {"NN": 1.0}}, {"the": "DT"}, {"NN", "DT"})))
+    assert Resources([tmp_path]).tagger() == (
+        {"bias": {"NN": 1.0}},
+        {"the": "DT"},
+        {"NN", "DT"},
+        "averaged_perceptron_tagger",
+    )
+    path.write_bytes(pickle.dumps(print))
+    with pytest.raises(InputError, match=r"builtins\.print is not plain data"):
+        Resources([tmp_path]).tagger()
+    path.write_bytes(b"")
+    with pytest.raises(InputError, match="not plain data"):
+        Resources([tmp_path]).tagger()
+    modern = tmp_path / "taggers" / "averaged_perceptron_tagger_eng"
+    modern.mkdir()
+    for part, text in (("weights", '{"bias": {}}'), ("tagdict", "{}"), ("classes", '["NN"]')):
+        (modern / f"averaged_perceptron_tagger_eng.{part}.json").write_text(text)
+    assert Resources([tmp_path]).tagger() == ({"bias": {}}, {}, {"NN"}, "averaged_perceptron_tagger_eng")
+
+
+def test_another_project_called_pattern_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "pattern").mkdir()
+    (tmp_path / "pattern" / "__init__.py").write_text("raise RuntimeError('must not be imported')")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.delitem(sys.modules, "pattern", raising=False)
+    load_singularize.cache_clear()
+    try:
+        with pytest.raises(InputError, match="is not CLiPS pattern"):
+            load_singularize()
+    finally:
+        load_singularize.cache_clear()
+
+
+def test_singular_forms_come_without_the_rest_of_pattern() -> None:
+    try:
+        singularize, package = load_singularize()
+    except InputError as error:
+        pytest.skip(error.message)
+    assert [singularize(word) for word in ("dogs", "bus", "ties", "glass", "men")] == [
+        *("dog", "bu", "ty", "glas", "man")
+    ]
+    assert package
+    assert "pattern.text.en" not in sys.modules  # its import would download corpora
+    assert isinstance(sys.modules["pattern.text.en.inflect"], types.ModuleType)

@@ -1,0 +1,201 @@
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from reweigh.benchmarks.base import BENCHMARKS, Benchmark, Response
+from reweigh.benchmarks.pope import PARSERS, POPE, SPLITS
+from reweigh.errors import InputError
+
+
+@pytest.fixture
+def pope(tmp_path: Path) -> Callable[..., POPE]:
+    for split in SPLITS:
+        rows = [
+            {
+                "question_id": n,
+                "image": f"{n // 3}.jpg",
+                "text": f"Is {n} there?",
+                "label": ("yes", "no")[n % 2],
+            }
+            for n in range(1, 9)
+        ]
+        (tmp_path / f"coco_pope_{split}.json").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return lambda **options: POPE(tmp_path, **options)
+
+
+@pytest.mark.parametrize(
+    ("text", "llava", "opera", "lmms"),
+    [
+        ("Yes", "yes", "yes", "yes"),
+        ("No", "no", "no", "no"),
+        ("no", "no", "no", "no"),
+        ("NO", "yes", "no", "no"),
+        ("", "yes", "yes", None),
+        ("No!", "yes", "yes", None),
+        ("No\n", "yes", "yes", "no"),
+        (" yes ", "yes", "yes", "yes"),
+        ("No, there is none.", "no", "no", None),
+        ("No.", "no", "no", None),
+        ("There isn't a dog", "yes", "no", None),
+        ("It is there. It is not red.", "yes", "no", None),
+        ("There is not, I think", "no", "no", None),
+        ("Nothing", "yes", "yes", None),
+    ],
+)
+def test_parsers(text: str, llava: str, opera: str, lmms: str | None) -> None:
+    for label in ("yes", "no"):
+        assert PARSERS["llava"](text, label) == llava
+        assert PARSERS["opera"](text, label) == opera
+        assert PARSERS["lmms-eval"](text, label) == lmms
+
+
+@pytest.mark.parametrize(
+    ("text", "right_if_yes", "right_if_no"),
+    [
+        ("Yes", True, False),
+        ("NO", False, True),
+        ("I know", False, True),
+        ("a snowboard", False, True),
+        ("a notebook", False, True),
+        ("yes and no", True, True),
+        ("maybe", False, False),
+        ("", False, False),
+    ],
+)
+def test_vcd_looks_for_the_label(text: str, right_if_yes: bool, right_if_no: bool) -> None:
+    assert (PARSERS["vcd"](text, "yes") == "yes") == right_if_yes
+    assert (PARSERS["vcd"](text, "no") == "no") == right_if_no
+
+
+@settings(deadline=None)
+@given(st.text(max_size=20), st.sampled_from(["yes", "no"]), st.sampled_from(sorted(PARSERS)))
+def test_any_text_has_a_reading(text: str, label: str, parser: str) -> None:
+    answer = PARSERS[parser](text, label)
+    assert answer in ("yes", "no") or (parser == "lmms-eval" and answer is None)
+
+
+def test_registry_knows_it() -> None:
+    made: Benchmark = POPE("anywhere")
+    assert BENCHMARKS["pope"] is type(made)
+
+
+def test_records_of_one_split_and_of_all(pope: Callable[..., POPE]) -> None:
+    assert [record.id for record in pope(split="popular").records(limit=2)] == [1, 2]
+    records = pope().records()
+    assert len(records) == 24
+    assert records[0].id == "random/1"
+    assert records[-1].id == "adversarial/8"
+    assert records[8].extra == {"split": "popular"}
+    assert records[0].prompt == "Is 1 there?"
+
+
+def test_worked_summary(pope: Callable[..., POPE]) -> None:
+    # labels of 1..8:  no     yes    no    yes   no   yes   no    yes
+    said = ["Yes", "Yes", "No", "No", "No", "Yes", "Yes", "maybe"]
+    responses = [Response(n, text) for n, text in enumerate(said, start=1)]
+    _, summary = pope(split="random").score(responses)
+    values = {name: metric.value for name, metric in summary.metrics.items()}
+    # The default parser takes "maybe" for yes: tp 2, 6, 8; fp 1, 7; tn 3, 5; fn 4.
+    assert values["accuracy"] == pytest.approx(100 * 5 / 8)
+    assert values["precision"] == pytest.approx(60)
+    assert values["recall"] == pytest.approx(75)
+    assert values["f1"] == pytest.approx(2 * 60 * 75 / 135)
+    assert values["yes_ratio"] == pytest.approx(100 * 5 / 8)
+    assert values["random_f1"] == values["f1"]
+    assert values["popular_accuracy"] is None
+    assert summary.scorer == {"parser": "llava", "split": "random", "unparsed": 0, "records": 8}
+
+    _, exact = pope(split="random", parser="lmms-eval").score(responses)
+    # "maybe" is wrong, but in neither precision nor recall: tp 2, 6; fp 1, 7; tn 3, 5; fn 4.
+    assert exact.metrics["accuracy"].value == pytest.approx(50)
+    assert exact.metrics["precision"].value == pytest.approx(50)
+    assert exact.metrics["recall"].value == pytest.approx(100 * 2 / 3)
+    assert exact.metrics["yes_ratio"].value == pytest.approx(50)  # of the answers: 4 of 8
+    assert exact.official == {"yes_ratio_of_labels": 50.0}
+    assert exact.scorer["unparsed"] == 1
+
+
+@pytest.mark.parametrize("parser", sorted(PARSERS))
+def test_figures_equal_a_plain_count(pope: Callable[..., POPE], parser: str) -> None:
+    shuffler = random.Random(parser)
+    benchmark = pope(parser=parser)
+    responses = [
+        Response(record.id, shuffler.choice(["Yes", "No", "not", "snow", "it isn't", "yes."]))
+        for record in benchmark.records()
+    ]
+    items, summary = benchmark.score(responses)
+    read = [(str(item.details["label"]), item.details["answer"], item.details["split"]) for item in items]
+    for group in ("", *SPLITS):
+        mine = [(label, answer) for label, answer, split in read if group in ("", split)]
+        tp, fp, fn = (
+            sum(pair == wanted for pair in mine) for wanted in (("yes", "yes"), ("no", "yes"), ("yes", "no"))
+        )
+        prefix = f"{group}_" if group else ""
+        values = {name: summary.metrics[f"{prefix}{name}"].value for name in ("accuracy", "f1", "yes_ratio")}
+        assert values["accuracy"] == pytest.approx(100 * sum(a == b for a, b in mine) / len(mine))
+        assert values["f1"] == pytest.approx(100 * 2 * tp / (2 * tp + fp + fn))
+        assert values["yes_ratio"] == pytest.approx(100 * (tp + fp) / len(mine))
+    assert benchmark.summarise([*items[7:], *items[:7]]) == summary
+
+
+def test_nothing_answered_yes_is_undefined_not_a_crash(pope: Callable[..., POPE]) -> None:
+    _, summary = pope(split="random").score([Response(1, "No"), Response(2, "No")])
+    assert summary.metrics["precision"].value is None
+    assert summary.metrics["precision"].reason == "no question was answered yes"
+    assert summary.metrics["recall"].value == 0
+    assert summary.metrics["f1"].value == 0
+    _, empty = pope().score([])
+    assert all(metric.value is None and metric.reason for metric in empty.metrics.values())
+
+
+@pytest.mark.parametrize(
+    ("responses", "message"),
+    [
+        ([Response("1", "Yes")], "unknown id '1'"),
+        ([Response(9, "Yes")], "unknown id 9"),
+        ([Response(1, 1)], "not a string"),  # type: ignore[arg-type]
+        ([Response(1, "Yes"), Response(1, "No")], "answered twice"),
+    ],
+)
+def test_responses_that_cannot_be_scored(
+    pope: Callable[..., POPE], responses: list[Response], message: str
+) -> None:
+    with pytest.raises(InputError, match=message):
+        pope(split="random").score(responses)
+
+
+def test_options_and_files_that_do_not_exist(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="POPE has no split 'hard'"):
+        POPE(tmp_path, split="hard")
+    with pytest.raises(InputError, match="no POPE parser is called 'gpt'"):
+        POPE(tmp_path, parser="gpt")
+    with pytest.raises(InputError, match="reweigh data get pope"):
+        POPE(tmp_path).records()
+    path = tmp_path / "coco_pope_random.json"
+    for text, message in (
+        ("{", "not valid JSON"),
+        ('{"question_id": 1}', "row 1, is not a POPE question"),
+        ('{"question_id": 1, "image": "a", "text": "b", "label": "maybe"}', "has the label 'maybe'"),
+    ):
+        path.write_text(text)
+        with pytest.raises(InputError, match=message):
+            POPE(tmp_path, split="random").records()
+
+
+def test_real_splits(shared_data: Path) -> None:
+    benchmark = POPE(shared_data / "pope")
+    records = benchmark.records()
+    sizes = {split: sum(record.extra["split"] == split for record in records) for split in SPLITS}
+    assert sizes["popular"] == sizes["adversarial"] == 3000
+    assert sizes["random"] in (2910, 3000)
+    _, summary = benchmark.score([Response(record.id, "Yes") for record in records])
+    assert summary.metrics["popular_accuracy"].value == 50
+    assert summary.metrics["yes_ratio"].value == 100
+    assert summary.images == 500

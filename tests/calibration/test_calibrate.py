@@ -1,0 +1,585 @@
+"""Calibration against a plain loop, and through everything that can go wrong on the way."""
+
+from __future__ import annotations
+
+import copy
+import io
+import threading
+from contextlib import suppress
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+import reweigh
+import twin
+from checkpoints import FAMILIES, picture
+from reweigh.calibration import ahead
+from reweigh.calibration.result import Calibration, merge_calibrations
+from reweigh.calibration.resume import WORK
+from reweigh.errors import (
+    ArtifactError,
+    CalibrationError,
+    InputError,
+    MismatchError,
+    NumericsError,
+)
+
+STEPS = 6
+PAIRS = [(f"{name}.png", picture(number, (56 + 9 * number, 50))) for number, name in enumerate("cab")]
+
+
+@pytest.fixture(scope="module")
+def llava(checkpoint):
+    return twin.case(checkpoint("llava"))
+
+
+@pytest.fixture(scope="module")
+def whole(llava, tmp_path_factory):
+    """An undisturbed run and its folder."""
+    out = tmp_path_factory.mktemp("whole") / "out"
+    return run(llava, out=out), out
+
+
+def run(case, images=PAIRS, **options):
+    options = {"layers": [1, -1], "max_new_tokens": STEPS, "show": False, **options}
+    return reweigh.calibrate(case.model, case.processor, images, **options)
+
+
+def tree(folder):
+    """Every file below a folder, with its content."""
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def multisets(calibration, layer):
+    """{(image, token): [value] * count}, from the arrays."""
+    found = calibration.observations
+    values = found.values[found.layers.index(layer)]
+    rows = zip(found.image, found.token, found.count, values, strict=True)
+    return {(found.images[i].partition("#")[0], int(t)): [float(v)] * int(n) for i, t, n, v in rows}
+
+
+def plain(case, name, image, layer, steps=STEPS):
+    """The same from transformers' own generate, one image at a time."""
+    inputs = dict(case.processor(text=[twin.prompt(case.processor)], images=[image], return_tensors="pt"))
+    dmrr = twin.evidence(case.model, inputs, layer)[0]
+    with torch.no_grad():
+        output = case.model.generate(
+            **inputs, do_sample=False, max_new_tokens=steps, output_logits=True, return_dict_in_generate=True
+        )
+    found = {}
+    for logits in output.logits:
+        for token in twin.candidates(logits[0].float().numpy()):
+            found.setdefault((name, token), []).append(dmrr[token])
+    return found
+
+
+def check_against_twin(case, calibration, pairs, layer):
+    expected = {}
+    for name, image in pairs:
+        expected |= plain(case, name, image, layer)
+    found = multisets(calibration, layer)
+    assert {key: len(values) for key, values in found.items()} == {
+        key: len(values) for key, values in expected.items()
+    }
+    for key, values in found.items():
+        assert values == pytest.approx(expected[key], rel=1e-5)
+
+
+@pytest.mark.parametrize("layer", [1, 3])
+def test_observations_equal_a_plain_loop(llava, whole, layer):
+    check_against_twin(llava, whole[0], PAIRS, layer)
+    assert len(whole[0].observations) >= 2 * STEPS * len(PAIRS)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("family", FAMILIES)
+def test_observations_of_every_family_equal_a_plain_loop(checkpoint, family):
+    case = twin.case(checkpoint(family))
+    check_against_twin(case, run(case, layers=[2]), PAIRS, 2)
+
+
+def test_steps_after_the_end_token_do_not_count(llava, whole):
+    """Rows of a batch end at different steps; each is observed to its own end, as it is alone."""
+    case = twin.Case(llava.family, llava.model, llava.processor)
+    inputs = [
+        dict(case.processor(text=[twin.prompt(case.processor)], images=[p], return_tensors="pt"))
+        for _, p in PAIRS
+    ]
+    with torch.no_grad():
+        texts = [
+            case.model.generate(**one, do_sample=False, max_new_tokens=STEPS)[0, -STEPS:] for one in inputs
+        ]
+    end = int(texts[0][2])  # the first image now ends at its third step at the latest
+    before = case.model.generation_config.eos_token_id
+    case.model.generation_config.eos_token_id = end
+    try:
+        batched, alone = run(case, batch_size=3), run(case, batch_size=1)
+    finally:
+        case.model.generation_config.eos_token_id = before
+    assert len(alone.observations) < len(whole[0].observations)
+    for name in ("image", "token", "count"):
+        assert np.array_equal(getattr(batched.observations, name), getattr(alone.observations, name))
+
+
+def test_batches_see_the_same_candidates(llava, whole):
+    batched = run(llava, batch_size=3).observations
+    alone = whole[0].observations
+    for name in ("image", "token", "count"):
+        assert np.array_equal(getattr(batched, name), getattr(alone, name))
+    # padding changes rounding, and so now and then a rank
+    assert np.allclose(batched.values, alone.values, rtol=0.05)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("family", FAMILIES)
+def test_batches_of_every_family_see_the_same_candidates(checkpoint, family):
+    case = twin.case(checkpoint(family))
+    batched, alone = (run(case, layers=[2], batch_size=size).observations for size in (3, 1))
+    for name in ("image", "token", "count"):
+        assert np.array_equal(getattr(batched, name), getattr(alone, name))
+    assert np.allclose(batched.values, alone.values, rtol=0.1)
+
+
+def test_several_layers_in_one_run_equal_separate_runs(llava, whole):
+    together = whole[0]
+    for layer in (1, 3):
+        apart = run(llava, layers=[layer])
+        assert np.array_equal(apart.observations.values[0], together.observations.at([layer]).values[0])
+        mine, theirs = apart.tables[layer], together.tables[layer]
+        assert mine.scale == theirs.scale
+        assert np.array_equal(mine.tokens, theirs.tokens)
+        assert np.array_equal(mine.references, theirs.references)
+
+
+def test_shards_merge_to_the_bytes_of_the_whole_in_any_order(llava, whole, tmp_path):
+    bad = ("z.png", Image.new("RGB", (1, 1)))
+    shards = [run(llava, PAIRS[:1], out=tmp_path / "1"), run(llava, [*PAIRS[1:], bad], out=tmp_path / "2")]
+    shards = [Calibration.load(tmp_path / "1"), shards[1]]
+    merge_calibrations(shards).save(tmp_path / "merged")
+    merge_calibrations(shards[::-1]).save(tmp_path / "reversed")
+    one = run(llava, [bad, *PAIRS], out=tmp_path / "whole")
+    assert [skip["name"] for skip in one.skipped] == ["z.png"]
+    assert tree(tmp_path / "merged") == tree(tmp_path / "reversed") == tree(tmp_path / "whole")
+    assert {name for name in tree(whole[1])} == set(tree(tmp_path / "whole"))
+
+
+def test_merging_keeps_the_shards_rule_and_refuses_other_settings(llava, whole):
+    counted = [run(llava, [pair], layers=[1], rule="count-2") for pair in PAIRS]
+    merged = merge_calibrations(counted)
+    assert merged.rule == "count-2"
+    assert merged.tables[1].compare(run(llava, layers=[1], rule="count-2").tables[1])["equal"]
+    stable = run(llava, PAIRS[:1], layers=[1])
+    with pytest.raises(
+        MismatchError, match=r"the shards differ in rule: '(count-2|stable)' and '(count-2|stable)'"
+    ):
+        merge_calibrations([stable, counted[1]])
+    short = run(llava, PAIRS[:1], layers=[1], rule="count-2", max_new_tokens=2)
+    with pytest.raises(MismatchError, match=r"differ in max_new_tokens: (2 and 6|6 and 2)"):
+        merge_calibrations([counted[1], short])
+    with pytest.raises(MismatchError, match=r"'a.png#\w+' is in two shards"):
+        merge_calibrations([counted[1], counted[1]])
+    with pytest.raises(InputError, match="nothing to merge"):
+        merge_calibrations([])
+
+
+def test_shards_from_another_folder_of_the_same_model_merge(llava):
+    one, other = (run(llava, [pair], layers=[1]) for pair in PAIRS[:2])
+    identity = {**other.made_with["identity"], "model_id": "/another/place"}
+    moved = replace(other, made_with={**other.made_with, "identity": identity})
+    assert merge_calibrations([one, moved]).made_with == merge_calibrations([moved, one]).made_with
+
+
+def test_a_finished_run_is_returned_untouched(llava, whole, monkeypatch):
+    calibration, out = whole
+    before = {path: path.stat().st_mtime_ns for path in out.rglob("*")}
+    monkeypatch.setattr(type(llava.model), "generate", kill)
+    again = run(llava, out=out)
+    assert {path: path.stat().st_mtime_ns for path in out.rglob("*")} == before
+    assert {layer: table.fingerprint for layer, table in again.tables.items()} == {
+        layer: table.fingerprint for layer, table in calibration.tables.items()
+    }
+
+
+@pytest.mark.parametrize(
+    ("change", "key"),
+    [
+        ({"layers": [2]}, r"made_with.layers: \[1, 3\] there, \[2\] asked for"),
+        ({"max_new_tokens": 3}, "made_with.max_new_tokens: 6 there, 3 asked for"),
+        ({"batch_size": 2}, "made_with.batch_size"),
+        ({"dtype": "float32"}, "made_with.lens: 'native' there, 'float32'"),
+        ({"chunk": 7}, "made_with.chunk"),
+        ({"prompt": "What?"}, "made_with.prompt"),
+        ({"template": "USER: <image>\n{prompt} ASSISTANT:"}, "made_with.prompt_sha256"),
+        ({"rule": "count-5"}, "rule: 'stable' there, 'count-5'"),
+        ({"images": PAIRS[:2]}, "corpus"),
+        ({"images": [*PAIRS, ("d.png", picture(7))]}, "corpus"),
+        ({"images": [*PAIRS[:2], ("b.png", picture(7))]}, "corpus"),
+    ],
+)
+@pytest.mark.parametrize("finished", [True, False])
+def test_other_settings_in_the_same_folder_are_refused_by_name(
+    llava, whole, tmp_path, monkeypatch, change, key, finished
+):
+    out = whole[1]
+    if not finished:
+        out = tmp_path
+        with monkeypatch.context() as patch, suppress(Killed):
+            patch.setattr(type(llava.model), "generate", kill)
+            run(llava, out=out)
+    before = tree(out)
+    with pytest.raises(MismatchError, match=f"another {key}"):
+        run(llava, out=out, **change)
+    assert tree(out) == before
+
+
+class Killed(BaseException):
+    """As if the process had ended here."""
+
+
+def kill(*_args, **_kwargs):
+    raise Killed
+
+
+def test_killed_again_and_again_it_goes_on_and_ends_with_the_same_bytes(llava, whole, tmp_path):
+    for number in (1, 2, 2, 2, 2, 5):  # at the job's page, after each batch, then amid the tables
+        with pytest.MonkeyPatch.context() as patch:
+            assert not die_at(patch, llava, tmp_path, number)
+    run(llava, out=tmp_path)
+    assert tree(tmp_path) == tree(whole[1])
+
+
+@pytest.mark.slow
+def test_killed_at_any_file_it_goes_on_and_ends_with_the_same_bytes(llava, whole, tmp_path):
+    expected = tree(whole[1])
+    kills = 0
+    for number in range(1, 20):
+        out = tmp_path / str(number)
+        with pytest.MonkeyPatch.context() as patch:
+            done = die_at(patch, llava, out, number)
+        kills += not done
+        run(llava, out=out)
+        assert tree(out) == expected
+        if done:
+            break
+    # a job page, three batches, the observations, two files for each of two tables, a manifest
+    assert kills == 1 + 3 + 1 + 4 + 1
+
+
+def die_at(patch, case, out, number):
+    """Run until the n-th file is about to get its name; whether the run ended before that."""
+    from pathlib import Path
+
+    rename, left = Path.replace, [number]
+
+    def dying(self, target):
+        left[0] -= 1
+        if left[0] == 0:
+            patch.setattr(Path, "unlink", kill)  # a killed process cleans nothing up
+            raise Killed
+        return rename(self, target)
+
+    patch.setattr(Path, "replace", dying)
+    try:
+        run(case, out=out)
+    except Killed:
+        return False
+    return True
+
+
+def test_killed_while_tidying_up_it_is_tidied_later(llava, whole, tmp_path, monkeypatch):
+    with monkeypatch.context() as patch, suppress(Killed):
+        patch.setattr("shutil.rmtree", kill)
+        run(llava, out=tmp_path)
+    assert (tmp_path / WORK).is_dir()
+    (tmp_path / "layer-1" / ".reference_table.json.xyz.part").write_text("half")
+    run(llava, out=tmp_path)
+    assert tree(tmp_path) == tree(whole[1])
+    assert not (tmp_path / WORK).exists()
+
+
+@pytest.mark.parametrize("number", [1, 3, 5, 8, 10])
+def test_a_full_disk_keeps_finished_parts_and_leaves_nothing_half_written(
+    llava, whole, tmp_path, monkeypatch, number
+):
+    import os
+
+    fsync, left = os.fsync, [number]
+
+    def full(handle):
+        left[0] -= 1
+        if left[0] == 0:
+            raise OSError(28, "No space left on device")
+        fsync(handle)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", full)
+        with pytest.raises(ArtifactError, match=r"cannot be written \(No space left on device\)"):
+            run(llava, out=tmp_path)
+    left_there = tree(tmp_path)
+    assert not any(name.endswith(".part") for name in left_there)
+    assert "calibration.json" not in left_there
+    assert sum("part-" in name for name in left_there) == min(max(number - 2, 0), 3)
+    calls = []
+    generate = type(llava.model).generate
+    with monkeypatch.context() as patch:
+        patch.setattr(
+            type(llava.model), "generate", lambda self, *a, **k: calls.append(1) or generate(self, *a, **k)
+        )
+        run(llava, out=tmp_path)
+    assert len(calls) == 3 - min(max(number - 2, 0), 3)
+    assert tree(tmp_path) == tree(whole[1])
+
+
+def test_a_saved_calibration_comes_back(whole):
+    calibration, out = whole
+    found = Calibration.load(out)
+    assert found.made_with == calibration.made_with
+    assert found.rule == "stable"
+    for name in ("layers", "images", "image", "token", "count", "values"):
+        assert np.array_equal(getattr(found.observations, name), getattr(calibration.observations, name))
+    made = found.tables[1].made_with
+    assert made["images"] == 3
+    assert made["identity"]["architecture"] == "LlavaForConditionalGeneration"
+    assert made["candidates"] == {"mass": 0.9, "least": 2, "most": 50}
+
+
+def test_a_damaged_calibration_is_refused(whole, tmp_path):
+    import shutil
+
+    for name in ("calibration.json", "observations.safetensors", "layer-3/reference_table.safetensors"):
+        folder = tmp_path / name.replace("/", "-")
+        shutil.copytree(whole[1], folder)
+        data = bytearray((folder / name).read_bytes())
+        data[-9] ^= 1
+        (folder / name).write_bytes(bytes(data))
+        with pytest.raises(ArtifactError, match="altered"):
+            Calibration.load(folder)
+        (folder / name).unlink()
+        with pytest.raises((ArtifactError, InputError)):
+            Calibration.load(folder)
+
+
+def test_unreadable_images_are_named_skipped_and_counted(llava, whole, tmp_path):
+    folder = tmp_path / "images"
+    folder.mkdir()
+    for name, image in PAIRS:
+        image.save(folder / name)
+    stream = io.BytesIO()
+    picture(0, (300, 300)).save(stream, "JPEG")
+    (folder / "cut.jpg").write_bytes(stream.getvalue()[:-700])
+    (folder / "empty.png").write_bytes(b"")
+    Image.new("1", (10_000, 5_000)).save(folder / "huge.png")
+    Image.new("RGB", (1, 1)).save(folder / "dot.png")
+    told = []
+    done = run(
+        llava,
+        folder,
+        out=tmp_path / "out",
+        on_skip=lambda name, reason: told.append((name, reason)),
+        batch_size=2,
+    )
+    assert [skip["name"] for skip in done.skipped] == ["cut.jpg", "dot.png", "empty.png", "huge.png"]
+    assert sorted(told) == [(skip["name"], skip["reason"]) for skip in done.skipped]
+    assert len(done.observations.images) == 3
+    assert [len(done.observations), len(whole[0].observations)] == [len(whole[0].observations)] * 2
+    assert Calibration.load(tmp_path / "out").skipped == done.skipped
+    assert run(llava, folder, out=tmp_path / "out", batch_size=2).skipped == done.skipped
+
+
+def test_a_mended_image_makes_another_corpus(llava, tmp_path):
+    (tmp_path / "a.png").write_bytes(b"broken")
+    PAIRS[0][1].save(tmp_path / "b.png")
+    run(llava, tmp_path, out=tmp_path / "out")
+    PAIRS[1][1].save(tmp_path / "a.png")
+    with pytest.raises(MismatchError, match="another corpus"):
+        run(llava, tmp_path, out=tmp_path / "out")
+
+
+def test_images_the_processor_refuses_are_skipped(checkpoint):
+    case = twin.case(checkpoint("qwen2_5_vl"))
+    thin = Image.new("RGB", (900, 2))
+    for batch_size in (1, 3):
+        done = run(case, [PAIRS[0], ("thin.png", thin), PAIRS[1]], batch_size=batch_size, layers=[1])
+        assert [skip["name"] for skip in done.skipped] == ["thin.png"]
+        assert "(900, 2)" in done.skipped[0]["reason"]
+        assert len(done.observations.images) == 2
+
+
+@pytest.mark.parametrize("batch_size", [1, 2])
+def test_the_number_of_readers_changes_no_byte(llava, tmp_path, monkeypatch, batch_size):
+    images = tmp_path / "images"
+    images.mkdir()
+    for name, image in PAIRS:
+        image.save(images / name)
+    (images / "broken.png").write_bytes(b"no image")
+    Image.new("RGB", (1, 1)).save(images / "ab.png")
+    trees, told = [], []
+    for readers in (1, 2, 7):
+        monkeypatch.setattr(ahead, "READERS", readers)
+        skips = []
+        out = tmp_path / str(readers)
+        run(llava, images, out=out, batch_size=batch_size, on_skip=lambda *skip, to=skips: to.append(skip))
+        trees.append(tree(out))
+        told.append(skips)
+    assert trees[0] == trees[1] == trees[2]
+    assert told[0] == told[1] == told[2]
+    assert [name for name, _ in told[0]] == ["ab.png", "broken.png"]
+
+
+def test_an_interrupt_keeps_finished_batches_and_leaves_no_thread(llava, whole, tmp_path, monkeypatch):
+    generate, calls = type(llava.model).generate, []
+
+    def interrupted(self, *args, **kwargs):
+        calls.append(1)
+        if len(calls) == 2:
+            raise KeyboardInterrupt
+        return generate(self, *args, **kwargs)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(type(llava.model), "generate", interrupted)
+        with pytest.raises(KeyboardInterrupt) as caught:
+            run(llava, out=tmp_path)
+        # ended by the run itself: the traceback still holds all it had
+        assert caught.traceback
+        assert [thread for thread in threading.enumerate() if thread.name.startswith("reweigh-")] == []
+    assert sum("part-" in name for name in tree(tmp_path)) == 1
+    run(llava, out=tmp_path)
+    assert tree(tmp_path) == tree(whole[1])
+
+
+def test_an_error_of_the_processor_comes_in_its_turn_and_names_the_image(llava, tmp_path, monkeypatch):
+    processor = type(llava.processor)
+    call, calls = processor.__call__, []
+
+    def failing(self, *args, **kwargs):
+        calls.append(1)
+        if len(calls) == 3:
+            raise RuntimeError("a fault of its own")
+        return call(self, *args, **kwargs)
+
+    monkeypatch.setattr(processor, "__call__", failing)
+    with pytest.raises(CalibrationError, match=r"inputs of b.png \(RuntimeError: a fault of its own\)"):
+        run(llava, out=tmp_path)
+    assert sum("part-" in name for name in tree(tmp_path)) == 2
+
+
+def test_no_readable_image_is_refused(llava, tmp_path):
+    (tmp_path / "a.png").write_bytes(b"")
+    (tmp_path / "b.png").write_bytes(b"x")
+    with pytest.raises(
+        CalibrationError, match=r"none of the 2 images could be read, e.g. a.png: .*a.png cannot be read"
+    ):
+        run(llava, tmp_path)
+
+
+def test_an_empty_folder_is_refused(llava, tmp_path):
+    with pytest.raises(InputError, match="holds no image"):
+        run(llava, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"layers": [4]}, "layer 4 is out of range.* has 4 decoder blocks"),
+        ({"layers": [-5]}, "layer -5 is out of range"),
+        ({"layers": []}, "no layer was given"),
+        ({"layers": [True]}, "layer True is out of range"),
+        ({"batch_size": 0}, "batch_size 0"),
+        ({"max_new_tokens": 0}, "max_new_tokens 0"),
+        ({"rule": "best"}, "rule 'best' is unknown"),
+        ({"dtype": "int8"}, "dtype 'int8' is unknown"),
+        ({"chunk": 0}, "chunk of 0"),
+        ({"template": "no place"}, r"has no \{prompt\}"),
+        ({"template": "USER: {prompt}"}, "the prompt holds no image"),
+    ],
+)
+def test_bad_settings_are_refused_before_anything_is_written(llava, tmp_path, options, message):
+    with pytest.raises(InputError, match=message):
+        run(llava, out=tmp_path / "out", **options)
+    assert not (tmp_path / "out").exists() or set(tree(tmp_path / "out")) == {f"{WORK}/job.json"}
+
+
+def test_a_processor_without_chat_template_says_what_to_give(checkpoint):
+    case = twin.case(checkpoint("llava", bare=True))
+    with pytest.raises(InputError, match="no chat template") as caught:
+        run(case)
+    assert "template=" in str(caught.value)
+    assert len(run(case, template="USER: <image>\n{prompt} ASSISTANT:", layers=[1]).observations) > 0
+
+
+def test_nan_in_the_logits_is_refused(checkpoint):
+    from checkpoints import load
+
+    model, processor = load(checkpoint("llava"))
+    with torch.no_grad():
+        model.lm_head.weight[5] = float("nan")
+    with pytest.raises(NumericsError, match="NaN"):
+        reweigh.calibrate(model, processor, PAIRS, max_new_tokens=2, show=False)
+
+
+def test_the_users_generation_config_does_not_disturb(llava, whole):
+    before = llava.model.generation_config
+    theirs = llava.model.generation_config = copy.deepcopy(before)
+    theirs.update(do_sample=True, temperature=0.3, top_k=5, prefill_chunk_size=7, num_return_sequences=2)
+    try:
+        disturbed = run(llava)
+    finally:
+        llava.model.generation_config = before
+    assert np.array_equal(disturbed.observations.values, whole[0].observations.values)
+    assert np.array_equal(disturbed.observations.count, whole[0].observations.count)
+
+
+@pytest.fixture
+def penalised(llava):
+    """The model with a repetition penalty of its checkpoint's own."""
+    before = llava.model.generation_config
+    llava.model.generation_config = copy.deepcopy(before)
+    llava.model.generation_config.update(repetition_penalty=1.4, suppress_tokens=(7, 8))
+    yield llava
+    llava.model.generation_config = before
+
+
+def test_generation_settings_that_change_the_texts_are_part_of_the_record(penalised, whole, tmp_path):
+    calibration, out = whole
+    assert "generation" not in calibration.made_with
+    with pytest.raises(
+        MismatchError, match=r"made_with.generation.repetition_penalty: None there, 1.4 asked"
+    ):
+        run(penalised, out=out)
+    changed = run(penalised, out=tmp_path)
+    assert changed.made_with["generation"] == {"repetition_penalty": 1.4, "suppress_tokens": [7, 8]}
+    assert changed.tables[1].made_with["generation"] == changed.made_with["generation"]
+    assert Calibration.load(tmp_path).equals(changed)
+    assert run(penalised, out=tmp_path).equals(changed)  # what the page gives back is the same setting
+    penalised.model.generation_config.repetition_penalty = 1.2
+    with pytest.raises(MismatchError, match=r"generation.repetition_penalty: 1.4 there, 1.2 asked for"):
+        run(penalised, out=tmp_path)
+
+
+def test_shards_of_other_generation_settings_do_not_merge(penalised, whole):
+    other = run(penalised, [("d.png", picture(9))])
+    with pytest.raises(MismatchError, match=r"the shards differ in generation.repetition_penalty"):
+        merge_calibrations([whole[0], other])
+
+
+def test_a_stopped_run_does_not_go_on_under_other_generation_settings(penalised, tmp_path, monkeypatch):
+    with monkeypatch.context() as patch, suppress(Killed):
+        patch.setattr(type(penalised.model), "generate", kill)
+        run(penalised, out=tmp_path)
+    before = tree(tmp_path)
+    assert before
+    penalised.model.generation_config.suppress_tokens = None
+    with pytest.raises(MismatchError, match=r"generation.suppress_tokens: \[7, 8\] there, None asked for"):
+        run(penalised, out=tmp_path)
+    assert tree(tmp_path) == before
+
+
+def test_calibration_leaves_the_model_as_it_was(llava):
+    hooks = [len(m._forward_hooks) + len(m._forward_pre_hooks) for m in llava.model.modules()]
+    keys = set(vars(llava.model))
+    run(llava, PAIRS[:1])
+    assert [len(m._forward_hooks) + len(m._forward_pre_hooks) for m in llava.model.modules()] == hooks
+    assert set(vars(llava.model)) == keys

@@ -1,0 +1,97 @@
+"""Model and table together: the right pair is accepted, any other refused, and force has its limits."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import twin
+from checkpoints import VOCABULARY, picture
+from reweigh.decoders.reweigh import attach
+from reweigh.engines.transformers.pairing import pair
+from reweigh.errors import ArtifactError, InputError, MismatchError
+from reweigh.families.anatomy import find_anatomy
+from reweigh.families.identity import identify
+
+
+@pytest.fixture(scope="module")
+def llava(checkpoint):
+    return twin.case(checkpoint("llava"))
+
+
+@pytest.fixture(scope="module")
+def table(llava):
+    """A table that says it was made with this model."""
+    identity = identify(find_anatomy(llava.model), llava.processor)
+    return twin.table(VOCABULARY, identity=identity.to_json(), dtype="float32", lens="native", chunk=5)
+
+
+def test_the_right_pair_with_the_tables_own_lens(llava, table):
+    anatomy = find_anatomy(llava.model)
+    found, lens = pair(anatomy, llava.processor, table, layer=2)
+    assert found is table
+    assert (lens.chunk, lens.upcast) == (5, False)
+    upcast = replace(table, made_with={**table.made_with, "lens": "float32"})
+    assert pair(anatomy, llava.processor, upcast, layer=-2)[1].upcast
+
+
+def changed(table, **identity):
+    made = {**table.made_with, "identity": {**table.made_with["identity"], **identity}}
+    return replace(table, made_with=made)
+
+
+@pytest.mark.parametrize(
+    ("change", "word"),
+    [({"weights": "0" * 64}, "weights"), ({"tokenizer": "0" * 64}, "tokenizer"), ({"blocks": 5}, "blocks")],
+)
+def test_another_model_is_refused_and_can_be_forced(llava, table, change, word):
+    other = changed(table, **change)
+    with pytest.raises(MismatchError, match=word):
+        attach(llava.model, llava.processor, table=other)
+    assert attach(llava.model, llava.processor, table=other, force=True).table is other
+
+
+def test_another_dtype_is_refused_and_can_be_forced(llava, table):
+    other = replace(table, made_with={**table.made_with, "dtype": "bfloat16"})
+    with pytest.raises(MismatchError, match="lens dtype: table bfloat16, model float32"):
+        attach(llava.model, llava.processor, table=other)
+    attach(llava.model, llava.processor, table=other, force=True)
+
+
+@pytest.mark.parametrize("force", [False, True])
+def test_layer_vocabulary_and_impossible_numbers_cannot_be_forced(llava, table, force):
+    options = {"force": force}
+    with pytest.raises(MismatchError, match="layer 2, but layer 1 was asked for"):
+        attach(llava.model, llava.processor, table=table, layer=1, **options)
+    with pytest.raises(InputError, match="layer 4 is out of range"):
+        attach(llava.model, llava.processor, table=replace(table, layer=4), **options)
+    with pytest.raises(ArtifactError, match=r"b0 is 0.0"):
+        attach(llava.model, llava.processor, table=replace(table, scale=0.0), **options)
+    tokens = np.append(table.tokens[:-1], VOCABULARY)
+    with pytest.raises(MismatchError, match=f"token {VOCABULARY}, but the model's head has {VOCABULARY}"):
+        attach(llava.model, llava.processor, table=replace(table, tokens=tokens), **options)
+
+
+@pytest.mark.parametrize("beta", [-1, float("nan")])
+def test_beta_is_checked_first(llava, table, beta):
+    with pytest.raises(InputError, match="beta is"):
+        attach(llava.model, llava.processor, table=table, beta=beta)
+
+
+def test_the_table_of_another_family_is_refused_with_both_named(checkpoint, table):
+    other = twin.case(checkpoint("llava_next"))
+    with pytest.raises(MismatchError, match=r"made with .*llava.*, not with .*llava_next.*architecture"):
+        attach(other.model, other.processor, table=table)
+
+
+def test_a_table_without_registered_tokens_changes_nothing(llava, table):
+    none = replace(table, tokens=np.zeros(0, np.int64), references=np.zeros(0), counts=np.zeros(0, np.int64))
+    rw = attach(llava.model, llava.processor, table=none, beta=9.0)
+    from reweigh.engines.transformers.session import describe
+
+    image = picture(3)
+    assert rw.describe(image, max_new_tokens=5) == describe(
+        llava.model, llava.processor, image, max_new_tokens=5
+    )

@@ -1,0 +1,209 @@
+"""Strength and edit: the paper's mechanism table, twins, and bounds that hold for any input."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from reweigh.errors import InputError, NumericsError
+from reweigh.method.intervene.edit import check_beta, deficit, edit, shifts, spread, strength
+from reweigh.method.register.candidates import Candidates, candidates
+
+# Step 71 of LLaVA-1.5 as the paper prints it: z, DMRR e-3, b e-3, deficit e-3, s, beta s, z'.
+MECHANISM = {
+    "cars": (17.000, 0.758, 8.321, 7.563, 1.000, 1.100, 15.900),
+    "people": (16.359, 2.225, 6.128, 3.903, 1.000, 1.100, 15.259),
+    "traffic": (16.344, 40.513, 6.984, 0.000, 0.000, 0.000, 16.344),
+    "p": (15.891, 7.390, 23.583, 16.192, 1.000, 1.100, 14.791),
+    "pal": (15.703, 72.867, 124.762, 51.895, 1.000, 1.100, 14.603),
+    "stop": (15.063, 10.986, 5.882, 0.000, 0.000, 0.000, 15.063),
+    "ped": (15.039, 4.393, 4.743, 0.350, 0.108, 0.119, 14.920),
+    "clock": (14.953, 0.760, 7.693, 6.933, 1.000, 1.100, 13.853),
+}
+B0, BETA = 0.00324809, 1.1
+LOGITS = st.floats(-30, 30, width=32)
+
+
+def columns():
+    return [torch.tensor(column) for column in zip(*MECHANISM.values(), strict=True)]
+
+
+def all_of(logits):
+    """Every token a candidate, in token order."""
+    shape = logits.shape
+    ids = torch.arange(shape[1]).expand(shape)
+    return Candidates(
+        ids, torch.ones(shape, dtype=torch.bool), logits.float(), torch.ones(shape[0], dtype=torch.bool)
+    )
+
+
+def printed(values, digits=3):
+    return [f"{value:.{digits}f}" for value in values.tolist()]
+
+
+def test_the_papers_mechanism_table_to_its_printed_digits():
+    z, dmrr, b, short, s, shift, after = columns()
+    evidence, reference = dmrr.double() / 1000, b.double() / 1000
+    # the paper subtracts before it rounds: of its own printed digits 23.583 - 7.390 is 16.193, not 16.192
+    rounded = {"p": "16.193"}
+    expected = [rounded.get(name, digits) for name, digits in zip(MECHANISM, printed(short), strict=True)]
+    assert printed(deficit(reference, evidence) * 1000) == expected
+    found = strength(reference, evidence, B0)
+    assert printed(found) == printed(s)
+    laid_out = spread(found[None], torch.arange(8), 8)
+    chosen = all_of(z[None])
+    moved = shifts(chosen, laid_out, BETA)
+    assert printed(moved[0]) == printed(shift)
+    edited = edit(z[None].clone(), chosen, moved.float())
+    assert printed(edited[0]) == printed(after)
+    names = list(MECHANISM)
+    assert names[int(z.argmax())] == "cars"
+    assert names[int(edited.argmax())] == "traffic"
+
+
+def test_the_mechanism_table_through_the_candidate_rule():
+    """With the eight tokens among a wide vocabulary, float32 throughout, as the decoder does it."""
+    z, dmrr, b, _, _, _, after = columns()
+    vocab, places = 100, torch.tensor([90, 3, 55, 8, 41, 77, 12, 60])
+    logits = torch.full((1, vocab), -20.0)
+    logits[0, places] = z
+    order = places.argsort()
+    tokens = places[order]
+    strengths = spread(strength(b[order] / 1000, dmrr[order] / 1000, B0)[None], tokens, vocab)
+    chosen = candidates(logits)
+    assert set(places[:6].tolist()) <= set(chosen.ids[chosen.keep].tolist())
+    before = logits.clone()
+    edited = edit(logits, chosen, shifts(chosen, strengths, BETA))
+    kept = torch.isin(places, chosen.ids[chosen.keep])
+    assert printed(edited[0, places[kept]]) == printed(after[kept])
+    assert torch.equal(edited[0, places[~kept]], before[0, places[~kept]])
+    assert int(edited.argmax()) == 55
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    st.lists(
+        st.tuples(st.floats(2**-20, 1, width=32), st.floats(2**-20, 1, width=32)), min_size=1, max_size=20
+    ),
+    st.floats(2**-20, 1, width=32),
+)
+def test_strength_equals_a_plain_clip_and_the_registered_edit(pairs, scale):
+    from reweigh.method.register.references import edit_strength
+
+    b, x = (torch.tensor(column) for column in zip(*pairs, strict=True))
+    found = strength(b, x, scale)
+    assert found.dtype == torch.float32
+    assert ((found >= 0) & (found <= 1)).all()
+    for mine, (reference, evidence) in zip(found.tolist(), pairs, strict=True):
+        plain = min(max((reference - evidence) / scale, 0.0), 1.0)
+        assert mine == pytest.approx(plain, rel=1e-5, abs=1e-6)
+        assert float(edit_strength(reference, np.array(evidence), scale)) == plain
+    assert torch.equal(deficit(b, x), torch.relu(b - x))
+
+
+@st.composite
+def steps(draw):
+    """Logits with ties, strengths of some tokens, beta."""
+    vocab, rows = draw(st.integers(2, 12)), draw(st.integers(1, 3))
+    pool = draw(st.lists(LOGITS, min_size=1, max_size=4))
+    flat = draw(st.lists(st.sampled_from(pool) | LOGITS, min_size=rows * vocab, max_size=rows * vocab))
+    logits = torch.tensor(flat).reshape(rows, vocab)
+    tokens = sorted(draw(st.sets(st.integers(0, vocab - 1))))
+    values = draw(
+        st.lists(st.floats(0, 1, width=32), min_size=rows * len(tokens), max_size=rows * len(tokens))
+    )
+    strengths = spread(
+        torch.tensor(values).reshape(rows, len(tokens)), torch.tensor(tokens, dtype=torch.long), vocab
+    )
+    return logits, tokens, strengths, draw(st.floats(0, 5, width=32))
+
+
+@settings(deadline=None, max_examples=60)
+@given(steps())
+def test_the_edit_only_lowers_candidates_that_are_registered_by_at_most_beta(step):
+    logits, tokens, strengths, beta = step
+    before = logits.clone()
+    chosen = candidates(logits)
+    shift = shifts(chosen, strengths, beta)
+    assert ((shift >= 0) & (shift <= beta)).all()
+    edited = edit(logits, chosen, shift)
+    for row in range(len(before)):
+        kept = set(chosen.ids[row][chosen.keep[row]].tolist())
+        for token in range(before.shape[1]):
+            z, after = float(before[row, token]), float(edited[row, token])
+            if token not in kept or token not in tokens:
+                assert (after, math.copysign(1, after)) == (z, math.copysign(1, z))
+            else:
+                assert after == float(np.float32(z) - np.float32(strengths[row, token]) * np.float32(beta))
+                assert float(np.float32(z) - np.float32(beta)) <= after <= z  # rounding keeps the order
+
+
+@settings(deadline=None, max_examples=60)
+@given(steps())
+def test_beta_zero_is_the_identity_bit_for_bit(step):
+    logits, _, strengths, _ = step
+    before = logits.clone()
+    chosen = candidates(logits)
+    edited = edit(logits, chosen, shifts(chosen, strengths, check_beta(0)))
+    assert torch.equal(edited.view(torch.int32), before.view(torch.int32))
+
+
+def test_minus_infinity_stays_itself():
+    logits = torch.tensor([[1.0, -math.inf, 0.5, -math.inf]])
+    chosen = candidates(logits)
+    edited = edit(logits.clone(), chosen, shifts(chosen, torch.ones(1, 4), 1.0))
+    assert edited.tolist() == [[0.0, -math.inf, -0.5, -math.inf]]
+
+
+def test_nan_in_logits_is_refused():
+    logits = torch.zeros(2, 6)
+    logits[1, 3] = math.nan
+    with pytest.raises(NumericsError, match=r"row 1 \(1 of 2 rows\).*1 NaN"):
+        candidates(logits)
+
+
+def test_half_precision_logits_are_edited_in_float32_from_their_own_values():
+    logits = torch.randn(2, 60).bfloat16()
+    chosen = candidates(logits)
+    edited = edit(logits, chosen, shifts(chosen, torch.full((2, 60), 0.3), 1.0))
+    expected = logits.float()
+    for row in range(2):
+        expected[row, chosen.ids[row][chosen.keep[row]]] -= torch.tensor(0.3)
+    assert edited.dtype == torch.float32
+    assert torch.equal(edited, expected)
+
+
+def test_in_place_only_where_nobody_needs_the_gradient():
+    logits = torch.randn(1, 8)
+    chosen = candidates(logits)
+    shift = shifts(chosen, torch.ones(1, 8), 1.0)
+    assert edit(logits, chosen, shift) is logits
+    free = torch.randn(1, 8, requires_grad=True)
+    kept = free.detach().clone()
+    chosen = candidates(free)
+    edited = edit(free, chosen, shifts(chosen, torch.ones(1, 8), 1.0))
+    assert torch.equal(free.detach(), kept)
+    assert not torch.equal(edited.detach(), kept)
+
+
+def test_spread_lays_out_by_token_id():
+    laid_out = spread(torch.tensor([[1.0, 2.0], [3.0, 4.0]]), torch.tensor([0, 3]), 5)
+    assert laid_out.tolist() == [[1, 0, 0, 2, 0], [3, 0, 0, 4, 0]]
+    assert spread(torch.zeros(2, 0), torch.tensor([], dtype=torch.long), 3).tolist() == [[0] * 3] * 2
+
+
+@pytest.mark.parametrize("beta", [-0.1, -1e-300, math.nan, math.inf, -math.inf, "1.1", None, True, [1]])
+def test_beta_that_is_no_bound_is_refused(beta):
+    with pytest.raises(InputError, match=r"beta is .*; it must be a finite number >= 0"):
+        check_beta(beta)
+
+
+@pytest.mark.parametrize("beta", [0, 0.0, 1, 1.1, np.float32(0.5), np.float64(0.5), np.int64(2)])
+def test_beta_of_any_number_type(beta):
+    assert check_beta(beta) == float(beta)
+    assert type(check_beta(beta)) is float

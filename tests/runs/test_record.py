@@ -1,0 +1,181 @@
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from PIL import Image
+
+from reweigh.benchmarks.base import Record
+from reweigh.errors import ArtifactError, InputError, MismatchError
+from reweigh.runs.record import (
+    MANIFEST,
+    RECORD,
+    RESPONSES,
+    Shard,
+    environment,
+    find_image,
+    first_difference,
+    make_record,
+    only_one,
+    open_run,
+    read_run,
+)
+
+RECORDS = [Record(id=i, image=f"{i % 2}.png", prompt="What?", max_new_tokens=8) for i in range(4)]
+
+
+@pytest.fixture
+def images(tmp_path: Path) -> Path:
+    folder = tmp_path / "images"
+    folder.mkdir()
+    for i in range(2):
+        Image.new("RGB", (8, 8), (i, 0, 0)).save(folder / f"{i}.png")
+    return folder
+
+
+def a_record(images: Path, records: Sequence[Record] = RECORDS, **changed: Any) -> dict[str, Any]:
+    given: dict[str, Any] = {
+        "benchmark": {"name": "toy", "options": {"variant": "x"}},
+        "model": {"id": "m", "revision": None},
+        "decoding": {"decoder": "reweigh", "beta": 1.1},
+        "seed": 42,
+        "places": {"data": "here"},
+    }
+    return make_record(**{**given, **changed}, records=records, images=images)
+
+
+def test_a_record_holds_what_the_contract_asks(images: Path) -> None:
+    record = a_record(images)
+    assert record["records"] == 4
+    for key in ("manifest_sha256", "prompts_sha256", "images_sha256"):
+        assert len(record[key]) == 64
+    assert {"python", "packages"} <= set(record["environment"])
+    assert {"reweigh", "numpy", "pillow"} <= set(environment()["packages"])
+    json.dumps(record)
+
+
+def test_everything_that_matters_changes_a_hash(images: Path) -> None:
+    base = a_record(images)
+    prompted = [Record(id=r.id, image=r.image, prompt="Why?", max_new_tokens=8) for r in RECORDS]
+    assert a_record(images, prompted)["prompts_sha256"] != base["prompts_sha256"]
+    limited = [Record(id=r.id, image=r.image, prompt=r.prompt, max_new_tokens=9) for r in RECORDS]
+    assert a_record(images, limited)["manifest_sha256"] != base["manifest_sha256"]
+    assert a_record(images, RECORDS[::-1])["manifest_sha256"] != base["manifest_sha256"]
+    Image.new("RGB", (8, 8), (9, 9, 9)).save(images / "1.png")
+    assert a_record(images)["images_sha256"] != base["images_sha256"]
+    assert a_record(images)["manifest_sha256"] == base["manifest_sha256"]
+
+
+def test_a_run_opens_twice_with_the_same_record(tmp_path: Path, images: Path) -> None:
+    folder = tmp_path / "run"
+    open_run(folder, a_record(images), RECORDS)
+    before = (folder / RECORD).read_bytes()
+    open_run(folder, a_record(images, places={"data": "moved"}), RECORDS)
+    assert (folder / RECORD).read_bytes() == before
+    record, rows = read_run(folder)
+    assert record["seed"] == 42
+    assert [row["id"] for row in rows] == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize(
+    ("changed", "key"),
+    [
+        ({"decoding": {"decoder": "reweigh", "beta": 0.5}}, r"decoding\.beta: 1\.1 there, 0\.5 now"),
+        ({"decoding": {"decoder": "base"}}, r"decoding\.beta: 1\.1 there, None now"),
+        ({"model": {"id": "m", "revision": "main"}}, r"model\.revision: None there, 'main' now"),
+        ({"benchmark": {"name": "toy", "options": {"variant": "y"}}}, r"benchmark\.options\.variant"),
+        ({"seed": 1}, "seed: 42 there, 1 now"),
+    ],
+)
+def test_another_configuration_is_refused_by_name(
+    tmp_path: Path, images: Path, changed: dict[str, Any], key: str
+) -> None:
+    folder = tmp_path / "run"
+    open_run(folder, a_record(images), RECORDS)
+    with pytest.raises(MismatchError, match=f"another {key}"):
+        open_run(folder, a_record(images, **changed), RECORDS)
+
+
+def test_an_altered_manifest_is_noticed(tmp_path: Path, images: Path) -> None:
+    folder = tmp_path / "run"
+    open_run(folder, a_record(images), RECORDS)
+    text = (folder / MANIFEST).read_text()
+    (folder / MANIFEST).write_text(text.replace("What?", "Who?"))
+    with pytest.raises(ArtifactError, match="not the manifest of its record"):
+        read_run(folder)
+
+
+def test_responses_without_a_record_are_not_overwritten(tmp_path: Path, images: Path) -> None:
+    (tmp_path / RESPONSES).write_text('{"id": 0, "response": "x"}\n')
+    with pytest.raises(ArtifactError, match=r"no record\.json"):
+        open_run(tmp_path, a_record(images), RECORDS)
+
+
+def test_a_beginning_that_was_cut_begins_again(tmp_path: Path, images: Path) -> None:
+    (tmp_path / MANIFEST).write_text('{"id": 77}\n{"id"')
+    open_run(tmp_path, a_record(images), RECORDS)
+    assert len(read_run(tmp_path)[1]) == 4
+
+
+def test_images_are_found_near_their_place(images: Path, tmp_path: Path) -> None:
+    assert find_image(tmp_path, "images/0.png") == images / "0.png"
+    assert find_image(tmp_path, "0.png") == images / "0.png"
+    assert find_image(images, "val2014/0.png") == images / "0.png"
+    (tmp_path / "outer").mkdir()
+    images.rename(tmp_path / "outer" / "images")
+    assert find_image(tmp_path, "0.png") == tmp_path / "outer" / "images" / "0.png"
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "[1].png").write_bytes(b"")
+    with pytest.raises(InputError, match="twice"):
+        find_image(tmp_path, "[1].png")
+    with pytest.raises(InputError, match=r"the image 9\.png is not in"):
+        find_image(tmp_path, "9.png")
+
+
+@given(st.integers(0, 30), st.integers(1, 7))
+def test_shards_are_the_whole(count: int, parts: int) -> None:
+    records = [Record(id=i, image="", prompt="", max_new_tokens=1) for i in range(count)]
+    shards = [Shard(i + 1, parts).of(records) for i in range(parts)]
+    assert sorted((r.id for shard in shards for r in shard), key=int) == list(range(count))
+    assert max(map(len, shards)) - min(map(len, shards)) <= 1
+
+
+@pytest.mark.parametrize("text", ["0/4", "5/4", "1", "a/b", "1/0", "-1/2", "1/2/3", ""])
+def test_wrong_shards_are_refused(text: str) -> None:
+    with pytest.raises(InputError, match="shard"):
+        Shard.parse(text)
+
+
+def test_a_shard_is_written_as_it_is_read() -> None:
+    assert str(Shard.parse(" 2/3 ".strip())) == "2/3"
+
+
+def test_first_difference_looks_inside() -> None:
+    assert first_difference({"a": {"b": [1]}}, {"a": {"b": [1]}}) is None
+    assert first_difference({"a": {"b": [1]}}, {"a": {"b": [2]}}) == "a.b"
+    assert first_difference({"a": {"b": 1}}, {"a": 1}) == "a"
+    assert first_difference({}, {"x": None}) == "x"
+    assert first_difference({"places": 1}, {"places": 2}) is None
+    assert first_difference({"a": {"places": 1}}, {"a": {"places": 2}}) == "a.places"
+
+
+def test_two_processes_cannot_share_a_folder(tmp_path: Path) -> None:
+    code = (
+        "import sys; from pathlib import Path; from reweigh.runs.record import only_one\n"
+        "with only_one(Path(sys.argv[1])): print('in')"
+    )
+    with only_one(tmp_path):
+        other = subprocess.run(
+            [sys.executable, "-c", code, tmp_path], capture_output=True, text=True, check=False
+        )
+        assert "another process is writing" in other.stderr
+    free = subprocess.run([sys.executable, "-c", code, tmp_path], capture_output=True, text=True, check=False)
+    assert free.stdout == "in\n"

@@ -1,0 +1,360 @@
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from PIL import Image
+from toy_benchmark import TRUTH, Toy
+from typer.testing import CliRunner
+
+from reweigh.artifacts import append_jsonl, write_json
+from reweigh.benchmarks.base import BENCHMARKS, Response
+from reweigh.cli.app import app
+from reweigh.errors import InputError, MismatchError
+from reweigh.report.comparison import comparison_page, difference_table, mention_table
+from reweigh.report.evaluation import evaluation_page
+from reweigh.runs.diff import FIGURES, compare, hallucinated
+from reweigh.runs.record import Shard, make_record, open_run
+from reweigh.runs.run import generate
+from reweigh.runs.score import as_results, direction, read_items, read_metrics, read_sources, score
+
+if "toy" not in BENCHMARKS:
+    BENCHMARKS.add("toy", Toy)
+    FIGURES.add("toy", FIGURES["chair"])
+
+WORDS = st.lists(st.sampled_from(["dog", "cat", "bus", "and"]), max_size=6)
+RUN = st.lists(WORDS, min_size=12, max_size=12)
+
+
+class Parrot:
+    """Says what it is told to say for each record."""
+
+    def __init__(self, texts: list[str]) -> None:
+        self.texts = texts
+
+    def describe(self, images: list[Any], prompts: list[str], *, max_new_tokens: int, seed: int) -> list[str]:
+        return [self.texts.pop(0) for _ in prompts]
+
+
+@pytest.fixture
+def images(tmp_path: Path) -> Path:
+    folder = tmp_path / "images"
+    folder.mkdir()
+    for i in TRUTH:
+        Image.new("RGB", (40, 30), (20 * i, 100, 0)).save(folder / f"{i}.png")
+    return folder
+
+
+def make_run(folder: Path, images: Path, texts: list[str], shard: str = "1/1", **decoding: Any) -> Path:
+    records = Shard.parse(shard).of(Toy(images).records())
+    record = make_record(
+        benchmark={"name": "toy", "options": {"loud": True}, "limit": None, "shard": shard},
+        model={"id": "org/model-7b"},
+        decoding={"decoder": "base", **decoding},
+        records=records,
+        images=images,
+        seed=42,
+        places={"data": str(images), "images": str(images), "gone": "/no/such/place"},
+    )
+    open_run(folder, record, records)
+    generate(Parrot(list(texts)), records, folder, images=images)
+    return folder
+
+
+BASE = ["a dog and a bus and a bus"] * 6 + ["a cat"] * 6
+EDITED = ["a dog"] * 6 + ["a cat and a bus <b>"] * 6
+
+
+def test_scoring_a_run_folder_writes_all(tmp_path: Path, images: Path) -> None:
+    folder = make_run(tmp_path / "run", images, BASE)
+    done = CliRunner().invoke(app, ["eval", "score", str(folder)])
+    assert done.exit_code == 0, done.output
+    assert "CHAIR_S" in done.stdout
+    assert "3 replies could not be read" in done.stderr
+    results = json.loads((folder / "results.json").read_text())
+    flat = results["results"]["toy"]
+    # Six captions with two buses each; of the six with a cat, three are on images without one.
+    assert flat["chair_s,none"] == pytest.approx(100 * 9 / 12)
+    assert flat["chair_i,none"] == pytest.approx(100 * 15 / 24)
+    assert flat["chair_s_low,none"] <= flat["chair_s,none"] <= flat["chair_s_high,none"]
+    assert results["n-samples"]["toy"] == {"original": 12, "effective": 12}
+    assert results["higher_is_better"]["toy"]["chair_s"] is False
+    assert results["higher_is_better"]["toy"]["length"] is None
+    assert results["configs"]["toy"]["scorer"]["loud"] is True
+    assert results["config"]["model"] == {"id": "org/model-7b"}
+    page = (folder / "report.html").read_text()
+    assert "model-7b, base" in page
+    assert page.count("data:image/jpeg;base64,") == 12
+    assert '<span class="hallucinated" title="bus">bus</span>' in page
+    assert '<span class="grounded" title="dog">dog</span>' in page
+    again = CliRunner().invoke(app, ["eval", "score", str(folder), "--data", str(images), "--json"])
+    assert json.loads(again.stdout) == results
+    assert (folder / "report.html").read_text() == page
+
+
+def test_shards_merge_to_the_whole(tmp_path: Path, images: Path) -> None:
+    whole = make_run(tmp_path / "whole", images, BASE)
+    parts = [make_run(tmp_path / f"part{i}", images, BASE[i - 1 :: 3], shard=f"{i}/3") for i in (1, 2, 3)]
+    _, expected = score(Toy(images), read_sources([whole]))
+    _, merged = score(Toy(images), read_sources(parts))
+    assert merged == expected
+    assert score(Toy(images), read_sources(parts[::-1]))[1] == expected
+    with pytest.raises(MismatchError, match="not a shard of the same run"):
+        read_sources([whole, make_run(tmp_path / "other", images, BASE, beta=2)])
+    done = CliRunner().invoke(
+        app, ["eval", "score", *map(str, parts), "--data", str(images), "--out", str(tmp_path / "merged")]
+    )
+    assert done.exit_code == 0, done.output
+    assert read_items(tmp_path / "merged")[0] == "toy"
+
+
+def test_an_unfinished_run_is_scored_only_if_asked(tmp_path: Path, images: Path) -> None:
+    folder = make_run(tmp_path / "run", images, BASE)
+    lines = (folder / "responses.jsonl").read_text().splitlines(keepends=True)
+    (folder / "responses.jsonl").write_text("".join(lines[:7]) + lines[7][:9])
+    failed = CliRunner().invoke(app, ["eval", "score", str(folder), "--data", str(images)])
+    assert isinstance(failed.exception, InputError)
+    assert "5 of 12 ids have no response" in str(failed.exception)
+    done = CliRunner().invoke(
+        app, ["eval", "score", str(folder), "--data", str(images), "--partial", "--json"]
+    )
+    assert json.loads(done.stdout)["n-samples"]["toy"] == {"original": 12, "effective": 7}
+
+
+def test_a_run_without_answers_says_so(tmp_path: Path, images: Path) -> None:
+    folder = make_run(tmp_path / "run", images, BASE)
+    (folder / "responses.jsonl").unlink()
+    with pytest.raises(InputError, match="has no answers yet"):
+        read_sources([folder])
+
+
+def test_a_bare_response_file_needs_a_name_and_a_place(tmp_path: Path) -> None:
+    append_jsonl(tmp_path / "mine.jsonl", [{"image_id": 0, "caption": "a dog"}])
+    run = CliRunner().invoke
+    for arguments, said in (
+        ([], "no place for the results"),
+        (["--out", str(tmp_path / "out")], "benchmark is not known"),
+        (["--out", str(tmp_path / "out"), "-b", "toy", "-o", "quiet=1"], "toy has no option 'quiet'"),
+        (["--out", str(tmp_path / "out"), "-b", "toy", "-o", "quiet"], "not of the form name=value"),
+        (["--out", str(tmp_path / "out"), "-b", "toi"], "did you mean toy"),
+    ):
+        failed = run(app, ["eval", "score", str(tmp_path / "mine.jsonl"), *arguments])
+        assert said in str(failed.exception)
+    done = run(
+        app,
+        [
+            "eval",
+            "score",
+            str(tmp_path / "mine.jsonl"),
+            "--out",
+            str(tmp_path / "out"),
+            "-b",
+            "toy",
+            "--json",
+        ],
+    )
+    assert json.loads(done.stdout)["results"]["toy"]["chair_s,none"] == 0
+    assert read_items(tmp_path / "out")[2] == {0: "a dog"}
+    with pytest.raises(InputError, match="cannot be scored together"):
+        read_sources([tmp_path / "out", tmp_path / "mine.jsonl"])
+
+
+def test_scoring_again_replaces_what_was_there(tmp_path: Path, images: Path) -> None:
+    out = tmp_path / "out"
+    for said in ("a bus", "a dog"):
+        (tmp_path / "said.jsonl").write_text(json.dumps({"id": 0, "response": said}) + "\n")
+        CliRunner().invoke(
+            app, ["eval", "score", str(tmp_path / "said.jsonl"), "-b", "toy", "--out", str(out)]
+        )
+    assert read_items(out)[2] == {0: "a dog"}
+    assert len(read_items(out)[1]) == 1
+    run = make_run(tmp_path / "run", images, BASE)
+    failed = CliRunner().invoke(
+        app, ["eval", "score", str(tmp_path / "said.jsonl"), "-b", "toy", "--out", str(run)]
+    )
+    assert "holds another run" in str(failed.exception)
+
+
+def test_odd_and_huge_responses_are_scored(tmp_path: Path) -> None:
+    huge = "a dog and a bus " * 60_000
+    rows = [{"id": 0, "response": "a dog \ud83d <b>"}, {"id": 1, "response": huge}, {"id": 2, "response": ""}]
+    (tmp_path / "odd.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    done = CliRunner().invoke(
+        app,
+        ["eval", "score", str(tmp_path / "odd.jsonl"), "-b", "toy", "--out", str(tmp_path / "out"), "--json"],
+    )
+    assert done.exit_code == 0, str(done.exception)
+    assert json.loads(done.stdout)["results"]["toy"]["mentions,none"] == pytest.approx(120_001 / 3)
+    assert read_items(tmp_path / "out")[2][0] == "a dog ? <b>"
+    page = (tmp_path / "out" / "report.html").read_text()
+    assert "(954,000 more characters)" in page
+    assert len(page) < 200_000
+
+
+def test_an_empty_file_is_a_defined_result(tmp_path: Path) -> None:
+    (tmp_path / "none.jsonl").write_text("")
+    done = CliRunner().invoke(
+        app, ["eval", "score", str(tmp_path / "none.jsonl"), "-b", "toy", "--out", str(tmp_path / "out")]
+    )
+    assert done.exit_code == 0, done.output
+    assert "There are no responses." in (tmp_path / "out" / "report.html").read_text()
+
+
+@settings(max_examples=12, deadline=None)
+@given(RUN, RUN)
+def test_removed_introduced_and_kept_against_a_twin(one: list[list[str]], two: list[list[str]]) -> None:
+    bench = Toy(".")
+    (first, before), (second, after) = (
+        bench.score([Response(i, " ".join(words)) for i, words in enumerate(run)]) for run in (one, two)
+    )
+    found = compare("toy", first, second[::-1], before=before.metrics, after=after.metrics)
+    removed = introduced = kept = 0
+    for i, truth in TRUTH.items():
+        for word in ("dog", "cat", "bus"):
+            if word not in truth:
+                had, has = one[i].count(word), two[i].count(word)
+                removed += max(0, had - has)
+                introduced += max(0, has - had)
+                kept += min(had, has)
+    totals = {name: metric.value for name, metric in found.mentions.items()}
+    assert totals == {"removed": removed, "introduced": introduced, "kept": kept, "net": removed - introduced}
+    swapped = compare("toy", second, first, before=after.metrics, after=before.metrics)
+    assert swapped.mentions["net"].value == introduced - removed
+    for name, metric in found.figures.items():
+        old, new = before.metrics[name].value, after.metrics[name].value
+        if old is not None and new is not None:
+            assert metric.value == pytest.approx(new - old)
+    comparison_page(found, (first, second), ({}, {}), names=("a", "b"))
+    assert len(json.dumps(found.to_json())) > 0
+
+
+def test_a_run_against_itself_is_all_zero() -> None:
+    items, summary = Toy(".").score([Response(i, "a bus") for i in TRUTH])
+    found = compare("toy", items, items, before=summary.metrics, after=summary.metrics)
+    assert found.figures["chair_s"].value == 0
+    assert (found.figures["chair_s"].low, found.figures["chair_s"].high) == (0, 0)
+    assert found.mentions["kept"].value == 12
+    assert hallucinated(items[0]) == Counter(bus=1)
+
+
+def test_the_diff_command(tmp_path: Path, images: Path) -> None:
+    run = CliRunner().invoke
+    folders = [make_run(tmp_path / "base", images, BASE), make_run(tmp_path / "edited", images, EDITED)]
+    unscored = run(app, ["eval", "diff", *map(str, folders)])
+    assert f"reweigh eval score {folders[0]}" in str(unscored.exception)
+    for folder in folders:
+        assert run(app, ["eval", "score", str(folder), "--data", str(images)]).exit_code == 0
+    shown = run(app, ["eval", "diff", *map(str, folders)])
+    assert shown.exit_code == 0, shown.output
+    assert "removed" in shown.stdout
+    told = json.loads(run(app, ["eval", "diff", *map(str, folders), "--json"]).stdout)
+    assert told["mentions"]["removed"]["value"] == 12
+    assert told["mentions"]["introduced"]["value"] == 6
+    assert told["mentions"]["net"]["value"] == 6
+    assert told["mentions"]["kept"]["value"] == 3
+    assert told["items"][0]["removed"] == {"bus": 2}
+    page = tmp_path / "diff.html"
+    done = run(app, ["eval", "diff", *map(str, folders), "--out", str(page)])
+    assert done.exit_code == 0, done.output
+    text = page.read_text()
+    assert "removed: bus ×2" in text
+    assert "&lt;b&gt;" in text
+    assert text.count("data:image/jpeg") == 12
+
+
+def test_runs_of_different_records_are_not_compared(tmp_path: Path) -> None:
+    bench = Toy(".")
+    (first, one), (second, two) = (
+        bench.score([Response(i, "a dog") for i in part]) for part in ([1, 2], [2, 3])
+    )
+    with pytest.raises(InputError, match="different items"):
+        compare("toy", first, second, before=one.metrics, after=two.metrics)
+
+
+def test_verdicts_follow_the_direction() -> None:
+    bench = Toy(".")
+    first, one = bench.score([Response(i, "a bus") for i in TRUTH])
+    second, two = bench.score([Response(i, "a dog") for i in TRUTH])
+    table = difference_table(compare("toy", first, second, before=one.metrics, after=two.metrics), ("a", "b"))
+    verdicts = {str(row[0]): row[-1] for row in table.rows}
+    assert verdicts["CHAIR_S"] == "better"
+    back = difference_table(compare("toy", second, first, before=two.metrics, after=one.metrics), ("a", "b"))
+    assert {str(row[0]): row[-1] for row in back.rows}["CHAIR_S"] == "worse"
+    same = compare("toy", first, first, before=one.metrics, after=one.metrics)
+    assert {str(row[0]): row[-1] for row in difference_table(same, ("a", "b")).rows}[
+        "CHAIR_S"
+    ] == "within chance"
+    mentions = mention_table(same)
+    assert mentions is not None
+    assert "12" in mentions.markdown()
+
+
+def test_wrong_answers_are_put_right_or_made(tmp_path: Path) -> None:
+    rows = [{"question_id": i, "image": "a.jpg", "text": "A dog?", "label": "yes"} for i in range(4)]
+    append_jsonl(tmp_path / "coco_pope_random.json", rows)
+    bench = BENCHMARKS["pope"](tmp_path, split="random")  # type: ignore[call-arg]
+    (first, one), (second, two) = (
+        bench.score([Response(i, said) for i, said in enumerate(run)])
+        for run in (["Yes", "No", "No", "No"], ["No", "Yes", "Yes", "No"])
+    )
+    found = compare("pope", first, second, before=one.metrics, after=two.metrics)
+    totals = {name: metric.value for name, metric in found.mentions.items()}
+    assert totals == {"removed": 2, "introduced": 1, "kept": 1, "net": 1}
+    table = mention_table(found)
+    assert table is not None
+    assert "wrong answers" in table.markdown()
+
+
+def test_directions() -> None:
+    expected = {
+        "chair_s": "lower",
+        "chair": "lower",
+        "cover": "higher",
+        "existence_f1": "higher",
+        "score_attribute": "higher",
+        "random_accuracy": "higher",
+        "hallucination_rate": "lower",
+        "unparsed": "lower",
+        "ocr": "higher",
+        "exactly_rec+ocr": "higher",
+        "length": None,
+        "yes_ratio": None,
+        "random_yes_ratio": None,
+        "mentions": None,
+    }
+    assert {name: direction(name) for name in expected} == expected
+
+
+def test_results_survive_json(tmp_path: Path) -> None:
+    _, summary = Toy(".").score([Response(0, "nothing")])
+    results = as_results(summary, None)
+    write_json(tmp_path / "results.json", results)
+    assert read_metrics(json.loads((tmp_path / "results.json").read_text())) == summary.metrics
+    assert summary.metrics["chair_i"].value is None
+    assert "no caption mentions an object" in evaluation_page(results, [], {})
+
+
+def test_scoring_needs_no_torch(tmp_path: Path) -> None:
+    rows = [{"question_id": 1, "image": "a.jpg", "text": "Is there a dog?", "label": "yes"}]
+    for split in ("random", "popular", "adversarial"):
+        append_jsonl(tmp_path / f"coco_pope_{split}.json", rows)
+    append_jsonl(tmp_path / "said.jsonl", [{"id": "random/1", "response": "Yes"}])
+    code = (
+        "import sys\n"
+        "from reweigh.cli.app import app\n"
+        f"app(['eval', 'score', {str(tmp_path / 'said.jsonl')!r}, '-b', 'pope', '--data', {str(tmp_path)!r},"
+        f" '--out', {str(tmp_path / 'out')!r}], standalone_mode=False)\n"
+        "heavy = {'torch', 'transformers', 'nltk', 'httpx'} & set(sys.modules)\n"
+        "print('heavy:', sorted(heavy))\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "heavy: []" in done.stdout
+    assert (tmp_path / "out" / "report.html").is_file()

@@ -1,0 +1,195 @@
+"""Arms decoded on a random model: edits against a twin written from the definition, counts, and resumption."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+
+import reweigh
+import twin
+from checkpoints import VOCABULARY
+from reweigh.artifacts import read_jsonl
+from reweigh.engines.cache import EvidenceCache
+from reweigh.families.prompts import build_inputs
+from reweigh.method.intervene.trace import Recorded
+from reweigh.method.measure.evidence import Gatherer
+from reweigh.method.register.candidates import Candidates
+from reweigh.runs.describer import end_tokens
+from reweigh.studies.ablate.run import (
+    EDITS,
+    Tally,
+    asking_arm,
+    attach_arm,
+    read_edits,
+    told_of,
+)
+
+BETA = 4.0
+ARMS = [
+    "full",
+    "global",
+    "shuffled-0",
+    "shuffled-1",
+    "mismatched",
+    "cyclic",
+    "blind",
+    "no-abstention",
+    "bidirectional",
+    "unbounded",
+]
+
+
+def twin_strengths(name, table, dmrr):
+    """s(v) of every token as the arm defines it, from the full table and one image's evidence."""
+    found = np.zeros(VOCABULARY)
+    references = {int(v): float(b) for v, b in zip(table.tokens, table.references, strict=True)}
+    if name.startswith("shuffled"):
+        drawn = np.random.default_rng(int(name[-1])).permutation(len(table.tokens))
+        moved = table.references[drawn]
+        references = {int(v): float(b) for v, b in zip(table.tokens, moved, strict=True)}
+    for token in range(VOCABULARY):
+        reference = references.get(token)
+        if name == "global" and reference is not None:
+            reference = table.scale
+        if name == "no-abstention" and reference is None:
+            reference = table.scale
+        if reference is None:
+            continue
+        raw = (reference - (0.0 if name == "blind" else dmrr[token])) / table.scale
+        if name != "bidirectional":
+            raw = max(raw, 0.0)
+        if name != "unbounded":
+            raw = min(raw, 1.0)
+        found[token] = raw
+    return found
+
+
+class Keeper:
+    def __init__(self):
+        self.steps = []
+
+    def record(self, recorded):
+        self.steps.append(recorded)
+
+
+@pytest.mark.parametrize("name", ARMS)
+def test_an_arms_edits_are_those_of_its_definition(setting, name):
+    arm, records = setting.arms[name], setting.runs.task.records
+    attached = attach_arm(setting.model, setting.processor, arm, BETA)
+    witness = setting.witness()
+    place = 1
+    donor = place if arm.donors is None else arm.donors[place]
+    assert (donor != place) == (name in ("mismatched", "cyclic"))
+    batch = records[2 * (donor // 2) : 2 * (donor // 2) + 2]
+    inputs = build_inputs(
+        setting.model, setting.processor, setting.pictures(batch), [one.prompt for one in batch]
+    )
+    dmrr = twin.evidence(setting.model, inputs, setting.table.layer)[donor % 2]
+    expected = twin_strengths(name, setting.table, dmrr)
+    keeper = Keeper()
+    given = witness.nothing() if arm.donors is None else witness.of(donor)
+    with attached.using([given]), attached.watched_by(keeper):
+        attached.describe(setting.pictures([records[place]]), records[place].prompt, max_new_tokens=4)
+    assert keeper.steps
+    for step in keeper.steps:
+        for ids, keep, shift in zip(step.chosen.ids, step.chosen.keep, step.shift, strict=True):
+            wanted = np.where(keep.numpy(), BETA * expected[ids.numpy()], 0.0)
+            np.testing.assert_allclose(shift.numpy(), wanted, rtol=2e-4, atol=2e-4)
+
+
+def test_the_full_arm_speaks_as_the_method_does(setting, tmp_path):
+    arm, runs = setting.arms["full"], setting.runs
+    attached = attach_arm(setting.model, setting.processor, arm, BETA)
+    ask = asking_arm(attached, arm, setting.witness(), tmp_path, template=None)
+    runs.answer(ask, tmp_path, told_of(arm, BETA))
+    plain = reweigh.attach(setting.model, setting.processor, table=setting.table, beta=BETA)
+    expected = []
+    for start in range(0, 5, 2):
+        batch = runs.task.records[start : start + 2]
+        prompts = [one.prompt for one in batch]
+        expected += plain.describe(setting.pictures(batch), prompts, max_new_tokens=7)
+    assert [row["response"] for row in read_jsonl(tmp_path / "responses.jsonl")] == expected
+    base = attach_arm(setting.model, setting.processor, arm, 0.0)
+    texts = base.describe(setting.pictures(runs.task.records[:2]), prompts[0], max_new_tokens=7)
+    assert texts != expected[:2], "the edit changes something here"
+
+
+def test_evidence_is_read_once_for_all_arms(setting, tmp_path, monkeypatch):
+    cache = EvidenceCache(folder=tmp_path / "evidence")
+    read = []
+    original = Gatherer._read
+    monkeypatch.setattr(Gatherer, "_read", lambda self, states: read.append(1) or original(self, states))
+    for again in range(2):
+        witness = setting.witness(cache if not again else EvidenceCache(folder=tmp_path / "evidence"))
+        for name in ("full", "cyclic", "no-abstention", "unbounded"):
+            arm, folder = setting.arms[name], tmp_path / f"{name}-{again}"
+            attached = attach_arm(setting.model, setting.processor, arm, BETA)
+            ask = asking_arm(attached, arm, witness, folder, template=None)
+            setting.runs.answer(ask, folder, told_of(arm, BETA))
+    assert len(read) == len(setting.runs.task.records)
+
+
+@pytest.mark.parametrize(("name", "asked"), [("full", [0, 1, 2, 3, 4]), ("cyclic", [1, 2, 3, 4, 0])])
+def test_each_row_of_a_batch_has_the_evidence_of_its_own_donor(setting, tmp_path, monkeypatch, name, asked):
+    arm, witness = setting.arms[name], setting.witness()
+    attached = attach_arm(setting.model, setting.processor, arm, BETA)
+    served, using = [], attached.using
+    monkeypatch.setattr(attached, "using", lambda given: served.extend(given) or using(given))
+    ask = asking_arm(attached, arm, witness, tmp_path, template=None)
+    setting.runs.answer(ask, tmp_path, told_of(arm, BETA))
+    assert len(served) == 5
+    for evidence, place in zip(served, asked, strict=True):
+        assert torch.equal(evidence.values, witness.of(place).values)
+        assert not torch.equal(evidence.values, witness.of((place + 1) % 5).values)
+
+
+def recorded(shift, keep, after):
+    shift, keep = torch.tensor(shift), torch.tensor(keep).bool()
+    chosen = Candidates(torch.zeros(shift.shape, dtype=torch.int64), keep, shift, torch.ones(len(shift)) > 0)
+    nothing = torch.zeros(len(shift), 1)
+    after = torch.tensor(after)
+    return Recorded(chosen, nothing, nothing, shift, after, after)
+
+
+def test_edits_are_counted_until_a_rows_end():
+    tally = Tally(1.1, [9])
+    tally.begin()
+    tally.record(recorded([[1.1, 0.0, 5.0], [-0.5, 2.0, 0.0]], [[1, 1, 0], [1, 1, 1]], [4, 9]))
+    assert tally.counts == {"candidates": 5, "edits": 3, "escapes": 1}
+    # The second row has ended: whatever is decoded behind its end does not count.
+    tally.record(recorded([[-1.2, 0.3, 0.0], [2.0, 2.0, 2.0]], [[1, 1, 0], [1, 1, 1]], [9, 3]))
+    assert tally.counts == {"candidates": 7, "edits": 5, "escapes": 2}
+    tally.record(recorded([[3.0], [3.0]], [[1], [1]], [1, 1]))
+    assert tally.counts == {"candidates": 7, "edits": 5, "escapes": 2}
+    tally.begin()
+    tally.record(recorded([[3.0], [0.0]], [[1], [1]], [1, 1]))
+    assert tally.counts == {"candidates": 2, "edits": 1, "escapes": 1}
+
+
+@pytest.mark.parametrize(("given", "ends"), [(None, []), (2, [2]), ([2, 5], [2, 5])])
+def test_end_tokens(given, ends):
+    assert end_tokens(SimpleNamespace(eos_token_id=given)) == ends
+
+
+@pytest.mark.parametrize("share", [0.0, 0.3, 0.8])
+def test_a_stopped_arm_ends_with_the_same_bytes_and_counts(setting, tmp_path, share):
+    arm = setting.arms["unbounded"]
+    attached = attach_arm(setting.model, setting.processor, arm, BETA)
+    whole, cut = tmp_path / "whole", tmp_path / "cut"
+    for folder in (whole, cut):
+        ask = asking_arm(attached, arm, setting.witness(), folder, template=None)
+        setting.runs.answer(ask, folder, told_of(arm, BETA))
+    path = cut / "responses.jsonl"
+    path.write_bytes(path.read_bytes()[: int(share * path.stat().st_size)])
+    ask = asking_arm(attached, arm, setting.witness(), cut, template=None)
+    setting.runs.answer(ask, cut, told_of(arm, BETA))
+    assert path.read_bytes() == (whole / "responses.jsonl").read_bytes()
+    assert len(read_jsonl(cut / EDITS)) > len(read_jsonl(whole / EDITS))
+    counts = read_edits(cut)
+    assert counts == read_edits(whole)
+    assert counts["escapes"] > 0
+    assert counts["candidates"] >= counts["edits"] >= counts["escapes"]
+    assert read_edits(tmp_path) is None

@@ -1,0 +1,115 @@
+"""The command from end to end on a random model and the embedded world, stopped and resumed."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import torch
+from typer.testing import CliRunner
+
+import reweigh.decoders
+import twin
+from checkpoints import VOCABULARY, load
+from reweigh.benchmarks.base import Record
+from reweigh.cli.app import app
+from reweigh.errors import InputError, UnknownNameError, UnsupportedError
+from reweigh.studies.compare.cost import Cost, measured, total
+from reweigh.studies.compare.methods import make_method, parse_methods, parse_options
+from reweigh.studies.compare.run import ask, count_tokens, read_costs
+
+
+def test_methods_begin_with_the_base_once():
+    known = ["base", "greedy", "vcd", "dola"]
+    assert parse_methods("vcd, dola,vcd", known) == ["base", "vcd", "dola"]
+    assert parse_methods("greedy,vcd,base", known) == ["base", "vcd"]
+    with pytest.raises(UnknownNameError, match="did you mean dola"):
+        parse_methods("dolla", known)
+
+
+def test_options_belong_to_a_method():
+    found = parse_options(["vcd.alpha=0.5", "dola.layers=[1, 2]", "dola.norm=true"], ["base", "vcd", "dola"])
+    assert found == {"base": {}, "vcd": {"alpha": 0.5}, "dola": {"layers": [1, 2], "norm": True}}
+    assert parse_options(["dola.layers=high"], ["dola"]) == {"dola": {"layers": "high"}}
+    with pytest.raises(InputError, match=r"method\.option=value"):
+        parse_options(["alpha=1"], ["vcd"])
+    with pytest.raises(InputError, match="not compared"):
+        parse_options(["pai.alpha=1"], ["vcd"])
+
+
+def test_cost_is_time_over_tokens_and_the_highest_peak():
+    found = total([Cost(1.0, 10, 5), Cost(3.0, 30, 9), Cost(0.0, 0, None)])
+    assert (found.seconds_per_token, found.peak, found.tokens) == (0.1, 9, 40)
+    assert total([]) is None
+    with measured(torch.device("cpu")) as meter:
+        torch.randn(300, 300) @ torch.randn(300, 300)
+    assert meter.seconds > 0
+
+
+def test_tokens_are_counted_to_the_end_token():
+    class Config:
+        eos_token_id = 2
+
+    assert count_tokens(torch.tensor([[5, 6, 2, 0, 0], [5, 6, 7, 8, 9]]), Config) == 8
+    Config.eos_token_id = [9, 6]
+    assert count_tokens(torch.tensor([[5, 6, 2, 0, 0], [5, 7, 7, 8, 9]]), Config) == 7
+
+
+def test_a_method_the_model_cannot_serve_leaves_its_reason(monkeypatch):
+    def refuse(name, model, processor, **options):
+        raise UnsupportedError("its attention cannot be read", hint="use another")
+
+    monkeypatch.setattr(reweigh.decoders, "decoder", refuse)
+    method = make_method("pai", object(), None, {"alpha": 0.1})
+    assert method.attached is None
+    assert method.reason == "its attention cannot be read"
+
+
+def test_each_method_answers_in_its_own_regime(checkpoint):
+    from checkpoints import picture
+
+    model, processor = load(checkpoint("llava"))
+    record = Record(id=1, image="x.png", prompt="What is it?", max_new_tokens=6)
+    regimes = {}
+    for name in ("base", "vcd", "beam", "dola"):
+        method = make_method(name, model, processor, {})
+        asked = [ask(method, [record], [picture(1)], seed=5) for _ in range(2)]
+        assert asked[0].texts == asked[1].texts, "the seed fixes what is drawn"
+        assert 1 <= asked[0].cost.tokens <= 6
+        assert asked[0].cost.seconds > 0
+        regimes[name] = method.regime_in_words()
+    assert regimes == {
+        "base": "greedy",
+        "vcd": "sampling",
+        "beam": "5 beams",
+        "dola": "greedy, repetition penalty 1.2",
+    }
+
+
+@pytest.mark.slow
+def test_the_command(checkpoint, tmp_path):
+    out = tmp_path / "out"
+    twin.table(VOCABULARY).save_pretrained(tmp_path / "table")
+    arguments = ["compare", str(checkpoint("llava")), "--methods", "cut,vcd,opera,reweigh", "--limit", "2"]
+    arguments += ["--table", str(tmp_path / "table"), "--force"]
+    arguments += ["--method-option", "opera.num_beams=2", "--method-option", "opera.num_attn_candidates=2"]
+    arguments += ["--option", "scenes=2", "--out", str(out), "--json"]
+    runner = CliRunner()
+    first = runner.invoke(app, arguments, catch_exceptions=False)
+    assert first.exit_code == 0, first.output
+    made = json.loads((out / "comparison.json").read_text())
+    assert [row["method"] for row in made["rows"]] == ["Base (greedy)", "Cut only", "VCD", "OPERA", "ReWEIGH"]
+    assert made["rows"][0]["figures"]["Cost/Lat."]["value"] == 1.0
+    assert made["rows"][2]["figures"]["Cost/Lat."]["value"] > 1
+    for face in ("md", "html", "tex"):
+        assert (out / f"comparison.{face}").stat().st_size > 200
+    responses = out / "world" / "vcd" / "responses.jsonl"
+    whole = responses.read_bytes()
+    responses.write_bytes(whole.splitlines(keepends=True)[0])
+    again = runner.invoke(app, arguments, catch_exceptions=False)
+    assert again.exit_code == 0
+    assert responses.read_bytes() == whole, "a stopped comparison ends with the same answers"
+    assert len(read_costs(out / "world" / "vcd")) == 2
+    other = runner.invoke(app, [*arguments, "--method-option", "vcd.alpha=0.5"])
+    assert other.exit_code != 0
+    assert "another decoding" in str(other.exception)

@@ -1,0 +1,123 @@
+"""Shades, places and the four faces of the comparison table."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from reweigh.studies.compare.table import Comparison, Figure, Row, cost_figures, ratios, shade
+
+FIGURES = [Figure("CHAIR", "CHAIR_S", "lower"), Figure("CHAIR", "F1", "higher"), *cost_figures()]
+ROWS = [
+    Row("Base (greedy)", [50.0, 80.0, 1.0, 1.0], "greedy"),
+    Row("VCD", [59.0, 78.0, 2.01, 1.06], "sampling"),
+    Row("PAI", [42.4, 60.0, 2.14, 1.02], "greedy"),
+    Row("ReWEIGH", [39.0, 80.0, 1.02, 1.0], "greedy"),
+    Row("OPERA", [None, None, None, None], reason="its attention cannot be read"),
+]
+TABLE = Comparison("llava", FIGURES, ROWS, ["A note."])
+
+
+@pytest.mark.parametrize(
+    ("value", "base", "better", "wanted"),
+    [
+        (52.5, 50.0, "lower", ""),
+        (52.6, 50.0, "lower", "worse"),
+        (60.0, 50.0, "lower", "worse"),
+        (60.1, 50.0, "lower", "worse-strong"),
+        (47.4, 50.0, "lower", "better"),
+        (39.0, 50.0, "lower", "better-strong"),
+        (60.0, 80.0, "higher", "worse-strong"),
+        (85.0, 80.0, "higher", "better"),
+        (1.06, 1.0, "lower", "worse"),
+        (None, 1.0, "lower", ""),
+        (5.0, 0.0, "lower", ""),
+        (5.0, 1.0, None, ""),
+    ],
+)
+def test_shade(value, base, better, wanted):
+    assert shade(value, base, better) == wanted
+
+
+def test_the_papers_own_cells_are_shaded_as_in_the_paper():
+    base = {"s": 52.60, "f1": 80.66, "hal": 19.02, "lat": 1.0}
+    assert shade(59.00, base["s"], "lower") == "worse"
+    assert shade(51.20, base["s"], "lower") == ""
+    assert shade(42.40, base["s"], "lower") == "better"
+    assert shade(75.55, base["f1"], "higher") == "worse"
+    assert shade(32.07, base["hal"], "lower") == "worse-strong"
+    assert shade(2.01, base["lat"], "lower") == "worse-strong"
+
+
+def test_best_and_second_are_judged_as_printed():
+    assert [TABLE.place_of(i, 0) for i in range(5)] == ["", "", "second", "best", ""]
+    assert [TABLE.place_of(i, 1) for i in range(5)] == ["best", "second", "", "best", ""]
+    assert {TABLE.place_of(i, 2) for i in range(5)} == {""}, "cost has no winner"
+
+
+@settings(deadline=None, max_examples=50)
+@given(st.lists(st.one_of(st.none(), st.floats(0, 100)), min_size=2, max_size=6), st.booleans())
+def test_places_twin(values, lower):
+    figure = Figure("g", "x", "lower" if lower else "higher", digits=1)
+    table = Comparison("m", [figure], [Row(str(i), [value]) for i, value in enumerate(values)])
+    known = [round(float(f"{value:.1f}"), 1) for value in values if value is not None]
+    for i, value in enumerate(values):
+        place = table.place_of(i, 0)
+        if value is None or len(known) < 2:
+            assert place == ""
+            continue
+        mine = round(float(f"{value:.1f}"), 1)
+        ahead = {one for one in known if (one < mine if lower else one > mine)}
+        assert place == {0: "best", 1: "second"}.get(len(ahead), "")
+
+
+def test_markdown():
+    text = TABLE.markdown()
+    assert "| llava | CHAIR_S ↓ | F1 ↑ | Lat. ↓ | Mem. ↓ |" in text
+    assert "| ReWEIGH | **39.00** ▲▲ | **80.00** | 1.02× | 1.00× |" in text
+    assert "| PAI | <u>42.40</u> ▲ | 60.00 ▼▼ | 2.14× ▼▼ | 1.02× |" in text
+    assert "| OPERA | – | – | – | – |" in text
+    assert "OPERA was not run: its attention cannot be read." in text
+    assert "VCD: sampling" in text
+
+
+def test_latex():
+    text = TABLE.latex()
+    assert r"\multicolumn{2}{c}{CHAIR} & \multicolumn{2}{c}{Cost}" in text
+    assert r"\cmidrule(lr){2-3}\cmidrule(lr){4-5}" in text
+    assert r"CHAIR\_S$\downarrow$" in text
+    assert r"\quad PAI & \cellcolor{green!15}\underline{42.40} & \cellcolor{red!35}60.00" in text
+    assert r"\cellcolor{red!35}2.01$\times$ & \cellcolor{red!15}1.06$\times$" in text
+    assert text.count(r"\\") == 2 + len(ROWS)
+
+
+def test_html_escapes_and_shades():
+    page = Comparison("<b>model</b>", FIGURES, ROWS).html()
+    assert "<b>model</b>" not in page
+    assert '<td class="better-strong best">39.00</td>' in page
+    assert '<th colspan="2" class="group">CHAIR</th>' in page
+
+
+def test_json_keeps_unrounded_values():
+    rows = json.loads(json.dumps(TABLE.to_json()))["rows"]
+    assert rows[2]["figures"]["CHAIR/CHAIR_S"] == {"value": 42.4, "shade": "better", "place": "second"}
+    assert rows[4]["reason"]
+
+
+def test_terminal_has_every_method():
+    from rich.console import Console
+
+    console = Console(width=120, record=True, file=open("/dev/null", "w"))  # noqa: SIM115
+    console.print(TABLE.terminal())
+    shown = console.export_text()
+    console.file.close()
+    assert all(row.title in shown for row in ROWS)
+
+
+def test_ratios():
+    base = {"latency": 0.5, "memory": 100.0}
+    assert ratios({"latency": 1.0, "memory": 150.0}, base) == [2.0, 1.5]
+    assert ratios({"latency": None, "memory": 1.0}, {"latency": 1.0, "memory": None}) == [None, None]
