@@ -21,22 +21,22 @@ _PUBLIC = {
     "ReferenceTable": "reweigh.method.register.table",
     "ReweighError": "reweigh.errors",
     "Trace": "reweigh.method.intervene.trace",
-    "attach": "reweigh.decoders.reweigh",
+    "attach": "reweigh.decoders.reweigh.session",
     "calibrate": "reweigh.calibration.calibrate",
-    "check": "reweigh.method.intervene.check",
+    "check": "reweigh.engines.transformers.check",
     "decoder": "reweigh.decoders",
-    "measure": "reweigh.method.measure.evidence",
+    "measure": "reweigh.engines.transformers.measure",
 }
 
 if TYPE_CHECKING:
     from reweigh.calibration.calibrate import calibrate as calibrate
     from reweigh.decoders import decoder as decoder
-    from reweigh.decoders.reweigh import attach as attach
+    from reweigh.decoders.reweigh.session import attach as attach
+    from reweigh.engines.transformers.check import check as check
+    from reweigh.engines.transformers.measure import measure as measure
     from reweigh.errors import ReweighError as ReweighError
-    from reweigh.method.intervene.check import check as check
     from reweigh.method.intervene.trace import Trace as Trace
     from reweigh.method.measure.evidence import Evidence as Evidence
-    from reweigh.method.measure.evidence import measure as measure
     from reweigh.method.register.table import ReferenceTable as ReferenceTable
 
 __all__ = sorted([*_PUBLIC, "__version__"])

@@ -12,9 +12,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import torch
-from torch import Tensor
-
 from reweigh.artifacts import sha256_json
 from reweigh.calibration.ahead import build_ahead
 from reweigh.calibration.corpus import Corpus, open_corpus
@@ -22,34 +19,17 @@ from reweigh.calibration.decoding import greedy_settings
 from reweigh.calibration.prepare import prepare, read
 from reweigh.calibration.result import MANIFEST, Calibration, tables_of
 from reweigh.calibration.resume import claim, finished, part_path, read_part, tidy, write_part
-from reweigh.engines.transformers.tap import Glimpse, Tap, Trail
+from reweigh.engines.transformers.observe import observe
 from reweigh.errors import CalibrationError, InputError
 from reweigh.families.anatomy import Anatomy, find_anatomy
 from reweigh.families.identity import identify
 from reweigh.families.prompts import DESCRIBE, build_inputs
-from reweigh.method.measure.evidence import Evidence, Gatherer
 from reweigh.method.measure.lens import CHUNK, Lens
-from reweigh.method.register.candidates import LEAST, MASS, MOST, candidates
-from reweigh.method.register.observations import ImageObservations, collect, count_candidates
+from reweigh.method.register.candidates import LEAST, MASS, MOST
+from reweigh.method.register.observations import ImageObservations, collect
 from reweigh.method.register.references import rule_named
 from reweigh.progress import bar
 from reweigh.provenance import versions
-
-
-class _Observer:
-    """A listener that changes nothing: it gathers evidence and notes every step's candidates."""
-
-    def __init__(self, gatherer: Gatherer) -> None:
-        self.gatherer = gatherer
-        self.layers = frozenset(gatherer.layers)
-        self.trail: Trail | None = None
-        self.steps: list[tuple[Tensor, Tensor]] = []
-
-    def listen(self, glimpse: Glimpse) -> None:
-        self.gatherer.gather(glimpse)
-        self.trail = glimpse.trail
-        chosen = candidates(glimpse.logits[:, -1])
-        self.steps.append((chosen.ids, chosen.keep))
 
 
 @dataclass(frozen=True)
@@ -74,7 +54,7 @@ class _Job:
         return {
             "identity": identify(self.anatomy, self.processor).to_json(),
             "layers": list(self.layers),
-            "lens": "float32" if self.lens.upcast else "native",
+            "lens": self.lens.mode,
             "dtype": self.lens.dtype,
             "chunk": self.lens.chunk,
             "candidates": {"mass": MASS, "least": LEAST, "most": MOST},
@@ -92,49 +72,15 @@ class _Job:
 
     def observe(self, keys: Sequence[str], inputs: dict[str, Any]) -> list[ImageObservations]:
         """Decode one batch greedily and turn it into observations, one per row."""
-        observer = _Observer(Gatherer(self.lens, self.layers, kernel=self.kernel))
-        with Tap(self.anatomy, observer), torch.no_grad():
-            sequences = self.model.generate(
-                **inputs,
-                do_sample=False,
-                num_beams=1,
-                num_return_sequences=1,
-                temperature=None,
-                top_p=None,
-                top_k=None,
-                max_new_tokens=self.max_new_tokens,
-                prefill_chunk_size=None,  # each pass that is noted must be a decoding step
-            )
-        if observer.trail is None:
-            raise CalibrationError("generate made no forward pass")
-        generated = sequences[:, -len(observer.steps) :]
-        ids = torch.stack([step[0] for step in observer.steps], dim=1).cpu().numpy()
-        keep = torch.stack([step[1] for step in observer.steps], dim=1).cpu().numpy()
-        lengths = _lengths(generated, self.anatomy.speaker.generation_config.eos_token_id)
-        rows = []
-        for row, evidence in enumerate(observer.gatherer.evidence(observer.trail)):
-            if evidence is None:
-                raise InputError(
-                    "the calibration prompt holds no image", hint="put the image placeholder in the template"
-                )
-            rows.append(_row(keys[row], evidence, ids[row, : lengths[row]], keep[row, : lengths[row]]))
-        return rows
-
-
-def _row(key: str, evidence: Evidence, ids: Any, keep: Any) -> ImageObservations:
-    token, count = count_candidates(ids, keep)
-    return ImageObservations(key, token, count, evidence.values.cpu().numpy()[:, token])
-
-
-def _lengths(generated: Tensor, eos: int | Sequence[int] | None) -> list[int]:
-    """Steps of each row up to and including its end-of-sequence token."""
-    ends = torch.tensor(
-        [] if eos is None else [eos] if isinstance(eos, int) else list(eos), device=generated.device
-    )
-    stopped = torch.isin(generated, ends.to(generated.dtype))
-    steps = generated.shape[1]
-    first = torch.where(stopped.any(1), stopped.int().argmax(1) + 1, steps)
-    return [int(length) for length in first]
+        return observe(
+            self.anatomy,
+            self.lens,
+            self.layers,
+            keys,
+            inputs,
+            max_new_tokens=self.max_new_tokens,
+            kernel=self.kernel,
+        )
 
 
 def calibrate(
@@ -178,7 +124,7 @@ def calibrate(
     rule_named(rule)
     anatomy = find_anatomy(model)
     blocks = tuple(sorted({anatomy.check_layer(layer) for layer in layers}))
-    lens = Lens(anatomy, dtype=dtype, chunk=chunk)
+    lens = Lens(anatomy.norm, anatomy.head, dtype=dtype, chunk=chunk)
     job = _Job(model, processor, anatomy, lens, blocks, prompt, template, max_new_tokens, batch_size, kernel)
     corpus = open_corpus(images)
     made_with = job.made_with()

@@ -3,19 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 import typer
 
 from reweigh.cli import common
 from reweigh.cli.asking import Asked
 from reweigh.cli.groups import grouped
-
-if TYPE_CHECKING:
-    from reweigh.method.register.observations import Observations
-    from reweigh.runs.task import Runs
-    from reweigh.studies.ablate.arms import Arm
-    from reweigh.studies.ablate.table import Row
 
 app = typer.Typer(add_completion=False)
 
@@ -50,7 +43,8 @@ def ablate(
     from reweigh.method.register.table import ReferenceTable
     from reweigh.runs.record import only_one
     from reweigh.studies.ablate.arms import make_arms, parse_arms
-    from reweigh.studies.ablate.run import Witness
+    from reweigh.studies.ablate.study import ablate as run
+    from reweigh.studies.ablate.study import observations_beside
     from reweigh.studies.ablate.table import EXPLAINED, FIGURES, PARTS, build_json, build_page, build_table
 
     kinds = parse_arms(arms)
@@ -65,7 +59,7 @@ def ablate(
         chosen,
         records=len(task.records),
         vocab_size=find_anatomy(loaded[0]).vocab_size,
-        observations=_observations(where),
+        observations=observations_beside(where),
         shuffles=shuffles,
         seed=asked.seed,
     )
@@ -74,8 +68,7 @@ def ablate(
     runs = asked.runs(task, model, weights, loaded)
     with only_one(out):
         kept = EvidenceCache(folder=cache or out / "evidence")
-        witness = Witness(*loaded, chosen, runs, kept, force=force)
-        rows = _answer(loaded, made, witness, runs, bound, out, force=force)
+        rows = run(*loaded, made, chosen, runs, out, beta=bound, cache=kept, force=force)
     about = {
         "model": model,
         "benchmark": task.told,
@@ -100,47 +93,3 @@ def ablate(
             common.console().print(build_table(rows, "", names=names).terminal())
         typer.echo(f"{shown.caption} {EXPLAINED}")
     typer.echo(f"written: {', '.join(str(out / name) for name in FILES)}", err=True)
-
-
-def _answer(
-    loaded: tuple[Any, Any],
-    arms: list[Arm],
-    witness: Any,
-    runs: Runs,
-    beta: float,
-    out: Path,
-    *,
-    force: bool,
-) -> list[Row]:
-    """Answer the base and every arm under one bar, and score them."""
-    from reweigh.progress import bar
-    from reweigh.runs.describer import make_describer
-    from reweigh.studies.ablate.run import asking_arm, attach_arm, read_edits, told_of
-    from reweigh.studies.ablate.table import BASE, Row
-
-    kinds = {BASE: BASE, **{arm.name: arm.kind for arm in arms}}
-    folders = {name: out / "runs" / name for name in kinds}
-    done = sum(runs.done(folder) for folder in folders.values())
-    total = len(folders) * len(runs.task.records)
-    with bar("ablating", total=total, done=done, unit="answer") as shown:
-        base, decoding = make_describer(*loaded, BASE, {}, template=runs.template)
-        runs.answer(base, folders[BASE], decoding, shown=shown)
-        for arm in arms:
-            shown.set_description(arm.name)
-            folder = folders[arm.name]
-            attached = attach_arm(*loaded, arm, beta, force=force)
-            ask = asking_arm(attached, arm, witness, folder, template=runs.template)
-            runs.answer(ask, folder, told_of(arm, beta), shown=shown)
-    scored = {name: runs.score(folder) for name, folder in folders.items()}
-    full = scored["full"]
-    return [Row.of(name, kind, scored[name], full, read_edits(folders[name])) for name, kind in kinds.items()]
-
-
-def _observations(table: str) -> Observations | None:
-    """The observations kept in a calibration folder, which the table's folder is or lies in."""
-    from reweigh.calibration.result import MANIFEST, Calibration
-
-    for folder in (Path(table), Path(table).parent):
-        if (folder / MANIFEST).is_file():
-            return Calibration.load(folder).observations
-    return None

@@ -69,7 +69,7 @@ class Asked:
 
     def runs(self, task: Task, name: str, weights: common.Weights, loaded: tuple[Any, Any]) -> Runs:
         """How runs of a loaded model are asked and recorded."""
-        from reweigh.runs.describer import describe_model
+        from reweigh.runs.model import describe_model
         from reweigh.runs.task import Runs
 
         told = {"id": name, "revision": weights.revision, "dtype": weights.dtype} | describe_model(*loaded)

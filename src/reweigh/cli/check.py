@@ -35,16 +35,16 @@ def check(
     """Tell which words of a description lack evidence in the image; nothing is edited."""
     where, block, _ = common.operating_point(model, table, layer, None)
     loaded, processor = weights.load(model)
+    from reweigh.decoders import decoder
+    from reweigh.engines.transformers.check import check as run
     from reweigh.engines.transformers.pairing import pair
-    from reweigh.engines.transformers.session import describe
     from reweigh.families.anatomy import find_anatomy
-    from reweigh.method.intervene.check import check as run
     from reweigh.report.coloured import Span, terminal
 
     # a table that does not fit is refused before a description is waited for
     fitting, _ = pair(find_anatomy(loaded), processor, where, layer=block, force=force)
     if text is None:
-        text = describe(loaded, processor, image, prompt, template=template)
+        text = decoder("base", loaded, processor).describe(image, prompt, template=template)
     found = run(
         loaded,
         processor,

@@ -13,9 +13,7 @@ from reweigh.cli.groups import grouped
 from reweigh.errors import InputError
 
 if TYPE_CHECKING:
-    from reweigh.runs.task import Runs, Scored, Task
-    from reweigh.studies.compare.methods import Method
-    from reweigh.studies.compare.table import Comparison
+    from reweigh.runs.task import Task
 
 app = typer.Typer(add_completion=False)
 
@@ -48,6 +46,7 @@ def compare(
     from reweigh.decoders import DECODERS
     from reweigh.runs.record import only_one
     from reweigh.studies.compare.methods import make_method, parse_methods, parse_options
+    from reweigh.studies.compare.study import compare as run
 
     names = parse_methods(methods, list(DECODERS))
     options = parse_options(method_option, names)
@@ -56,26 +55,17 @@ def compare(
             "--data names the files of one benchmark, but several are compared", hint="leave it out"
         )
     tasks = [_task(name, asked, out) for name in benchmark]
-    if "reweigh" in names:
-        where, block, bound = point.of(model)
-        options["reweigh"] = {
-            "table": where,
-            "layer": block,
-            "beta": bound,
-            "force": force,
-            **options["reweigh"],
-        }
+    for name in names:
+        if DECODERS[name].needs_table:
+            table, layer, beta = point.of(model)
+            options[name] = {"table": table, "layer": layer, "beta": beta, "force": force, **options[name]}
     loaded = weights.load(model)
     rows = [make_method(name, *loaded, options[name]) for name in names]
     for method in rows:
         if method.reason:
             typer.echo(f"{method.name} is left out: {method.reason}", err=True)
     with only_one(out):
-        scored = [
-            _answer_and_score(asked.runs(task, model, weights, loaded), rows, out / task.name)
-            for task in tasks
-        ]
-    made = build(model, rows, scored, out)
+        made = run(model, rows, [asked.runs(task, model, weights, loaded) for task in tasks], out)
     write_text(out / FILES[0], made.markdown())
     write_text(out / FILES[1], made.html())
     write_text(out / FILES[2], made.latex())
@@ -100,62 +90,3 @@ def _task(name: str, asked: Asked, out: Path) -> Task:
     task = asked.task(name, beside=out / "pictures")
     task.require_records()
     return task
-
-
-def _answer_and_score(runs: Runs, methods: list[Method], out: Path) -> tuple[str, dict[str, Scored]]:
-    from reweigh.studies.compare.run import answer_all
-
-    served = [method for method in methods if method.attached is not None]
-    folders = [out / method.name for method in served]
-    for method, folder in zip(served, folders, strict=True):
-        runs.open(folder, method.told())
-    answer_all(served, runs, folders)
-    return runs.task.name, {
-        method.name: runs.score(folder) for method, folder in zip(served, folders, strict=True)
-    }
-
-
-def build(
-    model: str,
-    methods: list[Method],
-    scored: list[tuple[str, dict[str, Scored]]],
-    out: Path,
-) -> Comparison:
-    """Put figures and cost of all methods into one table."""
-    from reweigh.report.evaluation import TITLES, headlines, label
-    from reweigh.runs.score import direction
-    from reweigh.studies.compare.cost import total
-    from reweigh.studies.compare.run import read_costs
-    from reweigh.studies.compare.table import Comparison, Figure, Row, cost_figures, ratios
-
-    figures: list[Figure] = []
-    keys: list[tuple[int, str]] = []
-    for place, (name, found) in enumerate(scored):
-        metrics = next(iter(found.values())).summary.metrics
-        for metric in headlines(name, list(metrics)):
-            figures.append(Figure(TITLES.get(name, name), label(metric), direction(metric)))
-            keys.append((place, metric))
-    costs = {}
-    for method in methods:
-        every = [cost for name, _ in scored for cost in read_costs(out / name / method.name)]
-        whole = total(every)
-        costs[method.name] = {
-            "latency": None if whole is None else whole.seconds_per_token,
-            "memory": None if whole is None or whole.peak is None else float(whole.peak),
-        }
-    rows = []
-    for method in methods:
-        values: list[float | None] = []
-        for place, metric in keys:
-            pair = scored[place][1].get(method.name)
-            values.append(None if pair is None else pair.summary.metrics[metric].value)
-        values += ratios(costs[method.name], costs[methods[0].name])
-        regime = method.regime_in_words() if method.attached is not None else ""
-        rows.append(Row(method.title, values, regime, method.reason))
-    counts = ", ".join(
-        f"{next(iter(found.values())).summary.n:,} records of {name}" for name, found in scored
-    )
-    per_token = costs[methods[0].name]["latency"]
-    speed = "" if per_token is None else f" Greedy takes {1000 * per_token:.2f} ms per token here."
-    note = f"{counts}. Lat. and Mem. are time per token and peak memory over greedy's, taken in turns in one run.{speed}"
-    return Comparison(model, [*figures, *cost_figures()], rows, [note])

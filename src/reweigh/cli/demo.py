@@ -36,8 +36,8 @@ def demo(
 
     count = min(scenes, 100) if quick and scenes == 500 else scenes
     outcome = run(count=count, seed=seed, quick=quick, beta=beta, layer=layer)
-    cases = [trace_case(outcome, place) for place in outcome.telling(3)]
-    harmed = [trace_case(outcome, place) for place in outcome.harmed(1)]
+    cases = [trace_case(outcome, number) for number in outcome.telling(3)]
+    harmed = [trace_case(outcome, number) for number in outcome.harmed(1)]
     write_text(report, page(outcome, cases, harmed))
     if json:
         common.emit_json({"base": outcome.base.to_json(), "reweigh": outcome.reweigh.to_json()})
@@ -51,10 +51,10 @@ def _print(outcome: Outcome, cases: list[Case]) -> None:
     from reweigh.report.coloured import terminal
 
     console = common.console()
-    attached = outcome.attached
+    session = outcome.session
     console.print(
-        f"{len(outcome.scenes)} evaluation scenes, layer {attached.layer}, beta {attached.beta:g}, "
-        f"{len(attached.table):,} registered tokens, b0 = {attached.table.scale:.4g}"
+        f"{len(outcome.scenes)} evaluation scenes, layer {session.layer}, beta {session.beta:g}, "
+        f"{len(session.table):,} registered tokens, b0 = {session.table.scale:.4g}"
     )
     console.print(figures_table(outcome).terminal())
     before, change = outcome.base.metrics["chair_i"].value, outcome.difference["chair_i"].value

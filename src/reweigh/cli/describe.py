@@ -29,15 +29,15 @@ def describe(
     json: bool = common.JSON,
 ) -> None:
     """Describe an image with fewer things that are not in it."""
-    attached = point.attach(model, weights, force=force)
-    from reweigh.engines.transformers.session import describe as plain
+    session = point.attach(model, weights, force=force)
+    from reweigh.decoders import decoder
 
     asked = asdict(question)
-    edited = attached.describe(image, **asked)
-    base = plain(attached.model, attached.processor, image, **asked) if compare else None
+    edited = session.describe(image, **asked)
+    base = decoder("base", session.model, session.processor).describe(image, **asked) if compare else None
     if json:
         common.emit_json(
-            {"reweigh": edited, "layer": attached.layer, "beta": attached.beta}
+            {"reweigh": edited, "layer": session.layer, "beta": session.beta}
             | ({"base": base} if compare else {})
         )
     elif base is None:

@@ -56,16 +56,17 @@ def run(
     force: bool = common.FORCE,
 ) -> None:
     """Answer every record of a benchmark; answers are written as they come, and a stopped run resumes."""
-    from reweigh.runs.describer import make_describer
+    from reweigh.runs.model import asking, open_session
     from reweigh.runs.record import only_one
 
     task = asked.task(benchmark, shard=shard)
     options = option_values(decoder_option)
     given = _decoder_options(decoder, options, model, point, cache, force=force)
     loaded = weights.load(model)
-    describer, decoding = make_describer(*loaded, decoder, given, template=asked.template)
+    session = open_session(*loaded, decoder, given)
     with only_one(out):
-        new = asked.runs(task, model, weights, loaded).answer(describer, out, decoding)
+        runs = asked.runs(task, model, weights, loaded)
+        new = runs.answer(asking(session, template=asked.template), out, session.record())
     count = len(task.records)
     typer.echo(f"{new} answered now, {count} of {count} in all", err=True)
     typer.echo(out)
@@ -219,7 +220,9 @@ def _decoder_options(
     force: bool,
 ) -> dict[str, Any]:
     """The decoder's options; table, layer, beta and cache are those of ReWEIGH and mean nothing to others."""
-    if decoder == "reweigh":
+    from reweigh.decoders import DECODERS
+
+    if DECODERS[decoder].needs_table:
         where, block, bound = point.of(model)
         given = {"table": where, "layer": block, "beta": bound, "force": force, **options}
         if cache is not None:

@@ -35,9 +35,10 @@ def trace(
     json: bool = common.JSON,
 ) -> None:
     """Show why a word was suppressed: each candidate's logit, evidence, reference, deficit and edit."""
-    attached = point.attach(model, weights, force=force)
-    with attached.tracing() as recorded:
-        text = attached.describe(image, **asdict(question))
+    session = point.attach(model, weights, force=force)
+    with session.request(trace=True) as request:
+        text = session.describe(image, **asdict(question))
+    recorded = request.trace
     changed = [found.index for found in recorded.steps() if found.changed]
     shown = recorded.step(_which(step, changed, len(recorded)))
     if plot is not None:

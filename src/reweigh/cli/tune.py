@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import typer
 
@@ -12,9 +12,7 @@ from reweigh.cli.asking import Asked
 from reweigh.cli.groups import grouped
 
 if TYPE_CHECKING:
-    from reweigh.engines.cache import EvidenceCache
-    from reweigh.runs.task import Runs, Scored
-    from reweigh.studies.tune.search import Found, Quality
+    from reweigh.studies.tune.search import Found
 
 app = typer.Typer(add_completion=False)
 
@@ -55,6 +53,7 @@ def tune(
     from reweigh.runs.record import only_one
     from reweigh.studies.tune.report import build_json, build_page, build_table
     from reweigh.studies.tune.search import FIGURES, RULE, parse_numbers
+    from reweigh.studies.tune.study import tune as run
 
     strengths = [check_beta(beta) for beta in parse_numbers(betas, float, "betas")]
     task = asked.task(benchmark, beside=out / "pictures", preset=TUNING.get(benchmark))
@@ -67,7 +66,7 @@ def tune(
     runs = asked.runs(task, model, weights, loaded)
     with only_one(out):
         kept = EvidenceCache(folder=cache or out / "evidence")
-        found = _search(runs, loaded, tables, strengths, bound, out, kept, force=force)
+        found = run(*loaded, tables, runs, out, betas=strengths, bound=bound, cache=kept, force=force)
     chosen_on = {
         "benchmark": benchmark,
         "options": task.told["options"],
@@ -90,46 +89,6 @@ def tune(
         common.console().print(shown.terminal())
         typer.echo(advice)
     typer.echo(f"written: {', '.join(str(out / name) for name in FILES)}", err=True)
-
-
-def _search(
-    runs: Runs,
-    loaded: tuple[Any, Any],
-    tables: dict[int, Any],
-    betas: list[float],
-    bound: float,
-    out: Path,
-    kept: EvidenceCache,
-    *,
-    force: bool,
-) -> Found:
-    """Answer and score the base and every point under one bar; evidence is measured once for each layer."""
-    from reweigh.progress import bar
-    from reweigh.runs.describer import make_describer
-    from reweigh.studies.tune.search import search
-
-    count = len(runs.task.records)
-    done = sum(runs.done(folder) for folder in (out / "runs").glob("*"))
-    total = count * (1 + len(tables) * (len(betas) + (len(betas) > 1)))
-    with bar("tuning", total=total, done=done, unit="answer") as shown:
-
-        def run(name: str, decoder: str, options: dict[str, Any]) -> Quality:
-            shown.set_description(name)
-            describer, decoding = make_describer(*loaded, decoder, options, template=runs.template)
-            runs.answer(describer, out / "runs" / name, decoding, shown=shown)
-            return _quality(runs.score(out / "runs" / name))
-
-        def ask(layer: int, beta: float) -> Quality:
-            options = {"table": tables[layer], "beta": beta, "cache": kept, "force": force}
-            return run(f"layer-{layer}-beta-{beta:g}", "reweigh", options)
-
-        return search(ask, run("base", "base", {}), layers=list(tables), betas=betas, bound=bound)
-
-
-def _quality(run: Scored) -> Quality:
-    from reweigh.studies.tune.search import FIGURES, Quality
-
-    return Quality(**{name: run.summary.metrics[name].value for name in FIGURES})
 
 
 def _advice(found: Found, model: str, table: str | None) -> str:

@@ -3,25 +3,26 @@
     with reweigh.decoder("vcd", model, processor, alpha=1.0):
         model.generate(**inputs)
 
-Decoders register by name; a third party adds one through the entry-point group ``reweigh.decoders``. An entry is a
-``Decoder`` subclass, or any function ``(model, processor, **options)`` that returns an attachment.
+Decoders register by name; a third party adds one, a ``Decoder`` subclass, through the entry-point group
+``reweigh.decoders``.
 """
 
 from __future__ import annotations
 
 import difflib
 import inspect
+from collections.abc import Mapping
 from typing import Any
 
-from reweigh.decoders.base import Decoder
-from reweigh.engines.transformers.session import Attachment
+from reweigh.engines.base import Decoder
+from reweigh.engines.transformers.session import Session
 from reweigh.errors import InputError
 from reweigh.families.anatomy import find_anatomy
 from reweigh.registry import Registry
 
-__all__ = ["DECODERS", "Attachment", "Decoder", "decoder"]
+__all__ = ["DECODERS", "Decoder", "Session", "check_options", "decoder"]
 
-DECODERS: Registry[Any] = Registry(
+DECODERS: Registry[type[Decoder]] = Registry(
     "decoder",
     {
         "base": "reweigh.decoders.plain:Greedy",
@@ -29,7 +30,7 @@ DECODERS: Registry[Any] = Registry(
         "beam": "reweigh.decoders.plain:Beam",
         "nucleus": "reweigh.decoders.plain:Nucleus",
         "cut": "reweigh.decoders.plain:CutOnly",
-        "reweigh": "reweigh.decoders.reweigh:attach",
+        "reweigh": "reweigh.decoders.reweigh:ReWEIGH",
         "vcd": "reweigh.decoders.vcd:VCD",
         "opera": "reweigh.decoders.opera:OPERA",
         "dola": "reweigh.decoders.dola:DoLa",
@@ -44,7 +45,7 @@ DECODERS: Registry[Any] = Registry(
 )
 
 
-def decoder(name: str, model: Any, processor: Any = None, **options: Any) -> Any:
+def decoder(name: str, model: Any, processor: Any = None, **options: Any) -> Session:
     """Tie a decoder to a model; the result is a context in which the model's own ``generate`` follows it.
 
     Args:
@@ -54,23 +55,22 @@ def decoder(name: str, model: Any, processor: Any = None, **options: Any) -> Any
         options: The decoder's own options; its official defaults where they are left out.
     """
     entry = DECODERS[name]
-    if isinstance(entry, type) and issubclass(entry, Decoder):
-        anatomy = find_anatomy(model, images=entry.needs_image)
-        check_options(name, entry, (anatomy, processor), options)
-        return Attachment(model, processor, entry(anatomy, processor, **options))
-    check_options(name, entry, (model, processor), options)
-    return entry(model, processor, **options)
+    check_options(name, entry, options)
+    made = entry(find_anatomy(model, images=entry.needs_image), processor, **options)
+    made.name, made.options = name, options
+    return made.attach(model, processor)
 
 
-def check_options(name: str, entry: Any, given: tuple[Any, ...], options: dict[str, Any]) -> None:
+def check_options(name: str, entry: type[Decoder], options: Mapping[str, Any]) -> None:
     """Say which option a decoder does not know, and which it does."""
+    signature = inspect.signature(entry)
     known = [
         parameter.name
-        for parameter in inspect.signature(entry).parameters.values()
+        for parameter in signature.parameters.values()
         if parameter.kind is inspect.Parameter.KEYWORD_ONLY
     ]
     try:
-        inspect.signature(entry).bind(*given, **options)
+        signature.bind(None, None, **options)
     except TypeError as error:
         wrong = next((option for option in options if option not in known), None)
         near = difflib.get_close_matches(wrong, known, n=1) if wrong else []

@@ -10,10 +10,9 @@ from typing import Any
 
 from torch import Tensor
 
-from reweigh.decoders.base import Decoder, edited_columns, image_rows, in_range, put_last
 from reweigh.decoders.rules import contrast
+from reweigh.engines.base import Decoder, ForwardPass, in_range
 from reweigh.engines.transformers.branch import Branch
-from reweigh.engines.transformers.tap import Glimpse
 from reweigh.families.anatomy import Anatomy
 
 
@@ -34,27 +33,27 @@ class Contrast(Decoder):
         self.beta = in_range("beta", beta, 0, 1)
         self.branch = Branch(anatomy, self.branch_inputs, type(self).__name__)
 
-    def branch_inputs(self, glimpse: Glimpse) -> dict[str, Any]:
+    def branch_inputs(self, forward: ForwardPass) -> dict[str, Any]:
         """The branch's prompt: what the model's forward takes."""
         raise NotImplementedError
 
-    def weight(self, glimpse: Glimpse) -> float:
+    def weight(self, forward: ForwardPass) -> float:
         """Weight of the contrast at this step."""
         return self.alpha
 
-    def listen(self, glimpse: Glimpse) -> Tensor | None:
+    def edit(self, forward: ForwardPass) -> Tensor | None:
         """Contrast the last columns of rows that have an image."""
-        if not any(glimpse.trail.columns) or (self.alpha == 0 and self.beta == 0):
+        if not any(forward.trail.columns) or (self.alpha == 0 and self.beta == 0):
             return None
-        main = glimpse.logits.float()
-        reference = main[:, -edited_columns(glimpse) :] if self.alpha == 0 else self.reference(glimpse)
+        main = forward.logits.float()
+        reference = main[:, -forward.edited_columns() :] if self.alpha == 0 else self.reference(forward)
         if reference is None:
             return None
         main = main[:, -reference.shape[1] :]
-        weight = self.weight(glimpse)
+        weight = self.weight(forward)
         edited = contrast(main, reference.float(), weight, self.beta, log_space=self.log_space)
-        return put_last(glimpse, edited, image_rows(glimpse))
+        return forward.with_last(edited, forward.image_rows())
 
-    def reference(self, glimpse: Glimpse) -> Tensor | None:
+    def reference(self, forward: ForwardPass) -> Tensor | None:
         """The branch's logits for the last columns of this pass."""
-        return self.branch.logits(glimpse)
+        return self.branch.logits(forward)

@@ -7,10 +7,10 @@ from typing import Any
 
 from torch import Tensor
 
-from reweigh.decoders.base import in_range
 from reweigh.decoders.buckets import bucket
 from reweigh.decoders.early import EarlyLayers
 from reweigh.decoders.rules import keep_prefix, mix
+from reweigh.engines.base import in_range
 from reweigh.families.anatomy import Anatomy
 
 OFFICIAL_DEPTH = 32
@@ -28,6 +28,8 @@ class DeCo(EarlyLayers):
         mass: Mass of the candidates.
         most: Most candidates.
     """
+
+    title = "DeCo"
 
     def __init__(
         self,

@@ -10,10 +10,10 @@ from typing import Any
 
 from torch import Tensor
 
-from reweigh.decoders.base import Decoder, in_range
 from reweigh.decoders.buckets import bucket, is_tied
 from reweigh.decoders.early import EarlyLayers
 from reweigh.decoders.rules import keep_ratio, mix, reversed_js
+from reweigh.engines.base import Decoder, in_range
 from reweigh.families.anatomy import Anatomy
 
 
@@ -28,6 +28,8 @@ class DoLa(EarlyLayers):
         repetition_penalty: Passed to ``generate`` unless the caller gives one; official for generation.
         shared_layer: Choose one layer for the whole batch by the mean divergence, as the official program does.
     """
+
+    title = "DoLa"
 
     def __init__(
         self,

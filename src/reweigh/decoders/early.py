@@ -8,8 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from reweigh.decoders.base import Decoder, edited_columns, put_last
-from reweigh.engines.transformers.tap import Glimpse
+from reweigh.engines.base import Decoder, ForwardPass
 from reweigh.families.anatomy import Anatomy
 from reweigh.method.measure.lens import Lens
 
@@ -31,20 +30,20 @@ class EarlyLayers(Decoder):
         self.indices = list(indices)
         self.layers = frozenset(index - 1 for index in self.indices)
         self.norm = norm
-        self.lens = Lens(anatomy)
+        self.lens = Lens(anatomy.norm, anatomy.head)
 
     def combine(self, final: Tensor, early: Tensor) -> Tensor:
         """New logits (B, V) of one column, from its own ``final`` (B, V) and its ``early`` ones (J, B, V)."""
         raise NotImplementedError
 
-    def listen(self, glimpse: Glimpse) -> Tensor | None:
+    def edit(self, forward: ForwardPass) -> Tensor | None:
         """Combine each edited column of the pass."""
-        count = edited_columns(glimpse)
-        edited = torch.stack([self._column(glimpse, -count + i) for i in range(count)], dim=1)
-        return put_last(glimpse, edited)
+        count = forward.edited_columns()
+        edited = torch.stack([self._column(forward, -count + i) for i in range(count)], dim=1)
+        return forward.with_last(edited)
 
-    def _column(self, glimpse: Glimpse, column: int) -> Tensor:
-        final = glimpse.logits[:, column].float()
-        streams = (glimpse.states[index - 1][:, column] for index in self.indices)
+    def _column(self, forward: ForwardPass, column: int) -> Tensor:
+        final = forward.logits[:, column].float()
+        streams = (forward.states[index - 1][:, column] for index in self.indices)
         early = [self.lens.read(stream, norm=self.norm).float().to(final.device) for stream in streams]
         return self.combine(final, torch.stack(early))

@@ -8,10 +8,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from reweigh.decoders.base import SAMPLING
 from reweigh.decoders.contrast import Contrast
+from reweigh.engines.base import SAMPLING, ForwardPass
 from reweigh.engines.transformers.inputs import forwardable, image_tags, insert, padded, pixels, rows_of
-from reweigh.engines.transformers.tap import Glimpse
 from reweigh.errors import InputError
 from reweigh.families.anatomy import Anatomy
 
@@ -28,6 +27,7 @@ class ICD(Contrast):
         disturbance: The words.
     """
 
+    title = "ICD"
     regime = SAMPLING
 
     def __init__(
@@ -48,13 +48,13 @@ class ICD(Contrast):
             raise InputError("the disturbance is empty", hint="give words, or use another decoder")
         self.disturbance = disturbance.strip() + " "
 
-    def branch_inputs(self, glimpse: Glimpse) -> dict[str, Any]:
+    def branch_inputs(self, forward: ForwardPass) -> dict[str, Any]:
         """The main prompt with the disturbance before each question."""
-        inputs = forwardable(self.anatomy, glimpse.inputs)
-        pixels(glimpse.inputs)
+        inputs = forwardable(self.anatomy, forward.inputs)
+        pixels(forward.inputs)
         tokenizer = self.processor.tokenizer
         words = tokenizer(self.disturbance, add_special_tokens=False)["input_ids"]
-        rows, device = rows_of(glimpse.inputs), inputs["input_ids"].device
+        rows, device = rows_of(forward.inputs), inputs["input_ids"].device
         image = set(self.anatomy.image_tokens)
         after = [max((i + 1 for i, token in enumerate(row) if token in image), default=0) for row in rows]
         tags = image_tags(self.anatomy, self.processor)

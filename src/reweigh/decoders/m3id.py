@@ -11,11 +11,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from reweigh.decoders.base import image_rows, in_range, put_last
 from reweigh.decoders.contrast import Contrast
 from reweigh.decoders.rules import contrast
+from reweigh.engines.base import ForwardPass, in_range
 from reweigh.engines.transformers.inputs import without_image
-from reweigh.engines.transformers.tap import Glimpse
 from reweigh.families.anatomy import Anatomy
 
 
@@ -29,6 +28,7 @@ class M3ID(Contrast):
             as the re-implementations do.
     """
 
+    title = "M3ID"
     log_space = True
 
     def __init__(
@@ -45,30 +45,30 @@ class M3ID(Contrast):
         self.cap = cap if cap is None else in_range("cap", cap, 0)
         self.confident = confident if confident is None else in_range("confident", confident, 0, 1)
 
-    def branch_inputs(self, glimpse: Glimpse) -> dict[str, Any]:
+    def branch_inputs(self, forward: ForwardPass) -> dict[str, Any]:
         """The prompt with the image taken out."""
-        return without_image(self.anatomy, self.processor, glimpse.inputs)
+        return without_image(self.anatomy, self.processor, forward.inputs)
 
     def weight_at(self, token: int) -> float:
         """The weight at the ``token``-th generated token."""
         weight = math.expm1(min(self.decay * token, 80.0))
         return weight if self.cap is None else min(weight, self.cap)
 
-    def listen(self, glimpse: Glimpse) -> Tensor | None:
+    def edit(self, forward: ForwardPass) -> Tensor | None:
         """Contrast each column with the weight of its place in the answer."""
-        if not any(glimpse.trail.columns) or self.decay == 0:
+        if not any(forward.trail.columns) or self.decay == 0:
             return None
-        reference = self.reference(glimpse)
+        reference = self.reference(forward)
         if reference is None:
             return None
         count = reference.shape[1]
-        main, reference = glimpse.logits[:, -count:].float(), reference.float()
+        main, reference = forward.logits[:, -count:].float(), reference.float()
         edited = torch.empty_like(main)
-        first = glimpse.past + glimpse.length - glimpse.end - count + 1
+        first = forward.past + forward.length - forward.end - count + 1
         for column in range(count):
             weight = self.weight_at(max(0, first + column))
             edited[:, column] = contrast(main[:, column], reference[:, column], weight, 0.0, log_space=True)
         if self.confident is not None:
             sure = main.softmax(-1).amax(-1, keepdim=True) >= self.confident
             edited = torch.where(sure, main, edited)
-        return put_last(glimpse, edited, image_rows(glimpse))
+        return forward.with_last(edited, forward.image_rows())

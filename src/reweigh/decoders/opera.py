@@ -7,7 +7,6 @@ the cache; roll-back crops the cache to the prompt and reads the kept part of th
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,12 +14,11 @@ import torch
 from torch import Tensor
 from transformers.generation import GenerateBeamDecoderOnlyOutput
 
-from reweigh.decoders.base import Decoder, in_range
 from reweigh.decoders.beams import Beams, advance
 from reweigh.decoders.overtrust import grow, leant_on, penalties
-from reweigh.engines.transformers.attention import AttentionEdit
-from reweigh.engines.transformers.branch import Runner, Strand, new_cache
-from reweigh.engines.transformers.tap import Coming, Tap
+from reweigh.engines.base import Decoder, UpcomingPass, in_range
+from reweigh.engines.context import unshown
+from reweigh.engines.transformers.branch import BranchState, Runner, new_cache
 from reweigh.errors import InputError, UnsupportedError
 from reweigh.families.anatomy import Anatomy
 
@@ -94,6 +92,9 @@ class OPERA(Decoder):
         rollbacks: For each prompt of the last generation, the (from, to) lengths of its roll-backs.
     """
 
+    title = "OPERA"
+    attends = True
+
     def __init__(
         self,
         anatomy: Anatomy,
@@ -122,19 +123,13 @@ class OPERA(Decoder):
         self.rollbacks: list[list[tuple[int, int]]] = []
         kinds = getattr(anatomy.speaker.config.get_text_config(), "layer_types", None) or ()
         self._windowed = any(kind != "full_attention" for kind in kinds)
-        self._tap: Tap | None = None
         self._local = _Local()
 
-    def engage(self, tap: Tap) -> Callable[[], None]:
-        """Attend through the edit while attached."""
-        self._tap = tap
-        return AttentionEdit(self.anatomy, edit=self._keep_apart, look=self._look).install()
-
-    def before(self, coming: Coming) -> None:
+    def before(self, upcoming: UpcomingPass) -> None:
         """Note where the prompt's images lie."""
-        self._local.columns = coming.columns
+        self._local.columns = upcoming.columns
 
-    def _keep_apart(self, layer: int, scores: Tensor) -> Tensor:
+    def edit_attention(self, layer: int, scores: Tensor) -> Tensor:
         """Tokens fed abreast see what came before them and themselves, not each other."""
         count = self._local.abreast
         if count == 1:
@@ -143,24 +138,25 @@ class OPERA(Decoder):
         apart = scores[..., -count:].masked_fill(others, torch.finfo(scores.dtype).min)
         return torch.cat([scores[..., :-count], apart], dim=-1)
 
-    def _look(self, layer: int, weights: Tensor) -> None:
+    def see_attention(self, layer: int, weights: Tensor) -> None:
+        """Keep the last block's weights of the tokens just fed, the largest over the heads."""
         if layer == len(self.anatomy.blocks) - 1:
             count = self._local.abreast
             largest = weights[:, :, -count:].amax(dim=1).float()  # (B, n, S)
             own = largest[..., -count:].diagonal(dim1=1, dim2=2)[..., None]
             self._local.rows = torch.cat([largest[..., :-count], own], dim=-1)  # (B, n, t + 1)
 
-    def look_ahead(self, strand: Strand, tokens: Tensor) -> Tensor:
-        """The attention rows (B, C, t + 1) that candidates (B, C) would have; the strand stays as it is."""
+    def look_ahead(self, state: BranchState, tokens: Tensor) -> Tensor:
+        """The attention rows (B, C, t + 1) that candidates (B, C) would have; the state stays as it is."""
         if self._windowed:  # a window is counted in columns, so candidates abreast would shift it
             rows = []
             for rank in range(tokens.shape[1]):
-                self.runner.glance(strand, tokens[:, rank, None])
+                self.runner.glance(state, tokens[:, rank, None])
                 rows.append(self.rows())
             return torch.cat(rows, dim=1)
         self._local.abreast = tokens.shape[1]
         try:
-            self.runner.glance(strand, tokens)
+            self.runner.glance(state, tokens)
             return self.rows()
         finally:
             self._local.abreast = 1
@@ -178,20 +174,18 @@ class OPERA(Decoder):
         count = generation_config.num_beams
         if count < 2 or generation_config.do_sample:
             raise InputError("OPERA is a beam search", hint="leave num_beams (2 or more) and do_sample to it")
-        if self._tap is None:
-            raise UnsupportedError("OPERA is not attached", hint="use it inside its `with` block")
-        strand, logits = self._prefill(model, input_ids, model_kwargs)
+        state, logits = self._prefill(model, input_ids, model_kwargs)
         columns = self._local.columns
         found = []
-        with self._tap.paused():
+        with unshown(self.anatomy.model):
             for prompt in range(input_ids.shape[0] // count):
                 rows = torch.arange(prompt * count, (prompt + 1) * count, device=input_ids.device)
                 walk = _Loop(self, input_ids[rows[0]], columns[prompt], logits_processor, stopping_criteria)
-                found.append(walk.run(_rows_of(strand, rows, self.anatomy), logits[rows], generation_config))
+                found.append(walk.run(_rows_of(state, rows, self.anatomy), logits[rows], generation_config))
         self.rollbacks = [search.rollbacks for search in found]
         return _output([search.beams for search in found], input_ids[::count], generation_config)
 
-    def _prefill(self, model: Any, ids: Tensor, kwargs: dict[str, Any]) -> tuple[Strand, Tensor]:
+    def _prefill(self, model: Any, ids: Tensor, kwargs: dict[str, Any]) -> tuple[BranchState, Tensor]:
         cache = kwargs.pop("past_key_values", None)
         if cache is not None and cache.get_seq_length():
             raise UnsupportedError(
@@ -207,7 +201,9 @@ class OPERA(Decoder):
         last = position[..., -1:].expand(*position.shape[:-2], ids.shape[0], 1)
         deltas = [part.rope_deltas for part in self.runner._holders]
         end = kwargs["past_key_values"].get_seq_length()
-        return Strand(kwargs["past_key_values"], last, mask, end, end, deltas), output.logits[:, -1].float()
+        return BranchState(kwargs["past_key_values"], last, mask, end, end, deltas), output.logits[
+            :, -1
+        ].float()
 
     def rows(self) -> Tensor:
         """The attention rows (B, n, t + 1) of the pass that has just run, each divided by its sum."""
@@ -233,9 +229,9 @@ class _Loop:
         self.processors = processors
         self.criteria = criteria
 
-    def run(self, strand: Strand, logits: Tensor, config: Any) -> Search:
+    def run(self, state: BranchState, logits: Tensor, config: Any) -> Search:
         """Search until nothing better can be found."""
-        decoder, end = self.decoder, strand.prompt_end
+        decoder, end = self.decoder, state.prompt_end
         count = config.num_beams
         eos = config._eos_token_tensor
         spare = max(2, 1 + (0 if eos is None else len(eos))) * count
@@ -243,12 +239,12 @@ class _Loop:
         search = Search(Beams.start(count, logits.device), start)
         while search.beams.open:
             search.moments.append(Moment(search.beams, search.sums))
-            scores = self._candidates(search, strand, logits)
+            scores = self._candidates(search, state, logits)
             target = None
             if decoder.rollback:
                 target = search.target(decoder.threshold, decoder.candidates)
             if target is not None:
-                scores = self._roll_back(search, strand, target)
+                scores = self._roll_back(search, state, target)
             log_probs = self.processors(self._whole(search.beams.tokens), scores.log_softmax(-1))
             search.beams, parents = advance(
                 search.beams,
@@ -262,18 +258,18 @@ class _Loop:
             search.moments[-1].chosen = list(zip(parents.tolist(), tokens.tolist(), strict=True))
             if not search.beams.open:
                 break
-            strand.reorder(parents)
-            logits = decoder.runner.step(strand, tokens[:, None])[:, -1].float()
+            state.reorder(parents)
+            logits = decoder.runner.step(state, tokens[:, None])[:, -1].float()
             search.sums = grow(search.sums[parents], decoder.rows()[:, -1, end:], decoder.scale)
             if decoder.permute_history:
                 search.leaning = [places[parents] for places in search.leaning]
         return search
 
-    def _candidates(self, search: Search, strand: Strand, logits: Tensor) -> Tensor:
+    def _candidates(self, search: Search, state: BranchState, logits: Tensor) -> Tensor:
         """Scores (k, V): penalised logits of each beam's candidates, a filler that never wins elsewhere."""
-        decoder, end = self.decoder, strand.prompt_end
+        decoder, end = self.decoder, state.prompt_end
         own, tokens = logits.topk(decoder.candidates, dim=-1)
-        rows = decoder.look_ahead(strand, tokens)  # (k, C, t + 1)
+        rows = decoder.look_ahead(state, tokens)  # (k, C, t + 1)
         sums = grow(search.sums[:, None], rows[..., end:], decoder.scale)
         penalty, where = penalties(sums, rows[..., self.image].sum(dim=-1))
         search.leaning.append(where.mode(dim=-1).values)
@@ -281,11 +277,11 @@ class _Loop:
         filler = (scores.amin(dim=-1, keepdim=True) + FILLER).clamp(max=FILLER)
         return filler.expand_as(logits).scatter(-1, tokens, scores)
 
-    def _roll_back(self, search: Search, strand: Strand, length: int) -> Tensor:
+    def _roll_back(self, search: Search, state: BranchState, length: int) -> Tensor:
         """Go back to ``length`` tokens: logits over the whole vocabulary, rejected pairs at the row's minimum."""
         search.rewind(length)
-        strand.crop(strand.fed - strand.prompt_end)
-        logits = self.decoder.runner.step(strand, search.beams.tokens)[:, -1].float()
+        state.crop(state.fed - state.prompt_end)
+        logits = self.decoder.runner.step(state, search.beams.tokens)[:, -1].float()
         self.decoder.rows()
         parents, tokens = zip(*search.rejected[length], strict=True)
         scores = logits.clone()
@@ -296,15 +292,15 @@ class _Loop:
         return torch.cat([self.prompt.expand(tokens.shape[0], -1), tokens], dim=1)
 
 
-def _rows_of(strand: Strand, rows: Tensor, anatomy: Anatomy) -> Strand:
-    """A strand of its own for some rows."""
+def _rows_of(state: BranchState, rows: Tensor, anatomy: Anatomy) -> BranchState:
+    """A state of its own for some rows."""
     cache = new_cache(anatomy)
-    for index, layer in enumerate(strand.cache.layers):
+    for index, layer in enumerate(state.cache.layers):
         cache.update(layer.keys[rows], layer.values[rows], index)
-    mask = None if strand.mask is None else strand.mask[rows]
-    position = strand.position.index_select(-2, rows)
-    deltas = [None for _ in strand.deltas]
-    return Strand(cache, position, mask, strand.fed, strand.prompt_end, deltas)
+    mask = None if state.mask is None else state.mask[rows]
+    position = state.position.index_select(-2, rows)
+    deltas = [None for _ in state.deltas]
+    return BranchState(cache, position, mask, state.fed, state.prompt_end, deltas)
 
 
 def _output(found: list[Beams], prompts: Tensor, config: Any) -> Any:

@@ -7,17 +7,15 @@ logits are pushed away from a branch that has no image.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from reweigh.decoders.base import in_range
 from reweigh.decoders.contrast import Contrast
-from reweigh.engines.transformers.attention import AttentionEdit, key_mask
+from reweigh.engines.base import ForwardPass, UpcomingPass, in_range
+from reweigh.engines.transformers.attention import key_mask
 from reweigh.engines.transformers.inputs import without_image
-from reweigh.engines.transformers.tap import Coming, Glimpse, Tap
 from reweigh.errors import InputError
 from reweigh.families.anatomy import Anatomy
 
@@ -25,7 +23,7 @@ from reweigh.families.anatomy import Anatomy
 class _Local(threading.local):
     """The pass that runs in this thread; ``None`` while attention is left alone."""
 
-    coming: Coming | None = None
+    upcoming: UpcomingPass | None = None
 
 
 class PAI(Contrast):
@@ -41,6 +39,7 @@ class PAI(Contrast):
             program does through a flag that starts out set.
     """
 
+    title = "PAI"
     log_space = True
 
     def __init__(
@@ -64,25 +63,21 @@ class PAI(Contrast):
                 f"start_layer {start_layer} is out of range: there are {len(anatomy.blocks)} blocks"
             )
         self.edit_prefill = edit_prefill_when_cfg or gamma == 1
+        self.attends = self.amplify > 0
         self._local = _Local()
 
-    def engage(self, tap: Tap) -> Callable[[], None]:
-        """Attend through the edit while attached."""
-        if self.amplify == 0:
-            return lambda: None
-        return AttentionEdit(self.anatomy, edit=self._edit).install()
-
-    def before(self, coming: Coming) -> None:
+    def before(self, upcoming: UpcomingPass) -> None:
         """Note where the image lies in the pass that is about to run."""
-        skip = coming.past == 0 and not self.edit_prefill
-        self._local.coming = None if skip or not any(coming.columns) else coming
+        skip = upcoming.past == 0 and not self.edit_prefill
+        self._local.upcoming = None if skip or not any(upcoming.columns) else upcoming
 
-    def _edit(self, layer: int, scores: Tensor) -> Tensor:
-        coming = self._local.coming
-        if coming is None or layer not in self.blocks:
+    def edit_attention(self, layer: int, scores: Tensor) -> Tensor:
+        """Amplify the last query's attention to image keys."""
+        upcoming = self._local.upcoming
+        if upcoming is None or layer not in self.blocks:
             return scores
-        total, width = coming.past + coming.length, scores.shape[-1]
-        image = key_mask(coming.columns, scores.shape[0], total, width, scores.device)[:, None]
+        total, width = upcoming.past + upcoming.length, scores.shape[-1]
+        image = key_mask(upcoming.columns, scores.shape[0], total, width, scores.device)[:, None]
         last = scores[:, :, -1]
         # a key outside the window stays outside: its score is a huge negative number, not an attention
         image = image & (last > torch.finfo(scores.dtype).min / 2)
@@ -90,11 +85,11 @@ class PAI(Contrast):
         scores[:, :, -1] = torch.where(image, last + self.amplify * last.abs(), last)
         return scores
 
-    def branch_inputs(self, glimpse: Glimpse) -> dict[str, Any]:
+    def branch_inputs(self, forward: ForwardPass) -> dict[str, Any]:
         """The prompt with the image taken out."""
-        return without_image(self.anatomy, self.processor, glimpse.inputs)
+        return without_image(self.anatomy, self.processor, forward.inputs)
 
-    def listen(self, glimpse: Glimpse) -> Tensor | None:
+    def edit(self, forward: ForwardPass) -> Tensor | None:
         """Guide the logits; the branch's own attention is never edited."""
-        self._local.coming = None
-        return None if self.gamma == 1 else super().listen(glimpse)
+        self._local.upcoming = None
+        return None if self.gamma == 1 else super().edit(forward)

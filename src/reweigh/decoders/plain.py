@@ -6,15 +6,16 @@ from typing import Any
 
 from torch import Tensor
 
-from reweigh.decoders.base import GREEDY, SAMPLING, Decoder, in_range, put_last
 from reweigh.decoders.rules import CUT, keep_ratio
-from reweigh.engines.transformers.tap import Glimpse
+from reweigh.engines.base import GREEDY, SAMPLING, Decoder, ForwardPass, in_range
 from reweigh.families.anatomy import Anatomy
 
 
 class Greedy(Decoder):
     """The base model, the likeliest token at each step."""
 
+    title = "Base (greedy)"
+    is_rival = False
     needs_image = False
     generation = GREEDY
 
@@ -26,6 +27,7 @@ class Beam(Decoder):
         num_beams: Beams.
     """
 
+    title = "Beam search"
     needs_image = False
 
     def __init__(self, anatomy: Anatomy, processor: Any = None, *, num_beams: int = 5) -> None:
@@ -44,6 +46,8 @@ class Nucleus(Decoder):
         temperature: Sampling temperature.
     """
 
+    title = "Nucleus sampling"
+    is_rival = False
     needs_image = False
 
     def __init__(
@@ -61,6 +65,8 @@ class CutOnly(Decoder):
         beta: Cut as a share of the largest probability; 0 cuts nothing.
     """
 
+    title = "Cut only"
+    is_rival = False
     needs_image = False
     generation = SAMPLING
     regime = SAMPLING
@@ -69,9 +75,9 @@ class CutOnly(Decoder):
         super().__init__(anatomy, processor)
         self.beta = in_range("beta", beta, 0, 1)
 
-    def listen(self, glimpse: Glimpse) -> Tensor | None:
+    def edit(self, forward: ForwardPass) -> Tensor | None:
         """Cut the implausible tokens of the pass's columns."""
         if self.beta == 0:
             return None
-        logits = glimpse.logits.float()
-        return put_last(glimpse, logits.masked_fill(~keep_ratio(logits, self.beta), CUT))
+        logits = forward.logits.float()
+        return forward.with_last(logits.masked_fill(~keep_ratio(logits, self.beta), CUT))

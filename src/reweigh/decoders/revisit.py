@@ -12,10 +12,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from reweigh.decoders.base import Decoder, edited_columns, image_rows, in_range, put_last
 from reweigh.decoders.buckets import bucket, first_index, is_tied
 from reweigh.decoders.rules import CUT, keep_ratio, reversed_js
-from reweigh.engines.transformers.tap import Glimpse, Segment, Trail
+from reweigh.engines.base import Decoder, ForwardPass, in_range
+from reweigh.engines.transformers.trail import Segment, Trail
 from reweigh.errors import UnsupportedError
 from reweigh.families.anatomy import Anatomy
 
@@ -35,6 +35,8 @@ class ReVisiT(Decoder):
         relative_top: Cut as a share of the largest probability.
     """
 
+    title = "ReVisiT"
+
     def __init__(
         self,
         anatomy: Anatomy,
@@ -51,21 +53,21 @@ class ReVisiT(Decoder):
         self.layers = frozenset(index - 1 for index in self.indices)
         self._weight, self._bias = _head(anatomy)
 
-    def listen(self, glimpse: Glimpse) -> Tensor | None:
+    def edit(self, forward: ForwardPass) -> Tensor | None:
         """Keep the states of new visual positions; refine the logits of rows that have an image."""
-        self._gather(glimpse)
-        if glimpse.past + glimpse.length < glimpse.end or not glimpse.trail.segments:
+        self._gather(forward)
+        if forward.past + forward.length < forward.end or not forward.trail.segments:
             return None
-        count = edited_columns(glimpse)
-        main = glimpse.logits[:, -count:].float()
+        count = forward.edited_columns()
+        main = forward.logits[:, -count:].float()
         edited = main.clone()
-        rows = self._rows(glimpse.trail)
+        rows = self._rows(forward.trail)
         for row in range(main.shape[0]):
-            states = rows[row // glimpse.repeat]
+            states = rows[row // forward.repeat]
             if states is not None:
                 for column in range(count):
                     edited[row, column] = self.refine(main[row, column], states)
-        return put_last(glimpse, edited, image_rows(glimpse))
+        return forward.with_last(edited, forward.image_rows())
 
     def refine(self, logits: Tensor, states: Tensor) -> Tensor:
         """One row's logits (V,) refined by the candidates' states (N, d)."""
@@ -85,23 +87,23 @@ class ReVisiT(Decoder):
         chosen = read(states[apart.argmin()][None])[0]
         return torch.full_like(logits, CUT).index_copy(0, tokens, own + chosen)
 
-    def _gather(self, glimpse: Glimpse) -> None:
-        fresh = glimpse.fresh()
+    def _gather(self, forward: ForwardPass) -> None:
+        fresh = forward.new_columns()
         if not any(fresh):
             return
         found = [columns for columns in fresh if columns]
         first, last = min(row[0] for row in found), max(row[-1] for row in found)
         value = [
-            [self._state(glimpse, index, row * glimpse.repeat, columns) for index in self.indices]
+            [self._state(forward, index, row * forward.repeat, columns) for index in self.indices]
             if columns
             else None
             for row, columns in enumerate(fresh)
         ]
-        glimpse.trail.segments.append(Segment(glimpse.past + first, glimpse.past + last, value))
-        glimpse.trail.memory.pop("revisit", None)
+        forward.trail.segments.append(Segment(forward.past + first, forward.past + last, value))
+        forward.trail.memory.pop("revisit", None)
 
-    def _state(self, glimpse: Glimpse, index: int, row: int, columns: list[int]) -> Tensor:
-        states = glimpse.states[index - 1][row, columns]
+    def _state(self, forward: ForwardPass, index: int, row: int, columns: list[int]) -> Tensor:
+        states = forward.states[index - 1][row, columns]
         return self.anatomy.norm(states) if index == len(self.anatomy.blocks) else states
 
     def _rows(self, trail: Trail) -> list[Tensor | None]:

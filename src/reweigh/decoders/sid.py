@@ -7,17 +7,15 @@ the block before; the choice is made anew at every step.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from reweigh.decoders.base import SAMPLING, in_range
 from reweigh.decoders.contrast import Contrast
-from reweigh.engines.transformers.attention import AttentionEdit, key_mask
+from reweigh.engines.base import SAMPLING, ForwardPass, in_range
+from reweigh.engines.transformers.attention import key_mask
 from reweigh.engines.transformers.inputs import forwardable, pixels
-from reweigh.engines.transformers.tap import Glimpse, Tap
 from reweigh.errors import InputError
 from reweigh.families.anatomy import Anatomy
 
@@ -39,6 +37,7 @@ class SID(Contrast):
         layer: First block that misses the others; attention is read in the block before.
     """
 
+    title = "SID"
     regime = SAMPLING
 
     def __init__(
@@ -56,28 +55,24 @@ class SID(Contrast):
             raise InputError(f"layer {layer} is out of range", hint=f"give 1 to {len(anatomy.blocks) - 1}")
         self.keep = int(in_range("keep", keep, 0))
         self.layer = layer
+        self.attends = self.alpha > 0
         self._local = _Local()
 
-    def engage(self, tap: Tap) -> Callable[[], None]:
-        """Attend through the edit while attached."""
-        if self.alpha == 0:
-            return lambda: None
-        return AttentionEdit(self.anatomy, edit=self._edit, look=self._look).install()
-
-    def branch_inputs(self, glimpse: Glimpse) -> dict[str, Any]:
+    def branch_inputs(self, forward: ForwardPass) -> dict[str, Any]:
         """The main prompt, image included."""
-        pixels(glimpse.inputs)
-        return forwardable(self.anatomy, glimpse.inputs)
+        pixels(forward.inputs)
+        return forwardable(self.anatomy, forward.inputs)
 
-    def reference(self, glimpse: Glimpse) -> Tensor | None:
+    def reference(self, forward: ForwardPass) -> Tensor | None:
         """The branch's logits; only its passes are edited."""
-        self._local.columns = glimpse.trail.columns
+        self._local.columns = forward.trail.columns
         try:
-            return super().reference(glimpse)
+            return super().reference(forward)
         finally:
             self._local.columns = self._local.drop = None
 
-    def _look(self, layer: int, weights: Tensor) -> None:
+    def see_attention(self, layer: int, weights: Tensor) -> None:
+        """Choose the image keys that the branch's current token attends to most: they are dropped."""
         columns = self._local.columns
         if columns is None or layer != self.layer - 1:
             return
@@ -87,7 +82,8 @@ class SID(Contrast):
         place = order.argsort(dim=-1)
         self._local.drop = image & (place >= self.keep)
 
-    def _edit(self, layer: int, scores: Tensor) -> Tensor:
+    def edit_attention(self, layer: int, scores: Tensor) -> Tensor:
+        """Mask the dropped keys in the branch's later blocks."""
         drop = self._local.drop
         if drop is None or layer < self.layer:
             return scores

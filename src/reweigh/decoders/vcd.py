@@ -7,11 +7,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from reweigh.decoders.base import SAMPLING
 from reweigh.decoders.contrast import Contrast
 from reweigh.decoders.noise import diffuse
+from reweigh.engines.base import SAMPLING, ForwardPass
 from reweigh.engines.transformers.inputs import forwardable, pixels, prompt_ids
-from reweigh.engines.transformers.tap import Glimpse
 from reweigh.families.anatomy import Anatomy
 
 
@@ -27,6 +26,7 @@ class VCD(Contrast):
             from torch's global generator as the official program does.
     """
 
+    title = "VCD"
     regime = SAMPLING
 
     def __init__(
@@ -44,11 +44,11 @@ class VCD(Contrast):
         self.noise_step = noise_step
         self.seed = seed
 
-    def branch_inputs(self, glimpse: Glimpse) -> dict[str, Any]:
+    def branch_inputs(self, forward: ForwardPass) -> dict[str, Any]:
         """The main prompt with each picture noised, once."""
-        inputs = forwardable(self.anatomy, glimpse.inputs)
-        picture = pixels(glimpse.inputs)
-        parts = torch.split(picture, self._shares(picture, prompt_ids(glimpse.inputs)))
+        inputs = forwardable(self.anatomy, forward.inputs)
+        picture = pixels(forward.inputs)
+        parts = torch.split(picture, self._shares(picture, prompt_ids(forward.inputs)))
         inputs["pixel_values"] = torch.cat([diffuse(part, self.noise_step, self._draw()) for part in parts])
         return inputs
 

@@ -8,10 +8,9 @@ from typing import Any
 from reweigh.benchmarks.base import Item, Metric
 from reweigh.benchmarks.world import MAX_NEW_TOKENS, PROMPT, score_scene
 from reweigh.demo.run import Outcome
-from reweigh.engines.transformers.session import describe
+from reweigh.engines.transformers.measure import measure
 from reweigh.families.prompts import build_inputs
 from reweigh.method.intervene.trace import Step, Trace
-from reweigh.method.measure.evidence import measure
 from reweigh.report import html
 from reweigh.report.coloured import Span
 from reweigh.report.coloured import html as coloured
@@ -67,18 +66,19 @@ class Case:
     kept_word: str = ""
 
 
-def trace_case(outcome: Outcome, place: int) -> Case:
+def trace_case(outcome: Outcome, number: int) -> Case:
     """Decode one scene again, alone and traced."""
-    attached, scene = outcome.attached, outcome.scenes[place]
+    session, scene = outcome.session, outcome.scenes[number]
     picture = scene.image()
-    base = describe(attached.model, attached.processor, picture, PROMPT, max_new_tokens=MAX_NEW_TOKENS)
-    with attached.tracing() as trace:
-        edited = attached.describe(picture, PROMPT, max_new_tokens=MAX_NEW_TOKENS)
+    base = outcome.plain.describe(picture, PROMPT, max_new_tokens=MAX_NEW_TOKENS)
+    with session.request(trace=True) as request:
+        edited = session.describe(picture, PROMPT, max_new_tokens=MAX_NEW_TOKENS)
+    trace = request.trace
     changed = [step for step in trace.steps() if step.changed]
-    objects = object_tokens(attached.processor.tokenizer)
+    objects = object_tokens(session.processor.tokenizer)
     named = [step for step in changed if {step.winner_before, step.winner_after} & objects]
     parting = next(iter([*named, *changed]), None)
-    words = () if parting is None else _words(attached.processor.tokenizer, trace, parting)
+    words = () if parting is None else _words(session.processor.tokenizer, trace, parting)
     return Case(scene, score_scene(scene, base), score_scene(scene, edited), base, edited, parting, *words)
 
 
@@ -115,7 +115,7 @@ def spans(item: Item) -> list[Span]:
 
 def page(outcome: Outcome, cases: list[Case], harmed: list[Case]) -> str:
     """The whole page, self-contained."""
-    attached = outcome.attached
+    session = outcome.session
     change = outcome.difference["chair_i"].value or 0.0
     before = outcome.base.metrics["chair_i"].value or 0.0
     relative = f"{100 * change / before:+.1f}%" if before else "n/a"
@@ -126,8 +126,8 @@ def page(outcome: Outcome, cases: list[Case], harmed: list[Case]) -> str:
             html.tile("Scenes", f"{len(outcome.scenes):,}", "never used for any choice"),
             html.tile(
                 "Operating point",
-                f"layer {attached.layer}, β {attached.beta:g}",
-                f"{len(attached.table):,} references",
+                f"layer {session.layer}, β {session.beta:g}",
+                f"{len(session.table):,} references",
             ),
         ]
     )
@@ -140,8 +140,8 @@ def page(outcome: Outcome, cases: list[Case], harmed: list[Case]) -> str:
         *body,
         lead="The same small vision-language model describes the same scenes twice: as it is, and with candidates that "
         "lack their usual visual evidence held back by at most β.",
-        footer=f"Made by `reweigh demo`; model {attached.table.made_with['identity']['architecture']}, "
-        f"table {attached.table.fingerprint[:12]}.",
+        footer=f"Made by `reweigh demo`; model {session.table.made_with['identity']['architecture']}, "
+        f"table {session.table.fingerprint[:12]}.",
     )
 
 
@@ -179,18 +179,18 @@ def _case(outcome: Outcome, case: Case) -> html.Html:
 
 def _maps(outcome: Outcome, case: Case) -> list[html.Html]:
     """Where the evidence for the kept and for the suppressed token lies."""
-    attached = outcome.attached
+    session = outcome.session
     if case.parting is None:
         return []
     tokens = [case.parting.winner_after, case.parting.winner_before]
-    inputs = build_inputs(attached.model, attached.processor, [case.scene.image()], [PROMPT])
-    evidence = measure(attached.model, inputs, layers=[attached.layer], locate=tokens)[0]
+    inputs = build_inputs(session.model, session.processor, [case.scene.image()], [PROMPT])
+    evidence = measure(session.model, inputs, layers=[session.layer], locate=tokens)[0]
     if evidence is None or evidence.located is None:
         return []
     figures = []
     high = float(evidence.located.max())
     for place, (word, what) in enumerate(((case.kept_word, "kept"), (case.suppressed_word, "suppressed"))):
-        grid = evidence.grid(attached.layer, place)
+        grid = evidence.grid(session.layer, place)
         overlay = heatmap(case.scene.image(PICTURE), grid, low=0.0, high=high)
         figures.append(
             html.figure(html.picture(overlay, alt=f"evidence for {word}"), f"Evidence for {what} “{word}”")

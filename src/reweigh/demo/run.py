@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,8 +12,9 @@ from reweigh.benchmarks.bootstrap import paired_difference
 from reweigh.benchmarks.chair.metrics import figures, summarise_metrics
 from reweigh.benchmarks.world import MAX_NEW_TOKENS, PROMPT, score_scene
 from reweigh.calibration.calibrate import calibrate
-from reweigh.decoders.reweigh import ReweighAttachment, attach
-from reweigh.engines.transformers.session import describe
+from reweigh.decoders import decoder
+from reweigh.decoders.reweigh import ReweighSession, attach
+from reweigh.engines.transformers.session import Session
 from reweigh.families.load import load
 from reweigh.method.register.table import ReferenceTable
 from reweigh.progress import bar
@@ -41,13 +41,14 @@ class Described:
 
 @dataclass(frozen=True)
 class Outcome:
-    """The demonstration's result; ``attached`` can still trace and describe."""
+    """The demonstration's result; both sessions can still trace and describe."""
 
     scenes: list[Scene]
     base: Described
     reweigh: Described
     difference: dict[str, Metric]
-    attached: ReweighAttachment
+    plain: Session
+    session: ReweighSession
     seconds: dict[str, float]
 
     def telling(self, count: int = 3) -> list[int]:
@@ -88,15 +89,16 @@ def run(
     model, processor = load(path(), device="cpu")
     clock.mark("load")
     table = _table(model, processor, block, calibration, quick, show)
-    attached = attach(model, processor, table=table, beta=point["beta"] if beta is None else beta)
+    session = attach(model, processor, table=table, beta=point["beta"] if beta is None else beta)
     clock.mark("calibrate")
     shown = list(scenes("evaluation", count, seed))
-    base = _describe(model, processor, shown, nullcontext(), "base", show)
+    plain = decoder("base", model, processor)
+    base = _describe(plain, shown, "base", show)
     clock.mark("base")
-    edited = _describe(model, processor, shown, attached, "ReWEIGH", show)
+    edited = _describe(session, shown, "ReWEIGH", show)
     clock.mark("reweigh")
     difference = paired_difference(base.items, edited.items, figures)
-    return Outcome(shown, base, edited, difference, attached, clock.seconds)
+    return Outcome(shown, base, edited, difference, plain, session, clock.seconds)
 
 
 def _table(
@@ -111,19 +113,12 @@ def _table(
     return next(iter(found.tables.values()))
 
 
-def _describe(
-    model: Any,
-    processor: Any,
-    shown: Sequence[Scene],
-    context: AbstractContextManager[Any],
-    what: str,
-    show: bool | None,
-) -> Described:
+def _describe(session: Session, shown: Sequence[Scene], what: str, show: bool | None) -> Described:
     texts: list[str] = []
-    with context, bar(f"describing ({what})", total=len(shown), unit="scene", show=show) as progress:
+    with bar(f"describing ({what})", total=len(shown), unit="scene", show=show) as progress:
         for batch in _batches(shown):
             pictures = [scene.image() for scene in batch]
-            texts += describe(model, processor, pictures, PROMPT, max_new_tokens=MAX_NEW_TOKENS)
+            texts += session.describe(pictures, PROMPT, max_new_tokens=MAX_NEW_TOKENS)
             progress.update(len(batch))
     items = [score_scene(scene, text) for scene, text in zip(shown, texts, strict=True)]
     return Described(texts, items, summarise_metrics(items))

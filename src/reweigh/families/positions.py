@@ -15,7 +15,7 @@ from torch import Tensor
 
 from reweigh.errors import InputError
 from reweigh.families import gemma3, internvl, llava, llava_next, qwen2_5_vl
-from reweigh.method.measure.grids import Picture, Patch, Run, View
+from reweigh.method.measure.grids import Patch, Picture, Run, View
 
 __all__ = ["Picture", "Patch", "Run", "View", "layout", "placeholder_ids"]
 

@@ -1,19 +1,21 @@
 """Generation: ask the model every record of a benchmark and write each answer as it comes.
 
-Batches are cut at fixed places of the manifest, so that a run stopped anywhere and resumed ends with the same
-bytes. The model hides behind one method; nothing here imports torch.
+Batches are cut at fixed positions of the manifest, so that a run stopped anywhere and resumed ends with the same
+bytes. The model hides behind one function; nothing here imports torch.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
+from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from reweigh.artifacts import append_jsonl, read_jsonl, sha256_text
 from reweigh.benchmarks.base import Record
+from reweigh.engines.answer import Answer
 from reweigh.errors import ArtifactError, InputError, ReweighError
 from reweigh.images import read_image
 from reweigh.progress import bar
@@ -23,14 +25,35 @@ if TYPE_CHECKING:
     from PIL.Image import Image
 
 
-class Describer(Protocol):
-    """Whatever answers questions about images."""
+@dataclass(frozen=True)
+class Batch:
+    """Records that are asked together.
 
-    def describe(
-        self, images: list[Image], prompts: list[str], *, max_new_tokens: int, seed: int
-    ) -> list[str]:
-        """Answer each prompt about its image; ``seed`` fixes whatever is drawn at random."""
-        ...
+    Attributes:
+        start: Position of the first one in the manifest.
+        records: What is asked; all have one limit of new tokens.
+        pictures: Their pictures.
+        seed: Fixes whatever is drawn at random.
+    """
+
+    start: int
+    records: Sequence[Record]
+    pictures: list[Image]
+    seed: int
+
+    @property
+    def prompts(self) -> list[str]:
+        """Their prompts."""
+        return [record.prompt for record in self.records]
+
+    @property
+    def max_new_tokens(self) -> int:
+        """Their limit."""
+        return self.records[0].max_new_tokens
+
+
+Ask: TypeAlias = Callable[[Batch], list[Answer]]
+"""Answers a batch: the one way in which evaluation, comparison, tuning and ablation reach a model."""
 
 
 def batches(records: Sequence[Record], size: int) -> Iterator[tuple[int, list[Record]]]:
@@ -51,22 +74,14 @@ def batch_seed(seed: int, start: int) -> int:
     return int(sha256_text(f"{seed}/{start}")[:8], 16)
 
 
-Ask: TypeAlias = "Callable[[int, Sequence[Record], list[Image], int], list[str]]"
-"""Answers a batch, given the position of its first record, its records, their pictures and a seed."""
-
-
-def asking(describer: Describer) -> Ask:
-    """A describer as a function of batches."""
-
-    def ask(start: int, batch: Sequence[Record], pictures: list[Image], seed: int) -> list[str]:
-        prompts = [record.prompt for record in batch]
-        return describer.describe(pictures, prompts, max_new_tokens=batch[0].max_new_tokens, seed=seed)
-
-    return ask
+def open_batch(start: int, records: Sequence[Record], images: Path, seed: int) -> Batch:
+    """Read the pictures of some records."""
+    pictures = [read_image(find_image(images, record.image)) for record in records]
+    return Batch(start, records, pictures, batch_seed(seed, start))
 
 
 def generate(
-    describer: Describer | Ask,
+    ask: Ask,
     records: Sequence[Record],
     folder: Path,
     *,
@@ -74,13 +89,12 @@ def generate(
     batch_size: int = 1,
     seed: int = 42,
     show: bool | None = None,
-    shown: Any = None,
+    progress: Any = None,
 ) -> int:
     """Answer the records that have no answer yet and return how many these were.
 
-    ``shown`` is a bar that several runs advance; without it this run has its own.
+    ``progress`` is a bar that several runs advance; without it this run has its own.
     """
-    ask = describer if callable(describer) else asking(describer)
     path = folder / RESPONSES
     done = answered(path, records)
     if not records:
@@ -88,21 +102,24 @@ def generate(
     new = 0
     with (
         bar("answering", total=len(records), done=done, unit="image", show=show)
-        if shown is None
-        else nullcontext(shown)
+        if progress is None
+        else nullcontext(progress)
     ) as advanced:
-        for start, batch in batches(records, batch_size):
-            if start + len(batch) <= done:
-                continue
-            pictures = [read_image(find_image(images, record.image)) for record in batch]
-            texts = _texts(ask(start, batch, pictures, batch_seed(seed, start)), len(batch))
-            rows = [{"id": record.id, "response": text} for record, text in zip(batch, texts, strict=True)]
-            # Of a batch that a kill cut while it was written, only the missing rows are added.
-            rows = rows[max(0, done - start) :]
-            append_jsonl(path, rows)
-            advanced.update(len(rows))
-            new += len(rows)
+        for start, part in batches(records, batch_size):
+            if start + len(part) > done:
+                count = answer_batch(ask, open_batch(start, part, images, seed), path, done)
+                advanced.update(count)
+                new += count
     return new
+
+
+def answer_batch(ask: Ask, batch: Batch, path: Path, done: int) -> int:
+    """Answer a batch and append the answers that a file of ``done`` answers lacks; return how many these were."""
+    texts = _texts(ask(batch), len(batch.records))
+    rows = [{"id": record.id, "response": text} for record, text in zip(batch.records, texts, strict=True)]
+    rows = rows[max(0, done - batch.start) :]  # a kill may have cut the batch while it was written
+    append_jsonl(path, rows)
+    return len(rows)
 
 
 def answered(path: Path, records: Sequence[Record]) -> int:
@@ -112,17 +129,18 @@ def answered(path: Path, records: Sequence[Record]) -> int:
     rows = read_jsonl(path)
     if len(rows) > len(records):
         raise ArtifactError(f"{path} holds {len(rows)} responses for {len(records)} records")
-    for place, (row, record) in enumerate(zip(rows, records, strict=False)):
+    for number, (row, record) in enumerate(zip(rows, records, strict=False)):
         if row.get("id") != record.id:
             raise ArtifactError(
-                f"{path}, response {place}, answers {row.get('id')!r}; the manifest has {record.id!r} there",
+                f"{path}, response {number}, answers {row.get('id')!r}; the manifest has {record.id!r} there",
                 hint="the file was altered; choose another folder",
             )
     return len(rows)
 
 
 def _texts(given: Any, count: int) -> list[str]:
-    if not isinstance(given, list) or len(given) != count or not all(isinstance(text, str) for text in given):
-        raise ReweighError(f"the model gave {given!r:.200} for {count} prompts; expected as many texts")
+    whole = isinstance(given, list) and len(given) == count
+    if not whole or not all(isinstance(one, Answer) and isinstance(one.text, str) for one in given):
+        raise ReweighError(f"the model gave {given!r:.200} for {count} prompts; expected as many answers")
     # A byte-level tokenizer can leave half a surrogate pair, which no file can carry.
-    return [text.encode("utf-8", "replace").decode("utf-8") for text in given]
+    return [one.text.encode("utf-8", "replace").decode("utf-8") for one in given]

@@ -1,6 +1,6 @@
 """Runs of one benchmark: each configuration answers into a folder of its own that resumes, and is scored there.
 
-What `eval`, `compare`, `tune` and `ablate` share. Knows no model: answers come from a describer or a function.
+What `eval`, `compare`, `tune` and `ablate` share. Knows no model: answers come from a function.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from reweigh.benchmarks.base import Benchmark, Item, Record, Summary
 from reweigh.errors import InputError
 from reweigh.runs import score as scoring
 from reweigh.runs.record import RESPONSES, make_record, open_run
-from reweigh.runs.run import Ask, Describer, answered, generate
+from reweigh.runs.run import Ask, answered, generate
 
 
 @dataclass(frozen=True)
@@ -103,19 +103,20 @@ class Runs:
         """How many records have their answer."""
         return answered(folder / RESPONSES, self.task.records)
 
-    def answer(
-        self, describer: Describer | Ask, folder: Path, decoding: Mapping[str, Any], *, shown: Any = None
-    ) -> int:
-        """Answer what has no answer yet into a run folder; gives how many that were. ``shown`` is a common bar."""
+    def answer(self, ask: Ask, folder: Path, decoding: Mapping[str, Any], *, progress: Any = None) -> int:
+        """Answer what has no answer yet into a run folder and return how many that were.
+
+        ``progress`` is a bar that several runs advance.
+        """
         self.open(folder, decoding)
         return generate(
-            describer,
+            ask,
             self.task.records,
             folder,
             images=self.task.images,
             batch_size=self.batch_size,
             seed=self.seed,
-            shown=shown,
+            progress=progress,
         )
 
     def score(self, folder: Path) -> Scored:

@@ -16,15 +16,15 @@ import torch
 from torch import Tensor
 
 from reweigh.decoders import DECODERS, decoder
-from reweigh.engines.transformers.tap import Glimpse, Tap
+from reweigh.engines.base import Decoder, ForwardPass
+from reweigh.engines.transformers.tap import Tap
 from reweigh.errors import ReweighError, require_known
+from reweigh.families.anatomy import Anatomy
+from reweigh.method.measure.evidence import read_evidence
 from reweigh.speed.figures import Figure
 from reweigh.speed.machine import peak_mib
 from reweigh.speed.subjects import Subject
 from reweigh.speed.timing import Reading, Rounds, Timing
-
-PLAIN = frozenset({"base", "greedy", "nucleus", "cut", "reweigh"})
-"""Decoders that are no rival: greedy itself, its variants, and the method."""
 
 CACHED, ONLINE = "cached evidence", "online evidence"
 
@@ -43,7 +43,7 @@ Run = Callable[[int], object]
 
 def rivals() -> list[str]:
     """Names of the decoders ReWEIGH is compared with."""
-    return [name for name in DECODERS if name not in PLAIN]
+    return [name for name in DECODERS if DECODERS[name].is_rival]
 
 
 def find_rivals(names: Sequence[str]) -> list[str]:
@@ -112,7 +112,7 @@ def _shares(subject: Subject, timings: Mapping[str, Timing], goals: Mapping[str,
 
 
 class _ClockedTap(Tap):
-    """A tap with a clock of its own: how much of a generation is spent in its hooks, the listener's work included."""
+    """A tap with a clock of its own: how much of a generation is spent in its hooks, the decoder's work included."""
 
     seconds = 0.0
 
@@ -135,23 +135,16 @@ class _ClockedTap(Tap):
 
 def _clocked(subject: Subject, tokens: int, *, cached: bool) -> Reading:
     method = subject.reweigh.decoder
-    tap = _ClockedTap(method.anatomy, method)
-    generate(subject, tap, tokens, cached=cached)
+    tap = _ClockedTap(method.anatomy)
+    request = method.request(evidence=subject.evidence if cached else None)
+    generate(subject, tap.serving(request), tokens)
     return Reading(own=tap.seconds)
 
 
 @torch.no_grad()
-def generate(
-    subject: Subject,
-    context: AbstractContextManager[Any],
-    tokens: int,
-    *,
-    cached: bool = False,
-    **options: Any,
-) -> Tensor:
-    """One generation of a fixed length; ``cached`` serves the evidence from memory."""
-    given = subject.reweigh.using(subject.evidence) if cached else nullcontext()
-    with given, context:
+def generate(subject: Subject, context: AbstractContextManager[Any], tokens: int, **options: Any) -> Tensor:
+    """One generation of a fixed length."""
+    with context:
         out: Tensor = subject.model.generate(
             **subject.inputs, **{"do_sample": False, **options}, max_new_tokens=tokens
         )
@@ -166,41 +159,42 @@ def _rival(subject: Subject, name: str) -> Run:
         return decoder(name, subject.model, subject.processor)
 
     def run(tokens: int) -> Tensor:
-        own = attached().decoder
-        return generate(subject, attached(), tokens, **{**own.regime, **own.generation})
+        return generate(subject, attached(), tokens, **attached().decoder.decoding())
 
     return run
 
 
-class _Keeper:
-    """A listener that keeps the states of the visual positions."""
+class _Keeper(Decoder):
+    """Keeps the states of the visual positions and edits nothing."""
 
-    def __init__(self, layer: int) -> None:
+    def __init__(self, anatomy: Anatomy, layer: int) -> None:
+        super().__init__(anatomy)
         self.layer = layer
         self.layers = frozenset({layer})
         self.states: Tensor | None = None
 
-    def listen(self, glimpse: Glimpse) -> None:
-        for row, columns in enumerate(glimpse.fresh()):
+    def edit(self, forward: ForwardPass) -> None:
+        for row, columns in enumerate(forward.new_columns()):
             if columns:
-                self.states = glimpse.states[self.layer][row, columns].clone()
+                self.states = forward.states[self.layer][row, columns].clone()
 
 
 @torch.no_grad()
 def _evidence(subject: Subject, rounds: Rounds, greedy_ms: float) -> Iterator[Figure]:
     """Evidence against its floor, on the states of a real prefill."""
     method = subject.reweigh.decoder
-    keeper = _Keeper(method.table.layer)
-    with Tap(method.anatomy, keeper):
+    keeper = _Keeper(method.anatomy, method.table.layer)
+    with Tap.of(method.anatomy).serving(keeper.request()):
         subject.model(**subject.inputs, use_cache=False)
     states = keeper.states
     if states is None:
         return
+    lens, tokens = method.deployed.lens, method.deployed.tokens
     timings = rounds.compare(
         f"evidence, {subject}",
         {
-            "head's product": lambda: [None for _ in method.lens.chunks(states)],
-            "evidence": lambda: method.gatherer._read(states),
+            "head's product": lambda: [None for _ in lens.chunks(states)],
+            "evidence": lambda: read_evidence(lens, states, tokens),
         },
         count=7,
     )

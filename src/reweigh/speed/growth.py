@@ -69,7 +69,9 @@ def _lengths(subject: Subject, rounds: Rounds) -> Iterator[Figure]:
             f"growth, {subject}, length {length}",
             {
                 "greedy": lambda n=length: generate(subject, nullcontext(), n),  # type: ignore[misc]
-                "cached": lambda n=length: generate(subject, subject.reweigh, n, cached=True),  # type: ignore[misc]
+                "cached": lambda n=length: generate(
+                    subject, subject.reweigh.request(evidence=subject.evidence), n
+                ),  # type: ignore[misc]
             },
         )
         yield Figure(

@@ -8,8 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import linear
 
-from reweigh.method.intervene.edit import edit, shifts
-from reweigh.method.register.candidates import candidates
+from reweigh.method.intervene.edit import edit_step
 from reweigh.speed.figures import Figure
 from reweigh.speed.kernels import Shape
 from reweigh.speed.timing import Rounds
@@ -20,9 +19,8 @@ GOAL = 0.03
 
 
 def step_edit(logits: Tensor, strengths: Tensor) -> Tensor:
-    """What a step costs: candidates, their shifts, and the edit in place."""
-    chosen = candidates(logits)
-    return edit(logits, chosen, shifts(chosen, strengths, 1.1))
+    """What a step costs: candidates, their shifts, and the edit."""
+    return edit_step(logits, strengths, 1.1).logits
 
 
 def step_by_sorting(logits: Tensor, strengths: Tensor) -> Tensor:
@@ -48,7 +46,7 @@ def step_figures(
 @torch.no_grad()
 def _figures(shape: Shape, head: Tensor, states: Tensor, rounds: Rounds) -> Iterator[Figure]:
     logits = linear(states, head)
-    strengths = torch.zeros_like(logits)  # the same work, and repeated edits change nothing
+    strengths = torch.zeros_like(logits)
     case = f"{shape.name} V={shape.vocab} d={shape.width} batch {len(states)}"
     timings = rounds.compare(
         f"step, {case}",

@@ -10,11 +10,10 @@ from typing import Any
 import numpy as np
 import torch
 
-from reweigh.decoders.reweigh import Reweigh, ReweighAttachment, attach
+from reweigh.decoders.reweigh import ReweighSession, attach
+from reweigh.engines.transformers.measure import measure
 from reweigh.errors import ArtifactError
-from reweigh.families.anatomy import find_anatomy
-from reweigh.method.measure.evidence import Evidence, measure
-from reweigh.method.measure.lens import Lens
+from reweigh.method.measure.evidence import Evidence
 from reweigh.method.register.table import ReferenceTable
 
 VISUAL = 576
@@ -33,7 +32,7 @@ class Subject:
     model: Any
     processor: Any
     inputs: dict[str, Any]
-    reweigh: ReweighAttachment
+    reweigh: ReweighSession
     new_tokens: int
 
     def __post_init__(self) -> None:
@@ -43,14 +42,14 @@ class Subject:
     @cached_property
     def evidence(self) -> list[Evidence | None]:
         """The evidence of the prompt, measured once, for generations with cached evidence."""
-        method = self.reweigh.decoder
+        deployed = self.reweigh.decoder.deployed
         return measure(
             self.model,
             self.inputs,
-            layers=[method.table.layer],
-            tokens=method.table.tokens.tolist(),
-            dtype="float32" if method.lens.upcast else "native",
-            chunk=method.lens.chunk,
+            layers=[deployed.table.layer],
+            tokens=deployed.table.tokens.tolist(),
+            dtype=deployed.lens.mode,
+            chunk=deployed.lens.chunk,
         )
 
     @cached_property
@@ -158,9 +157,7 @@ def random_llava(
         "attention_mask": torch.ones_like(ids),
         "pixel_values": torch.randn(1, 3, 14 * side, 14 * side),
     }
-    anatomy = find_anatomy(model)
-    decoder = Reweigh(anatomy, _random_table(vocab, blocks - 3), 1.1, lens=Lens(anatomy))
-    attached = ReweighAttachment(model, None, decoder)
+    attached = attach(model, table=_random_table(vocab, blocks - 3), beta=1.1, force=True)
     return Subject("random LLaVA", model, _Words(), inputs, attached, new_tokens)
 
 

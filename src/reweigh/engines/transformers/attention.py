@@ -1,11 +1,13 @@
-"""Reading and editing attention: one attention function, registered with transformers while a decoder is attached.
+"""Reading and editing attention: one attention function, registered with transformers while a decoder needs it.
 
-The function computes attention plainly, lets a decoder change the scores before the softmax and look at the weights
-after it. Only the language model uses it; the vision tower keeps its own. Leaving restores everything.
+A pass that belongs to a request of such a decoder is attended plainly; the decoder may change the scores before the
+softmax and look at the weights after it. Any other pass of the same model takes the model's own implementation. Only the
+language model uses it; the vision tower keeps its own. Leaving restores everything.
 """
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from itertools import count
 from typing import Any
@@ -14,43 +16,50 @@ import torch
 from torch import Tensor, nn
 from transformers import AttentionInterface, AttentionMaskInterface
 
+from reweigh.engines.base import Decoder
+from reweigh.engines.context import opened_on
 from reweigh.errors import UnsupportedError
 from reweigh.families.anatomy import Anatomy
 
 _names = count(1)
 
-Edit = Callable[[int, Tensor], Tensor]
-Look = Callable[[int, Tensor], None]
 
+class Attention:
+    """The attention of one model, through which decoders read and edit it."""
 
-class AttentionEdit:
-    """Plain attention with two openings.
-
-    Args:
-        edit: Gets (block, scores (B, H, T, S)) after scaling and masking; returns the scores to use.
-        look: Gets (block, weights (B, H, T, S)).
-    """
-
-    def __init__(self, anatomy: Anatomy, *, edit: Edit | None = None, look: Look | None = None) -> None:
+    def __init__(self, anatomy: Anatomy) -> None:
         self.anatomy = anatomy
         self.name = f"reweigh_{next(_names)}"
-        self.edit = edit
-        self.look = look
+        self._own = ""
+        self._holds = 0
+        self._undo: Callable[[], None] = lambda: None
 
-    def install(self) -> Callable[[], None]:
-        """Make the language model attend through this; return what puts everything back."""
+    def hold(self) -> Callable[[], None]:
+        """Make the language model attend through this; return what puts everything back once nobody holds it."""
+        if not self._holds:
+            self._undo = self._install()
+        self._holds += 1
+
+        def release() -> None:
+            self._holds -= 1
+            if not self._holds:
+                self._undo()
+
+        return release
+
+    def _install(self) -> Callable[[], None]:
         model, config = self.anatomy.model, self.anatomy.config
         text = config.get_text_config()
-        before = text._attn_implementation
+        self._own = text._attn_implementation
         key = next((name for name in config.sub_configs if getattr(config, name, None) is text), None)
         AttentionInterface.register(self.name, self.attend)
-        AttentionMaskInterface.register(self.name, AttentionMaskInterface()["eager"])
+        AttentionMaskInterface.register(self.name, self.mask)
 
         def switch(name: str) -> None:
             model.set_attn_implementation(name if key is None else {key: name})
 
         def undo() -> None:
-            switch(before)
+            switch(self._own)
             AttentionInterface._global_mapping.pop(self.name, None)
             AttentionMaskInterface._global_mapping.pop(self.name, None)
 
@@ -75,6 +84,16 @@ class AttentionEdit:
                     hint="use a decoder that needs no attention maps",
                 )
 
+    def _decoder(self) -> Decoder | None:
+        """The decoder whose request this pass belongs to, if it has to do with attention."""
+        opened = opened_on(self.anatomy.model)
+        return opened.request.decoder if opened is not None and opened.request.decoder.attends else None
+
+    def mask(self, *args: Any, **kwargs: Any) -> Any:
+        """The attention mask: of plain attention for a decoder that edits it, of the model's own otherwise."""
+        name = self._own if self._decoder() is None else "eager"
+        return AttentionMaskInterface()[name](*args, **kwargs)
+
     def attend(
         self,
         module: nn.Module,
@@ -86,8 +105,15 @@ class AttentionEdit:
         dropout: float = 0.0,
         softcap: float | None = None,
         **kwargs: Any,
-    ) -> tuple[Tensor, Tensor]:
+    ) -> tuple[Tensor, Tensor | None]:
         """Scaled dot-product attention of query (B, H, T, d) over keys and values (B, G, S, d)."""
+        decoder = self._decoder()
+        if decoder is None:
+            if softcap is not None:
+                kwargs["softcap"] = softcap
+            return self._own_function(module)(  # type: ignore[no-any-return]
+                module, query, key, value, attention_mask, scaling=scaling, dropout=dropout, **kwargs
+            )
         if kwargs.get("s_aux") is not None:
             raise UnsupportedError("attention with sinks cannot be edited")
         groups = query.shape[1] // key.shape[1]
@@ -99,13 +125,17 @@ class AttentionEdit:
         if attention_mask is not None:
             scores = scores + attention_mask[..., : keys.shape[2]]
         layer = int(getattr(module, "layer_idx", -1))
-        if self.edit is not None:
-            scores = self.edit(layer, scores)
+        scores = decoder.edit_attention(layer, scores)
         weights = torch.softmax(scores, dim=-1, dtype=torch.float32).to(query.dtype)
-        if self.look is not None:
-            self.look(layer, weights)
+        decoder.see_attention(layer, weights)
         mixed = nn.functional.dropout(weights, p=dropout, training=module.training) @ values
         return mixed.transpose(1, 2).contiguous(), weights
+
+    def _own_function(self, module: nn.Module) -> Any:
+        """The implementation the model had; plain attention is a function of the module's own file."""
+        if self._own in AttentionInterface():
+            return AttentionInterface()[self._own]
+        return sys.modules[type(module).__module__].eager_attention_forward
 
 
 def key_mask(columns: list[list[int]], rows: int, total: int, width: int, device: torch.device) -> Tensor:

@@ -1,13 +1,12 @@
 """A second forward pass beside the main one, with a cache, positions and an attention mask of its own.
 
-The branch starts when the main pass has read the prompt and is then fed the same tokens. Its state, the strand,
+The branch starts when the main pass has read the prompt and is then fed the same tokens. Its state
 travels with the main pass's trail: it follows when the main cache is cropped, reordered by beams, or copied. It
 never shares a cache, a position offset or encoded features with the main pass.
 """
 
 from __future__ import annotations
 
-import functools
 import inspect
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -18,15 +17,14 @@ import torch
 from torch import Tensor
 from transformers import DynamicCache
 
-from reweigh.engines.transformers.tap import Glimpse
+from reweigh.engines.base import ForwardPass
+from reweigh.engines.transformers.follow import follow
 from reweigh.errors import UnsupportedError
 from reweigh.families.anatomy import Anatomy
 
-_STRANDS = "_reweigh_strands"
-
 
 @dataclass(eq=False)
-class Strand:
+class BranchState:
     """The state of one branch: B rows whose cache holds the branch's prompt and the tokens fed since.
 
     Attributes:
@@ -72,13 +70,13 @@ class Strand:
 
 
 class Runner:
-    """Starts and steps strands of one model."""
+    """Starts and steps branches of one model."""
 
     def __init__(self, anatomy: Anatomy) -> None:
         self.anatomy = anatomy
         self._holders = [part for part in anatomy.model.modules() if "rope_deltas" in vars(part)]
 
-    def start(self, inputs: dict[str, Any], end: int) -> tuple[Strand, Tensor]:
+    def start(self, inputs: dict[str, Any], end: int) -> tuple[BranchState, Tensor]:
         """Read a prompt that corresponds to the first ``end`` main columns; its last logits are (B, 1, V)."""
         inputs = dict(inputs)
         module = self.anatomy.model if "pixel_values" in inputs else self.anatomy.speaker
@@ -96,37 +94,39 @@ class Runner:
                 use_cache=True,
                 **_keep(self.anatomy.speaker, 1),
             )
-        return Strand(cache, position[..., -1:].contiguous(), whole, end, end, deltas), output.logits[:, -1:]
+        return BranchState(cache, position[..., -1:].contiguous(), whole, end, end, deltas), output.logits[
+            :, -1:
+        ]
 
-    def glance(self, strand: Strand, ids: Tensor) -> None:
-        """Feed tokens (B, n) that all take the next place, and forget them again; attention is what is looked at."""
-        position = strand.position
-        self.step(strand, ids, abreast=True)
-        strand.crop(ids.shape[1])
-        strand.position = position
+    def glance(self, state: BranchState, ids: Tensor) -> None:
+        """Feed tokens (B, n) that all take the next place, and forget them again: only attention is read."""
+        position = state.position
+        self.step(state, ids, abreast=True)
+        state.crop(ids.shape[1])
+        state.position = position
 
-    def step(self, strand: Strand, ids: Tensor, keep: int = 1, *, abreast: bool = False) -> Tensor:
+    def step(self, state: BranchState, ids: Tensor, keep: int = 1, *, abreast: bool = False) -> Tensor:
         """Feed tokens (B, n), one after the other or abreast; the last ``keep`` logits are (B, keep, V)."""
-        new = torch.arange(1, ids.shape[1] + 1, device=strand.position.device)
-        position = strand.position + (torch.ones_like(new) if abreast else new)
-        if strand.mask is not None:
-            strand.mask = torch.cat([strand.mask, strand.mask.new_ones(ids.shape)], dim=1)
-        with self._state(strand.deltas) as deltas:
+        new = torch.arange(1, ids.shape[1] + 1, device=state.position.device)
+        position = state.position + (torch.ones_like(new) if abreast else new)
+        if state.mask is not None:
+            state.mask = torch.cat([state.mask, state.mask.new_ones(ids.shape)], dim=1)
+        with self._state(state.deltas) as deltas:
             output = self.anatomy.speaker(
                 input_ids=ids,
-                attention_mask=strand.mask,
+                attention_mask=state.mask,
                 position_ids=position,
-                past_key_values=strand.cache,
+                past_key_values=state.cache,
                 use_cache=True,
                 **_keep(self.anatomy.speaker, keep),
             )
-        strand.position, strand.deltas = position[..., -1:], deltas
-        strand.fed += ids.shape[1]
+        state.position, state.deltas = position[..., -1:], deltas
+        state.fed += ids.shape[1]
         return output.logits[:, -keep:]  # type: ignore[no-any-return]
 
     @contextmanager
     def _state(self, own: list[Any]) -> Iterator[list[Any]]:
-        """Give the model the strand's own rotary offsets for a pass, then back the main pass's."""
+        """Give the model the branch's own rotary offsets for a pass, then back the main pass's."""
         main = [part.rope_deltas for part in self._holders]
         after: list[Any] = []
         for part, value in zip(self._holders, own, strict=True):
@@ -140,74 +140,74 @@ class Runner:
 
 
 class Branch:
-    """A strand beside each main sequence.
+    """A branch beside each main sequence.
 
     Args:
         make: Builds the branch's prompt inputs from the pass in which the main prompt is complete.
-        key: Name of the strand in the trail's memory.
+        key: Name of its state on the trail.
     """
 
-    def __init__(self, anatomy: Anatomy, make: Callable[[Glimpse], dict[str, Any]], key: str) -> None:
+    def __init__(self, anatomy: Anatomy, make: Callable[[ForwardPass], dict[str, Any]], key: str) -> None:
         self.make = make
         self.key = key
         self.runner = Runner(anatomy)
 
-    def logits(self, glimpse: Glimpse) -> Tensor | None:
+    def logits(self, forward: ForwardPass) -> Tensor | None:
         """The branch's logits for the last columns of this pass (B, n, V); ``None`` inside a chunked prompt.
 
         One column where the prompt ends in this pass, all K columns of a later pass.
         """
-        if glimpse.past + glimpse.length < glimpse.end:
+        if forward.past + forward.length < forward.end:
             return None
-        strand: Strand | None = glimpse.trail.memory.get(self.key)
-        found, columns = [], glimpse.logits.shape[1]
-        if strand is None:
-            strand, logits = self._start(glimpse)
+        state: BranchState | None = forward.trail.branches.get(self.key)
+        found, columns = [], forward.logits.shape[1]
+        if state is None:
+            state, logits = self._start(forward)
             found.append(logits)
-            glimpse.trail.memory[self.key] = strand
-            follow(glimpse.cache, strand)
+            forward.trail.branches[self.key] = state
+            follow(forward.cache, state)
         else:
-            self._rewind(strand, glimpse)
-        rest = self._tokens(glimpse)[:, strand.fed - glimpse.past :]
+            self._rewind(state, forward)
+        rest = self._tokens(forward)[:, state.fed - forward.past :]
         if rest.shape[1]:  # also behind a prompt that was read together with a draft of its answer
-            found.append(self.runner.step(strand, rest, min(rest.shape[1], columns)))
+            found.append(self.runner.step(state, rest, min(rest.shape[1], columns)))
         if not found:
             raise UnsupportedError("a pass gave the second branch nothing new to read")
-        return torch.cat(found, dim=1)[:, -columns:].to(glimpse.logits.device)
+        return torch.cat(found, dim=1)[:, -columns:].to(forward.logits.device)
 
-    def _start(self, glimpse: Glimpse) -> tuple[Strand, Tensor]:
-        if glimpse.start:
+    def _start(self, forward: ForwardPass) -> tuple[BranchState, Tensor]:
+        if forward.start:
             raise UnsupportedError(
                 "the kept cache was filled before an image was seen, so a second branch cannot be continued",
                 hint="start the conversation anew inside the decoder's `with` block",
             )
-        strand, logits = self.runner.start(self.make(glimpse), glimpse.end)
-        strand.repeat(glimpse.repeat)
-        return strand, logits.repeat_interleave(glimpse.repeat, dim=0)
+        state, logits = self.runner.start(self.make(forward), forward.end)
+        state.repeat(forward.repeat)
+        return state, logits.repeat_interleave(forward.repeat, dim=0)
 
-    def _rewind(self, strand: Strand, glimpse: Glimpse) -> None:
-        """Bring the strand back to where this pass begins."""
-        rows = glimpse.logits.shape[0]
-        if strand.rows != rows:
+    def _rewind(self, state: BranchState, forward: ForwardPass) -> None:
+        """Bring the branch back to where this pass begins."""
+        rows = forward.logits.shape[0]
+        if state.rows != rows:
             raise UnsupportedError(
-                f"the second branch has {strand.rows} rows, but this pass has {rows}",
+                f"the second branch has {state.rows} rows, but this pass has {rows}",
                 hint="continue a kept cache with the number of rows it was filled with",
             )
-        if glimpse.start >= strand.prompt_end and any(glimpse.fresh()):
+        if forward.start >= state.prompt_end and any(forward.new_columns()):
             raise UnsupportedError(
                 "the continued conversation shows a new image, which the second branch cannot take in",
                 hint="start the conversation anew with all its images",
             )
-        target = strand.prompt_end if glimpse.cache is None else min(strand.fed, glimpse.past)
-        if target < strand.prompt_end:
+        target = state.prompt_end if forward.cache is None else min(state.fed, forward.past)
+        if target < state.prompt_end:
             raise UnsupportedError(f"the main cache was cropped into its prompt, to {target} columns")
         # without a main cache beams cannot be followed: what they generated is read again
-        strand.crop(strand.fed - target)
+        state.crop(state.fed - target)
 
-    def _tokens(self, glimpse: Glimpse) -> Tensor:
-        ids = glimpse.arguments.get("input_ids")
+    def _tokens(self, forward: ForwardPass) -> Tensor:
+        ids = forward.arguments.get("input_ids")
         if ids is None:  # the prompt came as embeddings; the branch has read it from its own inputs
-            return torch.empty(glimpse.logits.shape[0], glimpse.length, dtype=torch.int64)
+            return torch.empty(forward.logits.shape[0], forward.length, dtype=torch.int64)
         return ids  # type: ignore[no-any-return]
 
 
@@ -225,40 +225,6 @@ def new_cache(anatomy: Anatomy) -> Any:
     kinds = set(getattr(config, "layer_types", None) or ())
     plain = kinds <= {"full_attention", "sliding_attention", "chunked_attention"}
     return DynamicCache() if plain else DynamicCache(config=config)
-
-
-def follow(cache: Any, strand: Strand) -> None:
-    """Let a strand follow whenever the main cache changes its rows."""
-    if cache is None:
-        return
-    if not isinstance(cache, _Followed):
-        kind: Any = type(cache)
-        cache.__class__ = _followed(kind)
-    vars(cache).setdefault(_STRANDS, []).append(strand)
-
-
-class _Followed:
-    """Mixed into the main cache's class; strands are found on the instance, so a copied cache has copied strands."""
-
-    def reorder_cache(self, beam_idx: Tensor) -> None:
-        super().reorder_cache(beam_idx)  # type: ignore[misc]
-        for strand in vars(self)[_STRANDS]:
-            strand.reorder(beam_idx)
-
-    def batch_select_indices(self, indices: Tensor) -> None:
-        super().batch_select_indices(indices)  # type: ignore[misc]
-        for strand in vars(self)[_STRANDS]:
-            strand.reorder(indices)
-
-    def batch_repeat_interleave(self, repeats: int) -> None:
-        super().batch_repeat_interleave(repeats)  # type: ignore[misc]
-        for strand in vars(self)[_STRANDS]:
-            strand.repeat(repeats)
-
-
-@functools.cache
-def _followed(kind: Any) -> Any:
-    return type(kind.__name__, (_Followed, kind), {"__module__": kind.__module__})
 
 
 def _keep(module: Any, columns: int) -> dict[str, int]:

@@ -29,7 +29,8 @@ def pair(
         table = ReferenceTable.from_pretrained(table, layer=block)
     made = table.made_with
     lens = Lens(
-        anatomy,
+        anatomy.norm,
+        anatomy.head,
         dtype="float32" if made.get("lens") == "float32" else "native",
         chunk=made.get("chunk", CHUNK),
     )

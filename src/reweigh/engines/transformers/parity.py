@@ -13,9 +13,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from reweigh.engines.transformers.tap import Glimpse, Tap
+from reweigh.engines.base import Decoder, ForwardPass
+from reweigh.engines.transformers.tap import Tap
 from reweigh.errors import InputError
-from reweigh.families.anatomy import find_anatomy
+from reweigh.families.anatomy import Anatomy, find_anatomy
 from reweigh.method.measure.lens import Lens, lens_disagreement
 
 
@@ -42,39 +43,39 @@ class LensParity:
         return self.disagreement <= tolerance
 
 
-class _Watcher:
-    """A listener that only keeps the streams of every block."""
+class _Watcher(Decoder):
+    """Keeps the streams of every block and edits nothing."""
 
-    def __init__(self, blocks: int) -> None:
-        self.layers = frozenset(range(blocks))
-        self.glimpse: Glimpse | None = None
+    def __init__(self, anatomy: Anatomy) -> None:
+        super().__init__(anatomy)
+        self.layers = frozenset(range(len(anatomy.blocks)))
+        self.forward: ForwardPass | None = None
 
-    def listen(self, glimpse: Glimpse) -> None:
-        self.glimpse = glimpse
+    def edit(self, forward: ForwardPass) -> None:
+        self.forward = forward
 
 
 def lens_parity(model: Any, inputs: Mapping[str, Any]) -> LensParity:
     """Compare the lens with the model's own logits at the image's positions, in one forward pass."""
     anatomy = find_anatomy(model)
-    watcher = _Watcher(len(anatomy.blocks))
-    tap = Tap(anatomy, watcher)
-    with tap, torch.no_grad():
+    watcher = _Watcher(anatomy)
+    with Tap.of(anatomy).serving(watcher.request()), torch.no_grad():
         output = model(**{**inputs, "use_cache": False, "output_hidden_states": True})
-    glimpse = watcher.glimpse
-    if glimpse is None or not any(glimpse.trail.columns):
+    forward = watcher.forward
+    if forward is None or not any(forward.trail.columns):
         raise InputError("the inputs hold no image", hint="build them with the processor and an image")
-    rows = [row for row, columns in enumerate(glimpse.trail.columns) for _ in columns]
-    columns = [column for row in glimpse.trail.columns for column in row]
+    rows = [row for row, columns in enumerate(forward.trail.columns) for _ in columns]
+    columns = [column for row in forward.trail.columns for column in row]
     last = len(anatomy.blocks) - 1
     with torch.no_grad():
-        read = Lens(anatomy).read(glimpse.states[last][rows, columns]).float()
-    own = glimpse.logits[rows, columns].float()
+        read = Lens(anatomy.norm, anatomy.head).read(forward.states[last][rows, columns]).float()
+    own = forward.logits[rows, columns].float()
     return LensParity(
         positions=len(columns),
         max_difference=float((read - own).abs().max()),
         disagreement=lens_disagreement(read, own),
         rank_agreement=_rank_agreement(read, own),
-        between_blocks=_between(glimpse.states, _hidden_states(output), last),
+        between_blocks=_between(forward.states, _hidden_states(output), last),
     )
 
 

@@ -8,8 +8,7 @@ Another question of the same length about a picture finds its evidence.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -17,6 +16,7 @@ from torch import Tensor
 
 from reweigh.artifacts import sha256_json
 from reweigh.engines.cache import EvidenceCache
+from reweigh.engines.transformers.gather import Gatherer
 from reweigh.families.anatomy import Anatomy
 from reweigh.families.identity import reading_hash
 from reweigh.method.measure.evidence import Evidence
@@ -24,67 +24,75 @@ from reweigh.method.measure.evidence import Evidence
 if TYPE_CHECKING:
     from PIL.Image import Image
 
-    from reweigh.decoders.reweigh import ReweighAttachment
-
 
 OF_THE_PROMPT = frozenset({"input_ids", "attention_mask", "token_type_ids", "mm_token_type_ids"})
 """Inputs that go with the prompt's tokens one by one; others (image grids, a Q-Former's question) count as a whole."""
 
 
 class Recall:
-    """What an attachment remembers of pictures, in a cache that others may share."""
+    """What a session remembers of pictures, in a cache that others may share."""
 
-    def __init__(self, attached: ReweighAttachment, cache: EvidenceCache) -> None:
-        method = attached.decoder
-        self.attached = attached
+    def __init__(self, anatomy: Anatomy, processor: Any, cache: EvidenceCache) -> None:
+        self.anatomy = anatomy
+        self.processor = processor
         self.cache = cache
-        reading = {
-            "reading": reading_hash(method.anatomy, attached.processor),
-            "layer": method.table.layer,
-            "dtype": method.lens.dtype,
-            "chunk": method.lens.chunk,
-        }
-        tokens = method.table.tokens.tolist()
-        has_all = len(tokens) == method.anatomy.vocab_size
-        self._every = sha256_json({**reading, "tokens": None})
-        self._own = sha256_json({**reading, "tokens": None if has_all else tokens})
+        self._reading = reading_hash(anatomy, processor)
 
     def keys(self, pictures: Sequence[Image], inputs: Mapping[str, Any]) -> list[str]:
         """What each row's evidence depends on, the model and the tokens aside."""
-        return row_keys(self.attached.decoder.anatomy, pictures, inputs)
+        return row_keys(self.anatomy, pictures, inputs)
 
-    def get(self, key: str) -> Tensor | None:
-        """The evidence of one row: that of the registered tokens, or theirs out of the whole vocabulary's."""
-        found = self.cache.get(sha256_json([self._own, key]))
-        if found is not None or self._own == self._every:
+    def find(self, keys: Sequence[str], gatherer: Gatherer) -> list[Evidence | None]:
+        """The evidence of each row as far as it is kept, for the layer and the tokens that a gatherer reads."""
+        return [self._evidence(self._values(key, gatherer), gatherer) for key in keys]
+
+    def keep(
+        self,
+        keys: Sequence[str],
+        known: Sequence[Evidence | None],
+        measured: Sequence[Evidence | None],
+        gatherer: Gatherer,
+    ) -> None:
+        """Keep the evidence of the rows that were not known."""
+        own = self._source(gatherer, gatherer.tokens)
+        for key, before, found in zip(keys, known, measured, strict=True):
+            if before is None and found is not None:
+                self.cache.put(sha256_json([own, key]), found.at(gatherer.layers[0]))
+
+    def _values(self, key: str, gatherer: Gatherer) -> Tensor | None:
+        """The vector of one row: that of the gatherer's tokens, or theirs out of the whole vocabulary's."""
+        own, every = self._source(gatherer, gatherer.tokens), self._source(gatherer, None)
+        found = self.cache.get(sha256_json([own, key]))
+        if found is not None or own == every or gatherer.tokens is None:
             return found
-        every = self.cache.get(sha256_json([self._every, key]))
-        return None if every is None else every[self.attached.decoder.tokens]
+        whole = self.cache.get(sha256_json([every, key]))
+        return None if whole is None else whole[gatherer.tokens]
 
-    @contextmanager
-    def serving(self, pictures: Sequence[Image], inputs: Mapping[str, Any]) -> Iterator[None]:
-        """While open, a generation about these pictures takes its evidence from the cache, or fills the cache."""
-        keys = self.keys(pictures, inputs)
-        known = [self.get(key) for key in keys]
-        if all(one is not None for one in known):
-            with self.attached.using([self._evidence(one) for one in known]):
-                yield
-            return
-        with self.attached.noting() as noted:
-            yield
-        for key, found in zip(keys, noted, strict=True):
-            if found is not None:
-                self.cache.put(sha256_json([self._own, key]), found.at(self.attached.layer))
+    def _source(self, gatherer: Gatherer, tokens: Tensor | None) -> str:
+        """Where a vector comes from: model, layer, lens and tokens."""
+        lens = gatherer.lens
+        has_all = tokens is None or len(tokens) == lens.vocab_size
+        return sha256_json(
+            {
+                "reading": self._reading,
+                "layer": gatherer.layers[0],
+                "dtype": lens.dtype,
+                "chunk": lens.chunk,
+                "tokens": None if has_all or tokens is None else tokens.tolist(),
+            }
+        )
 
-    def _evidence(self, values: Any) -> Evidence:
-        method = self.attached.decoder
+    def _evidence(self, values: Tensor | None, gatherer: Gatherer) -> Evidence | None:
+        if values is None:
+            return None
+        tokens = gatherer.tokens
         return Evidence(
-            layers=(method.table.layer,),
+            layers=gatherer.layers,
             values=values[None],
-            columns=(),
+            positions=(),
             patches=(),
-            dtype=method.lens.dtype,
-            tokens=tuple(method.table.tokens.tolist()),
+            dtype=gatherer.lens.dtype,
+            tokens=None if tokens is None else tuple(tokens.tolist()),
         )
 
 

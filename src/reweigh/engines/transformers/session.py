@@ -1,18 +1,28 @@
-"""A decoder tied to one model: a context in which the model's own ``generate`` follows the decoder."""
+"""A decoder tied to one model. While a request of it is open, the model's own ``generate`` follows the decoder.
+
+    session = reweigh.decoder("vcd", model, processor)
+    with session:                      # or: with session.request(...) as request:
+        model.generate(**inputs)
+
+A request belongs to the thread or task that opened it. Any other thread or task, and the same one outside the block,
+uses the model as it is.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
-from reweigh.engines.transformers.tap import Listener, Tap
-from reweigh.errors import InputError
-from reweigh.families.anatomy import Anatomy
+from reweigh.engines.answer import Answer
+from reweigh.engines.base import Decoder, Request
+from reweigh.engines.context import opened_on
+from reweigh.engines.transformers.tap import Tap
+from reweigh.errors import InputError, ReweighError
 from reweigh.families.prompts import DESCRIBE, build_inputs
 from reweigh.images import read_image
 
@@ -20,37 +30,53 @@ if TYPE_CHECKING:
     from PIL.Image import Image
     from typing_extensions import Self
 
+    from reweigh.engines.context import Opened
 
-class Attachable(Listener, Protocol):
-    """A listener that knows its model's anatomy."""
-
-    anatomy: Anatomy
+Source = str | Path | bytes | Any
+"""A picture: a path, encoded bytes or a PIL image."""
 
 
-class Attachment:
-    """Edits what the model generates while its ``with`` block is open; outside, the model is as it was."""
+class Session:
+    """A decoder tied to one model; requests open and close, the tie costs nothing."""
 
-    def __init__(self, model: Any, processor: Any, decoder: Attachable) -> None:
+    def __init__(self, model: Any, processor: Any, decoder: Decoder) -> None:
         self.model = model
         self.processor = processor
         self.decoder: Any = decoder
-        self._tap = Tap(decoder.anatomy, decoder)
+
+    @contextmanager
+    def request(self, **options: Any) -> Iterator[Any]:
+        """Open a request with settings of its own; what is not given is taken from the request it is nested in."""
+        made = self.decoder.request(self._outer(), **options)
+        with Tap.of(self.decoder.anatomy).serving(made):
+            yield made
 
     def __enter__(self) -> Self:
-        self._tap.__enter__()
+        Tap.of(self.decoder.anatomy).open(self.decoder.request(self._outer()))
         return self
 
     def __exit__(self, *exc_info: object) -> None:
-        self._tap.__exit__(*exc_info)
+        opened = self._opened()
+        if opened is None:
+            raise ReweighError("this session is not open in this thread or task")
+        Tap.of(self.decoder.anatomy).close(opened)
+
+    def _opened(self) -> Opened | None:
+        opened = opened_on(self.decoder.anatomy.model)
+        return opened if opened is not None and opened.request.decoder is self.decoder else None
+
+    def _outer(self) -> Request | None:
+        opened = self._opened()
+        return None if opened is None else opened.request
 
     def generate(self, *args: Any, **kwargs: Any) -> Any:
-        """``model.generate`` with this decoder, and nothing else changed."""
-        with self:
+        """``model.generate`` with this decoder, and nothing else changed; opens a request where it runs."""
+        with self.request():
             return self.model.generate(*args, **kwargs)
 
     def describe(
         self,
-        image: str | Path | bytes | Image | Sequence[str | Path | bytes | Image],
+        image: Source | Sequence[Source],
         prompt: str | Sequence[str] = DESCRIBE,
         *,
         max_new_tokens: int = 512,
@@ -64,66 +90,71 @@ class Attachment:
         Returns:
             A text, or a list of texts for a list of pictures.
         """
-        pictures, prompts = asked(image, prompt)
-        options = {**getattr(self.decoder, "generation", {}), **generate}
-        options |= {"max_new_tokens": max_new_tokens, "template": template}
-        texts = self._describe(pictures, prompts, **options)
-        return texts if isinstance(image, list | tuple) else texts[0]
+        many = isinstance(image, list | tuple)
+        images: list[Any] = list(image) if isinstance(image, list | tuple) else [image]
+        prompts = [prompt] * len(images) if isinstance(prompt, str) else list(prompt)
+        options = {"max_new_tokens": max_new_tokens, "template": template, **generate}
+        texts = [answer.text for answer in self.answer(images, prompts, **options)]
+        return texts if many else texts[0]
 
-    def _describe(
-        self, pictures: list[Image], prompts: list[str], *, template: str | None, **options: Any
-    ) -> list[str]:
-        inputs = prepare(self.model, self.processor, pictures, prompts, template=template)
-        with self._serving(pictures, inputs), self:
-            return answer(self.model, self.processor, inputs, **options)
+    def answer(
+        self,
+        images: Sequence[Source],
+        prompts: Sequence[str],
+        *,
+        template: str | None = None,
+        seed: int | None = None,
+        **generate: Any,
+    ) -> list[Answer]:
+        """Answer one prompt about each picture, in one batch; ``generate`` gets the other options."""
+        pictures = [read_image(image) for image in images]
+        inputs = self.prepare(pictures, prompts, template=template)
+        return self.respond(inputs, seed=seed, **generate)
 
-    def _serving(self, pictures: list[Image], inputs: dict[str, Any]) -> AbstractContextManager[None]:
-        """What is at hand while these pictures are described; a method with a memory brings it here."""
-        return nullcontext()
+    def prepare(
+        self, pictures: Sequence[Image | None], prompts: Sequence[str], *, template: str | None = None
+    ) -> dict[str, Any]:
+        """The model's inputs for pictures and prompts."""
+        if self.processor is None:
+            raise InputError("describing a picture needs a processor", hint="attach(model, processor, ...)")
+        return build_inputs(self.model, self.processor, pictures, prompts, template=template)
 
+    def respond(self, inputs: Mapping[str, Any], *, seed: int | None = None, **generate: Any) -> list[Answer]:
+        """Answer prepared inputs: greedy unless told otherwise, here or by what the method itself needs."""
+        options: dict[str, Any] = {"do_sample": False, **self.decoder.generation, **generate}
+        if not options["do_sample"]:
+            options = {"temperature": None, "top_p": None, "top_k": None, **options}
+        if seed is not None:
+            torch.manual_seed(seed)
+        with self.request(), torch.no_grad():
+            output = self.model.generate(**inputs, **options)
+        return read_answers(self.processor, output, inputs, end_tokens(self.decoder.anatomy.speaker))
 
-def describe(
-    model: Any,
-    processor: Any,
-    image: Any,
-    prompt: str | Sequence[str] = DESCRIBE,
-    *,
-    max_new_tokens: int = 512,
-    template: str | None = None,
-    **generate: Any,
-) -> Any:
-    """Describe pictures with whatever is (or is not) attached to the model at the moment."""
-    pictures, prompts = asked(image, prompt)
-    inputs = prepare(model, processor, pictures, prompts, template=template)
-    texts = answer(model, processor, inputs, max_new_tokens=max_new_tokens, **generate)
-    return texts if isinstance(image, list | tuple) else texts[0]
-
-
-def prepare(
-    model: Any, processor: Any, pictures: Sequence[Image], prompts: Sequence[str], *, template: str | None
-) -> dict[str, Any]:
-    """The model's inputs for pictures and prompts."""
-    if processor is None:
-        raise InputError("describing a picture needs a processor", hint="attach(model, processor, ...)")
-    return build_inputs(model, processor, pictures, prompts, template=template)
-
-
-def answer(model: Any, processor: Any, inputs: dict[str, Any], **generate: Any) -> list[str]:
-    """What the model says to prepared inputs, greedily unless told otherwise."""
-    options: dict[str, Any] = {"do_sample": False, **generate}
-    if not options["do_sample"]:
-        options = {"temperature": None, "top_p": None, "top_k": None, **options}
-    with torch.no_grad():
-        output = model.generate(**inputs, **options)
-    sequences = getattr(output, "sequences", output)
-    return [text.strip() for text in _decode(processor, sequences, inputs["input_ids"].shape[1])]
+    def record(self) -> dict[str, Any]:
+        """What the record of a run keeps of the decoder."""
+        return dict(self.decoder.record())
 
 
-def asked(image: Any, prompt: str | Sequence[str]) -> tuple[list[Image], list[str]]:
-    """One picture or many, each with its prompt."""
-    pictures = [read_image(one) for one in (image if isinstance(image, list | tuple) else [image])]
-    return pictures, [prompt] * len(pictures) if isinstance(prompt, str) else list(prompt)
+def read_answers(processor: Any, output: Any, inputs: Mapping[str, Any], ends: Sequence[int]) -> list[Answer]:
+    """The answers in what ``generate`` returned, whether it is a tensor or an object with ``sequences``."""
+    sequences: Tensor = getattr(output, "sequences", output)
+    prompt = inputs["input_ids"]
+    said = sequences[:, prompt.shape[1] :]
+    texts = processor.batch_decode(said, skip_special_tokens=True)
+    mask = inputs.get("attention_mask", torch.ones_like(prompt))
+    lengths = mask.sum(dim=1).repeat_interleave(len(said) // len(prompt)).tolist()
+    return [
+        Answer(text.strip(), _until_end(row, ends), length)
+        for text, row, length in zip(texts, said.tolist(), lengths, strict=True)
+    ]
 
 
-def _decode(processor: Any, sequences: Tensor, prompt_length: int) -> list[str]:
-    return list(processor.batch_decode(sequences[:, prompt_length:], skip_special_tokens=True))
+def end_tokens(speaker: Any) -> list[int]:
+    """The tokens that end an answer, by the model's generation settings."""
+    ends = speaker.generation_config.eos_token_id
+    return [] if ends is None else (list(ends) if isinstance(ends, list | tuple) else [ends])
+
+
+def _until_end(row: list[int], ends: Sequence[int]) -> tuple[int, ...]:
+    stop = next((index + 1 for index, token in enumerate(row) if token in ends), len(row))
+    return tuple(row[:stop])

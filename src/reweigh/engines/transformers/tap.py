@@ -1,11 +1,11 @@
-"""The tap: what each forward pass of a model shows, and the one way to change its logits.
+"""The tap: hooks on one model that show its forward passes to the decoder of the request they belong to.
 
-A tap holds forward hooks while its context is open. For every forward pass it hands a ``Glimpse`` to one listener:
-the raw logits, the residual streams asked for, and the trail of the sequence, i.e. which positions of the cached
-sequence carry image content and what the listener remembered of them. The listener returns new logits or ``None``.
+All sessions of a model share its tap. It is open while a request is open anywhere; a pass of a thread or task without
+a request runs as if there were no tap. A decoder gets a ``ForwardPass`` with the raw logits, the residual streams it
+reads and the trail of the sequence, and returns new logits or ``None``.
 
-The trail travels on the key-value cache itself: it lives as long as the cached positions do, survives a copied or
-cropped cache, and keeps threads apart. Knows nothing of evidence, tables or any decoder.
+The trail travels on the key-value cache itself: it lives as long as the cached positions do and survives a cache that
+is copied, cropped or reordered. Knows nothing of evidence, tables or any decoder.
 """
 
 from __future__ import annotations
@@ -15,50 +15,43 @@ import inspect
 import threading
 import weakref
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
-from itertools import count
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from reweigh.engines.base import Coming, Glimpse, Listener
-from reweigh.engines.transformers.arguments import bound, brings_image, look_up, past_length, token_ids
-from reweigh.engines.transformers.trail import Segment, Trail, new_trail
-from reweigh.errors import InputError, ReweighError, UnsupportedError
+from reweigh.engines.base import Decoder, ForwardPass, Request, UpcomingPass
+from reweigh.engines.context import Opened, enter, leave, opened_on, unshown
+from reweigh.engines.transformers.arguments import bound, brings_image
+from reweigh.engines.transformers.attention import Attention
+from reweigh.engines.transformers.compiled import forget_compiled
+from reweigh.engines.transformers.continuation import (
+    find_trail,
+    leave_trail,
+    next_step,
+    past_columns,
+    trail_on,
+)
+from reweigh.engines.transformers.prompt import Prompt, missing_image, read_prompt
+from reweigh.engines.transformers.shadow import Shadow
+from reweigh.engines.transformers.trail import Trail
+from reweigh.errors import ReweighError, UnsupportedError
 from reweigh.families.anatomy import Anatomy
-from reweigh.families.positions import Patch, layout
-
-__all__ = ["Coming", "Glimpse", "Listener", "Segment", "Tap", "Trail"]
 
 PACKED = ("generate_batch", "init_continuous_batching", "continuous_batching_context_manager")
 """Ways of generating that pack several sequences into one row."""
 
-_TRAILS = "_reweigh_trails"
-_keys = count(1)
-_open_lock = threading.Lock()
-_open: weakref.WeakKeyDictionary[nn.Module, Tap] = weakref.WeakKeyDictionary()
-
-
-@dataclass(slots=True)
-class _Plan:
-    """The prompt of a running ``generate``: where its images lie, found once, before the first forward."""
-
-    start: int
-    end: int
-    inputs: Mapping[str, Any]
-    columns: list[list[int]]
-    patches: list[list[Patch | None]]
-    number: int = field(default_factory=lambda: next(_keys))
-    passes: int = 0
-    trail: Trail | None = None
+_lock = threading.RLock()
+_taps: weakref.WeakKeyDictionary[nn.Module, Tap] = weakref.WeakKeyDictionary()
 
 
 @dataclass(slots=True)
 class _Frame:
     """A forward pass under way."""
 
+    request: Request
     arguments: dict[str, Any]
     past: int
     rows: int
@@ -68,117 +61,137 @@ class _Frame:
 
 
 class _Local(threading.local):
-    """What belongs to one thread."""
+    """What is under way in one thread."""
 
-    plan: _Plan | None = None
+    prompt: Prompt | None = None
     frame: _Frame | None = None
     outer_ids: Tensor | None = None
-    paused: int = 0
-    running: int = 0
 
 
 class Tap:
-    """Hooks on one model that show its forward passes to a listener while the context is open.
+    """Hooks on one model, shared by all requests that are open on it."""
 
-    One model carries one open tap at a time; the same tap may be open in several threads.
-    """
-
-    def __init__(self, anatomy: Anatomy, listener: Listener) -> None:
+    def __init__(self, anatomy: Anatomy) -> None:
         self.anatomy = anatomy
-        self.listener = listener
-        self._key = next(_keys)
         self._local = _Local()
-        self._contexts = 0
-        self._running = 0
-        self._gate = threading.Condition()
+        self._uses: dict[Decoder, int] = {}
+        self._undo_decoder: dict[Decoder, Callable[[], None]] = {}
         self._undo: list[Callable[[], None]] = []
+        self._read: set[int] = set()
+        self._attention = Attention(anatomy)
         self._signature = inspect.signature(anatomy.speaker.forward)
 
-    def __enter__(self) -> Tap:
-        with self._gate:
-            self._hold()
-            self._contexts += 1
-        return self
+    @classmethod
+    def of(cls, anatomy: Anatomy) -> Tap:
+        """The open tap of a model, or a new one."""
+        with _lock:
+            return _taps.get(anatomy.model) or cls(anatomy)
 
-    def __exit__(self, *exc_info: object) -> None:
-        with self._gate:
-            self._contexts -= 1
-            try:  # a generation started inside, in another thread, is edited to its end
-                self._gate.wait_for(lambda: self._contexts > 0 or self._running == self._local.running)
-            finally:
-                self._release()
+    def __deepcopy__(self, memo: Any) -> Tap:
+        return self  # hooks on a copied model find that they are on another model, and do nothing
+
+    def open(self, request: Request) -> Opened:
+        """Open a request in this thread or task."""
+        outer = opened_on(self.anatomy.model)
+        if outer is not None and outer.shown and outer.request.decoder is not request.decoder:
+            raise UnsupportedError(
+                f"this {type(self.anatomy.model).__name__} already follows another decoder here",
+                hint="leave the other `with` block first; two edits of one text would disturb each other",
+            )
+        self._hold(request)
+        return enter(self.anatomy.model, request)
+
+    def close(self, opened: Opened) -> None:
+        """Close a request of this thread or task."""
+        leave(opened)
+        self._release(opened.request)
 
     @contextmanager
-    def _generation(self, plan: _Plan | None) -> Iterator[None]:
-        """Hold the hooks for one ``generate``: its thread may begin after the ``with`` block was left."""
-        with self._gate:
-            self._hold()
-            self._running += 1
-        self._local.running += 1
-        outer, self._local.plan = self._local.plan, plan
+    def serving(self, request: Request) -> Iterator[Request]:
+        """Keep a request open in this thread or task."""
+        opened = self.open(request)
         try:
-            yield
+            yield request
         finally:
-            self._local.plan, self._local.frame = outer, None
-            self._local.running -= 1
-            with self._gate:
-                self._running -= 1
-                self._release()
-                self._gate.notify_all()
+            self.close(opened)
 
-    def _hold(self) -> None:
-        """Install the hooks unless they are there."""
-        model = self.anatomy.model
-        with _open_lock:
-            other = _open.get(model)
+    def unshown(self) -> AbstractContextManager[None]:
+        """Run further forward passes (a branch, the lens) that the decoder is not shown."""
+        return unshown(self.anatomy.model)
+
+    def _hold(self, request: Request) -> None:
+        """Install what a request needs unless it is there."""
+        decoder = request.decoder
+        with _lock:
+            other = _taps.get(self.anatomy.model)
             if other is not None and other is not self:
-                raise UnsupportedError(
-                    f"this {type(model).__name__} is already attached to another decoder",
-                    hint="leave the other `with` block first; two edits of one model would disturb each other",
-                )
-            if other is None:
-                try:
+                raise ReweighError("this model has another tap", hint="use Tap.of(anatomy)")
+            try:
+                if other is None:
                     self._install()
-                except BaseException:
-                    self._remove()
-                    raise
-                _open[model] = self
+                    _taps[self.anatomy.model] = self
+                self._read_layers(decoder.layers_of(request))
+                if decoder not in self._uses:
+                    self._undo_decoder[decoder] = self._engage(decoder)
+                self._uses[decoder] = self._uses.get(decoder, 0) + 1
+            except BaseException:
+                self._close_if_unused()
+                raise
 
-    def _release(self) -> None:
-        """Remove the hooks when neither a ``with`` block nor a generation needs them."""
-        if self._contexts or self._running:
+    def _release(self, request: Request) -> None:
+        """Remove what no request and no generation needs any longer."""
+        decoder = request.decoder
+        with _lock:
+            self._uses[decoder] -= 1
+            if not self._uses[decoder]:
+                del self._uses[decoder]
+                self._undo_decoder.pop(decoder)()
+            self._close_if_unused()
+
+    def _close_if_unused(self) -> None:
+        if self._uses:
             return
-        with _open_lock:
-            if _open.pop(self.anatomy.model, None) is self:
-                self._remove()
+        while self._undo:
+            self._undo.pop()()
+        self._read.clear()
+        if _taps.get(self.anatomy.model) is self:
+            del _taps[self.anatomy.model]
 
-    @contextmanager
-    def paused(self) -> Iterator[None]:
-        """Run further forward passes (a branch, the lens) in this thread without showing them."""
-        self._local.paused += 1
+    def _engage(self, decoder: Decoder) -> Callable[[], None]:
+        release = self._attention.hold() if decoder.attends else None
         try:
-            yield
-        finally:
-            self._local.paused -= 1
+            undo = decoder.engage(self)
+        except BaseException:
+            if release is not None:
+                release()
+            raise
+
+        def both() -> None:
+            undo()
+            if release is not None:
+                release()
+
+        return both
 
     def _install(self) -> None:
         model, speaker = self.anatomy.model, self.anatomy.speaker
-        if hasattr(self.listener, "engage"):
-            self._undo.append(self.listener.engage(self))
         self._watch(speaker, self._before, prepend=True)
-        for layer in sorted(self.listener.layers):
-            self._watch(self.anatomy.exit_of(layer), functools.partial(self._capture, layer))
         after = torch.compiler.disable(self._after)  # type: ignore[no-untyped-call]
-        hook = speaker.register_forward_hook(after)
-        self._undo.append(hook.remove)
+        self._undo.append(speaker.register_forward_hook(after).remove)
         if speaker is not model:
             self._watch(model, self._outer)
         if hasattr(model, "generate"):
-            self._shadow(model, "generate", self._generate(model.generate))
+            self._shadow(model, "generate", self._generate)
         for module in {id(part): part for part in (model, speaker)}.values():
             for name in PACKED:
                 if hasattr(module, name):
                     self._shadow(module, name, functools.partial(_refuse, name))
+        forget_compiled(model)
+
+    def _read_layers(self, layers: frozenset[int]) -> None:
+        for layer in sorted(layers - self._read):
+            self._watch(self.anatomy.exit_of(layer), functools.partial(self._capture, layer))
+            self._read.add(layer)
 
     def _watch(self, module: nn.Module, hook: Callable[..., None], *, prepend: bool = False) -> None:
         """Call ``hook`` ahead of a module; a compiled forward breaks its graph there instead of tracing it."""
@@ -186,82 +199,73 @@ class Tap:
         self._undo.append(module.register_forward_pre_hook(quiet, with_kwargs=True, prepend=prepend).remove)
 
     def _shadow(self, module: Any, name: str, function: Callable[..., Any]) -> None:
-        """Put a function on a module instance; undoing it brings back exactly what was there."""
+        """Put a function before a method; undoing it brings back exactly what was there."""
         own = vars(module)
         before = own.get(name)
-        own[name] = function
+        own[name] = Shadow(module, name, function, self._is_shown)
         self._undo.append(lambda: own.pop(name) if before is None else own.update({name: before}))
 
-    def _remove(self) -> None:
-        while self._undo:
-            self._undo.pop()()
+    def _is_shown(self) -> bool:
+        opened = opened_on(self.anatomy.model)
+        return opened is not None and opened.shown
 
-    def _generate(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        @functools.wraps(original)
-        def generate(*args: Any, **kwargs: Any) -> Any:
-            if getattr(kwargs.get("generation_config"), "is_assistant", False):
-                with (
-                    self.paused()
-                ):  # a draft, written without the image; the passes that verify it are edited
-                    return original(*args, **kwargs)
-            kwargs = {**getattr(self.listener, "generation", {}), **kwargs}
-            if hasattr(self.listener, "loop"):
-                kwargs.setdefault("custom_generate", self.listener.loop)
-            plan = self._plan(original, args, kwargs)
-            with self._generation(plan):
-                result = original(*args, **kwargs)
-            if plan is not None and plan.passes == 0 and any(plan.columns):
-                raise UnsupportedError(
-                    f"{type(self.anatomy.model).__name__}.generate never called the model's forward, "
-                    "so its output was not edited",
-                    hint="if it only wraps another model, attach to that one; else this way cannot be served",
-                )
-            return result
-
-        return generate
-
-    def _plan(
-        self, original: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> _Plan | None:
-        given = bound(inspect.signature(original), args, kwargs)
-        configs = (given.get("generation_config"), getattr(self.anatomy.speaker, "generation_config", None))
-        if any(look_up(place, "assistant_early_exit") is not None for place in (given, *configs)):
+    def _generate(self, original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        """``generate`` of a thread or task that has a request open."""
+        opened = opened_on(self.anatomy.model)
+        if opened is None:
+            return original(*args, **kwargs)
+        decoder = opened.request.decoder
+        if getattr(kwargs.get("generation_config"), "is_assistant", False):
+            with self.unshown():  # a draft, written without the image; the passes that verify it are edited
+                return original(*args, **kwargs)
+        kwargs = {**decoder.generation, **kwargs}
+        if decoder.loop is not None:
+            kwargs.setdefault("custom_generate", decoder.loop)
+        prompt = read_prompt(self.anatomy, original, args, kwargs)
+        self._hold(opened.request)  # it may be closed elsewhere before this generation ends
+        outer, self._local.prompt = self._local.prompt, prompt
+        try:
+            result = original(*args, **kwargs)
+        finally:
+            self._local.prompt, self._local.frame = outer, None
+            if prompt is not None and prompt.trail is not None:
+                prompt.trail.generating = False
+            self._release(opened.request)
+        if prompt is not None and prompt.passes == 0 and any(prompt.columns):
             raise UnsupportedError(
-                "assistant_early_exit skips decoder blocks, so their states cannot be read",
-                hint="use assistant_model or prompt_lookup_num_tokens instead",
+                f"{type(self.anatomy.model).__name__}.generate never called the model's forward, "
+                "so its output was not edited",
+                hint="if it only wraps another model, attach to that one; else this way cannot be served",
             )
-        ids = given.get("input_ids")
-        ids = given.get("inputs") if ids is None else ids
-        if ids is None or not hasattr(ids, "ndim") or ids.ndim != 2 or ids.is_floating_point():
-            if any(given.get(name) is not None for name in ("inputs_embeds", "pixel_values")):
-                raise UnsupportedError(
-                    "generate was called without input_ids, so the image's positions cannot be told",
-                    hint="pass the processor's input_ids along",
-                )
-            return None
-        past = past_length(given.get("past_key_values"))
-        mask = given.get("attention_mask")
-        whole = past > 0 and (mask is None or mask.shape[1] == ids.shape[1])
-        fresh = ids[:, past:] if whole else ids
-        return _Plan(past, past + fresh.shape[1], given, *self._layout(fresh, given))
+        return result
 
-    def _layout(
-        self, ids: Tensor, inputs: Mapping[str, Any]
-    ) -> tuple[list[list[int]], list[list[Patch | None]]]:
-        rows = layout(self.anatomy.family, self.anatomy.config, ids, inputs)
-        return [[column for column, _ in row] for row in rows], [[place for _, place in row] for row in rows]
-
-    def _outer(self, _module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    def _outer(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """A direct forward of a delegating family: its inner language model will not see the ids."""
-        if self._local.paused or self._local.plan is not None:
+        if module is not self.anatomy.model or self._local.prompt is not None or not self._is_shown():
             return
         given = bound(inspect.signature(self.anatomy.model.forward), args, kwargs)
         self._local.outer_ids = given.get("input_ids")
 
-    def _before(self, _module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        if self._local.paused:
+    def _before(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        opened = opened_on(self.anatomy.model)
+        if opened is None or not opened.shown or module is not self.anatomy.speaker:
             return
+        local, request = self._local, opened.request
         arguments = bound(self._signature, args, kwargs)
+        trail = next_step(local.prompt, arguments, request.decoder.key)
+        if trail is None:
+            frame = self._first_look(request, arguments)
+        else:
+            frame = _Frame(request, arguments, trail.seen, trail.rows, 1, trail)
+        local.frame = frame
+        if type(request.decoder).before is not Decoder.before:
+            columns = [list(row) for row in frame.trail.columns]
+            with self.unshown():
+                request.decoder.before(UpcomingPass(frame.past, frame.length, frame.rows, columns))
+
+    def _first_look(self, request: Request, arguments: dict[str, Any]) -> _Frame:
+        """The frame of any pass: where its images lie, and what it continues."""
+        _check_arguments(arguments)
         outer_ids, self._local.outer_ids = self._local.outer_ids, None
         if arguments.get("input_ids") is None and outer_ids is not None:
             arguments["input_ids"] = outer_ids
@@ -269,25 +273,20 @@ class Tap:
         tokens = embeds if ids is None else ids
         if tokens is None:
             raise UnsupportedError("a forward pass had neither input_ids nor inputs_embeds")
-        if isinstance(arguments.get("logits_to_keep"), Tensor):
-            raise UnsupportedError(
-                "logits_to_keep picks single columns, so their places in the sequence cannot be told",
-                hint="give a number of last columns",
-            )
-        past, rows, length = self._past(arguments), tokens.shape[0], tokens.shape[1]
-        trail = self._trail(arguments, past, rows, length)
+        prompt, key = self._local.prompt, request.decoder.key
+        past, (rows, length) = past_columns(prompt, arguments, key), tokens.shape[:2]
+        trail = find_trail(self.anatomy, prompt, arguments, key, past=past, rows=rows, length=length)
         if rows % len(trail.columns):
             raise ReweighError(f"a pass of {rows} rows cannot belong to {len(trail.columns)} prompts")
         if any(trail.unseen(past, length)) and not brings_image(arguments):
-            raise _blind(self._local.plan)
-        self._local.frame = _Frame(arguments, past, rows, length, trail)
-        if hasattr(self.listener, "before"):
-            with self.paused():
-                self.listener.before(Coming(past, length, rows, [list(row) for row in trail.columns]))
+            raise missing_image(prompt)
+        return _Frame(request, arguments, past, rows, length, trail)
 
-    def _capture(self, layer: int, _module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    def _capture(self, layer: int, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         frame = self._local.frame
-        if self._local.paused or frame is None:
+        if frame is None or module is not self.anatomy.exit_of(layer):
+            return
+        if not self._is_shown() or layer not in frame.request.decoder.layers_of(frame.request):
             return
         state = args[0] if args else kwargs.get("hidden_states")
         if not isinstance(state, Tensor) or state.ndim != 3:
@@ -298,9 +297,9 @@ class Tap:
             )
         frame.states[layer] = state
 
-    def _after(self, _module: nn.Module, _args: tuple[Any, ...], output: Any) -> Any:
+    def _after(self, module: nn.Module, _args: tuple[Any, ...], output: Any) -> Any:
         frame = self._local.frame
-        if self._local.paused or frame is None:
+        if frame is None or module is not self.anatomy.speaker or not self._is_shown():
             return None
         self._local.frame = None
         if not hasattr(output, "logits"):
@@ -310,21 +309,28 @@ class Tap:
             )
         cache = frame.arguments.get("past_key_values")
         cache = cache if cache is not None else getattr(output, "past_key_values", None)
-        if cache is not None:
-            vars(cache).setdefault(_TRAILS, {})[self._key] = frame.trail
-        with self.paused():
-            logits = self.listener.listen(self._glimpse(frame, cache, output.logits))
-        frame.trail.seen = max(frame.trail.seen, frame.past + frame.length)
-        if self._local.plan is not None:
-            self._local.plan.passes += 1
-        if logits is not None:
-            output.logits = logits
-            return output
-        return None
+        prompt, trail, request = self._local.prompt, frame.trail, frame.request
+        if cache is not None and trail_on(cache, request.decoder.key) is not trail:
+            leave_trail(cache, request.decoder.key, trail)
+        opened = enter(self.anatomy.model, request, shown=False)
+        try:
+            logits = request.decoder.edit(self._forward_pass(frame, prompt, cache, output.logits))
+        finally:
+            leave(opened)
+        trail.seen = max(trail.seen, frame.past + frame.length)
+        trail.rows = frame.rows
+        if prompt is not None:
+            prompt.passes += 1
+            trail.generating = True
+        if logits is None:
+            return None
+        output.logits = logits
+        return output
 
-    def _glimpse(self, frame: _Frame, cache: Any, logits: Tensor) -> Glimpse:
-        plan, past, length = self._local.plan, frame.past, frame.length
-        return Glimpse(
+    def _forward_pass(self, frame: _Frame, prompt: Prompt | None, cache: Any, logits: Tensor) -> ForwardPass:
+        past, length = frame.past, frame.length
+        return ForwardPass(
+            request=frame.request,
             arguments=frame.arguments,
             past=past,
             length=length,
@@ -333,69 +339,23 @@ class Tap:
             logits=logits,
             trail=frame.trail,
             cache=cache,
-            inputs=frame.arguments if plan is None else plan.inputs,
-            start=past if plan is None else plan.start,
-            end=past + length if plan is None else plan.end,
+            inputs=frame.arguments if prompt is None else prompt.inputs,
+            start=past if prompt is None else prompt.start,
+            end=past + length if prompt is None else prompt.end,
         )
 
-    def _trail_on(self, cache: Any) -> Trail | None:
-        """The trail that this tap left on a cache."""
-        trail: Trail | None = None if cache is None else vars(cache).get(_TRAILS, {}).get(self._key)
-        return trail
 
-    def _past(self, arguments: Mapping[str, Any]) -> int:
-        """Columns before this pass; amid ``generate`` the trail knows them."""
-        plan, cache = self._local.plan, arguments.get("past_key_values")
-        known = plan.trail if plan is not None and plan.passes else None
-        if known is not None and self._trail_on(cache) is known:
-            return past_length(cache, known.seen)
-        return past_length(cache)
-
-    def _trail(self, arguments: Mapping[str, Any], past: int, rows: int, length: int) -> Trail:
-        """The trail this pass continues or begins, with the visual columns of its prompt noted."""
-        plan = self._local.plan
-        trail = self._continued(arguments, past, length)
-        if plan is not None and plan.trail is None:
-            trail = trail or new_trail(len(plan.columns))
-            trail.extend(plan.start, plan.columns, plan.patches)
-            trail.prompt, plan.trail = plan.number, trail
-        elif trail is None or (length > 1 and (plan is None or trail.prompt != plan.number)):
-            # a pass outside generate, or beside its prompt, such as the image-free branch of guidance
-            trail = trail or new_trail(rows)
-            trail.extend(past, *self._layout(token_ids(arguments), arguments))
-        return trail
-
-    def _continued(self, arguments: Mapping[str, Any], past: int, length: int) -> Trail | None:
-        """The trail of the columns before this pass, ``None`` if there are none."""
-        plan, cache = self._local.plan, arguments.get("past_key_values")
-        if cache is None:  # without a cache each step of generate repeats its prompt
-            again = plan is not None and plan.trail is not None and length >= plan.end
-            return plan.trail if plan is not None and again else None
-        if past == 0:
-            return None
-        trail = self._trail_on(cache)
-        if trail is None or past > trail.seen:
-            raise UnsupportedError(
-                f"the cache holds {past} positions, {past if trail is None else past - trail.seen} of which were "
-                "not seen by this attachment, so the evidence of an image among them is unknown",
-                hint="fill the cache inside the same attachment's `with` block, or start without a cache",
-            )
-        trail.rewind(past)
-        return trail
-
-
-def _blind(plan: _Plan | None) -> ReweighError:
-    """Why a pass has image placeholders but no image."""
-    if plan is None or not brings_image(plan.inputs):
-        return InputError(
-            "the prompt holds image placeholders, but no image was given",
-            hint="pass all outputs of the processor (pixel_values too) together with its input_ids",
+def _check_arguments(arguments: Mapping[str, Any]) -> None:
+    if isinstance(arguments.get("logits_to_keep"), Tensor):
+        raise UnsupportedError(
+            "logits_to_keep picks single columns, so their positions in the sequence cannot be told",
+            hint="give a number of last columns",
         )
-    return UnsupportedError(
-        "generate did not hand the image on to the pass that holds its placeholders, so the model never sees it; "
-        "transformers does so when it prefills in chunks",
-        hint="leave prefill_chunk_size out for prompts with images",
-    )
+    if arguments.get("labels") is not None:
+        raise UnsupportedError(
+            "labels were given: the model would return the loss of the unedited logits",
+            hint="leave labels out and compute the loss from the output's logits",
+        )
 
 
 def _refuse(name: str, *_args: Any, **_kwargs: Any) -> None:

@@ -1,4 +1,4 @@
-"""The trail of a sequence: which of its columns carry image content, and what a listener remembers of them.
+"""The trail of a sequence: which of its columns carry image content, and what a decoder remembers of them.
 
 It lives on the key-value cache, so it must follow what happens to one: further prompts, cropping, repeated rows. Plain
 lists; knows nothing of models or hooks.
@@ -10,13 +10,15 @@ from bisect import bisect_left
 from dataclasses import dataclass, field
 from typing import Any
 
+from torch import Tensor
+
 from reweigh.errors import InputError, UnsupportedError
 from reweigh.families.positions import Patch
 
 
 @dataclass(slots=True)
 class Segment:
-    """Visual columns ``first..last`` seen in one forward pass, with what the listener made of them, by prompt row."""
+    """Visual columns ``first..last`` seen in one forward pass, with what the decoder made of them, by prompt row."""
 
     first: int
     last: int
@@ -25,18 +27,30 @@ class Segment:
 
 @dataclass(slots=True)
 class Trail:
-    """What is known of one (batched) sequence: its visual columns by prompt row, and the listener's memory.
+    """What is known of one (batched) sequence: its visual columns by prompt row, and the decoder's memory.
 
-    ``columns`` may run ahead of ``seen``, the columns shown so far: a prompt's are noted before its first pass.
-    ``prompt`` numbers the ``generate`` call that noted them last.
+    Attributes:
+        columns: Visual columns by prompt row; they may run ahead of ``seen``, since a prompt's are noted before its
+            first pass.
+        patches: Where each of them lies in its image.
+        segments: What the decoder made of the columns of each pass.
+        memory: What the decoder derived from the segments, to be derived again when they change.
+        branches: State of second forward passes beside the sequence; they follow the cache's rows themselves.
+        seen: Columns shown so far.
+        rows: Forward rows of the latest pass; several for a prompt row under beams.
+        prompt: Number of the ``generate`` call that noted columns last.
+        generating: Whether ``generate`` is under way: its beams change rows within their own prompt only.
     """
 
     columns: list[list[int]]
     patches: list[list[Patch | None]]
     segments: list[Segment] = field(default_factory=list)
-    memory: dict[str, Any] = field(default_factory=dict)
+    memory: dict[Any, Any] = field(default_factory=dict)
+    branches: dict[str, Any] = field(default_factory=dict)
     seen: int = 0
+    rows: int = 0
     prompt: int = 0
+    generating: bool = False
 
     def extend(self, start: int, columns: list[list[int]], patches: list[list[Patch | None]]) -> None:
         """Note the visual columns of new prompt tokens that begin at column ``start``."""
@@ -56,7 +70,30 @@ class Trail:
             self.patches = [list(row) for row in self.patches for _ in range(times)]
             for segment in self.segments:
                 segment.value = [value for value in segment.value for _ in range(times)]
-            self.memory.clear()
+            self._clear()
+
+    def _clear(self) -> None:
+        self.memory.clear()
+        self.branches.clear()
+
+    def reorder(self, rows: Tensor) -> None:
+        """Follow a cache whose rows were reordered or dropped: each keeps its own images."""
+        if self.generating:
+            return
+        branches = dict(self.branches)
+        self._repeat(max(self.rows, len(self.columns)))
+        chosen = rows.tolist()
+        self.columns = [list(self.columns[row]) for row in chosen]
+        self.patches = [list(self.patches[row]) for row in chosen]
+        for segment in self.segments:
+            segment.value = [segment.value[row] for row in chosen]
+        self.rows = len(chosen)
+        self.memory.clear()
+        self.branches = branches  # they follow by themselves
+
+    def repeat(self, times: int) -> None:
+        """Follow a cache whose rows were repeated: they still belong to the same prompts."""
+        self.rows *= times
 
     def _forget(self, start: int) -> None:
         for columns, patches in zip(self.columns, self.patches, strict=True):
@@ -77,7 +114,7 @@ class Trail:
         kept = [segment for segment in self.segments if segment.last < length]
         if len(kept) != len(self.segments):
             self.segments = kept
-            self.memory.clear()
+            self._clear()
         self._forget(length)
         self.seen = length
 

@@ -5,20 +5,15 @@ Evidence depends on the image and the prompt only, so the text need not be fed t
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from reweigh.engines.transformers.pairing import pair
-from reweigh.errors import InputError
-from reweigh.families.anatomy import find_anatomy
-from reweigh.families.prompts import DESCRIBE, build_inputs
-from reweigh.images import read_image
-from reweigh.method.measure.evidence import measure
+import numpy as np
+from torch import Tensor
+
 from reweigh.method.register.table import ReferenceTable
-
-if TYPE_CHECKING:
-    from PIL.Image import Image
+from reweigh.method.strength import strength
 
 
 @dataclass(frozen=True)
@@ -91,53 +86,20 @@ class Checked:
         }
 
 
-def check(
-    model: Any,
-    processor: Any,
-    image: str | Path | bytes | Image,
+def check_tokens(
     text: str,
-    *,
-    table: ReferenceTable | str | Path,
-    layer: int | None = None,
-    prompt: str = DESCRIBE,
-    template: str | None = None,
-    force: bool = False,
+    ids: Sequence[int],
+    offsets: Sequence[tuple[int, int]],
+    evidence: Tensor,
+    table: ReferenceTable,
 ) -> Checked:
-    """Compare each token of ``text`` with its reference, given the image.
-
-    Args:
-        text: A description the model wrote, or any other.
-        table: A reference table, its folder, or a Hub repository.
-        prompt: The prompt the image is shown with; use the table's own.
-    """
-    anatomy = find_anatomy(model)
-    table, lens = pair(anatomy, processor, table, layer=layer, force=force)
-    ids, offsets = _tokenize(processor, text)
-    inputs = build_inputs(model, processor, [read_image(image)], [prompt], template=template)
-    found = measure(
-        model, inputs, layers=[table.layer], dtype="float32" if lens.upcast else "native", chunk=lens.chunk
-    )[0]
-    if found is None:
-        raise InputError("the prompt holds no image")
-    evidence = found.at(table.layer)
+    """Compare each token of a text with its reference; ``evidence`` (V,) is that of the image."""
     tokens = []
     for token, (start, end) in zip(ids, offsets, strict=True):
         reference = table.reference(token)
-        value = float(evidence[token]) if reference is not None else None
-        s = (
-            None
-            if reference is None or value is None
-            else min(max((reference - value) / table.scale, 0.0), 1.0)
-        )
+        value = s = None
+        if reference is not None:
+            value = float(evidence[token])
+            s = float(strength(reference, np.float64(value), table.scale))
         tokens.append(CheckedToken(token, text[start:end], start, end, value, reference, s))
     return Checked(text, tuple(tokens))
-
-
-def _tokenize(processor: Any, text: str) -> tuple[list[int], list[tuple[int, int]]]:
-    if not text.strip():
-        raise InputError("the text to check is empty")
-    tokenizer = getattr(processor, "tokenizer", processor)
-    if not getattr(tokenizer, "is_fast", False):
-        raise InputError("checking a text needs a fast tokenizer, which knows where its tokens lie")
-    encoded = tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)
-    return list(encoded["input_ids"]), [tuple(pair) for pair in encoded["offset_mapping"]]

@@ -5,14 +5,14 @@ Recording keeps small tensors on the device while decoding runs; they become pla
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
 
-from reweigh.method.register.candidates import Candidates
+from reweigh.method.intervene.edit import EditedStep
 
 
 @dataclass(frozen=True)
@@ -90,43 +90,55 @@ class Recorded:
     """Tensors of one step as the decoder had them.
 
     Attributes:
-        chosen: Candidates (n, C) of the rows that have evidence.
+        step: The edit: candidates (n, C) of the rows that have evidence, and what each lost.
         evidence: DMRR of these candidates (n, C), 0 where not registered.
         strengths: s of the same.
-        shift: What each lost.
         before: Winner of every row of the batch (B,).
         after: Winner after the edit.
-        rows: Places in the batch of the n rows; ``None`` if all have evidence.
+        rows: Rows of the batch that the n rows are; ``None`` if all have evidence.
     """
 
-    chosen: Candidates
+    step: EditedStep
     evidence: Tensor
     strengths: Tensor
-    shift: Tensor
     before: Tensor
     after: Tensor
     rows: Tensor | None = None
 
-    def place(self, row: int) -> int | None:
-        """Where a row of the batch is among the n; ``None`` if it has no evidence and nothing was done to it."""
+    def index(self, row: int) -> int | None:
+        """Which of the n a row of the batch is; ``None`` if it has no evidence and was not edited."""
         if self.rows is None:
             return row
         rows: list[int] = self.rows.tolist()
         return rows.index(row) if row in rows else None
 
 
+class Observer(Protocol):
+    """Whoever is shown every edited step of a request."""
+
+    def record(self, recorded: Recorded) -> None:
+        """Look at one step."""
+        ...
+
+
 class Trace:
-    """All steps recorded while tracing was on.
+    """All steps of one request.
 
     Args:
         scale: b0 of the table.
-        beta: The maximum penalty.
+        beta: The maximum penalty, or one for each row of the prompt.
         references: b(v) over the vocabulary, NaN where not registered.
         decode: Turns a token id into text.
     """
 
     def __init__(
-        self, *, scale: float, beta: float, layer: int, references: Tensor, decode: Callable[[int], str]
+        self,
+        *,
+        scale: float,
+        beta: float | Sequence[float],
+        layer: int,
+        references: Tensor,
+        decode: Callable[[int], str],
     ) -> None:
         self.scale = scale
         self.beta = beta
@@ -162,23 +174,24 @@ class Trace:
         """The whole trace of one row."""
         return {
             "b0": self.scale,
-            "beta": self.beta,
+            "beta": self.beta if isinstance(self.beta, float) else list(self.beta),
             "layer": self.layer,
             "steps": [step.to_json() for step in self.steps(row)],
         }
 
     def _candidates(self, recorded: Recorded, row: int) -> tuple[Row, ...]:
-        own = recorded.place(row)
+        own = recorded.index(row)
         if own is None:
             return ()
-        count = int(recorded.chosen.keep[own].sum())
-        return tuple(self._candidate(recorded, own, place) for place in range(count))
+        count = int(recorded.step.candidates.keep[own].sum())
+        return tuple(self._candidate(recorded, own, rank) for rank in range(count))
 
-    def _candidate(self, recorded: Recorded, row: int, place: int) -> Row:
-        token = int(recorded.chosen.ids[row, place])
-        logit, shift = float(recorded.chosen.logits[row, place]), float(recorded.shift[row, place])
+    def _candidate(self, recorded: Recorded, row: int, rank: int) -> Row:
+        chosen = recorded.step.candidates
+        token = int(chosen.ids[row, rank])
+        logit, shift = float(chosen.logits[row, rank]), float(recorded.step.shifts[row, rank])
         reference = float(self._references[token])
-        evidence = float(recorded.evidence[row, place])
+        evidence = float(recorded.evidence[row, rank])
         registered = reference == reference  # not NaN
         return Row(
             token=token,
@@ -187,7 +200,7 @@ class Trace:
             evidence=evidence if registered else None,
             reference=reference if registered else None,
             deficit=max(reference - evidence, 0.0) if registered else None,
-            strength=float(recorded.strengths[row, place]) if registered else None,
+            strength=float(recorded.strengths[row, rank]) if registered else None,
             shift=shift,
             edited=float(torch.tensor(logit) - torch.tensor(shift)),
         )

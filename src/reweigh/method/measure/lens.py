@@ -7,12 +7,12 @@ afterwards (soft-capping, a positive scale) is monotone and never changes a rank
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from reweigh.errors import InputError, UnsupportedError
-from reweigh.families.anatomy import Anatomy
 
 CHUNK = 288
 """Positions read at once: large enough for the matrix product, small enough that P x V never exists."""
@@ -23,36 +23,48 @@ DTYPES = ("native", "float32")
 
 
 class Lens:
-    """Reads residual states through the final norm and the head.
+    """Reads residual states through the final norm and the head of one model.
 
     Args:
+        norm: The final norm.
+        head: The output embedding.
         dtype: "native" gives what the head computes in the model's own type; "float32" upcasts norm output and
             head first. It is part of the definition of the evidence and is recorded in a table.
         chunk: Positions per matrix product; recorded too, because it can change the product's rounding.
     """
 
-    def __init__(self, anatomy: Anatomy, *, dtype: str = "native", chunk: int = CHUNK) -> None:
+    def __init__(
+        self, norm: nn.Module, head: nn.Module, *, dtype: str = "native", chunk: int = CHUNK
+    ) -> None:
         if dtype not in DTYPES:
             raise InputError(f"lens dtype {dtype!r} is unknown", hint=f"one of {', '.join(DTYPES)}")
         if chunk < 1:
             raise InputError(f"a chunk of {chunk} positions is impossible", hint="give 1 or more")
-        self.anatomy = anatomy
+        self.norm = norm
+        self.head = head
         self.chunk = chunk
         self.upcast = dtype == "float32"
+        self.vocab_size = head_rows(head)
+
+    @property
+    def mode(self) -> str:
+        """How logits are computed: "native" or "float32"."""
+        return "float32" if self.upcast else "native"
 
     @property
     def dtype(self) -> str:
         """The type the logits really have, e.g. "bfloat16"."""
-        weight = getattr(self.anatomy.head, "weight", None)
-        native = weight.dtype if weight is not None and weight.is_floating_point() else torch.float32
+        weight = float_weight(self.head)
+        native = torch.float32 if weight is None else weight.dtype
         return "float32" if self.upcast else str(native).removeprefix("torch.")
 
     def read(self, states: Tensor, *, norm: bool = True) -> Tensor:
         """Logits (P, V) of residual states (P, d); ``norm=False`` for states that are normed already."""
-        where = next(self.anatomy.norm.parameters(), states).device
-        states = states.to(where)
-        normed: Tensor = self.anatomy.norm(states) if norm else states
-        return _float32_product(self.anatomy.head, normed) if self.upcast else self.anatomy.head(normed)
+        device = next(self.norm.parameters(), states).device
+        if device.type != "meta":  # an offloaded module brings states to its weights itself
+            states = states.to(device)
+        normed: Tensor = self.norm(states) if norm else states
+        return _float32_product(self.head, normed) if self.upcast else self.head(normed)
 
     def chunks(self, states: Tensor) -> Iterator[Tensor]:
         """Logits of consecutive chunks of positions, so that working memory stays bounded."""
@@ -60,12 +72,24 @@ class Lens:
             yield self.read(states[start : start + self.chunk])
 
 
+def float_weight(head: Any) -> Tensor | None:
+    """The head's weight if it is a floating-point tensor; a quantised head packs its own."""
+    weight = getattr(head, "weight", None)
+    return weight if isinstance(weight, Tensor) and weight.is_floating_point() else None
+
+
+def head_rows(head: Any) -> int:
+    """Rows of the head: ranks run over all of them, rows beyond the tokenizer included."""
+    weight = float_weight(head)
+    return int(head.out_features if weight is None else weight.shape[0])
+
+
 def _float32_product(head: nn.Module, states: Tensor) -> Tensor:
     """The head in float32 without ever holding a float32 copy of its whole weight."""
-    weight = getattr(head, "weight", None)
-    if weight is None or not weight.is_floating_point():
+    weight = float_weight(head)
+    if weight is None or weight.device.type == "meta":
         raise UnsupportedError(
-            f"{type(head).__name__} has no floating-point weight to upcast", hint='use dtype="native"'
+            f"{type(head).__name__} has no floating-point weight at hand to upcast", hint='use dtype="native"'
         )
     if weight.dtype == torch.float32 and states.dtype == torch.float32:
         return head(states)  # type: ignore[no-any-return]

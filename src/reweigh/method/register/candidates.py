@@ -63,7 +63,7 @@ def candidates(logits: Tensor, *, mass: float = MASS, least: int = LEAST, most: 
     if logits.device.type != "cpu":
         find = _on_accelerator
     else:
-        find = _on_cpu if _compiled() is None else _on_cpu_compiled
+        find = _on_cpu_compiled if is_compiled() else _on_cpu
     return find(logits.detach(), min(most, logits.shape[1]), mass, least)
 
 
@@ -74,7 +74,7 @@ def _on_accelerator(logits: Tensor, width: int, mass: float, least: int) -> Cand
     ``torch.use_deterministic_algorithms``. A part is cut below 2**-60, less than float64 loses in the same sum.
     """
     best, ids = _best_by_key(logits, width)
-    probability = _probabilities(logits).gather(1, ids)
+    probability = probabilities(logits).gather(1, ids)
     sound = probability[:, 0] > 0
     reached = (probability * UNITS).long().cumsum(dim=1)  # a power of two: the product is exact
     needed = math.ceil(mass * UNITS)
@@ -87,10 +87,10 @@ def _on_accelerator(logits: Tensor, width: int, mass: float, least: int) -> Cand
 def _on_cpu(logits: Tensor, width: int, mass: float, least: int) -> Candidates:
     """The same with branches, which are free here, and NumPy on the few numbers that are left after ``topk``."""
     best, ids = _best_by_topk(logits, width)
-    reached = np.cumsum(_probabilities(logits).gather(1, ids).numpy(), axis=1, dtype=np.float64)
+    reached = np.cumsum(probabilities(logits).gather(1, ids).numpy(), axis=1, dtype=np.float64)
     sound = reached[:, 0] > 0
     if not sound.all():
-        raise _no_distribution(logits, torch.from_numpy(sound))
+        raise no_distribution(logits)
     keep = np.ones(ids.shape, dtype=np.bool_)
     keep[:, least:] = reached[:, least - 1 : -1] < mass
     return Candidates(ids=ids, keep=torch.from_numpy(keep), logits=best, sound=torch.from_numpy(sound))
@@ -102,23 +102,26 @@ def _on_cpu_compiled(logits: Tensor, width: int, mass: float, least: int) -> Can
     best, ids = torch.empty(len(plain), width), torch.empty(len(plain), width, dtype=torch.int64)
     keep = torch.empty(len(plain), width, dtype=torch.bool)
     outputs = (best.numpy(), ids.numpy(), keep.numpy())
-    bad = _compiled()(plain.numpy(), _probabilities(plain).numpy(), mass, least, *outputs)
+    bad = _best_rows()(plain.numpy(), probabilities(plain).numpy(), mass, least, *outputs)
     if bad >= 0:
-        raise _no_distribution(logits, _probabilities(plain).amax(dim=1) > 0)
+        raise no_distribution(logits)
     return Candidates(ids=ids, keep=keep, logits=best, sound=torch.ones(len(plain), dtype=torch.bool))
 
 
 @cache
-def _compiled() -> Any:
-    """The compiled rule, or None where numba is absent or another kernel is forced."""
-    if choose_kernel("auto", torch.device("cpu"), torch.float32, 1).name != "numba":
-        return None
+def is_compiled() -> bool:
+    """Whether the compiled rule serves the CPU: numba is here and no other kernel is forced."""
+    return choose_kernel("auto", torch.device("cpu"), torch.float32, 1).name == "numba"
+
+
+@cache
+def _best_rows() -> Any:
     from reweigh.method.register.candidates_compiled import best_rows
 
     return best_rows
 
 
-def _probabilities(logits: Tensor) -> Tensor:
+def probabilities(logits: Tensor) -> Tensor:
     """Float32 softmax, which reduces each row by itself; a log-sum-exp of one row may be split among threads."""
     return torch.softmax(logits, dim=1, dtype=torch.float32)
 
@@ -153,7 +156,9 @@ def _keys(logits: Tensor, ids: Tensor) -> Tensor:
     return (bits << 31) | (0x7FFFFFFF - ids)
 
 
-def _no_distribution(logits: Tensor, sound: Tensor) -> NumericsError:
+def no_distribution(logits: Tensor) -> NumericsError:
+    """Describe the rows of ``logits`` (B, V) that form no distribution, by the first of them."""
+    sound = probabilities(logits).amax(dim=1) > 0
     rows = (~sound).nonzero().flatten().tolist()
     bad = logits[rows[0]]
     return NumericsError(

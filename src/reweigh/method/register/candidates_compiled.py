@@ -56,16 +56,22 @@ def best_of_row(row: Any, values: Any, ids: Any) -> None:
 
 
 @compiled
+def keep_of_row(probability: Any, ids: Any, mass: float, least: int, keep: Any) -> bool:
+    """Mark the candidates among a row's best; False if the row forms no distribution."""
+    reached = 0.0
+    for k in range(ids.size):
+        keep[k] = k < least or reached < mass
+        reached += np.float64(probability[ids[k]])
+    return bool(probability[ids[0]] > 0)
+
+
+@compiled
 def best_rows(
     logits: Any, probability: Any, mass: float, least: int, values: Any, ids: Any, keep: Any
 ) -> int:
     """Candidates of every row of ``logits`` (B, V); the first row without a distribution, or -1."""
     for b in range(logits.shape[0]):
         best_of_row(logits[b], values[b], ids[b])
-        reached = 0.0
-        for k in range(ids.shape[1]):
-            keep[b, k] = k < least or reached < mass
-            reached += np.float64(probability[b, ids[b, k]])
-        if not probability[b, ids[b, 0]] > 0:
+        if not keep_of_row(probability[b], ids[b], mass, least, keep[b]):
             return b
     return -1

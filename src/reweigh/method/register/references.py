@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from reweigh.errors import CalibrationError, InputError
+from reweigh.method.strength import strength
 
 Floats = NDArray[np.float64]
 
@@ -42,15 +43,10 @@ def range_index(n: int) -> int | None:
     return k or None
 
 
-def edit_strength(reference: Floats | float, evidence: Floats, scale: float) -> Floats:
-    """e(b, x) = clip((b - x) / b0, 0, 1) (Eq. normalized-edit)."""
-    return np.clip((reference - evidence) / scale, 0.0, 1.0)
-
-
 def edit_variation(ordered: Floats, k: int, scale: float) -> float:
     """De: mean change of the edit over the observations when the reference moves across its range (Eq. deltae)."""
     low, high = ordered[k - 1], ordered[len(ordered) - k]
-    return float(np.mean(np.abs(edit_strength(high, ordered, scale) - edit_strength(low, ordered, scale))))
+    return float(np.mean(np.abs(strength(high, ordered, scale) - strength(low, ordered, scale))))
 
 
 Rule = Callable[[Floats, float], bool]

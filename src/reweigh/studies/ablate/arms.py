@@ -11,9 +11,8 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from torch import Tensor
 
-from reweigh.decoders.reweigh import Reweigh
+from reweigh.decoders.reweigh.decoder import CLIP, Clip
 from reweigh.errors import InputError, require_known
 from reweigh.method.register.observations import Observations
 from reweigh.method.register.references import rule_named
@@ -36,20 +35,10 @@ WORDS = {
 """Every arm, in the order of the table, and what it changes."""
 
 
-class Bidirectional(Reweigh):
-    """Without the lower clip."""
-
-    def strength(self, references: Tensor, evidence: Tensor) -> Tensor:
-        """min((b - DMRR) / b0, 1)."""
-        return ((references - evidence) / self.table.scale).clamp_max(1.0)
-
-
-class Unbounded(Reweigh):
-    """Without the upper clip."""
-
-    def strength(self, references: Tensor, evidence: Tensor) -> Tensor:
-        """max((b - DMRR) / b0, 0)."""
-        return ((references - evidence) / self.table.scale).clamp_min(0.0)
+BIDIRECTIONAL: Clip = (None, 1.0)
+"""Without the lower clip: min((b - DMRR) / b0, 1)."""
+UNBOUNDED: Clip = (0.0, None)
+"""Without the upper clip: max((b - DMRR) / b0, 0)."""
 
 
 @dataclass(frozen=True)
@@ -61,7 +50,7 @@ class Arm:
         kind: Which arm it is; permutations share one.
         table: References it edits with.
         donors: For each record, the record whose evidence it is given; ``None`` for no evidence at all.
-        method: How evidence becomes an edit.
+        clip: Bounds of its strengths.
         seed: Seed of what was drawn for it.
     """
 
@@ -69,10 +58,10 @@ class Arm:
     kind: str
     table: ReferenceTable
     donors: Sequence[int] | None
-    method: type[Reweigh] = Reweigh
+    clip: Clip = CLIP
     seed: int | None = None
 
-    def told(self) -> dict[str, Any]:
+    def record(self) -> dict[str, Any]:
         """What a record keeps of the arm, besides the table's hash."""
         return {"arm": self.kind} | ({} if self.seed is None else {"arm_seed": self.seed})
 
@@ -145,8 +134,8 @@ def make_arms(
         "cyclic": lambda kind: add(kind, donors=[*range(1, records), 0]),
         "blind": lambda kind: add(kind, donors=None),
         "no-abstention": lambda kind: add(kind, without_abstention(table, vocab_size)),
-        "bidirectional": lambda kind: add(kind, method=Bidirectional),
-        "unbounded": lambda kind: add(kind, method=Unbounded),
+        "bidirectional": lambda kind: add(kind, clip=BIDIRECTIONAL),
+        "unbounded": lambda kind: add(kind, clip=UNBOUNDED),
     }
     for kind in kinds:
         if kind in ("mismatched", "cyclic") and records < 2:

@@ -5,28 +5,15 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from reweigh.errors import InputError, UnsupportedError, require_known
 
+if TYPE_CHECKING:
+    from reweigh.engines.transformers.session import Session
+
 BASE = "base"
 PAPER = (BASE, "vcd", "opera", "dola", "pai", "revisit", "reweigh")
-TITLES = {
-    BASE: "Base (greedy)",
-    "beam": "Beam search",
-    "nucleus": "Nucleus sampling",
-    "cut": "Cut only",
-    "reweigh": "ReWEIGH",
-    "vcd": "VCD",
-    "opera": "OPERA",
-    "dola": "DoLa",
-    "pai": "PAI",
-    "revisit": "ReVisiT",
-    "deco": "DeCo",
-    "m3id": "M3ID",
-    "icd": "ICD",
-    "sid": "SID",
-}
 
 
 @dataclass
@@ -35,29 +22,16 @@ class Method:
 
     Attributes:
         name: Registered name of the decoder.
-        options: What it was given beyond its defaults, without paths.
-        regime: The decoding regime it is answered and timed in.
-        attached: Its attachment; ``None`` where the model cannot serve it.
+        title: The name as papers write it.
+        session: The decoder tied to the model; ``None`` where the model cannot serve it.
         reason: Why it cannot be served.
-        table: Fingerprint of ReWEIGH's table.
     """
 
     name: str
-    options: dict[str, Any] = field(default_factory=dict)
-    regime: dict[str, Any] = field(default_factory=dict)
-    attached: Any = None
+    title: str = ""
+    session: Session | None = None
     reason: str | None = None
-    table: str | None = None
-
-    @property
-    def title(self) -> str:
-        """The name as papers write it."""
-        return TITLES.get(self.name, self.name)
-
-    def told(self) -> dict[str, Any]:
-        """What a record keeps of the method."""
-        kept: dict[str, Any] = {"decoder": self.name, "generation": self.regime, "options": self.options}
-        return kept | ({"table_sha256": self.table} if self.table else {})
+    regime: Mapping[str, Any] = field(default_factory=dict)
 
     def regime_in_words(self) -> str:
         """The regime for a note under the table."""
@@ -102,19 +76,12 @@ def parse_options(pairs: Sequence[str], names: Sequence[str]) -> dict[str, dict[
 
 
 def make_method(name: str, model: Any, processor: Any, options: Mapping[str, Any]) -> Method:
-    """Attach a decoder; a model that cannot serve it leaves a row with the reason."""
-    from reweigh.decoders import decoder
-    from reweigh.decoders.base import GREEDY
+    """Tie a decoder to the model; a model that cannot serve it leaves a row with the reason."""
+    from reweigh.decoders import DECODERS, decoder
 
-    plain = {key: value for key, value in options.items() if key not in ("table", "force")}
+    title = DECODERS[name].title or name
     try:
-        attached = decoder(name, model, processor, **options)
+        session = decoder(name, model, processor, **options)
     except UnsupportedError as error:
-        return Method(name, plain, reason=error.message)
-    made = attached.decoder
-    regime = {**getattr(made, "regime", GREEDY), **getattr(made, "generation", {})}
-    method = Method(name, plain, regime, attached)
-    if name == "reweigh":
-        method.options |= {"beta": attached.beta, "layer": attached.layer}
-        method.table = attached.table.fingerprint
-    return method
+        return Method(name, title, reason=error.message)
+    return Method(name, title, session, regime=session.decoder.decoding())

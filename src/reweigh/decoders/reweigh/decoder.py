@@ -1,0 +1,275 @@
+"""ReWEIGH as a decoder: candidates whose evidence falls below their own reference lose at most beta of logit.
+
+Evidence is measured in the prefill that is happening anyway; each later step looks at 50 logits. The edit acts on the
+raw logits of the forward pass, so everything ``generate`` does afterwards (penalties, sampling, beams) sees edits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from reweigh.decoders.reweigh.request import Deployed, ReweighRequest
+from reweigh.engines.base import Decoder, ForwardPass, Request
+from reweigh.engines.cache import EvidenceCache
+from reweigh.engines.transformers.pairing import pair
+from reweigh.engines.transformers.trail import Trail
+from reweigh.errors import InputError, MismatchError, UnsupportedError
+from reweigh.families.anatomy import Anatomy
+from reweigh.method.intervene.edit import check_beta, edit_step, spread
+from reweigh.method.intervene.trace import Observer, Recorded, Trace
+from reweigh.method.measure.evidence import Evidence
+from reweigh.method.measure.lens import lens_disagreement
+from reweigh.method.register.table import ReferenceTable
+from reweigh.method.strength import strength
+
+if TYPE_CHECKING:
+    from reweigh.decoders.reweigh.session import ReweighSession
+
+BETA = 1.1
+"""The paper's most common maximum penalty."""
+
+LENS_TOLERANCE = 0.05
+"""Share of the logits' range by which the last block's lens may misorder the model's best tokens (16-bit rounding)."""
+
+Clip = tuple[float | None, float | None]
+CLIP: Clip = (0.0, 1.0)
+"""Bounds of a strength; an ablation drops one of them."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Layout:
+    """What is kept on the device for the steps after an image.
+
+    Attributes:
+        strengths: s (n, V) of the n forward rows that have evidence.
+        evidence: DMRR (n, V) of the same rows, zero where not registered; kept for observers only.
+        betas: Their maximum penalties (n,).
+        prompts: Their prompt rows, in order.
+        rows: Which forward rows they are; ``None`` if all have evidence.
+    """
+
+    strengths: Tensor
+    evidence: Tensor | None
+    betas: Tensor
+    prompts: list[int]
+    rows: Tensor | None
+
+
+class ReWEIGH(Decoder):
+    """Evidence at prefill, a bounded edit at each step.
+
+    Args:
+        table: A reference table, its folder, or a Hub repository that holds one.
+        beta: Maximum penalty in logits; 0 gives the base model's output bit for bit.
+        layer: Which layer's table to take where there are several; must match the table.
+        kernel: Ranking kernel, "auto" for the best one present.
+        cache: Where evidence of pictures is kept, to be asked about again without measuring.
+        force: Use a table although its model, tokenizer or dtype seems to be another. The vocabulary must still fit.
+        clip: Bounds of a strength; another than (0, 1) is an ablation.
+    """
+
+    title = "ReWEIGH"
+    is_rival = False
+    needs_table = True
+
+    def __init__(
+        self,
+        anatomy: Anatomy,
+        processor: Any = None,
+        *,
+        table: ReferenceTable | str | Path,
+        beta: float = BETA,
+        layer: int | None = None,
+        kernel: str = "auto",
+        cache: EvidenceCache | None = None,
+        force: bool = False,
+        clip: Clip = CLIP,
+    ) -> None:
+        super().__init__(anatomy, processor)
+        self.beta = check_beta(beta)
+        self.kernel = kernel
+        self.cache = cache
+        self.force = force
+        self.clip = clip
+        self._source = table
+        self.deployed = self._deploy(table, layer)
+        self._proved = False
+
+    @property
+    def table(self) -> ReferenceTable:
+        """The reference table of requests that name no other."""
+        return self.deployed.table
+
+    def _deploy(self, table: ReferenceTable | str | Path, layer: int | None) -> Deployed:
+        found, lens = pair(self.anatomy, self.processor, table, layer=layer, force=self.force)
+        return Deployed(found, lens, len(self.anatomy.blocks) - 1, self.kernel)
+
+    def request(  # type: ignore[override]  # options by name, for editors
+        self,
+        outer: Request | None = None,
+        *,
+        beta: float | Sequence[float] | None = None,
+        layer: int | None = None,
+        table: ReferenceTable | str | Path | None = None,
+        evidence: Sequence[Evidence | None] | None = None,
+        trace: bool = False,
+        observer: Observer | None = None,
+    ) -> ReweighRequest:
+        """Settings of one caller; see ``ReweighSession.request``."""
+        around = outer if isinstance(outer, ReweighRequest) else None
+        deployed = self.deployed if around is None else around.deployed
+        if table is not None or layer not in (None, deployed.table.layer):
+            deployed = self._deploy(self._source if table is None else table, layer)
+        if beta is None:
+            bound: float | tuple[float, ...] = self.beta if around is None else around.beta
+        else:
+            bound = tuple(map(check_beta, beta)) if isinstance(beta, Sequence) else check_beta(beta)
+        if isinstance(evidence, Evidence):
+            raise InputError("one Evidence was given", hint="give a list, one for each row of the prompt")
+        given = around.given if evidence is None and around is not None else evidence
+        recorded = self._trace(deployed, bound) if trace else None
+        observers = () if around is None else around.observers
+        observers += tuple(one for one in (recorded, observer) if one is not None)
+        return ReweighRequest(self, deployed, bound, given, observers, recorded, around)
+
+    def _trace(self, deployed: Deployed, beta: float | tuple[float, ...]) -> Trace:
+        tokenizer = getattr(self.processor, "tokenizer", self.processor)
+        return Trace(
+            scale=deployed.table.scale,
+            beta=beta,
+            layer=deployed.table.layer,
+            references=deployed.reference_vector(),
+            decode=(lambda token: str(tokenizer.decode([token]))) if tokenizer is not None else str,
+        )
+
+    def attach(self, model: Any, processor: Any) -> ReweighSession:
+        """Tie this decoder to a model."""
+        from reweigh.decoders.reweigh.session import ReweighSession
+
+        return ReweighSession(model, processor, self)
+
+    def layers_of(self, request: Request) -> frozenset[int]:
+        """The table's layer, and the last one, by which the lens is proved."""
+        return request.deployed.layers if isinstance(request, ReweighRequest) else frozenset()
+
+    def record(self) -> dict[str, Any]:
+        """What the record of a run keeps: beta, layer and the table's hash."""
+        kept = super().record()
+        plain = {
+            key: value for key, value in kept["options"].items() if key not in ("table", "force", "cache")
+        }
+        kept["options"] = {**plain, "beta": self.beta, "layer": self.table.layer}
+        return {**kept, "table_sha256": self.table.fingerprint}
+
+    def edit(self, forward: ForwardPass) -> Tensor | None:
+        """Measure new visual positions, then edit the logits of rows that have evidence."""
+        request: ReweighRequest = forward.request  # type: ignore[assignment]
+        if request.deployed.gatherer.gather(forward, request.given):
+            request.follow(forward.trail)
+            self._prove_lens(forward, request.deployed)
+            forward.trail.memory.clear()  # laid out for fewer images
+        elif not forward.trail.segments:
+            return None
+        laid_out = self._laid_out(forward, request)
+        if forward.logits.shape[1] == 1:
+            return self._edit(forward.logits[:, 0], laid_out, laid_out.strengths, request.observers)[:, None]
+        return self._edit_columns(forward, laid_out, request.observers)
+
+    def _edit(
+        self, logits: Tensor, laid_out: _Layout, strengths: Tensor, observers: tuple[Observer, ...]
+    ) -> Tensor:
+        step = edit_step(logits, strengths, laid_out.betas, rows=laid_out.rows)
+        if observers and laid_out.evidence is not None:
+            ids = step.candidates.ids
+            recorded = Recorded(
+                step,
+                laid_out.evidence.gather(1, ids),
+                strengths.gather(1, ids),
+                logits.argmax(-1),
+                step.logits.argmax(-1),
+                laid_out.rows,
+            )
+            for observer in observers:
+                observer.record(recorded)
+        return step.logits
+
+    def _edit_columns(
+        self, forward: ForwardPass, laid_out: _Layout, observers: tuple[Observer, ...]
+    ) -> Tensor:
+        """Several columns at once (a verified draft, a plain forward): those after the row's images are edited."""
+        logits = forward.logits.float()
+        logits = logits.clone() if logits is forward.logits else logits
+        starts = [forward.start_of(row) for row in laid_out.prompts for _ in range(forward.repeat)]
+        first = torch.tensor(starts, device=logits.device) if len(set(starts)) > 1 else None
+        for column in range(min(starts), logits.shape[1]):
+            strengths = laid_out.strengths
+            if first is not None and column < max(starts):
+                strengths = strengths * (first <= column)[:, None]
+            logits[:, column] = self._edit(logits[:, column], laid_out, strengths, observers)
+        return logits
+
+    def _laid_out(self, forward: ForwardPass, request: ReweighRequest) -> _Layout:
+        """Strengths and penalties of the rows that have evidence, laid out once for each image and request."""
+        memory, name = forward.trail.memory, (request.number, forward.repeat)
+        if name not in memory:  # a new image or request, or the cache was cropped and some are gone
+            memory[name] = self._lay_out(forward, request)
+        laid_out: _Layout = memory[name]
+        return laid_out
+
+    def _lay_out(self, forward: ForwardPass, request: ReweighRequest) -> _Layout:
+        trail, repeat, device = forward.trail, forward.repeat, forward.logits.device
+        deployed, scale = request.deployed, request.deployed.table.scale
+        layer, (low, high) = deployed.table.layer, self.clip
+        found = {row: one[layer] for row, one in enumerate(deployed.gatherer.readings(trail)) if one}
+        tokens, references = deployed.tokens.to(device), deployed.references.to(device)
+        evidence = torch.stack([one.dmrr().to(device) for one in found.values()])
+        strengths = strength(references, evidence, scale, low=low, high=high)
+
+        def over_rows(values: Tensor) -> Tensor:
+            return spread(values, tokens, deployed.lens.vocab_size).repeat_interleave(repeat, dim=0)
+
+        rows = [row * repeat + i for row in found for i in range(repeat)]
+        return _Layout(
+            over_rows(strengths),
+            over_rows(evidence) if request.observers else None,
+            request.betas(list(found), len(trail.columns), repeat, device),
+            list(found),
+            None if len(found) == len(trail.columns) else torch.tensor(rows, device=device),
+        )
+
+    @torch.no_grad()
+    def _prove_lens(self, forward: ForwardPass, deployed: Deployed) -> None:
+        """Once per decoder: the last block read through the lens must agree with the model's own logits."""
+        self._check_dtype(forward.trail, deployed)
+        if self._proved:
+            return
+        rows = [row * forward.repeat for row, columns in enumerate(forward.trail.columns) if columns]
+        stream = forward.states[len(self.anatomy.blocks) - 1][rows, -1]
+        own = forward.logits[rows, -1].float()
+        gap = lens_disagreement(deployed.lens.read(stream).to(own.device), own)
+        if not gap <= LENS_TOLERANCE:
+            raise UnsupportedError(
+                f"norm and head of {type(self.anatomy.model).__name__} do not reproduce its logits "
+                f"(they misorder its best tokens by {gap:.0%} of the logits' range)",
+                hint="its output path is not the usual one; run `reweigh doctor` and report the class",
+            )
+        self._proved = True
+
+    def _check_dtype(self, trail: Trail, deployed: Deployed) -> None:
+        """The logits that were just ranked must have the table's type; autocast may have changed it."""
+        recorded = deployed.table.made_with.get("dtype")
+        for row in trail.segments[-1].value:
+            if row is None or recorded is None or self.force:
+                continue
+            found = row[deployed.table.layer].dtype
+            if found != recorded:
+                raise MismatchError(
+                    f"this table was made from {recorded} logits, but the head gives {found} here",
+                    hint="leave autocast out, load the model in the table's dtype, or calibrate as it is run",
+                )

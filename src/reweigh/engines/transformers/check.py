@@ -1,0 +1,60 @@
+"""``reweigh.check``: hold a text against an image.
+
+Evidence depends on the image and the prompt only, so the text need not be fed to the model: its tokens are looked up.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from reweigh.engines.transformers.measure import measure
+from reweigh.engines.transformers.pairing import pair
+from reweigh.errors import InputError
+from reweigh.families.anatomy import find_anatomy
+from reweigh.families.prompts import DESCRIBE, build_inputs
+from reweigh.images import read_image
+from reweigh.method.intervene.check import Checked, check_tokens
+from reweigh.method.register.table import ReferenceTable
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
+
+
+def check(
+    model: Any,
+    processor: Any,
+    image: str | Path | bytes | Image,
+    text: str,
+    *,
+    table: ReferenceTable | str | Path,
+    layer: int | None = None,
+    prompt: str = DESCRIBE,
+    template: str | None = None,
+    force: bool = False,
+) -> Checked:
+    """Compare each token of ``text`` with its reference, given the image.
+
+    Args:
+        text: A description the model wrote, or any other.
+        table: A reference table, its folder, or a Hub repository.
+        prompt: The prompt the image is shown with; use the table's own.
+    """
+    anatomy = find_anatomy(model)
+    table, lens = pair(anatomy, processor, table, layer=layer, force=force)
+    ids, offsets = _tokenize(processor, text)
+    inputs = build_inputs(model, processor, [read_image(image)], [prompt], template=template)
+    found = measure(model, inputs, layers=[table.layer], dtype=lens.mode, chunk=lens.chunk)[0]
+    if found is None:
+        raise InputError("the prompt holds no image")
+    return check_tokens(text, ids, offsets, found.at(table.layer), table)
+
+
+def _tokenize(processor: Any, text: str) -> tuple[list[int], list[tuple[int, int]]]:
+    if not text.strip():
+        raise InputError("the text to check is empty")
+    tokenizer = getattr(processor, "tokenizer", processor)
+    if not getattr(tokenizer, "is_fast", False):
+        raise InputError("checking a text needs a fast tokenizer, which knows where its tokens lie")
+    encoded = tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)
+    return list(encoded["input_ids"]), [tuple(pair) for pair in encoded["offset_mapping"]]

@@ -1,0 +1,82 @@
+"""``reweigh.measure``: the visual evidence of a model's inputs, in one forward pass."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+
+from reweigh.engines.base import Decoder, ForwardPass
+from reweigh.engines.transformers.gather import Gatherer
+from reweigh.engines.transformers.tap import Tap
+from reweigh.engines.transformers.trail import Trail
+from reweigh.errors import InputError
+from reweigh.families.anatomy import Anatomy, find_anatomy
+from reweigh.method.measure.evidence import Evidence
+from reweigh.method.measure.lens import CHUNK, Lens
+
+
+class _Reader(Decoder):
+    """Gathers evidence and edits nothing."""
+
+    def __init__(self, anatomy: Anatomy, gatherer: Gatherer) -> None:
+        super().__init__(anatomy)
+        self.gatherer = gatherer
+        self.layers = frozenset(gatherer.layers)
+        self.trail: Trail | None = None
+
+    def edit(self, forward: ForwardPass) -> None:
+        self.gatherer.gather(forward)
+        self.trail = forward.trail
+
+
+def measure(
+    model: Any,
+    inputs: Mapping[str, Any],
+    layers: Sequence[int] = (-1,),
+    *,
+    tokens: Sequence[int] | None = None,
+    locate: Sequence[int] = (),
+    dtype: str = "native",
+    chunk: int = CHUNK,
+    kernel: str = "auto",
+) -> list[Evidence | None]:
+    """Measure the visual evidence of each row of ``inputs`` at one or several layers, in one forward pass.
+
+    Args:
+        model: A transformers vision-language model.
+        inputs: What its processor gave, on the model's device.
+        layers: 0-based decoder blocks; -1 is the last.
+        tokens: Measure these token ids only; ranks still run over the whole vocabulary.
+        locate: Token ids whose reciprocal rank is kept for every position, to be drawn on the picture.
+        dtype: "native" ranks the head's own logits, "float32" upcasts them first.
+        chunk: Positions read at once; bounds the working memory to ``chunk`` x vocabulary.
+        kernel: Ranking kernel, "auto" for the best one present.
+
+    Returns:
+        One ``Evidence`` per row; ``None`` for a row without image.
+
+    Raises:
+        InputError: No row holds an image, or a layer is out of range.
+    """
+    anatomy = find_anatomy(model)
+    blocks = tuple(anatomy.check_layer(layer) for layer in layers)
+    lens = Lens(anatomy.norm, anatomy.head, dtype=dtype, chunk=chunk)
+    reader = _Reader(anatomy, Gatherer(lens, blocks, tokens=tokens, locate=locate, kernel=kernel))
+    with Tap.of(anatomy).serving(reader.request()), torch.no_grad():
+        model(**{**inputs, **_forward_options(anatomy)})
+    if reader.trail is None or not any(reader.trail.columns):
+        raise InputError(
+            "the prompt holds no image, so there is nothing to measure",
+            hint=f"the image token is {anatomy.image_tokens}; build inputs with the processor and an image",
+        )
+    return reader.gatherer.evidence(reader.trail)
+
+
+def _forward_options(anatomy: Anatomy) -> dict[str, Any]:
+    """Keep the pass small: no cache, and logits of one position only where the family can."""
+    known = inspect.signature(anatomy.model.forward).parameters
+    options = {"use_cache": False, "logits_to_keep": 1}
+    return {name: value for name, value in options.items() if name in known or name == "use_cache"}

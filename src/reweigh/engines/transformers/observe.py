@@ -1,0 +1,90 @@
+"""Calibration's view of a model: greedy descriptions, the candidates of every step, and the evidence of every image."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from reweigh.engines.base import Decoder, ForwardPass
+from reweigh.engines.transformers.gather import Gatherer
+from reweigh.engines.transformers.session import end_tokens
+from reweigh.engines.transformers.tap import Tap
+from reweigh.engines.transformers.trail import Trail
+from reweigh.errors import CalibrationError, InputError
+from reweigh.families.anatomy import Anatomy
+from reweigh.method.measure.evidence import Evidence
+from reweigh.method.measure.lens import Lens
+from reweigh.method.register.candidates import candidates
+from reweigh.method.register.observations import ImageObservations, count_candidates
+
+
+class _Observer(Decoder):
+    """Edits nothing: gathers evidence and keeps every step's candidates."""
+
+    def __init__(self, anatomy: Anatomy, gatherer: Gatherer) -> None:
+        super().__init__(anatomy)
+        self.gatherer = gatherer
+        self.layers = frozenset(gatherer.layers)
+        self.trail: Trail | None = None
+        self.steps: list[tuple[Tensor, Tensor]] = []
+
+    def edit(self, forward: ForwardPass) -> None:
+        self.gatherer.gather(forward)
+        self.trail = forward.trail
+        chosen = candidates(forward.logits[:, -1])
+        self.steps.append((chosen.ids, chosen.keep))
+
+
+def observe(
+    anatomy: Anatomy,
+    lens: Lens,
+    layers: Sequence[int],
+    keys: Sequence[str],
+    inputs: Mapping[str, Any],
+    *,
+    max_new_tokens: int,
+    kernel: str = "auto",
+) -> list[ImageObservations]:
+    """Decode one batch greedily and turn it into observations, one per row."""
+    observer = _Observer(anatomy, Gatherer(lens, layers, kernel=kernel))
+    with Tap.of(anatomy).serving(observer.request()), torch.no_grad():
+        output = anatomy.model.generate(
+            **inputs,
+            do_sample=False,
+            num_beams=1,
+            num_return_sequences=1,
+            temperature=None,
+            top_p=None,
+            top_k=None,
+            max_new_tokens=max_new_tokens,
+            prefill_chunk_size=None,  # each pass that is noted must be a decoding step
+        )
+    if observer.trail is None:
+        raise CalibrationError("generate made no forward pass")
+    generated = getattr(output, "sequences", output)[:, -len(observer.steps) :]
+    ids = torch.stack([step[0] for step in observer.steps], dim=1).cpu().numpy()
+    keep = torch.stack([step[1] for step in observer.steps], dim=1).cpu().numpy()
+    lengths = _lengths(generated, end_tokens(anatomy.speaker))
+    rows = []
+    for row, evidence in enumerate(observer.gatherer.evidence(observer.trail)):
+        if evidence is None:
+            raise InputError(
+                "the calibration prompt holds no image", hint="put the image placeholder in the template"
+            )
+        rows.append(_row(keys[row], evidence, ids[row, : lengths[row]], keep[row, : lengths[row]]))
+    return rows
+
+
+def _row(key: str, evidence: Evidence, ids: Any, keep: Any) -> ImageObservations:
+    token, count = count_candidates(ids, keep)
+    return ImageObservations(key, token, count, evidence.values.cpu().numpy()[:, token])
+
+
+def _lengths(generated: Tensor, ends: Sequence[int]) -> list[int]:
+    """Steps of each row up to and including its end-of-sequence token."""
+    stopped = torch.isin(generated, torch.tensor(ends, dtype=generated.dtype, device=generated.device))
+    first = torch.where(stopped.any(1), stopped.int().argmax(1) + 1, generated.shape[1])
+    return [int(length) for length in first]

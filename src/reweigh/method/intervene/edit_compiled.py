@@ -1,0 +1,36 @@
+"""The step of ``edit``, compiled for the CPU: candidates, shifts and edit in one call. Importing needs numba."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from reweigh.method.measure.kernels.compile import compiled
+from reweigh.method.register.candidates_compiled import best_of_row, keep_of_row
+
+
+@compiled
+def edit_rows(
+    logits: Any,
+    probability: Any,
+    rows: Any,
+    strengths: Any,
+    betas: Any,
+    mass: float,
+    least: int,
+    values: Any,
+    ids: Any,
+    keep: Any,
+    shifts: Any,
+) -> int:
+    """Edit ``rows`` of ``logits`` (B, V) in place; the first of them without a distribution, or -1."""
+    for n in range(rows.size):
+        b = rows[n]
+        best_of_row(logits[b], values[n], ids[n])
+        if not keep_of_row(probability[b], ids[n], mass, least, keep[n]):
+            return n
+        for k in range(ids.shape[1]):
+            token = ids[n, k]
+            shifts[n, k] = strengths[n, token] * betas[n] if keep[n, k] else 0.0
+            if keep[n, k]:
+                logits[b, token] = values[n, k] - shifts[n, k]
+    return -1

@@ -1,0 +1,23 @@
+"""Suppression strength (Eqs. normalized-edit, suppression-strength): how far evidence falls below its reference.
+
+The one place of the formula. Registration asks it how much an edit would vary; intervention applies it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, TypeVar, cast
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+    from torch import Tensor
+
+Values = TypeVar("Values", "NDArray[np.float64]", "Tensor")
+
+
+def strength(
+    reference: Any, evidence: Values, scale: float, *, low: float | None = 0.0, high: float | None = 1.0
+) -> Values:
+    """e(b, x) = clip((b - x) / b0, low, high), for tensors and NumPy arrays; an ablation drops one of the clips."""
+    share: Any = (reference - evidence) / scale
+    return cast(Values, share.clip(low, high))
