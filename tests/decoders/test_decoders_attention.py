@@ -56,9 +56,9 @@ def test_pai_amplifies_attention_of_the_last_token(edit_prefill, llava):
     attached = reweigh.decoder("pai", model, processor, alpha=alpha, start_layer=start, **options)
     raw, listen = [], attached.decoder.listen
 
-    def noted(glimpse):
-        raw.append(glimpse.logits[:, -1].clone())
-        return listen(glimpse)
+    def noted(forward):
+        raw.append(forward.logits[:, -1].clone())
+        return listen(forward)
 
     attached.decoder.listen = noted
     with attached:
@@ -105,7 +105,7 @@ def test_sid_keeps_the_least_attended_image_keys(llava):
     keep, layer = 5, 2
     attached = reweigh.decoder("sid", model, processor, keep=keep, layer=layer)
     seen, original = [], attached.decoder.reference
-    attached.decoder.reference = lambda glimpse: seen.append(original(glimpse)) or seen[-1]
+    attached.decoder.reference = lambda forward: seen.append(original(forward)) or seen[-1]
     with attached:
         found = run(model, inputs)
     dropped = []

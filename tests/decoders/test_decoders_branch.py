@@ -13,7 +13,7 @@ from transformers import DynamicCache
 
 import reweigh
 from checkpoints import FAMILIES
-from reweigh.engines.transformers.branch import Strand
+from reweigh.engines.transformers.branch import BranchState
 from reweigh.errors import UnsupportedError
 
 METHODS = {"vcd": {}, "pai": {"alpha": 0.0, "gamma": 1.5}, "icd": {}}
@@ -25,13 +25,13 @@ def spy(decoder, kept):
     original, make = decoder.reference, decoder.branch.make
     inputs = {}
 
-    def reference(glimpse):
-        logits = original(glimpse)
+    def reference(forward):
+        logits = original(forward)
         kept.append(logits[:, -1].clone())
         return logits
 
-    def noted(glimpse):
-        inputs.update(make(glimpse))
+    def noted(forward):
+        inputs.update(make(forward))
         return dict(inputs)
 
     decoder.reference, decoder.branch.make = reference, noted
@@ -65,11 +65,11 @@ def test_branch_equals_a_fresh_prefill_of_its_own_inputs(
 
 def test_beams_really_reorder_in_the_test_above(loaded, batch, recorder):
     model, processor = loaded("llava")
-    original, moved = Strand.reorder, []
+    original, moved = BranchState.reorder, []
     attached = reweigh.decoder("vcd", model, processor)
     with pytest.MonkeyPatch.context() as patch, attached:
         patch.setattr(
-            Strand, "reorder", lambda self, rows: (moved.append(rows.tolist()), original(self, rows))
+            BranchState, "reorder", lambda self, rows: (moved.append(rows.tolist()), original(self, rows))
         )
         model.generate(**batch("llava"), max_new_tokens=STEPS, do_sample=False, num_beams=3)
     assert any(rows != sorted(set(range(6))) for rows in moved[1:])
@@ -91,9 +91,9 @@ def test_main_pass_is_left_alone(family, loaded, batch):
     attached.decoder.beta, seen = 0.0, []
     listen = attached.decoder.listen
 
-    def silent(glimpse):
-        listen(glimpse)
-        seen.append(glimpse.logits[:, -1].clone())
+    def silent(forward):
+        listen(forward)
+        seen.append(forward.logits[:, -1].clone())
 
     attached.decoder.listen = silent
     with attached:
@@ -204,10 +204,10 @@ def test_a_prompt_read_in_chunks_starts_the_branch_once(loaded, batch):
         model(**inputs, past_key_values=whole, use_cache=True)
         wanted = model(input_ids=torch.tensor([[20]]), past_key_values=whole, use_cache=True).logits
     make = attached.decoder.branch.make
-    attached.decoder.branch.make = lambda glimpse: make(dataclasses.replace(glimpse, inputs=inputs))
+    attached.decoder.branch.make = lambda forward: make(dataclasses.replace(forward, inputs=inputs))
     listen = attached.decoder.listen
-    attached.decoder.listen = lambda glimpse: listen(
-        dataclasses.replace(glimpse, start=0, end=max(glimpse.end, inputs["input_ids"].shape[1]))
+    attached.decoder.listen = lambda forward: listen(
+        dataclasses.replace(forward, start=0, end=max(forward.end, inputs["input_ids"].shape[1]))
     )
     with attached, torch.no_grad():
         part = {"input_ids": inputs["input_ids"][:, :image], "pixel_values": inputs["pixel_values"]}
@@ -226,10 +226,12 @@ def test_a_finished_generation_is_released(method, loaded, batch):
     attached = reweigh.decoder(method, model, processor)
     listen = attached.decoder.listen
 
-    def noted(glimpse):
-        result = listen(glimpse)
-        alive.append(weakref.ref(glimpse.cache))
-        alive.extend(weakref.ref(one) for one in glimpse.trail.memory.values() if isinstance(one, Strand))
+    def noted(forward):
+        result = listen(forward)
+        alive.append(weakref.ref(forward.cache))
+        alive.extend(
+            weakref.ref(one) for one in forward.trail.memory.values() if isinstance(one, BranchState)
+        )
         return result
 
     attached.decoder.listen = noted

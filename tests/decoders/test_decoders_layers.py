@@ -52,8 +52,8 @@ def edited(model, processor, inputs, name, count=3, **options):
     attached = reweigh.decoder(name, model, processor, **options)
     listen, kept = attached.decoder.listen, []
 
-    def noted(glimpse):
-        kept.append(listen(glimpse)[:, -1].clone())
+    def noted(forward):
+        kept.append(listen(forward)[:, -1].clone())
 
     attached.decoder.listen = noted
     with attached:

@@ -64,7 +64,7 @@ def test_a_row_is_noised_alike_in_any_batch(family, loaded, batch):
         kept = []
         with reweigh.decoder("vcd", model, processor) as attached:
             make = attached.decoder.branch.make
-            attached.decoder.branch.make = lambda glimpse: kept.append(make(glimpse)) or dict(kept[-1])
+            attached.decoder.branch.make = lambda forward: kept.append(make(forward)) or dict(kept[-1])
             model.generate(**inputs, max_new_tokens=1, do_sample=False)
         return kept[0]["pixel_values"]
 

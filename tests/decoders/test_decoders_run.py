@@ -11,7 +11,7 @@ import reweigh
 import twin
 from checkpoints import FAMILIES, VOCABULARY, load, picture
 from reweigh.decoders import DECODERS, Decoder
-from reweigh.engines.transformers.branch import Strand
+from reweigh.engines.transformers.branch import BranchState
 from reweigh.errors import InputError, UnknownNameError, UnsupportedError
 from reweigh.families.prompts import build_inputs
 
@@ -118,7 +118,7 @@ def test_vcd_step(loaded, batch, answer):
     inputs = batch("llava")
     with reweigh.decoder("vcd", model, processor, alpha=0.7, beta=0.2) as attached:
         make, kept = attached.decoder.branch.make, []
-        attached.decoder.branch.make = lambda glimpse: kept.append(make(glimpse)) or dict(kept[-1])
+        attached.decoder.branch.make = lambda forward: kept.append(make(forward)) or dict(kept[-1])
         found = run(model, inputs, do_sample=False)
     for step, logits in enumerate(found.logits):
         tokens = found.sequences[:, inputs["input_ids"].shape[1] :][:, :step]
@@ -162,8 +162,8 @@ def test_icd_puts_the_words_before_the_question(loaded, batch):
         model, processor = loaded(family)
         attached = reweigh.decoder("icd", model, processor, disturbance="You know nothing.")
         make, kept = attached.decoder.branch.make, []
-        attached.decoder.branch.make = lambda glimpse, make=make, kept=kept: (
-            kept.append(make(glimpse)) or dict(kept[-1])
+        attached.decoder.branch.make = lambda forward, make=make, kept=kept: (
+            kept.append(make(forward)) or dict(kept[-1])
         )
         with attached:
             model.generate(**batch(family), max_new_tokens=1, do_sample=False)
@@ -180,7 +180,7 @@ def test_the_branch_without_image_has_no_trace_of_it(family, loaded, batch):
     model, processor = loaded(family)
     attached = reweigh.decoder("m3id", model, processor)
     make, kept = attached.decoder.branch.make, []
-    attached.decoder.branch.make = lambda glimpse: kept.append(make(glimpse)) or dict(kept[-1])
+    attached.decoder.branch.make = lambda forward: kept.append(make(forward)) or dict(kept[-1])
     with attached:
         model.generate(**batch(family), max_new_tokens=1, do_sample=False)
     ids = kept[0]["input_ids"][kept[0]["attention_mask"].bool()]
@@ -259,8 +259,8 @@ def test_a_third_party_decoder_costs_a_few_lines(loaded, batch):
             super().__init__(anatomy, processor)
             self.token, self.amount = token, amount
 
-        def listen(self, glimpse):
-            logits = glimpse.logits.clone()
+        def edit(self, forward):
+            logits = forward.logits.clone()
             logits[..., self.token] += self.amount
             return logits
 
@@ -326,9 +326,9 @@ def test_a_drafted_answer_is_decoded_as_an_undrafted_one(method, loaded, batch):
     with reweigh.decoder(method, model, processor, **OPTIONS[method]):
         alone = model.generate(**inputs, **options)
         with pytest.MonkeyPatch.context() as patch:
-            crop = Strand.crop
+            crop = BranchState.crop
             patch.setattr(
-                Strand, "crop", lambda self, columns: (cropped.append(columns), crop(self, columns))
+                BranchState, "crop", lambda self, columns: (cropped.append(columns), crop(self, columns))
             )
             drafted = model.generate(**inputs, **options, assistant_model=assistant)
     assert torch.equal(alone, drafted)
@@ -345,7 +345,7 @@ def test_half_precision_is_mixed_in_single(method, checkpoint):
     seen = []
     with reweigh.decoder(method, model, processor, **OPTIONS[method]) as attached:
         listen = attached.decoder.listen
-        attached.decoder.listen = lambda glimpse: seen.append(listen(glimpse)) or seen[-1]
+        attached.decoder.listen = lambda forward: seen.append(listen(forward)) or seen[-1]
         returned = {} if method == "opera" else {"num_return_sequences": 2, "do_sample": True, "top_k": 0}
         output = model.generate(**inputs, max_new_tokens=4, **returned)
     assert output.shape[0] == (2 if method == "opera" else 4)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextvars
 import copy
 import gc
 import threading
@@ -242,9 +243,11 @@ def test_two_threads_with_one_model_and_one_attachment(case):
     for mine, theirs in zip(run_threads(own), expected, strict=True):
         assert torch.equal(mine, theirs)
     assert snapshot(case.model) == before
-    with rw:
-        shared = run_threads([lambda x=x: generate(case, x) for x in inputs])
-    for mine, theirs in zip(shared, expected, strict=True):
+    plain = [generate(case, x) for x in inputs]
+    assert not any(torch.equal(one, two) for one, two in zip(plain, expected, strict=True))
+    with rw:  # a thread that opened no request is never edited
+        others = run_threads([lambda x=x: generate(case, x) for x in inputs])
+    for mine, theirs in zip(others, plain, strict=True):
         assert torch.equal(mine, theirs)
     assert snapshot(case.model) == before
 
@@ -262,11 +265,12 @@ class Gate(LogitsProcessor):
 
 
 @pytest.mark.parametrize("family", ["llava"])
-def test_a_streamed_generation_is_edited_to_its_end(case):
-    """The usual pattern: generate in a thread that was started inside, read the stream, leave while it runs."""
+def test_a_streamed_generation_opens_its_own_request(case):
+    """The usual pattern: generate in a thread and read the stream; base traffic goes on beside it."""
     inputs = case.inputs()
     rw = attach(case)
     expected = rw.generate(**inputs, do_sample=False, max_new_tokens=STEPS)
+    plain = generate(case, inputs)
     words = case.processor.tokenizer.decode(
         expected[0, inputs["input_ids"].shape[1] :], skip_special_tokens=True
     )
@@ -277,34 +281,31 @@ def test_a_streamed_generation_is_edited_to_its_end(case):
     gate = Gate()
     options = {**inputs, "do_sample": False, "max_new_tokens": STEPS, "streamer": streamer}
     options["logits_processor"] = LogitsProcessorList([gate])
-    with rw:
-        thread = threading.Thread(target=case.model.generate, kwargs=options)
-        thread.start()
-        assert gate.reached.wait(timeout=60)
-        threading.Timer(0.2, gate.go.set).start()
-    # leaving waits for the generation, so the model is restored here
-    assert snapshot(case.model) == before
+    thread = threading.Thread(target=rw.generate, kwargs=options)
+    thread.start()
+    assert gate.reached.wait(timeout=60)
+    assert torch.equal(generate(case, inputs), plain)
+    gate.go.set()
     assert "".join(streamer) == words
     thread.join(timeout=60)
+    assert snapshot(case.model) == before
 
 
 @pytest.mark.parametrize("family", ["llava", "instructblip"])
-def test_a_thread_that_begins_late_is_edited_too(case):
-    """It was given ``model.generate`` inside the block, but the block was left before it ran."""
+def test_a_method_kept_from_inside_edits_nothing_outside(case):
     inputs = case.inputs()
     rw = attach(case)
-    expected = rw.generate(**inputs, do_sample=False, max_new_tokens=STEPS)
-    before = snapshot(case.model)
+    plain = generate(case, inputs)
     with rw:
         late = case.model.generate
+    assert torch.equal(late(**inputs, do_sample=False, max_new_tokens=STEPS), plain)
     found = run_threads([lambda: late(**inputs, do_sample=False, max_new_tokens=STEPS)])[0]
-    assert torch.equal(found, expected)
-    assert snapshot(case.model) == before
-    assert not torch.equal(generate(case, inputs), expected)
+    assert torch.equal(found, plain)
 
 
 @pytest.mark.parametrize("family", ["llava"])
-def test_an_interrupt_while_leaving_lets_the_running_generation_end_edited(case, monkeypatch):
+def test_a_generation_in_a_copied_context_is_edited_to_its_end(case):
+    """What ``asyncio.to_thread`` does: the task's request goes along, and the block may be left while it runs."""
     inputs = case.inputs()
     rw = attach(case)
     expected = rw.generate(**inputs, do_sample=False, max_new_tokens=STEPS)
@@ -312,17 +313,13 @@ def test_an_interrupt_while_leaving_lets_the_running_generation_end_edited(case,
     gate, found = Gate(), []
     options = {**inputs, "do_sample": False, "max_new_tokens": STEPS}
     options["logits_processor"] = LogitsProcessorList([gate])
-    thread = threading.Thread(target=lambda: found.append(case.model.generate(**options)))
-
-    def interrupted(*_args, **_kwargs):
-        raise KeyboardInterrupt
-
-    rw.__enter__()
-    thread.start()
-    assert gate.reached.wait(timeout=60)
-    monkeypatch.setattr(rw._tap._gate, "wait_for", interrupted)
-    with pytest.raises(KeyboardInterrupt):
-        rw.__exit__()
+    with rw:
+        context = contextvars.copy_context()
+        thread = threading.Thread(
+            target=lambda: context.run(lambda: found.append(case.model.generate(**options)))
+        )
+        thread.start()
+        assert gate.reached.wait(timeout=60)
     gate.go.set()
     thread.join(timeout=60)
     assert torch.equal(found[0], expected)

@@ -14,12 +14,13 @@ import reweigh
 import twin
 from checkpoints import FAMILIES, VOCABULARY
 from reweigh.engines.cache import EvidenceCache
+from reweigh.engines.transformers.gather import Gatherer, Given, _merged
 from reweigh.engines.transformers.recall import Recall
-from reweigh.engines.transformers.session import prepare
 from reweigh.errors import InputError, UnsupportedError
 from reweigh.families.anatomy import find_anatomy
 from reweigh.families.identity import reading_hash
-from reweigh.method.measure.evidence import Gatherer, Known, _merged
+from reweigh.families.prompts import build_inputs
+from reweigh.method.measure.evidence import Reading
 from reweigh.method.measure.ranks import RankSum
 
 BETA = 4.0
@@ -66,7 +67,7 @@ def test_given_evidence_decodes_bit_for_bit_like_measured_evidence(case, unread,
     with attached:
         online = logits(case, inputs, num_beams=beams)
     unread()
-    with attached, attached.using(every):
+    with attached, attached.request(evidence=every):
         assert torch.equal(logits(case, inputs, num_beams=beams), online)
     with attached, pytest.raises(AssertionError, match="a state was read"):
         logits(case, inputs)
@@ -80,7 +81,7 @@ def test_evidence_of_another_picture_is_taken_as_given(case):
     with attached:
         own = logits(case, one)
     wrong = reweigh.measure(case.model, other, layers=[attached.layer])
-    with attached, attached.using(wrong):
+    with attached, attached.request(evidence=wrong):
         assert not torch.equal(logits(case, one), own)
     with attached:
         assert torch.equal(logits(case, one), own)
@@ -91,11 +92,15 @@ def test_evidence_that_does_not_fit_is_refused(case):
     inputs = case.inputs()
     attached = attach(case)
     tokens = attached.table.tokens.tolist()
-    with attached, attached.using([]), pytest.raises(InputError, match="row 0 holds an image"):
+    with (
+        attached,
+        attached.request(evidence=[]),
+        pytest.raises(InputError, match="evidence of 0 rows"),
+    ):
         logits(case, inputs)
     for tokens_of, layer, words in ((tokens[:-1], attached.layer, "other tokens"), (None, 0, "layer 2")):
         given = reweigh.measure(case.model, inputs, layers=[layer], tokens=tokens_of)
-        with attached, attached.using(given), pytest.raises(InputError, match=words):
+        with attached, attached.request(evidence=given), pytest.raises(InputError, match=words):
             logits(case, inputs)
 
 
@@ -103,13 +108,13 @@ def test_evidence_that_does_not_fit_is_refused(case):
 def test_one_evidence_instead_of_a_list_is_refused(case):
     attached = attach(case)
     found = reweigh.measure(case.model, case.inputs(), layers=[attached.layer])
-    with pytest.raises(InputError, match="give a list"), attached.using(found[0]):
+    with pytest.raises(InputError, match="give a list"), attached.request(evidence=found[0]):
         pass
 
 
 def test_given_evidence_cannot_be_joined_with_measured():
     with pytest.raises(UnsupportedError, match="further image"):
-        _merged([Known(torch.zeros(3)), RankSum(3)])
+        _merged([Given(torch.zeros(3), "float32"), Reading(RankSum(3), None, "float32")])
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -129,9 +134,10 @@ def test_describe_measures_a_picture_once(case, unread, tmp_path):
 
 
 def key_of(case, attached, pictures, prompts, template=None):
-    inputs = prepare(case.model, case.processor, pictures, prompts, template=template)
-    recall = Recall(attached, EvidenceCache())
-    return recall._own, recall.keys(pictures, inputs)[0]
+    inputs = build_inputs(case.model, case.processor, pictures, prompts, template=template)
+    recall = Recall(attached.decoder.anatomy, case.processor, EvidenceCache())
+    gatherer = attached.decoder.deployed.gatherer
+    return recall._source(gatherer, gatherer.tokens), recall.keys(pictures, inputs)[0]
 
 
 @pytest.mark.parametrize("family", ["llava"])
@@ -170,7 +176,7 @@ def test_the_key_changes_with_everything_evidence_depends_on(case):
         counts=attached.table.counts[1:],
     )
     found.append(key_of(case, reweigh.attach(case.model, case.processor, table=other), shown, ["a", "b"]))
-    attached.decoder.lens.chunk = 7
+    attached.decoder.deployed.lens.chunk = 7
     found.append(first(shown, ["a", "b"]))
     assert len(set(found)) == len(found)
 
@@ -179,10 +185,7 @@ def test_the_key_changes_with_everything_evidence_depends_on(case):
 def test_another_question_of_the_same_length_finds_the_evidence(case, unread):
     """Where the image comes first and is read causally, what follows it changes no bit of its evidence."""
     shown, questions = pictures(10, 200), ["Is there a dog?", "Is there a cat?"]
-    inputs = [
-        prepare(case.model, case.processor, shown, [question, "What?"], template=None)
-        for question in questions
-    ]
+    inputs = [build_inputs(case.model, case.processor, shown, [question, "What?"]) for question in questions]
     assert inputs[0]["input_ids"].shape == inputs[1]["input_ids"].shape
     assert not torch.equal(inputs[0]["input_ids"], inputs[1]["input_ids"])
     vectors = [reweigh.measure(case.model, one, layers=[2])[0].values for one in inputs]
@@ -229,9 +232,7 @@ def test_threads_that_share_an_attachment_keep_their_pictures_apart(case):
     plain = attach(case)
     expected = [plain.describe(one, "What?", max_new_tokens=6) for one in shown]
     vectors = [
-        reweigh.measure(
-            case.model, prepare(case.model, case.processor, [one], ["What?"], template=None), layers=[2]
-        )[0]
+        reweigh.measure(case.model, build_inputs(case.model, case.processor, [one], ["What?"]), layers=[2])[0]
         for one in shown
     ]
     assert len({one.values.numpy().tobytes() for one in vectors}) == len(shown)
@@ -242,12 +243,12 @@ def test_threads_that_share_an_attachment_keep_their_pictures_apart(case):
         with ThreadPoolExecutor(4) as pool:
             for _again in range(2):  # measured, then recalled
                 assert list(pool.map(ask, shown)) == expected
-        here = attached.decoder.gatherer.here
-        assert (cache.hits, here.given, here.noted) == (4, None, None)
+        assert cache.hits == 4
         for one, vector in zip(shown, vectors, strict=True):
-            inputs = prepare(case.model, case.processor, [one], ["What?"], template=None)
-            kept = attached.recall.get(attached.recall.keys([one], inputs)[0])
-            assert torch.equal(kept, vector.of(2, attached.decoder.tokens))
+            inputs = build_inputs(case.model, case.processor, [one], ["What?"])
+            gatherer = attached.decoder.deployed.gatherer
+            kept = attached.recall.find(attached.recall.keys([one], inputs), gatherer)[0]
+            assert torch.equal(kept.at(2), vector.of(2, gatherer.tokens))
 
 
 @pytest.mark.parametrize("family", ["llava"])

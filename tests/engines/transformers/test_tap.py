@@ -12,30 +12,34 @@ from transformers import LogitsProcessor, LogitsProcessorList
 
 import twin
 from checkpoints import FAMILIES
-from reweigh.engines.transformers.tap import Glimpse, Segment, Tap, Trail
+from reweigh.engines.base import Decoder, ForwardPass
+from reweigh.engines.context import unshown
+from reweigh.engines.transformers.session import Session
+from reweigh.engines.transformers.trail import Segment, Trail
 from reweigh.errors import InputError, UnsupportedError
 from reweigh.families import find_anatomy
 from reweigh.families.positions import layout
 
 
-class Watcher:
-    """Keeps what each pass showed; ``edit`` makes new logits."""
+class Watcher(Decoder):
+    """Keeps what each pass showed; ``make`` makes new logits."""
 
-    def __init__(self, layers=(), edit=None):
+    def __init__(self, anatomy, layers=(), make=None):
+        super().__init__(anatomy)
         self.layers = frozenset(layers)
-        self.edit = edit
+        self.make = make
         self.seen = []
         self.fresh = []
 
-    def listen(self, glimpse):
-        self.fresh.append(glimpse.fresh())
+    def edit(self, forward):
+        self.fresh.append(forward.new_columns())
         kept = {
-            name: getattr(glimpse, name) for name in ("past", "length", "repeat", "start", "end", "cache")
+            name: getattr(forward, name) for name in ("past", "length", "repeat", "start", "end", "cache")
         }
-        kept |= {"states": dict(glimpse.states), "logits": glimpse.logits.clone(), "trail": glimpse.trail}
-        kept |= {"columns": [list(row) for row in glimpse.trail.columns], "inputs": glimpse.inputs}
+        kept |= {"states": dict(forward.states), "logits": forward.logits.clone(), "trail": forward.trail}
+        kept |= {"columns": [list(row) for row in forward.trail.columns], "inputs": forward.inputs}
         self.seen.append(kept)
-        return None if self.edit is None else self.edit(glimpse.logits)
+        return None if self.make is None else self.make(forward.logits)
 
 
 @pytest.fixture
@@ -44,8 +48,8 @@ def case(family, checkpoint):
 
 
 def tapped(case, **options):
-    watcher = Watcher(**options)
-    return Tap(find_anatomy(case.model), watcher), watcher
+    watcher = Watcher(find_anatomy(case.model), **options)
+    return Session(case.model, case.processor, watcher), watcher
 
 
 def generate(case, inputs, **options):
@@ -57,7 +61,7 @@ def generate(case, inputs, **options):
 
 
 def trail_of(*rows, seen=0, segments=()):
-    return Trail([list(row) for row in rows], [[None] * len(row) for row in rows], list(segments), {}, seen)
+    return Trail([list(row) for row in rows], [[None] * len(row) for row in rows], list(segments), seen=seen)
 
 
 def test_extending_adds_columns_after_the_start():
@@ -123,11 +127,11 @@ def test_unseen_columns_are_those_of_the_pass_that_were_not_shown(columns, seen,
 def test_edits_start_at_the_last_visual_column(columns, past, length, kept):
     kept = min(kept, length)
     logits = torch.zeros(len(columns), kept, 2)
-    glimpse = Glimpse({}, past, length, 1, {}, logits, trail_of(*columns), None)
+    forward = ForwardPass(None, {}, past, length, 1, {}, logits, trail_of(*columns), None)
     absolute = range(past + length - kept, past + length)
     for row, own in enumerate(columns):
         expected = [bool(own) and column >= own[-1] for column in absolute]
-        assert [at >= glimpse.start_of(row) for at in range(kept)] == expected
+        assert [at >= forward.start_of(row) for at in range(kept)] == expected
 
 
 # --- what a pass shows ---
@@ -220,7 +224,7 @@ def test_placeholders_in_a_draft_are_no_image(case):
     before, last = int(ids[at - 1]), ids.shape[0]
     assert unique not in ids[:-1].tolist()
     tap, watcher = tapped(
-        case, edit=lambda logits: torch.zeros_like(logits).index_fill(-1, torch.tensor([before]), 9.0)
+        case, make=lambda logits: torch.zeros_like(logits).index_fill(-1, torch.tensor([before]), 9.0)
     )
     options = {"prompt_lookup_num_tokens": 2, "max_matching_ngram_size": 1, "max_new_tokens": 4}
     with tap:
@@ -282,7 +286,7 @@ def test_a_prompt_that_failed_may_be_tried_again(case):
 def test_new_logits_replace_the_old_and_none_leaves_them(case):
     inputs = case.inputs()
     tap, _ = tapped(
-        case, edit=lambda logits: torch.full_like(logits, -1.0).index_fill(-1, torch.tensor([77]), 9.0)
+        case, make=lambda logits: torch.full_like(logits, -1.0).index_fill(-1, torch.tensor([77]), 9.0)
     )
     with tap, torch.no_grad():
         assert generate(case, inputs)[0, -3:].tolist() == [77, 77, 77]
@@ -295,13 +299,13 @@ def test_new_logits_replace_the_old_and_none_leaves_them(case):
 
 
 @pytest.mark.parametrize("family", ["llava", "instructblip"])
-def test_paused_passes_are_not_shown(case):
+def test_a_decoders_own_passes_are_not_shown(case):
     inputs = case.inputs()
     tap, watcher = tapped(case, layers=[0])
     with tap, torch.no_grad():
-        with tap.paused():
+        with unshown(case.model):
             case.model(**inputs)
-            with tap.paused():
+            with unshown(case.model):
                 case.model(**inputs)
             case.model(**inputs)
         assert watcher.seen == []
@@ -310,12 +314,12 @@ def test_paused_passes_are_not_shown(case):
 
 
 class Bold(Watcher):
-    """A listener with the three further attributes."""
+    """A decoder with further hooks."""
 
     generation = {"max_new_tokens": 2, "min_new_tokens": 2}  # noqa: RUF012
 
-    def __init__(self):
-        super().__init__()
+    def __init__(self, anatomy):
+        super().__init__(anatomy)
         self.coming, self.engaged = [], 0
 
     def engage(self, tap):
@@ -331,10 +335,10 @@ class Bold(Watcher):
 
 
 @pytest.mark.parametrize("family", ["llava", "instructblip"])
-def test_a_listener_may_look_ahead_engage_and_give_defaults(case):
+def test_a_decoder_may_look_ahead_engage_and_give_defaults(case):
     inputs = case.inputs()
-    bold = Bold()
-    tap = Tap(find_anatomy(case.model), bold)
+    bold = Bold(find_anatomy(case.model))
+    tap = bold.attach(case.model, case.processor)
     with tap, torch.no_grad():
         assert bold.engaged == 1
         prompt = inputs["input_ids"].shape[1]
@@ -354,23 +358,22 @@ def test_a_listener_may_look_ahead_engage_and_give_defaults(case):
 @pytest.mark.parametrize("family", ["llava"])
 def test_a_tap_that_cannot_be_installed_leaves_nothing(case):
     class Broken(Bold):
-        layers = frozenset({0, 99})
+        def __init__(self, anatomy):
+            super().__init__(anatomy)
+            self.layers = frozenset({0, 99})
 
-        def __init__(self):
-            self.coming, self.engaged = [], 0
-
-    broken = Broken()
+    broken = Broken(find_anatomy(case.model))
     before = dict(vars(case.model))
     counts = [len(part._forward_pre_hooks) + len(part._forward_hooks) for part in case.model.modules()]
     for _ in range(2):
-        with pytest.raises(IndexError), Tap(find_anatomy(case.model), broken):
+        with pytest.raises(IndexError), broken.attach(case.model, None):
             pass
     assert broken.engaged == 0
     assert vars(case.model).keys() == before.keys()
     assert counts == [
         len(part._forward_pre_hooks) + len(part._forward_hooks) for part in case.model.modules()
     ]
-    with Tap(find_anatomy(case.model), Watcher()):
+    with tapped(case)[0]:
         pass
 
 

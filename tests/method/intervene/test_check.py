@@ -58,9 +58,9 @@ def test_the_strengths_are_those_of_the_edit(llava, table):
 
     inputs = llava.inputs([1])
     attached = reweigh.attach(llava.model, llava.processor, table=table, beta=1.0)
-    with torch.no_grad(), attached.tracing() as trace, attached:
+    with torch.no_grad(), attached.request(trace=True) as request, attached:
         llava.model.generate(**inputs, do_sample=False, max_new_tokens=4)
-    edited = {row.token: row for step in trace.steps() for row in step.candidates}
+    edited = {row.token: row for step in request.trace.steps() for row in step.candidates}
     text = llava.processor.tokenizer.decode(list(edited))
     compared = 0
     for token in check(llava, table, text).tokens:

@@ -11,8 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from reweigh.errors import InputError, NumericsError
-from reweigh.method.intervene.edit import check_beta, deficit, edit, shifts, spread, strength
-from reweigh.method.register.candidates import Candidates, candidates
+from reweigh.method.intervene import edit as module
+from reweigh.method.intervene.edit import check_beta, deficit, edit_step, spread
+from reweigh.method.register.candidates import candidates
+from reweigh.method.strength import strength
 
 # Step 71 of LLaVA-1.5 as the paper prints it: z, DMRR e-3, b e-3, deficit e-3, s, beta s, z'.
 MECHANISM = {
@@ -33,13 +35,12 @@ def columns():
     return [torch.tensor(column) for column in zip(*MECHANISM.values(), strict=True)]
 
 
-def all_of(logits):
-    """Every token a candidate, in token order."""
-    shape = logits.shape
-    ids = torch.arange(shape[1]).expand(shape)
-    return Candidates(
-        ids, torch.ones(shape, dtype=torch.bool), logits.float(), torch.ones(shape[0], dtype=torch.bool)
-    )
+@pytest.fixture(params=["compiled", "torch"], autouse=True)
+def path(request, monkeypatch):
+    """Every test of the step runs through the compiled and through the plain operations."""
+    if request.param == "torch":
+        monkeypatch.setattr(module, "is_compiled", lambda: False)
+    return request.param
 
 
 def printed(values, digits=3):
@@ -55,12 +56,14 @@ def test_the_papers_mechanism_table_to_its_printed_digits():
     assert printed(deficit(reference, evidence) * 1000) == expected
     found = strength(reference, evidence, B0)
     assert printed(found) == printed(s)
-    laid_out = spread(found[None], torch.arange(8), 8)
-    chosen = all_of(z[None])
-    moved = shifts(chosen, laid_out, BETA)
-    assert printed(moved[0]) == printed(shift)
-    edited = edit(z[None].clone(), chosen, moved.float())
-    assert printed(edited[0]) == printed(after)
+    laid_out = spread(found[None].float(), torch.arange(8), 8)
+    found = edit_step(z[None], laid_out, BETA)
+    own = found.candidates.keep[0]
+    ids = found.candidates.ids[0][own]
+    assert printed(found.shifts[0][own]) == printed(shift[ids])
+    assert printed(found.logits[0, ids]) == printed(after[ids])
+    assert {"cars", "people", "traffic", "p", "pal"} <= {list(MECHANISM)[i] for i in ids.tolist()}
+    edited = found.logits
     names = list(MECHANISM)
     assert names[int(z.argmax())] == "cars"
     assert names[int(edited.argmax())] == "traffic"
@@ -78,7 +81,7 @@ def test_the_mechanism_table_through_the_candidate_rule():
     chosen = candidates(logits)
     assert set(places[:6].tolist()) <= set(chosen.ids[chosen.keep].tolist())
     before = logits.clone()
-    edited = edit(logits, chosen, shifts(chosen, strengths, BETA))
+    edited = edit_step(logits, strengths, BETA).logits
     kept = torch.isin(places, chosen.ids[chosen.keep])
     assert printed(edited[0, places[kept]]) == printed(after[kept])
     assert torch.equal(edited[0, places[~kept]], before[0, places[~kept]])
@@ -93,8 +96,6 @@ def test_the_mechanism_table_through_the_candidate_rule():
     st.floats(2**-20, 1, width=32),
 )
 def test_strength_equals_a_plain_clip_and_the_registered_edit(pairs, scale):
-    from reweigh.method.register.references import edit_strength
-
     b, x = (torch.tensor(column) for column in zip(*pairs, strict=True))
     found = strength(b, x, scale)
     assert found.dtype == torch.float32
@@ -102,7 +103,7 @@ def test_strength_equals_a_plain_clip_and_the_registered_edit(pairs, scale):
     for mine, (reference, evidence) in zip(found.tolist(), pairs, strict=True):
         plain = min(max((reference - evidence) / scale, 0.0), 1.0)
         assert mine == pytest.approx(plain, rel=1e-5, abs=1e-6)
-        assert float(edit_strength(reference, np.array(evidence), scale)) == plain
+        assert float(strength(reference, np.array(evidence), scale)) == plain
     assert torch.equal(deficit(b, x), torch.relu(b - x))
 
 
@@ -128,10 +129,10 @@ def steps(draw):
 def test_the_edit_only_lowers_candidates_that_are_registered_by_at_most_beta(step):
     logits, tokens, strengths, beta = step
     before = logits.clone()
-    chosen = candidates(logits)
-    shift = shifts(chosen, strengths, beta)
-    assert ((shift >= 0) & (shift <= beta)).all()
-    edited = edit(logits, chosen, shift)
+    step = edit_step(logits, strengths, beta)
+    chosen, edited = step.candidates, step.logits
+    assert ((step.shifts >= 0) & (step.shifts <= beta)).all()
+    assert torch.equal(logits, before)
     for row in range(len(before)):
         kept = set(chosen.ids[row][chosen.keep[row]].tolist())
         for token in range(before.shape[1]):
@@ -147,16 +148,32 @@ def test_the_edit_only_lowers_candidates_that_are_registered_by_at_most_beta(ste
 @given(steps())
 def test_beta_zero_is_the_identity_bit_for_bit(step):
     logits, _, strengths, _ = step
-    before = logits.clone()
-    chosen = candidates(logits)
-    edited = edit(logits, chosen, shifts(chosen, strengths, check_beta(0)))
-    assert torch.equal(edited.view(torch.int32), before.view(torch.int32))
+    edited = edit_step(logits, strengths, check_beta(0)).logits
+    assert torch.equal(edited.view(torch.int32), logits.view(torch.int32))
+
+
+@settings(deadline=None, max_examples=60)
+@given(steps(), st.data())
+def test_each_row_has_its_own_beta_and_other_rows_are_not_looked_at(step, data):
+    logits, _, strengths, beta = step
+    chosen = sorted(data.draw(st.sets(st.integers(0, len(logits) - 1), min_size=1)))
+    betas = torch.tensor([beta * data.draw(st.sampled_from([0.0, 0.5, 1.0])) for _ in chosen])
+    broken = logits.clone()
+    for row in set(range(len(logits))) - set(chosen):
+        broken[row, 0] = math.nan
+    rows = None if len(chosen) == len(logits) else torch.tensor(chosen)
+    together = edit_step(broken, strengths[chosen], betas, rows=rows)
+    for n, row in enumerate(chosen):
+        alone = edit_step(logits[row : row + 1], strengths[row : row + 1], float(betas[n]))
+        assert torch.equal(together.logits[row], alone.logits[0])
+        assert torch.equal(together.shifts[n], alone.shifts[0])
+    others = [row for row in range(len(logits)) if row not in chosen]
+    assert torch.equal(together.logits[others].view(torch.int32), broken[others].view(torch.int32))
 
 
 def test_minus_infinity_stays_itself():
     logits = torch.tensor([[1.0, -math.inf, 0.5, -math.inf]])
-    chosen = candidates(logits)
-    edited = edit(logits.clone(), chosen, shifts(chosen, torch.ones(1, 4), 1.0))
+    edited = edit_step(logits, torch.ones(1, 4), 1.0).logits
     assert edited.tolist() == [[0.0, -math.inf, -0.5, -math.inf]]
 
 
@@ -164,13 +181,13 @@ def test_nan_in_logits_is_refused():
     logits = torch.zeros(2, 6)
     logits[1, 3] = math.nan
     with pytest.raises(NumericsError, match=r"row 1 \(1 of 2 rows\).*1 NaN"):
-        candidates(logits)
+        edit_step(logits, torch.zeros(2, 6), 1.0)
 
 
 def test_half_precision_logits_are_edited_in_float32_from_their_own_values():
     logits = torch.randn(2, 60).bfloat16()
     chosen = candidates(logits)
-    edited = edit(logits, chosen, shifts(chosen, torch.full((2, 60), 0.3), 1.0))
+    edited = edit_step(logits, torch.full((2, 60), 0.3), 1.0).logits
     expected = logits.float()
     for row in range(2):
         expected[row, chosen.ids[row][chosen.keep[row]]] -= torch.tensor(0.3)
@@ -178,17 +195,13 @@ def test_half_precision_logits_are_edited_in_float32_from_their_own_values():
     assert torch.equal(edited, expected)
 
 
-def test_in_place_only_where_nobody_needs_the_gradient():
-    logits = torch.randn(1, 8)
-    chosen = candidates(logits)
-    shift = shifts(chosen, torch.ones(1, 8), 1.0)
-    assert edit(logits, chosen, shift) is logits
-    free = torch.randn(1, 8, requires_grad=True)
-    kept = free.detach().clone()
-    chosen = candidates(free)
-    edited = edit(free, chosen, shifts(chosen, torch.ones(1, 8), 1.0))
-    assert torch.equal(free.detach(), kept)
-    assert not torch.equal(edited.detach(), kept)
+def test_the_given_logits_are_never_written_to():
+    for logits in (torch.randn(1, 8), torch.randn(1, 8, requires_grad=True), torch.randn(1, 8).bfloat16()):
+        kept = logits.detach().clone()
+        edited = edit_step(logits, torch.ones(1, 8), 1.0).logits
+        assert torch.equal(logits.detach(), kept)
+        assert not torch.equal(edited.detach(), kept.float())
+        assert edited.requires_grad == logits.requires_grad
 
 
 def test_spread_lays_out_by_token_id():

@@ -12,6 +12,7 @@ import reweigh
 import twin
 from checkpoints import VOCABULARY
 from reweigh.artifacts import to_json
+from reweigh.errors import InputError
 from reweigh.method.intervene.trace import Recorded, Trace
 from reweigh.method.register.candidates import Candidates
 
@@ -30,9 +31,9 @@ def traced(llava):
     table = twin.table(VOCABULARY)
     inputs = llava.inputs([1])
     attached = reweigh.attach(llava.model, llava.processor, table=table, beta=BETA)
-    with torch.no_grad(), attached.tracing() as trace, attached:
+    with torch.no_grad(), attached.request(trace=True) as request, attached:
         output = llava.model.generate(**inputs, do_sample=False, max_new_tokens=STEPS)
-    return trace, output[0, inputs["input_ids"].shape[1] :].tolist(), table, inputs
+    return request.trace, output[0, inputs["input_ids"].shape[1] :].tolist(), table, inputs
 
 
 def test_every_column_equals_its_twin(llava, traced):
@@ -74,11 +75,18 @@ def test_it_exports_as_plain_json(traced):
     assert all(len(step["candidates"]) >= 2 for step in page["steps"])
 
 
-def test_tracing_ends_with_its_context(llava, traced):
+def test_tracing_ends_with_its_request(llava, traced):
     attached = reweigh.attach(llava.model, llava.processor, table=traced[2], beta=BETA)
-    with pytest.raises(RuntimeError, match="boom"), attached.tracing():
+    with pytest.raises(RuntimeError, match="boom"), attached.request(trace=True) as request:
         raise RuntimeError("boom")
-    assert attached.decoder.trace is None
+    attached.generate(**traced[3], do_sample=False, max_new_tokens=2)
+    assert len(request.trace) == 0
+
+
+def test_a_request_without_a_trace_says_how_to_get_one(llava, traced):
+    attached = reweigh.attach(llava.model, llava.processor, table=traced[2], beta=BETA)
+    with attached.request() as request, pytest.raises(InputError, match="keeps no trace"):
+        request.trace  # noqa: B018
 
 
 def test_tracing_changes_nothing(llava, traced):
@@ -91,32 +99,32 @@ def test_tracing_changes_nothing(llava, traced):
 def test_a_row_without_image_has_no_evidence(llava):
     inputs = llava.inputs([1, None], ["Please describe this image in detail.", "What is a clock?"])
     attached = reweigh.attach(llava.model, llava.processor, table=twin.table(VOCABULARY), beta=BETA)
-    with torch.no_grad(), attached.tracing() as trace, attached:
+    with torch.no_grad(), attached.request(trace=True) as request, attached:
         llava.model.generate(**inputs, do_sample=False, max_new_tokens=3)
-    for seen, unseen in zip(trace.steps(0), trace.steps(1), strict=True):
+    for seen, unseen in zip(request.trace.steps(0), request.trace.steps(1), strict=True):
         assert any(row.evidence is not None for row in seen.candidates)
         assert unseen.candidates == ()  # nothing was done to it
         assert not unseen.changed
     reversed_batch = llava.inputs([None, 1], ["What is a clock?", "Please describe this image in detail."])
-    with torch.no_grad(), attached.tracing() as swapped, attached:
+    with torch.no_grad(), attached.request(trace=True) as other, attached:
         llava.model.generate(**reversed_batch, do_sample=False, max_new_tokens=3)
     for mine, theirs in zip(
-        swapped.steps(1), trace.steps(0), strict=True
+        other.trace.steps(1), request.trace.steps(0), strict=True
     ):  # another place may round otherwise
         assert [row.token for row in mine.candidates] == [row.token for row in theirs.candidates]
         assert [row.edited for row in mine.candidates] == pytest.approx(
             [row.edited for row in theirs.candidates], abs=1e-3
         )
-    assert [step.candidates for step in swapped.steps(0)] == [()] * 3
+    assert [step.candidates for step in other.trace.steps(0)] == [()] * 3
 
 
 @pytest.mark.parametrize("beams", [1, 3])
 def test_a_step_is_kept_as_small_tensors(llava, beams):
     attached = reweigh.attach(llava.model, llava.processor, table=twin.table(VOCABULARY), beta=BETA)
-    with torch.no_grad(), attached.tracing() as trace, attached:
+    with torch.no_grad(), attached.request(trace=True) as request, attached:
         llava.model.generate(**llava.inputs(), do_sample=False, num_beams=beams, max_new_tokens=3)
-    for recorded in trace._recorded:
-        kept = [recorded.evidence, recorded.strengths, recorded.shift, recorded.chosen.ids]
+    for recorded in request.trace._recorded:
+        kept = [recorded.evidence, recorded.strengths, recorded.shifts, recorded.candidates.ids]
         assert max(one.untyped_storage().nbytes() for one in kept) <= 8 * beams * 50
 
 
@@ -131,7 +139,7 @@ def test_a_hand_made_step():
     evidence, strengths = torch.tensor([[0.125, 0.0, 0.0]]), torch.tensor([[1.0, 0.0, 0.0]])
     trace = Trace(scale=0.125, beta=2.0, layer=1, references=references, decode=lambda token: "abc"[token])
     shift = torch.tensor([[2.0, 0.0, 0.0]])
-    trace.record(Recorded(chosen, evidence, strengths, shift, torch.tensor([2]), torch.tensor([0])))
+    trace.record(Recorded(chosen, shift, evidence, strengths, torch.tensor([2]), torch.tensor([0])))
     step = trace.step(0)
     assert [row.text for row in step.candidates] == ["c", "a"]
     first, second = (row.to_json() for row in step.candidates)

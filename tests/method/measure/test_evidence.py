@@ -69,8 +69,8 @@ def test_columns_and_places_belong_together(case):
     inputs = case.inputs()
     [found] = reweigh.measure(case.model, inputs)
     states = twin.hidden_states(case.model, inputs)
-    assert list(found.columns) == twin.visual_columns(case.model, inputs, states)[0]
-    assert len(found.patches) == len(found.columns)
+    assert list(found.positions) == twin.visual_columns(case.model, inputs, states)[0]
+    assert len(found.patches) == len(found.positions)
     assert all((place is None) == (case.family == "instructblip") for place in found.patches)
 
 
@@ -79,7 +79,7 @@ def test_what_is_located_sums_to_the_evidence(case):
     inputs = case.inputs([1, 2], ["What is it?", "It"])
     chosen = [7, 399, 250, 7]
     for row in reweigh.measure(case.model, inputs, layers=[0, 2], locate=chosen, chunk=5):
-        assert row.located.shape == (2, len(row.columns), 4)
+        assert row.located.shape == (2, len(row.positions), 4)
         torch.testing.assert_close(row.located.mean(dim=1), row.values[:, chosen], atol=1e-7, rtol=1e-6)
     [lens] = twin.lens(case.model, case.inputs(), 2)
     [row] = reweigh.measure(case.model, case.inputs(), layers=[2], locate=chosen)
@@ -123,7 +123,7 @@ def test_working_memory_is_bounded_by_the_chunk(case, dtype, monkeypatch):
         [found] = reweigh.measure(case.model, case.inputs(), layers=[0, 3], chunk=5, dtype=dtype)
     finally:
         hook.remove()
-    assert len(found.columns) > 20
+    assert len(found.positions) > 20
     assert max(rows) == 5
 
 

@@ -12,7 +12,6 @@ import twin
 from checkpoints import FAMILIES, load
 from reweigh.errors import InputError, UnsupportedError
 from reweigh.families import find_anatomy
-from reweigh.families.anatomy import Anatomy
 from reweigh.method.measure import lens as module
 from reweigh.method.measure.lens import Lens, lens_disagreement
 
@@ -22,9 +21,9 @@ def case(family, checkpoint):
     return twin.case(checkpoint(family))
 
 
-def made(head, norm=None):
-    """An anatomy of nothing but a norm and a head."""
-    return Anatomy(None, "none", None, nn.ModuleList(), norm or nn.Identity(), head, (1,))
+def lens_of(anatomy, **options):
+    """The lens of a model's parts."""
+    return Lens(anatomy.norm, anatomy.head, **options)
 
 
 @pytest.mark.parametrize("layer", range(4))
@@ -34,7 +33,7 @@ def test_every_block_is_norm_and_head_of_its_hidden_states(case, layer):
     states = twin.hidden_states(case.model, inputs)
     [expected] = twin.lens(case.model, inputs, layer)
     columns = twin.visual_columns(case.model, inputs, states)[0]
-    read = Lens(find_anatomy(case.model))
+    read = lens_of(find_anatomy(case.model))
     with torch.no_grad():
         if layer < 3:
             found = read.read(states[layer + 1][0, columns])
@@ -53,13 +52,13 @@ def test_half_precision_natively_and_upcast(checkpoint, dtype):
     anatomy = find_anatomy(model)
     states = torch.randn(9, 48).to(dtype)
     with torch.no_grad():
-        native, upcast = Lens(anatomy).read(states), Lens(anatomy, dtype="float32").read(states)
+        native, upcast = lens_of(anatomy).read(states), lens_of(anatomy, dtype="float32").read(states)
         normed = anatomy.norm(states)
         assert torch.equal(native, model.lm_head(normed))
         exact = normed.double() @ model.lm_head.weight.double().T
     assert (native.dtype, upcast.dtype) == (dtype, torch.float32)
-    assert Lens(anatomy).dtype == str(dtype).removeprefix("torch.")
-    assert Lens(anatomy, dtype="float32").dtype == "float32"
+    assert lens_of(anatomy).dtype == str(dtype).removeprefix("torch.")
+    assert lens_of(anatomy, dtype="float32").dtype == "float32"
     torch.testing.assert_close(upcast.double(), exact, atol=1e-5, rtol=1e-5)
     assert (native.double() - exact).abs().max() > 1e-3
 
@@ -71,7 +70,7 @@ def test_upcasting_goes_through_the_head_in_blocks(monkeypatch, bias, block):
     head = nn.Linear(6, 40, bias=bias).to(torch.bfloat16)
     states = torch.randn(5, 6).to(torch.bfloat16)
     with torch.no_grad():
-        found = Lens(made(head), dtype="float32").read(states)
+        found = Lens(nn.Identity(), head, dtype="float32").read(states)
         expected = nn.functional.linear(
             states.float(), head.weight.float(), head.bias.float() if bias else None
         )
@@ -82,7 +81,7 @@ def test_a_head_in_float32_is_called_as_it_is():
     head = nn.Linear(6, 40)
     states = torch.randn(5, 6)
     with torch.no_grad():
-        assert torch.equal(Lens(made(head), dtype="float32").read(states), head(states))
+        assert torch.equal(Lens(nn.Identity(), head, dtype="float32").read(states), head(states))
 
 
 def test_a_head_without_floats_cannot_be_upcast():
@@ -93,10 +92,10 @@ def test_a_head_without_floats_cannot_be_upcast():
         def forward(self, states):
             return states.new_zeros(states.shape[0], 8)
 
-    assert Lens(made(Packed())).read(torch.zeros(2, 3)).shape == (2, 8)
-    assert Lens(made(Packed())).dtype == "float32"
+    assert Lens(nn.Identity(), Packed()).read(torch.zeros(2, 3)).shape == (2, 8)
+    assert Lens(nn.Identity(), Packed()).dtype == "float32"
     with pytest.raises(UnsupportedError, match="Packed has no floating-point weight") as caught:
-        Lens(made(Packed()), dtype="float32").read(torch.zeros(2, 3))
+        Lens(nn.Identity(), Packed(), dtype="float32").read(torch.zeros(2, 3))
     assert "native" in caught.value.hint
 
 
@@ -105,13 +104,13 @@ def test_chunks_are_consecutive_and_bounded(chunk):
     head = nn.Linear(6, 11)
     states = torch.randn(9, 6)
     with torch.no_grad():
-        parts = list(Lens(made(head), chunk=chunk).chunks(states))
+        parts = list(Lens(nn.Identity(), head, chunk=chunk).chunks(states))
         torch.testing.assert_close(torch.cat(parts), head(states), atol=1e-6, rtol=1e-6)
     assert [len(part) for part in parts] == [len(part) for part in states.split(chunk)]
 
 
 def test_no_positions_give_no_chunks():
-    assert list(Lens(made(nn.Linear(2, 3))).chunks(torch.zeros(0, 2))) == []
+    assert list(Lens(nn.Identity(), nn.Linear(2, 3)).chunks(torch.zeros(0, 2))) == []
 
 
 @pytest.mark.parametrize(
@@ -119,7 +118,7 @@ def test_no_positions_give_no_chunks():
 )
 def test_impossible_options(options, message):
     with pytest.raises(InputError, match=message):
-        Lens(made(nn.Linear(2, 3)), **options)
+        Lens(nn.Identity(), nn.Linear(2, 3), **options)
 
 
 # --- agreement of lens and model ---

@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 
 from reweigh.errors import CalibrationError, InputError
 from reweigh.method.register.references import (
-    edit_strength,
     edit_variation,
     median,
     range_index,
@@ -22,6 +21,7 @@ from reweigh.method.register.references import (
     rule_named,
     stable,
 )
+from reweigh.method.strength import strength
 
 # Quarters of few kinds, so that ties are massive and float64 arithmetic on them exact.
 QUARTERS = st.integers(1, 6).map(lambda number: number / 4)
@@ -106,7 +106,7 @@ def test_two_hundred_is_summed_and_201_is_not(monkeypatch):
 @settings(deadline=None, max_examples=60)
 @given(reference=FLOATS, values=st.lists(FLOATS, min_size=1, max_size=20), scale=FLOATS)
 def test_the_edit_is_clipped_and_equals_its_twin(reference, values, scale):
-    found = edit_strength(reference, np.array(values), scale)
+    found = strength(reference, np.array(values), scale)
     assert ((found >= 0) & (found <= 1)).all()
     for mine, value in zip(found, values, strict=True):
         assert mine == pytest.approx(float(twin_edit(reference, value, scale)), rel=1e-12, abs=1e-12)

@@ -17,7 +17,7 @@ from reweigh.families.prompts import build_inputs
 from reweigh.method.intervene.trace import Recorded
 from reweigh.method.measure.evidence import Gatherer
 from reweigh.method.register.candidates import Candidates
-from reweigh.runs.describer import end_tokens
+from reweigh.runs.model import end_tokens
 from reweigh.studies.ablate.run import (
     EDITS,
     Tally,
@@ -91,7 +91,7 @@ def test_an_arms_edits_are_those_of_its_definition(setting, name):
     expected = twin_strengths(name, setting.table, dmrr)
     keeper = Keeper()
     given = witness.nothing() if arm.donors is None else witness.of(donor)
-    with attached.using([given]), attached.watched_by(keeper):
+    with attached.request(evidence=[given]), attached.request(observer=keeper):
         attached.describe(setting.pictures([records[place]]), records[place].prompt, max_new_tokens=4)
     assert keeper.steps
     for step in keeper.steps:

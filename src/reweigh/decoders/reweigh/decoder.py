@@ -188,7 +188,8 @@ class ReWEIGH(Decoder):
         if observers and laid_out.evidence is not None:
             ids = step.candidates.ids
             recorded = Recorded(
-                step,
+                step.candidates,
+                step.shifts,
                 laid_out.evidence.gather(1, ids),
                 strengths.gather(1, ids),
                 logits.argmax(-1),

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from reweigh.method.intervene.edit import EditedStep
+from reweigh.method.register.candidates import Candidates
 
 
 @dataclass(frozen=True)
@@ -90,7 +90,8 @@ class Recorded:
     """Tensors of one step as the decoder had them.
 
     Attributes:
-        step: The edit: candidates (n, C) of the rows that have evidence, and what each lost.
+        candidates: Candidates (n, C) of the rows that have evidence.
+        shifts: What each lost.
         evidence: DMRR of these candidates (n, C), 0 where not registered.
         strengths: s of the same.
         before: Winner of every row of the batch (B,).
@@ -98,7 +99,8 @@ class Recorded:
         rows: Rows of the batch that the n rows are; ``None`` if all have evidence.
     """
 
-    step: EditedStep
+    candidates: Candidates
+    shifts: Tensor
     evidence: Tensor
     strengths: Tensor
     before: Tensor
@@ -183,13 +185,13 @@ class Trace:
         own = recorded.index(row)
         if own is None:
             return ()
-        count = int(recorded.step.candidates.keep[own].sum())
+        count = int(recorded.candidates.keep[own].sum())
         return tuple(self._candidate(recorded, own, rank) for rank in range(count))
 
     def _candidate(self, recorded: Recorded, row: int, rank: int) -> Row:
-        chosen = recorded.step.candidates
+        chosen = recorded.candidates
         token = int(chosen.ids[row, rank])
-        logit, shift = float(chosen.logits[row, rank]), float(recorded.step.shifts[row, rank])
+        logit, shift = float(chosen.logits[row, rank]), float(recorded.shifts[row, rank])
         reference = float(self._references[token])
         evidence = float(recorded.evidence[row, rank])
         registered = reference == reference  # not NaN

@@ -130,8 +130,8 @@ class Tally:
         if self._speaking is None:
             self._speaking = torch.ones(len(recorded.after), dtype=torch.bool, device=recorded.after.device)
         speaking = self._speaking if recorded.rows is None else self._speaking[recorded.rows]
-        counted = recorded.step.candidates.keep & speaking[:, None]
-        size = recorded.step.shifts.abs()
+        counted = recorded.candidates.keep & speaking[:, None]
+        size = recorded.shifts.abs()
         found = (counted, (size != 0) & counted, (size > size.new_tensor(self.bound)) & counted)
         step = torch.stack([one.sum() for one in found])  # stays on the device: no step waits for it
         self._counts = step if self._counts is None else self._counts + step
