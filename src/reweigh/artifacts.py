@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from reweigh.errors import ArtifactError
+from reweigh.errors import ArtifactError, InputError
 
 if TYPE_CHECKING:
     import numpy as np
@@ -221,3 +221,22 @@ def read_jsonl(path: str | Path) -> list[dict[str, Any]]:
             raise ArtifactError(f"{path}, line {number}, is a {type(row).__name__}, not an object")
         rows.append(row)
     return rows
+
+
+@contextlib.contextmanager
+def only_one(folder: Path) -> Iterator[None]:
+    """Keep a second process out of a folder; the lock ends with the process, however it ends."""
+    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        import fcntl
+    except ImportError:  # this system has no such locks: the user must keep two processes apart
+        yield
+        return
+    with (folder / ".lock").open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            raise InputError(
+                f"another process is writing to {folder}", hint="wait for it, or stop it"
+            ) from error
+        yield

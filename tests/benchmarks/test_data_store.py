@@ -8,9 +8,11 @@ from pathlib import Path
 import pytest
 from file_server import FileServer, Served
 from test_data_unpack import make_zip
+from toy_benchmark import Toy
 from typer.testing import CliRunner
 
-from reweigh.benchmarks.data import CATALOGUE, Dataset, File, check, data_root, dataset, folder_of, get, state
+from reweigh.benchmarks.base import BENCHMARKS
+from reweigh.benchmarks.data import Dataset, File, check, data_root, dataset, datasets, folder_of, get, state
 from reweigh.benchmarks.data.fetch import FetchError
 from reweigh.cli.app import app
 from reweigh.errors import InputError, UnknownNameError
@@ -50,7 +52,9 @@ def entry(server: FileServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
         ),
         by_hand="nothing else",
     )
-    monkeypatch.setitem(CATALOGUE, "toy", made)
+    # a third party's benchmark brings its dataset along
+    with_files = type("WithFiles", (Toy,), {"name": "with-files", "dataset": made})
+    monkeypatch.setitem(BENCHMARKS._loaded, "with-files", with_files)
     return made
 
 
@@ -153,7 +157,7 @@ def test_the_variable_moves_the_folder(monkeypatch: pytest.MonkeyPatch, tmp_path
 
 
 def test_the_catalogue_is_sound() -> None:
-    for name, entry in CATALOGUE.items():
+    for name, entry in datasets().items():
         assert name == entry.name
         assert entry.licence
         assert entry.page.startswith("https://")

@@ -75,7 +75,7 @@ def test_mmvet_from_the_command_line(data: Path) -> None:
         ]
         strict = json.loads(CliRunner().invoke(app, command).stdout)
         official = json.loads(
-            CliRunner().invoke(app, [*command, "--rules", "official", "-o", "runs=2"]).stdout
+            CliRunner().invoke(app, [*command, "--rules", "official", "--option", "runs=2"]).stdout
         )
     assert strict["results"]["mmvet"]["total,none"] == 0
     assert strict["summary"]["scorer"]["unparsed"] == 3

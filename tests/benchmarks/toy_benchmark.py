@@ -3,30 +3,26 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
-from reweigh.benchmarks.base import Id, Item, Record, Response, Summary, check_responses
-from reweigh.benchmarks.chair.metrics import count_caption, summarise_metrics
+from reweigh.benchmarks.base import Benchmark, Item, Record, Response, Summary
+from reweigh.benchmarks.chair.metrics import METRICS, count_caption, figures, summarise_metrics
 
 TRUTH = {i: {"dog", "cat"} if i % 2 else {"dog"} for i in range(12)}
 
 
-class Toy:
+class Toy(Benchmark):
     name = "toy"
+    metrics = METRICS
+    figures = staticmethod(figures)
 
     def __init__(self, data_dir: str | Path, *, loud: bool = False) -> None:
-        self.data_dir = Path(data_dir)
+        super().__init__(data_dir)
         self.loud = loud
 
     def records(self, *, limit: int | None = None, seed: int = 42) -> list[Record]:
         return [Record(id=i, image=f"{i}.png", prompt="Say.", max_new_tokens=8) for i in list(TRUTH)[:limit]]
-
-    def score(
-        self, responses: Sequence[Response], *, ids: Collection[Id] | None = None
-    ) -> tuple[list[Item], Summary]:
-        items = [self._item(response) for response in check_responses(responses, known=TRUTH, ids=ids)]
-        return items, self.summarise(items)
 
     def summarise(self, items: Sequence[Item]) -> Summary:
         return Summary.of(
@@ -37,7 +33,7 @@ class Toy:
             official={"CHAIRs": 1.5, "Len": None},
         )
 
-    def _item(self, response: Response) -> Item:
+    def score_response(self, response: Response) -> Item:
         truth = TRUTH[int(response.id)]
         found = list(re.finditer(r"dog|cat|bus", response.text))
         objects = [match.group() for match in found]

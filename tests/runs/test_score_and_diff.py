@@ -15,19 +15,19 @@ from toy_benchmark import TRUTH, Toy
 from typer.testing import CliRunner
 
 from reweigh.artifacts import append_jsonl, write_json
-from reweigh.benchmarks.base import BENCHMARKS, Response
+from reweigh.benchmarks.base import BENCHMARKS, Response, find_benchmark
 from reweigh.cli.app import app
 from reweigh.errors import InputError, MismatchError
 from reweigh.report.comparison import comparison_page, difference_table, mention_table
 from reweigh.report.evaluation import evaluation_page
-from reweigh.runs.diff import FIGURES, compare, hallucinated
+from reweigh.runs.diff import compare, hallucinated
 from reweigh.runs.record import Shard, make_record, open_run
+from reweigh.runs.results import read_metrics, read_scored
 from reweigh.runs.run import generate
-from reweigh.runs.score import as_results, direction, read_items, read_metrics, read_sources, score
+from reweigh.runs.score import as_results, read_sources, score
 
 if "toy" not in BENCHMARKS:
     BENCHMARKS.add("toy", Toy)
-    FIGURES.add("toy", FIGURES["chair"])
 
 WORDS = st.lists(st.sampled_from(["dog", "cat", "bus", "and"]), max_size=6)
 RUN = st.lists(WORDS, min_size=12, max_size=12)
@@ -112,7 +112,7 @@ def test_shards_merge_to_the_whole(tmp_path: Path, images: Path) -> None:
         app, ["eval", "score", *map(str, parts), "--data", str(images), "--out", str(tmp_path / "merged")]
     )
     assert done.exit_code == 0, done.output
-    assert read_items(tmp_path / "merged")[0] == "toy"
+    assert read_scored(tmp_path / "merged").benchmark == "toy"
 
 
 def test_an_unfinished_run_is_scored_only_if_asked(tmp_path: Path, images: Path) -> None:
@@ -139,10 +139,10 @@ def test_a_bare_response_file_needs_a_name_and_a_place(tmp_path: Path) -> None:
     append_jsonl(tmp_path / "mine.jsonl", [{"image_id": 0, "caption": "a dog"}])
     run = CliRunner().invoke
     for arguments, said in (
-        ([], "no place for the results"),
+        ([], "no folder for the results"),
         (["--out", str(tmp_path / "out")], "benchmark is not known"),
-        (["--out", str(tmp_path / "out"), "-b", "toy", "-o", "quiet=1"], "toy has no option 'quiet'"),
-        (["--out", str(tmp_path / "out"), "-b", "toy", "-o", "quiet"], "not of the form name=value"),
+        (["--out", str(tmp_path / "out"), "-b", "toy", "--option", "quiet=1"], "toy has no option 'quiet'"),
+        (["--out", str(tmp_path / "out"), "-b", "toy", "--option", "quiet"], "not of the form name=value"),
         (["--out", str(tmp_path / "out"), "-b", "toi"], "did you mean toy"),
     ):
         failed = run(app, ["eval", "score", str(tmp_path / "mine.jsonl"), *arguments])
@@ -161,7 +161,7 @@ def test_a_bare_response_file_needs_a_name_and_a_place(tmp_path: Path) -> None:
         ],
     )
     assert json.loads(done.stdout)["results"]["toy"]["chair_s,none"] == 0
-    assert read_items(tmp_path / "out")[2] == {0: "a dog"}
+    assert read_scored(tmp_path / "out").texts == {0: "a dog"}
     with pytest.raises(InputError, match="cannot be scored together"):
         read_sources([tmp_path / "out", tmp_path / "mine.jsonl"])
 
@@ -173,8 +173,8 @@ def test_scoring_again_replaces_what_was_there(tmp_path: Path, images: Path) -> 
         CliRunner().invoke(
             app, ["eval", "score", str(tmp_path / "said.jsonl"), "-b", "toy", "--out", str(out)]
         )
-    assert read_items(out)[2] == {0: "a dog"}
-    assert len(read_items(out)[1]) == 1
+    assert read_scored(out).texts == {0: "a dog"}
+    assert len(read_scored(out).items) == 1
     run = make_run(tmp_path / "run", images, BASE)
     failed = CliRunner().invoke(
         app, ["eval", "score", str(tmp_path / "said.jsonl"), "-b", "toy", "--out", str(run)]
@@ -192,7 +192,7 @@ def test_odd_and_huge_responses_are_scored(tmp_path: Path) -> None:
     )
     assert done.exit_code == 0, str(done.exception)
     assert json.loads(done.stdout)["results"]["toy"]["mentions,none"] == pytest.approx(120_001 / 3)
-    assert read_items(tmp_path / "out")[2][0] == "a dog ? <b>"
+    assert read_scored(tmp_path / "out").texts[0] == "a dog ? <b>"
     page = (tmp_path / "out" / "report.html").read_text()
     assert "(954,000 more characters)" in page
     assert len(page) < 200_000
@@ -314,27 +314,28 @@ def test_wrong_answers_are_put_right_or_made(tmp_path: Path) -> None:
 
 def test_directions() -> None:
     expected = {
-        "chair_s": "lower",
-        "chair": "lower",
-        "cover": "higher",
-        "existence_f1": "higher",
-        "score_attribute": "higher",
-        "random_accuracy": "higher",
-        "hallucination_rate": "lower",
-        "unparsed": "lower",
-        "ocr": "higher",
-        "exactly_rec+ocr": "higher",
-        "length": None,
-        "yes_ratio": None,
-        "random_yes_ratio": None,
-        "mentions": None,
+        ("chair", "chair_s"): "lower",
+        ("amber-generative", "chair"): "lower",
+        ("amber-generative", "cover"): "higher",
+        ("amber-discriminative", "existence_f1"): "higher",
+        ("mmhal", "score_attribute"): "higher",
+        ("pope", "random_accuracy"): "higher",
+        ("mmhal", "hallucination_rate"): "lower",
+        ("mmvet", "unparsed"): "lower",
+        ("mmvet", "ocr"): "higher",
+        ("mmvet", "exactly_rec+ocr"): "higher",
+        ("chair", "length"): None,
+        ("pope", "yes_ratio"): None,
+        ("pope", "random_yes_ratio"): None,
+        ("world", "mentions"): None,
     }
-    assert {name: direction(name) for name in expected} == expected
+    found = {(name, metric): find_benchmark(name).metric_info(metric).direction for name, metric in expected}
+    assert found == expected
 
 
 def test_results_survive_json(tmp_path: Path) -> None:
     _, summary = Toy(".").score([Response(0, "nothing")])
-    results = as_results(summary, None)
+    results = as_results(summary, None, benchmark=Toy)
     write_json(tmp_path / "results.json", results)
     assert read_metrics(json.loads((tmp_path / "results.json").read_text())) == summary.metrics
     assert summary.metrics["chair_i"].value is None

@@ -10,19 +10,25 @@ from reweigh.benchmarks.base import (
     Benchmark,
     Item,
     Metric,
+    MetricInfo,
     Record,
     Response,
     Summary,
+    find_benchmark,
     read_responses,
 )
+from reweigh.benchmarks.open import open_benchmark
 
 __all__ = [
     "BENCHMARKS",
     "Benchmark",
     "Item",
     "Metric",
+    "MetricInfo",
     "Record",
     "Response",
     "Summary",
+    "find_benchmark",
+    "open_benchmark",
     "read_responses",
 ]

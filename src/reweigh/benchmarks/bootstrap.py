@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from reweigh.benchmarks.base import Item, Metric
+from reweigh.benchmarks.types import Item, Metric
 from reweigh.errors import InputError
 
 Array: TypeAlias = NDArray[np.float64]
@@ -21,6 +21,7 @@ Figures: TypeAlias = Callable[[Mapping[str, Array]], Mapping[str, Array]]
 
 A count that no item carries is zero, so items need to carry only the counts that concern them."""
 
+UNDEFINED = "its denominator is zero"
 RESAMPLES = 2000
 LEVEL = 0.95
 SEED = 20260
@@ -165,7 +166,7 @@ def _named(names: Sequence[str], sums: NDArray[Any]) -> Mapping[str, Array]:
 
 def _metric(value: float | None, draws: Array, images: int, level: float, reason: str | None) -> Metric:
     if value is None:
-        return Metric(value=None, reason=reason or "its denominator is zero")
+        return Metric(value=None, reason=reason or UNDEFINED)
     defined = draws[~np.isnan(draws)]
     if images < 2 or not len(defined):
         return Metric(value=value)

@@ -1,11 +1,11 @@
-"""What benchmarks rated by a judge share: their options, the way from responses to verdicts, the summary.
+"""What benchmarks rated by a judge share: options, the way from responses to verdicts, the summary.
 
 Knows no question file, no prompt and no scale; those are the benchmark's own.
 """
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from functools import cached_property, partial
@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Generic, Literal, TypeVar, get_args
 
 from reweigh.artifacts import sha256_text
-from reweigh.benchmarks.base import Id, Item, Metric, Record, Response, Summary, check_responses
+from reweigh.benchmarks.base import Benchmark, Id, Item, Metric, Record, Response, Summary, check_responses
 from reweigh.benchmarks.bootstrap import sum_counts
 from reweigh.benchmarks.judge.protocol import Judge, ask_all, needed
 from reweigh.errors import InputError
@@ -25,21 +25,20 @@ Verdict = TypeVar("Verdict")
 
 
 @dataclass(eq=False, repr=False)
-class Judged(ABC, Generic[Question, Verdict]):
+class Judged(Benchmark, Generic[Question, Verdict]):
     """A benchmark over a folder with its questions, its images and its official program.
 
     Args:
-        data: That folder.
+        data_dir: That folder.
         judge: Who rates; needed for scoring only.
         rules: How replies are read: as the official program does, or by the paper's wording (``strict``).
         prompt: Another file with the judge's prompt (.txt, or a .py that assigns it).
         concurrency: Questions put to the judge at once.
     """
 
-    name: ClassVar[str]
-    title: ClassVar[str]
+    judged: ClassVar[bool] = True
 
-    data: str | Path
+    data_dir: Path
     _: KW_ONLY
     judge: Judge | None = None
     rules: Rules = "strict"
@@ -49,6 +48,7 @@ class Judged(ABC, Generic[Question, Verdict]):
     """How often every answer is rated."""
 
     def __post_init__(self) -> None:
+        self.data_dir = Path(self.data_dir)
         if self.rules not in get_args(Rules):
             raise InputError(
                 f"no rules are called {self.rules!r}", hint=f"known: {', '.join(get_args(Rules))}"
@@ -57,7 +57,7 @@ class Judged(ABC, Generic[Question, Verdict]):
     @cached_property
     def questions(self) -> Mapping[Id, Question]:
         """The questions by id, in the benchmark's order."""
-        return self._read_questions(Path(self.data))
+        return self._read_questions(self.data_dir)
 
     def records(self, *, limit: int | None = None, seed: int = 42) -> list[Record]:
         """List the questions in the official order, verbatim."""
@@ -68,15 +68,15 @@ class Judged(ABC, Generic[Question, Verdict]):
     ) -> tuple[list[Item], Summary]:
         """Ask the judge about every response and read its replies."""
         checked = self._in_order(check_responses(responses, known=self.questions.keys(), ids=ids))
-        asked = [(self.questions[response.id], response.text) for response in checked]
+        pairs = [(self.questions[response.id], response.text) for response in checked]
         judge = needed(self.judge, self.title)
         prompt, ask = self._asking(judge)
-        tasks = [partial(ask, *pair, run) for pair in asked for run in range(self.runs)]
-        with bar("judging", total=len(tasks), unit="verdict") as shown:
-            verdicts = ask_all(tasks, concurrency=self.concurrency, advance=shown.update)
+        tasks = [partial(ask, *pair, run) for pair in pairs for run in range(self.runs)]
+        with bar("judging", total=len(tasks), unit="verdict") as progress:
+            verdicts = ask_all(tasks, concurrency=self.concurrency, advance=progress.update)
         items = [
-            self._item(*pair, verdicts[place * self.runs : (place + 1) * self.runs])
-            for place, pair in enumerate(asked)
+            self._item(*pair, verdicts[index * self.runs : (index + 1) * self.runs])
+            for index, pair in enumerate(pairs)
         ]
         return items, self._summary(items, {"judge": judge.describe(), "prompt_sha256": sha256_text(prompt)})
 
@@ -86,10 +86,10 @@ class Judged(ABC, Generic[Question, Verdict]):
 
     def _in_order(self, rows: Sequence[Any]) -> list[Any]:
         """Responses or items in the order of their questions."""
-        order = {identity: place for place, identity in enumerate(self.questions)}
+        order = {identity: index for index, identity in enumerate(self.questions)}
         return sorted(rows, key=lambda row: order.get(row.id, len(order)))
 
-    def _summary(self, items: Sequence[Item], told: Mapping[str, Any]) -> Summary:
+    def _summary(self, items: Sequence[Item], judge: Mapping[str, Any]) -> Summary:
         counts = sum_counts(items) if items else {}
         return Summary.of(
             items,
@@ -97,7 +97,7 @@ class Judged(ABC, Generic[Question, Verdict]):
             metrics=self._metrics(items),
             scorer={
                 "rules": self.rules,
-                **told,
+                **judge,
                 "unparsed": int(counts.get("unparsed", 0)),
                 **self._tallies(counts),
             },
@@ -110,11 +110,11 @@ class Judged(ABC, Generic[Question, Verdict]):
 
     @abstractmethod
     def _record(self, question: Question) -> Record:
-        """What a model is asked."""
+        """The record of a question."""
 
     @abstractmethod
     def _asking(self, judge: Judge) -> tuple[str, Callable[[Question, str, int], Verdict]]:
-        """The judge's prompt, and what asks the judge about one answer in one of the runs."""
+        """Give the judge's prompt, and a function that asks about one answer in one of the runs."""
 
     @abstractmethod
     def _item(self, question: Question, answer: str, verdicts: Sequence[Verdict]) -> Item:

@@ -15,8 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from reweigh.artifacts import read_json
-from reweigh.benchmarks.base import Id, Item, Metric, Record, Response
+from reweigh.benchmarks.base import Id, Item, Metric, MetricInfo, Record, Response
 from reweigh.benchmarks.bootstrap import Array, intervals, ratio, sum_counts
+from reweigh.benchmarks.data.dataset import Dataset, File
 from reweigh.benchmarks.judge.prompts import find_prompt, read_prompt
 from reweigh.benchmarks.judge.protocol import Judge, user
 from reweigh.benchmarks.judged import Judged, Rules
@@ -29,6 +30,26 @@ PROMPTS = ("mmhal_prompt.txt", "eval_gpt4.py", "eval_gpt_mmhal.py")
 PROMPT_NAMES = ("template",)
 TYPES = ("attribute", "adversarial", "comparison", "counting", "relation", "environment", "holistic", "other")
 HALLUCINATED_BELOW = 3
+
+METRICS = (
+    MetricInfo("score", "higher", unit="", digits=2, headline=True),
+    MetricInfo("hallucination_rate", "lower", headline=True),
+    MetricInfo("unparsed", "lower", headline=True),
+)
+"""The metrics of all questions; each type has a score of its own, ``score_attribute`` and so on."""
+
+_SOURCE = "https://huggingface.co/datasets/Shengcao1006/MMHal-Bench/resolve/f5f49a938f45ed99e235b8519ba28f76832a2add"
+DATASET = Dataset(
+    name="mmhal",
+    title="MMHal-Bench: questions, images and the judge's prompt",
+    licence="Apache-2.0",
+    page="https://huggingface.co/datasets/Shengcao1006/MMHal-Bench",
+    files=(
+        File(name="response_template.json", url=f"{_SOURCE}/response_template.json"),
+        File(name="eval_gpt4.py", url=f"{_SOURCE}/eval_gpt4.py"),
+        File(name="test_data.zip", url=f"{_SOURCE}/test_data.zip", unpack=True, holds=("images",)),
+    ),
+)
 
 
 def parse_official(reply: str) -> int | None:
@@ -70,6 +91,21 @@ class Question:
         return TYPES[self.index % len(TYPES)]
 
 
+FIGURES = ("score", "hallucination_rate", "unparsed", *(f"score_{name}" for name in TYPES))
+
+
+def figures(counts: Mapping[str, Array]) -> dict[str, Array]:
+    """Mean score, hallucination rate and unparsed share in percent, mean score of each type."""
+    values = {
+        "score": ratio(counts["score"], counts["n"], scale=1.0),
+        "hallucination_rate": ratio(counts["hallucinated"], counts["n"]),
+        "unparsed": ratio(counts["unparsed"], counts["n"]),
+    }
+    for name in TYPES:
+        values[f"score_{name}"] = ratio(counts[f"score:{name}"], counts[f"n:{name}"], scale=1.0)
+    return values
+
+
 class MMHal(Judged[Question, str]):
     """MMHal-Bench over a folder with ``response_template.json``, ``images/`` and the official program.
 
@@ -78,6 +114,28 @@ class MMHal(Judged[Question, str]):
 
     name = "mmhal"
     title = "MMHal-Bench"
+    dataset = DATASET
+    metrics = METRICS
+    figures = staticmethod(figures)
+
+    @classmethod
+    def read_responses(
+        cls, path: Path, *, id_key: str | None = None, text_key: str | None = None
+    ) -> list[Response]:
+        """Read the official form, the question file with ``model_answer`` filled in, or any other file.
+
+        Answers in the official form carry no id; their order tells which question they answer.
+        """
+        rows = read_json(path) if path.suffix == ".json" else None
+        if not isinstance(rows, list) or not all(
+            isinstance(row, dict) and "model_answer" in row for row in rows
+        ):
+            return super().read_responses(path, id_key=id_key, text_key=text_key)
+        if len(rows) != RECORDS:
+            raise InputError(
+                f"{path} holds {len(rows)} answers; the official form has exactly {RECORDS}, in order"
+            )
+        return [Response(index, row["model_answer"]) for index, row in enumerate(rows)]
 
     def _record(self, question: Question) -> Record:
         return Record(
@@ -89,7 +147,7 @@ class MMHal(Judged[Question, str]):
         )
 
     def _asking(self, judge: Judge) -> tuple[str, Callable[[Question, str, int], str]]:
-        path = find_prompt(self.data, PROMPTS, self.prompt, self.name)
+        path = find_prompt(self.data_dir, PROMPTS, self.prompt, self.name)
         template = read_prompt(path, PROMPT_NAMES)
         if template.count("{}") != 4:
             raise InputError(
@@ -135,21 +193,6 @@ def _question(index: int, row: Any, path: Path) -> Question:
         ) from error
 
 
-def read_answers(path: Path) -> list[Response] | None:
-    """Responses of the official form: the question file with ``model_answer`` filled in, told apart by order.
-
-    None if the file is of another form.
-    """
-    rows = read_json(path) if path.suffix == ".json" else None
-    if not isinstance(rows, list) or not all(isinstance(row, dict) and "model_answer" in row for row in rows):
-        return None
-    if len(rows) != RECORDS:
-        raise InputError(
-            f"{path} holds {len(rows)} answers; the official form has exactly {RECORDS}, in order"
-        )
-    return [Response(index, row["model_answer"]) for index, row in enumerate(rows)]
-
-
 def fill(template: str, question: Question, answer: str) -> str:
     """Put contents, question, human answer and model answer into the four places, in this order."""
     parts = template.split("{}")
@@ -184,21 +227,6 @@ def rate(question: Question, answer: str, reply: str, *, rules: Rules) -> Item:
             "parsed": chosen is not None,
         },
     )
-
-
-FIGURES = ("score", "hallucination_rate", "unparsed", *(f"score_{name}" for name in TYPES))
-
-
-def figures(counts: Mapping[str, Array]) -> dict[str, Array]:
-    """Mean score, hallucination rate and unparsed share in percent, mean score of each type."""
-    values = {
-        "score": ratio(counts["score"], counts["n"], scale=1.0),
-        "hallucination_rate": ratio(counts["hallucinated"], counts["n"]),
-        "unparsed": ratio(counts["unparsed"], counts["n"]),
-    }
-    for name in TYPES:
-        values[f"score_{name}"] = ratio(counts[f"score:{name}"], counts[f"n:{name}"], scale=1.0)
-    return values
 
 
 def official_figures(items: Sequence[Item]) -> dict[str, float | None]:

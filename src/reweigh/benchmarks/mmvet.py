@@ -19,8 +19,9 @@ from typing import Any
 import numpy as np
 
 from reweigh.artifacts import read_json
-from reweigh.benchmarks.base import Id, Item, Metric, Record
+from reweigh.benchmarks.base import Id, Item, Metric, MetricInfo, Record
 from reweigh.benchmarks.bootstrap import Array, intervals, ratio
+from reweigh.benchmarks.data.dataset import Dataset, File
 from reweigh.benchmarks.judge.prompts import find_prompt, read_prompt, strings_of
 from reweigh.benchmarks.judge.protocol import Judge, user
 from reweigh.benchmarks.judged import Judged
@@ -35,6 +36,31 @@ PROMPTS = ("mmvet_prompt.txt", "mm-vet_evaluator.py")
 PROMPT_NAMES = ("prompt",)
 OWN_SUFFIX = "\nAnswer with the number alone: "
 CAPABILITIES = ("rec", "ocr", "know", "gen", "spat", "math")
+
+METRICS = (
+    MetricInfo("total", "higher", headline=True),
+    MetricInfo("unparsed", "lower", headline=True),
+    *(MetricInfo(name, "higher") for name in CAPABILITIES),
+    MetricInfo("exactly", "higher"),
+)
+"""Besides these there is a metric for each exact set of capabilities, ``exactly_rec+ocr`` and so on."""
+
+_SOURCE = "https://raw.githubusercontent.com/yuweihao/MM-Vet/7d717c2f54a584b7ed363d66e6481ce1bf648538"
+DATASET = Dataset(
+    name="mmvet",
+    title="MM-Vet: questions, images and the judge's prompt",
+    licence="data CC BY-NC 4.0, program Apache-2.0",
+    page="https://github.com/yuweihao/MM-Vet",
+    files=(
+        File(name="mm-vet_evaluator.py", url=f"{_SOURCE}/mm-vet_evaluator.py"),
+        File(
+            name="mm-vet.zip",
+            url="https://github.com/yuweihao/MM-Vet/releases/download/v1/mm-vet.zip",
+            unpack=True,
+            holds=("mm-vet",),
+        ),
+    ),
+)
 
 
 def parse_official(reply: str) -> float | None:
@@ -83,6 +109,27 @@ class Grade:
     replies: tuple[str, ...]
 
 
+BASIC_FIGURES = ("total", "unparsed", *CAPABILITIES)
+
+
+def figures(counts: Mapping[str, Array]) -> dict[str, Array]:
+    """Total, unparsed share, each capability and each exact combination, all in percent."""
+    runs = sum(name.startswith("score@") for name in counts)
+    values = {"total": _mean_grade(counts, ""), "unparsed": ratio(counts["unparsed"], counts["n"] * runs)}
+    for key in counts:
+        if key.startswith("n:"):
+            values[key[2:]] = _mean_grade(counts, key[1:])
+        elif key.startswith("n="):
+            values[f"exactly_{key[2:]}"] = _mean_grade(counts, key[1:])
+    return values
+
+
+def _mean_grade(counts: Mapping[str, Array], kind: str) -> Array:
+    mean = ratio(counts[f"score{kind}"], counts[f"n{kind}"])
+    # One NaN grade makes the official mean NaN; here the figure is undefined and says so.
+    return np.where(counts[f"nan{kind}"] > 0, np.nan, mean)
+
+
 @dataclass(eq=False, repr=False)
 class MMVet(Judged[Question, Grade]):
     """MM-Vet over the unpacked folder with ``mm-vet.json``, ``images/`` and ``mm-vet_evaluator.py``.
@@ -92,6 +139,9 @@ class MMVet(Judged[Question, Grade]):
 
     name = "mmvet"
     title = "MM-Vet"
+    dataset = DATASET
+    metrics = METRICS
+    figures = staticmethod(figures)
 
     _: KW_ONLY
     runs: int = 1
@@ -107,7 +157,7 @@ class MMVet(Judged[Question, Grade]):
         )
 
     def _asking(self, judge: Judge) -> tuple[str, Callable[[Question, str, int], Grade]]:
-        path = find_prompt(self.data, PROMPTS, self.prompt, self.name)
+        path = find_prompt(self.data_dir, PROMPTS, self.prompt, self.name)
         prompt = read_prompt(path, PROMPT_NAMES)
         suffixes = (text for text in strings_of(path) if text.startswith("\n") and text.endswith("(digit): "))
         return prompt, partial(self._grade, judge, prompt, next(suffixes, OWN_SUFFIX))
@@ -163,7 +213,7 @@ class MMVet(Judged[Question, Grade]):
 def _question(identity: str, row: Any, path: Path, images: Path) -> Question:
     try:
         named = [str(name) for name in row["capability"]]
-        order = {name: place for place, name in enumerate(CAPABILITIES)}
+        order = {name: index for index, name in enumerate(CAPABILITIES)}
         return Question(
             identity,
             (images / str(row["imagename"])).as_posix(),
@@ -211,27 +261,6 @@ def grade_item(question: Question, answer: str, grades: Sequence[Grade], combina
             "parsed": all(grade.parsed for grade in grades),
         },
     )
-
-
-BASIC_FIGURES = ("total", "unparsed", *CAPABILITIES)
-
-
-def figures(counts: Mapping[str, Array]) -> dict[str, Array]:
-    """Total, unparsed share, each capability and each exact combination, all in percent."""
-    runs = sum(name.startswith("score@") for name in counts)
-    values = {"total": _mean_grade(counts, ""), "unparsed": ratio(counts["unparsed"], counts["n"] * runs)}
-    for key in counts:
-        if key.startswith("n:"):
-            values[key[2:]] = _mean_grade(counts, key[1:])
-        elif key.startswith("n="):
-            values[f"exactly_{key[2:]}"] = _mean_grade(counts, key[1:])
-    return values
-
-
-def _mean_grade(counts: Mapping[str, Array], kind: str) -> Array:
-    mean = ratio(counts[f"score{kind}"], counts[f"n{kind}"])
-    # One NaN grade makes the official mean NaN; here the figure is undefined and says so.
-    return np.where(counts[f"nan{kind}"] > 0, np.nan, mean)
 
 
 def official_figures(items: Sequence[Item]) -> dict[str, float | None]:

@@ -14,14 +14,36 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from reweigh.benchmarks.base import Id, Item, Record, Response, Summary, check_responses
+from reweigh.benchmarks.base import Benchmark, Id, Item, MetricInfo, Record, Response, Summary
 from reweigh.benchmarks.bootstrap import Array, intervals, ratio, sum_counts
+from reweigh.benchmarks.data.coco import COCO_VAL2014
+from reweigh.benchmarks.data.dataset import Dataset, File
 from reweigh.benchmarks.files import require_file
 from reweigh.errors import InputError
 
 SPLITS = ("random", "popular", "adversarial")
 MAX_NEW_TOKENS = 10
-_FIGURES = ("accuracy", "precision", "recall", "f1", "yes_ratio", "unparsed")
+METRICS = (
+    MetricInfo("accuracy", "higher", headline=True),
+    MetricInfo("precision", "higher", headline=True),
+    MetricInfo("recall", "higher", headline=True),
+    MetricInfo("f1", "higher", title="F1", headline=True),
+    MetricInfo("yes_ratio", headline=True),
+    MetricInfo("unparsed", "lower"),
+)
+"""The metrics of all answers; each split has the same, named ``popular_f1`` and so on."""
+
+_SOURCE = "https://raw.githubusercontent.com/AoiDragon/POPE/main/output/coco"
+DATASET = Dataset(
+    name="pope",
+    title="POPE: questions on COCO, three splits",
+    licence="MIT",
+    page="https://github.com/AoiDragon/POPE",
+    files=tuple(
+        File(name=f"coco_pope_{split}.json", url=f"{_SOURCE}/coco_pope_{split}.json") for split in SPLITS
+    ),
+    by_hand="the images are the dataset coco-val2014",
+)
 
 
 def read_llava(text: str, label: str) -> str:
@@ -64,7 +86,28 @@ class _Question:
     split: str
 
 
-class POPE:
+def figures(counts: Mapping[str, Array]) -> dict[str, Array]:
+    """Compute the figures of all answers and of each split from summed counts; percent, NaN where undefined."""
+    result: dict[str, Array] = {}
+    for group in ("", *SPLITS):
+        splits = (group,) if group else SPLITS
+        questions, tp, fp, tn, fn, unparsed = (
+            sum((counts[f"{split}.{name}"] for split in splits[1:]), counts[f"{splits[0]}.{name}"])
+            for name in ("questions", "tp", "fp", "tn", "fn", "unparsed")
+        )
+        values = (
+            ratio(tp + tn, questions),
+            ratio(tp, tp + fp),
+            ratio(tp, tp + fn),
+            ratio(2 * tp, 2 * tp + fp + fn),
+            ratio(tp + fp, questions),
+            ratio(unparsed, questions),
+        )
+        result |= {_name(group, info.name): value for info, value in zip(METRICS, values, strict=True)}
+    return result
+
+
+class POPE(Benchmark):
     """POPE's three splits.
 
     Args:
@@ -75,13 +118,18 @@ class POPE:
     """
 
     name = "pope"
+    title = "POPE"
+    dataset = DATASET
+    image_dataset = COCO_VAL2014
+    metrics = METRICS
+    figures = staticmethod(figures)
 
     def __init__(self, data_dir: str | Path, *, split: str = "all", parser: str = "llava") -> None:
         if split not in (*SPLITS, "all"):
             raise InputError(f"POPE has no split {split!r}", hint=f"use {', '.join(SPLITS)} or all")
         if parser not in PARSERS:
             raise InputError(f"no POPE parser is called {parser!r}", hint=f"use {', '.join(PARSERS)}")
-        self.data_dir = Path(data_dir)
+        super().__init__(data_dir)
         self.split = split
         self.parser = parser
 
@@ -107,13 +155,9 @@ class POPE:
             for identity, question in list(self._questions.items())[:limit]
         ]
 
-    def score(
-        self, responses: Sequence[Response], *, ids: Collection[Id] | None = None
-    ) -> tuple[list[Item], Summary]:
-        """Score answers."""
-        checked = check_responses(responses, known=self._questions.keys(), ids=ids)
-        items = [self._item(response) for response in checked]
-        return items, self.summarise(items)
+    def known_ids(self) -> Collection[Id]:
+        """Ids of the questions."""
+        return self._questions.keys()
 
     def summarise(self, items: Sequence[Item]) -> Summary:
         """Compute the figures of items, for example those of all shards."""
@@ -130,7 +174,8 @@ class POPE:
             official=_label_ratio(items) if self.parser == "lmms-eval" else {},
         )
 
-    def _item(self, response: Response) -> Item:
+    def score_response(self, response: Response) -> Item:
+        """Read one answer and compare it with the label."""
         question = self._questions[response.id]
         answer = PARSERS[self.parser](response.text, question.label)
         counts = {f"{question.split}.{name}": 1 for name in _outcome(question.label, answer)}
@@ -186,27 +231,6 @@ def _outcome(label: str, answer: str | None) -> list[str]:
     return names
 
 
-def figures(counts: Mapping[str, Array]) -> dict[str, Array]:
-    """Compute the figures of all answers and of each split from summed counts; percent, NaN where undefined."""
-    result: dict[str, Array] = {}
-    for group in ("", *SPLITS):
-        splits = (group,) if group else SPLITS
-        questions, tp, fp, tn, fn, unparsed = (
-            sum((counts[f"{split}.{name}"] for split in splits[1:]), counts[f"{splits[0]}.{name}"])
-            for name in ("questions", "tp", "fp", "tn", "fn", "unparsed")
-        )
-        values = (
-            ratio(tp + tn, questions),
-            ratio(tp, tp + fp),
-            ratio(tp, tp + fn),
-            ratio(2 * tp, 2 * tp + fp + fn),
-            ratio(tp + fp, questions),
-            ratio(unparsed, questions),
-        )
-        result |= {_name(group, figure): value for figure, value in zip(_FIGURES, values, strict=True)}
-    return result
-
-
 def _name(group: str, figure: str) -> str:
     return f"{group}_{figure}" if group else figure
 
@@ -220,8 +244,8 @@ def _reasons() -> dict[str, str]:
             "recall": f"no {of}question with the label yes was answered",
             "f1": f"no {of}question was answered yes, nor one with the label yes answered",
         }
-        for figure in _FIGURES:
-            reasons[_name(group, figure)] = texts.get(figure, f"no {of}question was answered")
+        for info in METRICS:
+            reasons[_name(group, info.name)] = texts.get(info.name, f"no {of}question was answered")
     return reasons
 
 

@@ -5,32 +5,44 @@ Needs no data files, no language toolkit and no network, so that every decoder c
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
+from typing import Any, ClassVar
 
-from reweigh.benchmarks.base import Id, Item, Record, Response, Summary, check_responses
-from reweigh.benchmarks.chair.metrics import count_caption, summarise_metrics
+from reweigh.benchmarks.base import Benchmark, Id, Item, Record, Response, Summary, check_responses
+from reweigh.benchmarks.chair.metrics import (
+    METRICS,
+    caption_details,
+    count_caption,
+    figures,
+    summarise_metrics,
+)
 from reweigh.errors import InputError
+from reweigh.text import DESCRIBE
 from reweigh.world.pictures import draw
 from reweigh.world.scenes import Scene, scenes
 from reweigh.world.vocabulary import mentions
 
-PROMPT = "Please describe this image in detail."
 MAX_NEW_TOKENS = 128
 SCENES = 500
 
 
-class World:
+class World(Benchmark):
     """Object hallucination in descriptions of made scenes.
 
     Args:
-        data_dir: Where the pictures are written as they are asked for.
+        data_dir: Folder that the pictures are drawn into.
         split: Which scenes: evaluation, or tuning for choices.
         scenes: How many.
         scene_seed: Which endless series of scenes.
     """
 
     name = "world"
+    title = "CHAIR on the embedded world"
+    draws_images = True
+    metrics = METRICS
+    tuning_options: ClassVar[Mapping[str, Any]] = {"split": "tuning", "scenes": 300}
+    figures = staticmethod(figures)
 
     def __init__(
         self,
@@ -43,7 +55,7 @@ class World:
         for name, value, least in (("scenes", scenes, 1), ("scene_seed", scene_seed, 0)):
             if isinstance(value, bool) or not isinstance(value, int) or value < least:
                 raise InputError(f"{name} is {value!r}", hint=f"give a whole number from {least} on")
-        self.data_dir = Path(data_dir)
+        super().__init__(data_dir)
         self.split = split
         self.count = scenes
         self.scene_seed = scene_seed
@@ -55,13 +67,13 @@ class World:
         )
 
     def records(self, *, limit: int | None = None, seed: int = 42) -> list[Record]:
-        """Draw the pictures into the data folder and list what to ask of them."""
+        """Draw the pictures into the data folder and list the prompts."""
         return [self._record(scene) for scene in self.scenes(limit)]
 
     def score(
         self, responses: Sequence[Response], *, ids: Collection[Id] | None = None
     ) -> tuple[list[Item], Summary]:
-        """Score descriptions against what their scenes hold."""
+        """Score descriptions against the objects of their scenes."""
         known = {scene.id: scene for scene in self.scenes()}
         checked = check_responses(responses, known=known.keys(), ids=ids)
         items = [score_scene(known[str(response.id)], response.text) for response in checked]
@@ -78,28 +90,15 @@ class World:
 
     def _record(self, scene: Scene) -> Record:
         name = draw(scene, self.data_dir).name
-        return Record(id=scene.id, image=name, prompt=PROMPT, max_new_tokens=MAX_NEW_TOKENS)
+        return Record(id=scene.id, image=name, prompt=DESCRIBE, max_new_tokens=MAX_NEW_TOKENS)
 
 
 def score_scene(scene: Scene, text: str) -> Item:
-    """Count one description, and keep its mentions with their places in the text."""
-    found = mentions(text)
+    """Count one description, and keep its mentions with their spans in the text."""
+    found = [(word, name, start, end) for start, end, word, name in mentions(text)]
     return Item(
         id=scene.id,
         image=scene.id,
-        counts=count_caption([name for *_, name in found], scene.objects, words=len(text.split())),
-        details={
-            "mentions": [
-                {
-                    "word": word,
-                    "object": name,
-                    "start": start,
-                    "end": end,
-                    "hallucinated": name not in scene.objects,
-                }
-                for start, end, word, name in found
-            ],
-            "reference": sorted(scene.objects),
-            "missed": sorted(scene.objects - {name for *_, name in found}),
-        },
+        counts=count_caption([name for _, name, *_ in found], scene.objects, words=len(text.split())),
+        details=caption_details(found, scene.objects),
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -12,6 +12,7 @@ from reweigh.errors import ArtifactError, InputError, MismatchError
 from reweigh.method.register.observations import Observations, merge
 from reweigh.method.register.references import rule_named
 from reweigh.method.register.table import ReferenceTable
+from reweigh.provenance import first_difference
 
 MANIFEST = "calibration.json"
 OBSERVATIONS = "observations.safetensors"
@@ -105,26 +106,10 @@ def merge_calibrations(shards: Sequence[Calibration]) -> Calibration:
     first = min(shards, key=lambda shard: to_json(shard.made_with))
     settings = [{**shard.made_with, "rule": shard.rule} for shard in (first, *shards)]
     for other in settings[1:]:
-        found = difference(settings[0], other, but={"identity.model_id"})
+        found = first_difference(settings[0], other, ignore={"identity.model_id"}, absent_is_none=True)
         if found is not None:
             raise MismatchError("the shards differ in {}: {!r} and {!r}".format(*found))
     observations = merge([shard.observations for shard in shards])
     skipped = sorted((skip for shard in shards for skip in shard.skipped), key=lambda skip: skip["key"])
     tables = tables_of(observations, first.made_with, rule=first.rule)
     return Calibration(observations, tables, first.made_with, skipped)
-
-
-def difference(
-    one: Mapping[str, Any], other: Mapping[str, Any], *, but: Collection[str] = ()
-) -> tuple[str, Any, Any] | None:
-    """The first setting in which two records differ, and both its values; those in ``but`` may."""
-    old, new = _flat(one), _flat(other)
-    keys = sorted(key for key in (old.keys() | new.keys()) - set(but) if old.get(key) != new.get(key))
-    return (keys[0], old.get(keys[0]), new.get(keys[0])) if keys else None
-
-
-def _flat(value: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    flat: dict[str, Any] = {}
-    for key, item in value.items():
-        flat |= _flat(item, f"{prefix}{key}.") if isinstance(item, dict) else {f"{prefix}{key}": item}
-    return flat

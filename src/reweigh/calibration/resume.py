@@ -16,9 +16,10 @@ import numpy as np
 
 from reweigh.artifacts import drop_leftovers, read_json, read_tensors, write_json, write_tensors
 from reweigh.calibration.corpus import Corpus
-from reweigh.calibration.result import Calibration, difference
+from reweigh.calibration.result import Calibration
 from reweigh.errors import MismatchError
 from reweigh.method.register.observations import ARRAYS, ImageObservations, Observations, collect, split
+from reweigh.provenance import first_difference
 
 WORK = ".work"
 """Folder of the finished batches of a run that is not finished itself."""
@@ -73,7 +74,7 @@ def tidy(folder: Path) -> None:
 
 
 def _refuse_other(folder: Path, there: dict[str, Any], asked: dict[str, Any]) -> None:
-    found = difference(there, asked)
+    found = first_difference(there, asked, absent_is_none=True)
     if found is not None:
         raise MismatchError(
             "{} holds a calibration with another {}: {!r} there, {!r} asked for".format(folder, *found),

@@ -7,7 +7,7 @@ from pathlib import Path
 import typer
 
 from reweigh.cli import common
-from reweigh.cli.asking import Asked
+from reweigh.cli.benchmark import BenchmarkOptions
 from reweigh.cli.groups import grouped
 
 app = typer.Typer(add_completion=False)
@@ -28,8 +28,10 @@ def ablate(
     ),
     shuffles: int = typer.Option(10, min=1, help="Permutations of the references, by seeds 0, 1, 2 ..."),
     benchmark: str = typer.Option("world", "--benchmark", "-b", help="world or chair."),
-    out: Path = typer.Option(Path("ablation"), "--out", help="Folder; a stopped ablation goes on there."),
-    asked: Asked,
+    out: Path = typer.Option(
+        Path("ablation"), "--out", "-o", help="Folder; a stopped ablation goes on there."
+    ),
+    asked: BenchmarkOptions,
     point: common.Point,
     weights: common.Weights,
     cache: Path = common.CACHE,
@@ -37,18 +39,17 @@ def ablate(
     as_json: bool = common.JSON,
 ) -> None:
     """Change one thing of the method at a time: figures, differences to the full method, and what the edits were like."""
-    from reweigh.artifacts import write_json, write_text
+    from reweigh.artifacts import only_one, write_json, write_text
     from reweigh.engines.cache import EvidenceCache
     from reweigh.families.anatomy import find_anatomy
     from reweigh.method.register.table import ReferenceTable
-    from reweigh.runs.record import only_one
     from reweigh.studies.ablate.arms import make_arms, parse_arms
     from reweigh.studies.ablate.study import ablate as run
     from reweigh.studies.ablate.study import observations_beside
     from reweigh.studies.ablate.table import EXPLAINED, FIGURES, PARTS, build_json, build_page, build_table
 
     kinds = parse_arms(arms)
-    task = asked.task(benchmark, beside=out / "pictures")
+    task = asked.task(benchmark, drawings=out / "pictures")
     task.require(FIGURES, "an ablation")
     task.require_records()
     where, block, bound = point.of(model)

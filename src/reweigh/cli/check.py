@@ -8,6 +8,7 @@ import typer
 
 from reweigh.cli import common
 from reweigh.cli.groups import grouped
+from reweigh.text import DESCRIBE
 
 app = typer.Typer(add_completion=False)
 
@@ -23,7 +24,7 @@ def check(
     ),
     table: str = common.TABLE,
     layer: int = common.LAYER,
-    prompt: str = typer.Option(common.DESCRIBE, help="The prompt the image is shown with."),
+    prompt: str = typer.Option(DESCRIBE, help="The prompt the image is shown with."),
     template: str = common.TEMPLATE,
     threshold: float = typer.Option(
         0.5, min=0.0, help="Mark words whose strength is at least this (0 to 1)."

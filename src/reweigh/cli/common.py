@@ -10,6 +10,7 @@ import typer
 
 from reweigh.artifacts import to_json
 from reweigh.errors import InputError
+from reweigh.text import DESCRIBE
 
 WORLD = "world"
 """The name under which commands know the embedded model."""
@@ -28,7 +29,6 @@ CACHE = typer.Option(
     None, "--cache", help="Folder of kept evidence, which runs of eval, tune and ablate may share."
 )
 TEMPLATE = typer.Option(None, help="Prompt template with {prompt}, for processors without a chat template.")
-DESCRIBE = "Please describe this image in detail."
 PIPE_WIDTH = 160
 """Columns of output that goes to a file or program, unless the variable COLUMNS says otherwise."""
 

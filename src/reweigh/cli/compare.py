@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from reweigh.cli import common
-from reweigh.cli.asking import Asked
+from reweigh.cli.benchmark import BenchmarkOptions
 from reweigh.cli.groups import grouped
 from reweigh.errors import InputError
 
@@ -31,8 +31,10 @@ def compare(
     benchmark: list[str] = typer.Option(
         ["world"], "--benchmark", "-b", help="world, chair, amber-generative, pope ...; may be repeated."
     ),
-    out: Path = typer.Option(Path("comparison"), "--out", help="Folder; a stopped comparison goes on there."),
-    asked: Asked,
+    out: Path = typer.Option(
+        Path("comparison"), "--out", "-o", help="Folder; a stopped comparison goes on there."
+    ),
+    asked: BenchmarkOptions,
     method_option: list[str] = typer.Option(
         [], help="Option of a method, method.option=value; may be repeated."
     ),
@@ -42,9 +44,8 @@ def compare(
     as_json: bool = common.JSON,
 ) -> None:
     """Answer the same records with every method, score them, and write one table with cost as ratios to greedy."""
-    from reweigh.artifacts import write_json, write_text
+    from reweigh.artifacts import only_one, write_json, write_text
     from reweigh.decoders import DECODERS
-    from reweigh.runs.record import only_one
     from reweigh.studies.compare.methods import make_method, parse_methods, parse_options
     from reweigh.studies.compare.study import compare as run
 
@@ -77,16 +78,14 @@ def compare(
     typer.echo(f"tables: {', '.join(str(out / name) for name in FILES)}", err=True)
 
 
-def _task(name: str, asked: Asked, out: Path) -> Task:
-    import inspect
+def _task(name: str, asked: BenchmarkOptions, out: Path) -> Task:
+    from reweigh.benchmarks import find_benchmark
 
-    from reweigh.benchmarks.base import BENCHMARKS
-
-    if "judge" in inspect.signature(BENCHMARKS[name]).parameters:
+    if find_benchmark(name).judged:
         raise InputError(
             f"{name} is scored by a judge model, which a comparison does not ask",
             hint="reweigh eval run and reweigh eval score, once for each decoder",
         )
-    task = asked.task(name, beside=out / "pictures")
+    task = asked.task(name, drawings=out / "pictures")
     task.require_records()
     return task

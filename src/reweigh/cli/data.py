@@ -1,4 +1,4 @@
-"""``reweigh data``: the benchmarks' own files, from their official place or from a copy of yours."""
+"""``reweigh data``: the benchmarks' own files, from their official address or from a copy of yours."""
 
 from __future__ import annotations
 
@@ -16,24 +16,10 @@ app = typer.Typer(
 @app.command("list")
 def list_datasets(as_json: bool = typer.Option(False, "--json", help="Print JSON.")) -> None:
     """List what can be fetched, how large it is, under which licence, and what is here."""
-    from reweigh.benchmarks.data import CATALOGUE, data_root, folder_of, state
+    from reweigh.benchmarks.data import data_root, listing
     from reweigh.report.tables import Cell, Column, Table
 
-    rows: list[dict[str, Any]] = [
-        {
-            "name": entry.name,
-            "title": entry.title,
-            "size": entry.size,
-            "checksums": [file.checksum or "unknown" for file in entry.files],
-            "licence": entry.licence,
-            "page": entry.page,
-            "urls": [file.url for file in entry.files],
-            "by_hand": entry.by_hand,
-            "state": state(entry),
-            "folder": str(folder_of(entry)),
-        }
-        for entry in CATALOGUE.values()
-    ]
+    rows = listing()
     if as_json:
         typer.echo(json.dumps(rows, indent=2))
         return
@@ -59,13 +45,13 @@ def get(
 ) -> None:
     """Fetch a dataset whole, or go on with one that was cut; prints its folder."""
     from reweigh.benchmarks.data import dataset
-    from reweigh.benchmarks.data import get as bring
+    from reweigh.benchmarks.data import get as fetch
     from reweigh.progress import bar
 
     entry = dataset(name)
     typer.echo(f"{entry.title}; licence: {entry.licence}; {entry.page}", err=True)
-    with bar(entry.name, total=entry.size if source is None else None, unit="B") as shown:
-        folder = bring(entry, source=source, advance=shown.update)
+    with bar(entry.name, total=entry.size if source is None else None, unit="B") as progress:
+        folder = fetch(entry, source=source, advance=progress.update)
     if entry.by_hand:
         typer.echo(f"note: {entry.by_hand}", err=True)
     typer.echo(folder)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,29 +9,16 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from reweigh.cli import common
-from reweigh.cli.asking import (
-    DATA,
-    IMAGES,
-    OPTION,
-    Asked,
-    data_folder,
-    image_finder,
-    open_benchmark,
-    option_values,
-    run_places,
-)
+from reweigh.cli.benchmark import DATA, IMAGES, OPTION, BenchmarkOptions, JudgeOptions
 from reweigh.cli.groups import grouped
 from reweigh.errors import InputError
+from reweigh.options import parse_options
 
 if TYPE_CHECKING:
-    from reweigh.benchmarks.base import Id
+    from reweigh.runs.results import ScoredRun
 
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, help="Benchmarks: generate, score, compare.")
-
-BENCHMARK = typer.Option(
-    None, "--benchmark", "-b", help="chair, amber-generative, mmhal ...; known from a run folder."
-)
 
 
 @app.command()
@@ -43,8 +29,8 @@ def run(
     benchmark: str = typer.Option(
         ..., "--benchmark", "-b", help="chair, amber-generative, pope, mmhal, mmvet ..."
     ),
-    out: Path = typer.Option(..., "--out", help="Run folder; a run that was stopped goes on there."),
-    asked: Asked,
+    out: Path = typer.Option(..., "--out", "-o", help="Run folder; a run that was stopped goes on there."),
+    records: BenchmarkOptions,
     decoder: str = typer.Option("reweigh", help="base, reweigh, or the name of another decoder."),
     decoder_option: list[str] = typer.Option(
         [], help="An option of that decoder, as name=value; may be repeated."
@@ -56,130 +42,89 @@ def run(
     force: bool = common.FORCE,
 ) -> None:
     """Answer every record of a benchmark; answers are written as they come, and a stopped run resumes."""
+    from reweigh.artifacts import only_one
     from reweigh.runs.model import asking, open_session
-    from reweigh.runs.record import only_one
 
-    task = asked.task(benchmark, shard=shard)
-    options = option_values(decoder_option)
+    task = records.task(benchmark, shard=shard)
+    options = parse_options(decoder_option)
     given = _decoder_options(decoder, options, model, point, cache, force=force)
     loaded = weights.load(model)
     session = open_session(*loaded, decoder, given)
     with only_one(out):
-        runs = asked.runs(task, model, weights, loaded)
-        new = runs.answer(asking(session, template=asked.template), out, session.record())
+        runs = records.runs(task, model, weights, loaded)
+        new = runs.answer(asking(session, template=records.template), out, session.record())
     count = len(task.records)
     typer.echo(f"{new} answered now, {count} of {count} in all", err=True)
     typer.echo(out)
 
 
 @app.command()
+@grouped
 def score(
     sources: list[Path] = typer.Argument(
         help="Run folder (or all its shards), or response files of any tool."
     ),
-    benchmark: str = BENCHMARK,
+    *,
+    benchmark: str = typer.Option(
+        None, "--benchmark", "-b", help="chair, amber-generative, mmhal ...; known from a run folder."
+    ),
     data: Path | None = DATA,
     images: Path | None = IMAGES,
     option: list[str] = OPTION,
-    out: Path = typer.Option(None, help="Where the results go; by default into the run folder."),
+    out: Path = typer.Option(
+        None, "--out", "-o", help="Where the results go; by default into the run folder."
+    ),
     partial: bool = typer.Option(False, "--partial", help="Score a run that is not finished."),
     id_key: str = typer.Option(None, help="Key of the id in a response file."),
     text_key: str = typer.Option(None, help="Key of the text in a response file."),
-    judge_model: str = typer.Option(None, help="Judge model; the paper's by default."),
-    judge_url: str = typer.Option(None, help="Base URL of an OpenAI-compatible server."),
-    judge_key: str = typer.Option("OPENAI_API_KEY", help="Environment variable that holds the judge's key."),
-    judge_prompt: Path = typer.Option(None, help="File with the judge's prompt, if not with the data."),
-    judge_cache: Path = typer.Option(None, help="Folder of kept verdicts."),
-    rules: str = typer.Option(
-        "strict", help="How a judge's reply is read: strict (the paper's) or official."
-    ),
-    concurrency: int = typer.Option(8, help="Questions put to the judge at once."),
-    per_minute: float = typer.Option(None, help="Largest number of questions in a minute."),
+    judge: JudgeOptions,
     as_json: bool = common.JSON,
 ) -> None:
     """Score responses; needs no model. Writes items.jsonl, results.json and report.html."""
-    from reweigh.benchmarks.mmhal import read_answers
-    from reweigh.runs import score as scoring
-    from reweigh.runs.record import RECORD
+    from reweigh.report.evaluation import write_report
+    from reweigh.runs.score import score_paths
 
-    for path in sources:
-        if not path.exists():
-            raise InputError(f"{path} does not exist", hint="give a run folder or a response file")
-    target = out or (sources[0] if len(sources) == 1 and sources[0].is_dir() else None)
-    if target is None:
-        raise InputError("there is no place for the results", hint="name a folder with --out")
-    if (target / RECORD).exists() and [target.resolve()] != [path.resolve() for path in sources]:
-        raise InputError(f"{target} holds another run", hint="name a folder of its own with --out")
-    official = read_answers(sources[0]) if benchmark == "mmhal" and len(sources) == 1 else None
-    if official is not None:
-        source = scoring.Source(official, (sources[0].stem,))
+    run = score_paths(
+        sources,
+        benchmark=benchmark,
+        data=data,
+        options=parse_options(option),
+        out=out,
+        partial=partial,
+        id_key=id_key,
+        text_key=text_key,
+        judge=judge.settings(),
+    )
+    page = write_report(run, data=data, images=images)
+    if as_json:
+        common.emit_json(run.results)
     else:
-        source = scoring.read_sources(sources, id_key=id_key, text_key=text_key)
-    kept = (source.record or {}).get("benchmark", {})
-    data, images = run_places(source.record, data, images)
-    name = benchmark or kept.get("name")
-    if name is None:
-        raise InputError("the benchmark is not known from a response file", hint="name it with --benchmark")
-    judge = {
-        "model": judge_model,
-        "url": judge_url,
-        "key": judge_key,
-        "prompt": judge_prompt,
-        "cache": judge_cache,
-        "rules": rules,
-        "concurrency": concurrency,
-        "per_minute": per_minute,
-    }
-    bench, _, folder = open_benchmark(name, data, option, kept=kept.get("options", {}), judge=judge)
-    try:
-        items, summary = scoring.score(bench, source, partial=partial)
-    finally:
-        # Threads that wait for a judge would otherwise keep a stopped command alive.
-        if (asked := getattr(bench, "judge", None)) is not None:
-            asked.close()
-    target.mkdir(parents=True, exist_ok=True)
-    results = scoring.write_scores(target, items, summary, source)
-    _write_report(target, results, items, source, image_finder(name, folder, images, source.manifest, items))
-    _show_score(results, target, as_json=as_json)
+        _print_score(run)
+        typer.echo(f"page: {page}", err=True)
 
 
 @app.command()
 def diff(
     first: Path = typer.Argument(help="Scored run folder, the base."),
-    second: Path = typer.Argument(help="Scored run folder to hold against it."),
-    out: Path = typer.Option(None, "--out", help="Write a page with both runs side by side here."),
+    second: Path = typer.Argument(help="Scored run folder to compare with it."),
+    out: Path = typer.Option(None, "--out", "-o", help="Write a page with both runs side by side here."),
     images: Path | None = IMAGES,
     as_json: bool = common.JSON,
 ) -> None:
     """Compare two scored runs item by item: removed, introduced and kept hallucinations, paired intervals."""
-    from reweigh.artifacts import write_text
-    from reweigh.report.comparison import comparison_page, difference_table, mention_table
-    from reweigh.report.evaluation import run_name
-    from reweigh.runs.diff import compare
-    from reweigh.runs.score import read_items, read_metrics
+    from reweigh.report.comparison import difference_table, mention_table, write_comparison
+    from reweigh.runs.diff import diff_runs
 
-    name, items, texts, results = read_items(first)
-    other, later, later_texts, later_results = read_items(second)
-    if name != other:
-        raise InputError(
-            f"{first} is a run of {name} and {second} one of {other}", hint="compare like with like"
-        )
-    found = compare(name, items, later, before=read_metrics(results), after=read_metrics(later_results))
-    names = _tell_apart(run_name(results["config"]), run_name(later_results["config"]), first, second)
+    pair = diff_runs(first, second)
     if out is not None:
-        from reweigh.runs.record import RECORD, read_run
-
-        record, manifest = read_run(first) if (first / RECORD).is_file() else (None, [])
-        data, images = run_places(record, None, images)
-        find = image_finder(name, data_folder(name, data), images, manifest, items)
-        write_text(out, comparison_page(found, (items, later), (texts, later_texts), names=names, find=find))
+        write_comparison(out, pair, images=images)
         typer.echo(f"page: {out}", err=True)
     if as_json:
-        common.emit_json(found.to_json())
+        common.emit_json(pair.difference.to_json())
         return
     console = common.console()
-    console.print(difference_table(found, names).terminal())
-    if (table := mention_table(found)) is not None:
+    console.print(difference_table(pair.difference, pair.titles).terminal())
+    if (table := mention_table(pair.difference)) is not None:
         console.print(table.terminal())
 
 
@@ -191,16 +136,12 @@ def amber_score(
 ) -> None:
     """Compute the AMBER score, ((100 - CHAIR) + F1) / 2, of two scored runs."""
     from reweigh.benchmarks.amber.score import amber_score as compute
-    from reweigh.runs.score import read_items
+    from reweigh.benchmarks.amber.score import require_halves
+    from reweigh.runs.results import read_scored
 
-    names, halves = [], []
-    for folder in (generative, discriminative):
-        name, items, _, _ = read_items(folder)
-        names.append(name)
-        halves.append(items)
-    if names != ["amber-generative", "amber-discriminative"]:
-        raise InputError(f"these are runs of {names[0]} and {names[1]}", hint="give the generative run first")
-    metric = compute(*halves)
+    descriptions, answers = read_scored(generative), read_scored(discriminative)
+    require_halves(descriptions.benchmark, answers.benchmark)
+    metric = compute(descriptions.items, answers.items)
     if as_json:
         common.emit_json({"amber_score": metric.to_json()})
     elif metric.value is None:
@@ -236,33 +177,11 @@ def _decoder_options(
     return options
 
 
-def _write_report(
-    target: Path, results: Any, items: Any, source: Any, find: Callable[[Id], Path | None]
-) -> None:
-    from reweigh.artifacts import write_text
-    from reweigh.report.evaluation import evaluation_page
-    from reweigh.runs.record import REPORT
+def _print_score(run: ScoredRun) -> None:
+    from reweigh.report.metrics import figure_table
 
-    texts = {row.id: row.text for row in source.responses}
-    prompts = {row["id"]: row["prompt"] for row in source.manifest}
-    write_text(target / REPORT, evaluation_page(results, items, texts, find=find, prompts=prompts))
-
-
-def _show_score(results: dict[str, Any], target: Path, *, as_json: bool) -> None:
-    from reweigh.report.evaluation import figure_table, run_name
-    from reweigh.runs.record import REPORT
-    from reweigh.runs.score import read_metrics
-
-    if as_json:
-        common.emit_json(results)
-        return
-    summary = results["summary"]
-    caption = f"{run_name(results['config'])}: {summary['n']:,} responses on {summary['images']:,} images"
-    common.console().print(figure_table(summary["benchmark"], read_metrics(results), caption).terminal())
-    if summary["scorer"].get("unparsed"):
-        typer.echo(f"{summary['scorer']['unparsed']} replies could not be read", err=True)
-    typer.echo(f"page: {target / REPORT}", err=True)
-
-
-def _tell_apart(one: str, two: str, first: Path, second: Path) -> tuple[str, str]:
-    return (one, two) if one != two else (first.name or str(first), second.name or str(second))
+    summary = run.results["summary"]
+    caption = f"{run.title}: {summary['n']:,} responses on {summary['images']:,} images"
+    common.console().print(figure_table(run.benchmark, run.metrics, caption).terminal())
+    if unparsed := summary["scorer"].get("unparsed"):
+        typer.echo(f"{unparsed} replies could not be read", err=True)

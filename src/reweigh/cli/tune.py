@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from reweigh.cli import common
-from reweigh.cli.asking import Asked
+from reweigh.cli.benchmark import BenchmarkOptions
 from reweigh.cli.groups import grouped
 
 if TYPE_CHECKING:
@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 app = typer.Typer(add_completion=False)
 
 FILES = ("operating_point.json", "report.html")
-TUNING = {"world": ["split=tuning", "scenes=300"], "chair": ["split=train"]}
-"""What is kept for choices, apart from what figures are reported on."""
 
 
 @app.command()
@@ -37,8 +35,8 @@ def tune(
         "-b",
         help="world (300 scenes of its tuning split) or chair (images of its train split).",
     ),
-    out: Path = typer.Option(Path("tuning"), "--out", help="Folder; a stopped search goes on there."),
-    asked: Asked,
+    out: Path = typer.Option(Path("tuning"), "--out", "-o", help="Folder; a stopped search goes on there."),
+    asked: BenchmarkOptions,
     table: str = common.TABLE,
     weights: common.Weights,
     cache: Path = common.CACHE,
@@ -46,17 +44,17 @@ def tune(
     as_json: bool = common.JSON,
 ) -> None:
     """Try layers and betas, judge CHAIR_S, CHAIR_I, recall and F1 together, and say which point to use."""
-    from reweigh.artifacts import write_json, write_text
+    from reweigh.artifacts import only_one, write_json, write_text
+    from reweigh.benchmarks import find_benchmark
     from reweigh.engines.cache import EvidenceCache
     from reweigh.method.intervene.edit import check_beta
     from reweigh.method.register.table import ReferenceTable, table_layers
-    from reweigh.runs.record import only_one
     from reweigh.studies.tune.report import build_json, build_page, build_table
     from reweigh.studies.tune.search import FIGURES, RULE, parse_numbers
     from reweigh.studies.tune.study import tune as run
 
     strengths = [check_beta(beta) for beta in parse_numbers(betas, float, "betas")]
-    task = asked.task(benchmark, beside=out / "pictures", preset=TUNING.get(benchmark))
+    task = asked.task(benchmark, drawings=out / "pictures", preset=find_benchmark(benchmark).tuning_options)
     task.require(FIGURES, "tuning")
     task.require_records()
     where, _, _ = common.operating_point(model, table, None, None)

@@ -18,7 +18,7 @@ app = typer.Typer(
 
 @app.command()
 def sample(
-    output: Path = typer.Option(Path("sheet.png"), "-o", "--output", help="The contact sheet, a PNG."),
+    out: Path = typer.Option(Path("sheet.png"), "--out", "-o", help="The contact sheet, a PNG."),
     count: int = typer.Option(12, min=1, max=400, help="How many scenes."),
     seed: int = typer.Option(0, min=0, help="Seed of the series of scenes."),
     split: str = typer.Option("train", help="train, calibration, tuning or evaluation."),
@@ -35,7 +35,7 @@ def sample(
     chosen = list(scenes(split, count, seed))
     texts = [describe(scene) for scene in chosen]
     picture = drawing_sheet() if drawings else scene_sheet(chosen, [t.text for t in texts], size=size)
-    with replacing(output) as temporary:
+    with replacing(out) as temporary:
         picture.save(temporary, format="PNG")
     if as_json:
         rows = [
@@ -49,18 +49,16 @@ def sample(
             }
             for scene, text in zip(chosen, texts, strict=True)
         ]
-        typer.echo(json.dumps({"sheet": str(output), "scenes": rows}, indent=2))
+        typer.echo(json.dumps({"sheet": str(out), "scenes": rows}, indent=2))
     else:
         typer.echo(
-            f"{output}: {'all drawings' if drawings else f'{count} scenes'}, {picture.width} x {picture.height} pixels"
+            f"{out}: {'all drawings' if drawings else f'{count} scenes'}, {picture.width} x {picture.height} pixels"
         )
 
 
 @app.command()
 def draw(
-    output: Path = typer.Option(
-        ..., "-o", "--output", help="Folder for the pictures, one PNG for each scene."
-    ),
+    out: Path = typer.Option(..., "--out", "-o", help="Folder for the pictures, one PNG for each scene."),
     count: int = typer.Option(500, min=1, help="How many scenes."),
     seed: int = typer.Option(0, min=0, help="Seed of the series of scenes."),
     split: str = typer.Option("calibration", help="train, calibration, tuning or evaluation."),
@@ -71,8 +69,8 @@ def draw(
     from reweigh.world.scenes import scenes
 
     for scene in progress(scenes(split, count, seed), "drawing", total=count):
-        drawn(scene, output)
-    typer.echo(str(output))
+        drawn(scene, out)
+    typer.echo(str(out))
 
 
 @app.command()
@@ -106,8 +104,8 @@ def check(
 
 @app.command()
 def train(
-    output: Path = typer.Option(
-        ..., "-o", "--output", help="Folder of states, log, plot and the final checkpoint."
+    out: Path = typer.Option(
+        ..., "--out", "-o", help="Folder of states, log, plot and the final checkpoint."
     ),
     stage: str | None = typer.Option(None, help="Stop after this stage."),
     workers: int = typer.Option(
@@ -118,5 +116,5 @@ def train(
     from reweigh.world.recipe import finish, until
     from reweigh.world.recipe import train as run
 
-    run(output, recipe=until(stage), workers=workers)
-    typer.echo(str(finish(output, until(stage))))
+    run(out, recipe=until(stage), workers=workers)
+    typer.echo(str(finish(out, until(stage))))

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from reweigh.benchmarks.base import Item, Metric
-from reweigh.benchmarks.world import MAX_NEW_TOKENS, PROMPT, score_scene
+from reweigh.benchmarks.world import MAX_NEW_TOKENS, score_scene
 from reweigh.demo.run import Outcome
 from reweigh.engines.transformers.measure import measure
 from reweigh.families.prompts import build_inputs
@@ -16,6 +16,7 @@ from reweigh.report.coloured import Span
 from reweigh.report.coloured import html as coloured
 from reweigh.report.plots import heatmap, mechanism_plot, visible
 from reweigh.report.tables import Cell, Column, Estimate, Table
+from reweigh.text import DESCRIBE
 from reweigh.world.drawings import CATALOGUE
 from reweigh.world.scenes import Scene
 from reweigh.world.vocabulary import surfaces
@@ -70,9 +71,9 @@ def trace_case(outcome: Outcome, number: int) -> Case:
     """Decode one scene again, alone and traced."""
     session, scene = outcome.session, outcome.scenes[number]
     picture = scene.image()
-    base = outcome.plain.describe(picture, PROMPT, max_new_tokens=MAX_NEW_TOKENS)
+    base = outcome.plain.describe(picture, DESCRIBE, max_new_tokens=MAX_NEW_TOKENS)
     with session.request(trace=True) as request:
-        edited = session.describe(picture, PROMPT, max_new_tokens=MAX_NEW_TOKENS)
+        edited = session.describe(picture, DESCRIBE, max_new_tokens=MAX_NEW_TOKENS)
     trace = request.trace
     changed = [step for step in trace.steps() if step.changed]
     objects = object_tokens(session.processor.tokenizer)
@@ -183,7 +184,7 @@ def _maps(outcome: Outcome, case: Case) -> list[html.Html]:
     if case.parting is None:
         return []
     tokens = [case.parting.winner_after, case.parting.winner_before]
-    inputs = build_inputs(session.model, session.processor, [case.scene.image()], [PROMPT])
+    inputs = build_inputs(session.model, session.processor, [case.scene.image()], [DESCRIBE])
     evidence = measure(session.model, inputs, layers=[session.layer], locate=tokens)[0]
     if evidence is None or evidence.located is None:
         return []

@@ -10,7 +10,7 @@ from typing import Any
 from reweigh.benchmarks.base import Item, Metric
 from reweigh.benchmarks.bootstrap import paired_difference
 from reweigh.benchmarks.chair.metrics import figures, summarise_metrics
-from reweigh.benchmarks.world import MAX_NEW_TOKENS, PROMPT, score_scene
+from reweigh.benchmarks.world import MAX_NEW_TOKENS, score_scene
 from reweigh.calibration.calibrate import calibrate
 from reweigh.decoders import decoder
 from reweigh.decoders.reweigh import ReweighSession, attach
@@ -18,6 +18,7 @@ from reweigh.engines.transformers.session import Session
 from reweigh.families.load import load
 from reweigh.method.register.table import ReferenceTable
 from reweigh.progress import bar
+from reweigh.text import DESCRIBE
 from reweigh.world import operating_point, path, table_path
 from reweigh.world.scenes import Scene, scenes
 
@@ -118,7 +119,7 @@ def _describe(session: Session, shown: Sequence[Scene], what: str, show: bool | 
     with bar(f"describing ({what})", total=len(shown), unit="scene", show=show) as progress:
         for batch in _batches(shown):
             pictures = [scene.image() for scene in batch]
-            texts += session.describe(pictures, PROMPT, max_new_tokens=MAX_NEW_TOKENS)
+            texts += session.describe(pictures, DESCRIBE, max_new_tokens=MAX_NEW_TOKENS)
             progress.update(len(batch))
     items = [score_scene(scene, text) for scene, text in zip(shown, texts, strict=True)]
     return Described(texts, items, summarise_metrics(items))

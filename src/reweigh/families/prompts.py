@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 from reweigh.errors import InputError
 from reweigh.families.positions import placeholder_ids
+from reweigh.text import DESCRIBE
 
 if TYPE_CHECKING:
     from PIL.Image import Image
 
-DESCRIBE = "Please describe this image in detail."
-"""The paper's calibration and CHAIR prompt."""
+__all__ = ["BARE_FAMILIES", "DESCRIBE", "NESTED_IMAGES", "build_inputs", "render"]
 
 BARE_FAMILIES = frozenset({"blip-2", "instructblip"})
 """Families without a chat template whose processor puts the image tokens before the text itself."""

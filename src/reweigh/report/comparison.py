@@ -3,25 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 
-from reweigh.benchmarks.base import Id, Item
-from reweigh.report.evaluation import (
-    TITLES,
-    Find,
-    cell,
-    headlines,
-    label,
-    said,
-    summary_table,
-    thumbnail,
-)
+from reweigh.artifacts import write_text
+from reweigh.benchmarks.base import Direction, Id, Item, MetricInfo, find_benchmark
+from reweigh.report.examples import FindImage, coloured_response, thumbnail
 from reweigh.report.html import Html, element, figure, legend, page, section, tile, tiles
+from reweigh.report.metrics import cell, summary_table
 from reweigh.report.plots import interval_plot
 from reweigh.report.tables import Cell, Column, Estimate, Table
-from reweigh.runs.diff import WRONG, Change, Difference
-from reweigh.runs.score import direction
+from reweigh.runs.diff import WRONG, Change, Difference, RunPair
 
 EXAMPLES = 12
+
+
+def write_comparison(path: Path, pair: RunPair, *, images: Path | None = None) -> None:
+    """Write the page of two compared runs; ``images`` is where their images may be."""
+    items, texts = (pair.first.items, pair.second.items), (pair.first.texts, pair.second.texts)
+    find = pair.first.image_finder(images=images)
+    write_text(path, comparison_page(pair.difference, items, texts, names=pair.titles, find=find))
 
 
 def difference_table(difference: Difference, names: tuple[str, str]) -> Table:
@@ -29,16 +29,19 @@ def difference_table(difference: Difference, names: tuple[str, str]) -> Table:
     columns = [Column("figure"), Column(names[0], digits=2), Column(names[1], digits=2)]
     columns += [Column("difference", digits=2, signed=True), Column("")]
     rows: list[list[Cell]] = []
-    for name in headlines(difference.benchmark, list(difference.figures)):
-        change = difference.figures[name]
-        before, after = difference.before[name].value, difference.after[name].value
-        rows.append([label(name), before, after, cell(change), verdict(name, cell(change))])
+    for info in _headlines(difference):
+        change = cell(difference.figures[info.name])
+        before, after = difference.before[info.name].value, difference.after[info.name].value
+        rows.append([info.title, before, after, change, verdict(info.direction, change)])
     return Table(columns, rows, caption=f"{difference.n:,} items; paired image-bootstrap 95% intervals.")
 
 
-def verdict(name: str, change: Cell) -> str:
+def _headlines(difference: Difference) -> list[MetricInfo]:
+    return find_benchmark(difference.benchmark).headlines(list(difference.figures))
+
+
+def verdict(better: Direction | None, change: Cell) -> str:
     """Whether a difference is beyond chance, and for the better or the worse."""
-    better = direction(name)
     if not isinstance(change, Estimate) or better is None:
         return ""
     if change.low <= 0 <= change.high:
@@ -52,8 +55,8 @@ def mention_table(difference: Difference) -> Table | None:
         return None
     names = ("removed", "introduced", "kept", "net")
     row = [_whole(cell(difference.mentions[name])) for name in names]
-    directions = ("higher", "lower", None, "higher")
-    columns = [Column(name, better, 0) for name, better in zip(names, directions, strict=True)]  # type: ignore[arg-type]
+    directions: tuple[Direction | None, ...] = ("higher", "lower", None, "higher")
+    columns = [Column(name, better, 0) for name, better in zip(names, directions, strict=True)]
     return Table([Column(what_changed(difference)), *columns], [["occurrences", *row]])
 
 
@@ -75,7 +78,7 @@ def comparison_page(
     texts: tuple[Mapping[Id, str], Mapping[Id, str]],
     *,
     names: tuple[str, str],
-    find: Find = lambda _: None,
+    find: FindImage = lambda _: None,
 ) -> str:
     """Build the page of a comparison."""
     runs = [(names[0], difference.before), (names[1], difference.after)]
@@ -86,25 +89,25 @@ def comparison_page(
         parts.append(
             section("What changed", legend(), *_cards(difference.changes, items, texts, names, find))
         )
-    title = f"{TITLES.get(difference.benchmark, difference.benchmark)}: {names[1]} against {names[0]}"
+    title = f"{find_benchmark(difference.benchmark).heading()}: {names[1]} against {names[0]}"
     lead = f"{difference.n:,} responses of each run to the same records."
     return page(title, *parts, lead=lead, footer="Written by reweigh eval diff.")
 
 
 def _tiles(difference: Difference) -> Html:
-    shown = []
+    made = []
     for name in ("removed", "introduced", "net", "kept"):
         metric = difference.mentions[name]
         note = "" if metric.low is None else f"[{metric.low:.0f}, {metric.high:.0f}]"
-        shown.append(tile(f"{name} {what_changed(difference)}", f"{metric.value or 0:.0f}", note))
-    return tiles(shown)
+        made.append(tile(f"{name} {what_changed(difference)}", f"{metric.value or 0:.0f}", note))
+    return tiles(made)
 
 
 def _plot(difference: Difference, names: tuple[str, str]) -> Html:
     rows = [
-        (label(name), found)
-        for name in headlines(difference.benchmark, list(difference.figures))
-        if isinstance(found := cell(difference.figures[name]), Estimate)
+        (info.title, found)
+        for info in _headlines(difference)
+        if isinstance(found := cell(difference.figures[info.name]), Estimate)
     ]
     if not rows:
         return Html("")
@@ -116,7 +119,7 @@ def _cards(
     items: tuple[Sequence[Item], Sequence[Item]],
     texts: tuple[Mapping[Id, str], Mapping[Id, str]],
     names: tuple[str, str],
-    find: Find,
+    find: FindImage,
 ) -> list[Html]:
     """The largest changes for the better, then the largest for the worse."""
     by_id = tuple({item.id: item for item in side} for side in items)
@@ -130,26 +133,26 @@ def _cards(
             element(
                 "div",
                 element("h3", name),
-                said(by_id[side][change.id], texts[side].get(change.id, "")),
+                coloured_response(by_id[side][change.id], texts[side].get(change.id, "")),
             )
             for side, name in enumerate(names)
         ]
         small = thumbnail(find(change.id))
         body = element(
-            "div", element("div", *sides, class_="pair"), element("p", _told(change), class_="muted")
+            "div", element("div", *sides, class_="pair"), element("p", _summary(change), class_="muted")
         )
         kind = "card example" if small is not None else "card example plain"
         cards.append(element("div", *([small] if small is not None else []), body, class_=kind))
     return cards
 
 
-def _told(change: Change) -> str:
-    told = [f"{change.id}"]
+def _summary(change: Change) -> str:
+    parts = [f"{change.id}"]
     for name in ("removed", "introduced", "kept"):
         objects: Mapping[str, int] = getattr(change, name)
         if objects:
             listed = ", ".join(
                 f"{word} ×{count}" if count > 1 else word for word, count in sorted(objects.items())
             )
-            told.append(f"{name}: {listed}")
-    return " · ".join(told)
+            parts.append(f"{name}: {listed}")
+    return " · ".join(parts)

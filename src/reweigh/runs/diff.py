@@ -1,4 +1,4 @@
-"""Two runs on the same records, item by item: which hallucinated mentions went, came and stayed.
+"""Two runs on the same records, item by item: which hallucinated mentions were removed, introduced and kept.
 
 Removed, Introduced and Net are the paper's: occurrences of hallucinated objects that only the first run has, that
 only the second has, and their difference. Figures are compared by a bootstrap that draws the same images for both.
@@ -9,28 +9,15 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
-from reweigh.benchmarks.base import Id, Item, Metric
-from reweigh.benchmarks.bootstrap import Array, Figures, intervals, paired_difference
+from reweigh.benchmarks.base import Id, Item, Metric, find_benchmark
+from reweigh.benchmarks.bootstrap import Array, intervals, paired_difference
 from reweigh.errors import InputError
-from reweigh.registry import Registry
+from reweigh.runs.results import ScoredRun, read_scored
 
 WRONG = "wrong answer"
-
-FIGURES: Registry[Figures] = Registry(
-    "benchmark that can be compared",
-    {
-        "chair": "reweigh.benchmarks.chair.metrics:figures",
-        "amber-generative": "reweigh.benchmarks.amber.generative:figures",
-        "amber-discriminative": "reweigh.benchmarks.amber.discriminative:figures",
-        "mmhal": "reweigh.benchmarks.mmhal:figures",
-        "mmvet": "reweigh.benchmarks.mmvet:figures",
-        "pope": "reweigh.benchmarks.pope:figures",
-        "world": "reweigh.benchmarks.chair.metrics:figures",
-    },
-    group="reweigh.figures",
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +69,31 @@ class Difference:
         }
 
 
+@dataclass(frozen=True, slots=True)
+class RunPair:
+    """Two scored runs, their difference, and titles that tell them apart."""
+
+    first: ScoredRun
+    second: ScoredRun
+    difference: Difference
+    titles: tuple[str, str]
+
+
+def diff_runs(first: Path, second: Path) -> RunPair:
+    """Compare the scored runs of two folders; both must answer the same records of one benchmark."""
+    one, other = read_scored(first), read_scored(second)
+    if one.benchmark != other.benchmark:
+        raise InputError(
+            f"{first} is a run of {one.benchmark} and {second} one of {other.benchmark}",
+            hint="compare like with like",
+        )
+    found = compare(one.benchmark, one.items, other.items, before=one.metrics, after=other.metrics)
+    titles = (one.title, other.title)
+    if one.title == other.title:
+        titles = (first.name or str(first), second.name or str(second))
+    return RunPair(one, other, found, titles)
+
+
 def compare(
     benchmark: str,
     first: Sequence[Item],
@@ -91,8 +103,8 @@ def compare(
     after: Mapping[str, Metric],
 ) -> Difference:
     """Compare two sets of items of one benchmark; both must answer the same records."""
-    differences = paired_difference(first, second, FIGURES[benchmark])
-    changes = changed_mentions(first, second) if _can_tell(first, second) else []
+    differences = paired_difference(first, second, find_benchmark(benchmark).figures)
+    changes = changed_mentions(first, second) if _name_faults(first, second) else []
     return Difference(benchmark, len(first), before, after, differences, _totals(changes), changes)
 
 
@@ -105,8 +117,8 @@ def changed_mentions(first: Sequence[Item], second: Sequence[Item]) -> list[Chan
             raise InputError(
                 f"item {item.id!r} is in the first run only", hint="compare runs of the same manifest"
             )
-        had, has = hallucinated(item), hallucinated(later[item.id])
-        changes.append(Change(item.id, item.image, had - has, has - had, had & has))
+        before, after = hallucinated(item), hallucinated(later[item.id])
+        changes.append(Change(item.id, item.image, before - after, after - before, before & after))
     return changes
 
 
@@ -120,8 +132,8 @@ def hallucinated(item: Item) -> Counter[str]:
     )
 
 
-def _can_tell(*runs: Sequence[Item]) -> bool:
-    """Whether the items say what is wrong with them; judged answers have a score only."""
+def _name_faults(*runs: Sequence[Item]) -> bool:
+    """Whether the items name what is wrong with them; judged answers have a score only."""
     items = [item for run in runs for item in run]
     return bool(items) and all("mentions" in item.details or "correct" in item.details for item in items)
 

@@ -1,4 +1,4 @@
-"""The record of a run: everything its responses depend on, kept beside them and held against every resumption.
+"""The record of a run: everything its responses depend on, kept beside them and compared at every resumption.
 
 A run folder holds ``record.json`` (this), ``manifest.jsonl`` (what is asked) and ``responses.jsonl`` (what was
 said). Going on with another configuration is refused, naming the first key that differs.
@@ -6,11 +6,8 @@ said). Going on with another configuration is refused, naming the first key that
 
 from __future__ import annotations
 
-import contextlib
 import glob
-import importlib.metadata
-import platform
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,13 +15,13 @@ from typing import Any
 from reweigh.artifacts import append_jsonl, read_json, read_jsonl, sha256_file, sha256_json, write_json
 from reweigh.benchmarks.base import Record
 from reweigh.errors import ArtifactError, InputError, MismatchError
+from reweigh.provenance import environment, first_difference
 
 RECORD, MANIFEST, RESPONSES = "record.json", "manifest.jsonl", "responses.jsonl"
 ITEMS, RESULTS, REPORT = "items.jsonl", "results.json", "report.html"
 SCHEMA = 1
-PACKAGES = ("reweigh", "torch", "transformers", "tokenizers", "numpy", "pillow", "numba")
 NOT_COMPARED = frozenset({"places"})
-"""Where the data lay does not change a response; what was in them does, and is hashed."""
+"""Folders of data and images: where they are does not change a response; what they hold does, and is hashed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,18 +51,6 @@ class Shard:
     def of(self, records: Sequence[Record]) -> list[Record]:
         """The records of this part: every ``count``-th, so that parts are alike."""
         return list(records[self.index - 1 :: self.count])
-
-
-def environment() -> dict[str, Any]:
-    """Versions that a response may depend on."""
-    packages = {}
-    for name in PACKAGES:
-        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
-            packages[name] = importlib.metadata.version(name)
-    from reweigh import __version__
-
-    packages["reweigh"] = __version__
-    return {"python": platform.python_version(), "machine": platform.machine(), "packages": packages}
 
 
 def manifest_rows(records: Sequence[Record]) -> list[dict[str, Any]]:
@@ -138,32 +123,11 @@ def open_run(folder: Path, record: Mapping[str, Any], records: Sequence[Record])
         write_json(path, record)
         return
     kept = read_json(path)
-    if (key := first_difference(kept, record)) is not None:
+    if (found := first_difference(kept, record, ignore=NOT_COMPARED)) is not None:
         raise MismatchError(
-            f"{folder} holds a run with another {key}: {_at(kept, key)!r} there, {_at(record, key)!r} now",
+            f"{folder} holds a run with another {found.key}: {found.first!r} there, {found.second!r} now",
             hint="choose another folder, or repeat the configuration in its record.json",
         )
-
-
-def first_difference(one: Any, other: Any, prefix: str = "") -> str | None:
-    """The first key, in sorted order, whose values differ; None if the records agree."""
-    if isinstance(one, Mapping) and isinstance(other, Mapping):
-        for key in sorted({*one, *other}):
-            if not prefix and key in NOT_COMPARED:
-                continue
-            name = f"{prefix}.{key}" if prefix else str(key)
-            if key not in one or key not in other:
-                return name
-            if (found := first_difference(one[key], other[key], name)) is not None:
-                return found
-        return None
-    return None if one == other else prefix
-
-
-def _at(record: Any, key: str) -> Any:
-    for part in key.split("."):
-        record = record.get(part) if isinstance(record, Mapping) else None
-    return record
 
 
 def read_run(folder: Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
@@ -175,22 +139,3 @@ def read_run(folder: Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
             f"{folder / MANIFEST} is not the manifest of its record", hint="it was altered or cut"
         )
     return record, rows
-
-
-@contextlib.contextmanager
-def only_one(folder: Path) -> Iterator[None]:
-    """Keep a second process out of a run folder; the lock ends with the process, however it ends."""
-    folder.mkdir(parents=True, exist_ok=True)
-    try:
-        import fcntl
-    except ImportError:  # no such locks on this system: two processes must be kept apart by their user
-        yield
-        return
-    with (folder / ".lock").open("w") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            raise InputError(
-                f"another process is writing to {folder}", hint="wait for it, or stop it"
-            ) from error
-        yield

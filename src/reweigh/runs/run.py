@@ -20,6 +20,7 @@ from reweigh.errors import ArtifactError, InputError, ReweighError
 from reweigh.images import read_image
 from reweigh.progress import bar
 from reweigh.runs.record import RESPONSES, find_image
+from reweigh.text import replace_surrogates
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -142,5 +143,4 @@ def _texts(given: Any, count: int) -> list[str]:
     whole = isinstance(given, list) and len(given) == count
     if not whole or not all(isinstance(one, Answer) and isinstance(one.text, str) for one in given):
         raise ReweighError(f"the model gave {given!r:.200} for {count} prompts; expected as many answers")
-    # A byte-level tokenizer can leave half a surrogate pair, which no file can carry.
-    return [one.text.encode("utf-8", "replace").decode("utf-8") for one in given]
+    return [replace_surrogates(one.text) for one in given]

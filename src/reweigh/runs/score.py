@@ -1,4 +1,4 @@
-"""Scoring: from responses to per-item results, ``results.json`` and a page to look at. Needs no model.
+"""Scoring: from responses to per-item results and ``results.json``. Needs no model.
 
 Sources are run folders (whose shards are put together) or response files of any tool.
 """
@@ -6,31 +6,33 @@ Sources are run folders (whose shards are put together) or response files of any
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
-from reweigh.artifacts import read_json, read_jsonl, write_json, write_text
-from reweigh.benchmarks.base import Benchmark, Id, Item, Metric, Response, Summary, read_responses
-from reweigh.benchmarks.mmvet import CAPABILITIES
+from reweigh.artifacts import read_jsonl, write_json, write_text
+from reweigh.benchmarks.base import (
+    Benchmark,
+    Id,
+    Item,
+    Response,
+    Summary,
+    find_benchmark,
+    read_responses,
+)
+from reweigh.benchmarks.judge.protocol import Judge
+from reweigh.benchmarks.judge.settings import JudgeSettings
+from reweigh.benchmarks.open import open_benchmark
 from reweigh.errors import InputError, MismatchError
 from reweigh.runs.record import ITEMS, RECORD, RESPONSES, RESULTS, read_run
-
-Direction = Literal["lower", "higher"]
-
-DIRECTIONS: Mapping[str, Direction] = {
-    **dict.fromkeys(("chair_s", "chair_i", "chair_i_distinct", "chair", "hal", "cog"), "lower"),
-    **dict.fromkeys(("hallucination_rate", "unparsed"), "lower"),
-    **dict.fromkeys(("recall", "precision", "f1", "set_precision", "set_f1", "cover", "accuracy"), "higher"),
-    **dict.fromkeys(("amber_score", "score", "total"), "higher"),
-}
-"""In which direction a figure is better; others have no better direction or are not known to have one."""
+from reweigh.runs.results import ScoredRun, existing_folder
+from reweigh.text import replace_surrogates
 
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """Responses to score, what they are called and, if they come from run folders, their record and manifest."""
+    """Responses to score, the names of their files and, if they come from run folders, record and manifest."""
 
     responses: list[Response]
     names: tuple[str, ...] = ()
@@ -38,22 +40,80 @@ class Source:
     manifest: list[dict[str, Any]] = field(default_factory=list)
 
 
-def direction(name: str) -> Direction | None:
-    """In which direction a figure is better; a breakdown (``score_attribute``, ``relation_f1``) follows its figure."""
-    if name in CAPABILITIES or name.startswith("exactly_"):
-        return "higher"
-    for key in sorted(DIRECTIONS, key=len, reverse=True):
-        if name == key or name.startswith(f"{key}_") or name.endswith(f"_{key}"):
-            return DIRECTIONS[key]
-    return None
+def score_paths(
+    paths: Sequence[Path],
+    *,
+    benchmark: str | None = None,
+    data: Path | None = None,
+    options: Mapping[str, Any] | None = None,
+    out: Path | None = None,
+    partial: bool = False,
+    id_key: str | None = None,
+    text_key: str | None = None,
+    judge: Judge | JudgeSettings | None = None,
+) -> ScoredRun:
+    """Score a run (or all its shards) or response files, and write items and results.
+
+    Args:
+        paths: Run folders, or response files.
+        benchmark: Its name; known from a run folder.
+        data: Folder of the benchmark's files; by default that of the run, or where ``reweigh data get`` puts them.
+        options: Options of the benchmark, besides those that the run was made with.
+        out: Folder of the results; by default the run folder.
+        partial: Whether to score a run that is not finished.
+        id_key: Key of the id in a response file.
+        text_key: Key of the text in a response file.
+        judge: Who rates the answers, for a benchmark that is judged.
+    """
+    folder = results_folder(paths, out)
+    reader = read_responses if benchmark is None else find_benchmark(benchmark).read_responses
+    source = read_sources(paths, id_key=id_key, text_key=text_key, reader=reader)
+    recorded = (source.record or {}).get("benchmark", {})
+    name = benchmark or recorded.get("name")
+    if name is None:
+        raise InputError("the benchmark is not known from a response file", hint="name it with --benchmark")
+    data = data or existing_folder(source.record, "data")
+    opened = open_benchmark(name, data, judge=judge, **{**recorded.get("options", {}), **(options or {})})
+    try:
+        items, summary = score(opened, source, partial=partial)
+    finally:
+        # Threads that wait for a judge would otherwise keep a stopped command alive.
+        if (close := getattr(getattr(opened, "judge", None), "close", None)) is not None:
+            close()
+    folder.mkdir(parents=True, exist_ok=True)
+    results = write_scores(folder, items, summary, source, benchmark=opened)
+    texts = {row.id: row.text for row in source.responses}
+    return ScoredRun(folder, items, texts, results, source.record, source.manifest)
 
 
-def read_sources(paths: Sequence[Path], *, id_key: str | None = None, text_key: str | None = None) -> Source:
-    """Read one or several sources of the same kind; run folders must differ in their shard alone."""
+def results_folder(paths: Sequence[Path], out: Path | None = None) -> Path:
+    """Where the results of some sources go; a folder that holds another run is refused."""
+    for path in paths:
+        if not path.exists():
+            raise InputError(f"{path} does not exist", hint="give a run folder or a response file")
+    folder = out or (paths[0] if len(paths) == 1 and paths[0].is_dir() else None)
+    if folder is None:
+        raise InputError("there is no folder for the results", hint="name a folder with --out")
+    if (folder / RECORD).exists() and [folder.resolve()] != [path.resolve() for path in paths]:
+        raise InputError(f"{folder} holds another run", hint="name a folder of its own with --out")
+    return folder
+
+
+def read_sources(
+    paths: Sequence[Path],
+    *,
+    id_key: str | None = None,
+    text_key: str | None = None,
+    reader: Callable[..., list[Response]] = read_responses,
+) -> Source:
+    """Read one or several sources of the same kind; run folders must differ in their shard alone.
+
+    ``reader`` reads a response file; a benchmark with an official form of its own brings one.
+    """
     folders = [path for path in paths if path.is_dir()]
     names = tuple(path.stem if path.is_file() else path.resolve().name for path in paths)
     if not folders:
-        responses = [row for path in paths for row in read_responses(path, id_key=id_key, text_key=text_key)]
+        responses = [row for path in paths for row in reader(path, id_key=id_key, text_key=text_key)]
         return Source([_writable(row) for row in responses], names)
     if len(folders) != len(paths):
         raise InputError("run folders and response files cannot be scored together", hint="give one kind")
@@ -71,8 +131,8 @@ def read_sources(paths: Sequence[Path], *, id_key: str | None = None, text_key: 
 
 
 def _writable(response: Response) -> Response:
-    """Replace half surrogate pairs, which JSON escapes can carry and no file of ours can."""
-    return Response(response.id, response.text.encode("utf-8", "replace").decode("utf-8"))
+    text = response.text
+    return Response(response.id, replace_surrogates(text)) if isinstance(text, str) else response
 
 
 def _read_run_responses(folder: Path) -> list[Response]:
@@ -101,7 +161,14 @@ def score(benchmark: Benchmark, source: Source, *, partial: bool = False) -> tup
     return benchmark.score(source.responses, ids=ids)
 
 
-def write_scores(folder: Path, items: Sequence[Item], summary: Summary, source: Source) -> dict[str, Any]:
+def write_scores(
+    folder: Path,
+    items: Sequence[Item],
+    summary: Summary,
+    source: Source,
+    *,
+    benchmark: Benchmark | type[Benchmark],
+) -> dict[str, Any]:
     """Write ``items.jsonl`` and ``results.json``; gives the content of the latter.
 
     A folder that is no run of its own gets a copy of the responses, so that runs can be compared with their texts.
@@ -112,13 +179,17 @@ def write_scores(folder: Path, items: Sequence[Item], summary: Summary, source: 
     write_text(
         folder / ITEMS, "".join(json.dumps(item.to_json(), ensure_ascii=False) + "\n" for item in items)
     )
-    results = as_results(summary, source.record, source.names)
+    results = as_results(summary, source.record, source.names, benchmark=benchmark)
     write_json(folder / RESULTS, results)
     return results
 
 
 def as_results(
-    summary: Summary, record: Mapping[str, Any] | None, sources: Sequence[str] = ()
+    summary: Summary,
+    record: Mapping[str, Any] | None,
+    sources: Sequence[str] = (),
+    *,
+    benchmark: Benchmark | type[Benchmark],
 ) -> dict[str, Any]:
     """The summary in the keys of lm-evaluation-harness, the whole of it under ``summary``."""
     name = summary.benchmark
@@ -127,6 +198,7 @@ def as_results(
         flat[f"{metric},none"] = found.value
         flat[f"{metric}_low,none"] = found.low
         flat[f"{metric}_high,none"] = found.high
+    directions = {metric: benchmark.metric_info(metric).direction for metric in summary.metrics}
     record = record or {}
     return {
         "results": {name: flat},
@@ -134,7 +206,9 @@ def as_results(
         "versions": {name: record.get("schema", 1)},
         "n-shot": {name: 0},
         "n-samples": {name: {"original": record.get("records", summary.n), "effective": summary.n}},
-        "higher_is_better": {name: {metric: _higher(metric) for metric in summary.metrics}},
+        "higher_is_better": {
+            name: {metric: None if one is None else one == "higher" for metric, one in directions.items()}
+        },
         "config": {
             "model": record.get("model", {}),
             "decoding": record.get("decoding", {}),
@@ -144,25 +218,3 @@ def as_results(
         },
         "summary": summary.to_json(),
     }
-
-
-def _higher(metric: str) -> bool | None:
-    found = direction(metric)
-    return None if found is None else found == "higher"
-
-
-def read_items(folder: Path) -> tuple[str, list[Item], dict[Id, str], dict[str, Any]]:
-    """Benchmark name, items, texts by id and results of a scored folder."""
-    if not (folder / RESULTS).is_file() or not (folder / ITEMS).is_file():
-        hint = f"reweigh eval score {folder}" if (folder / RECORD).is_file() else "give a scored run folder"
-        raise InputError(f"{folder} holds no scored run ({ITEMS} and {RESULTS})", hint=hint)
-    results = read_json(folder / RESULTS)
-    items = [Item.from_json(row) for row in read_jsonl(folder / ITEMS)]
-    path = folder / RESPONSES
-    texts: dict[Id, str] = {row.id: row.text for row in read_responses(path)} if path.is_file() else {}
-    return str(results["summary"]["benchmark"]), items, texts, results
-
-
-def read_metrics(results: Mapping[str, Any]) -> dict[str, Metric]:
-    """The figures of a results file."""
-    return {name: Metric(**row) for name, row in results["summary"]["metrics"].items()}

@@ -123,5 +123,5 @@ class Runs:
         """Score a finished run and write items and results into its folder."""
         source = scoring.read_sources([folder])
         items, summary = scoring.score(self.task.bench, source)
-        scoring.write_scores(folder, items, summary, source)
+        scoring.write_scores(folder, items, summary, source, benchmark=self.task.bench)
         return Scored(items, summary)

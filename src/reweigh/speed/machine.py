@@ -13,7 +13,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
-from reweigh.provenance import versions
+from reweigh.provenance import package_versions, versions
 
 
 def machine() -> dict[str, Any]:
@@ -32,22 +32,13 @@ def machine() -> dict[str, Any]:
         "system": f"{platform.system()} {platform.machine()}",
         "threads": torch.get_num_threads(),
         "kernel": choose_kernel("auto", torch.device("cpu"), torch.float32, 32000).name,
-        "versions": {**versions(), **_numba_version()},
+        "versions": {**versions(), **package_versions(["numba"])},
     }
 
 
 def setting(machine: Mapping[str, Any]) -> dict[str, Any]:
     """What must be the same of two machines for their rounds to be pooled: all but the moment and its load."""
     return {name: value for name, value in machine.items() if name not in ("time", "load_average")}
-
-
-def _numba_version() -> dict[str, str]:
-    from importlib.metadata import PackageNotFoundError, version
-
-    try:
-        return {"numba": version("numba")}
-    except PackageNotFoundError:
-        return {}
 
 
 def _processor() -> str:

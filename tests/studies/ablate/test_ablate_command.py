@@ -60,7 +60,7 @@ def test_an_ablation_leaves_tables_and_resumes_to_the_same_bytes(tmp_path, monke
 def test_an_evaluation_and_a_search_recall_what_an_ablation_measured(tmp_path, monkeypatch):
     layer = operating_point()["layer"]
     shared = ("--limit", "2", "--batch-size", "2", "--cache", str(tmp_path / "evidence"))
-    tuning = ("-o", "split=tuning", "-o", "scenes=300")
+    tuning = ("--option", "split=tuning", "--option", "scenes=300")
     done = run(app, ["ablate", "world", "--arms", "cyclic", "--out", str(tmp_path / "a"), *shared, *tuning])
     assert done.exit_code == 0, done.output + str(done.exception)
     assert not (tmp_path / "a" / "evidence").exists()

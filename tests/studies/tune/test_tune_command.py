@@ -11,7 +11,7 @@ from reweigh.cli.app import app
 from reweigh.errors import InputError
 from reweigh.method.measure.evidence import Gatherer
 from reweigh.method.register.table import table_layers
-from reweigh.runs.score import read_items, read_metrics
+from reweigh.runs.results import read_scored
 from reweigh.studies.tune.search import FIGURES, Quality, gain
 from reweigh.world import table_path
 
@@ -40,7 +40,7 @@ def test_a_search_leaves_runs_a_point_and_a_page_and_resumes_to_the_same_bytes(t
         quality = Quality(**{name: row[name] for name in FIGURES})
         assert row["gain"] == gain(quality, base)
         folder = tmp_path / "runs" / f"layer-{row['layer']}-beta-{row['beta']:g}"
-        metrics = read_metrics(read_items(folder)[3])
+        metrics = read_scored(folder).metrics
         assert {name: metrics[name].value for name in FIGURES} == {name: row[name] for name in FIGURES}
     assert "<svg" in (tmp_path / "report.html").read_text()
     two = [str(tmp_path / "runs" / name) for name in ("base", f"layer-{LAYERS[-1]}-beta-3")]

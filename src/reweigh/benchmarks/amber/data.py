@@ -8,10 +8,46 @@ from pathlib import Path
 from typing import Any
 
 from reweigh.artifacts import read_json
+from reweigh.benchmarks.data.dataset import Dataset, File
 from reweigh.benchmarks.files import find_files, require_file
 from reweigh.errors import InputError
 
 GENERATIVE = "generative"
+
+_SOURCE = "https://raw.githubusercontent.com/junyangwang0410/AMBER/534babf6bbfcce2e735c26289dedfb21cef3c939"
+
+
+def _amber(name: str, size: int, sha256: str) -> File:
+    return File(name=name, url=f"{_SOURCE}/data/{name}", size=size, checksum=f"sha256:{sha256}")
+
+
+DATASET = Dataset(
+    name="amber",
+    title="AMBER: annotations, word lists and questions",
+    licence="Apache-2.0",
+    page="https://github.com/junyangwang0410/AMBER",
+    files=(
+        _amber(
+            "annotations.json",
+            1_813_301,
+            "db22a436c4836fbb295e60b4e80d519573077579fb7032f01b193c1bd022b797",
+        ),
+        _amber("relation.json", 12_699, "c4c1491e9bbc3209abc1888c12a1bf8413bdbab8a0d8be04b990a2e7680cf23e"),
+        _amber("safe_words.txt", 57, "f92cf1123f4578a2630832fac3e6ac4de36212ea55859d3bed4fd233723f4043"),
+        _amber("metrics.txt", 899, "2fbe2ee584d10e7ce0a568a4902d3d2296727d45f761bf091dd35c4e4b5bc6ac"),
+        _amber(
+            "query/query_generative.json",
+            106_220,
+            "b7e4c36596126ee36d2c3922638b7fa98743c26efda78fea2315f4425258d087",
+        ),
+        _amber(
+            "query/query_discriminative.json",
+            1_738_529,
+            "1502887ac020f4bb7ea564af4e37bddcb030d61b78490d00f9da492a2307abb8",
+        ),
+    ),
+    by_hand="the 1,004 images are behind a link on the page; name their folder with --images",
+)
 
 
 @dataclass(frozen=True)

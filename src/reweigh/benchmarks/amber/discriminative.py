@@ -19,7 +19,7 @@ import numpy as np
 
 from reweigh.benchmarks.amber.data import read_queries
 from reweigh.benchmarks.amber.half import Half
-from reweigh.benchmarks.base import Item, Record, Response, Summary
+from reweigh.benchmarks.base import Item, MetricInfo, Record, Response, Summary
 from reweigh.benchmarks.bootstrap import Array, intervals, ratio, sum_counts
 from reweigh.errors import InputError
 
@@ -44,6 +44,15 @@ GROUPS: Mapping[str, tuple[str, ...]] = {
     "relation": ("relation",),
 }
 """What is reported: all questions together, then each dimension, as sums over kinds."""
+
+METRICS = (
+    MetricInfo("accuracy", "higher", headline=True),
+    MetricInfo("precision", "higher", headline=True),
+    MetricInfo("recall", "higher", headline=True),
+    MetricInfo("f1", "higher", title="F1", headline=True),
+    MetricInfo("unparsed", "lower", headline=True),
+)
+"""The metrics of all questions; each dimension has the first four, named ``relation_f1`` and so on."""
 
 _F1_SMOOTHING = {"existence": 0.001}
 _LETTERS = re.compile(r"[^\W\d_]+")
@@ -81,6 +90,28 @@ def _skipped(character: str) -> bool:
 PARSERS: Mapping[str, Callable[[str], str | None]] = {"strict": read_strict, "official": read_official}
 
 
+def figures(counts: Mapping[str, Array]) -> dict[str, Array]:
+    """Compute the unrounded figures of every group from summed counts; percent, NaN where undefined.
+
+    F1 keeps the official smoothing of its denominator. Never answering no is an F1 of 0, not an undefined one.
+    """
+    result: dict[str, Array] = {}
+    for group, kinds in GROUPS.items():
+        questions, correct, truth_no, answered_no, rightly_no = (
+            np.sum([counts[f"{kind}.{name}"] for kind in kinds], axis=0)
+            for name in ("questions", "correct", "truth_no", "answered_no", "rightly_no")
+        )
+        precision, recall = ratio(rightly_no, answered_no), ratio(rightly_no, truth_no)
+        p, r = np.nan_to_num(precision) / 100, recall / 100
+        prefix = f"{group}_" if group else ""
+        result[f"{prefix}accuracy"] = ratio(correct, questions)
+        result[f"{prefix}precision"] = precision
+        result[f"{prefix}recall"] = recall
+        result[f"{prefix}f1"] = 100 * (2 * p * r / (p + r + _F1_SMOOTHING.get(group, 0.0001)))
+    everything = np.sum([counts[f"{kind}.questions"] for kind in GROUPS[""]], axis=0)
+    return result | {"unparsed": ratio(counts["unparsed"], everything)}
+
+
 class AMBERDiscriminative(Half):
     """AMBER's 14,216 yes/no questions.
 
@@ -91,6 +122,9 @@ class AMBERDiscriminative(Half):
     """
 
     name = "amber-discriminative"
+    title = "AMBER, discriminative"
+    metrics = METRICS
+    figures = staticmethod(figures)
     half, other = "discriminative", "generative"
 
     def __init__(self, data_dir: str | Path, *, parser: str = "strict", mixed: bool = False) -> None:
@@ -133,7 +167,8 @@ class AMBERDiscriminative(Half):
             official=official_figures(items),
         )
 
-    def _item(self, response: Response) -> Item:
+    def score_response(self, response: Response) -> Item:
+        """Read one answer both ways and compare it with the truth."""
         identity = int(response.id)
         row = self._rows[identity]
         kind, truth = _kind(row), row["truth"]
@@ -163,28 +198,6 @@ def _counts(kind: str, truth: str, answer: str | None) -> dict[str, float]:
         f"{kind}.rightly_no": int(answer == truth == "no"),
     }
     return {name: count for name, count in counts.items() if count}
-
-
-def figures(counts: Mapping[str, Array]) -> dict[str, Array]:
-    """Compute the unrounded figures of every group from summed counts; percent, NaN where undefined.
-
-    F1 keeps the official smoothing of its denominator. Never answering no is an F1 of 0, not an undefined one.
-    """
-    result: dict[str, Array] = {}
-    for group, kinds in GROUPS.items():
-        questions, correct, truth_no, answered_no, rightly_no = (
-            np.sum([counts[f"{kind}.{name}"] for kind in kinds], axis=0)
-            for name in ("questions", "correct", "truth_no", "answered_no", "rightly_no")
-        )
-        precision, recall = ratio(rightly_no, answered_no), ratio(rightly_no, truth_no)
-        p, r = np.nan_to_num(precision) / 100, recall / 100
-        prefix = f"{group}_" if group else ""
-        result[f"{prefix}accuracy"] = ratio(correct, questions)
-        result[f"{prefix}precision"] = precision
-        result[f"{prefix}recall"] = recall
-        result[f"{prefix}f1"] = 100 * (2 * p * r / (p + r + _F1_SMOOTHING.get(group, 0.0001)))
-    everything = np.sum([counts[f"{kind}.questions"] for kind in GROUPS[""]], axis=0)
-    return result | {"unparsed": ratio(counts["unparsed"], everything)}
 
 
 def _reasons() -> dict[str, str]:

@@ -14,12 +14,20 @@ from typing import Any
 from reweigh.benchmarks.amber.data import Words
 from reweigh.benchmarks.amber.half import Half
 from reweigh.benchmarks.amber.similarity import Similar, choose_similarity
-from reweigh.benchmarks.base import Item, Record, Response, Summary
+from reweigh.benchmarks.base import Item, MetricInfo, Record, Response, Summary
 from reweigh.benchmarks.bootstrap import Array, intervals, ratio, sum_counts
 from reweigh.benchmarks.language.toolkit import Language, Splitter, Token, language
 
 MAX_NEW_TOKENS = 128
 SMOOTHING = 0.001  # what every counter of the official scorer's denominators starts at
+
+METRICS = (
+    MetricInfo("chair", "lower", title="CHAIR", headline=True),
+    MetricInfo("cover", "higher", headline=True),
+    MetricInfo("hal", "lower", headline=True),
+    MetricInfo("cog", "lower", headline=True),
+    MetricInfo("length", title="words", unit=""),
+)
 
 REASONS: Mapping[str, str] = {
     "chair": "no response mentions a word of the vocabulary",
@@ -28,6 +36,17 @@ REASONS: Mapping[str, str] = {
     "cog": "no image has a likely hallucinated object",
     "length": "there are no responses",
 }
+
+
+def figures(counts: Mapping[str, Array]) -> dict[str, Array]:
+    """Compute the unrounded, unsmoothed figures from summed counts; percent, NaN where undefined."""
+    return {
+        "chair": ratio(counts["hallucinated_mentions"], counts["mentions"]),
+        "cover": ratio(counts["covered"], counts["truth"]),
+        "hal": ratio(counts["hallucinated_responses"], counts["responses"]),
+        "cog": ratio(counts["cognitive"], counts["hallu"]),
+        "length": ratio(counts["words"], counts["responses"], scale=1.0),
+    }
 
 
 class AMBERGenerative(Half):
@@ -43,6 +62,9 @@ class AMBERGenerative(Half):
     """
 
     name = "amber-generative"
+    title = "AMBER, generative"
+    metrics = METRICS
+    figures = staticmethod(figures)
     half, other = "generative", "discriminative"
 
     def __init__(
@@ -95,7 +117,8 @@ class AMBERGenerative(Half):
         """Name everything that the figures depend on besides the descriptions."""
         return {"language": self._language.describe(), "similarity": self._similarity[1]}
 
-    def _item(self, response: Response) -> Item:
+    def score_response(self, response: Response) -> Item:
+        """Judge the nouns of one description."""
         row = self._rows[int(response.id)]
         nouns = self._nouns(response.text)
         judged = _Judge(self.words, self._similarity[0], row["truth"], row["hallu"])
@@ -174,17 +197,6 @@ def _mark(candidates: list[tuple[str, int]], reached: set[int], fits: Any) -> bo
             reached.add(index)
             return True
     return False
-
-
-def figures(counts: Mapping[str, Array]) -> dict[str, Array]:
-    """Compute the unrounded, unsmoothed figures from summed counts; percent, NaN where undefined."""
-    return {
-        "chair": ratio(counts["hallucinated_mentions"], counts["mentions"]),
-        "cover": ratio(counts["covered"], counts["truth"]),
-        "hal": ratio(counts["hallucinated_responses"], counts["responses"]),
-        "cog": ratio(counts["cognitive"], counts["hallu"]),
-        "length": ratio(counts["words"], counts["responses"], scale=1.0),
-    }
 
 
 def official_figures(items: Sequence[Item]) -> dict[str, float | None]:

@@ -7,8 +7,16 @@ from collections.abc import Mapping, Sequence
 from reweigh.benchmarks.amber import discriminative, generative
 from reweigh.benchmarks.base import Item, Metric, Summary
 from reweigh.benchmarks.bootstrap import Array, intervals
+from reweigh.errors import InputError
 
 _REASON = "it needs mentions in descriptions and answers to questions whose truth is no"
+
+
+def require_halves(first: str, second: str) -> None:
+    """Refuse runs that are not of the generative and the discriminative half, in this order."""
+    halves = (generative.AMBERGenerative.name, discriminative.AMBERDiscriminative.name)
+    if (first, second) != halves:
+        raise InputError(f"these are runs of {first} and {second}", hint="give the generative run first")
 
 
 def amber_score(descriptions: Sequence[Item], answers: Sequence[Item]) -> Metric:

@@ -2,28 +2,66 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
-from reweigh.benchmarks.base import Id, Item, Record, Response, Summary, check_responses
+from reweigh.benchmarks.base import Benchmark, Id, Item, Record, Response, Summary, check_responses
 from reweigh.benchmarks.bootstrap import sum_counts
 from reweigh.benchmarks.chair.coco import Coco
-from reweigh.benchmarks.chair.mentions import MentionFinder, Reading, Variant
-from reweigh.benchmarks.chair.metrics import count_caption, summarise_metrics
+from reweigh.benchmarks.chair.mentions import MentionFinder, Variant
+from reweigh.benchmarks.chair.metrics import (
+    METRICS,
+    caption_details,
+    count_caption,
+    figures,
+    summarise_metrics,
+)
 from reweigh.benchmarks.chair.truth import CocoTruth, ReadyTruth, Truth, read_manifest, sample_images
 from reweigh.benchmarks.chair.vocabulary import Vocabulary
+from reweigh.benchmarks.data.coco import COCO_URL, COCO_VAL2014, image_names
+from reweigh.benchmarks.data.dataset import Dataset, File
 from reweigh.benchmarks.files import require_file
 from reweigh.benchmarks.language.toolkit import Language, Splitter, language
 from reweigh.errors import InputError
+from reweigh.text import DESCRIBE
 
-PROMPT = "Please describe this image in detail."
 MAX_NEW_TOKENS = 512
 IMAGES = 500
 
+_SOURCE = "https://raw.githubusercontent.com/LisaAnne/Hallucination/master"
+DATASET = Dataset(
+    name="chair",
+    title="CHAIR: synonym table and COCO 2014 annotations",
+    licence="table BSD-2-Clause, annotations CC BY 4.0",
+    page="https://github.com/LisaAnne/Hallucination",
+    files=(
+        File(
+            name="synonyms.txt",
+            url=f"{_SOURCE}/data/synonyms.txt",
+            size=3577,
+            checksum="sha256:b685537b36fe21b791c87151b96a991ceb582edff19f3da204dcc7a7905502f2",
+        ),
+        File(
+            name="annotations_trainval2014.zip",
+            url=f"{COCO_URL}/annotations/annotations_trainval2014.zip",
+            size=252_872_794,
+            checksum="md5:0a379cfc70b0e71301e0f377548639bd",
+            unpack=True,
+            holds=(
+                "annotations/captions_train2014.json",
+                "annotations/captions_val2014.json",
+                "annotations/instances_train2014.json",
+                "annotations/instances_val2014.json",
+            ),
+        ),
+    ),
+    by_hand="the images are the dataset coco-val2014",
+)
 
-class CHAIR:
+
+class CHAIR(Benchmark):
     """Object hallucination in captions of COCO images.
 
     Args:
@@ -41,6 +79,12 @@ class CHAIR:
     """
 
     name = "chair"
+    title = "CHAIR"
+    dataset = DATASET
+    image_dataset = COCO_VAL2014
+    metrics = METRICS
+    tuning_options: ClassVar[Mapping[str, Any]] = {"split": "train"}
+    figures = staticmethod(figures)
 
     def __init__(
         self,
@@ -57,7 +101,7 @@ class CHAIR:
         sentences: Splitter = "auto",
         backend: Language | None = None,
     ) -> None:
-        self.data_dir = Path(data_dir)
+        super().__init__(data_dir)
         self.variant: Variant = variant
         self._ground_truth = ground_truth
         self._synonyms = synonyms
@@ -104,7 +148,7 @@ class CHAIR:
                 raise InputError(f"the annotations in {self.data_dir} have no split called {self._split!r}")
             chosen = sample_images(files, count=self._images, seed=seed)
         return [
-            Record(id=identity, image=files[identity], prompt=PROMPT, max_new_tokens=MAX_NEW_TOKENS)
+            Record(id=identity, image=files[identity], prompt=DESCRIBE, max_new_tokens=MAX_NEW_TOKENS)
             for identity in chosen[:limit]
         ]
 
@@ -145,32 +189,19 @@ class CHAIR:
     def _item(self, identity: Id, image: int, caption: str) -> Item:
         reading = self.finder.read(caption)
         reference = self.truth.objects(image)
-        objects = [mention.category for mention in reading.mentions]
-        counts = count_caption(objects, reference, words=len(caption.split()))
+        found = [(one.word, one.category, one.start, one.end) for one in reading.mentions]
+        counts = count_caption([name for _, name, *_ in found], reference, words=len(caption.split()))
         return Item(
             id=identity,
             image=image,
             counts={**counts, "tokens": len(reading.words)},
-            details=_details(reading, reference),
+            details=caption_details(found, reference),
         )
 
-
-def _details(reading: Reading, reference: frozenset[str]) -> dict[str, Any]:
-    named = {mention.category for mention in reading.mentions}
-    return {
-        "mentions": [
-            {
-                "word": mention.word,
-                "object": mention.category,
-                "start": mention.start,
-                "end": mention.end,
-                "hallucinated": mention.category not in reference,
-            }
-            for mention in reading.mentions
-        ],
-        "reference": sorted(reference),
-        "missed": sorted(reference - named),
-    }
+    @classmethod
+    def image_names(cls, image: Id) -> list[str]:
+        """COCO's file names, which are made of the image's number."""
+        return image_names(image) if isinstance(image, int) else super().image_names(image)
 
 
 def official_figures(items: Sequence[Item]) -> dict[str, float | None]:

@@ -6,10 +6,25 @@ captions are divided at the end. Knows no language, no COCO and no file.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any
 
-from reweigh.benchmarks.base import Item, Metric
 from reweigh.benchmarks.bootstrap import Array, harmonic, intervals, ratio
+from reweigh.benchmarks.types import Item, Metric, MetricInfo
+
+METRICS = (
+    MetricInfo("chair_s", "lower", title="CHAIR_S", headline=True),
+    MetricInfo("chair_i", "lower", title="CHAIR_I", headline=True),
+    MetricInfo("recall", "higher", headline=True),
+    MetricInfo("precision", "higher"),
+    MetricInfo("f1", "higher", title="F1", headline=True),
+    MetricInfo("length", title="words", unit="", headline=True),
+    MetricInfo("mentions", unit=""),
+    MetricInfo("chair_i_distinct", "lower", title="CHAIR_I, distinct objects"),
+    MetricInfo("set_precision", "higher", title="precision, distinct objects"),
+    MetricInfo("set_f1", "higher", title="F1, distinct objects"),
+)
+"""All metrics of CHAIR."""
 
 REASONS: Mapping[str, str] = {
     "chair_s": "there are no captions",
@@ -23,7 +38,7 @@ REASONS: Mapping[str, str] = {
     "set_precision": "no caption mentions an object",
     "set_f1": "no caption mentions an object, or no image has a reference object",
 }
-"""All figures of CHAIR, and why one can be undefined."""
+"""Why a metric can be undefined."""
 
 
 def count_caption(objects: Sequence[str], reference: Collection[str], *, words: int) -> dict[str, float]:
@@ -52,6 +67,26 @@ def count_caption(objects: Sequence[str], reference: Collection[str], *, words: 
         "recovered": len(named & truth),
         "reference": len(truth),
         "words": words,
+    }
+
+
+def caption_details(
+    mentions: Iterable[tuple[str, str, int, int]], reference: Collection[str]
+) -> dict[str, Any]:
+    """What a report shows of one caption.
+
+    Args:
+        mentions: Word, object, start and end in the text of every mention, in order.
+        reference: The objects that are in the image.
+    """
+    found = list(mentions)
+    return {
+        "mentions": [
+            {"word": word, "object": name, "start": start, "end": end, "hallucinated": name not in reference}
+            for word, name, start, end in found
+        ],
+        "reference": sorted(reference),
+        "missed": sorted(set(reference) - {name for _, name, *_ in found}),
     }
 
 

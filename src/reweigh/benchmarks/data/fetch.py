@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from reweigh.artifacts import read_json, sha256_file, write_json
-from reweigh.benchmarks.data.catalogue import File
+from reweigh.benchmarks.data.dataset import File
 from reweigh.errors import ArtifactError, InputError, MissingExtraError, ReweighError
 
 if TYPE_CHECKING:

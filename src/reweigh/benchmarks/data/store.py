@@ -11,12 +11,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal
 
-from reweigh.artifacts import read_json, sha256_file, write_json
+from reweigh.artifacts import only_one, read_json, sha256_file, write_json
 from reweigh.benchmarks.data import fetch
-from reweigh.benchmarks.data.catalogue import Dataset, File
+from reweigh.benchmarks.data.catalogue import datasets
+from reweigh.benchmarks.data.dataset import Dataset, File
 from reweigh.benchmarks.data.unpack import SCRATCH, unpack
 from reweigh.errors import InputError
-from reweigh.runs.record import only_one
 
 VARIABLE = "REWEIGH_DATA"
 RECEIPT = "receipt.json"
@@ -36,12 +36,31 @@ def folder_of(entry: Dataset) -> Path:
 
 
 def state(entry: Dataset) -> State:
-    """How much of a dataset the receipt vouches for; a quick look, ``check`` reads the bytes."""
+    """How much of a dataset its receipt lists as fetched; a quick look, ``check`` reads the bytes."""
     receipt = _receipt(entry)
     had = [file for file in entry.files if file.name in receipt]
     if not had:
         return "absent"
     return "complete" if len(had) == len(entry.files) else "partial"
+
+
+def listing() -> list[dict[str, Any]]:
+    """Describe every dataset: size, checksums, licence, addresses, and how much of it is on this machine."""
+    return [
+        {
+            "name": entry.name,
+            "title": entry.title,
+            "size": entry.size,
+            "checksums": [file.checksum or "unknown" for file in entry.files],
+            "licence": entry.licence,
+            "page": entry.page,
+            "urls": [file.url for file in entry.files],
+            "by_hand": entry.by_hand,
+            "state": state(entry),
+            "folder": str(folder_of(entry)),
+        }
+        for entry in datasets().values()
+    ]
 
 
 def get(
@@ -116,11 +135,11 @@ def _accept(file: File, folder: Path, origin: str, sha256: str) -> Entry:
 
 
 def _find(file: File, source: Path) -> Path | None:
-    """The file itself in a local copy: the path given, or below it at the same place or by its bare name."""
+    """The file itself in a local copy: the path given, or below it under its relative path or its bare name."""
     if source.is_file():
         return source if source.name == Path(file.name).name else None
-    places = (source / file.name, source / Path(file.name).name)
-    return next((place for place in places if place.is_file()), None)
+    candidates = (source / file.name, source / Path(file.name).name)
+    return next((path for path in candidates if path.is_file()), None)
 
 
 def _adopt(file: File, source: Path, folder: Path) -> Entry:

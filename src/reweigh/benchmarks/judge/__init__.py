@@ -5,6 +5,7 @@ from __future__ import annotations
 from reweigh.benchmarks.judge.cache import CachedJudge
 from reweigh.benchmarks.judge.endpoint import DEFAULT_MODEL, ChatEndpoint
 from reweigh.benchmarks.judge.protocol import Judge, JudgeError, Message, Request, ask_all
+from reweigh.benchmarks.judge.settings import JudgeSettings
 
 __all__ = [
     "DEFAULT_MODEL",
@@ -12,6 +13,7 @@ __all__ = [
     "ChatEndpoint",
     "Judge",
     "JudgeError",
+    "JudgeSettings",
     "Message",
     "Request",
     "ask_all",

@@ -12,6 +12,7 @@ from typing import Any
 from reweigh.artifacts import read_json, sha256_json, write_json
 from reweigh.benchmarks.judge.protocol import Judge, Request
 from reweigh.errors import ArtifactError
+from reweigh.text import replace_surrogates
 
 
 class CachedJudge:
@@ -46,9 +47,9 @@ class CachedJudge:
                 self._count(found=True)
                 return kept
             reply = self._judge.ask(request)
-            write_json(path, {"question": question, "reply": _storable(reply)})
+            write_json(path, {"question": question, "reply": replace_surrogates(reply)})
             self._count(found=False)
-            return _storable(reply)
+            return replace_surrogates(reply)
 
     def close(self) -> None:
         """Close the judge behind the cache, if it can be closed."""
@@ -74,8 +75,3 @@ def _read(path: Path, question: dict[str, Any]) -> str | None:
     ):
         return None
     return str(kept["reply"])
-
-
-def _storable(reply: str) -> str:
-    """Replace lone surrogates, which JSON escapes can carry but UTF-8 files cannot."""
-    return reply.encode("utf-8", "replace").decode("utf-8")

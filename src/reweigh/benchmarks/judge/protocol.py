@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias, TypeVar, runtime_checkable
 
 from reweigh.errors import InputError, ReweighError
+from reweigh.text import replace_surrogates
 
 Message: TypeAlias = Mapping[str, str]
 T = TypeVar("T")
@@ -38,8 +39,7 @@ class Request:
 
 def user(text: str, *, temperature: float = 0.0, max_tokens: int | None = None, sample: int = 0) -> Request:
     """A request of a single user message, as both benchmarks send it."""
-    # A response can hold half of a surrogate pair, which no request can carry.
-    message = {"role": "user", "content": text.encode("utf-8", "replace").decode("utf-8")}
+    message = {"role": "user", "content": replace_surrogates(text)}
     return Request(messages=(message,), temperature=temperature, max_tokens=max_tokens, sample=sample)
 
 

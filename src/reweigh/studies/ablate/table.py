@@ -8,23 +8,23 @@ from dataclasses import dataclass
 from statistics import fmean
 from typing import Any
 
-from reweigh.benchmarks.base import Item, Metric
+from reweigh.benchmarks.base import Item, Metric, MetricInfo, find_metric
 from reweigh.benchmarks.bootstrap import paired_difference
-from reweigh.benchmarks.chair.metrics import figures
-from reweigh.report.evaluation import cell, label
+from reweigh.benchmarks.chair.metrics import METRICS, figures
 from reweigh.report.html import Html, element, figure, page, section
+from reweigh.report.metrics import cell
 from reweigh.report.plots import interval_plot
 from reweigh.report.tables import Cell, Column, Estimate, Table
-from reweigh.runs.score import direction
 from reweigh.runs.task import Scored
 from reweigh.studies.ablate.arms import FULL, SHUFFLED, WORDS
 
 BASE = "base"
 FIGURES = ("chair_s", "chair_i", "recall", "f1")
 COMPARED = ("chair_i", "f1")
+INFO: Mapping[str, MetricInfo] = {name: find_metric(METRICS, name) for name in FIGURES}
 COLUMNS = {
-    **{name: Column(label(name), direction(name), 2) for name in FIGURES},
-    **{f"{name}_difference": Column(f"Δ {label(name)}", digits=2, signed=True) for name in COMPARED},
+    **{name: Column(info.title, info.direction, 2) for name, info in INFO.items()},
+    **{f"{name}_difference": Column(f"Δ {INFO[name].title}", digits=2, signed=True) for name in COMPARED},
     "fire": Column("fire %"),
     "escapes": Column("escapes"),
     "length": Column("words"),
@@ -147,7 +147,7 @@ def build_page(rows: Sequence[Row], lead: str, caption: str, left_out: Mapping[s
     for name in COMPARED:
         drawn = [(row.name, one) for row in rows if isinstance(one := _estimate(row, name), Estimate)]
         if drawn:
-            words = f"{label(name)}, arm minus full method, with paired 95% intervals."
+            words = f"{INFO[name].title}, arm minus full method, with paired 95% intervals."
             plots.append(figure(interval_plot(drawn, zero=True, digits=2), words))
     kinds = dict.fromkeys(row.kind for row in rows if row.kind in WORDS)
     told = [element("li", element("b", kind), f": {WORDS[kind]}") for kind in kinds]

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from reweigh.errors import InputError, UnsupportedError, require_known
+from reweigh.options import parse_option
 
 if TYPE_CHECKING:
     from reweigh.engines.transformers.session import Session
@@ -57,20 +57,17 @@ def parse_methods(text: str, known: Sequence[str]) -> list[str]:
 
 def parse_options(pairs: Sequence[str], names: Sequence[str]) -> dict[str, dict[str, Any]]:
     """Options by method, from ``method.option=value``; a value is JSON if it can be, otherwise text."""
+    form = "method.option=value"
     found: dict[str, dict[str, Any]] = {name: {} for name in names}
     for pair in pairs:
-        key, equals, text = pair.partition("=")
+        key, value = parse_option(pair, form)
         method, dot, option = key.partition(".")
-        if not equals or not dot or not option:
-            raise InputError(f"the option {pair!r} is not of the form method.option=value")
+        if not dot or not option:
+            raise InputError(f"the option {pair!r} is not of the form {form}")
         if method not in found:
             raise InputError(
                 f"{pair!r} is about {method!r}, which is not compared", hint="add it to --methods"
             )
-        try:
-            value = json.loads(text)
-        except json.JSONDecodeError:
-            value = text
         found[method][option.replace("-", "_")] = value
     return found
 

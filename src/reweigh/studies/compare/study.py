@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from reweigh.report.evaluation import TITLES, headlines, label
-from reweigh.runs.score import direction
+from reweigh.benchmarks import find_benchmark
 from reweigh.runs.task import Runs, Scored
 from reweigh.studies.compare.cost import total
 from reweigh.studies.compare.methods import Method
@@ -38,10 +37,10 @@ def build(model: str, methods: Sequence[Method], scores: Scores, out: Path) -> C
     figures: list[Figure] = []
     keys: list[tuple[str, str]] = []
     for name, found in scores.items():
-        metrics = next(iter(found.values())).summary.metrics
-        for metric in headlines(name, list(metrics)):
-            figures.append(Figure(TITLES.get(name, name), label(metric), direction(metric)))
-            keys.append((name, metric))
+        benchmark = find_benchmark(name)
+        for info in benchmark.headlines(list(next(iter(found.values())).summary.metrics)):
+            figures.append(Figure(benchmark.heading(), info.title, info.direction))
+            keys.append((name, info.name))
     costs = {method.name: _cost(method, scores, out) for method in methods}
     base = costs[methods[0].name]
     rows = []

@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
-from reweigh.report.evaluation import label
+from reweigh.benchmarks.base import find_metric
+from reweigh.benchmarks.chair.metrics import METRICS
 from reweigh.report.html import element, figure, page, section
 from reweigh.report.plots import line_plot
 from reweigh.report.tables import Cell, Column, Table
-from reweigh.runs.score import direction
 from reweigh.studies.tune.search import FIGURES, Found, Point
 
 DRAWN = ("chair_i", "f1")
@@ -19,7 +19,8 @@ DRAWN = ("chair_i", "f1")
 def build_table(found: Found, caption: str) -> Table:
     """Layer by beta with figures, gain over the base and verdict."""
     columns = [Column("layer"), Column("beta", digits=3)]
-    columns += [Column(label(name), direction(name), 2) for name in FIGURES]
+    described = [find_metric(METRICS, name) for name in FIGURES]
+    columns += [Column(info.title, info.direction, 2) for info in described]
     columns += [Column("gain %", digits=1, signed=True), Column("")]
     rows: list[list[Cell]] = [["base", 0.0, *asdict(found.base).values(), None, ""]]
     for point in found.points:
@@ -58,9 +59,9 @@ def build_page(found: Found, table: Table, lead: str, advice: str) -> str:
             ]
             for layer in dict.fromkeys(point.layer for point in found.points)
         }
-        drawing = line_plot(lines, across="beta", up=label(name), level=("base", getattr(found.base, name)))
-        better = direction(name)
-        plots.append(figure(drawing, f"{label(name)} over beta; {better} is better."))
+        info = find_metric(METRICS, name)
+        drawing = line_plot(lines, across="beta", up=info.title, level=("base", getattr(found.base, name)))
+        plots.append(figure(drawing, f"{info.title} over beta; {info.direction} is better."))
     return page(
         "Operating point of ReWEIGH",
         element("p", advice),

@@ -1,0 +1,68 @@
+"""Opening a benchmark by name: its data where ``reweigh data get`` puts them, its images, its options checked."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from reweigh.benchmarks.base import Benchmark, find_benchmark
+from reweigh.benchmarks.data.store import data_root
+from reweigh.benchmarks.judge.protocol import Judge
+from reweigh.benchmarks.judge.settings import JudgeSettings
+from reweigh.errors import InputError
+
+NOT_OPTIONS = frozenset({"data_dir", "judge"})
+"""Arguments of a benchmark that a record does not keep as options."""
+
+
+def open_benchmark(
+    name: str, data: str | Path | None = None, *, judge: Judge | JudgeSettings | None = None, **options: Any
+) -> Benchmark:
+    """Make a benchmark over its data.
+
+    Args:
+        name: Its registered name.
+        data: Folder of its files; by default where ``reweigh data get`` puts them.
+        judge: Who rates the answers, for a benchmark that is judged; needed for scoring only.
+        options: Its own options.
+
+    Example:
+        >>> open_benchmark("world", scenes=2).title
+        'CHAIR on the embedded world'
+    """
+    benchmark = find_benchmark(name)
+    known = known_options(benchmark)
+    if unknown := sorted(set(options) - set(known)):
+        raise InputError(f"{name} has no option {unknown[0]!r}", hint=f"known: {', '.join(known) or 'none'}")
+    arguments: dict[str, Any] = {}
+    if judge is not None and benchmark.judged:
+        arguments = judge.arguments() if isinstance(judge, JudgeSettings) else {"judge": judge}
+    make: Callable[..., Benchmark] = benchmark
+    return make(data_folder(benchmark, data), **{**arguments, **options})
+
+
+def known_options(benchmark: type[Benchmark]) -> list[str]:
+    """Names of a benchmark's options: its constructor's keywords."""
+    return [name for name in inspect.signature(benchmark).parameters if name not in NOT_OPTIONS]
+
+
+def data_folder(benchmark: type[Benchmark], data: str | Path | None = None) -> Path:
+    """The folder given, or the one where ``reweigh data get`` puts the benchmark's files."""
+    if data is not None:
+        return Path(data)
+    return data_root() / (benchmark.name if benchmark.dataset is None else benchmark.dataset.name)
+
+
+def image_folder(benchmark: type[Benchmark], data: Path, images: str | Path | None = None) -> Path:
+    """The folder given, or where the images are: with the data, or in the dataset of the images."""
+    if images is not None:
+        if not Path(images).is_dir():
+            raise InputError(f"{images} is not a folder", hint="--images wants the folder of the images")
+        return Path(images)
+    if benchmark.image_dataset is None:
+        return data
+    apart = data_root() / benchmark.image_dataset.name
+    with_data = any((data / name).is_dir() for name in benchmark.image_dataset.content)
+    return apart if apart.is_dir() and not with_data else data

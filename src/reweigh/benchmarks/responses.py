@@ -1,0 +1,150 @@
+"""Responses: read from a file of any tool, and checked against the ids that a benchmark has."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from reweigh.benchmarks.types import Id, Response
+from reweigh.errors import InputError
+
+ID_KEYS = ("id", "image_id", "question_id")
+TEXT_KEYS = ("response", "caption", "answer", "text")
+
+
+def read_responses(
+    path: str | Path, *, id_key: str | None = None, text_key: str | None = None
+) -> list[Response]:
+    """Read responses from our JSONL or from a benchmark's official file.
+
+    Accepts JSON lines, a JSON list of objects, or one JSON object of id to text. The keys are found among
+    ``id, image_id, question_id`` and ``response, caption, answer, text`` unless given. Skips blank lines.
+    """
+    path = Path(path)
+    if not path.is_file():
+        raise InputError(f"there is no response file {path}", hint="check the path")
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise InputError(f"{path} is not UTF-8 text ({error})") from error
+    rows = _json_rows(text, path) if path.suffix == ".json" else _jsonl_rows(text, path)
+    return [_response(row, where, id_key, text_key) for where, row in rows]
+
+
+def _json_rows(text: str, path: Path) -> list[tuple[str, Any]]:
+    if not text.strip():
+        return []
+    try:
+        value = json.loads(text)
+    except json.JSONDecodeError as error:
+        try:
+            return _jsonl_rows(text, path)
+        except InputError:
+            raise InputError(f"{path} is not valid JSON ({error})") from error
+    if isinstance(value, dict) and isinstance(value.get("imgToEval"), dict):
+        value = list(value["imgToEval"].values())  # the input of the first CHAIR scorer
+    if isinstance(value, dict):
+        if not any(key in value for key in ID_KEYS):
+            return [(f"{path}, key {key!r}", {"id": key, "response": entry}) for key, entry in value.items()]
+        value = [value]
+    if not isinstance(value, list):
+        raise InputError(f"{path} holds a {type(value).__name__}; expected a list of objects")
+    return [(f"{path}, entry {index}", row) for index, row in enumerate(value)]
+
+
+def _jsonl_rows(text: str, path: Path) -> list[tuple[str, Any]]:
+    rows = []
+    for number, line in enumerate(text.split("\n"), start=1):
+        if not line.strip():
+            continue
+        try:
+            rows.append((f"{path}, line {number}", json.loads(line)))
+        except json.JSONDecodeError as error:
+            raise InputError(
+                f"{path}, line {number}, is not JSON ({error})",
+                hint="the line was cut or altered; resume the run that wrote it, or remove the line",
+            ) from error
+    return rows
+
+
+def _response(row: Any, where: str, id_key: str | None, text_key: str | None) -> Response:
+    if not isinstance(row, dict):
+        raise InputError(f"{where}, is a {type(row).__name__}; expected an object with an id and a response")
+    identity = row[_key(row, where, "id", id_key, ID_KEYS)]
+    text = row[_key(row, where, "response", text_key, TEXT_KEYS)]
+    if isinstance(identity, bool) or not isinstance(identity, (str, int)):
+        raise InputError(
+            f"{where}: the id {identity!r} is a {type(identity).__name__}, not a string or an integer"
+        )
+    if not isinstance(text, str):
+        raise InputError(f"{where}: the response of id {identity!r} is a {type(text).__name__}, not a string")
+    return Response(identity, text)
+
+
+def _key(row: Mapping[str, Any], where: str, what: str, wanted: str | None, known: Sequence[str]) -> str:
+    for key in [wanted] if wanted is not None else known:
+        if key in row:
+            return key
+    raise InputError(
+        f"{where}, has no {what}: its keys are {', '.join(map(repr, row)) or 'none'}",
+        hint=f"expected {wanted!r}" if wanted is not None else f"expected one of {', '.join(known)}",
+    )
+
+
+def check_responses(
+    responses: Iterable[Response],
+    *,
+    known: Collection[Id],
+    ids: Collection[Id] | None = None,
+    repeats: bool = False,
+) -> list[Response]:
+    """Refuse responses that cannot be scored as they are, naming the first culprit.
+
+    Args:
+        responses: What was read.
+        known: The ids that the benchmark has.
+        ids: If given, exactly these must have been answered.
+        repeats: Whether several responses of one id are meant.
+    """
+    checked: list[Response] = []
+    seen: set[tuple[type, Id]] = set()
+    by_text = {str(identity): identity for identity in known} if known else {}
+    for index, response in enumerate(responses):
+        _check_one(response, index, by_text)
+        key = (type(response.id), response.id)
+        if key in seen and not repeats:
+            raise InputError(
+                f"id {response.id!r} was answered twice (again at response {index})",
+                hint="keep one response for each id",
+            )
+        seen.add(key)
+        checked.append(response)
+    if ids is not None:
+        _check_complete({response.id for response in checked}, ids)
+    return checked
+
+
+def _check_one(response: Response, index: int, by_text: Mapping[str, Id]) -> None:
+    if not isinstance(response.text, str):
+        raise InputError(
+            f"response {index} (id {response.id!r}) is a {type(response.text).__name__}, not a string"
+        )
+    # 1 and "1", or 1 and True, are not the same id: official scorers silently take one for the other.
+    if by_text.get(str(response.id)) != response.id or isinstance(response.id, bool):
+        twin = by_text.get(str(response.id))
+        hint = f"the benchmark's id is {twin!r}, a {type(twin).__name__}" if twin is not None else None
+        raise InputError(f"response {index} has the unknown id {response.id!r}", hint=hint)
+
+
+def _check_complete(answered: set[Id], ids: Collection[Id]) -> None:
+    wanted = set(ids)
+    if missing := sorted(wanted - answered, key=str):
+        listed = ", ".join(map(repr, missing[:5])) + (", ..." if len(missing) > 5 else "")
+        raise InputError(
+            f"{len(missing)} of {len(wanted)} ids have no response: {listed}",
+            hint="finish the run, or score what there is (--partial)",
+        )
+    if extra := sorted(answered - wanted, key=str):
+        raise InputError(f"{len(extra)} responses answer ids that were not asked, the first is {extra[0]!r}")

@@ -1,0 +1,187 @@
+"""The shapes that all benchmarks share: records in, responses back, items and a summary out.
+
+A scorer gives each response an :class:`Item` of additive counts. Every figure of a :class:`Summary` is a
+function of summed counts, so the items of shards scored apart merge to the summary of the whole.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass, field
+from typing import Any, Literal, TypeAlias, get_args
+
+from reweigh.errors import InputError
+
+Id: TypeAlias = "str | int"
+Direction = Literal["lower", "higher"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Record:
+    """One question to a model: an image (path relative to the image folder), a prompt and a limit."""
+
+    id: Id
+    image: str
+    prompt: str
+    max_new_tokens: int
+    extra: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Response:
+    """A model's answer to the record of the same id."""
+
+    id: Id
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Item:
+    """The result of one response.
+
+    Args:
+        id: The record's id.
+        image: The unit that the bootstrap resamples; questions on one image share it.
+        counts: Additive numerators and denominators; one that is left out is zero.
+        details: What a report shows of it (mentions with spans, the parsed answer); JSON.
+    """
+
+    id: Id
+    image: Id
+    counts: Mapping[str, float]
+    details: Mapping[str, Any] = field(default_factory=dict)
+
+    def to_json(self) -> dict[str, Any]:
+        """Give the item as plain JSON."""
+        return {
+            "id": self.id,
+            "image": self.image,
+            "counts": dict(self.counts),
+            "details": dict(self.details),
+        }
+
+    @classmethod
+    def from_json(cls, row: Mapping[str, Any]) -> Item:
+        """Read an item that :meth:`to_json` gave."""
+        try:
+            return cls(id=row["id"], image=row["image"], counts=row["counts"], details=row["details"])
+        except KeyError as error:
+            raise InputError(
+                f"an item row lacks {error}: it has {', '.join(sorted(row)) or 'nothing'}"
+            ) from error
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Metric:
+    """A figure with its 95% image-bootstrap interval, or no figure and the reason."""
+
+    value: float | None
+    low: float | None = None
+    high: float | None = None
+    reason: str | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """Give the figure as plain JSON; the reason only where there is one."""
+        row: dict[str, Any] = {"value": self.value, "low": self.low, "high": self.high}
+        return row | ({"reason": self.reason} if self.reason else {})
+
+
+@dataclass(frozen=True, slots=True)
+class MetricInfo:
+    """What a metric is called and how it is read.
+
+    Args:
+        name: Its key in a summary.
+        direction: In which direction it is better, if it has one.
+        title: The name as a person writes it; the key with spaces by default.
+        unit: What its numbers are counted in; the empty text for none.
+        digits: Decimals of a printed number.
+        headline: Whether tables and tiles show it.
+
+    Example:
+        >>> MetricInfo("hallucination_rate", "lower").title
+        'hallucination rate'
+    """
+
+    name: str
+    direction: Direction | None = None
+    _: KW_ONLY
+    title: str = ""
+    unit: str = "%"
+    digits: int = 1
+    headline: bool = False
+
+    def __post_init__(self) -> None:
+        if self.direction not in (None, *get_args(Direction)):
+            raise InputError(
+                f"the metric {self.name!r} has the direction {self.direction!r}", hint="lower, higher or None"
+            )
+        if not self.title:
+            object.__setattr__(self, "title", self.name.replace("_", " "))
+
+
+def find_metric(metrics: Sequence[MetricInfo], name: str) -> MetricInfo:
+    """Describe a metric by its name; a breakdown (``score_attribute``, ``relation_f1``) is read as its metric.
+
+    A name that is neither has no direction and no unit.
+    """
+    exact = [info for info in metrics if info.name == name]
+    whole = [info for info in metrics if name.startswith(f"{info.name}_") or name.endswith(f"_{info.name}")]
+    if exact:
+        return exact[0]
+    if not whole:
+        return MetricInfo(name, unit="")
+    info = max(whole, key=lambda one: len(one.name))
+    return MetricInfo(name, info.direction, unit=info.unit, digits=info.digits)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Summary:
+    """The figures of a set of items.
+
+    Args:
+        benchmark: Name of the benchmark.
+        metrics: Unrounded figures with intervals; shares are in percent.
+        n: Number of items.
+        images: Number of bootstrap units.
+        scorer: What was used: variant, linguistic back end, versions, parse failures.
+        official: The figures as the official program prints them, rounded its way, where they differ in kind.
+    """
+
+    benchmark: str
+    metrics: Mapping[str, Metric]
+    n: int
+    images: int
+    scorer: Mapping[str, Any] = field(default_factory=dict)
+    official: Mapping[str, float | None] = field(default_factory=dict)
+
+    @classmethod
+    def of(
+        cls,
+        items: Sequence[Item],
+        *,
+        benchmark: str,
+        metrics: Mapping[str, Metric],
+        scorer: Mapping[str, Any] | None = None,
+        official: Mapping[str, float | None] | None = None,
+    ) -> Summary:
+        """Make the summary of items, counting them and their images."""
+        return cls(
+            benchmark=benchmark,
+            metrics=metrics,
+            n=len(items),
+            images=len({item.image for item in items}),
+            scorer=scorer or {},
+            official=official or {},
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """Give the summary as plain JSON."""
+        return {
+            "benchmark": self.benchmark,
+            "metrics": {name: metric.to_json() for name, metric in self.metrics.items()},
+            "n": self.n,
+            "images": self.images,
+            "scorer": dict(self.scorer),
+            "official": dict(self.official),
+        }

@@ -1,0 +1,97 @@
+"""Options of the commands that answer or score a benchmark: its records, how they are answered, its judge."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from reweigh.cli import common
+from reweigh.options import parse_options
+
+if TYPE_CHECKING:
+    from reweigh.benchmarks.judge import JudgeSettings
+    from reweigh.runs.task import Runs, Task
+
+DATA = typer.Option(
+    None, help="Folder of the benchmark's files; by default where `reweigh data get` puts them."
+)
+IMAGES = typer.Option(None, help="Folder of the images, if they lie elsewhere.")
+JUDGE_PROMPT = typer.Option(None, help="File with the judge's prompt, if not with the data.")
+JUDGE_CACHE = typer.Option(None, help="Folder of kept verdicts.")
+OPTION = typer.Option([], "--option", help="An option of the benchmark, as name=value; may be repeated.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class BenchmarkOptions:
+    """Which records of a benchmark are answered, and how; a group of options."""
+
+    data: Path | None = DATA
+    images: Path | None = IMAGES
+    option: list[str] = OPTION
+    limit: int | None = typer.Option(None, min=1, help="Only the first records.")
+    batch_size: int = typer.Option(1, min=1, help="Images answered at once; the paper uses 1.")
+    seed: int = typer.Option(42, help="Seed of the sample of images and of anything drawn.")
+    template: str | None = common.TEMPLATE
+
+    def task(
+        self,
+        name: str,
+        *,
+        drawings: Path | None = None,
+        preset: Mapping[str, Any] | None = None,
+        shard: str = "1/1",
+    ) -> Task:
+        """Open a benchmark; ``preset`` are options that hold unless the user gives others."""
+        from reweigh.runs.open import open_task
+
+        return open_task(
+            name,
+            self.data,
+            images=self.images,
+            options={**(preset or {}), **parse_options(self.option)},
+            limit=self.limit,
+            seed=self.seed,
+            shard=shard,
+            drawings=drawings,
+        )
+
+    def runs(self, task: Task, name: str, weights: common.Weights, loaded: tuple[Any, Any]) -> Runs:
+        """How runs of a loaded model are answered and recorded."""
+        from reweigh.runs.model import describe_model
+        from reweigh.runs.task import Runs
+
+        model = {"id": name, "revision": weights.revision, "dtype": weights.dtype} | describe_model(*loaded)
+        return Runs(task, model, self.batch_size, self.seed, self.template)
+
+
+@dataclass(frozen=True, kw_only=True)
+class JudgeOptions:
+    """Which judge rates the answers, and how its replies are read; a group of options."""
+
+    judge_model: str | None = typer.Option(None, help="Judge model; the paper's by default.")
+    judge_url: str | None = typer.Option(None, help="Base URL of an OpenAI-compatible server.")
+    judge_key: str = typer.Option("OPENAI_API_KEY", help="Environment variable that holds the judge's key.")
+    judge_prompt: Path | None = JUDGE_PROMPT
+    judge_cache: Path | None = JUDGE_CACHE
+    rules: str = typer.Option("strict", help="How a judge's reply is read: strict (the paper's) or official.")
+    concurrency: int = typer.Option(8, help="Questions put to the judge at once.")
+    per_minute: float | None = typer.Option(None, help="Largest number of questions in a minute.")
+
+    def settings(self) -> JudgeSettings:
+        """The settings of the judge."""
+        from reweigh.benchmarks.judge import JudgeSettings
+
+        named = {"model": self.judge_model, "url": self.judge_url}
+        return JudgeSettings(
+            **{name: value for name, value in named.items() if value is not None},
+            key_variable=self.judge_key,
+            prompt=self.judge_prompt,
+            cache=self.judge_cache,
+            rules=self.rules,
+            concurrency=self.concurrency,
+            per_minute=self.per_minute,
+        )

@@ -1,0 +1,94 @@
+"""A scored run: what scoring wrote into a folder, read back for pages and comparisons."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from reweigh.artifacts import read_json, read_jsonl
+from reweigh.benchmarks.base import Id, Item, Metric, find_benchmark, read_responses
+from reweigh.benchmarks.open import data_folder, image_folder
+from reweigh.errors import InputError
+from reweigh.runs.record import ITEMS, RECORD, RESPONSES, RESULTS, find_image, read_run
+
+
+@dataclass(frozen=True, slots=True)
+class ScoredRun:
+    """A folder of scores: items, texts by id, results and, where there is a run, record and manifest."""
+
+    folder: Path
+    items: list[Item]
+    texts: dict[Id, str]
+    results: dict[str, Any]
+    record: dict[str, Any] | None = None
+    manifest: list[dict[str, Any]] = field(default_factory=list)
+
+    @property
+    def benchmark(self) -> str:
+        """The benchmark's name."""
+        return str(self.results["summary"]["benchmark"])
+
+    @property
+    def metrics(self) -> dict[str, Metric]:
+        """The figures."""
+        return read_metrics(self.results)
+
+    @property
+    def title(self) -> str:
+        """Model and decoder in a few words."""
+        return run_title(self.results["config"])
+
+    def image_finder(
+        self, *, data: Path | None = None, images: Path | None = None
+    ) -> Callable[[Id], Path | None]:
+        """Make a function from an item's id to its image file, or to None where the image is not found.
+
+        Folders that are not given are those of the run's record, if they still exist.
+        """
+        benchmark = find_benchmark(self.benchmark)
+        data = data_folder(benchmark, data or existing_folder(self.record, "data"))
+        folder = image_folder(benchmark, data, images or existing_folder(self.record, "images"))
+        known: dict[Id, list[str]] = {item.id: benchmark.image_names(item.image) for item in self.items}
+        known |= {row["id"]: [row["image"]] for row in self.manifest}
+
+        def find(identity: Id) -> Path | None:
+            for image in known.get(identity, []):
+                with suppress(InputError):
+                    return find_image(folder, image)
+            return None
+
+        return find
+
+
+def read_scored(folder: Path) -> ScoredRun:
+    """Read what scoring wrote into a folder."""
+    if not (folder / RESULTS).is_file() or not (folder / ITEMS).is_file():
+        hint = f"reweigh eval score {folder}" if (folder / RECORD).is_file() else "give a scored run folder"
+        raise InputError(f"{folder} holds no scored run ({ITEMS} and {RESULTS})", hint=hint)
+    items = [Item.from_json(row) for row in read_jsonl(folder / ITEMS)]
+    path = folder / RESPONSES
+    texts: dict[Id, str] = {row.id: row.text for row in read_responses(path)} if path.is_file() else {}
+    record, manifest = read_run(folder) if (folder / RECORD).is_file() else (None, [])
+    return ScoredRun(folder, items, texts, read_json(folder / RESULTS), record, manifest)
+
+
+def read_metrics(results: Mapping[str, Any]) -> dict[str, Metric]:
+    """The figures of a results file."""
+    return {name: Metric(**row) for name, row in results["summary"]["metrics"].items()}
+
+
+def run_title(config: Mapping[str, Any]) -> str:
+    """Model and decoder of a run in a few words."""
+    sources = config.get("sources") or ["responses"]
+    model = str(config.get("model", {}).get("id") or sources[0]).rstrip("/").rsplit("/", 1)[-1]
+    decoder = config.get("decoding", {}).get("decoder")
+    return f"{model}, {decoder}" if decoder else model
+
+
+def existing_folder(record: Mapping[str, Any] | None, name: str) -> Path | None:
+    """A folder that a run recorded, ``data`` or ``images``, if it still exists."""
+    recorded = (record or {}).get("places", {}).get(name)
+    return Path(recorded) if recorded is not None and Path(recorded).is_dir() else None
