@@ -45,7 +45,7 @@ def command(model: str, place: Path, out: Path, *more: str) -> list[str]:
         "world",
         "--data",
         str(place),
-        "-o",
+        "--option",
         "scenes=3",
         "--out",
         str(out),

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 DATA = typer.Option(
     None, help="Folder of the benchmark's files; by default where `reweigh data get` puts them."
 )
-IMAGES = typer.Option(None, help="Folder of the images, if they lie elsewhere.")
+IMAGES = typer.Option(None, help="Folder of the images, if they are elsewhere.")
 JUDGE_PROMPT = typer.Option(None, help="File with the judge's prompt, if not with the data.")
 JUDGE_CACHE = typer.Option(None, help="Folder of kept verdicts.")
 OPTION = typer.Option([], "--option", help="An option of the benchmark, as name=value; may be repeated.")

@@ -1,7 +1,7 @@
 """The record of a run: everything its responses depend on, kept beside them and compared at every resumption.
 
-A run folder holds ``record.json`` (this), ``manifest.jsonl`` (what is asked) and ``responses.jsonl`` (what was
-said). Going on with another configuration is refused, naming the first key that differs.
+A run folder holds ``record.json`` (this), ``manifest.jsonl`` (the questions) and ``responses.jsonl`` (the
+answers). Resuming with another configuration is refused, naming the first key that differs.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Lower-case, tokenise, lemmatise, merge pairs, drop the seat of a toilet, look up. Two variants differ only in
 the lemmatiser: ``wordnet`` (OPERA and most LVLM papers) and ``pattern`` (the original). Mentions carry their
-place in the caption as written. Quirks of the published scorers are kept; docs/benchmarks.md names them.
+span in the caption as written. Quirks of the published scorers are kept; docs/benchmarks.md names them.
 """
 
 from __future__ import annotations
@@ -110,14 +110,14 @@ class MentionFinder:
         merged = list(_merge_pairs(self._lemmatise([token.text for token in tokens]), tokens))
         kept = _drop_toilet_seats(merged)
         category_of = self.vocabulary.category_of
-        found = [(place, unit) for place, unit in enumerate(kept) if unit.word in category_of]
+        found = [(index, unit) for index, unit in enumerate(kept) if unit.word in category_of]
         return Reading(
             words=tuple(unit.word for unit in merged),
             mentions=tuple(
                 Mention(unit.word, category_of[unit.word], unit.start, unit.end) for _, unit in found
             ),
             # Places of the shortened list look up indices of the full one: the published scorer's slip.
-            indices=tuple(merged[place].index for place, _ in found),
+            indices=tuple(merged[index].index for index, _ in found),
         )
 
     def _wordnet_lemmas(self, words: Sequence[str]) -> list[str]:

@@ -39,7 +39,7 @@ class Truth(Protocol):
 
 
 class CocoTruth:
-    """Ground truth from COCO's annotations; captions are read only for the images that are asked for."""
+    """Ground truth from COCO's annotations; captions are read only for the images that are needed."""
 
     def __init__(self, coco: Coco, finder: MentionFinder) -> None:
         self._coco = coco
@@ -108,7 +108,7 @@ def sample_images(ids: Iterable[int], *, count: int, seed: int) -> list[int]:
 
 
 def manifest(images: Iterable[int], *, split: str, seed: int) -> dict[str, Any]:
-    """Describe a draw so that another run can be held to the same images."""
+    """Describe a draw so that another run can use the same images."""
     listed = list(images)
     return {"split": split, "seed": seed, "count": len(listed), "ids": listed, "sha256": sha256_json(listed)}
 

@@ -1,4 +1,4 @@
-"""Bringing one file here whole: from an address, resumed where a part is there already, or from a local copy.
+"""Fetching one file whole: from an address, resumed where a part is on disk already, or from a local copy.
 
 Bytes gather in ``<name>.part``; only when length and checksum agree does the file take its name. So a cut
 download is never taken for a whole one.
@@ -27,7 +27,7 @@ Advance = Callable[[int], Any]
 
 
 class FetchError(ReweighError):
-    """A file could not be brought here whole."""
+    """A file could not be fetched whole."""
 
 
 def download(
@@ -42,13 +42,13 @@ def download(
     """Fetch ``file`` to ``target`` and return its SHA-256; a part left by an earlier run is continued."""
     target.parent.mkdir(parents=True, exist_ok=True)
     part = target.with_name(target.name + ".part")
-    shown = 0
+    reported = 0
 
-    def reached(place: int) -> None:
-        nonlocal shown
-        if place > shown:
-            advance(place - shown)
-            shown = place
+    def reached(position: int) -> None:
+        nonlocal reported
+        if position > reported:
+            advance(position - reported)
+            reported = position
 
     with _client(timeout) as client:
         for attempt in range(attempts):
@@ -59,7 +59,7 @@ def download(
                 if attempt + 1 == attempts:
                     raise FetchError(
                         f"{file.url} broke off {attempts} times; at last: {error}",
-                        hint="run the same command again: it goes on from the bytes already here",
+                        hint="run the same command again: it goes on from the bytes already on disk",
                     ) from error
                 time.sleep(first_wait * 2**attempt)
     return _finish(file, part, target, expected)
@@ -124,7 +124,7 @@ def _continue(client: httpx.Client, file: File, part: Path, reached: Advance) ->
         with client.stream("GET", file.url, headers=headers) as answer:
             if answer.status_code == 416:
                 _forget(part)
-                raise _Cut("the part here is longer than the file there")
+                raise _Cut("the part on disk is longer than the file on the server")
             _check_status(answer, file)
             start = start if _continues_at(answer, start) else 0
             expected = _whole_length(answer, start)

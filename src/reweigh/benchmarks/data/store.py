@@ -66,7 +66,7 @@ def listing() -> list[dict[str, Any]]:
 def get(
     entry: Dataset, *, source: Path | None = None, advance: Callable[[int], Any] = lambda size: None
 ) -> Path:
-    """Bring all files of a dataset that are not here yet, from their addresses or from a local copy."""
+    """Fetch all files of a dataset that are not on disk yet, from their addresses or from a local copy."""
     folder = folder_of(entry)
     if source is not None and not source.exists():
         raise InputError(
@@ -164,10 +164,10 @@ def _adopt(file: File, source: Path, folder: Path) -> Entry:
 
 def _problems(folder: Path, file: File, entry: Entry, *, thorough: bool) -> list[str]:
     if file.unpack:
-        held: dict[str, int] = entry.get("holds", {})
+        content: dict[str, int] = entry.get("holds", {})
         return [
             f"{name} {'is missing' if not (folder / name).is_file() else 'has another size'}"
-            for name, size in held.items()
+            for name, size in content.items()
             if not (folder / name).is_file() or (folder / name).stat().st_size != size
         ]
     path = folder / file.name

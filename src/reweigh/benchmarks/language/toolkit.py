@@ -1,4 +1,4 @@
-"""The linguistic back end of the scorers: tokens with their place in the text, tags, base forms.
+"""The linguistic back end of the scorers: tokens with their span in the text, tags, base forms.
 
 Tokens and tags are NLTK's, over data that the user has installed; nothing is ever downloaded from here. Every
 result can say which back end, which versions and which sentence splitter it came from.
@@ -67,8 +67,8 @@ class Language:
         words = [word for sentence in self._split(seen) for word in self._words(sentence)]
         spans = _align(words, seen)
         if lower and len(seen) != len(text):
-            places = _places_before_lowering(text)
-            spans = [(places[start], places[end]) for start, end in spans]
+            positions = _positions_before_lowering(text)
+            spans = [(positions[start], positions[end]) for start, end in spans]
         return [Token(word, start, end) for word, (start, end) in zip(words, spans, strict=True)]
 
     def tags(self, words: Sequence[str]) -> list[str]:
@@ -141,7 +141,7 @@ def _align(words: Sequence[str], text: str) -> list[tuple[int, int]]:
     return spans
 
 
-def _places_before_lowering(text: str) -> list[int]:
+def _positions_before_lowering(text: str) -> list[int]:
     """Map every boundary of the lower-cased text to one of the text, for the few characters that grow."""
-    places = [index for index, character in enumerate(text) for _ in character.lower()]
-    return [*places, len(text)]
+    positions = [index for index, character in enumerate(text) for _ in character.lower()]
+    return [*positions, len(text)]

@@ -1,0 +1,33 @@
+"""Options as text, and text fit for a file."""
+
+from __future__ import annotations
+
+import pytest
+
+from reweigh.errors import InputError
+from reweigh.options import parse_option, parse_options
+from reweigh.text import replace_surrogates
+
+
+def test_values_are_json_where_they_can_be() -> None:
+    given = ["scenes=300", "split=tuning", "scene-seed=1", "mixed=true", "names=[1, 2]", "file=a=b", "empty="]
+    assert parse_options(given) == {
+        "scenes": 300,
+        "split": "tuning",
+        "scene_seed": 1,
+        "mixed": True,
+        "names": [1, 2],
+        "file": "a=b",
+        "empty": "",
+    }
+    assert parse_options(["a=1", "a=2"]) == {"a": 2}
+
+
+@pytest.mark.parametrize("text", ["scenes", "=3", ""])
+def test_other_forms_are_refused(text: str) -> None:
+    with pytest.raises(InputError, match=r"not of the form method\.option=value"):
+        parse_option(text, "method.option=value")
+
+
+def test_half_a_surrogate_pair_is_replaced() -> None:
+    assert replace_surrogates("a \ud83d dog é 🐶") == "a ? dog é 🐶"
