@@ -68,8 +68,8 @@ def test_it_is_scored_and_compared_under_its_own_titles(
     assert results["higher_is_better"]["colours"] == {"wrong_colours": False, "colours": None}
     page = (tmp_path / "better" / "out" / "report.html").read_text()
     assert "Colour words: said" in page
-    assert "0.0 %" in page  # a share has its unit, a number of words has none, with the digits it asked for
-    assert ">2.00<" in page
+    assert "<b>0.0 %</b>" in page  # a share has its unit, a number has none and the digits it wants
+    assert "<b>2.00</b>" in page
     assert page.count("data:image/jpeg") == 6  # the default names of an integer's image
 
     command = ["eval", "diff", str(tmp_path / "base" / "out"), str(tmp_path / "better" / "out")]

@@ -151,7 +151,7 @@ class MMHal(Judged[Question, str]):
         template = read_prompt(path, PROMPT_NAMES)
         if template.count("{}") != 4:
             raise InputError(
-                f"the prompt in {path} has {template.count('{}')} gaps marked {{}}; expected four: "
+                f"the prompt in {path} has {template.count('{}')} places marked {{}}; expected four: "
                 "image contents, question, human answer, model answer"
             )
         return template, lambda question, answer, _run: judge.ask(user(fill(template, question, answer)))
@@ -194,7 +194,7 @@ def _question(index: int, row: Any, path: Path) -> Question:
 
 
 def fill(template: str, question: Question, answer: str) -> str:
-    """Put contents, question, human answer and model answer into the four gaps, in this order."""
+    """Put contents, question, human answer and model answer into the four places, in this order."""
     parts = template.split("{}")
     values = (", ".join(question.contents), question.question, question.answer, answer)
     return parts[0] + "".join(value + part for value, part in zip(values, parts[1:], strict=True))
