@@ -17,6 +17,7 @@ from reweigh import registry
 from reweigh.artifacts import append_jsonl, read_json
 from reweigh.benchmarks import BENCHMARKS, Benchmark, find_benchmark, open_benchmark
 from reweigh.cli.app import app
+from reweigh.engines.answer import Answer
 from reweigh.errors import InputError
 from reweigh.runs.diff import diff_runs
 from reweigh.runs.open import open_task
@@ -85,7 +86,7 @@ def test_it_is_recorded_in_a_notebook(colours: type[Benchmark], images: Path, tm
     assert [record.id for record in task.records] == [0, 2]
     runs = Runs(task, {"id": "org/model"})
     for name, text in (("one", "blue"), ("two", "red")):
-        runs.answer(lambda start, batch, pictures, seed, text=text: [text] * len(batch), tmp_path / name, {})
+        runs.answer(lambda batch, text=text: [Answer(text)] * len(batch.records), tmp_path / name, {})
         score_paths([tmp_path / name])
     record = read_json(tmp_path / "one" / "record.json")
     assert record["benchmark"] == {"name": "colours", "options": {}, "limit": 4, "shard": "1/2"}

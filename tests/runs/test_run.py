@@ -15,30 +15,34 @@ from PIL import Image
 
 from reweigh.artifacts import read_jsonl
 from reweigh.benchmarks.base import Record
+from reweigh.engines.answer import Answer
 from reweigh.errors import ArtifactError, InputError, ReweighError
 from reweigh.runs.record import RESPONSES
-from reweigh.runs.run import batch_seed, batches, generate
+from reweigh.runs.run import Batch, batch_seed, batches, generate
 
 N = 23
 RECORDS = [Record(id=f"v{i}", image=f"{i % 3}.png", prompt=f"Q{i}", max_new_tokens=8) for i in range(N)]
 
 
 class Fake:
-    """A describer whose answer depends on picture, prompt, limit, batch and seed: nothing may be mixed up."""
+    """A model whose answer depends on picture, prompt, limit, batch and seed: nothing may be mixed up."""
 
     def __init__(self, stop_after: int | None = None, wait: float = 0.0) -> None:
         self.calls: list[list[str]] = []
         self.stop_after = stop_after
         self.wait = wait
 
-    def describe(self, images: list[Any], prompts: list[str], *, max_new_tokens: int, seed: int) -> list[str]:
+    def __call__(self, batch: Batch) -> list[Answer]:
         if self.stop_after is not None and len(self.calls) == self.stop_after:
             raise KeyboardInterrupt
         time.sleep(self.wait)
-        self.calls.append(prompts)
+        self.calls.append(batch.prompts)
         return [
-            f"{prompt} red {image.getpixel((0, 0))[0]} of {len(prompts)} up to {max_new_tokens} seed {seed} ü\n"
-            for image, prompt in zip(images, prompts, strict=True)
+            Answer(
+                f"{prompt} red {image.getpixel((0, 0))[0]} of {len(batch.records)} "
+                f"up to {batch.max_new_tokens} seed {batch.seed} ü\n"
+            )
+            for image, prompt in zip(batch.pictures, batch.prompts, strict=True)
         ]
 
 
@@ -160,26 +164,17 @@ def test_no_records_give_an_empty_file(tmp_path: Path, images: Path) -> None:
 
 
 def test_half_a_surrogate_pair_does_not_stop_a_run(tmp_path: Path, images: Path) -> None:
-    class Odd(Fake):
-        def describe(
-            self, images: list[Any], prompts: list[str], *, max_new_tokens: int, seed: int
-        ) -> list[str]:
-            return ["a \ud83d b"] * len(prompts)
+    def odd(batch: Batch) -> list[Answer]:
+        return [Answer("a \ud83d b")] * len(batch.records)
 
-    generate(Odd(), RECORDS[:2], tmp_path, images=images)
+    generate(odd, RECORDS[:2], tmp_path, images=images)
     assert read_jsonl(tmp_path / RESPONSES)[0]["response"] == "a ? b"
 
 
-@pytest.mark.parametrize("answers", [["one"], "two texts", ["a", None], None])
+@pytest.mark.parametrize("answers", [[Answer("one")], "two texts", [Answer("a"), None], None, ["a", "b"]])
 def test_a_wrong_number_or_kind_of_answers_is_refused(tmp_path: Path, images: Path, answers: Any) -> None:
-    class Odd(Fake):
-        def describe(
-            self, images: list[Any], prompts: list[str], *, max_new_tokens: int, seed: int
-        ) -> list[str]:
-            return answers  # type: ignore[no-any-return]
-
-    with pytest.raises(ReweighError, match="for 2 prompts; expected as many texts"):
-        generate(Odd(), RECORDS[:2], tmp_path, images=images, batch_size=2)
+    with pytest.raises(ReweighError, match="for 2 prompts; expected as many answers"):
+        generate(lambda batch: answers, RECORDS[:2], tmp_path, images=images, batch_size=2)
 
 
 def test_foreign_responses_are_refused(tmp_path: Path, images: Path) -> None:

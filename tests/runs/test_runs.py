@@ -10,6 +10,7 @@ from toy_benchmark import Toy
 
 import reweigh.runs.record as record_module
 from reweigh.artifacts import read_json, read_jsonl
+from reweigh.engines.answer import Answer
 from reweigh.errors import InputError, MismatchError
 from reweigh.runs.task import Runs, Task
 
@@ -31,9 +32,10 @@ def runs(tmp_path: Path) -> Runs:
 def test_answers_of_a_function_know_their_place(runs: Runs, tmp_path: Path) -> None:
     asked = []
 
-    def ask(start, batch, pictures, seed):
-        asked.append((start, [one.id for one in batch], [one.getpixel((0, 0))[0] for one in pictures]))
-        return [f"a dog and a bus, {start}" for _ in batch]
+    def ask(batch):
+        ids = [record.id for record in batch.records]
+        asked.append((batch.start, ids, [one.getpixel((0, 0))[0] for one in batch.pictures]))
+        return [Answer(f"a dog and a bus, {batch.start}") for _ in ids]
 
     assert runs.answer(ask, tmp_path / "run", {"decoder": "x"}) == 5
     assert asked == [(0, [0, 1], [0, 1]), (2, [2, 3], [2, 3]), (4, [4], [4])]

@@ -17,13 +17,14 @@ from typer.testing import CliRunner
 from reweigh.artifacts import append_jsonl, write_json
 from reweigh.benchmarks.base import BENCHMARKS, Response, find_benchmark
 from reweigh.cli.app import app
+from reweigh.engines.answer import Answer
 from reweigh.errors import InputError, MismatchError
 from reweigh.report.comparison import comparison_page, difference_table, mention_table
 from reweigh.report.evaluation import evaluation_page
 from reweigh.runs.diff import compare, hallucinated
 from reweigh.runs.record import Shard, make_record, open_run
 from reweigh.runs.results import read_metrics, read_scored
-from reweigh.runs.run import generate
+from reweigh.runs.run import Ask, generate
 from reweigh.runs.score import as_results, read_sources, score
 
 if "toy" not in BENCHMARKS:
@@ -33,14 +34,10 @@ WORDS = st.lists(st.sampled_from(["dog", "cat", "bus", "and"]), max_size=6)
 RUN = st.lists(WORDS, min_size=12, max_size=12)
 
 
-class Parrot:
-    """Says what it is told to say for each record."""
-
-    def __init__(self, texts: list[str]) -> None:
-        self.texts = texts
-
-    def describe(self, images: list[Any], prompts: list[str], *, max_new_tokens: int, seed: int) -> list[str]:
-        return [self.texts.pop(0) for _ in prompts]
+def parrot(texts: list[str]) -> Ask:
+    """Answer each record with the next of some texts."""
+    left = list(texts)
+    return lambda batch: [Answer(left.pop(0)) for _ in batch.records]
 
 
 @pytest.fixture
@@ -64,7 +61,7 @@ def make_run(folder: Path, images: Path, texts: list[str], shard: str = "1/1", *
         places={"data": str(images), "images": str(images), "gone": "/no/such/place"},
     )
     open_run(folder, record, records)
-    generate(Parrot(list(texts)), records, folder, images=images)
+    generate(parrot(texts), records, folder, images=images)
     return folder
 
 
