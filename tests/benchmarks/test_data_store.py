@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 from file_server import FileServer, Served
 from test_data_unpack import make_zip
-from toy_benchmark import Toy
 from typer.testing import CliRunner
 
 from reweigh.benchmarks.base import BENCHMARKS
@@ -16,6 +15,7 @@ from reweigh.benchmarks.data import Dataset, File, check, data_root, dataset, da
 from reweigh.benchmarks.data.fetch import FetchError
 from reweigh.cli.app import app
 from reweigh.errors import InputError, UnknownNameError
+from toy_benchmark import Toy
 
 TABLE = b"person, man\n"
 

@@ -112,7 +112,7 @@ def test_a_sampling_rival_resumes_to_the_same_bytes(model: str, place: Path, tmp
 def test_kept_evidence_changes_neither_answers_nor_record(
     model: str, place: Path, table: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from reweigh.method.measure.evidence import Gatherer
+    from reweigh.engines.transformers.gather import Gatherer
 
     given = ("--table", table, "--beta", "6", "--batch-size", "2")
     assert run(app, command(model, place, tmp_path / "plain", *given)).exit_code == 0

@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 from PIL import Image
-from toy_benchmark import Toy
 
 import reweigh.runs.record as record_module
 from reweigh.artifacts import read_json, read_jsonl
 from reweigh.engines.answer import Answer
 from reweigh.errors import InputError, MismatchError
 from reweigh.runs.task import Runs, Task
+from toy_benchmark import Toy
 
 
 @pytest.fixture

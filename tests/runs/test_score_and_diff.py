@@ -11,7 +11,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
-from toy_benchmark import TRUTH, Toy
 from typer.testing import CliRunner
 
 from reweigh.artifacts import append_jsonl, write_json
@@ -26,6 +25,7 @@ from reweigh.runs.record import Shard, make_record, open_run
 from reweigh.runs.results import read_metrics, read_scored
 from reweigh.runs.run import Ask, generate
 from reweigh.runs.score import as_results, read_sources, score
+from toy_benchmark import TRUTH, Toy
 
 if "toy" not in BENCHMARKS:
     BENCHMARKS.add("toy", Toy)

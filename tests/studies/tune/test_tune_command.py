@@ -8,8 +8,8 @@ import pytest
 from typer.testing import CliRunner
 
 from reweigh.cli.app import app
+from reweigh.engines.transformers.gather import Gatherer
 from reweigh.errors import InputError
-from reweigh.method.measure.evidence import Gatherer
 from reweigh.method.register.table import table_layers
 from reweigh.runs.results import read_scored
 from reweigh.studies.tune.search import FIGURES, Quality, gain
