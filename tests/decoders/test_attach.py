@@ -9,7 +9,7 @@ import torch
 import reweigh
 import twin
 from checkpoints import FAMILIES, VOCABULARY
-from reweigh.method.register.candidates import candidates
+from reweigh.method.intervene.edit import edit_step
 
 BETA = 4.0
 STEPS = 8
@@ -112,9 +112,12 @@ def test_nothing_happens_to_a_row_without_evidence(case, monkeypatch):
     """Its logits are not even looked at: what the base model goes on with, a NaN too, is left to it."""
     inputs = case.inputs([1, None, 2], ["What is in the image?", "Is there a clock?", "Describe."])
     seen = []
-    monkeypatch.setattr(
-        "reweigh.decoders.reweigh.candidates", lambda logits: seen.append(len(logits)) or candidates(logits)
-    )
+
+    def watched(logits, strengths, beta, *, rows):
+        seen.append(rows.tolist())
+        return edit_step(logits, strengths, beta, rows=rows)
+
+    monkeypatch.setattr("reweigh.decoders.reweigh.decoder.edit_step", watched)
 
     def spoil(_module, _args, output):
         output.logits[1, :, 5] = float("nan")
@@ -122,7 +125,7 @@ def test_nothing_happens_to_a_row_without_evidence(case, monkeypatch):
 
     with attach(case):
         clean = generate(case, inputs)
-    assert set(seen) == {2}
+    assert seen == [[0, 2]] * len(clean.logits)
     with attach(case):
         spoiled = case.model.register_forward_hook(spoil, prepend=True)
         try:

@@ -255,7 +255,7 @@ def test_a_cache_filled_outside_is_refused_with_the_way_out(case):
     inputs = case.inputs()
     first = generate(case, inputs)
     whole = without_pictures(continued(inputs, first, words(case)))
-    with attach(case), pytest.raises(UnsupportedError, match="not seen by this attachment") as caught:
+    with attach(case), pytest.raises(UnsupportedError, match="not seen by this session") as caught:
         generate(case, whole, past_key_values=first.past_key_values)
     assert "with" in caught.value.hint
     one, other = attach(case), attach(case)

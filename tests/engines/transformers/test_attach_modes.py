@@ -268,7 +268,7 @@ def test_a_cache_that_counts_on_its_device_is_not_waited_for(case, monkeypatch):
     """A static cache's length is a tensor there; only the first pass may ask for its value."""
     asked = []
     monkeypatch.setattr(
-        "reweigh.engines.transformers.tap.past_length",
+        "reweigh.engines.transformers.continuation.past_length",
         lambda cache, known=None: asked.append((cache, known)) or past_length(cache, known),
     )
     inputs = case.inputs()

@@ -16,6 +16,7 @@ from transformers import LogitsProcessor, LogitsProcessorList, TextIteratorStrea
 import reweigh
 import twin
 from checkpoints import FAMILIES, VOCABULARY, load
+from reweigh.engines.transformers.tap import Tap
 from reweigh.errors import UnsupportedError
 
 BETA = 4.0
@@ -124,10 +125,11 @@ def test_a_failed_forward_keeps_no_tensor(case):
     """The error's traceback may hold the pass; the attachment must not."""
     rw = attach(case)
     inputs = case.inputs()
-    with rw, pytest.raises(ValueError, match="features"):
-        generate(case, {**inputs, "pixel_values": torch.cat([inputs["pixel_values"]] * 2)})
-    local = rw._tap._local
-    assert (local.frame, local.plan, local.outer_ids) == (None, None, None)
+    with rw:
+        local = Tap.of(rw.decoder.anatomy)._local
+        with pytest.raises(ValueError, match="features"):
+            generate(case, {**inputs, "pixel_values": torch.cat([inputs["pixel_values"]] * 2)})
+        assert (local.frame, local.prompt, local.outer_ids) == (None, None, None)
 
 
 @pytest.mark.parametrize("family", ["llava"])
@@ -150,11 +152,11 @@ def test_nested_attachments_of_one_model_are_refused(case):
     before = snapshot(case.model)
     with one:
         expected = generate(case, inputs)
-        with pytest.raises(UnsupportedError, match="already attached"), other:
+        with pytest.raises(UnsupportedError, match="already follows another decoder"), other:
             pass
-        with pytest.raises(UnsupportedError, match="already attached"):
+        with pytest.raises(UnsupportedError, match="already follows another decoder"):
             other.generate(**inputs, max_new_tokens=2)
-        with pytest.raises(UnsupportedError, match="already attached"):
+        with pytest.raises(UnsupportedError, match="already follows another decoder"):
             reweigh.measure(case.model, inputs)
         assert torch.equal(generate(case, inputs), expected)
     assert snapshot(case.model) == before

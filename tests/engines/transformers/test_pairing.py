@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+import reweigh
 import twin
 from checkpoints import VOCABULARY, picture
 from reweigh.decoders.reweigh import attach
@@ -89,9 +90,6 @@ def test_the_table_of_another_family_is_refused_with_both_named(checkpoint, tabl
 def test_a_table_without_registered_tokens_changes_nothing(llava, table):
     none = replace(table, tokens=np.zeros(0, np.int64), references=np.zeros(0), counts=np.zeros(0, np.int64))
     rw = attach(llava.model, llava.processor, table=none, beta=9.0)
-    from reweigh.engines.transformers.session import describe
-
     image = picture(3)
-    assert rw.describe(image, max_new_tokens=5) == describe(
-        llava.model, llava.processor, image, max_new_tokens=5
-    )
+    base = reweigh.decoder("base", llava.model, llava.processor)
+    assert rw.describe(image, max_new_tokens=5) == base.describe(image, max_new_tokens=5)
