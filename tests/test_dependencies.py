@@ -10,19 +10,35 @@ from pathlib import Path
 import pytest
 
 SOURCE = Path(__file__).parents[1] / "src" / "reweigh"
-GROUND = {"errors", "artifacts", "images", "registry", "progress", "versions"}
-# What each package may import besides itself and the ground; a package not listed here is not checked.
-INWARD = {
+GROUND = {path.stem for path in SOURCE.glob("*.py")} - {"__init__", "__main__", "testing"}
+ORDER = (
+    "method",
+    "families",
+    "engines",
+    "decoders",
+    "calibration",
+    "world",
+    "benchmarks",
+    "runs",
+    "report",
+    "studies",
+    "speed",
+    "demo",
+    "integrations",
+    "cli",
+)
+"""Every package, the innermost first; each may import those before it. CONTRIBUTING.md draws the same order."""
+APART = {
     "families": set(),
-    "measure": {"families"},
-    "candidates": {"measure"},
-    "register": {"families", "measure", "candidates"},
-    "intervene": {"families", "measure", "candidates", "register"},
-    "decoders": {"families", "measure", "candidates", "register", "intervene"},
+    "engines": {"families"},
+    "decoders": {"families", "engines"},
+    "calibration": {"families", "engines"},
+    "world": {"families"},
+    "benchmarks": {"world"},
+    "report": {"benchmarks", "runs"},
 }
+"""What a package may import besides the ground and the method, where it is less than all before it."""
 HEAVY = {"torch", "transformers", "numba"}
-SEAM = SOURCE / "bench" / "describer.py"
-"""The one file between the scorers and a model; what it needs of one, it imports when it runs."""
 
 
 @functools.cache
@@ -92,9 +108,17 @@ def test_the_ground_stands_alone(name):
     assert HEAVY.isdisjoint(part.partition(".")[0] for part in found)
 
 
-@pytest.mark.parametrize("package", sorted(INWARD))
+def test_the_order_names_every_package():
+    packages = {path.parent.name for path in SOURCE.glob("*/__init__.py")}
+    assert packages == set(ORDER)
+    assert set(APART) <= set(ORDER)
+
+
+@pytest.mark.parametrize("package", ORDER)
 def test_packages_import_only_inward(package):
-    allowed = {package, *GROUND, *INWARD[package]}
+    inward = APART.get(package, set(ORDER[: ORDER.index(package)]))
+    assert inward <= set(ORDER[: ORDER.index(package)])
+    allowed = {package, *GROUND, *inward} | ({"method"} if package != "method" else set())
     assert files(package)
     outward = {
         f"{path.relative_to(SOURCE)} -> {name}"
@@ -105,13 +129,29 @@ def test_packages_import_only_inward(package):
     assert outward == set()
 
 
+def test_the_method_is_pure():
+    """Torch and NumPy alone: no model library, no hooks of an engine; numba only where a kernel is compiled."""
+    foreign = {"transformers", "tokenizers", "PIL", "typer", "rich", "tqdm"}
+    for path in files("method"):
+        assert foreign.isdisjoint(name.partition(".")[0] for name in imports(path)), path
+        assert "register_forward" not in path.read_text(encoding="utf-8"), path
+
+
+def test_the_method_draws_its_three_packages_in_one_direction():
+    inside = {"measure": set(), "register": {"measure"}, "intervene": {"measure", "register"}}
+    for package, allowed in inside.items():
+        for path in files(f"method/{package}"):
+            found = {name.split(".")[1] for name in own(imports(path)) if name.startswith("method.")}
+            assert found <= allowed | {package, "strength"}, path
+
+
 def test_the_scorers_need_no_model():
-    scorers = files("bench")
-    assert scorers
-    for path in scorers:
-        found = set(imports(path) if path != SEAM else top_level(path))
+    for path in files("benchmarks"):
+        found = imports(path)
         assert HEAVY.isdisjoint(part.partition(".")[0] for part in found), path
-        assert not any(within(part, {"families"}) for part in own(found)), path
+        assert not any(within(part, {"families", "engines"}) for part in own(found)), path
+    for path in files("runs"):  # what needs a model is imported when it runs
+        assert HEAVY.isdisjoint(part.partition(".")[0] for part in top_level(path)), path
 
 
 def test_nothing_imports_the_command_line():
@@ -122,7 +162,7 @@ def test_nothing_imports_the_command_line():
 
 
 def test_no_pickle_anywhere():
-    foreign = SOURCE / "bench" / "resources.py"  # reads NLTK's old data, plain values only
+    foreign = SOURCE / "benchmarks" / "language" / "resources.py"  # reads NLTK's old data, plain values only
     for path in sorted(set(SOURCE.rglob("*.py")) - {foreign}):
         names = {name.partition(".")[0] for name in imports(path)}
         assert names.isdisjoint({"pickle", "shelve", "dill", "joblib"}), path

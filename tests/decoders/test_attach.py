@@ -9,7 +9,7 @@ import torch
 import reweigh
 import twin
 from checkpoints import FAMILIES, VOCABULARY
-from reweigh.method.intervene.edit import edit_step
+from reweigh.method.intervene.edit import StepEditor
 
 BETA = 4.0
 STEPS = 8
@@ -113,11 +113,13 @@ def test_nothing_happens_to_a_row_without_evidence(case, monkeypatch):
     inputs = case.inputs([1, None, 2], ["What is in the image?", "Is there a clock?", "Describe."])
     seen = []
 
-    def watched(logits, strengths, beta, *, rows):
-        seen.append(rows.tolist())
-        return edit_step(logits, strengths, beta, rows=rows)
+    plain = StepEditor.__call__
 
-    monkeypatch.setattr("reweigh.decoders.reweigh.decoder.edit_step", watched)
+    def watched(self, logits):
+        seen.append(self.rows.tolist())
+        return plain(self, logits)
+
+    monkeypatch.setattr(StepEditor, "__call__", watched)
 
     def spoil(_module, _args, output):
         output.logits[1, :, 5] = float("nan")

@@ -36,6 +36,7 @@ class ReVisiT(Decoder):
     """
 
     title = "ReVisiT"
+    reads_every_step = False
 
     def __init__(
         self,

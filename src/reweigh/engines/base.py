@@ -60,6 +60,7 @@ class ForwardPass:
         inputs: What ``generate`` was called with, by name; the forward's own arguments outside ``generate``.
         start: Column at which the prompt in ``inputs`` begins (after a kept cache).
         end: Column after the prompt; what follows it was generated.
+        is_step: Whether it is one more token of a generation under way, which cannot show a new image.
     """
 
     request: Request
@@ -74,6 +75,7 @@ class ForwardPass:
     inputs: Mapping[str, Any] = field(default_factory=dict)
     start: int = 0
     end: int = 0
+    is_step: bool = False
 
     def new_columns(self) -> list[list[int]]:
         """For each prompt row, the visual columns first seen in this pass, relative to its start; empty if none."""
@@ -123,6 +125,7 @@ class Decoder:
         generation: Keyword defaults that the method gives to ``generate``; what the caller passes wins.
         regime: The regime in which the method's authors decode, for comparisons.
         layers: Blocks whose output it reads; -1 is the input of the first block.
+        reads_every_step: Whether it needs their output at every step, not only where an image may be new.
         attends: Whether attention goes through ``edit_attention`` and ``see_attention``.
         loop: A decoding loop for the ``custom_generate`` of transformers, if the method has its own.
         name: Registered name; set by ``reweigh.decoder``.
@@ -136,6 +139,7 @@ class Decoder:
     generation: Mapping[str, Any] = {}
     regime: Mapping[str, Any] = GREEDY
     layers: frozenset[int] = frozenset()
+    reads_every_step: ClassVar[bool] = True
     attends: bool = False
     loop: Callable[..., Any] | None = None
     name: str = ""

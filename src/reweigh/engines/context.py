@@ -9,13 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
 from typing import Any
 
 from reweigh.engines.base import Request
 
 
-@dataclass(frozen=True, slots=True, eq=False)
 class Opened:
     """One open request on one model, and what was open around it.
 
@@ -23,12 +21,16 @@ class Opened:
         model: The model it belongs to.
         request: The request.
         shown: Whether forward passes are shown to its decoder; not those that the decoder runs itself.
+        outer: What was open around it.
     """
 
-    model: Any
-    request: Request
-    shown: bool
-    outer: Opened | None
+    __slots__ = ("model", "outer", "request", "shown")
+
+    def __init__(self, model: Any, request: Request, shown: bool, outer: Opened | None) -> None:
+        self.model = model
+        self.request = request
+        self.shown = shown
+        self.outer = outer
 
 
 _innermost: ContextVar[Opened | None] = ContextVar("reweigh_request", default=None)

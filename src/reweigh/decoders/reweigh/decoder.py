@@ -21,7 +21,7 @@ from reweigh.engines.transformers.pairing import pair
 from reweigh.engines.transformers.trail import Trail
 from reweigh.errors import InputError, MismatchError, UnsupportedError
 from reweigh.families.anatomy import Anatomy
-from reweigh.method.intervene.edit import check_beta, edit_step, spread
+from reweigh.method.intervene.edit import StepEditor, check_beta, spread
 from reweigh.method.intervene.trace import Observer, Recorded, Trace
 from reweigh.method.measure.evidence import Evidence
 from reweigh.method.measure.lens import lens_disagreement
@@ -47,18 +47,14 @@ class _Layout:
     """What is kept on the device for the steps after an image.
 
     Attributes:
-        strengths: s (n, V) of the n forward rows that have evidence.
+        editor: Strengths and penalties of the n forward rows that have evidence.
         evidence: DMRR (n, V) of the same rows, zero where not registered; kept for observers only.
-        betas: Their maximum penalties (n,).
         prompts: Their prompt rows, in order.
-        rows: Which forward rows they are; ``None`` if all have evidence.
     """
 
-    strengths: Tensor
+    editor: StepEditor
     evidence: Tensor | None
-    betas: Tensor
     prompts: list[int]
-    rows: Tensor | None
 
 
 class ReWEIGH(Decoder):
@@ -77,6 +73,7 @@ class ReWEIGH(Decoder):
     title = "ReWEIGH"
     is_rival = False
     needs_table = True
+    reads_every_step = False
 
     def __init__(
         self,
@@ -108,7 +105,7 @@ class ReWEIGH(Decoder):
 
     def _deploy(self, table: ReferenceTable | str | Path, layer: int | None) -> Deployed:
         found, lens = pair(self.anatomy, self.processor, table, layer=layer, force=self.force)
-        return Deployed(found, lens, len(self.anatomy.blocks) - 1, self.kernel)
+        return Deployed(found, lens, self.kernel)
 
     def request(  # type: ignore[override]  # options by name, for editors
         self,
@@ -155,8 +152,10 @@ class ReWEIGH(Decoder):
         return ReweighSession(model, processor, self)
 
     def layers_of(self, request: Request) -> frozenset[int]:
-        """The table's layer, and the last one, by which the lens is proved."""
-        return request.deployed.layers if isinstance(request, ReweighRequest) else frozenset()
+        """The table's layer, and until the lens is proved the last one."""
+        deployed = request.deployed if isinstance(request, ReweighRequest) else self.deployed
+        last = len(self.anatomy.blocks) - 1
+        return frozenset({deployed.table.layer} if self._proved else {deployed.table.layer, last})
 
     def record(self) -> dict[str, Any]:
         """What the record of a run keeps: beta, layer and the table's hash."""
@@ -170,31 +169,32 @@ class ReWEIGH(Decoder):
     def edit(self, forward: ForwardPass) -> Tensor | None:
         """Measure new visual positions, then edit the logits of rows that have evidence."""
         request: ReweighRequest = forward.request  # type: ignore[assignment]
-        if request.deployed.gatherer.gather(forward, request.given):
+        if not forward.is_step and request.deployed.gatherer.gather(forward, request.given):
             request.follow(forward.trail)
             self._prove_lens(forward, request.deployed)
             forward.trail.memory.clear()  # laid out for fewer images
         elif not forward.trail.segments:
             return None
         laid_out = self._laid_out(forward, request)
-        if forward.logits.shape[1] == 1:
-            return self._edit(forward.logits[:, 0], laid_out, laid_out.strengths, request.observers)[:, None]
-        return self._edit_columns(forward, laid_out, request.observers)
+        logits, observers = forward.logits, request.observers
+        if logits.shape[1] == 1:
+            return self._edit(logits[:, 0], laid_out, laid_out.editor, observers).unsqueeze(1)
+        return self._edit_columns(forward, laid_out, observers)
 
     def _edit(
-        self, logits: Tensor, laid_out: _Layout, strengths: Tensor, observers: tuple[Observer, ...]
+        self, logits: Tensor, laid_out: _Layout, editor: StepEditor, observers: tuple[Observer, ...]
     ) -> Tensor:
-        step = edit_step(logits, strengths, laid_out.betas, rows=laid_out.rows)
+        step = editor(logits)
         if observers and laid_out.evidence is not None:
             ids = step.candidates.ids
             recorded = Recorded(
                 step.candidates,
                 step.shifts,
                 laid_out.evidence.gather(1, ids),
-                strengths.gather(1, ids),
+                editor.strengths.gather(1, ids),
                 logits.argmax(-1),
                 step.logits.argmax(-1),
-                laid_out.rows,
+                editor.rows,
             )
             for observer in observers:
                 observer.record(recorded)
@@ -209,10 +209,11 @@ class ReWEIGH(Decoder):
         starts = [forward.start_of(row) for row in laid_out.prompts for _ in range(forward.repeat)]
         first = torch.tensor(starts, device=logits.device) if len(set(starts)) > 1 else None
         for column in range(min(starts), logits.shape[1]):
-            strengths = laid_out.strengths
+            editor = laid_out.editor
             if first is not None and column < max(starts):
-                strengths = strengths * (first <= column)[:, None]
-            logits[:, column] = self._edit(logits[:, column], laid_out, strengths, observers)
+                later = (first <= column)[:, None]
+                editor = StepEditor(editor.strengths * later, editor.betas, editor.rows)
+            logits[:, column] = self._edit(logits[:, column], laid_out, editor, observers)
         return logits
 
     def _laid_out(self, forward: ForwardPass, request: ReweighRequest) -> _Layout:
@@ -236,13 +237,12 @@ class ReWEIGH(Decoder):
             return spread(values, tokens, deployed.lens.vocab_size).repeat_interleave(repeat, dim=0)
 
         rows = [row * repeat + i for row in found for i in range(repeat)]
-        return _Layout(
+        editor = StepEditor(
             over_rows(strengths),
-            over_rows(evidence) if request.observers else None,
             request.betas(list(found), len(trail.columns), repeat, device),
-            list(found),
             None if len(found) == len(trail.columns) else torch.tensor(rows, device=device),
         )
+        return _Layout(editor, over_rows(evidence) if request.observers else None, list(found))
 
     @torch.no_grad()
     def _prove_lens(self, forward: ForwardPass, deployed: Deployed) -> None:

@@ -24,13 +24,12 @@ if TYPE_CHECKING:
 class Deployed:
     """A table ready for decoding: verified against the model, its references and the reader of its evidence."""
 
-    def __init__(self, table: ReferenceTable, lens: Lens, last: int, kernel: str) -> None:
+    def __init__(self, table: ReferenceTable, lens: Lens, kernel: str) -> None:
         self.table = table
         self.lens = lens
         self.gatherer = Gatherer(lens, [table.layer], tokens=table.tokens.tolist(), kernel=kernel)
         self.tokens = torch.from_numpy(table.tokens)
         self.references = torch.from_numpy(table.references).float()
-        self.layers = frozenset({table.layer, last})
 
     def reference_vector(self) -> Tensor:
         """b(v) over the vocabulary, NaN where a token is not registered."""

@@ -59,7 +59,6 @@ class Gatherer:
         self.locate = torch.as_tensor(list(locate), dtype=torch.int64)
         self.kernel = kernel
 
-    @torch.no_grad()
     def gather(self, forward: ForwardPass, given: Sequence[Evidence | None] | None = None) -> bool:
         """Read the visual positions that are new in this pass; tell whether there were any.
 

@@ -43,6 +43,7 @@ from reweigh.families.anatomy import Anatomy
 PACKED = ("generate_batch", "init_continuous_batching", "continuous_batching_context_manager")
 """Ways of generating that pack several sequences into one row."""
 
+NOTHING: frozenset[int] = frozenset()
 _lock = threading.RLock()
 _taps: weakref.WeakKeyDictionary[nn.Module, Tap] = weakref.WeakKeyDictionary()
 
@@ -57,6 +58,8 @@ class _Frame:
     rows: int
     length: int
     trail: Trail
+    layers: frozenset[int]
+    is_step: bool = False
     states: dict[int, Tensor] = field(default_factory=dict)
 
 
@@ -247,21 +250,24 @@ class Tap:
         self._local.outer_ids = given.get("input_ids")
 
     def _before(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        opened = opened_on(self.anatomy.model)
+        local, opened = self._local, opened_on(self.anatomy.model)
+        local.frame = None  # a pass that failed may have left its own
         if opened is None or not opened.shown or module is not self.anatomy.speaker:
             return
-        local, request = self._local, opened.request
+        request = opened.request
+        decoder = request.decoder
         arguments = bound(self._signature, args, kwargs)
-        trail = next_step(local.prompt, arguments, request.decoder.key)
+        trail = next_step(local.prompt, arguments, decoder.key)
         if trail is None:
             frame = self._first_look(request, arguments)
         else:
-            frame = _Frame(request, arguments, trail.seen, trail.rows, 1, trail)
-        local.frame = frame
-        if type(request.decoder).before is not Decoder.before:
+            layers = decoder.layers_of(request) if decoder.reads_every_step else NOTHING
+            frame = _Frame(request, arguments, trail.seen, trail.rows, 1, trail, layers, True)
+        if type(decoder).before is not Decoder.before:
             columns = [list(row) for row in frame.trail.columns]
             with self.unshown():
-                request.decoder.before(UpcomingPass(frame.past, frame.length, frame.rows, columns))
+                decoder.before(UpcomingPass(frame.past, frame.length, frame.rows, columns))
+        local.frame = frame
 
     def _first_look(self, request: Request, arguments: dict[str, Any]) -> _Frame:
         """The frame of any pass: where its images lie, and what it continues."""
@@ -280,13 +286,11 @@ class Tap:
             raise ReweighError(f"a pass of {rows} rows cannot belong to {len(trail.columns)} prompts")
         if any(trail.unseen(past, length)) and not brings_image(arguments):
             raise missing_image(prompt)
-        return _Frame(request, arguments, past, rows, length, trail)
+        return _Frame(request, arguments, past, rows, length, trail, request.decoder.layers_of(request))
 
     def _capture(self, layer: int, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         frame = self._local.frame
-        if frame is None or module is not self.anatomy.exit_of(layer):
-            return
-        if not self._is_shown() or layer not in frame.request.decoder.layers_of(frame.request):
+        if frame is None or layer not in frame.layers or module is not self.anatomy.exit_of(layer):
             return
         state = args[0] if args else kwargs.get("hidden_states")
         if not isinstance(state, Tensor) or state.ndim != 3:
@@ -299,7 +303,7 @@ class Tap:
 
     def _after(self, module: nn.Module, _args: tuple[Any, ...], output: Any) -> Any:
         frame = self._local.frame
-        if frame is None or module is not self.anatomy.speaker or not self._is_shown():
+        if frame is None or module is not self.anatomy.speaker:
             return None
         self._local.frame = None
         if not hasattr(output, "logits"):
@@ -310,7 +314,7 @@ class Tap:
         cache = frame.arguments.get("past_key_values")
         cache = cache if cache is not None else getattr(output, "past_key_values", None)
         prompt, trail, request = self._local.prompt, frame.trail, frame.request
-        if cache is not None and trail_on(cache, request.decoder.key) is not trail:
+        if not frame.is_step and cache is not None and trail_on(cache, request.decoder.key) is not trail:
             leave_trail(cache, request.decoder.key, trail)
         opened = enter(self.anatomy.model, request, shown=False)
         try:
@@ -342,6 +346,7 @@ class Tap:
             inputs=frame.arguments if prompt is None else prompt.inputs,
             start=past if prompt is None else prompt.start,
             end=past + length if prompt is None else prompt.end,
+            is_step=frame.is_step,
         )
 
 

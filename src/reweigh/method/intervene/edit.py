@@ -7,11 +7,12 @@ the logits it is given. Knows nothing of engines: whoever holds logits and stren
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Callable
 from functools import cache
 from numbers import Real
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -48,19 +49,28 @@ def spread(values: Tensor, tokens: Tensor, vocab_size: int) -> Tensor:
     return laid_out.index_copy_(-1, tokens, values)
 
 
-@dataclass(frozen=True, slots=True)
 class EditedStep:
     """One edited step.
 
     Attributes:
         logits: z' (B, V) in float32.
-        candidates: Candidates (n, C) of the n rows that were edited.
-        shifts: What each candidate lost (n, C), zero outside the candidate set.
     """
 
-    logits: Tensor
-    candidates: Candidates
-    shifts: Tensor
+    __slots__ = ("_details", "logits")
+
+    def __init__(self, logits: Tensor, details: Callable[[], tuple[Candidates, Tensor]]) -> None:
+        self.logits = logits
+        self._details = details
+
+    @property
+    def candidates(self) -> Candidates:
+        """Candidates (n, C) of the n rows that were edited."""
+        return self._details()[0]
+
+    @property
+    def shifts(self) -> Tensor:
+        """What each candidate lost (n, C), zero outside the candidate set."""
+        return self._details()[1]
 
 
 def edit_step(
@@ -73,55 +83,68 @@ def edit_step(
         strengths: s_I (n, V), zero where a token is not registered.
         beta: Maximum penalty, one for all or one for each of the n rows.
         rows: The n rows of the batch to edit, ascending; all if not given. Nothing of the others is looked at.
+
+    >>> step = edit_step(torch.tensor([[3.0, 2.9, -9.0]]), torch.tensor([[1.0, 0.0, 0.0]]), 1.1)
+    >>> [round(z, 1) for z in step.logits[0].tolist()]
+    [1.9, 2.9, -9.0]
     """
     betas = beta if isinstance(beta, Tensor) else torch.full((len(strengths),), beta, device=logits.device)
-    needs_gradient = logits.requires_grad and torch.is_grad_enabled()
-    if logits.device.type == "cpu" and is_compiled() and not needs_gradient:
-        return _edit_compiled(logits.detach(), strengths, betas, rows)
-    own = logits if rows is None else logits[rows]
-    chosen = candidates(own)
-    shifts = strengths.gather(1, chosen.ids) * chosen.keep * betas[:, None]
-    edited = _own_copy(own).scatter_(1, chosen.ids, chosen.logits - shifts)
-    if rows is not None:
-        edited = _own_copy(logits).index_copy_(0, rows, edited)
-    return EditedStep(edited, chosen, shifts)
+    return StepEditor(strengths, betas, rows)(logits)
+
+
+class StepEditor:
+    """``edit_step`` for many steps of the same rows: what does not change is laid out once."""
+
+    def __init__(self, strengths: Tensor, betas: Tensor, rows: Tensor | None = None) -> None:
+        self.strengths = strengths
+        self.betas = betas
+        self.rows = rows
+        self._compiled = strengths.device.type == "cpu" and is_compiled()
+        if self._compiled:
+            self._fixed = (
+                np.arange(len(strengths)) if rows is None else rows.numpy(),
+                strengths.numpy(),
+                betas.numpy(),
+                MASS,
+                LEAST,
+            )
+            self._shape = (len(strengths), min(MOST, strengths.shape[1]))
+
+    def __call__(self, logits: Tensor) -> EditedStep:
+        """Edit the raw logits (B, V) of one step."""
+        if self._compiled and not (logits.requires_grad and torch.is_grad_enabled()):
+            return self._edit_compiled(logits)
+        own = logits if self.rows is None else logits[self.rows]
+        chosen = candidates(own)
+        shifts = self.strengths.gather(1, chosen.ids) * chosen.keep * self.betas[:, None]
+        edited = _own_copy(own).scatter_(1, chosen.ids, chosen.logits - shifts)
+        if self.rows is not None:
+            edited = _own_copy(logits).index_copy_(0, self.rows, edited)
+        return EditedStep(edited, lambda: (chosen, shifts))
+
+    def _edit_compiled(self, logits: Tensor) -> EditedStep:
+        """The same in one compiled call, with the same bits."""
+        edited = (logits.clone() if logits.dtype == torch.float32 else logits.float()).contiguous()
+        probability = probabilities(edited)
+        shape = self._shape
+        ids, keep = np.empty(shape, np.int64), np.empty(shape, np.bool_)
+        values = np.empty((2, *shape), np.float32)
+        bad = _edit_rows()(edited.numpy(), probability.numpy(), *self._fixed, ids, keep, values)
+        if bad >= 0:
+            raise no_distribution(logits if self.rows is None else logits[self.rows])
+
+        def details() -> tuple[Candidates, Tensor]:
+            best, shifts = torch.from_numpy(values)
+            sound = torch.ones(len(best), dtype=torch.bool)
+            return Candidates(torch.from_numpy(ids), torch.from_numpy(keep), best, sound), shifts
+
+        return EditedStep(edited, details)
 
 
 def _own_copy(logits: Tensor) -> Tensor:
     """The logits in float32, in memory of their own: a hook of the user's may have kept the model's."""
     own = logits.float()
     return own.clone() if own.data_ptr() == logits.data_ptr() else own
-
-
-def _edit_compiled(logits: Tensor, strengths: Tensor, betas: Tensor, rows: Tensor | None) -> EditedStep:
-    """The same in one compiled call, with the same bits."""
-    edited = _own_copy(logits).contiguous()
-    probability = probabilities(edited)
-    count, width = len(strengths), min(MOST, edited.shape[1])
-    ids = torch.empty(count, width, dtype=torch.int64)
-    keep = torch.empty(count, width, dtype=torch.bool)
-    best, shifts = torch.empty(2, count, width)
-    bad = _edit_rows()(
-        edited.numpy(),
-        probability.numpy(),
-        (_every_row(count) if rows is None else rows).numpy(),
-        strengths.numpy(),
-        betas.numpy(),
-        MASS,
-        LEAST,
-        best.numpy(),
-        ids.numpy(),
-        keep.numpy(),
-        shifts.numpy(),
-    )
-    if bad >= 0:
-        raise no_distribution(logits if rows is None else logits[rows])
-    return EditedStep(edited, Candidates(ids, keep, best, torch.ones(count, dtype=torch.bool)), shifts)
-
-
-@cache
-def _every_row(count: int) -> Tensor:
-    return torch.arange(count)
 
 
 @cache

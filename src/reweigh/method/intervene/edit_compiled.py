@@ -17,20 +17,23 @@ def edit_rows(
     betas: Any,
     mass: float,
     least: int,
-    values: Any,
     ids: Any,
     keep: Any,
-    shifts: Any,
+    values: Any,
 ) -> int:
-    """Edit ``rows`` of ``logits`` (B, V) in place; the first of them without a distribution, or -1."""
+    """Edit ``rows`` of ``logits`` (B, V) in place; the first of them without a distribution, or -1.
+
+    ``values`` (2, n, C) gets the candidates' raw logits and what each lost.
+    """
+    raw, shifts = values[0], values[1]
     for n in range(rows.size):
         b = rows[n]
-        best_of_row(logits[b], values[n], ids[n])
+        best_of_row(logits[b], raw[n], ids[n])
         if not keep_of_row(probability[b], ids[n], mass, least, keep[n]):
             return n
         for k in range(ids.shape[1]):
             token = ids[n, k]
             shifts[n, k] = strengths[n, token] * betas[n] if keep[n, k] else 0.0
             if keep[n, k]:
-                logits[b, token] = values[n, k] - shifts[n, k]
+                logits[b, token] = raw[n, k] - shifts[n, k]
     return -1
