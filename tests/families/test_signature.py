@@ -50,7 +50,7 @@ def test_copies_saved_in_another_type_agree_with_the_original(values):
             assert agree(signed(one), signed(other))
 
 
-@settings(deadline=None, max_examples=200)
+@settings(deadline=None, max_examples=300)
 @given(values=tensors(), share=st.floats(0.01, 1), seed=st.integers(0, 2**32))
 def test_noise_of_a_hundredth_is_seen_between_any_two_types(values, share, seed):
     """Half a unit of bfloat16 is at most 1/256 of a value: a fine-tune that moves values by more is told."""
@@ -64,15 +64,16 @@ def test_noise_of_a_hundredth_is_seen_between_any_two_types(values, share, seed)
         assert not agree(signed(one), signed(two))
 
 
-@settings(deadline=None, max_examples=200)
+@settings(deadline=None, max_examples=300)
 @given(values=tensors(), dtype=st.sampled_from([torch.float32, *HALVES]))
 def test_the_smallest_change_is_seen_in_the_same_type(values, dtype):
     one = values.to(dtype)
     bits = one.view(torch.int32 if dtype == torch.float32 else torch.int16)
     other = torch.where(one == 0, one, (bits + 1).view(dtype))  # one step away from zero
     kinds = {kind_and_shape(signed(tensor))[0] for tensor in (one, other)}
-    if len(kinds) > 1 or not (sample(one, 8).abs() > 2.0**-14).any():
-        return  # a single number may lie on a coarser grid by chance
+    checked = sample(one, BYTES)
+    if len(kinds) > 1 or (checked[checked != 0].abs() <= 2.0**-14).any() or not sample(one, 8).any():
+        return  # few numbers may lie on a coarser grid by chance, and very small ones are rounded more by float16
     assert not agree(signed(one), signed(other))
 
 
@@ -102,16 +103,15 @@ def test_its_face():
     assert len(signed(torch.randn(4096, 11008).half())) < 70
 
 
-@pytest.mark.parametrize("shape", [(), (1,), (2,), (8,), (64, 64), (3, 5, 7), (4096, 4096)])
+@pytest.mark.parametrize("shape", [(), (1,), (2,), (8,), (31,), (64, 64), (3, 5, 7), (4096, 4096)])
 def test_samples_spread_and_ignore_strides(shape):
     values = torch.arange(torch.Size(shape).numel(), dtype=torch.float64).reshape(shape)
     drawn = sample(values, 32)
     assert len(drawn) == min(32, values.numel())
-    assert torch.equal(sample(values, 8), drawn[:8])
     if len(shape) == 2:
         assert len({int(at) % shape[1] for at in drawn}) > 24, "columns vary, too"
         turned = values.t().contiguous().t()
         assert not turned.is_contiguous()
         assert torch.equal(sample(turned, 32), drawn)
-    if values.numel() <= 8:
+    if values.numel() <= 32:
         assert sorted(drawn.tolist()) == values.flatten().tolist(), "small tensors are taken whole"

@@ -9,8 +9,10 @@ import pytest
 import torch
 from torch import nn
 
+import reweigh
 import stand_ins
 import twin
+from checkpoints import VOCABULARY
 from reweigh.errors import UnsupportedError
 from reweigh.families import find_anatomy
 
@@ -23,6 +25,8 @@ def model(checkpoint):
 def test_a_compiled_model_is_unwrapped(model):
     found = find_anatomy(torch.compile(model, backend="eager"))
     assert found.model is model
+    assert found.compiled
+    assert not find_anatomy(model).compiled
     assert found.speaker is model
     assert found.head is model.lm_head
 
@@ -62,31 +66,19 @@ def test_an_empty_peft_wrapper_is_refused():
         find_anatomy(wrapped)
 
 
-def in_place(model):
-    model.model.language_model.compile(backend="eager")
-
-
-def forward(model):
-    model.forward = torch.compile(model.forward, backend="eager")
-
-
-def submodule(model):
-    model.lm_head = torch.compile(model.lm_head, backend="eager")
-
-
-@pytest.mark.parametrize(
-    ("compiled", "words"),
-    [
-        (in_place, r"model\.language_model was compiled in place"),
-        (forward, r"LlavaForConditionalGeneration was compiled in place"),
-        (submodule, r"\.lm_head is wrapped by torch\.compile"),
-    ],
-)
-def test_compiled_parts_are_refused_with_their_path(model, compiled, words):
-    compiled(model)
-    with pytest.raises(UnsupportedError, match=words) as caught:
-        find_anatomy(model)
-    assert "without torch.compile" in caught.value.hint
+@pytest.mark.slow
+def test_a_compiled_model_that_ran_before_is_edited_when_called(model, checkpoint):
+    case = twin.case(checkpoint("llava"))
+    inputs = case.inputs([1])
+    wrapped = torch.compile(model, backend="eager")
+    with torch.no_grad():
+        plain = wrapped(**inputs).logits[0, -1]
+        wrapped(**inputs)
+        with reweigh.attach(wrapped, case.processor, table=twin.table(VOCABULARY), beta=4.0):
+            edited = wrapped(**inputs).logits[0, -1]
+        after = wrapped(**inputs).logits[0, -1]
+    assert float((plain - edited).max()) > 1
+    assert torch.equal(plain, after)
 
 
 @pytest.mark.parametrize("where", ["head", "all"])

@@ -33,6 +33,7 @@ class Anatomy:
         norm: The final norm, applied exactly once before the head.
         head: The output embedding.
         image_tokens: Ids that stand for image (or video frame) content in ``input_ids``.
+        compiled: Whether a wrapper of torch.compile was taken off, whose graphs may know no hooks.
     """
 
     model: Any
@@ -42,6 +43,7 @@ class Anatomy:
     norm: nn.Module
     head: Any
     image_tokens: tuple[int, ...]
+    compiled: bool = False
 
     @property
     def config(self) -> Any:
@@ -82,7 +84,7 @@ class Anatomy:
 
 def find_anatomy(model: Any, *, images: bool = True) -> Anatomy:
     """Find the parts of a model, or say why it cannot be served; ``images=False`` lets a text-only model pass."""
-    model = unwrap(model)
+    model, compiled = unwrap(model)
     config = getattr(model, "config", None)
     name = type(model).__name__
     if config is None:
@@ -108,7 +110,7 @@ def find_anatomy(model: Any, *, images: bool = True) -> Anatomy:
             f"{name}'s configuration names no image token, so image positions cannot be found"
         )
     speaker = getattr(model, "language_model", model) if family.delegates else model
-    return Anatomy(model, family, speaker, blocks, norm, head, tokens)
+    return Anatomy(model, family, speaker, blocks, norm, head, tokens, compiled)
 
 
 def _blocks_and_norm(model: Any) -> tuple[nn.ModuleList, nn.Module]:

@@ -20,8 +20,8 @@ from reweigh.families.anatomy import Anatomy
 from reweigh.families.signature import BYTES, agree, kind_and_shape, sign
 from reweigh.families.weights import active_adapters, adapter_layers, named_weights, sample
 
-HASHED_VALUES = 256
-"""Values of each weight that a reading hash covers."""
+HASHED_VALUES = 4096
+"""Values of each weight that a reading hash covers; all of a smaller weight."""
 
 NAMED_SETTINGS = 4
 """Differing settings that a message names before it counts the rest."""

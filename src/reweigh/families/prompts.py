@@ -13,7 +13,7 @@ from reweigh.text import DESCRIBE
 if TYPE_CHECKING:
     from PIL.Image import Image
 
-__all__ = ["BARE_FAMILIES", "DESCRIBE", "NESTED_IMAGES", "build_inputs", "render"]
+__all__ = ["DESCRIBE", "build_inputs", "render"]
 
 
 def build_inputs(

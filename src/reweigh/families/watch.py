@@ -45,7 +45,7 @@ class Watch:
     """
 
     def __init__(self, model: Any) -> None:
-        self.model: nn.Module = unwrap(model)
+        self.model: nn.Module = unwrap(model)[0]
         modules = list(self.model.named_modules())
         self._parts = [(path, module, tuple(module._modules.values())) for path, module in modules]
         self._adapters = [(path, layer, active_adapters(layer)) for path, layer in adapter_layers(self.model)]

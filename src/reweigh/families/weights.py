@@ -40,21 +40,22 @@ def plain_name(name: str) -> str:
 
 
 def sample(tensor: Tensor, count: int) -> Tensor:
-    """``count`` values (all of a smaller tensor) spread over the tensor, on the CPU; the first ones of a larger sample."""
-    flat = _spread(tensor.numel(), count)
+    """``count`` values spread over the tensor, on the CPU; all values of a smaller one."""
     values = tensor.detach()
     if type(values) is not Tensor and hasattr(values, "dequantize") and hasattr(values, "__torch_dispatch__"):
         values = values.dequantize()  # a packed subclass, whose elements cannot be taken one by one
-    index = torch.tensor(flat, dtype=torch.int64, device=values.device)
+    index = _spread(tensor.numel(), count).to(values.device, torch.int64)
     if values.is_contiguous():
         return values.reshape(-1)[index].cpu()
     return values[torch.unravel_index(index, values.shape)].cpu()
 
 
 @cache
-def _spread(total: int, count: int) -> tuple[int, ...]:
-    """Indices below ``total``, each as far from the ones before as can be."""
-    return tuple(((k + 1) * GOLDEN % 2**64) * total >> 64 for k in range(min(count, total)))
+def _spread(total: int, count: int) -> Tensor:
+    """``count`` indices below ``total``, each far from the ones before; all of them where there are no more."""
+    if total <= count:
+        return torch.tensor(sorted(range(total), key=lambda index: (index + 1) * GOLDEN % 2**64))
+    return torch.tensor([((k + 1) * GOLDEN % 2**64) * total >> 64 for k in range(count)])
 
 
 def adapter_layers(model: nn.Module) -> Iterator[tuple[str, nn.Module]]:

@@ -1,42 +1,34 @@
 """Take the wrappers of torch.compile and peft off a model, or say why one cannot be served.
 
-Hooks and ``generate`` must act on the model inside. A compiled part runs code that was traced without our hooks and
-never calls them, so any compiled part below the outermost wrapper is refused; peft methods that act in the wrapper's own
-forward are refused too.
+Hooks and ``generate`` must act on the model inside. peft methods that act in the wrapper's own forward are refused: the
+model inside would be read without them.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-from torch import nn
-
 from reweigh.errors import UnsupportedError
 
 COMPILED = "_orig_mod"
 """Where torch.compile keeps the module it wraps."""
 
-UNCOMPILED = "attach to the model before compiling it, or load it again without torch.compile"
 
-
-def unwrap(model: Any) -> Any:
-    """The model inside the wrappers of torch.compile and peft.
+def unwrap(model: Any) -> tuple[Any, bool]:
+    """The model inside the wrappers of torch.compile and peft, and whether torch.compile was among them.
 
     Raises:
-        UnsupportedError: A wrapper changes what the model computes, or a part of the model is compiled.
+        UnsupportedError: A wrapper changes what the model computes.
     """
-    inner = model
+    compiled = False
     while True:
-        modules = getattr(inner, "_modules", None) or {}
+        modules = getattr(model, "_modules", None) or {}
         if COMPILED in modules:
-            inner = modules[COMPILED]
-        elif _is_from_peft(inner):
-            inner = _inside_peft(inner, modules)
+            model, compiled = modules[COMPILED], True
+        elif _is_from_peft(model):
+            model = _inside_peft(model, modules)
         else:
-            break
-    if isinstance(inner, nn.Module):
-        _refuse_compiled_parts(inner)
-    return inner
+            return model, compiled
 
 
 def _is_from_peft(model: Any) -> bool:
@@ -65,19 +57,3 @@ def _inside_peft(model: Any, modules: dict[str, Any]) -> Any:
             f"{name} of peft holds no model as .base_model or .model", hint="give the model inside it"
         )
     return inner
-
-
-def _refuse_compiled_parts(model: nn.Module) -> None:
-    for path, module in model.named_modules():
-        where = f"{type(model).__name__}.{path}" if path else type(model).__name__
-        if COMPILED in module._modules:
-            raise UnsupportedError(
-                f"{where} is wrapped by torch.compile: its compiled code skips the hooks that read it",
-                hint=UNCOMPILED,
-            )
-        forward = vars(module).get("forward")
-        if module._compiled_call_impl is not None or hasattr(forward, "_torchdynamo_orig_callable"):
-            raise UnsupportedError(
-                f"{where} was compiled in place: its compiled code skips the hooks that read it",
-                hint=UNCOMPILED,
-            )
