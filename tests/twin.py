@@ -58,6 +58,13 @@ def case(path: Path) -> Case:
     return Case(path.name.removesuffix("-bare"), model, processor)
 
 
+class MadeUpTable(ReferenceTable):
+    """A table that no model made, and that fits any, so that tests need not force it."""
+
+    def check_pairing(self, identity: Any, *, dtype: str) -> None:
+        """Accept every model."""
+
+
 def table(
     vocab: int, *, layer: int = 2, seed: int = 0, share: float = 0.7, **made_with: Any
 ) -> ReferenceTable:
@@ -65,7 +72,8 @@ def table(
     random = np.random.default_rng(seed)
     tokens = np.flatnonzero(random.random(vocab) < share).astype(np.int64)
     references = random.uniform(0.001, 0.05, len(tokens)).astype(np.float32).astype(np.float64)
-    return ReferenceTable(layer, 0.017, tokens, references, np.full(len(tokens), 9), made_with)
+    kind = ReferenceTable if "identity" in made_with else MadeUpTable
+    return kind(layer, 0.017, tokens, references, np.full(len(tokens), 9), made_with)
 
 
 def parts(model: Any) -> tuple[Any, Any, Any]:

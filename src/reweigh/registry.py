@@ -1,7 +1,7 @@
 """Named things, found by name and imported only when asked for.
 
-Entries are ``"module:attribute"`` strings; third parties add theirs through an entry-point group
-of the same name. Knows nothing of what it holds.
+Entries are ``"module:attribute"`` strings, or the objects themselves; third parties add theirs through an
+entry-point group. Knows nothing of what it holds.
 """
 
 from __future__ import annotations
@@ -21,15 +21,17 @@ class Registry(Generic[T]):
 
     Args:
         kind: What the entries are, for messages ("decoder", "benchmark").
-        entries: Built-in entries, name to ``"module:attribute"``.
+        entries: Built-in entries, name to ``"module:attribute"`` or to the object itself.
         group: Entry-point group searched for names that are not built in.
     """
 
-    def __init__(self, kind: str, entries: Mapping[str, str], *, group: str) -> None:
+    def __init__(self, kind: str, entries: Mapping[str, str | T], *, group: str) -> None:
         self.kind = kind
         self.group = group
-        self._entries: dict[str, str] = dict(entries)
-        self._loaded: dict[str, T] = {}
+        self._entries = {name: entry for name, entry in entries.items() if isinstance(entry, str)}
+        self._loaded: dict[str, T] = {
+            name: entry for name, entry in entries.items() if not isinstance(entry, str)
+        }
 
     def add(self, name: str, item: T) -> None:
         """Register an object under a new name in this process."""

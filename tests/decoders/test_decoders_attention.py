@@ -54,13 +54,13 @@ def test_pai_amplifies_attention_of_the_last_token(edit_prefill, llava):
     alpha, start = 0.7, 1
     options = {"gamma": 1.0} if edit_prefill else {"gamma": 1.5, "edit_prefill_when_cfg": False}
     attached = reweigh.decoder("pai", model, processor, alpha=alpha, start_layer=start, **options)
-    raw, listen = [], attached.decoder.listen
+    raw, edit = [], attached.decoder.edit
 
     def noted(forward):
         raw.append(forward.logits[:, -1].clone())
-        return listen(forward)
+        return edit(forward)
 
-    attached.decoder.listen = noted
+    attached.decoder.edit = noted
     with attached:
         tokens = run(model, inputs).sequences[:, inputs["input_ids"].shape[1] :]
     length = inputs["input_ids"].shape[1]

@@ -89,13 +89,13 @@ def test_main_pass_is_left_alone(family, loaded, batch):
     base = model.generate(**inputs, **options)
     attached = reweigh.decoder("vcd", model, processor, alpha=1.0)
     attached.decoder.beta, seen = 0.0, []
-    listen = attached.decoder.listen
+    edit = attached.decoder.edit
 
     def silent(forward):
-        listen(forward)
+        edit(forward)
         seen.append(forward.logits[:, -1].clone())
 
-    attached.decoder.listen = silent
+    attached.decoder.edit = silent
     with attached:
         cache = None if family == "instructblip" else DynamicCache(config=model.config.get_text_config())
         output = model.generate(
@@ -205,8 +205,8 @@ def test_a_prompt_read_in_chunks_starts_the_branch_once(loaded, batch):
         wanted = model(input_ids=torch.tensor([[20]]), past_key_values=whole, use_cache=True).logits
     make = attached.decoder.branch.make
     attached.decoder.branch.make = lambda forward: make(dataclasses.replace(forward, inputs=inputs))
-    listen = attached.decoder.listen
-    attached.decoder.listen = lambda forward: listen(
+    edit = attached.decoder.edit
+    attached.decoder.edit = lambda forward: edit(
         dataclasses.replace(forward, start=0, end=max(forward.end, inputs["input_ids"].shape[1]))
     )
     with attached, torch.no_grad():
@@ -224,17 +224,17 @@ def test_a_finished_generation_is_released(method, loaded, batch):
     model, processor = loaded("llava")
     alive = []
     attached = reweigh.decoder(method, model, processor)
-    listen = attached.decoder.listen
+    edit = attached.decoder.edit
 
     def noted(forward):
-        result = listen(forward)
+        result = edit(forward)
         alive.append(weakref.ref(forward.cache))
         alive.extend(
             weakref.ref(one) for one in forward.trail.memory.values() if isinstance(one, BranchState)
         )
         return result
 
-    attached.decoder.listen = noted
+    attached.decoder.edit = noted
     with attached:
         model.generate(**batch("llava"), max_new_tokens=3, do_sample=False)
         gc.collect()

@@ -50,12 +50,12 @@ def norm_of(model, states):
 def edited(model, processor, inputs, name, count=3, **options):
     """What the decoder makes of the same passes: its edits are noted, the base model's tokens are kept."""
     attached = reweigh.decoder(name, model, processor, **options)
-    listen, kept = attached.decoder.listen, []
+    listen, kept = attached.decoder.edit, []
 
     def noted(forward):
-        kept.append(listen(forward)[:, -1].clone())
+        kept.append(edit(forward)[:, -1].clone())
 
-    attached.decoder.listen = noted
+    attached.decoder.edit = noted
     with attached:
         model.generate(**inputs, max_new_tokens=count, do_sample=False, repetition_penalty=1.0)
     return [one.numpy() for one in kept]

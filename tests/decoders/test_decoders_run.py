@@ -344,8 +344,8 @@ def test_half_precision_is_mixed_in_single(method, checkpoint):
     )
     seen = []
     with reweigh.decoder(method, model, processor, **OPTIONS[method]) as attached:
-        listen = attached.decoder.listen
-        attached.decoder.listen = lambda forward: seen.append(listen(forward)) or seen[-1]
+        edit = attached.decoder.edit
+        attached.decoder.edit = lambda forward: seen.append(edit(forward)) or seen[-1]
         returned = {} if method == "opera" else {"num_return_sequences": 2, "do_sample": True, "top_k": 0}
         output = model.generate(**inputs, max_new_tokens=4, **returned)
     assert output.shape[0] == (2 if method == "opera" else 4)

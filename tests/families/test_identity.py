@@ -1,18 +1,32 @@
-"""Who a model is: told by content, not by name, and the same in the types it may be loaded in."""
+"""Which model it is: by content, not by name, the same in the types it may be loaded in, another after any change."""
 
 from __future__ import annotations
 
+import copy
 import json
-from dataclasses import asdict
+from dataclasses import asdict, replace
 
 import pytest
 import torch
+from torch import nn
 from transformers import AutoModelForImageTextToText
 
+import stand_ins
 import twin
-from checkpoints import VOCABULARY
+from checkpoints import FAMILIES, VOCABULARY
+from reweigh.artifacts import to_json
+from reweigh.errors import UnsupportedError
 from reweigh.families.anatomy import find_anatomy
-from reweigh.families.identity import identify, tokenizer_hash
+from reweigh.families.identity import (
+    Identity,
+    differences,
+    identify,
+    image_settings,
+    reading_hash,
+    tokenizer_hash,
+)
+from reweigh.families.signature import BYTES, sign
+from reweigh.families.weights import named_weights, sample
 
 
 @pytest.fixture(scope="module")
@@ -20,8 +34,17 @@ def llava(checkpoint):
     return twin.case(checkpoint("llava"))
 
 
+@pytest.fixture
+def model(llava):
+    return copy.deepcopy(llava.model)
+
+
 def of(model, processor=None):
     return identify(find_anatomy(model), processor)
+
+
+def same(one, other):
+    return not one.differences(other.to_json()) and not other.differences(one.to_json())
 
 
 def test_it_says_what_was_loaded(llava, checkpoint):
@@ -32,45 +55,186 @@ def test_it_says_what_was_loaded(llava, checkpoint):
         4,
         VOCABULARY,
     )
-    assert len(found.weights) == len(found.tokenizer) == 64
+    assert len(found.weights) == len(list(llava.model.named_parameters())) == 98
+    assert len(found.tokenizer) == 64
+    assert found.adapters == {}
+    assert found.images["backend"] == "pil"
+    assert found.images["size"] == {"shortest_edge": 28}
+    assert found.config["vision_feature_layer"] == -2
     assert json.loads(json.dumps(found.to_json())) == asdict(found)
+    assert len(found.summary()["weights"]) == 64
 
 
-def test_a_renamed_copy_is_the_same_model(llava, tmp_path):
-    llava.model.save_pretrained(tmp_path / "copy")
-    copy = AutoModelForImageTextToText.from_pretrained(tmp_path / "copy")
-    assert of(copy).weights == of(llava.model).weights
-    assert of(copy).model_id != of(llava.model).model_id
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_renamed_copy_is_the_same_model(family, checkpoint, tmp_path):
+    case = twin.case(checkpoint(family))
+    case.model.save_pretrained(tmp_path / "copy")
+    copied = AutoModelForImageTextToText.from_pretrained(tmp_path / "copy")
+    assert of(copied).model_id != of(case.model).model_id
+    assert replace(of(copied), model_id="") == replace(of(case.model), model_id="")
 
 
-def test_bfloat16_keeps_the_identity(checkpoint, llava):
-    half = AutoModelForImageTextToText.from_pretrained(checkpoint("llava"), dtype=torch.bfloat16)
-    assert of(half).weights == of(llava.model).weights
-
-
-def test_a_sixteen_bit_checkpoint_keeps_its_identity_in_every_type(checkpoint, tmp_path):
-    AutoModelForImageTextToText.from_pretrained(checkpoint("llava"), dtype=torch.float16).save_pretrained(
-        tmp_path
-    )
-    found = {
-        of(AutoModelForImageTextToText.from_pretrained(tmp_path, dtype=dtype)).weights
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("stored", [torch.float32, torch.bfloat16, torch.float16])
+def test_a_checkpoint_keeps_its_identity_in_every_type(family, stored, checkpoint, tmp_path):
+    AutoModelForImageTextToText.from_pretrained(checkpoint(family), dtype=stored).save_pretrained(tmp_path)
+    found = [
+        of(AutoModelForImageTextToText.from_pretrained(tmp_path, dtype=dtype))
         for dtype in (torch.float16, torch.float32, torch.bfloat16)
-    }
-    assert len(found) == 1
+    ]
+    original = of(twin.case(checkpoint(family)).model)
+    if stored != torch.float16:  # rounding to float16 and then to bfloat16 is not rounding to bfloat16
+        found.append(original)
+    for one in found:
+        for other in found:
+            assert same(one, other), one.differences(other.to_json())
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+def test_noise_in_any_one_parameter_is_another_model(llava, model, dtype):
+    model.to(dtype)
+    before = of(llava.model)
+    for name, parameter in model.named_parameters():
+        kept = parameter.detach().clone()
+        with torch.no_grad():
+            parameter += 0.05 * (parameter.abs() + 1e-3) * torch.randn_like(parameter).sign()
+        assert of(model).differences(before.to_json()) == [f"1 of 98 parameter tensors differ, e.g. {name}"]
+        parameter.data = kept
+    assert same(of(model), before)
 
 
 @pytest.mark.parametrize("part", ["norm", "head"])
-def test_other_weights_are_another_model(checkpoint, llava, part):
-    model = AutoModelForImageTextToText.from_pretrained(checkpoint("llava"))
+def test_other_weights_are_another_model(llava, model, part):
     anatomy = find_anatomy(model)
     with torch.no_grad():
         (anatomy.norm if part == "norm" else anatomy.head).weight.mul_(1.05)
-    assert of(model).weights != of(llava.model).weights
+    assert not same(of(model), of(llava.model))
 
 
 def test_every_family_has_its_own(checkpoint, llava):
     other = twin.case(checkpoint("llava_next"))
-    assert of(other.model).weights != of(llava.model).weights
+    found = of(other.model).differences(of(llava.model).to_json())
+    assert found[0].startswith("architecture: table LlavaForConditionalGeneration, model LlavaNext")
+    assert any("only the model has 1 parameter tensors, e.g. model.image_newline" in line for line in found)
+
+
+def test_adapters_count_where_they_act(llava, model):
+    plain = of(llava.model)
+    layers = stand_ins.inject(model)
+    first = of(model)
+    assert first.adapters == {"default": [2.0]}
+    assert "adapters: table none, model default (scale 2.0)" in first.differences(plain.to_json())
+    for layer in layers:
+        layer.add("other", seed=5)
+    assert same(of(model), first), "an adapter that is not active is no part of the model"
+    for layer in layers:
+        layer.set_adapter("other")
+    switched = of(model).differences(first.to_json())
+    assert "adapters: table default (scale 2.0), model other (scale 2.0)" in switched
+    for layer in layers:
+        layer.set_adapter("default")
+        layer.scaling["default"] = 0.5
+    assert of(model).differences(first.to_json()) == [
+        "adapters: table default (scale 2.0), model default (scale 0.5)"
+    ]
+    for layer in layers:
+        layer.scaling["default"] = 2.0
+    with torch.no_grad():
+        layers[1].lora_B["default"].weight.mul_(1.5)
+    name = "model.language_model.layers.1.self_attn.q_proj.lora_B.default.weight"
+    assert of(model).differences(first.to_json()) == [f"1 of 106 parameter tensors differ, e.g. {name}"]
+    for layer in layers:
+        layer._disable_adapters = True
+    assert same(of(model), plain)
+
+
+def test_merged_adapters_act_through_the_weight(llava, model):
+    plain = of(llava.model)
+    for layer in stand_ins.inject(model):
+        layer.merge()
+    merged = of(model)
+    assert merged.adapters == {}
+    [found] = merged.differences(plain.to_json())
+    assert (
+        found
+        == "4 of 98 parameter tensors differ, e.g. model.language_model.layers.0.self_attn.q_proj.weight"
+    )
+
+
+def test_wrappers_leave_no_trace(llava, model):
+    assert same(of(torch.compile(model, backend="eager")), of(llava.model))
+    assert same(of(stand_ins.PeftModel(model, stand_ins.config())), of(llava.model))
+
+
+@pytest.mark.parametrize("head_only", [True, False])
+def test_quantised_weights_are_other_weights(llava, model, head_only):
+    found = of(stand_ins.quantised(model, head_only=head_only))
+    assert same(found, of(stand_ins.quantised(model, head_only=head_only)))
+    told = "; ".join(found.differences(of(llava.model).to_json()))
+    assert "lm_head.weight: table float32 400x48, model int8 400x48" in told or not head_only
+    assert "parameter tensors differ" in told
+    with torch.no_grad():
+        model.lm_head.weight.mul_(2)  # the same integers with another scale
+    rescaled = of(stand_ins.quantised(model, head_only=head_only))
+    assert any("lm_head.weight_scale" in line for line in rescaled.differences(found.to_json()))
+
+
+def test_tied_weights_agree_with_an_untied_copy(model):
+    model.lm_head.weight = model.model.language_model.embed_tokens.weight
+    tied = of(model)
+    model.lm_head.weight = nn.Parameter(model.lm_head.weight.detach().clone())
+    assert same(of(model), tied)
+    assert "lm_head.weight" in tied.weights
+
+
+class Hook:
+    """As much of accelerate's hook as loading needs."""
+
+    def __init__(self, weights_map):
+        self.weights_map = weights_map
+
+
+@pytest.mark.parametrize("whole", [False, True])
+def test_offloaded_weights_are_read_through_their_hook(llava, model, whole):
+    before = of(llava.model)
+    part = model.model.language_model
+    if whole:
+        part._hf_hook = Hook({name: value.detach().clone() for name, value in part.named_parameters()})
+    for module in part.modules():
+        own = dict(module.named_parameters(recurse=False))
+        if not whole:
+            values = {name: value.detach().clone() for name, value in own.items()}
+            module._hf_hook = type("Sequence", (), {"hooks": [Hook(None), Hook(values)]})()
+        for name, value in own.items():
+            module._parameters[name] = nn.Parameter(value.to("meta"))
+    assert same(of(model), before)
+    assert reading_hash(find_anatomy(model), None) == reading_hash(find_anatomy(llava.model), None)
+    for module in part.modules():
+        vars(module).pop("_hf_hook", None)
+    with pytest.raises(UnsupportedError, match=r"embed_tokens\.weight is on the meta device") as caught:
+        of(model)
+    assert "load" in caught.value.hint
+
+
+@pytest.mark.parametrize("where", ["cpu", "disk"])
+def test_models_offloaded_by_accelerate(llava, model, where, tmp_path):
+    accelerate = pytest.importorskip("accelerate", reason="accelerate is not installed")
+    from reweigh.families import Watch
+
+    if where == "cpu":
+        accelerate.cpu_offload(model, execution_device="cpu")
+    else:
+        accelerate.disk_offload(model, tmp_path, execution_device="cpu")
+    assert model.lm_head.weight.is_meta
+    assert find_anatomy(model).vocab_size == VOCABULARY
+    assert same(of(model), of(llava.model))
+    watch = Watch(model)
+    model.generate(**llava.inputs([1]), max_new_tokens=2, do_sample=False)
+    assert watch.changed() is None
+    if where == "cpu":
+        model.lm_head._hf_hook.weights_map["weight"].data.add_(1)
+        assert watch.changed() == "lm_head.weight was changed in place"
+        assert not same(of(model), of(llava.model))
 
 
 def test_the_tokenizer_is_its_vocabulary(llava):
@@ -90,3 +254,97 @@ def test_the_tokenizer_is_its_vocabulary(llava):
     swapped = {**vocabulary, one: vocabulary[two], two: vocabulary[one]}
     assert tokenizer_hash(Fake(swapped)) != known
     assert tokenizer_hash(None) == tokenizer_hash(object()) == ""
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("size", {"shortest_edge": 56}),
+        ("crop_size", {"height": 14, "width": 14}),
+        ("image_std", [1.0, 1.0, 1.0]),
+        ("rescale_factor", 0.5),
+        ("resample", 0),
+        ("do_center_crop", False),
+    ],
+)
+def test_every_image_setting_counts(llava, name, value):
+    before = of(llava.model, llava.processor)
+    processor = copy.deepcopy(llava.processor)
+    setattr(processor.image_processor, name, value)
+    found = of(llava.model, processor).differences(before.to_json())
+    assert len(found) >= 1
+    assert all(line.startswith(f"the image processor's {name}") for line in found)
+    anatomy = find_anatomy(llava.model)
+    assert reading_hash(anatomy, processor) != reading_hash(anatomy, llava.processor)
+
+
+def test_settings_of_the_processor_and_its_backend_count(llava):
+    processor = copy.deepcopy(llava.processor)
+    processor.patch_size = 14
+    assert image_settings(processor)["patch_size"] == 14
+    assert image_settings(llava.processor)["patch_size"] == 7
+
+    class Torchvision(type(processor.image_processor)):
+        pass
+
+    Torchvision.__mro__[0].__name__ = "TorchvisionBackend"
+    processor.image_processor.__class__ = Torchvision
+    assert image_settings(processor)["backend"] == "torchvision"
+    assert image_settings(None) == image_settings(processor.tokenizer) == {}
+
+
+def test_settings_that_shape_the_states_count_and_others_do_not(llava, model):
+    before = of(llava.model)
+    model.config.vision_feature_layer = -1
+    assert of(model).differences(before.to_json()) == [
+        "the configuration's vision_feature_layer: table -2, model -1"
+    ]
+    model.config.vision_feature_layer = -2
+    model.config.text_config.rope_parameters["rope_theta"] = 5e5
+    assert "rope_theta: table 10000.0, model 500000.0" in of(model).differences(before.to_json())[0]
+    model.config.text_config.rope_parameters["rope_theta"] = 10000.0
+    model.config.text_config.use_cache = False
+    model.config.text_config.pad_token_id = 2
+    assert same(of(model), before)
+
+
+def test_the_reading_hash_is_finer(llava, model):
+    known = reading_hash(find_anatomy(llava.model), llava.processor)
+    assert reading_hash(find_anatomy(model), llava.processor) == known
+    assert reading_hash(find_anatomy(model.to(torch.bfloat16)), llava.processor) != known
+    layers = stand_ins.inject(model.to(torch.float32))
+    hashes = set()
+    for state in (["default"], ["other"]):
+        for layer in layers:
+            layer.add("other", seed=4)
+            layer.set_adapter(state)
+        hashes.add(reading_hash(find_anatomy(model), llava.processor))
+    assert len(hashes) == 2
+
+
+def test_the_names_of_the_sides_can_be_chosen(llava, model):
+    one = of(llava.model).to_json()
+    other = {**one, "blocks": 5}
+    assert differences(one, other, sides=("kept", "asked")) == ["blocks: kept 4, asked 5"]
+
+
+def test_a_table_of_a_large_model_stays_small():
+    """LLaVA-1.5-7B: 32 blocks of 9 tensors and 24 of 16, of the shapes and names they have."""
+    half = torch.randn(64, 64).half()
+    text = ["self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj", "self_attn.o_proj", "mlp.gate_proj"]
+    text += ["mlp.up_proj", "mlp.down_proj", "input_layernorm", "post_attention_layernorm"]
+    names = [f"model.language_model.layers.{at}.{part}.weight" for at in range(32) for part in text]
+    names += [
+        f"model.vision_tower.encoder.layers.{at}.self_attn.proj_{part}.weight"
+        for at in range(24)
+        for part in range(16)
+    ]
+    one = sign(sample(half, BYTES), (4096, 11008))
+    identity = Identity("org/model", None, "Llava", 32, 32064, dict.fromkeys(names, one), {}, "", {}, {})
+    page = to_json({"made_with": {"identity": identity.to_json()}})
+    assert len(names) == 672
+    assert len(page) < 100_000
+
+
+def test_names_are_those_of_the_checkpoint(llava):
+    assert {name for name, _ in named_weights(llava.model)} == set(llava.model.state_dict())

@@ -1,4 +1,4 @@
-"""Places against the models themselves: brightening a patch must change the feature said to lie there."""
+"""Patches against the models themselves: brightening a patch must change the feature said to lie there."""
 
 from __future__ import annotations
 
@@ -13,7 +13,9 @@ from torch import nn
 
 from checkpoints import load, picture, prompt
 from reweigh.errors import InputError
-from reweigh.families.positions import READERS, Patch, layout
+from reweigh.families.catalogue import family_of
+from reweigh.families.family import Family
+from reweigh.families.positions import Patch, layout
 from reweigh.method.measure.grids import View
 
 GRIDS = ("llava", "llava_next", "qwen2_5_vl", "internvl", "gemma3")
@@ -23,8 +25,8 @@ CASES = [("llava", (56, 56))] + [
 ]
 
 
-def spots(model, inputs):
-    return layout(model.config.model_type, model.config, inputs["input_ids"], inputs)
+def positions(model, inputs):
+    return layout(family_of(model.config), model.config, inputs["input_ids"], inputs)
 
 
 def blinkered(model):
@@ -70,26 +72,26 @@ def test_a_bright_patch_shows_up_at_its_place(family, size, checkpoint):
         return inputs, stream(model, inputs)[0]
 
     inputs, plain = run(Image.new("RGB", size, (90, 90, 90)))
-    whole = whole_view(family, spots(model, inputs)[0])
+    whole = whole_view(family, positions(model, inputs)[0])
     side = 14
     for x in range(0, size[0], 2 * side):
         for y in range(0, size[1], 2 * side):
             change = (run(with_mark(size, x, y, side))[1] - plain).norm(dim=-1)
-            _, place = max(whole, key=lambda spot: change[spot[0]].item())
-            left, top, right, bottom = place.box
-            assert left < (x + side) / size[0], (place, x, y)
-            assert right > x / size[0], (place, x, y)
-            assert top < (y + side) / size[1], (place, x, y)
-            assert bottom > y / size[1], (place, x, y)
+            _, patch = max(whole, key=lambda position: change[position[0]].item())
+            left, top, right, bottom = patch.box
+            assert left < (x + side) / size[0], (patch, x, y)
+            assert right > x / size[0], (patch, x, y)
+            assert top < (y + side) / size[1], (patch, x, y)
+            assert bottom > y / size[1], (patch, x, y)
             outside = torch.ones_like(change, dtype=torch.bool)
-            outside[[column for column, _ in spots(model, inputs)[0]]] = False
+            outside[[column for column, _ in positions(model, inputs)[0]]] = False
             assert change[outside].max() == 0
 
 
 def whole_view(family, row):
-    """The spots of the finest tile that shows the whole picture."""
-    last = max(place.tile for _, place in row)
-    return [(column, place) for column, place in row if place.tile == last]
+    """The positions of the finest tile that shows the whole picture."""
+    last = max(patch.tile for _, patch in row)
+    return [(column, patch) for column, patch in row if patch.tile == last]
 
 
 def test_internvl_crops_run_left_to_right_with_the_thumbnail_last(checkpoint):
@@ -99,11 +101,14 @@ def test_internvl_crops_run_left_to_right_with_the_thumbnail_last(checkpoint):
     inputs = processor(images=Image.new("RGB", (112, 56), (90, 90, 90)), text=text, return_tensors="pt")
     marked = processor(images=with_mark((112, 56), 70, 14, 14), text=text, return_tensors="pt")
     change = (stream(model, marked) - stream(model, inputs))[0].norm(dim=-1)
-    row = spots(model, inputs)[0]
-    moved = [place.tile for column, place in row if change[column] > 1e-3]
-    assert max(place.tile for _, place in row) == 2
+    row = positions(model, inputs)[0]
+    moved = [patch.tile for column, patch in row if change[column] > 1e-3]
+    assert max(patch.tile for _, patch in row) == 2
     assert set(moved) == {1, 2}
-    best = max((spot for spot in row if spot[1].tile == 1), key=lambda spot: change[spot[0]].item())
+    best = max(
+        (position for position in row if position[1].tile == 1),
+        key=lambda position: change[position[0]].item(),
+    )
     assert (best[1].row, best[1].col) == (1, 1)
 
 
@@ -113,7 +118,7 @@ def test_newline_features_are_left_out(checkpoint):
     model.model.image_newline.data.copy_(marker)
     for size in [(56, 56), (100, 37), (30, 90), (28, 28), (200, 30)]:
         inputs = processor(images=picture(3, size), text=prompt(processor), return_tensors="pt")
-        visual = {column for column, _ in spots(model, inputs)[0]}
+        visual = {column for column, _ in positions(model, inputs)[0]}
         held = {int(column) for column in (inputs["input_ids"][0] == model.config.image_token_id).nonzero()}
         states = stream(model, inputs)[0]
         newline = {column for column in held if torch.equal(states[column], marker)}
@@ -144,18 +149,18 @@ def test_high_resolution_grid_is_the_one_that_the_model_packs(width, height, che
     token = config.image_token_id
     ids = torch.full((1, len(packed[0]) + 2), token)
     ids[0, 0] = ids[0, -1] = token + 1
-    row = layout("llava_next", config, ids, {"image_sizes": size})[0]
+    row = layout(family_of(config), config, ids, {"image_sizes": size})[0]
     truth = {column + 1: value for column, value in enumerate(packed[0].int().tolist()) if value[0] >= 0}
     assert [column for column, _ in row] == list(truth)
     # a very flat picture may leave no row at all
     top = min((y for view, y, _ in truth.values() if view == 1), default=0)
     left = min((x for view, _, x in truth.values() if view == 1), default=0)
-    for column, place in row:
+    for column, patch in row:
         view, y, x = truth[column]
         expected = (0, y, x) if view == 0 else (1, y - top, x - left)
-        assert (place.tile, place.row, place.col) == expected
-        assert 0 <= place.row < place.rows
-        assert 0 <= place.col < place.cols
+        assert (patch.tile, patch.row, patch.col) == expected
+        assert 0 <= patch.row < patch.rows
+        assert 0 <= patch.col < patch.cols
 
 
 @pytest.mark.parametrize("family", GRIDS)
@@ -169,15 +174,15 @@ def test_batches_equal_rows_one_by_one(family, checkpoint):
     else:
         flat = [image for row in images for image in row]
         batch = processor(images=flat, text=texts, padding=True, return_tensors="pt")
-    together = spots(model, batch)
+    together = positions(model, batch)
     assert together[1] == []
     for row, (held, text) in enumerate(zip(images, texts, strict=True)):
         if not held:
             continue
         single = processor(images=held, text=text, return_tensors="pt")
         shift = batch["input_ids"].shape[1] - single["input_ids"].shape[1]
-        assert together[row] == [(column + shift, place) for column, place in spots(model, single)[0]]
-        assert {place.image for _, place in together[row]} == set(range(len(held)))
+        assert together[row] == [(column + shift, patch) for column, patch in positions(model, single)[0]]
+        assert {patch.image for _, patch in together[row]} == set(range(len(held)))
 
 
 def test_pan_and_scan_crops_are_tiles_when_their_number_is_known(checkpoint):
@@ -185,52 +190,54 @@ def test_pan_and_scan_crops_are_tiles_when_their_number_is_known(checkpoint):
     options = {"do_pan_and_scan": True, "pan_and_scan_min_crop_size": 16}
     image = picture(1, (112, 56))
     inputs = processor(images=image, text=prompt(processor), images_kwargs=options, return_tensors="pt")
-    assert {(place.image, place.tile) for _, place in spots(model, inputs)[0]} == {(0, 0), (1, 0), (2, 0)}
+    assert {(patch.image, patch.tile) for _, patch in positions(model, inputs)[0]} == {(0, 0), (1, 0), (2, 0)}
     crops = processor.image_processor(image, **options, pan_and_scan_max_num_crops=4,
                                       pan_and_scan_min_ratio_to_activate=1.2)["num_crops"]  # fmt: skip
-    told = spots(model, {**inputs, "num_crops": crops})[0]
-    assert {(place.image, place.tile) for _, place in told} == {(0, 0), (0, 1), (0, 2)}
+    told = positions(model, {**inputs, "num_crops": crops})[0]
+    assert {(patch.image, patch.tile) for _, patch in told} == {(0, 0), (0, 1), (0, 2)}
 
 
 def test_a_q_former_has_positions_but_no_grid(checkpoint):
     model, processor = load(checkpoint("instructblip"))
     inputs = processor(images=picture(1), text=prompt(processor), return_tensors="pt")
-    assert spots(model, inputs) == [[(column, None) for column in range(8)]]
+    assert positions(model, inputs) == [[(column, None) for column in range(8)]]
 
 
 def test_images_that_do_not_fit_the_placeholders(checkpoint):
     model, processor = load(checkpoint("llava_next"))
     inputs = processor(images=picture(1), text=prompt(processor), return_tensors="pt")
     with pytest.raises(InputError, match="image placeholders") as caught:
-        layout("llava_next", model.config, inputs["input_ids"], {})
+        layout(family_of(model.config), model.config, inputs["input_ids"], {})
     assert "image_sizes" in str(caught.value)
     with pytest.raises(InputError, match="image placeholders"):
-        layout("llava_next", model.config, inputs["input_ids"][:, :-40], inputs)
+        layout(family_of(model.config), model.config, inputs["input_ids"][:, :-40], inputs)
     model, processor = load(checkpoint("qwen2_5_vl"))
     inputs = processor(images=picture(1), text=prompt(processor), return_tensors="pt")
-    row = layout("qwen2_5_vl", model.config, inputs["input_ids"], {})[0]
-    assert row == [(column, None) for column, _ in spots(model, inputs)[0]]
+    row = layout(family_of(model.config), model.config, inputs["input_ids"], {})[0]
+    assert row == [(column, None) for column, _ in positions(model, inputs)[0]]
 
 
 def test_text_has_no_visual_position(checkpoint):
-    for family in READERS.keys() & set(GRIDS):
+    for family in GRIDS:
         model, _ = load(checkpoint(family))
-        assert layout(family, model.config, torch.tensor([[9, 10, 11], [12, 13, 14]]), {}) == [[], []]
+        assert layout(
+            family_of(model.config), model.config, torch.tensor([[9, 10, 11], [12, 13, 14]]), {}
+        ) == [[], []]
 
 
 def test_unknown_families_take_every_placeholder(checkpoint):
     config = load(checkpoint("llava"))[0].config
     token = config.image_token_id
     ids = torch.tensor([[1, token, 2, token]])
-    assert layout("no-such-family", config, ids, {}) == [[(1, None), (3, None)]]
+    assert layout(Family("no-such-family"), config, ids, {}) == [[(1, None), (3, None)]]
 
 
 @given(rows=st.integers(1, 6), cols=st.integers(1, 6), data=st.data())
 def test_boxes_of_a_view_tile_the_unit_square(rows, cols, data):
     view = View(rows, cols, row_end=data.draw(st.integers(0, 1)), end=data.draw(st.integers(0, 1)))
-    slots = list(view.slots(0, 0))
-    assert len(slots) == view.length
-    boxes = [place.box for shown, place in slots if shown]
+    features = list(view.features(0, 0))
+    assert len(features) == view.length
+    boxes = [patch.box for visual, patch in features if visual]
     assert sum((right - left) * (bottom - top) for left, top, right, bottom in boxes) == pytest.approx(1)
     assert len(set(boxes)) == rows * cols
     assert min(boxes) == (0, 0, 1 / cols, 1 / rows)

@@ -12,6 +12,7 @@ from torch import nn
 
 from checkpoints import load, picture, prompt
 from checkpoints.more import IMAGE, VIDEO, more, pixels, sequence
+from reweigh.families.catalogue import family_of
 from reweigh.families.positions import layout
 
 SIDE = 28
@@ -38,8 +39,8 @@ def test_a_changed_patch_changes_the_feature_at_its_place(family):
             for parameter in last.parameters():
                 nn.init.zeros_(parameter)
     plain = stream(model, inputs)
-    for column, place in layout(family, model.config, inputs["input_ids"], inputs)[0]:
-        left, top, right, bottom = (round(SIDE * edge) for edge in place.box)
+    for column, patch in layout(family_of(model.config), model.config, inputs["input_ids"], inputs)[0]:
+        left, top, right, bottom = (round(SIDE * edge) for edge in patch.box)
         changed = inputs["pixel_values"].clone()
         changed[..., top:bottom, left:right] += 1.0
         moved = (stream(model, {**inputs, "pixel_values": changed}) - plain).norm(dim=-1) > 1e-5
@@ -66,7 +67,7 @@ def test_onevision_shrinks_and_packs_as_the_model_does(height, width, budget):
     except RuntimeError:
         return  # a picture so flat that the model itself cannot shrink it
     ids = torch.full((1, len(packed[0])), IMAGE)
-    row = layout("llava_onevision", model.config, ids, {"image_sizes": size})[0]
+    row = layout(family_of(model.config), model.config, ids, {"image_sizes": size})[0]
     assert [column for column, _ in row] == (packed[0][:, 0] > 0).nonzero().flatten().tolist()
 
 
@@ -77,10 +78,10 @@ def test_onevision_shows_several_images_at_base_resolution_only():
     newline = torch.full_like(model.model.image_newline, 7.5)
     model.model.image_newline.data.copy_(newline)
     states = stream(model, inputs)
-    row = layout("llava_onevision", model.config, inputs["input_ids"], inputs)[0]
+    row = layout(family_of(model.config), model.config, inputs["input_ids"], inputs)[0]
     held = (inputs["input_ids"][0] == IMAGE).nonzero().flatten().tolist()
     assert [column for column, _ in row] == [at for at in held if not torch.equal(states[at], newline)]
-    assert [place.image for _, place in row] == [0] * 16 + [1] * 16
+    assert [patch.image for _, patch in row] == [0] * 16 + [1] * 16
 
 
 @pytest.mark.parametrize(("family", "newlines"), [("llava_onevision", 1), ("llava_next_video", 0)])
@@ -91,7 +92,7 @@ def test_frames_of_a_video_are_tiles(family, newlines):
     newline = torch.full_like(model.model.image_newline, 7.5)
     model.model.image_newline.data.copy_(newline)
     states = stream(model, inputs)
-    row = layout(family, model.config, inputs["input_ids"], inputs)[0]
+    row = layout(family_of(model.config), model.config, inputs["input_ids"], inputs)[0]
     held = (inputs["input_ids"][0] == VIDEO).nonzero().flatten().tolist()
     assert [column for column, _ in row] == [at for at in held if not torch.equal(states[at], newline)]
     assert [(p.tile, p.row, p.col) for _, p in row] == [
@@ -105,8 +106,8 @@ def test_images_and_videos_of_one_row_keep_their_order(checkpoint):
     # a video of two steps whose second step follows a time stamp, then an image
     ids = torch.tensor([[30, video, video, 31, video, video, 32, image, image, image, 33]])
     grids = {"image_grid_thw": torch.tensor([[1, 2, 6]]), "video_grid_thw": torch.tensor([[2, 4, 2]])}
-    row = layout("qwen2_5_vl", config, ids, grids)[0]
-    told = [(column, place.image, place.tile, place.row, place.col) for column, place in row]
+    row = layout(family_of(config), config, ids, grids)[0]
+    told = [(column, patch.image, patch.tile, patch.row, patch.col) for column, patch in row]
     film = [(1, 0, 0, 0, 0), (2, 0, 0, 1, 0), (4, 0, 1, 0, 0), (5, 0, 1, 1, 0)]
     assert told == [*film, (7, 1, 0, 0, 0), (8, 1, 0, 0, 1), (9, 1, 0, 0, 2)]
 
@@ -117,6 +118,6 @@ def test_a_kept_class_token_shows_the_image_but_has_no_place(checkpoint):
     inputs = processor(images=picture(1), text=prompt(processor), return_tensors="pt")
     with torch.no_grad():
         model(**inputs)  # the model takes as many features as the processor made room for
-    row = layout("llava", model.config, inputs["input_ids"], inputs)[0]
-    assert [place is None for _, place in row] == [True] + [False] * 16
-    assert [(place.row, place.col) for _, place in row[1:]] == [(r, c) for r in range(4) for c in range(4)]
+    row = layout(family_of(model.config), model.config, inputs["input_ids"], inputs)[0]
+    assert [patch is None for _, patch in row] == [True] + [False] * 16
+    assert [(patch.row, patch.col) for _, patch in row[1:]] == [(r, c) for r in range(4) for c in range(4)]

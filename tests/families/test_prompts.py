@@ -9,6 +9,7 @@ import reweigh
 import twin
 from checkpoints import FAMILIES, picture
 from reweigh.errors import InputError
+from reweigh.families.catalogue import family_of
 from reweigh.families.positions import layout
 from reweigh.families.prompts import DESCRIBE, build_inputs, render
 
@@ -40,14 +41,14 @@ def test_rows_of_a_batch_are_the_rows_alone_padded_before_the_text(case):
     pictures = [picture(1, (70, 50)), picture(2, (50, 90))]
     prompts = ["What is in the image?", DESCRIBE]
     both = build_inputs(case.model, case.processor, pictures, prompts)
-    rows = layout(case.model.config.model_type, case.model.config, both["input_ids"], both)
+    rows = layout(family_of(case.model.config), case.model.config, both["input_ids"], both)
     for row, (image, prompt) in enumerate(zip(pictures, prompts, strict=True)):
         one = build_inputs(case.model, case.processor, [image], [prompt])
         ids = one["input_ids"][0]
         shown = both["attention_mask"][row].bool()
         assert torch.equal(both["input_ids"][row][shown], ids)
         assert shown[-5:].all()
-        alone = layout(case.model.config.model_type, case.model.config, one["input_ids"], one)[0]
+        alone = layout(family_of(case.model.config), case.model.config, one["input_ids"], one)[0]
         assert len(rows[row]) == len(alone) > 0
 
 

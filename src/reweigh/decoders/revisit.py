@@ -49,7 +49,7 @@ class ReVisiT(Decoder):
         super().__init__(anatomy, processor)
         self.relative_top = in_range("relative_top", relative_top, 0, 1)
         if layers is None:
-            layers = "all" if anatomy.family in ALL_LAYERS else "last"
+            layers = "all" if anatomy.family.name in ALL_LAYERS else "last"
         self.indices = _indices(layers, len(anatomy.blocks), is_tied(anatomy))
         self.layers = frozenset(index - 1 for index in self.indices)
         self._weight, self._bias = _head(anatomy)

@@ -1,6 +1,9 @@
-"""Model families: the one place that knows where a vision-language model keeps its parts and its image."""
+"""Model families: the one package that knows where a vision-language model keeps its parts and its image."""
 
 from reweigh.families.anatomy import Anatomy, find_anatomy
+from reweigh.families.catalogue import FAMILIES, family_of
+from reweigh.families.family import Family
 from reweigh.families.load import load
+from reweigh.families.watch import Watch
 
-__all__ = ["Anatomy", "find_anatomy", "load"]
+__all__ = ["FAMILIES", "Anatomy", "Family", "Watch", "family_of", "find_anatomy", "load"]

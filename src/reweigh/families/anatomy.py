@@ -10,29 +10,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from torch import nn
+from torch import Tensor, nn
 
 from reweigh.errors import InputError, UnsupportedError
+from reweigh.families.catalogue import family_of
+from reweigh.families.family import Family
 from reweigh.families.positions import placeholder_ids
+from reweigh.families.wrappers import unwrap
 
 NORM_NAMES = ("norm", "final_layernorm", "final_layer_norm", "embedding_norm", "ln_f")
-
-DELEGATING = frozenset({"blip-2", "instructblip", "instructblipvideo"})
-"""Families whose ``generate`` hands over to the generate of their inner language model."""
-
-CAUSAL = frozenset(
-    {"llava", "llava_next", "blip-2", "instructblip", "qwen2_vl", "qwen2_5_vl", "internvl", "gemma3"}
-)
-"""Families known to hide from a visual position all text after its image; others may attend to the whole prompt."""
-
-REFUSED = {
-    "mllama": "feeds the image through cross-attention, so no position of its sequence carries image content",
-    "idefics": "feeds the image through cross-attention, so no position of its sequence carries image content",
-    "kosmos-2": "marks image positions by a separate mask and has no image token",
-    "kosmos-2.5": "marks image positions by a separate mask and has no image token",
-    "chameleon": "masks its image vocabulary in the logits, which changes ranks",
-    "git": "prepends image features outside the token sequence",
-}
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,21 +26,24 @@ class Anatomy:
     """The parts of one loaded model.
 
     Attributes:
-        family: The configuration's ``model_type``.
+        model: The model itself, without wrappers of torch.compile or peft.
+        family: What is known of its family.
         speaker: The module whose forward ``generate`` drives and whose output carries the logits.
         blocks: The decoder blocks, 0-based as in the paper.
         norm: The final norm, applied exactly once before the head.
         head: The output embedding.
         image_tokens: Ids that stand for image (or video frame) content in ``input_ids``.
+        compiled: Whether a wrapper of torch.compile was taken off, whose graphs may know no hooks.
     """
 
     model: Any
-    family: str
+    family: Family
     speaker: Any
     blocks: nn.ModuleList
     norm: nn.Module
     head: Any
     image_tokens: tuple[int, ...]
+    compiled: bool = False
 
     @property
     def config(self) -> Any:
@@ -64,15 +53,15 @@ class Anatomy:
     @property
     def is_causal(self) -> bool:
         """Whether what follows the last image surely leaves the states of visual positions alone."""
-        return self.family in CAUSAL
+        return self.family.causal
 
     @property
     def vocab_size(self) -> int:
         """Rows of the head: ranks run over all of them, rows beyond the tokenizer included."""
         weight = getattr(self.head, "weight", None)
-        if weight is None or not weight.is_floating_point():  # a quantized weight is packed
-            return int(self.head.out_features)
-        return int(weight.shape[0])
+        if isinstance(weight, Tensor) and weight.is_floating_point():
+            return int(weight.shape[0])
+        return int(self.head.out_features)  # a quantised weight is packed, or given by a method
 
     def check_layer(self, layer: int) -> int:
         """Return a valid 0-based block index; negative values count from the last block."""
@@ -95,13 +84,14 @@ class Anatomy:
 
 def find_anatomy(model: Any, *, images: bool = True) -> Anatomy:
     """Find the parts of a model, or say why it cannot be served; ``images=False`` lets a text-only model pass."""
+    model, compiled = unwrap(model)
     config = getattr(model, "config", None)
     name = type(model).__name__
     if config is None:
         raise UnsupportedError(f"{name} has no config: only transformers models are supported")
-    family = str(getattr(config, "model_type", ""))
-    if family in REFUSED:
-        raise UnsupportedError(f"{name} {REFUSED[family]}", hint="see docs/families.md for what is supported")
+    family = family_of(config)
+    if family.refused is not None:
+        raise UnsupportedError(f"{name} {family.refused}", hint="see docs/families.md for what is supported")
     text = getattr(model, "language_model", None)
     if getattr(config, "is_encoder_decoder", False) or getattr(
         getattr(text, "config", None), "is_encoder_decoder", False
@@ -119,8 +109,8 @@ def find_anatomy(model: Any, *, images: bool = True) -> Anatomy:
         raise UnsupportedError(
             f"{name}'s configuration names no image token, so image positions cannot be found"
         )
-    speaker = getattr(model, "language_model", model) if family in DELEGATING else model
-    return Anatomy(model, family, speaker, blocks, norm, head, tokens)
+    speaker = getattr(model, "language_model", model) if family.delegates else model
+    return Anatomy(model, family, speaker, blocks, norm, head, tokens, compiled)
 
 
 def _blocks_and_norm(model: Any) -> tuple[nn.ModuleList, nn.Module]:

@@ -31,11 +31,11 @@ def load(
     from safetensors import SafetensorError
     from transformers import AutoModelForImageTextToText
 
-    place = device or best_device()
-    numbers = _dtype(dtype, place)
+    target = device or best_device()
+    torch_dtype = _dtype(dtype, target)
     options: dict[str, Any] = {"revision": revision, "trust_remote_code": trust_remote_code}
     try:
-        model = AutoModelForImageTextToText.from_pretrained(model_id, dtype=numbers, **options)
+        model = AutoModelForImageTextToText.from_pretrained(model_id, dtype=torch_dtype, **options)
         processor = load_processor(model_id, **options)
     except ImportError as error:
         raise UnsupportedError(
@@ -48,7 +48,7 @@ def load(
             hint="give a Hub id or a folder with config.json, weights and processor files; offline, only folders "
             "and models already in the cache can be used",
         ) from error
-    return _placed(model, place).eval(), processor
+    return _move(model, target).eval(), processor
 
 
 def best_device() -> str:
@@ -58,7 +58,7 @@ def best_device() -> str:
     return "mps" if torch.backends.mps.is_available() else "cpu"
 
 
-def _placed(model: Any, device: str) -> Any:
+def _move(model: Any, device: str) -> Any:
     try:
         return model.to(device)
     except (RuntimeError, AssertionError) as error:  # torch asserts that it was built for the device

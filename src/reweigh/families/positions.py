@@ -1,23 +1,23 @@
-"""Which positions of a prompt carry image content, and where each lies in its image.
+"""Which positions of a prompt carry image content, and which patch of its image each shows.
 
 A placeholder id alone does not tell: some families put newline features under the same id, several show an
 image as tiles, and a Q-Former has no grid at all. Each family with a grid describes its pictures in a file of
-its own; here they are laid onto the columns of the sequence. Needs the configuration, not the model.
+its own; this module lays them onto the columns of the sequence. Needs the configuration, not the model.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import groupby
 from typing import Any
 
 from torch import Tensor
 
 from reweigh.errors import InputError
-from reweigh.families import gemma3, internvl, llava, llava_next, qwen2_5_vl
+from reweigh.families.family import Family
 from reweigh.method.measure.grids import Patch, Picture, Run, View
 
-__all__ = ["Picture", "Patch", "Run", "View", "layout", "placeholder_ids"]
+__all__ = ["Patch", "Picture", "Run", "View", "VisualPosition", "layout", "placeholder_ids"]
 
 PLACEHOLDER_NAMES = (
     "image_token_id",
@@ -26,39 +26,20 @@ PLACEHOLDER_NAMES = (
     "video_token_id",
     "video_token_index",
 )
-Spot = tuple[int, Patch | None]
-Reader = Callable[[Any, Mapping[str, Any], list[list[Run]]], Iterable[tuple[int, Picture]]]
-"""Gives each picture of a batch with its placeholder id, in the order in which the sequence holds them."""
-
-READERS: dict[str, Reader] = {
-    "llava": llava.pictures,
-    "vipllava": llava.pictures,
-    "mistral3": llava.pictures,
-    "llava_next": llava_next.pictures,
-    "llava_next_video": llava_next.pictures,
-    "llava_onevision": llava_next.pictures,
-    "qwen2_vl": qwen2_5_vl.pictures,
-    "qwen2_5_vl": qwen2_5_vl.pictures,
-    "qwen3_vl": qwen2_5_vl.pictures,
-    "qwen3_vl_moe": qwen2_5_vl.pictures,
-    "glm4v": qwen2_5_vl.pictures,
-    "internvl": internvl.pictures,
-    "gemma3": gemma3.pictures,
-    "paligemma": gemma3.pictures,
-}
-
-WITH_CONTROLS = frozenset({"llava_next", "llava_next_video", "llava_onevision"})
-"""Families with control features under the placeholder id: misread, they would pass for image content."""
+VisualPosition = tuple[int, Patch | None]
+"""A column of the sequence that carries image content, and the patch it shows if the family has a grid."""
 
 
-def layout(family: str, config: Any, input_ids: Tensor, inputs: Mapping[str, Any]) -> list[list[Spot]]:
-    """The column and place of each visual position, for each row of ``input_ids`` (B, T).
+def layout(
+    family: Family, config: Any, input_ids: Tensor, inputs: Mapping[str, Any]
+) -> list[list[VisualPosition]]:
+    """The column and patch of each visual position, for each row of ``input_ids`` (B, T).
 
-    Control features under the placeholder id (newlines) are left out. The place is ``None`` where the family
+    Control features under the placeholder id (newlines) are left out. The patch is ``None`` where the family
     has no grid, or where ``inputs`` do not describe the pictures that the placeholders stand for.
 
     Args:
-        family: The configuration's ``model_type``.
+        family: The model's family, as ``families.catalogue.family_of(config)`` gives it.
         config: The model's configuration.
         input_ids: The prompt with its placeholders expanded by the processor.
         inputs: The processor's other outputs (``image_sizes``, ``image_grid_thw``, ...).
@@ -68,13 +49,12 @@ def layout(family: str, config: Any, input_ids: Tensor, inputs: Mapping[str, Any
     columns = [[column for column, token in enumerate(row) if token in tokens] for row in rows]
     if not any(columns):
         return [[] for _ in rows]
-    reader = READERS.get(family)
-    if reader is not None:
+    if family.pictures is not None:
         runs = [_runs(row, tokens) for row in rows]
         try:
-            return _lay(reader(config, inputs, runs), runs, columns)
+            return _assign(family.pictures(config, inputs, runs), runs, columns)
         except InputError:
-            if family in WITH_CONTROLS:
+            if family.has_controls:
                 raise
     return [[(column, None) for column in row] for row in columns]
 
@@ -90,42 +70,42 @@ def _runs(row: list[int], tokens: frozenset[int]) -> list[Run]:
     return [Run(token, len(list(same))) for token, same in groupby(row) if token in tokens]
 
 
-def _lay(
+def _assign(
     pictures: Iterable[tuple[int, Picture]], runs: list[list[Run]], columns: list[list[int]]
-) -> list[list[Spot]]:
-    """Deal the pictures out to the rows, in order, and name the columns they take."""
-    stock: dict[int, list[Picture]] = {}
+) -> list[list[VisualPosition]]:
+    """Deal the pictures out to the rows, in order, and pair their features with the columns they take."""
+    known: dict[int, list[Picture]] = {}
     for token, picture in pictures:
-        stock.setdefault(token, []).append(picture)
-    waiting = {token: iter(known) for token, known in stock.items()}
+        known.setdefault(token, []).append(picture)
+    waiting = {token: iter(found) for token, found in known.items()}
     nothing: Iterator[Picture] = iter(())
-    spots = []
+    positions = []
     for row_runs, row_columns in zip(runs, columns, strict=True):
-        slots: list[tuple[bool, Patch | None]] = []
+        features: list[tuple[bool, Patch | None]] = []
         taken, image = 0, 0
         for run in row_runs:
             taken += run.length
             # a picture may cover several runs: video frames with time stamps between them
-            while len(slots) < taken:
+            while len(features) < taken:
                 try:
                     picture = next(waiting.get(run.token, nothing))
                 except StopIteration:
-                    raise _misfit(runs, stock) from None
+                    raise _count_error(runs, known) from None
                 for tile, view in enumerate(picture):
-                    slots += view.slots(image, tile)
+                    features += view.features(image, tile)
                 image += 1
-        if taken != len(slots):
-            raise _misfit(runs, stock)
-        pairs = zip(row_columns, slots, strict=True)
-        spots.append([(column, place) for column, (shown, place) in pairs if shown])
+        if taken != len(features):
+            raise _count_error(runs, known)
+        pairs = zip(row_columns, features, strict=True)
+        positions.append([(column, patch) for column, (visual, patch) in pairs if visual])
     if any(list(rest) for rest in waiting.values()):
-        raise _misfit(runs, stock)
-    return spots
+        raise _count_error(runs, known)
+    return positions
 
 
-def _misfit(runs: list[list[Run]], stock: Mapping[int, list[Picture]]) -> InputError:
+def _count_error(runs: list[list[Run]], known: Mapping[int, list[Picture]]) -> InputError:
     placeholders = sum(run.length for row in runs for run in row)
-    features = sum(view.length for known in stock.values() for picture in known for view in picture)
+    features = sum(view.length for found in known.values() for picture in found for view in picture)
     return InputError(
         f"the prompt has {placeholders} image placeholders, but the images given make {features} features",
         hint="pass all outputs of the processor (image_sizes too) together with its input_ids",

@@ -6,16 +6,14 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from reweigh.errors import InputError
+from reweigh.families.catalogue import family_of
 from reweigh.families.positions import placeholder_ids
 from reweigh.text import DESCRIBE
 
 if TYPE_CHECKING:
     from PIL.Image import Image
 
-__all__ = ["BARE_FAMILIES", "DESCRIBE", "NESTED_IMAGES", "build_inputs", "render"]
-
-BARE_FAMILIES = frozenset({"blip-2", "instructblip"})
-"""Families without a chat template whose processor puts the image tokens before the text itself."""
+__all__ = ["DESCRIBE", "build_inputs", "render"]
 
 
 def build_inputs(
@@ -47,16 +45,12 @@ def build_inputs(
         "padding_side": "left",
     }
     if pictures:
-        nested = model.config.model_type in NESTED_IMAGES
+        nested = family_of(model.config).nested_images
         arguments["images"] = [[picture] for picture in pictures] if nested else pictures
     batch = processor(**arguments)
     _check_placeholders(model, processor, images, batch["input_ids"], texts)
     moved = batch.to(model.device)
     return {name: _match_dtype(value, model.dtype) for name, value in moved.items()}
-
-
-NESTED_IMAGES = frozenset({"gemma3", "idefics2", "idefics3", "smolvlm", "mllama"})
-"""Families whose processor wants a list of images for each row."""
 
 
 def render(model: Any, processor: Any, prompt: str, has_image: bool, template: str | None) -> str:
@@ -70,7 +64,7 @@ def render(model: Any, processor: Any, prompt: str, has_image: bool, template: s
         content.append({"type": "text", "text": prompt})
         messages = [{"role": "user", "content": content}]
         return str(processor.apply_chat_template(messages, add_generation_prompt=True, tokenize=False))
-    if model.config.model_type in BARE_FAMILIES:
+    if family_of(model.config).bare_prompt:
         return prompt
     raise InputError(
         f"the processor of {type(model).__name__} has no chat template, so the prompt cannot be built",
@@ -81,7 +75,7 @@ def render(model: Any, processor: Any, prompt: str, has_image: bool, template: s
 def _check_placeholders(
     model: Any, processor: Any, images: Sequence[Image | None], input_ids: Any, texts: Sequence[str]
 ) -> None:
-    """Each row with a picture must have a place for it, or the model would never see it."""
+    """Each row with a picture must have a placeholder for it, or the model would never see it."""
     known = placeholder_ids(model.config)
     for image, row, text in zip(images, input_ids.tolist(), texts, strict=True):
         if known and image is not None and known.isdisjoint(row):

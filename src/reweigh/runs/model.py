@@ -19,7 +19,7 @@ def describe_model(model: Any, processor: Any) -> dict[str, Any]:
 
     weight = next(model.parameters())
     return {
-        "identity": identify(find_anatomy(model), processor).to_json(),
+        "identity": identify(find_anatomy(model), processor).summary(),
         "device": weight.device.type,
         "weights_dtype": str(weight.dtype).removeprefix("torch."),
         "attention": getattr(model.config, "_attn_implementation", None),

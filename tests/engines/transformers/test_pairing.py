@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import copy
 from dataclasses import replace
 
 import numpy as np
 import pytest
+import torch
 
 import reweigh
+import stand_ins
 import twin
 from checkpoints import VOCABULARY, picture
 from reweigh.decoders.reweigh import attach
@@ -26,7 +29,9 @@ def llava(checkpoint):
 def table(llava):
     """A table that says it was made with this model."""
     identity = identify(find_anatomy(llava.model), llava.processor)
-    return twin.table(VOCABULARY, identity=identity.to_json(), dtype="float32", lens="native", chunk=5)
+    rule = {"mass": 0.9, "least": 2, "most": 50}
+    made_with = {"dtype": "float32", "lens": "native", "chunk": 5, "candidates": rule}
+    return twin.table(VOCABULARY, identity=identity.to_json(), **made_with)
 
 
 def test_the_right_pair_with_the_tables_own_lens(llava, table):
@@ -45,7 +50,14 @@ def changed(table, **identity):
 
 @pytest.mark.parametrize(
     ("change", "word"),
-    [({"weights": "0" * 64}, "weights"), ({"tokenizer": "0" * 64}, "tokenizer"), ({"blocks": 5}, "blocks")],
+    [
+        ({"weights": {"lm_head.weight": "float32 1 AAAA"}}, "weight"),
+        ({"weights": {}}, "lacks the weights"),
+        ({"tokenizer": "0" * 64}, "tokenizer"),
+        ({"blocks": 5}, "blocks"),
+        ({"adapters": {"mine": []}}, "adapters: table mine, model none"),
+        ({"config": {"vision_feature_layer": -1}}, "vision_feature_layer: table -1, model -2"),
+    ],
 )
 def test_another_model_is_refused_and_can_be_forced(llava, table, change, word):
     other = changed(table, **change)
@@ -93,3 +105,46 @@ def test_a_table_without_registered_tokens_changes_nothing(llava, table):
     image = picture(3)
     base = reweigh.decoder("base", llava.model, llava.processor)
     assert rw.describe(image, max_new_tokens=5) == base.describe(image, max_new_tokens=5)
+
+
+def test_a_table_without_identity_is_refused_and_can_be_forced(llava, table):
+    empty = replace(table, made_with={**table.made_with, "identity": {}})
+    with pytest.raises(MismatchError, match="cannot be verified"):
+        attach(llava.model, llava.processor, table=empty)
+    attach(llava.model, llava.processor, table=empty, force=True)
+
+
+@pytest.mark.parametrize(
+    "part", ["model.vision_tower", "model.multi_modal_projector", "model.language_model.layers.1"]
+)
+def test_noise_in_any_part_is_another_model(llava, table, part):
+    model = copy.deepcopy(llava.model)
+    with torch.no_grad():
+        for parameter in model.get_submodule(part).parameters():
+            parameter += 1e-3 * torch.randn_like(parameter)
+    with pytest.raises(MismatchError, match=rf"of 98 parameter tensors differ, e\.g\. {part}"):
+        attach(model, llava.processor, table=table)
+
+
+def test_a_low_rank_fine_tune_is_another_model(llava, table):
+    model = copy.deepcopy(llava.model)
+    layers = stand_ins.inject(model)
+    with pytest.raises(
+        MismatchError, match=r"only the model has 8 .*lora_A.*adapters: table none, model default"
+    ):
+        attach(model, llava.processor, table=table)
+    for layer in layers:
+        layer._disable_adapters = True
+    attach(model, llava.processor, table=table)
+    for layer in layers:
+        layer._disable_adapters = False
+        layer.merge()
+    with pytest.raises(MismatchError, match=r"4 of 98 parameter tensors differ, e\.g\. .*\.q_proj\.weight\)"):
+        attach(model, llava.processor, table=table)
+
+
+def test_other_pixels_are_another_model(llava, table):
+    processor = copy.deepcopy(llava.processor)
+    processor.image_processor.image_mean = [0.5, 0.5, 0.5]
+    with pytest.raises(MismatchError, match=r"the image processor's image_mean: table \[0\.48.*model \[0\.5"):
+        attach(llava.model, processor, table=table)

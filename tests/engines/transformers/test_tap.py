@@ -18,6 +18,7 @@ from reweigh.engines.transformers.session import Session
 from reweigh.engines.transformers.trail import Segment, Trail
 from reweigh.errors import InputError, UnsupportedError
 from reweigh.families import find_anatomy
+from reweigh.families.catalogue import family_of
 from reweigh.families.positions import layout
 
 
@@ -169,7 +170,7 @@ def test_the_passes_of_a_generation(case):
         (prompt + 1, 1),
     ]
     assert {(one["start"], one["end"], one["repeat"]) for one in watcher.seen} == {(0, prompt, 1)}
-    rows = layout(case.family, case.model.config, inputs["input_ids"], inputs)
+    rows = layout(family_of(case.model.config), case.model.config, inputs["input_ids"], inputs)
     columns = [[column for column, _ in row] for row in rows]
     assert all(one["columns"] == columns for one in watcher.seen)
     assert watcher.seen[0]["trail"].patches == [[place for _, place in row] for row in rows]

@@ -4,20 +4,34 @@ from __future__ import annotations
 
 import json
 import shutil
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from reweigh.artifacts import sha256_file, write_sealed, write_tensors
 from reweigh.errors import ArtifactError, InputError, MismatchError
 from reweigh.families.identity import Identity
+from reweigh.families.signature import sign
 from reweigh.method.register.table import NUMBERS, PAGE, ReferenceTable, table_layers
 
-IDENTITY = Identity("me/model", "abc", "LlavaForConditionalGeneration", 32, 32064, "1" * 64, "2" * 64)
+ONES = sign(torch.ones(16), (4, 4))
+IDENTITY = Identity(
+    model_id="me/model",
+    revision="abc",
+    architecture="LlavaForConditionalGeneration",
+    blocks=32,
+    vocab_size=32064,
+    weights={"lm_head.weight": ONES, "norm.weight": ONES},
+    adapters={},
+    tokenizer="2" * 64,
+    images={"backend": "pil", "size": {"shortest_edge": 336}, "do_resize": True},
+    config={"vision_feature_layer": -2},
+)
 
 
 def make(layer=29, tokens=(3, 17, 31999), scale=0.00324809, **made_with):
@@ -26,6 +40,7 @@ def make(layer=29, tokens=(3, 17, 31999), scale=0.00324809, **made_with):
         "identity": IDENTITY.to_json(),
         "dtype": "float16",
         "lens": "native",
+        "candidates": {"mass": 0.9, "least": 2, "most": 50},
         "rule": "stable",
         **made_with,
     }
@@ -126,13 +141,13 @@ def test_an_edited_number_is_refused(tmp_path, old, new):
         ReferenceTable.load(tmp_path)
 
 
-@pytest.mark.parametrize("schema", [0, 2, "1", None])
+@pytest.mark.parametrize("schema", [0, 3, "1", "2", True, None])
 def test_another_schema_is_refused_with_both_versions(tmp_path, schema):
     make().save(tmp_path)
     page = json.loads((tmp_path / PAGE).read_text())
     del page["page_sha256"]
     write_sealed(tmp_path / PAGE, {**page, "schema_version": schema})
-    with pytest.raises(ArtifactError, match=rf"schema {schema!r}, this version reads 1"):
+    with pytest.raises(ArtifactError, match=rf"schema {schema!r}, this version reads 2"):
         ReferenceTable.load(tmp_path)
 
 
@@ -216,8 +231,49 @@ def test_several_layers_in_one_folder(tmp_path):
     ("change", "words"),
     [
         ({"architecture": "Gemma3ForConditionalGeneration"}, "architecture: table Llava.*, model Gemma3"),
-        ({"weights": "3" * 64}, f"weights: table {'1' * 12}, model {'3' * 12}"),
-        ({"vocab_size": 32000}, "vocab_size: table 32064, model 32000"),
+        (
+            {"weights": {"lm_head.weight": ONES, "norm.weight": sign(torch.zeros(16), (4, 4))}},
+            r"1 of 2 parameter tensors differ, e\.g\. norm\.weight",
+        ),
+        (
+            {"weights": {"lm_head.weight": ONES, "norm.weight": sign(torch.ones(16), (16,))}},
+            r"norm\.weight: table bfloat16 4x4, model bfloat16 16",
+        ),
+        (
+            {
+                "weights": {
+                    "lm_head.weight": sign(torch.ones(9, dtype=torch.uint8), (9,)),
+                    "norm.weight": ONES,
+                }
+            },
+            r"lm_head\.weight: table bfloat16 4x4, model uint8 9",
+        ),
+        (
+            {"weights": {"lm_head.weight": ONES}},
+            r"only the table has 1 parameter tensors, e\.g\. norm\.weight",
+        ),
+        (
+            {"weights": {**IDENTITY.weights, "lora.weight": ONES}},
+            r"only the model has 1 parameter tensors, e\.g\. lora",
+        ),
+        ({"adapters": {"mine": [2.0]}}, r"adapters: table none, model mine \(scale 2\.0\)"),
+        (
+            {"images": {**IDENTITY.images, "size": {"shortest_edge": 448}}},
+            r"the image processor's size\.shortest_edge: table 336, model 448",
+        ),
+        (
+            {"images": {**IDENTITY.images, "backend": "torchvision"}},
+            "the image processor's backend: table pil, model torchvision",
+        ),
+        (
+            {"images": {**IDENTITY.images, "do_pad": True}},
+            "the image processor's do_pad: table not set, model True",
+        ),
+        (
+            {"config": {"vision_feature_layer": -1}},
+            "the configuration's vision_feature_layer: table -2, model -1",
+        ),
+        ({"vocab_size": 32000}, "vocab size: table 32064, model 32000"),
         ({"blocks": 40}, "blocks: table 32, model 40"),
         ({"tokenizer": "4" * 64}, f"tokenizer: table {'2' * 12}, model {'4' * 12}"),
     ],
@@ -236,9 +292,67 @@ def test_another_lens_dtype_is_refused_with_both_sides():
         make().check_pairing(IDENTITY, dtype="float32")
 
 
+def test_another_candidate_rule_is_refused_with_both_sides():
+    table = make(candidates={"mass": 0.95, "least": 2, "most": 50})
+    with pytest.raises(MismatchError, match=r"candidate rule: table mass 0\.95, .*this version mass 0\.9,"):
+        table.check_pairing(IDENTITY, dtype="float16")
+
+
+@pytest.mark.parametrize("field", [field.name for field in fields(Identity)])
+def test_a_table_that_does_not_say_its_model_is_refused(field):
+    record = IDENTITY.to_json()
+    without = make(identity={name: value for name, value in record.items() if name != field})
+    emptied = make(identity={**record, field: type(record[field])()})
+    for table in (without, emptied):
+        if field in ("model_id", "revision") or (field == "adapters" and table is emptied):
+            table.check_pairing(IDENTITY, dtype="float16")
+            continue
+        with pytest.raises(MismatchError, match=f"this table lacks the {field} of its model") as caught:
+            table.check_pairing(IDENTITY, dtype="float16")
+        assert "--force" in caught.value.hint
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"identity": {}}, "architecture of its model"),
+        ({"identity": None}, "weights of its model"),
+        ({"identity": "LLaVA"}, "tokenizer of its model"),
+        ({"dtype": None}, "lacks its lens dtype"),
+        ({"candidates": None}, "lacks its candidate rule"),
+    ],
+)
+def test_an_emptied_record_is_refused(change, words):
+    with pytest.raises(MismatchError, match=words):
+        make(**change).check_pairing(IDENTITY, dtype="float16")
+
+
+def test_a_table_of_schema_1_is_read_but_not_verified(tmp_path):
+    old = {name: getattr(IDENTITY, name) for name in ("model_id", "architecture", "blocks", "vocab_size")}
+    make(identity={**old, "weights": "1" * 64, "tokenizer": "2" * 64}).save(tmp_path)
+    page = json.loads((tmp_path / PAGE).read_text())
+    del page["page_sha256"]
+    write_sealed(tmp_path / PAGE, {**page, "schema_version": 1})
+    table = ReferenceTable.load(tmp_path)
+    with pytest.raises(MismatchError, match=r"lacks the weights of its model.*older version") as caught:
+        table.check_pairing(IDENTITY, dtype="float16")
+    assert "calibrate this model again, or pass force=True" in caught.value.hint
+
+
+def test_many_settings_are_counted_and_versions_may_add_some():
+    crowd = {f"setting_{at}": at for at in range(9)}
+    table = make(identity=replace(IDENTITY, images=crowd, config=crowd).to_json())
+    with pytest.raises(MismatchError, match="5 more of the image processor's settings"):
+        table.check_pairing(
+            replace(IDENTITY, images={name: -1 for name in crowd}, config={**crowd, "added": 1}),
+            dtype="float16",
+        )
+    table.check_pairing(replace(IDENTITY, images=crowd, config={**crowd, "added": 1}), dtype="float16")
+
+
 def test_a_renamed_copy_or_no_processor_is_accepted():
     make().check_pairing(replace(IDENTITY, model_id="/elsewhere", revision=None), dtype="float16")
-    make().check_pairing(replace(IDENTITY, tokenizer=""), dtype="float16")
+    make().check_pairing(replace(IDENTITY, tokenizer="", images={}), dtype="float16")
 
 
 def test_layers_are_checked_on_their_own():

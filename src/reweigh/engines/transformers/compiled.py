@@ -11,9 +11,9 @@ from typing import Any
 from torch import nn
 
 
-def forget_compiled(model: nn.Module) -> None:
-    """Drop the graphs of this process if any part of the model is compiled; the next call compiles again."""
-    if any(_is_compiled(module) for module in model.modules()):
+def forget_compiled(model: nn.Module, *, wrapped: bool = False) -> None:
+    """Drop the graphs of this process if the model's wrapper or any part is compiled; the next call compiles again."""
+    if wrapped or any(_is_compiled(module) for module in model.modules()):
         import torch._dynamo
 
         torch._dynamo.reset()

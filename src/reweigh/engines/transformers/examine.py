@@ -32,7 +32,7 @@ def examine(
     patches = [patch for patch in (evidence.patches if evidence is not None else ()) if patch is not None]
     return {
         "class": type(model).__name__,
-        "family": anatomy.family,
+        "family": anatomy.family.name,
         "blocks": {"path": names.get(id(anatomy.blocks), "?"), "count": len(anatomy.blocks)},
         "norm": names.get(id(anatomy.norm), "?"),
         "head": names.get(id(anatomy.head), "?"),

@@ -189,7 +189,7 @@ class Tap:
             for name in PACKED:
                 if hasattr(module, name):
                     self._shadow(module, name, functools.partial(_refuse, name))
-        forget_compiled(model)
+        forget_compiled(model, wrapped=self.anatomy.compiled)
 
     def _read_layers(self, layers: frozenset[int]) -> None:
         for layer in sorted(layers - self._read):

@@ -47,7 +47,7 @@ class View:
     Attributes:
         rows: Rows of the grid.
         cols: Columns of the grid.
-        lead: Features before the grid that show the image but have no place in it (a class token).
+        lead: Features before the grid that show the image as a whole (a class token).
         row_end: Control features after each row (a newline); they carry no image content.
         end: Control features after the grid.
     """
@@ -63,8 +63,8 @@ class View:
         """Features in the sequence, control features included."""
         return self.lead + self.rows * (self.cols + self.row_end) + self.end
 
-    def slots(self, image: int, tile: int) -> Iterator[tuple[bool, Patch | None]]:
-        """Each feature in order: whether it shows the image, and where."""
+    def features(self, image: int, tile: int) -> Iterator[tuple[bool, Patch | None]]:
+        """Each feature in order: whether it shows the image, and its patch."""
         yield from [(True, None)] * self.lead
         for row in range(self.rows):
             for col in range(self.cols):

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,13 +25,39 @@ from reweigh.artifacts import (
 from reweigh.errors import ArtifactError, InputError, MismatchError
 from reweigh.method.register.references import References
 
-if TYPE_CHECKING:
-    from reweigh.families.identity import Identity
+SCHEMA = 2
+READABLE = (1, SCHEMA)
+"""Pages of schema 1 lack a sample of every weight: they can be read and forced, not verified."""
 
-SCHEMA = 1
 PAGE = "reference_table.json"
 NUMBERS = "reference_table.safetensors"
 ARRAYS = ("tokens", "references", "counts")
+REQUIRED = {"dtype": "its lens dtype", "candidates": "its candidate rule"}
+"""What a pairing compares besides the identity."""
+
+
+class ModelIdentity(Protocol):
+    """Which model is loaded, and how it differs from a recorded one."""
+
+    @property
+    def model_id(self) -> str:
+        """Name of the model, for messages."""
+        ...
+
+    def missing(self, record: Mapping[str, Any]) -> list[str]:
+        """What the record lacks for a comparison."""
+        ...
+
+    def differences(self, record: Mapping[str, Any]) -> list[str]:
+        """What differs, in words that name both sides."""
+        ...
+
+
+def candidate_rule() -> dict[str, float]:
+    """The rule of this version, as a table records it."""
+    from reweigh.method.register.candidates import LEAST, MASS, MOST
+
+    return {"mass": MASS, "least": LEAST, "most": MOST}
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,7 +70,7 @@ class ReferenceTable:
         tokens: Registered token ids, ascending.
         references: b(v) of each.
         counts: Observations behind each.
-        made_with: Identity of model and tokenizer, lens dtype and chunk, candidate rule, prompt and corpus
+        made_with: Identity of model and processor, lens dtype and chunk, candidate rule, prompt and corpus
             hashes, image count, registration rule, versions, and the checkpoint's generation settings if any
             changes greedy decoding.
     """
@@ -204,22 +230,33 @@ class ReferenceTable:
                 hint=f"leave the layer out, say {self.layer}, or calibrate layer {layer}",
             )
 
-    def check_pairing(self, identity: Identity, *, dtype: str) -> None:
-        """Refuse another model, tokenizer or lens dtype, naming both sides."""
-        mine = self.made_with.get("identity", {})
-        differing = []
-        for name in ("architecture", "weights", "vocab_size", "blocks", "tokenizer"):
-            theirs = getattr(identity, name)
-            if name in mine and theirs != "" and mine[name] not in ("", theirs):
-                differing.append(f"{name}: table {_short(mine[name])}, model {_short(theirs)}")
-        if self.made_with.get("dtype", dtype) != dtype:
+    def check_pairing(self, identity: ModelIdentity, *, dtype: str) -> None:
+        """Refuse a table that another model, processor, lens dtype or candidate rule made, naming both sides.
+
+        Raises:
+            MismatchError: They differ, or the table does not say enough to tell.
+        """
+        record = self.made_with.get("identity")
+        record = record if isinstance(record, Mapping) else {}
+        lacking = [f"the {name} of its model" for name in identity.missing(record)]
+        lacking += [words for key, words in REQUIRED.items() if not self.made_with.get(key)]
+        if lacking:
+            raise MismatchError(
+                f"this table lacks {', '.join(lacking)}, so it cannot be verified: an older version of reweigh made it, "
+                "or its page was written by hand",
+                hint="calibrate this model again, or pass force=True (--force) if you know that the table belongs to it",
+            )
+        differing = identity.differences(record)
+        if self.made_with["dtype"] != dtype:
             differing.append(f"lens dtype: table {self.made_with['dtype']}, model {dtype}")
+        if (rule := self.made_with["candidates"]) != candidate_rule():
+            differing.append(f"candidate rule: table {_words(rule)}, this version {_words(candidate_rule())}")
         if differing:
             raise MismatchError(
-                f"this table was made with {mine.get('model_id') or 'another model'}, "
+                f"this table was made with {record.get('model_id') or 'another model'}, "
                 f"not with {identity.model_id or 'this model'} as it is loaded ({'; '.join(differing)})",
-                hint="calibrate this model, load it in the table's dtype, or pass force=True (--force) "
-                "if you know that only the dtype or a re-saved copy differs",
+                hint="calibrate this model, load it as the table's model was, or pass force=True (--force) "
+                "if you know that the difference does not matter",
             )
 
     def compare(self, other: ReferenceTable) -> dict[str, Any]:
@@ -275,14 +312,18 @@ def table_layers(folder: Path) -> list[int]:
 
 def _read_page(path: Path) -> dict[str, Any]:
     page = read_sealed(path)
-    if page.get("schema_version") != SCHEMA:
+    schema = page.get("schema_version")
+    if type(schema) is not int or schema not in READABLE:
         raise ArtifactError(
-            f"{path} has schema {page.get('schema_version')!r}, this version reads {SCHEMA}",
+            f"{path} has schema {schema!r}, this version reads {SCHEMA}",
             hint="upgrade reweigh, or make the table again",
         )
     return page
 
 
-def _short(value: Any) -> str:
-    text = str(value)
-    return text[:12] if len(text) == 64 else text
+def _words(rule: Any) -> str:
+    return (
+        ", ".join(f"{name} {value}" for name, value in rule.items())
+        if isinstance(rule, Mapping)
+        else str(rule)
+    )

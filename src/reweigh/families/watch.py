@@ -1,0 +1,160 @@
+"""Notice that a model changed after it was identified: weights written to or replaced, adapters switched.
+
+Cheap enough for once a generation: no value is read but a strided sample of each tensor, gathered in one operation for
+each type and device. What weights accelerate keeps on the disk, and packed integers of quantised layers, are watched
+through their modules only.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from reweigh.families.weights import active_adapters, adapter_layers, plain_name, weight_stores
+from reweigh.families.wrappers import unwrap
+
+SAMPLED = 64
+BITS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+
+
+class _Weight(NamedTuple):
+    name: str
+    store: Any  # the dict, or accelerate's map, that holds the tensor under `key`
+    key: str
+    tensor: Tensor
+    address: int
+    version: int
+
+
+class _Group(NamedTuple):
+    """Samples of one type on one device: views into the weights, and what they held."""
+
+    names: list[str]
+    views: list[Tensor]
+    values: Tensor
+
+
+class Watch:
+    """Remembers a model as it is; `changed` tells whether it still is.
+
+    Catches whatever replaces a weight or writes to it through its parameter, to the last element, and writes through
+    ``.data`` that reach one of 64 elements spread over the tensor.
+    """
+
+    def __init__(self, model: Any) -> None:
+        self.model: nn.Module = unwrap(model)[0]
+        modules = list(self.model.named_modules())
+        self._parts = [(path, module, tuple(module._modules.values())) for path, module in modules]
+        self._adapters = [(path, layer, active_adapters(layer)) for path, layer in adapter_layers(self.model)]
+        self._weights = [weight for path, module in modules for weight in _weights(path, module)]
+        self._groups = _groups(self._weights)
+
+    def changed(self) -> str | None:
+        """What changed first, in words, or ``None``."""
+        for path, module, parts in self._parts:
+            if tuple(module._modules.values()) != parts:
+                return f"the layers inside {path or type(module).__name__} were replaced"
+        for path, layer, active in self._adapters:
+            now = active_adapters(layer)
+            if now != active:
+                return (
+                    f"the adapters of {plain_name(path)} were switched: {_words(active)}, now {_words(now)}"
+                )
+        for weight in self._weights:
+            if (change := _change(weight)) is not None:
+                return change
+        for group in self._groups:
+            values = torch.cat(group.views)
+            if not torch.equal(values, group.values):
+                return f"{_first_changed(group, values)} was changed in place"
+        return None
+
+
+def _weights(path: str, module: nn.Module) -> list[_Weight]:
+    stores = [store for store in weight_stores(module) if _in_memory(store)]
+    found = []
+    for store, skipped in (
+        (module._parameters, frozenset()),
+        (module._buffers, module._non_persistent_buffers_set),
+    ):
+        for key, tensor in store.items():
+            name = plain_name(f"{path}.{key}" if path else key)
+            if tensor is None or key in skipped:
+                continue
+            if not tensor.is_meta:
+                found.append(_Weight(name, store, key, tensor, tensor.data_ptr(), _version(tensor)))
+                continue
+            for kept in stores:  # the parameter is replaced at each forward; its values stay here
+                if isinstance(value := kept[key], Tensor):
+                    found.append(_Weight(name, kept, key, value, value.data_ptr(), _version(value)))
+    return found
+
+
+def _in_memory(store: Any) -> bool:
+    """Whether accelerate's map hands out the tensors it holds, as opposed to reading them from the disk."""
+    return isinstance(getattr(store, "dataset", store), dict)
+
+
+def _version(tensor: Tensor) -> int:
+    return -1 if tensor.is_inference() else tensor._version
+
+
+def _change(weight: _Weight) -> str | None:
+    name, store, key, tensor, address, version = weight
+    now = store.get(key)
+    if now is None:
+        return f"{name} was removed"
+    if now is not tensor or tensor.data_ptr() != address:
+        then = f"{tensor.dtype}".removeprefix("torch.") if now is not tensor else None
+        kind = f"{now.dtype} on {now.device}".removeprefix("torch.")
+        return f"{name} was replaced, moved or converted: {f'{then}, ' if then else ''}now {kind}"
+    if _version(tensor) != version:
+        return f"{name} was written to in place"
+    return None
+
+
+def _groups(weights: list[_Weight]) -> list[_Group]:
+    gathered: dict[tuple[torch.dtype, torch.device], tuple[list[str], list[Tensor]]] = {}
+    for weight in weights:
+        view = _view(weight.tensor)
+        if view is not None:
+            names, views = gathered.setdefault((view.dtype, view.device), ([], []))
+            names.append(weight.name)
+            views.append(view)
+    return [_Group(names, views, torch.cat(views)) for names, views in gathered.values()]
+
+
+def _view(tensor: Tensor) -> Tensor | None:
+    """Bits of elements spread over a tensor, as a view of one dimension that shows later writes."""
+    values = tensor.detach()
+    width = BITS.get(values.element_size())
+    if type(values) is not Tensor or width is None or values.is_complex() or not values.numel():
+        return None
+    if not values.is_contiguous():
+        values = values.permute(sorted(range(values.dim()), key=values.stride, reverse=True))
+        if not values.is_contiguous():
+            return None
+    step = max(1, values.numel() // SAMPLED)
+    while math.gcd(step, values.shape[-1] if values.dim() else 1) != 1:  # not the same column in each row
+        step -= 1
+    return values.reshape(-1).view(width)[::step]
+
+
+def _first_changed(group: _Group, values: Tensor) -> str:
+    start = 0
+    for name, view in zip(group.names, group.views, strict=True):
+        end = start + len(view)
+        if not torch.equal(values[start:end], group.values[start:end]):
+            return name
+        start = end
+    return "a weight"
+
+
+def _words(adapters: dict[str, float | None]) -> str:
+    return (
+        " and ".join(name if scale is None else f"{name} (scale {scale})" for name, scale in adapters.items())
+        or "none"
+    )

@@ -1,0 +1,158 @@
+"""Every weight of a loaded model by name, with its values wherever they are kept.
+
+Parameters and persistent buffers, tied ones under each of their names; values that accelerate offloaded come through its
+hooks, those of dynamically quantised layers out of their packed form. Adapters count where they are active, so that a model
+with its adapters switched off, or merged, is the model that it computes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import cache
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from reweigh.errors import UnsupportedError
+
+WRAPPED = ("base_layer", "original_module", "_orig_mod")
+"""Where adapter layers and torch.compile keep the layer they wrap; names are given without these parts."""
+
+GOLDEN = 0x9E3779B97F4A7C15
+"""2^64 over the golden ratio: its multiples spread evenly, and never keep step with rows and columns."""
+
+
+def named_weights(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
+    """Name and values of each weight that takes part in the forward pass; offloaded ones are loaded one at a time."""
+    paths = dict(model.named_modules(remove_duplicate=False))
+    inactive = tuple(f"{prefix}." for prefix in _inactive(paths))
+    for path, module in paths.items():
+        for key, tensor in _own_tensors(module):
+            name = f"{path}.{key}" if path else key
+            if not f"{name}.".startswith(inactive):
+                yield plain_name(name), offloaded_value(paths, name) if tensor.is_meta else tensor
+
+
+def plain_name(name: str) -> str:
+    """The name of a weight as it would be without adapters and wrappers around its layer."""
+    return ".".join(part for part in name.split(".") if part not in WRAPPED)
+
+
+def sample(tensor: Tensor, count: int) -> Tensor:
+    """``count`` values spread over the tensor, on the CPU; all values of a smaller one."""
+    values = tensor.detach()
+    if type(values) is not Tensor and hasattr(values, "dequantize") and hasattr(values, "__torch_dispatch__"):
+        values = values.dequantize()  # a packed subclass, whose elements cannot be taken one by one
+    index = _spread(tensor.numel(), count).to(values.device, torch.int64)
+    if values.is_contiguous():
+        return values.reshape(-1)[index].cpu()
+    return values[torch.unravel_index(index, values.shape)].cpu()
+
+
+@cache
+def _spread(total: int, count: int) -> Tensor:
+    """``count`` indices below ``total``, each far from the ones before; all of them where there are no more."""
+    if total <= count:
+        return torch.tensor(sorted(range(total), key=lambda index: (index + 1) * GOLDEN % 2**64))
+    return torch.tensor([((k + 1) * GOLDEN % 2**64) * total >> 64 for k in range(count)])
+
+
+def adapter_layers(model: nn.Module) -> Iterator[tuple[str, nn.Module]]:
+    """Layers that hold switchable adapters around another layer, as peft makes them."""
+    yield from ((path, module) for path, module in model.named_modules() if _is_adapter_layer(module))
+
+
+def active_adapters(layer: Any) -> dict[str, float | None]:
+    """The adapters that act in a layer, with their scale; merged ones act through the weight they were merged into."""
+    if getattr(layer, "disable_adapters", False) or getattr(layer, "merged_adapters", ()):
+        return {}
+    names = getattr(layer, "active_adapters", None) or getattr(layer, "active_adapter", None) or ()
+    scales = getattr(layer, "scaling", None) or {}
+    present = _adapter_keys(layer)
+    chosen = [names] if isinstance(names, str) else list(names)
+    return {name: scales.get(name) for name in chosen if name in present}
+
+
+def offloaded_value(paths: dict[str, nn.Module], name: str) -> Tensor:
+    """The values of a weight that is only a shape here, through the hook that loads it for the forward pass."""
+    parts = name.split(".")
+    for cut in range(len(parts) - 1, -1, -1):
+        key = ".".join(parts[cut:])
+        for store in weight_stores(paths.get(".".join(parts[:cut]))):
+            try:
+                value = store[key]
+            except KeyError:
+                continue
+            if isinstance(value, Tensor) and not value.is_meta:
+                return value
+    raise UnsupportedError(
+        f"{name} is on the meta device and its values are kept nowhere",
+        hint="load the checkpoint's weights before using the model",
+    )
+
+
+def weight_stores(module: nn.Module | None) -> Iterator[Any]:
+    """The maps from which accelerate's hooks on a module load its weights."""
+    waiting = [getattr(module, "_hf_hook", None)]
+    while waiting:
+        hook = waiting.pop()
+        waiting += getattr(hook, "hooks", ())
+        store = getattr(hook, "weights_map", None)
+        if store is not None:
+            yield store
+
+
+def _own_tensors(module: nn.Module) -> Iterator[tuple[str, Tensor]]:
+    for key, parameter in module._parameters.items():
+        if parameter is not None:
+            yield key, parameter
+    for key, buffer in module._buffers.items():
+        if buffer is not None and key not in module._non_persistent_buffers_set:
+            yield key, buffer
+    if type(module).__module__.startswith("torch.ao.nn."):
+        yield from _packed_tensors(module)
+
+
+def _packed_tensors(module: Any) -> Iterator[tuple[str, Tensor]]:
+    """The weight of a quantised layer, which gives it by a method: integers, their scale, and the bias."""
+    for key in ("weight", "bias"):
+        packed = getattr(module, key, None)
+        value = packed() if callable(packed) else None
+        if isinstance(value, Tensor) and value.is_quantized:
+            yield key, value.int_repr()
+            per_tensor = value.qscheme() in (torch.per_tensor_affine, torch.per_tensor_symmetric)
+            scale = torch.tensor([value.q_scale()]) if per_tensor else value.q_per_channel_scales()
+            yield f"{key}_scale", scale
+        elif isinstance(value, Tensor):
+            yield key, value
+
+
+def _is_adapter_layer(module: nn.Module) -> bool:
+    wraps = "base_layer" in module._modules or "original_module" in module._modules
+    return wraps and (hasattr(module, "active_adapters") or hasattr(module, "active_adapter"))
+
+
+def _adapter_containers(layer: nn.Module) -> Iterator[tuple[str, nn.Module]]:
+    for key, part in layer._modules.items():
+        if part is not None and key not in WRAPPED:
+            yield key, part
+
+
+def _adapter_keys(layer: nn.Module) -> set[str]:
+    return {
+        key
+        for _, part in _adapter_containers(layer)
+        for key in (*part._modules, *part._parameters, *part._buffers)
+    }
+
+
+def _inactive(paths: dict[str, nn.Module]) -> Iterator[str]:
+    """Where the weights of adapters lie that do not act."""
+    for path, module in paths.items():
+        if _is_adapter_layer(module):
+            active = active_adapters(module)
+            for container, part in _adapter_containers(module):
+                for key in (*part._modules, *part._parameters, *part._buffers):
+                    if key not in active:
+                        yield f"{path}.{container}.{key}" if path else f"{container}.{key}"

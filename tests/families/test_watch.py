@@ -1,0 +1,161 @@
+"""A model that changes after it was identified is noticed, whichever way it changes, and cheaply."""
+
+from __future__ import annotations
+
+import copy
+import time
+
+import pytest
+import torch
+from torch import nn
+
+import stand_ins
+import twin
+from reweigh.families import Watch
+
+
+@pytest.fixture
+def model(checkpoint):
+    return copy.deepcopy(twin.case(checkpoint("llava")).model)
+
+
+def in_place(model):
+    with torch.no_grad():
+        model.lm_head.weight[7, 3] += 1e-3
+
+
+def through_data(model):
+    model.lm_head.weight.data.mul_(1.001)
+
+
+def data_replaced(model):
+    model.lm_head.weight.data = model.lm_head.weight.data * 2
+
+
+def parameter_replaced(model):
+    model.lm_head.weight = nn.Parameter(model.lm_head.weight.detach().clone())
+
+
+def loaded(model):
+    model.load_state_dict({"lm_head.weight": torch.zeros_like(model.lm_head.weight)}, strict=False)
+
+
+def assigned(model):
+    state = {"lm_head.weight": torch.zeros_like(model.lm_head.weight)}
+    model.load_state_dict(state, strict=False, assign=True)
+
+
+def converted(model):
+    model.lm_head.to(torch.bfloat16)
+
+
+def optimised(model):
+    model.lm_head.weight.grad = torch.ones_like(model.lm_head.weight)
+    torch.optim.SGD([model.lm_head.weight], lr=1e-4).step()
+
+
+def replaced_layer(model):
+    model.lm_head = copy.deepcopy(model.lm_head)
+
+
+CHANGES = [in_place, through_data, data_replaced, parameter_replaced, loaded, assigned, converted, optimised]
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_changed_weight_is_named(model, change):
+    watch = Watch(model)
+    assert watch.changed() is None
+    change(model)
+    assert watch.changed().startswith("lm_head.weight was ")
+    assert watch.changed() is not None, "it stays changed"
+    assert Watch(model).changed() is None
+
+
+def test_a_replaced_layer_is_named(model):
+    watch = Watch(model)
+    replaced_layer(model)
+    assert watch.changed() == "the layers inside LlavaForConditionalGeneration were replaced"
+
+
+def test_the_whole_model_converted(model):
+    watch = Watch(model)
+    model.to(torch.bfloat16)
+    assert "was replaced, moved or converted" in watch.changed()
+    assert "now bfloat16 on cpu" in watch.changed()
+
+
+def test_every_parameter_is_watched(model):
+    watch = Watch(model)
+    for name, parameter in model.named_parameters():
+        kept = parameter.data.clone()
+        parameter.data.add_(1.0)
+        assert watch.changed() == f"{name} was changed in place"
+        parameter.data.copy_(kept)
+    assert watch.changed() is None
+
+
+def test_adapters_are_watched(model):
+    watch = Watch(model)
+    layers = stand_ins.inject(model)
+    assert "layers inside model.language_model.layers.0.self_attn were replaced" in watch.changed()
+    layers[2].add("other", seed=3)
+    watch = Watch(stand_ins.PeftModel(model, stand_ins.config()))
+    assert watch.changed() is None
+    layers[2].set_adapter("other")
+    assert watch.changed() == (
+        "the adapters of model.language_model.layers.2.self_attn.q_proj were switched: "
+        "default (scale 2.0), now other (scale 2.0)"
+    )
+    layers[2].set_adapter("default")
+    assert watch.changed() is None
+    layers[1].scaling["default"] = 4.0
+    assert "now default (scale 4.0)" in watch.changed()
+    layers[1].scaling["default"] = 2.0
+    layers[0]._disable_adapters = True
+    assert "now none" in watch.changed()
+    layers[0]._disable_adapters = False
+    layers[0].merge()
+    assert watch.changed() is not None
+
+
+def test_running_the_model_changes_nothing(model, checkpoint):
+    watch = Watch(model)
+    inputs = twin.case(checkpoint("llava")).inputs([1])
+    model.generate(**inputs, max_new_tokens=3, do_sample=False)
+    with torch.inference_mode():
+        model(**inputs)
+    assert watch.changed() is None
+
+
+def test_odd_tensors_are_watched_as_far_as_they_go():
+    model = nn.Module()
+    model.turned = nn.Parameter(torch.randn(6, 9).t())
+    model.nothing = nn.Parameter(torch.zeros(0, 4))
+    model.number = nn.Parameter(torch.tensor(float("nan")))
+    model.register_buffer("spread", torch.zeros(1, 5).expand(3, 5))
+    model.register_buffer("passing", torch.zeros(3), persistent=False)
+    with torch.inference_mode():
+        model.register_buffer("frozen", torch.ones(70))
+    watch = Watch(model)
+    assert watch.changed() is None
+    model.passing = torch.ones(3)
+    assert watch.changed() is None, "what is computed anew is no weight"
+    model.turned.data[1, 1] += 1
+    assert watch.changed() == "turned was changed in place"
+
+
+@pytest.mark.parametrize("quantity", ["all", "head"])
+def test_quantised_layers_do_not_disturb(model, quantity):
+    quantised = stand_ins.quantised(model, head_only=quantity == "head")
+    assert Watch(quantised).changed() is None
+
+
+def test_it_is_cheap(model):
+    watch = Watch(model)
+    watch.changed()
+    times = []
+    for _ in range(50):
+        start = time.perf_counter()
+        watch.changed()
+        times.append(time.perf_counter() - start)
+    assert sorted(times)[5] < 1e-3, "for about 100 tensors"
