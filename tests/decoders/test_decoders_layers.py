@@ -50,7 +50,7 @@ def norm_of(model, states):
 def edited(model, processor, inputs, name, count=3, **options):
     """What the decoder makes of the same passes: its edits are noted, the base model's tokens are kept."""
     attached = reweigh.decoder(name, model, processor, **options)
-    listen, kept = attached.decoder.edit, []
+    edit, kept = attached.decoder.edit, []
 
     def noted(forward):
         kept.append(edit(forward)[:, -1].clone())

@@ -10,13 +10,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from torch import Tensor, nn
+from torch import nn
 
 from reweigh.errors import InputError, UnsupportedError
 from reweigh.families.catalogue import family_of
 from reweigh.families.family import Family
 from reweigh.families.positions import placeholder_ids
 from reweigh.families.wrappers import unwrap
+from reweigh.method.measure.head import head_rows
 
 NORM_NAMES = ("norm", "final_layernorm", "final_layer_norm", "embedding_norm", "ln_f")
 
@@ -58,10 +59,7 @@ class Anatomy:
     @property
     def vocab_size(self) -> int:
         """Rows of the head: ranks run over all of them, rows beyond the tokenizer included."""
-        weight = getattr(self.head, "weight", None)
-        if isinstance(weight, Tensor) and weight.is_floating_point():
-            return int(weight.shape[0])
-        return int(self.head.out_features)  # a quantised weight is packed, or given by a method
+        return head_rows(self.head)
 
     def check_layer(self, layer: int) -> int:
         """Return a valid 0-based block index; negative values count from the last block."""

@@ -21,6 +21,7 @@ from reweigh.engines.transformers.pairing import pair
 from reweigh.engines.transformers.trail import Trail
 from reweigh.errors import InputError, MismatchError, UnsupportedError
 from reweigh.families.anatomy import Anatomy
+from reweigh.families.watch import Watch
 from reweigh.method.intervene.edit import StepEditor, check_beta, spread
 from reweigh.method.intervene.trace import Observer, Recorded, Trace
 from reweigh.method.measure.evidence import Evidence
@@ -95,6 +96,7 @@ class ReWEIGH(Decoder):
         self.force = force
         self.clip = clip
         self._source = table
+        self._watch = Watch(anatomy.model)
         self.deployed = self._deploy(table, layer)
         self._proved = False
 
@@ -171,6 +173,7 @@ class ReWEIGH(Decoder):
         request: ReweighRequest = forward.request  # type: ignore[assignment]
         if not forward.is_step and request.deployed.gatherer.gather(forward, request.given):
             request.follow(forward.trail)
+            self._check_model(request.deployed.table)
             self._prove_lens(forward, request.deployed)
             forward.trail.memory.clear()  # laid out for fewer images
         elif not forward.trail.segments:
@@ -243,6 +246,19 @@ class ReWEIGH(Decoder):
             None if len(found) == len(trail.columns) else torch.tensor(rows, device=device),
         )
         return _Layout(editor, over_rows(evidence) if request.observers else None, list(found))
+
+    def _check_model(self, table: ReferenceTable) -> None:
+        """Once per image: a model that changed since it was attached must still be the table's."""
+        changed = self._watch.changed()
+        if changed is None or self.force:
+            return
+        try:
+            pair(self.anatomy, self.processor, table, layer=None)
+        except MismatchError as error:
+            raise MismatchError(
+                f"the model changed after it was attached ({changed}): {error.message}", hint=error.hint
+            ) from error
+        self._watch = Watch(self.anatomy.model)
 
     @torch.no_grad()
     def _prove_lens(self, forward: ForwardPass, deployed: Deployed) -> None:

@@ -19,6 +19,7 @@ from reweigh.engines.cache import EvidenceCache
 from reweigh.engines.transformers.gather import Gatherer
 from reweigh.families.anatomy import Anatomy
 from reweigh.families.identity import reading_hash
+from reweigh.families.watch import Watch
 from reweigh.method.measure.evidence import Evidence
 
 if TYPE_CHECKING:
@@ -36,10 +37,14 @@ class Recall:
         self.anatomy = anatomy
         self.processor = processor
         self.cache = cache
+        self._watch = Watch(anatomy.model)
         self._reading = reading_hash(anatomy, processor)
 
     def keys(self, pictures: Sequence[Image], inputs: Mapping[str, Any]) -> list[str]:
         """What each row's evidence depends on, the model and the tokens aside."""
+        if self._watch.changed() is not None:  # weights or adapters: what was kept belongs to another model
+            self._watch = Watch(self.anatomy.model)
+            self._reading = reading_hash(self.anatomy, self.processor)
         return row_keys(self.anatomy, pictures, inputs)
 
     def find(self, keys: Sequence[str], gatherer: Gatherer) -> list[Evidence | None]:

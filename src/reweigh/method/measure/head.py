@@ -1,4 +1,4 @@
-"""The type the head's logits really have, which autocast and quantised layers decide when it runs."""
+"""What there is to know of a head: its weight, its rows, and the type its logits really have when it runs."""
 
 from __future__ import annotations
 
@@ -6,6 +6,24 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+
+
+def float_weight(head: Any) -> Tensor | None:
+    """The head's weight if it is a floating-point tensor; a quantised head packs its own."""
+    weight = getattr(head, "weight", None)
+    return weight if isinstance(weight, Tensor) and weight.is_floating_point() else None
+
+
+def head_rows(head: Any) -> int:
+    """Rows of the head: ranks run over all of them, rows beyond the tokenizer included."""
+    weight = float_weight(head)
+    return int(head.out_features if weight is None else weight.shape[0])
+
+
+def head_width(head: Any) -> int:
+    """Width of the states a head reads."""
+    weight = float_weight(head)
+    return int(head.in_features if weight is None else weight.shape[1])
 
 
 def head_dtype(
@@ -20,8 +38,8 @@ def head_dtype(
         states: Type of the states; by default that of a floating-point weight, else float32.
     """
     device = torch.device(device)
-    weight = getattr(head, "weight", None)
-    floating = weight.dtype if isinstance(weight, Tensor) and weight.is_floating_point() else None
+    weight = float_weight(head)
+    floating = None if weight is None else weight.dtype
     given = states or floating or torch.float32
     if type(head) is nn.Linear and given == floating and not torch.is_autocast_enabled(device.type):
         return given

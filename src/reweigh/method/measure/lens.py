@@ -7,12 +7,12 @@ afterwards (soft-capping, a positive scale) is monotone and never changes a rank
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from reweigh.errors import InputError, UnsupportedError
+from reweigh.method.measure.head import float_weight, head_dtype, head_rows, head_width
 
 CHUNK = 288
 """Positions read at once: large enough for the matrix product, small enough that P x V never exists."""
@@ -54,9 +54,10 @@ class Lens:
     @property
     def dtype(self) -> str:
         """The type the logits really have, e.g. "bfloat16"."""
-        weight = float_weight(self.head)
-        native = torch.float32 if weight is None else weight.dtype
-        return "float32" if self.upcast else str(native).removeprefix("torch.")
+        if self.upcast:
+            return "float32"
+        device = next(self.norm.parameters(), torch.empty(0)).device
+        return str(head_dtype(self.head, head_width(self.head), device)).removeprefix("torch.")
 
     def read(self, states: Tensor, *, norm: bool = True) -> Tensor:
         """Logits (P, V) of residual states (P, d); ``norm=False`` for states that are normed already."""
@@ -70,18 +71,6 @@ class Lens:
         """Logits of consecutive chunks of positions, so that working memory stays bounded."""
         for start in range(0, states.shape[0], self.chunk):
             yield self.read(states[start : start + self.chunk])
-
-
-def float_weight(head: Any) -> Tensor | None:
-    """The head's weight if it is a floating-point tensor; a quantised head packs its own."""
-    weight = getattr(head, "weight", None)
-    return weight if isinstance(weight, Tensor) and weight.is_floating_point() else None
-
-
-def head_rows(head: Any) -> int:
-    """Rows of the head: ranks run over all of them, rows beyond the tokenizer included."""
-    weight = float_weight(head)
-    return int(head.out_features if weight is None else weight.shape[0])
 
 
 def _float32_product(head: nn.Module, states: Tensor) -> Tensor:
