@@ -221,10 +221,10 @@ class ReWEIGH(Decoder):
 
     def _laid_out(self, forward: ForwardPass, request: ReweighRequest) -> _Layout:
         """Strengths and penalties of the rows that have evidence, laid out once for each image and request."""
-        memory, name = forward.trail.memory, (request.number, forward.repeat)
-        if name not in memory:  # a new image or request, or the cache was cropped and some are gone
-            memory[name] = self._lay_out(forward, request)
-        laid_out: _Layout = memory[name]
+        memory, owner = forward.trail.memory, (request.number, forward.repeat)
+        if memory.get("owner") != owner:  # a new image or request, or the cache was cropped and some are gone
+            memory["layout"], memory["owner"] = self._lay_out(forward, request), owner
+        laid_out: _Layout = memory["layout"]
         return laid_out
 
     def _lay_out(self, forward: ForwardPass, request: ReweighRequest) -> _Layout:

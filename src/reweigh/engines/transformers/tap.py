@@ -127,8 +127,9 @@ class Tap:
         decoder = request.decoder
         with _lock:
             other = _taps.get(self.anatomy.model)
-            if other is not None and other is not self:
-                raise ReweighError("this model has another tap", hint="use Tap.of(anatomy)")
+            if other is not None and other is not self:  # two threads opened the first request at once
+                other._hold(request)
+                return
             try:
                 if other is None:
                     self._install()
@@ -145,6 +146,10 @@ class Tap:
         """Remove what no request and no generation needs any longer."""
         decoder = request.decoder
         with _lock:
+            other = _taps.get(self.anatomy.model)
+            if other is not None and other is not self:
+                other._release(request)
+                return
             self._uses[decoder] -= 1
             if not self._uses[decoder]:
                 del self._uses[decoder]
