@@ -91,7 +91,7 @@ def test_a_cached_generation_reads_nothing(subject: Subject, monkeypatch: pytest
 
 
 def test_generation_is_compared_with_greedy_and_rivals(subject: Subject) -> None:
-    figures = list(generation.generation_figures(subject, Rounds(1), ["vcd"]))
+    figures = list(generation.generation_figures(subject, Rounds(5), ["vcd"]))
     assert [figure.variant for figure in figures] == [
         "greedy",
         "cached evidence",
