@@ -203,9 +203,13 @@ def test_check_marks_given_words(cli, given, calibrated):
 
 
 def test_check_describes_the_image_itself(cli, given, checkpoint, monkeypatch):
-    from reweigh.engines.transformers import session as attachment
+    from reweigh.engines.transformers.session import Session
 
-    monkeypatch.setattr(attachment, "describe", lambda *args, **options: "in detail.")
+    def describe(session, *args, **options):
+        assert session.decoder.name == "base"
+        return "in detail."
+
+    monkeypatch.setattr(Session, "describe", describe)
     assert cli("check", *given, "--json").json["text"] == "in detail."
 
 

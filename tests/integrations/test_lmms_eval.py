@@ -90,9 +90,9 @@ def test_the_edit_acts_and_beta_zero_is_the_base(model: str, table: str) -> None
         f"pretrained={model},table={table},beta=20", {"device": "cpu", "batch_size": 1}
     )
     assert huggingface.AutoModel is bare
-    assert edited.attachment.beta == 20
-    assert edited.attachment.table.fingerprint == zero.attachment.table.fingerprint
-    # The base is the same loop without an attachment around it.
+    assert edited.session.beta == 20
+    assert edited.session.table.fingerprint == zero.session.table.fingerprint
+    # The base is the same loop without a session around it.
     base = ask(zero, huggingface.Huggingface)
     assert ask(zero) == base
     answers = ask(edited)

@@ -71,27 +71,27 @@ def test_the_step_is_measured_for_each_batch() -> None:
 
 def test_cached_and_online_evidence_write_the_same_text(subject: Subject) -> None:
     online = generation.generate(subject, subject.reweigh, 4)
-    first = generation.generate(subject, subject.reweigh, 4, cached=True)
-    again = generation.generate(subject, subject.reweigh, 4, cached=True)
+    first = generation.generate(subject, subject.reweigh.request(evidence=subject.evidence), 4)
+    again = generation.generate(subject, subject.reweigh.request(evidence=subject.evidence), 4)
     assert torch.equal(online, first)
     assert torch.equal(online, again)
     assert online.shape[1] == subject.inputs["input_ids"].shape[1] + 4
 
 
 def test_a_cached_generation_reads_nothing(subject: Subject, monkeypatch: pytest.MonkeyPatch) -> None:
-    generation.generate(subject, subject.reweigh, 4, cached=True)
+    evidence = subject.evidence
 
     def refuse(*_args: object) -> None:
         raise AssertionError("the head was read again")
 
-    monkeypatch.setattr("reweigh.method.measure.evidence.Gatherer._read", refuse)
-    generation.generate(subject, subject.reweigh, 4, cached=True)
+    monkeypatch.setattr("reweigh.engines.transformers.gather.Gatherer._read", refuse)
+    generation.generate(subject, subject.reweigh.request(evidence=evidence), 4)
     with pytest.raises(AssertionError, match="read again"):
         generation.generate(subject, subject.reweigh, 4)
 
 
 def test_generation_is_compared_with_greedy_and_rivals(subject: Subject) -> None:
-    figures = list(generation.generation_figures(subject, Rounds(1), ["vcd"]))
+    figures = list(generation.generation_figures(subject, Rounds(5), ["vcd"]))
     assert [figure.variant for figure in figures] == [
         "greedy",
         "cached evidence",

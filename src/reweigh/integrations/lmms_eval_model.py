@@ -58,12 +58,12 @@ class ReweighModel(huggingface.Huggingface):
         options: dict[str, Any] = {}
         if decoder == "reweigh":
             options = {"table": table, "beta": float(beta), "layer": layer, "force": bool(force)}
-        self.attachment = make(decoder, self.model, self.processor, **options)
+        self.session = make(decoder, self.model, self.processor, **options)
         self.processor = _WithoutEmptyMedia(self.processor)
 
     def generate_until(self, requests: list[Any]) -> Any:
         """Answer requests as lmms-eval does, with the decoder attached."""
-        with self.attachment:
+        with self.session:
             return super().generate_until(requests)
 
 

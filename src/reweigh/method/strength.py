@@ -18,6 +18,12 @@ Values = TypeVar("Values", "NDArray[np.float64]", "Tensor")
 def strength(
     reference: Any, evidence: Values, scale: float, *, low: float | None = 0.0, high: float | None = 1.0
 ) -> Values:
-    """e(b, x) = clip((b - x) / b0, low, high), for tensors and NumPy arrays; an ablation drops one of the clips."""
+    """e(b, x) = clip((b - x) / b0, low, high), for tensors and NumPy arrays; an ablation drops one of the clips.
+
+    Example:
+        >>> import numpy as np
+        >>> strength(np.array([0.5, 0.5, 0.5]), np.array([0.75, 0.375, 0.125]), scale=0.25).tolist()
+        [0.0, 0.5, 1.0]
+    """
     share: Any = (reference - evidence) / scale
     return cast(Values, share.clip(low, high))

@@ -16,7 +16,7 @@ from reweigh.images import read_image
 from reweigh.method.register.table import ReferenceTable
 from reweigh.runs.task import Runs, Task
 from reweigh.studies.ablate.arms import WORDS, Arm, make_arms
-from reweigh.studies.ablate.run import Witness
+from reweigh.studies.ablate.run import RecordEvidence
 
 
 @dataclass
@@ -32,8 +32,8 @@ class Setting:
     def pictures(self, records: list[Record]) -> list[Any]:
         return [read_image(self.runs.task.images / record.image) for record in records]
 
-    def witness(self, cache: EvidenceCache | None = None) -> Witness:
-        return Witness(self.model, self.processor, self.table, self.runs, cache or EvidenceCache())
+    def evidence(self, cache: EvidenceCache | None = None) -> RecordEvidence:
+        return RecordEvidence(self.model, self.processor, self.table, self.runs, cache or EvidenceCache())
 
 
 @pytest.fixture(scope="session")

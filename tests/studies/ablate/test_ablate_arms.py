@@ -8,13 +8,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import twin
-from reweigh.decoders.reweigh import Reweigh
+from reweigh.decoders.reweigh.decoder import CLIP
 from reweigh.errors import InputError, UnknownNameError
 from reweigh.method.register.observations import Observations
 from reweigh.studies.ablate.arms import (
     WORDS,
-    Bidirectional,
-    Unbounded,
     by_count,
     derangement,
     global_reference,
@@ -118,14 +116,14 @@ def test_each_arm_changes_one_thing():
         changes = [
             arm.table.fingerprint != TABLE.fingerprint,
             arm.donors is None or list(arm.donors) != own,
-            arm.method is not Reweigh,
+            arm.clip != CLIP,
         ]
         assert sum(changes) == (name != "full"), name
     assert [arm.seed for arm in made if arm.kind == "shuffled"] == [0, 1, 2]
     assert by_name["cyclic"].donors == [1, 2, 3, 4, 0]
     assert all(donor != at for at, donor in enumerate(by_name["mismatched"].donors))
-    assert by_name["bidirectional"].method is Bidirectional
-    assert by_name["unbounded"].method is Unbounded
+    assert by_name["bidirectional"].clip == (None, 1.0)
+    assert by_name["unbounded"].clip == (0.0, None)
 
 
 def test_a_single_record_has_no_other_to_take_evidence_from():

@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from reweigh.cli.app import app
-from reweigh.method.measure.evidence import Gatherer
+from reweigh.engines.transformers.gather import Gatherer
 from reweigh.world import operating_point, table_path
 
 run = CliRunner().invoke

@@ -13,18 +13,18 @@ import twin
 from checkpoints import VOCABULARY
 from reweigh.artifacts import read_jsonl
 from reweigh.engines.cache import EvidenceCache
+from reweigh.engines.transformers.gather import Gatherer
+from reweigh.engines.transformers.session import end_tokens
 from reweigh.families.prompts import build_inputs
 from reweigh.method.intervene.trace import Recorded
-from reweigh.method.measure.evidence import Gatherer
 from reweigh.method.register.candidates import Candidates
-from reweigh.runs.model import end_tokens
+from reweigh.runs.run import open_batch
 from reweigh.studies.ablate.run import (
     EDITS,
     Tally,
     asking_arm,
     attach_arm,
     read_edits,
-    told_of,
 )
 
 BETA = 4.0
@@ -78,11 +78,11 @@ class Keeper:
 @pytest.mark.parametrize("name", ARMS)
 def test_an_arms_edits_are_those_of_its_definition(setting, name):
     arm, records = setting.arms[name], setting.runs.task.records
-    attached = attach_arm(setting.model, setting.processor, arm, BETA)
-    witness = setting.witness()
-    place = 1
-    donor = place if arm.donors is None else arm.donors[place]
-    assert (donor != place) == (name in ("mismatched", "cyclic"))
+    session = attach_arm(setting.model, setting.processor, arm, BETA)
+    measured = setting.evidence()
+    number = 1
+    donor = number if arm.donors is None else arm.donors[number]
+    assert (donor != number) == (name in ("mismatched", "cyclic"))
     batch = records[2 * (donor // 2) : 2 * (donor // 2) + 2]
     inputs = build_inputs(
         setting.model, setting.processor, setting.pictures(batch), [one.prompt for one in batch]
@@ -90,21 +90,22 @@ def test_an_arms_edits_are_those_of_its_definition(setting, name):
     dmrr = twin.evidence(setting.model, inputs, setting.table.layer)[donor % 2]
     expected = twin_strengths(name, setting.table, dmrr)
     keeper = Keeper()
-    given = witness.nothing() if arm.donors is None else witness.of(donor)
-    with attached.request(evidence=[given]), attached.request(observer=keeper):
-        attached.describe(setting.pictures([records[place]]), records[place].prompt, max_new_tokens=4)
+    given = measured.nothing() if arm.donors is None else measured.of(donor)
+    with session.request(evidence=[given], observer=keeper):
+        session.describe(setting.pictures([records[number]]), records[number].prompt, max_new_tokens=4)
     assert keeper.steps
     for step in keeper.steps:
-        for ids, keep, shift in zip(step.chosen.ids, step.chosen.keep, step.shift, strict=True):
+        chosen = step.candidates
+        for ids, keep, shift in zip(chosen.ids, chosen.keep, step.shifts, strict=True):
             wanted = np.where(keep.numpy(), BETA * expected[ids.numpy()], 0.0)
             np.testing.assert_allclose(shift.numpy(), wanted, rtol=2e-4, atol=2e-4)
 
 
 def test_the_full_arm_speaks_as_the_method_does(setting, tmp_path):
     arm, runs = setting.arms["full"], setting.runs
-    attached = attach_arm(setting.model, setting.processor, arm, BETA)
-    ask = asking_arm(attached, arm, setting.witness(), tmp_path, template=None)
-    runs.answer(ask, tmp_path, told_of(arm, BETA))
+    session = attach_arm(setting.model, setting.processor, arm, BETA)
+    ask = asking_arm(session, arm, setting.evidence(), tmp_path, template=None)
+    runs.answer(ask, tmp_path, session.record())
     plain = reweigh.attach(setting.model, setting.processor, table=setting.table, beta=BETA)
     expected = []
     for start in range(0, 5, 2):
@@ -123,27 +124,32 @@ def test_evidence_is_read_once_for_all_arms(setting, tmp_path, monkeypatch):
     original = Gatherer._read
     monkeypatch.setattr(Gatherer, "_read", lambda self, states: read.append(1) or original(self, states))
     for again in range(2):
-        witness = setting.witness(cache if not again else EvidenceCache(folder=tmp_path / "evidence"))
+        measured = setting.evidence(cache if not again else EvidenceCache(folder=tmp_path / "evidence"))
         for name in ("full", "cyclic", "no-abstention", "unbounded"):
             arm, folder = setting.arms[name], tmp_path / f"{name}-{again}"
-            attached = attach_arm(setting.model, setting.processor, arm, BETA)
-            ask = asking_arm(attached, arm, witness, folder, template=None)
-            setting.runs.answer(ask, folder, told_of(arm, BETA))
+            session = attach_arm(setting.model, setting.processor, arm, BETA)
+            ask = asking_arm(session, arm, measured, folder, template=None)
+            setting.runs.answer(ask, folder, session.record())
     assert len(read) == len(setting.runs.task.records)
 
 
-@pytest.mark.parametrize(("name", "asked"), [("full", [0, 1, 2, 3, 4]), ("cyclic", [1, 2, 3, 4, 0])])
-def test_each_row_of_a_batch_has_the_evidence_of_its_own_donor(setting, tmp_path, monkeypatch, name, asked):
-    arm, witness = setting.arms[name], setting.witness()
-    attached = attach_arm(setting.model, setting.processor, arm, BETA)
-    served, using = [], attached.using
-    monkeypatch.setattr(attached, "using", lambda given: served.extend(given) or using(given))
-    ask = asking_arm(attached, arm, witness, tmp_path, template=None)
-    setting.runs.answer(ask, tmp_path, told_of(arm, BETA))
+@pytest.mark.parametrize(("name", "donors"), [("full", [0, 1, 2, 3, 4]), ("cyclic", [1, 2, 3, 4, 0])])
+def test_each_row_of_a_batch_has_the_evidence_of_its_own_donor(setting, tmp_path, monkeypatch, name, donors):
+    arm, measured = setting.arms[name], setting.evidence()
+    session = attach_arm(setting.model, setting.processor, arm, BETA)
+    served, request = [], session.decoder.request
+
+    def watched(outer=None, *, evidence=None, **options):
+        served.extend(evidence or [])
+        return request(outer, evidence=evidence, **options)
+
+    monkeypatch.setattr(session.decoder, "request", watched)
+    ask = asking_arm(session, arm, measured, tmp_path, template=None)
+    setting.runs.answer(ask, tmp_path, session.record())
     assert len(served) == 5
-    for evidence, place in zip(served, asked, strict=True):
-        assert torch.equal(evidence.values, witness.of(place).values)
-        assert not torch.equal(evidence.values, witness.of((place + 1) % 5).values)
+    for evidence, donor in zip(served, donors, strict=True):
+        assert torch.equal(evidence.values, measured.of(donor).values)
+        assert not torch.equal(evidence.values, measured.of((donor + 1) % 5).values)
 
 
 def recorded(shift, keep, after):
@@ -151,12 +157,11 @@ def recorded(shift, keep, after):
     chosen = Candidates(torch.zeros(shift.shape, dtype=torch.int64), keep, shift, torch.ones(len(shift)) > 0)
     nothing = torch.zeros(len(shift), 1)
     after = torch.tensor(after)
-    return Recorded(chosen, nothing, nothing, shift, after, after)
+    return Recorded(chosen, shift, nothing, nothing, after, after)
 
 
 def test_edits_are_counted_until_a_rows_end():
     tally = Tally(1.1, [9])
-    tally.begin()
     tally.record(recorded([[1.1, 0.0, 5.0], [-0.5, 2.0, 0.0]], [[1, 1, 0], [1, 1, 1]], [4, 9]))
     assert tally.counts == {"candidates": 5, "edits": 3, "escapes": 1}
     # The second row has ended: whatever is decoded behind its end does not count.
@@ -164,28 +169,28 @@ def test_edits_are_counted_until_a_rows_end():
     assert tally.counts == {"candidates": 7, "edits": 5, "escapes": 2}
     tally.record(recorded([[3.0], [3.0]], [[1], [1]], [1, 1]))
     assert tally.counts == {"candidates": 7, "edits": 5, "escapes": 2}
-    tally.begin()
+    tally = Tally(1.1, [9])
     tally.record(recorded([[3.0], [0.0]], [[1], [1]], [1, 1]))
     assert tally.counts == {"candidates": 2, "edits": 1, "escapes": 1}
 
 
 @pytest.mark.parametrize(("given", "ends"), [(None, []), (2, [2]), ([2, 5], [2, 5])])
 def test_end_tokens(given, ends):
-    assert end_tokens(SimpleNamespace(eos_token_id=given)) == ends
+    assert end_tokens(SimpleNamespace(generation_config=SimpleNamespace(eos_token_id=given))) == ends
 
 
 @pytest.mark.parametrize("share", [0.0, 0.3, 0.8])
 def test_a_stopped_arm_ends_with_the_same_bytes_and_counts(setting, tmp_path, share):
     arm = setting.arms["unbounded"]
-    attached = attach_arm(setting.model, setting.processor, arm, BETA)
+    session = attach_arm(setting.model, setting.processor, arm, BETA)
     whole, cut = tmp_path / "whole", tmp_path / "cut"
     for folder in (whole, cut):
-        ask = asking_arm(attached, arm, setting.witness(), folder, template=None)
-        setting.runs.answer(ask, folder, told_of(arm, BETA))
+        ask = asking_arm(session, arm, setting.evidence(), folder, template=None)
+        setting.runs.answer(ask, folder, session.record())
     path = cut / "responses.jsonl"
     path.write_bytes(path.read_bytes()[: int(share * path.stat().st_size)])
-    ask = asking_arm(attached, arm, setting.witness(), cut, template=None)
-    setting.runs.answer(ask, cut, told_of(arm, BETA))
+    ask = asking_arm(session, arm, setting.evidence(), cut, template=None)
+    setting.runs.answer(ask, cut, session.record())
     assert path.read_bytes() == (whole / "responses.jsonl").read_bytes()
     assert len(read_jsonl(cut / EDITS)) > len(read_jsonl(whole / EDITS))
     counts = read_edits(cut)
@@ -193,3 +198,21 @@ def test_a_stopped_arm_ends_with_the_same_bytes_and_counts(setting, tmp_path, sh
     assert counts["escapes"] > 0
     assert counts["candidates"] >= counts["edits"] >= counts["escapes"]
     assert read_edits(tmp_path) is None
+
+
+def test_a_row_ends_where_the_part_that_generates_ends_it(setting, checkpoint, tmp_path, monkeypatch):
+    # InstructBLIP hands `generate` on to its language model, whose settings decide.
+    case = twin.case(checkpoint("instructblip"))
+    arm = setting.arms["blind"]
+    session = attach_arm(case.model, case.processor, arm, BETA, force=True)
+    speaker = session.decoder.anatomy.speaker
+    assert speaker is not case.model
+    monkeypatch.setattr(case.model.generation_config, "eos_token_id", 301)
+    monkeypatch.setattr(speaker.generation_config, "eos_token_id", 302)
+    ends = []
+    monkeypatch.setattr(
+        "reweigh.studies.ablate.run.Tally", lambda beta, given: ends.extend(given) or Tally(beta, given)
+    )
+    batch = open_batch(0, setting.runs.task.records[:1], setting.runs.task.images, seed=1)
+    asking_arm(session, arm, setting.evidence(), tmp_path, template=None)(batch)
+    assert ends == [302]

@@ -13,10 +13,12 @@ import twin
 from checkpoints import VOCABULARY, load
 from reweigh.benchmarks.base import Record
 from reweigh.cli.app import app
+from reweigh.engines.transformers.session import read_answers
 from reweigh.errors import InputError, UnknownNameError, UnsupportedError
+from reweigh.runs.run import Batch
 from reweigh.studies.compare.cost import Cost, measured, total
 from reweigh.studies.compare.methods import make_method, parse_methods, parse_options
-from reweigh.studies.compare.run import ask, count_tokens, read_costs
+from reweigh.studies.compare.run import read_costs, timed
 
 
 def test_methods_begin_with_the_base_once():
@@ -47,12 +49,17 @@ def test_cost_is_time_over_tokens_and_the_highest_peak():
 
 
 def test_tokens_are_counted_to_the_end_token():
-    class Config:
-        eos_token_id = 2
+    class Processor:
+        def batch_decode(self, rows, skip_special_tokens):
+            return [" ".join(map(str, row.tolist())) for row in rows]
 
-    assert count_tokens(torch.tensor([[5, 6, 2, 0, 0], [5, 6, 7, 8, 9]]), Config) == 8
-    Config.eos_token_id = [9, 6]
-    assert count_tokens(torch.tensor([[5, 6, 2, 0, 0], [5, 7, 7, 8, 9]]), Config) == 7
+    def count(said, ends):
+        inputs = {"input_ids": torch.ones(len(said), 3, dtype=torch.int64)}
+        output = torch.cat([inputs["input_ids"], torch.tensor(said)], dim=1)
+        return sum(len(answer.tokens) for answer in read_answers(Processor(), output, inputs, ends))
+
+    assert count([[5, 6, 2, 0, 0], [5, 6, 7, 8, 9]], [2]) == 8
+    assert count([[5, 6, 2, 0, 0], [5, 7, 7, 8, 9]], [9, 6]) == 7
 
 
 def test_a_method_the_model_cannot_serve_leaves_its_reason(monkeypatch):
@@ -61,22 +68,25 @@ def test_a_method_the_model_cannot_serve_leaves_its_reason(monkeypatch):
 
     monkeypatch.setattr(reweigh.decoders, "decoder", refuse)
     method = make_method("pai", object(), None, {"alpha": 0.1})
-    assert method.attached is None
+    assert method.session is None
     assert method.reason == "its attention cannot be read"
 
 
-def test_each_method_answers_in_its_own_regime(checkpoint):
+def test_each_method_answers_in_its_own_regime(checkpoint, tmp_path):
     from checkpoints import picture
 
     model, processor = load(checkpoint("llava"))
     record = Record(id=1, image="x.png", prompt="What is it?", max_new_tokens=6)
+    batch = Batch(start=0, records=[record], pictures=[picture(1)], seed=5)
     regimes = {}
     for name in ("base", "vcd", "beam", "dola"):
         method = make_method(name, model, processor, {})
-        asked = [ask(method, [record], [picture(1)], seed=5) for _ in range(2)]
-        assert asked[0].texts == asked[1].texts, "the seed fixes what is drawn"
-        assert 1 <= asked[0].cost.tokens <= 6
-        assert asked[0].cost.seconds > 0
+        ask = timed(method.session, tmp_path / name)
+        answers = [ask(batch) for _ in range(2)]
+        assert answers[0] == answers[1], "the seed fixes what is drawn"
+        [cost] = read_costs(tmp_path / name)
+        assert 1 <= cost.tokens <= 6
+        assert cost.seconds > 0
         regimes[name] = method.regime_in_words()
     assert regimes == {
         "base": "greedy",

@@ -30,6 +30,12 @@ class RankSum:
         vocab_size: Width V of the logits.
         tokens: Registered token ids (R,): only their sums are kept; ranks run over the whole vocabulary.
         kernel: A name of ``kernel_names()``.
+
+    Example:
+        >>> ranks = RankSum(vocab_size=3)
+        >>> ranks.add(torch.tensor([[2.0, 1.0, 1.0], [0.0, 5.0, 1.0]]))  # ranks 1 2 2, then 3 1 2
+        >>> [round(value, 3) for value in ranks.dmrr().tolist()]
+        [0.667, 0.75, 0.5]
     """
 
     def __init__(self, vocab_size: int, tokens: Tensor | None = None, kernel: str = "auto") -> None:

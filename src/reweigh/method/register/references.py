@@ -32,7 +32,12 @@ EXACT_UP_TO = 200
 
 @functools.cache
 def range_index(n: int) -> int | None:
-    """Largest k with 1 - 2 Pr[Bin(n, 1/2) <= k - 1] >= 0.95 (Eq. median-ci), or ``None`` (n < 6)."""
+    """Largest k with 1 - 2 Pr[Bin(n, 1/2) <= k - 1] >= 0.95 (Eq. median-ci), or ``None`` (n < 6).
+
+    Example:
+        >>> [range_index(n) for n in (5, 6, 9, 100)]
+        [None, 1, 2, 40]
+    """
     if n > EXACT_UP_TO:
         bound = NormalDist().inv_cdf((1 - COVERAGE) / 2)
         return math.floor(n / 2 + 0.5 + bound * math.sqrt(n) / 2)

@@ -155,7 +155,7 @@ def asking_arm(
             evidence.nothing() if arm.donors is None else evidence.of(arm.donors[batch.start + i])
             for i in range(len(batch.records))
         ]
-        tally = Tally(session.beta, end_tokens(session.model))
+        tally = Tally(session.beta, end_tokens(session.decoder.anatomy.speaker))
         options: dict[str, Any] = {**GREEDY, "max_new_tokens": batch.max_new_tokens, "template": template}
         with session.request(evidence=given, observer=tally):
             answers = session.answer(batch.pictures, batch.prompts, **options)
