@@ -46,7 +46,7 @@ def a_record(images: Path, records: Sequence[Record] = RECORDS, **changed: Any) 
         "model": {"id": "m", "revision": None},
         "decoding": {"decoder": "reweigh", "beta": 1.1},
         "seed": 42,
-        "places": {"data": "here"},
+        "folders": {"data": "here"},
     }
     return make_record(**{**given, **changed}, records=records, images=images)
 
@@ -77,7 +77,7 @@ def test_a_run_opens_twice_with_the_same_record(tmp_path: Path, images: Path) ->
     folder = tmp_path / "run"
     open_run(folder, a_record(images), RECORDS)
     before = (folder / RECORD).read_bytes()
-    open_run(folder, a_record(images, places={"data": "moved"}), RECORDS)
+    open_run(folder, a_record(images, folders={"data": "moved"}), RECORDS)
     assert (folder / RECORD).read_bytes() == before
     record, rows = read_run(folder)
     assert record["seed"] == 42

@@ -58,7 +58,7 @@ def make_run(folder: Path, images: Path, texts: list[str], shard: str = "1/1", *
         records=records,
         images=images,
         seed=42,
-        places={"data": str(images), "images": str(images), "gone": "/no/such/place"},
+        folders={"data": str(images), "images": str(images), "gone": "/no/such/place"},
     )
     open_run(folder, record, records)
     generate(parrot(texts), records, folder, images=images)

@@ -66,9 +66,9 @@ def test_what_is_cheap_may_be_measured_more_often() -> None:
 
 
 def test_a_run_tells_more_than_its_time() -> None:
-    timing = Rounds(2).compare("told", {"a": lambda: Reading(memory=3.0), "b": lambda: 4})
-    assert timing["a"].told == {"memory": (3.0, 3.0)}
-    assert timing["b"].told == {}
+    timing = Rounds(2).compare("notes", {"a": lambda: Reading(memory=3.0), "b": lambda: 4})
+    assert timing["a"].notes == {"memory": (3.0, 3.0)}
+    assert timing["b"].notes == {}
 
 
 class Runs:

@@ -31,7 +31,7 @@ def ablate(
     out: Path = typer.Option(
         Path("ablation"), "--out", "-o", help="Folder; a stopped ablation goes on there."
     ),
-    asked: BenchmarkOptions,
+    selection: BenchmarkOptions,
     point: common.Point,
     weights: common.Weights,
     cache: Path = common.CACHE,
@@ -49,7 +49,7 @@ def ablate(
     from reweigh.studies.ablate.table import EXPLAINED, FIGURES, PARTS, build_json, build_page, build_table
 
     kinds = parse_arms(arms)
-    task = asked.task(benchmark, drawings=out / "pictures")
+    task = selection.task(benchmark, drawings=out / "pictures")
     task.require(FIGURES, "an ablation")
     task.require_records()
     where, block, bound = point.of(model)
@@ -62,35 +62,35 @@ def ablate(
         vocab_size=find_anatomy(loaded[0]).vocab_size,
         observations=observations_beside(where),
         shuffles=shuffles,
-        seed=asked.seed,
+        seed=selection.seed,
     )
     for kind, why in left_out.items():
         typer.echo(f"{kind} is left out: {why}", err=True)
-    runs = asked.runs(task, model, weights, loaded)
+    runs = selection.runs(task, model, weights, loaded)
     with only_one(out):
         kept = EvidenceCache(folder=cache or out / "evidence")
         rows = run(*loaded, made, chosen, runs, out, beta=bound, cache=kept, force=force)
     about = {
         "model": model,
-        "benchmark": task.told,
+        "benchmark": task.metadata,
         "records": len(task.records),
         "layer": chosen.layer,
         "beta": bound,
         "table_sha256": chosen.fingerprint,
-        "seed": asked.seed,
+        "seed": selection.seed,
     }
     lead = f"{model}, {len(task.records):,} records of {benchmark}, layer {chosen.layer}, beta {bound:g}."
-    shown = build_table(
+    sheet = build_table(
         rows, f"{lead} Δ is arm minus full method, with paired image-bootstrap 95% intervals."
     )
     found = build_json(rows, about, left_out)
-    write_text(out / FILES[0], f"{shown.markdown()}{EXPLAINED}\n")
-    write_text(out / FILES[1], build_page(rows, lead, shown.caption, left_out))
+    write_text(out / FILES[0], f"{sheet.markdown()}{EXPLAINED}\n")
+    write_text(out / FILES[1], build_page(rows, lead, sheet.caption, left_out))
     write_json(out / FILES[2], found)
     if as_json:
         common.emit_json(found)
     else:
         for names in PARTS:
             common.console().print(build_table(rows, "", names=names).terminal())
-        typer.echo(f"{shown.caption} {EXPLAINED}")
+        typer.echo(f"{sheet.caption} {EXPLAINED}")
     typer.echo(f"written: {', '.join(str(out / name) for name in FILES)}", err=True)

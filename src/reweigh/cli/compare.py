@@ -34,7 +34,7 @@ def compare(
     out: Path = typer.Option(
         Path("comparison"), "--out", "-o", help="Folder; a stopped comparison goes on there."
     ),
-    asked: BenchmarkOptions,
+    selection: BenchmarkOptions,
     method_option: list[str] = typer.Option(
         [], help="Option of a method, method.option=value; may be repeated."
     ),
@@ -51,11 +51,11 @@ def compare(
 
     names = parse_methods(methods, list(DECODERS))
     options = parse_options(method_option, names)
-    if asked.data is not None and len(benchmark) > 1:
+    if selection.data is not None and len(benchmark) > 1:
         raise InputError(
             "--data names the files of one benchmark, but several are compared", hint="leave it out"
         )
-    tasks = [_task(name, asked, out) for name in benchmark]
+    tasks = [_task(name, selection, out) for name in benchmark]
     for name in names:
         if DECODERS[name].needs_table:
             table, layer, beta = point.of(model)
@@ -66,7 +66,7 @@ def compare(
         if method.reason:
             typer.echo(f"{method.name} is left out: {method.reason}", err=True)
     with only_one(out):
-        made = run(model, rows, [asked.runs(task, model, weights, loaded) for task in tasks], out)
+        made = run(model, rows, [selection.runs(task, model, weights, loaded) for task in tasks], out)
     write_text(out / FILES[0], made.markdown())
     write_text(out / FILES[1], made.html())
     write_text(out / FILES[2], made.latex())
@@ -78,7 +78,7 @@ def compare(
     typer.echo(f"tables: {', '.join(str(out / name) for name in FILES)}", err=True)
 
 
-def _task(name: str, asked: BenchmarkOptions, out: Path) -> Task:
+def _task(name: str, selection: BenchmarkOptions, out: Path) -> Task:
     from reweigh.benchmarks import find_benchmark
 
     if find_benchmark(name).judged:
@@ -86,6 +86,6 @@ def _task(name: str, asked: BenchmarkOptions, out: Path) -> Task:
             f"{name} is scored by a judge model, which a comparison does not ask",
             hint="reweigh eval run and reweigh eval score, once for each decoder",
         )
-    task = asked.task(name, drawings=out / "pictures")
+    task = selection.task(name, drawings=out / "pictures")
     task.require_records()
     return task

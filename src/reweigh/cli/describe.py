@@ -32,9 +32,13 @@ def describe(
     session = point.attach(model, weights, force=force)
     from reweigh.decoders import decoder
 
-    asked = asdict(question)
-    edited = session.describe(image, **asked)
-    base = decoder("base", session.model, session.processor).describe(image, **asked) if compare else None
+    question_options = asdict(question)
+    edited = session.describe(image, **question_options)
+    base = (
+        decoder("base", session.model, session.processor).describe(image, **question_options)
+        if compare
+        else None
+    )
     if json:
         common.emit_json(
             {"reweigh": edited, "layer": session.layer, "beta": session.beta}
@@ -53,10 +57,10 @@ def _side_by_side(base: str, edited: str) -> None:
     from reweigh.report.words import changed_words
 
     removed, added = changed_words(base, edited)
-    shown = Table(show_lines=False, expand=True)
-    shown.add_column(f"base ({len(base.split())} words)", ratio=1)
-    shown.add_column(f"ReWEIGH ({len(edited.split())} words)", ratio=1)
-    shown.add_row(terminal(base, removed), terminal(edited, added))
-    common.console().print(shown)
+    columns = Table(show_lines=False, expand=True)
+    columns.add_column(f"base ({len(base.split())} words)", ratio=1)
+    columns.add_column(f"ReWEIGH ({len(edited.split())} words)", ratio=1)
+    columns.add_row(terminal(base, removed), terminal(edited, added))
+    common.console().print(columns)
     if not removed and not added:
         typer.echo("no word changed")

@@ -40,9 +40,9 @@ def trace(
         text = session.describe(image, **asdict(question))
     recorded = request.trace
     changed = [found.index for found in recorded.steps() if found.changed]
-    shown = recorded.step(_which(step, changed, len(recorded)))
+    shown_step = recorded.step(_which(step, changed, len(recorded)))
     if plot is not None:
-        _plot(shown, plot, top)
+        _plot(shown_step, plot, top)
     if json:
         common.emit_json({"text": text, "changed_steps": changed, **recorded.to_json()})
         return
@@ -50,7 +50,7 @@ def trace(
     typer.echo(
         f"\n{len(recorded)} steps; the edit changed the winner at {', '.join(map(str, changed)) or 'none'}"
     )
-    _table(recorded, shown, top)
+    _table(recorded, shown_step, top)
 
 
 def _which(step: int | None, changed: list[int], count: int) -> int:
@@ -63,19 +63,19 @@ def _which(step: int | None, changed: list[int], count: int) -> int:
     return step
 
 
-def _table(recorded: Trace, shown: Step, top: int) -> None:
+def _table(recorded: Trace, shown_step: Step, top: int) -> None:
     from rich.markup import escape
     from rich.table import Table
 
     sheet = Table(
-        title=f"step {shown.index}: b0 = {recorded.scale:.6g}, beta = {recorded.beta:g}, layer {recorded.layer}"
+        title=f"step {shown_step.index}: b0 = {recorded.scale:.6g}, beta = {recorded.beta:g}, layer {recorded.layer}"
     )
     sheet.add_column("candidate")
     for name in ("z", "DMRR e-3", "b e-3", "deficit e-3", "s", "beta s", "z'"):
         sheet.add_column(name, justify="right")
-    for row in shown.candidates[:top]:
-        mark = "bold red" if row.token == shown.winner_before and shown.changed else ""
-        mark = "bold blue" if row.token == shown.winner_after and shown.changed else mark
+    for row in shown_step.candidates[:top]:
+        mark = "bold red" if row.token == shown_step.winner_before and shown_step.changed else ""
+        mark = "bold blue" if row.token == shown_step.winner_after and shown_step.changed else mark
         evidence = [_thousandths(row.evidence), _thousandths(row.reference), _thousandths(row.deficit)]
         strength = "-" if row.strength is None else f"{row.strength:.3f}"
         cells = [
@@ -88,17 +88,17 @@ def _table(recorded: Trace, shown: Step, top: int) -> None:
         ]
         sheet.add_row(*cells, style=mark)
     common.console().print(sheet)
-    if len(shown.candidates) > top:
-        typer.echo(f"and {len(shown.candidates) - top} more candidates; --top shows them")
+    if len(shown_step.candidates) > top:
+        typer.echo(f"and {len(shown_step.candidates) - top} more candidates; --top shows them")
 
 
 def _thousandths(value: float | None) -> str:
     return "-" if value is None else f"{value * 1000:.3f}"
 
 
-def _plot(shown: Step, path: Path, top: int) -> None:
+def _plot(shown_step: Step, path: Path, top: int) -> None:
     from reweigh.artifacts import write_text
     from reweigh.report.plots import mechanism_plot
 
-    write_text(path, mechanism_plot(shown.plot_rows(), title=f"step {shown.index}", limit=top))
+    write_text(path, mechanism_plot(shown_step.plot_rows(), title=f"step {shown_step.index}", limit=top))
     typer.echo(f"wrote {path}", err=True)

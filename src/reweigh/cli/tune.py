@@ -36,7 +36,7 @@ def tune(
         help="world (300 scenes of its tuning split) or chair (images of its train split).",
     ),
     out: Path = typer.Option(Path("tuning"), "--out", "-o", help="Folder; a stopped search goes on there."),
-    asked: BenchmarkOptions,
+    selection: BenchmarkOptions,
     table: str = common.TABLE,
     weights: common.Weights,
     cache: Path = common.CACHE,
@@ -54,22 +54,24 @@ def tune(
     from reweigh.studies.tune.study import tune as run
 
     strengths = [check_beta(beta) for beta in parse_numbers(betas, float, "betas")]
-    task = asked.task(benchmark, drawings=out / "pictures", preset=find_benchmark(benchmark).tuning_options)
+    task = selection.task(
+        benchmark, drawings=out / "pictures", preset=find_benchmark(benchmark).tuning_options
+    )
     task.require(FIGURES, "tuning")
     task.require_records()
     where, _, _ = common.operating_point(model, table, None, None)
     blocks = table_layers(Path(where)) if layers is None else parse_numbers(layers, int, "layers")
     tables = {block: ReferenceTable.from_pretrained(where, layer=block) for block in blocks}
     loaded = weights.load(model)
-    runs = asked.runs(task, model, weights, loaded)
+    runs = selection.runs(task, model, weights, loaded)
     with only_one(out):
         kept = EvidenceCache(folder=cache or out / "evidence")
         found = run(*loaded, tables, runs, out, betas=strengths, bound=bound, cache=kept, force=force)
     chosen_on = {
         "benchmark": benchmark,
-        "options": task.told["options"],
-        "limit": asked.limit,
-        "seed": asked.seed,
+        "options": task.metadata["options"],
+        "limit": selection.limit,
+        "seed": selection.seed,
         "records": len(task.records),
         "bound": bound,
         "rule": RULE,
@@ -78,13 +80,13 @@ def tune(
     point = build_json(found, chosen_on)
     lead = f"{model}, {len(task.records):,} records of {benchmark}, F1 may fall by {bound:g} points."
     advice = _advice(found, model, None if table is None else where)
-    shown = build_table(found, f"{lead} The gain is the mean of the four relative improvements.")
+    sheet = build_table(found, f"{lead} The gain is the mean of the four relative improvements.")
     write_json(out / FILES[0], point)
-    write_text(out / FILES[1], build_page(found, shown, lead, advice))
+    write_text(out / FILES[1], build_page(found, sheet, lead, advice))
     if as_json:
         common.emit_json(point)
     else:
-        common.console().print(shown.terminal())
+        common.console().print(sheet.terminal())
         typer.echo(advice)
     typer.echo(f"written: {', '.join(str(out / name) for name in FILES)}", err=True)
 

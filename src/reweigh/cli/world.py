@@ -90,10 +90,10 @@ def check(
     from reweigh.world.speaking import load
 
     common.quiet()
-    shown = list(series(split, scenes, seed))
+    chosen = list(series(split, scenes, seed))
     loaded = load(model)
-    figures = figures_of(*loaded, shown)
-    figures |= lens_figures(*loaded, shown, operating_point()["layer"] if layer is None else layer)
+    figures = figures_of(*loaded, chosen)
+    figures |= lens_figures(*loaded, chosen, operating_point()["layer"] if layer is None else layer)
     if as_json:
         typer.echo(json.dumps({k: round(v, 4) for k, v in figures.items()}, indent=2))
         return

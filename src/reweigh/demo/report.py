@@ -190,8 +190,8 @@ def _maps(outcome: Outcome, case: Case) -> list[html.Html]:
         return []
     figures = []
     high = float(evidence.located.max())
-    for place, (word, what) in enumerate(((case.kept_word, "kept"), (case.suppressed_word, "suppressed"))):
-        grid = evidence.grid(session.layer, place)
+    for index, (word, what) in enumerate(((case.kept_word, "kept"), (case.suppressed_word, "suppressed"))):
+        grid = evidence.grid(session.layer, index)
         overlay = heatmap(case.scene.image(PICTURE), grid, low=0.0, high=high)
         figures.append(
             html.figure(html.picture(overlay, alt=f"evidence for {word}"), f"Evidence for {what} “{word}”")

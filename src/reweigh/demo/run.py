@@ -54,16 +54,16 @@ class Outcome:
 
     def telling(self, count: int = 3) -> list[int]:
         """Scenes in which hallucinated objects went and nothing true was lost, the clearest first."""
-        gains = [(self._gain(place), -place) for place in range(len(self.scenes))]
-        return [-place for gain, place in sorted(gains, reverse=True)[:count] if gain > 0]
+        gains = [(self._gain(number), -number) for number in range(len(self.scenes))]
+        return [-number for gain, number in sorted(gains, reverse=True)[:count] if gain > 0]
 
     def harmed(self, count: int = 1) -> list[int]:
         """Scenes in which the edit brought in hallucinated objects, the worst first; honesty wants to see them."""
-        gains = [(self._gain(place), place) for place in range(len(self.scenes))]
-        return [place for gain, place in sorted(gains)[:count] if gain < 0]
+        gains = [(self._gain(number), number) for number in range(len(self.scenes))]
+        return [number for gain, number in sorted(gains)[:count] if gain < 0]
 
-    def _gain(self, place: int) -> float:
-        before, after = self.base.items[place].counts, self.reweigh.items[place].counts
+    def _gain(self, number: int) -> float:
+        before, after = self.base.items[number].counts, self.reweigh.items[number].counts
         fewer = before["hallucinated_objects"] - after["hallucinated_objects"]
         return fewer + 0.5 * min(after["recovered"] - before["recovered"], 1)
 
@@ -92,14 +92,14 @@ def run(
     table = _table(model, processor, block, calibration, quick, show)
     session = attach(model, processor, table=table, beta=point["beta"] if beta is None else beta)
     clock.mark("calibrate")
-    shown = list(scenes("evaluation", count, seed))
+    chosen = list(scenes("evaluation", count, seed))
     plain = decoder("base", model, processor)
-    base = _describe(plain, shown, "base", show)
+    base = _describe(plain, chosen, "base", show)
     clock.mark("base")
-    edited = _describe(session, shown, "ReWEIGH", show)
+    edited = _describe(session, chosen, "ReWEIGH", show)
     clock.mark("reweigh")
     difference = paired_difference(base.items, edited.items, figures)
-    return Outcome(shown, base, edited, difference, plain, session, clock.seconds)
+    return Outcome(chosen, base, edited, difference, plain, session, clock.seconds)
 
 
 def _table(
@@ -114,20 +114,20 @@ def _table(
     return next(iter(found.tables.values()))
 
 
-def _describe(session: Session, shown: Sequence[Scene], what: str, show: bool | None) -> Described:
+def _describe(session: Session, chosen: Sequence[Scene], what: str, show: bool | None) -> Described:
     texts: list[str] = []
-    with bar(f"describing ({what})", total=len(shown), unit="scene", show=show) as progress:
-        for batch in _batches(shown):
+    with bar(f"describing ({what})", total=len(chosen), unit="scene", show=show) as progress:
+        for batch in _batches(chosen):
             pictures = [scene.image() for scene in batch]
             texts += session.describe(pictures, DESCRIBE, max_new_tokens=MAX_NEW_TOKENS)
             progress.update(len(batch))
-    items = [score_scene(scene, text) for scene, text in zip(shown, texts, strict=True)]
+    items = [score_scene(scene, text) for scene, text in zip(chosen, texts, strict=True)]
     return Described(texts, items, summarise_metrics(items))
 
 
-def _batches(shown: Sequence[Scene]) -> Iterator[Sequence[Scene]]:
-    for start in range(0, len(shown), BATCH):
-        yield shown[start : start + BATCH]
+def _batches(chosen: Sequence[Scene]) -> Iterator[Sequence[Scene]]:
+    for start in range(0, len(chosen), BATCH):
+        yield chosen[start : start + BATCH]
 
 
 class _Clock:

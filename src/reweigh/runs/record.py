@@ -74,7 +74,7 @@ def make_record(
     records: Sequence[Record],
     images: Path,
     seed: int,
-    places: Mapping[str, str],
+    folders: Mapping[str, str],
 ) -> dict[str, Any]:
     """Put together what a run's responses depend on, hashing what is too large to write down."""
     rows = manifest_rows(records)
@@ -90,7 +90,7 @@ def make_record(
         "prompts_sha256": sha256_json(sorted({record.prompt for record in records})),
         "images_sha256": sha256_json({name: sha256_file(find_image(images, name)) for name in names}),
         "environment": environment(),
-        "places": dict(places),
+        "places": dict(folders),
     }
 
 

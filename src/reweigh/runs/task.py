@@ -25,20 +25,20 @@ class Task:
         bench: The benchmark, which scores the answers.
         records: What is asked.
         images: The folder of the images.
-        told: What a record keeps of it: name, options, limit, shard.
-        places: Where data and images lay; not part of what answers depend on.
+        metadata: What a record keeps of it: name, options, limit, shard.
+        folders: Where data and images lay; not part of what answers depend on.
     """
 
     bench: Benchmark
     records: list[Record]
     images: Path
-    told: dict[str, Any]
-    places: dict[str, str]
+    metadata: dict[str, Any]
+    folders: dict[str, str]
 
     @property
     def name(self) -> str:
         """The benchmark's name."""
-        return str(self.told["name"])
+        return str(self.metadata["name"])
 
     def require(self, figures: tuple[str, ...], why: str) -> None:
         """Refuse a benchmark that does not give some figures."""
@@ -86,13 +86,13 @@ class Runs:
         if not self._hashed:  # the images are hashed once for all runs
             self._hashed.update(
                 make_record(
-                    benchmark=self.task.told,
+                    benchmark=self.task.metadata,
                     model=self.model,
                     decoding={},
                     records=self.task.records,
                     images=self.task.images,
                     seed=self.seed,
-                    places=self.task.places,
+                    folders=self.task.folders,
                 )
             )
         folder.mkdir(parents=True, exist_ok=True)

@@ -59,7 +59,7 @@ def generation_figures(
 ) -> Iterator[Figure]:
     """Time whole generations of one subject, greedy and ReWEIGH first, then the rivals named.
 
-    ``tell`` is told of each rival that cannot run on this subject.
+    ``tell`` is notes of each rival that cannot run on this subject.
     """
     runs: dict[str, Run] = {
         "greedy": lambda tokens: generate(subject, nullcontext(), tokens),
@@ -97,7 +97,7 @@ def _shares(subject: Subject, timings: Mapping[str, Timing], goals: Mapping[str,
     Two generations differ by more than what is to be measured, one and itself do not. The rest stands for greedy.
     """
     for name in (CACHED, ONLINE):
-        whole, own = timings[name], Timing(timings[name].told["own"])
+        whole, own = timings[name], Timing(timings[name].notes["own"])
         rest = Timing(tuple(a - b for a, b in zip(whole.seconds, own.seconds, strict=True)))
         yield Figure(
             "share",

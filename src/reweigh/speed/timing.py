@@ -23,7 +23,7 @@ from reweigh.report.tables import Estimate
 
 Variant = Callable[[], object]
 Round = dict[str, dict[str, float]]
-"""What was read in one round: for each variant its seconds, and what else it told."""
+"""What was read in one round: for each variant its seconds, and what else the run noted."""
 
 KEPT = "runs.jsonl"
 
@@ -34,10 +34,10 @@ class Reading(dict[str, float]):
 
 @dataclass(frozen=True)
 class Timing:
-    """Seconds of CPU time, one per round, and what else the runs told of themselves."""
+    """Seconds of CPU time, one per round, and what else the runs noted."""
 
     seconds: tuple[float, ...]
-    told: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
+    notes: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
 
     def per(self, count: float) -> Estimate:
         """Nanoseconds per unit of work."""
@@ -142,12 +142,12 @@ def _time(variant: Variant, clock: Callable[[], float], least: float) -> dict[st
     begin = clock()
     runs = 0
     while True:
-        told = variant()
+        notes = variant()
         runs += 1
         passed = clock() - begin
         if passed >= least:
-            told = told if isinstance(told, Reading) else {}
-            return {"seconds": max(passed, 1e-9) / runs, **told}
+            notes = notes if isinstance(notes, Reading) else {}
+            return {"seconds": max(passed, 1e-9) / runs, **notes}
 
 
 def _timing(runs: Sequence[Mapping[str, float]]) -> Timing:

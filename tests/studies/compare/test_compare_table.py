@@ -53,9 +53,9 @@ def test_the_papers_own_cells_are_shaded_as_in_the_paper():
 
 
 def test_best_and_second_are_judged_as_printed():
-    assert [TABLE.place_of(i, 0) for i in range(5)] == ["", "", "second", "best", ""]
-    assert [TABLE.place_of(i, 1) for i in range(5)] == ["best", "second", "", "best", ""]
-    assert {TABLE.place_of(i, 2) for i in range(5)} == {""}, "cost has no winner"
+    assert [TABLE.rank_of(i, 0) for i in range(5)] == ["", "", "second", "best", ""]
+    assert [TABLE.rank_of(i, 1) for i in range(5)] == ["best", "second", "", "best", ""]
+    assert {TABLE.rank_of(i, 2) for i in range(5)} == {""}, "cost has no winner"
 
 
 @settings(deadline=None, max_examples=50)
@@ -65,7 +65,7 @@ def test_places_twin(values, lower):
     table = Comparison("m", [figure], [Row(str(i), [value]) for i, value in enumerate(values)])
     known = [round(float(f"{value:.1f}"), 1) for value in values if value is not None]
     for i, value in enumerate(values):
-        place = table.place_of(i, 0)
+        place = table.rank_of(i, 0)
         if value is None or len(known) < 2:
             assert place == ""
             continue

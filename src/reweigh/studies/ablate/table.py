@@ -116,18 +116,18 @@ def spread(rows: Sequence[Row]) -> dict[str, dict[str, float | None]]:
 
 def build_table(rows: Sequence[Row], caption: str, *, names: Sequence[str] = tuple(COLUMNS)) -> Table:
     """The table, or some of its columns; permutations are followed by their mean and range."""
-    shown: list[list[Cell]] = []
-    for place, row in enumerate(rows):
+    body: list[list[Cell]] = []
+    for i, row in enumerate(rows):
         cells: dict[str, Cell] = {**row.values()}
         cells |= {f"{name}_difference": cell(metric) for name, metric in row.difference.items()}
-        shown.append([row.name, *(cells[name] for name in names)])
-        last = place + 1 == len(rows) or rows[place + 1].kind != row.kind
+        body.append([row.name, *(cells[name] for name in names)])
+        last = i + 1 == len(rows) or rows[i + 1].kind != row.kind
         if row.kind == SHUFFLED and last:
             every = spread([one for one in rows if one.kind == SHUFFLED])
-            shown += [
+            body += [
                 [f"{SHUFFLED}, {what}", *(numbers[name] for name in names)] for what, numbers in every.items()
             ]
-    return Table([Column("arm"), *(COLUMNS[name] for name in names)], shown, caption)
+    return Table([Column("arm"), *(COLUMNS[name] for name in names)], body, caption)
 
 
 def build_json(rows: Sequence[Row], about: Mapping[str, Any], left_out: Mapping[str, str]) -> dict[str, Any]:
@@ -150,14 +150,14 @@ def build_page(rows: Sequence[Row], lead: str, caption: str, left_out: Mapping[s
             words = f"{INFO[name].title}, arm minus full method, with paired 95% intervals."
             plots.append(figure(interval_plot(drawn, zero=True, digits=2), words))
     kinds = dict.fromkeys(row.kind for row in rows if row.kind in WORDS)
-    told = [element("li", element("b", kind), f": {WORDS[kind]}") for kind in kinds]
-    told += [element("li", element("b", kind), f": left out, {why}") for kind, why in left_out.items()]
+    notes = [element("li", element("b", kind), f": {WORDS[kind]}") for kind in kinds]
+    notes += [element("li", element("b", kind), f": left out, {why}") for kind, why in left_out.items()]
     return page(
         "Ablation of ReWEIGH",
         section("Figures", build_table(rows, caption, names=PARTS[0] + PARTS[1]).html()),
         section("Edits and texts", build_table(rows, EXPLAINED, names=PARTS[2]).html()),
         section("Difference to the full method", *plots) if plots else Html(""),
-        section("What each arm changes", element("ul", *told)),
+        section("What each arm changes", element("ul", *notes)),
         lead=lead,
         footer="Written by reweigh ablate.",
     )

@@ -97,16 +97,16 @@ class Comparison:
         value, base = self.rows[row].values[column], self.rows[0].values[column]
         return shade(value, base, self.figures[column].better)
 
-    def place_of(self, row: int, column: int) -> Literal["best", "second", ""]:
+    def rank_of(self, row: int, column: int) -> Literal["best", "second", ""]:
         """Whether a cell is the best or second best of its column, ties judged as printed."""
         figure, value = self.figures[column], self.rows[row].values[column]
         known = [one for one in (each.values[column] for each in self.rows) if one is not None]
         if figure.better is None or not figure.ranked or value is None or len(known) < 2:
             return ""
         ranked = sorted(known, reverse=figure.better == "higher")
-        shown = list(dict.fromkeys(figure.show(one) for one in ranked))
+        written = list(dict.fromkeys(figure.show(one) for one in ranked))
         mine = figure.show(value)
-        return "best" if mine == shown[0] else ("second" if len(shown) > 1 and mine == shown[1] else "")
+        return "best" if mine == written[0] else ("second" if len(written) > 1 and mine == written[1] else "")
 
     def groups(self) -> list[tuple[str, int]]:
         """Adjacent columns of one group, with their number."""
@@ -137,8 +137,8 @@ class Comparison:
         for i, row in enumerate(self.rows):
             cells = []
             for j, figure in enumerate(self.figures):
-                text, place = figure.show(row.values[j]), self.place_of(i, j)
-                text = f"**{text}**" if place == "best" else (f"<u>{text}</u>" if place == "second" else text)
+                text, rank = figure.show(row.values[j]), self.rank_of(i, j)
+                text = f"**{text}**" if rank == "best" else (f"<u>{text}</u>" if rank == "second" else text)
                 cells.append(text + SIGNS[self.shade_of(i, j)])
             lines.append("| " + " | ".join([_pipe(row.title), *cells]) + " |")
         legend = "▲ better and ▼ worse than the base by more than 5%, doubled by more than 20%."
@@ -165,9 +165,9 @@ class Comparison:
     def _tex_cell(self, i: int, j: int) -> str:
         figure, value = self.figures[j], self.rows[i].values[j]
         text = "--" if value is None else _tex(figure.show(value)).replace("×", r"$\times$")
-        place, colour = self.place_of(i, j), TEX_SHADES.get(self.shade_of(i, j))
-        text = rf"\textbf{{{text}}}" if place == "best" else text
-        text = rf"\underline{{{text}}}" if place == "second" else text
+        rank, colour = self.rank_of(i, j), TEX_SHADES.get(self.shade_of(i, j))
+        text = rf"\textbf{{{text}}}" if rank == "best" else text
+        text = rf"\underline{{{text}}}" if rank == "second" else text
         return rf"\cellcolor{{{colour}}}{text}" if colour else text
 
     def html(self, title: str = "Comparison of decoders") -> str:
@@ -179,7 +179,7 @@ class Comparison:
         for i, row in enumerate(self.rows):
             cells = [element("td", row.title, title=row.regime or None)]
             for j, figure in enumerate(self.figures):
-                kind = " ".join(part for part in (self.shade_of(i, j), self.place_of(i, j)) if part)
+                kind = " ".join(part for part in (self.shade_of(i, j), self.rank_of(i, j)) if part)
                 cells.append(element("td", figure.show(row.values[j]), class_=kind or None))
             body.append(element("tr", *cells))
         table = element("table", element("thead", top, head), element("tbody", *body))
@@ -193,14 +193,14 @@ class Comparison:
         return page(title, style, scroll, lead, *notes, lead=self.model, footer="Written by reweigh compare.")
 
     def to_json(self) -> dict[str, Any]:
-        """Unrounded values with shades and places, for a program."""
+        """Unrounded values with shades and ranks, for a program."""
         rows = []
         for i, row in enumerate(self.rows):
             cells = {
                 f"{figure.group}/{figure.name}": {
                     "value": row.values[j],
                     "shade": self.shade_of(i, j),
-                    "place": self.place_of(i, j),
+                    "place": self.rank_of(i, j),
                 }
                 for j, figure in enumerate(self.figures)
             }
@@ -222,9 +222,9 @@ class Comparison:
         for i, row in enumerate(self.rows):
             cells = []
             for j, figure in enumerate(self.figures):
-                place = {"best": "bold", "second": "underline", "": ""}[self.place_of(i, j)]
+                emphasis = {"best": "bold", "second": "underline", "": ""}[self.rank_of(i, j)]
                 cells.append(
-                    Text(figure.show(row.values[j]), f"{STYLES[self.shade_of(i, j)]} {place}".strip())
+                    Text(figure.show(row.values[j]), f"{STYLES[self.shade_of(i, j)]} {emphasis}".strip())
                 )
             table.add_row(row.title, *cells)
         return table
