@@ -47,8 +47,9 @@ def demo(
 
 
 def _print(outcome: Outcome, cases: list[Case]) -> None:
-    from reweigh.demo.report import figures_table, spans
+    from reweigh.demo.report import figures_table
     from reweigh.report.coloured import terminal
+    from reweigh.report.examples import mention_spans
 
     console = common.console()
     session = outcome.session
@@ -62,6 +63,6 @@ def _print(outcome: Outcome, cases: list[Case]) -> None:
         console.print(f"hallucinated mentions (CHAIR_I) changed by {100 * change / before:+.1f}%")
     for case in cases:
         console.print(f"\n[dim]{case.scene.id}: {', '.join(sorted(case.scene.objects))}[/dim]")
-        console.print("base    ", terminal(case.base_text, spans(case.base)))
-        console.print("ReWEIGH ", terminal(case.edited_text, spans(case.edited)))
+        console.print("base    ", terminal(case.base_text, mention_spans(case.base, case.base_text)))
+        console.print("ReWEIGH ", terminal(case.edited_text, mention_spans(case.edited, case.edited_text)))
     console.print("\n[blue]grounded[/blue]  [bold red]hallucinated[/bold red]")

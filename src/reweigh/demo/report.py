@@ -12,8 +12,8 @@ from reweigh.engines.transformers.measure import measure
 from reweigh.families.prompts import build_inputs
 from reweigh.method.intervene.trace import Step, Trace
 from reweigh.report import html
-from reweigh.report.coloured import Span
 from reweigh.report.coloured import html as coloured
+from reweigh.report.examples import mention_spans
 from reweigh.report.plots import heatmap, mechanism_plot, visible
 from reweigh.report.tables import Cell, Column, Estimate, Table
 from reweigh.text import DESCRIBE
@@ -101,19 +101,6 @@ def object_tokens(tokenizer: Any) -> frozenset[int]:
     return frozenset(ids[0] for ids in pieces)
 
 
-def spans(item: Item) -> list[Span]:
-    """Mentions of a scored description, grounded or hallucinated."""
-    return [
-        Span(
-            mention["start"],
-            mention["end"],
-            "hallucinated" if mention["hallucinated"] else "grounded",
-            mention["object"],
-        )
-        for mention in item.details["mentions"]
-    ]
-
-
 def page(outcome: Outcome, cases: list[Case], harmed: list[Case]) -> str:
     """The whole page, self-contained."""
     session = outcome.session
@@ -162,8 +149,16 @@ def _case(outcome: Outcome, case: Case) -> html.Html:
     )
     texts = html.element(
         "div",
-        html.element("p", html.element("b", "base "), coloured(case.base_text, spans(case.base))),
-        html.element("p", html.element("b", "ReWEIGH "), coloured(case.edited_text, spans(case.edited))),
+        html.element(
+            "p",
+            html.element("b", "base "),
+            coloured(case.base_text, mention_spans(case.base, case.base_text)),
+        ),
+        html.element(
+            "p",
+            html.element("b", "ReWEIGH "),
+            coloured(case.edited_text, mention_spans(case.edited, case.edited_text)),
+        ),
     )
     parts = [html.element("div", picture, texts, class_="pair")]
     if case.parting is not None:
@@ -197,3 +192,7 @@ def _maps(outcome: Outcome, case: Case) -> list[html.Html]:
             html.figure(html.picture(overlay, alt=f"evidence for {word}"), f"Evidence for {what} “{word}”")
         )
     return figures
+
+
+def _marked(item: Item, text: str) -> html.Html:
+    return coloured(text, mention_spans(item, text))

@@ -15,6 +15,7 @@ import torch
 from lmms_eval.models.chat import huggingface
 from transformers import AutoModelForImageTextToText
 
+from reweigh.decoders import DECODERS
 from reweigh.decoders import decoder as make
 from reweigh.decoders.reweigh import BETA
 from reweigh.errors import InputError
@@ -46,7 +47,8 @@ class ReweighModel(huggingface.Huggingface):
         force: bool = False,
         **base: Any,
     ) -> None:
-        if decoder == "reweigh" and table is None:
+        needs_table = DECODERS[decoder].needs_table
+        if needs_table and table is None:
             raise InputError(
                 "the model reweigh needs a reference table",
                 hint="--model_args pretrained=...,table=FOLDER; see reweigh calibrate --help",
@@ -56,7 +58,7 @@ class ReweighModel(huggingface.Huggingface):
         with _class_with_head():
             super().__init__(**base)
         options: dict[str, Any] = {}
-        if decoder == "reweigh":
+        if needs_table:
             options = {"table": table, "beta": float(beta), "layer": layer, "force": bool(force)}
         self.session = make(decoder, self.model, self.processor, **options)
         self.processor = _WithoutEmptyMedia(self.processor)

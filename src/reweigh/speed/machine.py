@@ -13,6 +13,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
+from reweigh.memory import peak_bytes, reset_peak, resident_bytes
 from reweigh.provenance import package_versions, versions
 
 
@@ -31,7 +32,7 @@ def machine() -> dict[str, Any]:
         "load_average": round(os.getloadavg()[0], 2) if hasattr(os, "getloadavg") else None,
         "system": f"{platform.system()} {platform.machine()}",
         "threads": torch.get_num_threads(),
-        "kernel": choose_kernel("auto", torch.device("cpu"), torch.float32, 32000).name,
+        "kernel": choose_kernel("auto", torch.device("cpu"), torch.float32).name,
         "versions": {**versions(), **package_versions(["numba"])},
     }
 
@@ -60,14 +61,10 @@ def _memory_gib() -> float | None:
 def peak_mib(run: Callable[[], object]) -> float | None:
     """Peak resident memory of ``run`` above what was held before it, in MiB; ``None`` where Linux does not tell."""
     _give_back()
-    try:
-        Path("/proc/self/clear_refs").write_text("5")  # sets the high-water mark to what is held now
-        before = _kib("VmRSS")
-    except OSError:
-        before = None
+    before = resident_bytes() if reset_peak() else None
     run()
-    peak = _kib("VmHWM")
-    return None if before is None or peak is None else max(0.0, (peak - before) / 1024)
+    peak = peak_bytes()
+    return None if before is None or peak is None else max(0.0, (peak - before) / 2**20)
 
 
 def _give_back() -> None:
@@ -75,9 +72,3 @@ def _give_back() -> None:
     gc.collect()
     with contextlib.suppress(OSError, AttributeError):  # not glibc
         ctypes.CDLL(None).malloc_trim(0)
-
-
-def _kib(name: str) -> int | None:
-    status = Path("/proc/self/status")
-    found = re.search(rf"{name}:\s*(\d+) kB", status.read_text()) if status.is_file() else None
-    return None if found is None else int(found.group(1))

@@ -22,7 +22,7 @@ HAS_NUMBA = importlib.util.find_spec("numba") is not None
 
 
 def chosen(name: str, device: torch.device = CPU, dtype: torch.dtype = torch.float32) -> str:
-    return choose_kernel(name, device, dtype, 32000, None).name
+    return choose_kernel(name, device, dtype).name
 
 
 def test_auto_prefers_the_compiled_kernel_on_the_cpu_and_torch_elsewhere(

@@ -27,7 +27,7 @@ def examine(
     parity = lens_parity(model, inputs)
     tolerance = 1e-4 if str(model.dtype) == "torch.float32" else 0.05
     device = next(model.parameters()).device
-    kernel = choose_kernel("auto", device, model.dtype, anatomy.vocab_size, None)
+    kernel = choose_kernel("auto", device, model.dtype)
     columns = evidence.positions if evidence is not None else ()
     patches = [patch for patch in (evidence.patches if evidence is not None else ()) if patch is not None]
     return {

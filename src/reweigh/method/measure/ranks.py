@@ -58,7 +58,7 @@ class RankSum:
         if logits.device.type == "mps":  # it has no float64
             logits = logits.cpu()
         registered = None if self.tokens is None else self.tokens.numel()
-        kernel = choose_kernel(self.kernel, logits.device, logits.dtype, self.vocab_size, registered)
+        kernel = choose_kernel(self.kernel, logits.device, logits.dtype)
         if self.count + logits.shape[0] > MOST_POSITIONS:
             raise InputError(f"more than {MOST_POSITIONS} positions do not fit one sum")
         if registered == 0 and torch.isnan(logits).any():  # nothing to rank, and broken logits all the same

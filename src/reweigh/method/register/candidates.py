@@ -111,7 +111,7 @@ def _on_cpu_compiled(logits: Tensor, width: int, mass: float, least: int) -> Can
 @cache
 def is_compiled() -> bool:
     """Whether the compiled rule serves the CPU: numba is here and no other kernel is forced."""
-    return choose_kernel("auto", torch.device("cpu"), torch.float32, 1).name == "numba"
+    return choose_kernel("auto", torch.device("cpu"), torch.float32).name == "numba"
 
 
 @cache

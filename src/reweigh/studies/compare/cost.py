@@ -6,15 +6,13 @@ process, which waiting for a core does not touch, and the peak of resident memor
 
 from __future__ import annotations
 
-import re
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any
 
-STATUS, RESET = Path("/proc/self/status"), Path("/proc/self/clear_refs")
+from reweigh.memory import peak_bytes, reset_peak
 
 
 @dataclass(frozen=True)
@@ -49,14 +47,14 @@ def measured(device: Any) -> Iterator[Meter]:
         torch.cuda.synchronize(device)
         torch.cuda.reset_peak_memory_stats(device)
     else:
-        _forget_peak()
+        reset_peak()
     clock = time.perf_counter if device.type != "cpu" else time.process_time
     begin = clock()
     yield meter
     if cuda:
         torch.cuda.synchronize(device)
     meter.seconds = clock() - begin
-    meter.peak = int(torch.cuda.max_memory_allocated(device)) if cuda else _peak()
+    meter.peak = int(torch.cuda.max_memory_allocated(device)) if cuda else peak_bytes()
 
 
 @dataclass(frozen=True)
@@ -75,18 +73,3 @@ def total(costs: Sequence[Cost]) -> Total | None:
         return None
     peaks = [cost.peak for cost in costs if cost.peak is not None]
     return Total(sum(cost.seconds for cost in costs) / tokens, max(peaks) if peaks else None, tokens)
-
-
-def _forget_peak() -> None:
-    try:
-        RESET.write_text("5")  # sets the high-water mark to what is held now
-    except OSError:
-        return
-
-
-def _peak() -> int | None:
-    try:
-        found = re.search(r"VmHWM:\s*(\d+) kB", STATUS.read_text())
-    except OSError:
-        return None
-    return int(found.group(1)) * 1024 if found else None

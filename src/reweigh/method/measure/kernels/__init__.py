@@ -33,9 +33,7 @@ def available_kernels() -> list[str]:
     return [*([] if isinstance(_numba_kernel(), Exception) else ["numba"]), "numpy", "torch"]
 
 
-def choose_kernel(
-    name: str, device: torch.device, dtype: torch.dtype, vocab: int, registered: int | None = None
-) -> Kernel:
+def choose_kernel(name: str, device: torch.device, dtype: torch.dtype) -> Kernel:
     """Choose the kernel for some logits; ``auto`` yields to the environment variable REWEIGH_KERNEL."""
     if name == "auto":
         name = os.environ.get(ENVIRONMENT) or "auto"
