@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from enum import Enum
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 app = typer.Typer(add_completion=False)
 
 
-class Part(str, Enum):
+class Part(StrEnum):
     """What can be measured."""
 
     kernels = "kernels"

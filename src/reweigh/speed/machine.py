@@ -9,7 +9,7 @@ import os
 import platform
 import re
 from collections.abc import Callable, Mapping
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +24,7 @@ def machine() -> dict[str, Any]:
     from reweigh.method.measure.ranks import choose_kernel
 
     return {
-        "time": datetime.now(timezone.utc).isoformat(timespec="seconds"),
+        "time": datetime.now(UTC).isoformat(timespec="seconds"),
         "processor": _processor(),
         "vector_instructions": torch.backends.cpu.get_cpu_capability(),
         "cores": os.cpu_count(),

@@ -7,7 +7,7 @@ import random
 import threading
 import time
 from collections.abc import Callable
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 
 from reweigh.benchmarks.judge.protocol import JudgeError
 from reweigh.errors import InputError
@@ -78,7 +78,7 @@ def retry_after(header: str | None, *, now: Callable[[], float] = time.time) -> 
         except (TypeError, ValueError):
             return None
         if moment.tzinfo is None:
-            moment = moment.replace(tzinfo=timezone.utc)
-        seconds = (moment - datetime.fromtimestamp(now(), timezone.utc)).total_seconds()
+            moment = moment.replace(tzinfo=UTC)
+        seconds = (moment - datetime.fromtimestamp(now(), UTC)).total_seconds()
     # NaN and infinity are numbers to float() but no time to wait for.
     return max(0.0, seconds) if seconds < float("inf") else None

@@ -27,8 +27,9 @@ from reweigh.families.prompts import DESCRIBE, build_inputs
 from reweigh.images import read_image
 
 if TYPE_CHECKING:
+    from typing import Self
+
     from PIL.Image import Image
-    from typing_extensions import Self
 
     from reweigh.engines.context import Opened
 

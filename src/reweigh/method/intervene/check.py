@@ -100,6 +100,6 @@ def check_tokens(
         value = s = None
         if reference is not None:
             value = float(evidence[token])
-            s = float(strength(reference, np.float64(value), table.scale))
+            s = float(strength(reference, np.array(value), table.scale))
         tokens.append(CheckedToken(token, text[start:end], start, end, value, reference, s))
     return Checked(text, tuple(tokens))

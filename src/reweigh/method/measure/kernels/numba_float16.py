@@ -32,7 +32,7 @@ def ascending_keys(bits: Any, key: Any) -> Any:
 
 
 @compiled
-def terms_by_key(count: Any, low: int, high: int, terms: Any, term: Any) -> None:
+def terms_by_key(count: Any, low: Any, high: Any, terms: Any, term: Any) -> None:
     """Write the fixed-point 1/rank of each key that occurs to ``term``, and clear the counts."""
     larger, vocab = 0, terms.size - 1
     for block in range(high // BLOCK, low // BLOCK - 1, -1):

@@ -265,7 +265,7 @@ def ranks_by_counting(row: Any, tokens: Any, place: Any, count: Any, end: Any, g
     """
     left = CROWDED * row.size
     large = np.empty(tokens.size, np.int64)
-    n = 0
+    n: Any = 0
     for r in range(tokens.size):
         own = row[tokens[r]]
         b = np.int64(place[tokens[r]])
