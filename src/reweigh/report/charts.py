@@ -1,0 +1,177 @@
+"""One style for all figures of studies: colour-blind-safe, with intervals, as PNG and SVG. Needs matplotlib.
+
+``chart`` yields panels to draw on and writes both files with the same bytes for the same content; ``dots``, ``bars``
+and ``lines`` draw estimates with their intervals on a panel. Colour is never the only difference: marks differ too.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from reweigh.artifacts import replacing
+from reweigh.errors import MissingExtraError
+from reweigh.report.tables import Estimate
+
+INK, MUTED, GRID = "#1d232b", "#68727f", "#e3e0d8"
+COLOURS = ("#0072b2", "#d55e00", "#1d232b", "#e69f00", "#cc79a7", "#009e73", "#56b4e9")
+"""Okabe and Ito's palette: told apart with any kind of colour vision."""
+MARKS = ("o", "s", "^", "D", "v", "P", "X")
+HATCHES = ("", "///", "...", "xx", "\\\\", "++", "oo")
+WIDTH = 7.2
+"""Inches across, as wide as a page's column of text."""
+STYLE = {
+    "svg.hashsalt": "reweigh",
+    "font.family": "DejaVu Sans",
+    "font.size": 9,
+    "axes.edgecolor": MUTED,
+    "axes.labelcolor": INK,
+    "axes.titlesize": 9.5,
+    "axes.titleweight": "semibold",
+    "axes.titlelocation": "left",
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "axes.axisbelow": True,
+    "grid.color": GRID,
+    "xtick.color": MUTED,
+    "ytick.color": MUTED,
+    "xtick.labelcolor": INK,
+    "ytick.labelcolor": INK,
+    "text.color": INK,
+    "legend.frameon": False,
+    "hatch.linewidth": 0.6,
+}
+Value = float | Estimate
+
+
+@contextmanager
+def chart(
+    path: Path, *, height: float = 3.2, rows: int = 1, columns: int = 1, **shared: Any
+) -> Iterator[Any]:
+    """Yield one panel, or an array of them, and write ``path`` with the endings .png and .svg afterwards.
+
+    Args:
+        path: Where, without an ending.
+        height: Inches down.
+        rows: Panels below each other.
+        columns: Panels beside each other.
+        shared: Passed on to ``subplots``: ``sharex``, ``sharey``, ``width_ratios`` ...
+    """
+    try:
+        from matplotlib import rc_context
+        from matplotlib.figure import Figure
+    except ImportError as error:
+        raise MissingExtraError("a figure", "plot", "matplotlib") from error
+    with rc_context(STYLE):
+        canvas = Figure(figsize=(WIDTH, height), layout="constrained")
+        yield canvas.subplots(rows, columns, **shared)
+        for ending, meta in (("png", {"Software": None}), ("svg", {"Date": None, "Creator": None})):
+            with replacing(path.with_name(f"{path.name}.{ending}")) as temporary:
+                canvas.savefig(temporary, format=ending, dpi=200, metadata=meta)
+
+
+def dots(
+    panel: Any, series: Mapping[str, Mapping[str, Value]], *, zero: bool = False, label: str = ""
+) -> None:
+    """Draw estimates as dots with whiskers, one line for each name and one mark for each series.
+
+    ``zero`` adds the line of no difference. A value that is not finite leaves its place empty.
+    """
+    names = list(dict.fromkeys(name for one in series.values() for name in one))
+    for number, (title, values) in enumerate(series.items()):
+        colour, mark = COLOURS[number % len(COLOURS)], MARKS[number % len(MARKS)]
+        shift = (number - (len(series) - 1) / 2) * 0.7 / max(len(series), 1)
+        for place, name in enumerate(names):
+            if name in values and math.isfinite(middle := _middle(values[name])):
+                y = place + shift
+                panel.plot(_ends(values[name]), [y, y], color=colour, lw=1.8, solid_capstyle="butt")
+                panel.plot([middle], [y], mark, color=colour, ms=5, label=title if len(series) > 1 else None)
+    panel.set_yticks(range(len(names)), names)
+    panel.set_ylim(len(names) - 0.4, -0.6)
+    panel.grid(axis="y", visible=False)
+    panel.tick_params(axis="y", length=0)
+    if zero:
+        panel.axvline(0, color=INK, lw=0.9)
+    panel.set_xlabel(label)
+    _legend(panel)
+
+
+def bars(panel: Any, series: Mapping[str, Mapping[str, Value]], *, label: str = "", digits: int = 1) -> None:
+    """Draw groups of bars with whiskers, one group for each name and one hatch for each series; values stand above."""
+    names = list(dict.fromkeys(name for one in series.values() for name in one))
+    wide = 0.8 / max(len(series), 1)
+    for number, (title, values) in enumerate(series.items()):
+        colour, hatch = COLOURS[number % len(COLOURS)], HATCHES[number % len(HATCHES)]
+        first = True
+        for place, name in enumerate(names):
+            if name not in values or not math.isfinite(middle := _middle(values[name])):
+                continue
+            x = place + (number - (len(series) - 1) / 2) * wide
+            panel.bar(x, middle, wide * 0.92, color=colour, alpha=0.85, hatch=hatch, edgecolor="white",
+                      label=title if first and len(series) > 1 else None)  # fmt: skip
+            low, high = _ends(values[name])
+            if low != high:
+                panel.plot([x, x], [low, high], color=INK, lw=1.2)
+            panel.annotate(f"{middle:.{digits}f}", (x, max(high, middle, 0.0)), (0, 2), textcoords="offset points",
+                           ha="center", va="bottom", fontsize=7.5)  # fmt: skip
+            first = False
+    panel.set_xticks(range(len(names)), names)
+    panel.grid(axis="x", visible=False)
+    panel.tick_params(axis="x", length=0)
+    panel.margins(y=0.12)
+    panel.set_ylabel(label)
+    _legend(panel)
+
+
+def lines(
+    panel: Any,
+    series: Mapping[str, Sequence[tuple[float, Value]]],
+    *,
+    across: str = "",
+    up: str = "",
+    level: tuple[str, float] | None = None,
+    marked: tuple[float, float] | None = None,
+) -> None:
+    """Draw lines over a common axis with bands for their intervals.
+
+    ``level`` is a named value that goes all across, dashed; ``marked`` is a point circled.
+    """
+    for number, (title, points) in enumerate(series.items()):
+        colour, mark = COLOURS[number % len(COLOURS)], MARKS[number % len(MARKS)]
+        shown = [(x, value) for x, value in sorted(points) if math.isfinite(_middle(value))]
+        places = [x for x, _ in shown]
+        panel.plot(places, [_middle(value) for _, value in shown], f"-{mark}", color=colour, ms=4, lw=1.5,
+                   label=title if len(series) > 1 else None)  # fmt: skip
+        ends = [_ends(value) for _, value in shown]
+        if any(low != high for low, high in ends):
+            low, high = zip(*ends, strict=True)
+            panel.fill_between(places, low, high, color=colour, alpha=0.15, lw=0)
+    if level is not None:
+        panel.axhline(level[1], color=MUTED, lw=1.1, ls="--")
+        panel.annotate(level[0], (0.995, level[1]), (0, 2), xycoords=("axes fraction", "data"),
+                       textcoords="offset points", ha="right", va="bottom", fontsize=7.5, color=MUTED)  # fmt: skip
+    if marked is not None:
+        panel.plot(*marked, "o", ms=12, mfc="none", mec=INK, mew=1.3)
+    panel.set_xlabel(across)
+    panel.set_ylabel(up)
+    _legend(panel)
+
+
+def _middle(value: Value) -> float:
+    return value.value if isinstance(value, Estimate) else float(value)
+
+
+def _ends(value: Value) -> tuple[float, float]:
+    if isinstance(value, Estimate) and math.isfinite(value.low) and math.isfinite(value.high):
+        return value.low, value.high
+    return (_middle(value),) * 2
+
+
+def _legend(panel: Any) -> None:
+    handles, titles = panel.get_legend_handles_labels()
+    if chosen := dict(zip(titles, handles, strict=True)):
+        panel.legend(chosen.values(), chosen, fontsize=8, loc="best")
