@@ -17,7 +17,7 @@ from transformers.generation import GenerateBeamDecoderOnlyOutput
 from reweigh.decoders.beams import Beams, advance
 from reweigh.decoders.overtrust import grow, leant_on, penalties
 from reweigh.engines.base import Decoder, UpcomingPass, in_range
-from reweigh.engines.context import unshown
+from reweigh.engines.context import paused
 from reweigh.engines.transformers.branch import BranchState, Runner, new_cache
 from reweigh.errors import InputError, UnsupportedError
 from reweigh.families.anatomy import Anatomy
@@ -177,7 +177,7 @@ class OPERA(Decoder):
         state, logits = self._prefill(model, input_ids, model_kwargs)
         columns = self._local.columns
         found = []
-        with unshown(self.anatomy.model):
+        with paused(self.anatomy.model):
             for prompt in range(input_ids.shape[0] // count):
                 rows = torch.arange(prompt * count, (prompt + 1) * count, device=input_ids.device)
                 walk = _Loop(self, input_ids[rows[0]], columns[prompt], logits_processor, stopping_criteria)

@@ -1,7 +1,7 @@
 """Which request a thread or an asynchronous task has open on a model.
 
-Requests nest. A thread or task sees its own requests only; what is run in a copy of a context
-(``asyncio.to_thread``, ``contextvars.copy_context().run``) sees those of the context it was copied from.
+Requests nest. A thread or task sees its own requests only; what runs in a copy of a context (``asyncio.to_thread``,
+``contextvars.copy_context().run``) sees those of the context it was copied from, as long as they are open.
 """
 
 from __future__ import annotations
@@ -20,17 +20,19 @@ class Opened:
     Attributes:
         model: The model it belongs to.
         request: The request.
-        shown: Whether forward passes are shown to its decoder; not those that the decoder runs itself.
+        paused: Whether its decoder is left out of forward passes: those that the decoder runs itself.
         outer: What was open around it.
+        closed: Whether it was closed, in whichever context.
     """
 
-    __slots__ = ("model", "outer", "request", "shown")
+    __slots__ = ("closed", "model", "outer", "paused", "request")
 
-    def __init__(self, model: Any, request: Request, shown: bool, outer: Opened | None) -> None:
+    def __init__(self, model: Any, request: Request, paused: bool, outer: Opened | None) -> None:
         self.model = model
         self.request = request
-        self.shown = shown
+        self.paused = paused
         self.outer = outer
+        self.closed = False
 
 
 _innermost: ContextVar[Opened | None] = ContextVar("reweigh_request", default=None)
@@ -39,31 +41,35 @@ _innermost: ContextVar[Opened | None] = ContextVar("reweigh_request", default=No
 def opened_on(model: Any) -> Opened | None:
     """The innermost open request of this context on a model."""
     found = _innermost.get()
-    while found is not None and found.model is not model:
+    while found is not None and (found.closed or found.model is not model):
         found = found.outer
     return found
 
 
-def enter(model: Any, request: Request, *, shown: bool = True) -> Opened:
+def enter(model: Any, request: Request, *, paused: bool = False) -> Opened:
     """Open a request in this context."""
-    opened = Opened(model, request, shown, _innermost.get())
+    opened = Opened(model, request, paused, _innermost.get())
     _innermost.set(opened)
     return opened
 
 
 def leave(opened: Opened) -> None:
-    """Close a request of this context, and whatever was left open inside it."""
-    _innermost.set(opened.outer)
+    """Close a request in every context that has it; requests may close in another order than they opened."""
+    opened.closed = True
+    found = _innermost.get()
+    while found is not None and found.closed:
+        found = found.outer
+    _innermost.set(found)
 
 
 @contextmanager
-def unshown(model: Any) -> Iterator[None]:
-    """Run forward passes that the open request's decoder is not shown: a branch, the lens, a description of its own."""
+def paused(model: Any) -> Iterator[None]:
+    """Run forward passes without the open request's decoder: a branch, the lens, a description of its own."""
     found = opened_on(model)
     if found is None:
         yield
         return
-    inner = enter(model, found.request, shown=False)
+    inner = enter(model, found.request, paused=True)
     try:
         yield
     finally:

@@ -13,7 +13,7 @@ from transformers import LogitsProcessor, LogitsProcessorList
 import twin
 from checkpoints import FAMILIES
 from reweigh.engines.base import Decoder, ForwardPass
-from reweigh.engines.context import unshown
+from reweigh.engines.context import paused
 from reweigh.engines.transformers.session import Session
 from reweigh.engines.transformers.trail import Segment, Trail
 from reweigh.errors import InputError, UnsupportedError
@@ -304,9 +304,9 @@ def test_a_decoders_own_passes_are_not_shown(case):
     inputs = case.inputs()
     tap, watcher = tapped(case, layers=[0])
     with tap, torch.no_grad():
-        with unshown(case.model):
+        with paused(case.model):
             case.model(**inputs)
-            with unshown(case.model):
+            with paused(case.model):
                 case.model(**inputs)
             case.model(**inputs)
         assert watcher.seen == []

@@ -57,6 +57,6 @@ def past_length(cache: Any, known: int | None = None) -> int:
     return known if known is not None and isinstance(length, Tensor) else int(length)
 
 
-def look_up(place: Any, name: str) -> Any:
+def look_up(source: Any, name: str) -> Any:
     """A value by name from a mapping or a configuration, ``None`` where it is not set."""
-    return place.get(name) if isinstance(place, Mapping) else getattr(place, name, None)
+    return source.get(name) if isinstance(source, Mapping) else getattr(source, name, None)

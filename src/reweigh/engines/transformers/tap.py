@@ -23,7 +23,7 @@ import torch
 from torch import Tensor, nn
 
 from reweigh.engines.base import Decoder, ForwardPass, Request, UpcomingPass
-from reweigh.engines.context import Opened, enter, leave, opened_on, unshown
+from reweigh.engines.context import Opened, enter, leave, opened_on, paused
 from reweigh.engines.transformers.arguments import bound, brings_image
 from reweigh.engines.transformers.attention import Attention
 from reweigh.engines.transformers.compiled import forget_compiled
@@ -96,7 +96,7 @@ class Tap:
     def open(self, request: Request) -> Opened:
         """Open a request in this thread or task."""
         outer = opened_on(self.anatomy.model)
-        if outer is not None and outer.shown and outer.request.decoder is not request.decoder:
+        if outer is not None and not outer.paused and outer.request.decoder is not request.decoder:
             raise UnsupportedError(
                 f"this {type(self.anatomy.model).__name__} already follows another decoder here",
                 hint="leave the other `with` block first; two edits of one text would disturb each other",
@@ -118,9 +118,9 @@ class Tap:
         finally:
             self.close(opened)
 
-    def unshown(self) -> AbstractContextManager[None]:
-        """Run further forward passes (a branch, the lens) that the decoder is not shown."""
-        return unshown(self.anatomy.model)
+    def paused(self) -> AbstractContextManager[None]:
+        """Run further forward passes (a branch, the lens) without the decoder."""
+        return paused(self.anatomy.model)
 
     def _hold(self, request: Request) -> None:
         """Install what a request needs unless it is there."""
@@ -143,7 +143,7 @@ class Tap:
                 raise
 
     def _release(self, request: Request) -> None:
-        """Remove what no request and no generation needs any longer."""
+        """Remove what no request needs any longer."""
         decoder = request.decoder
         with _lock:
             other = _taps.get(self.anatomy.model)
@@ -210,12 +210,12 @@ class Tap:
         """Put a function before a method; undoing it brings back exactly what was there."""
         own = vars(module)
         before = own.get(name)
-        own[name] = Shadow(module, name, function, self._is_shown)
+        own[name] = Shadow(module, name, function, self._is_active)
         self._undo.append(lambda: own.pop(name) if before is None else own.update({name: before}))
 
-    def _is_shown(self) -> bool:
+    def _is_active(self) -> bool:
         opened = opened_on(self.anatomy.model)
-        return opened is not None and opened.shown
+        return opened is not None and not opened.paused
 
     def _generate(self, original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         """``generate`` of a thread or task that has a request open."""
@@ -224,21 +224,18 @@ class Tap:
             return original(*args, **kwargs)
         decoder = opened.request.decoder
         if getattr(kwargs.get("generation_config"), "is_assistant", False):
-            with self.unshown():  # a draft, written without the image; the passes that verify it are edited
+            with self.paused():  # a draft, written without the image; the passes that verify it are edited
                 return original(*args, **kwargs)
         kwargs = {**decoder.generation, **kwargs}
         if decoder.loop is not None:
             kwargs.setdefault("custom_generate", decoder.loop)
         prompt = read_prompt(self.anatomy, original, args, kwargs)
-        self._hold(opened.request)  # it may be closed elsewhere before this generation ends
-        outer, self._local.prompt = self._local.prompt, prompt
-        try:
-            result = original(*args, **kwargs)
-        finally:
-            self._local.prompt, self._local.frame = outer, None
-            if prompt is not None and prompt.trail is not None:
-                prompt.trail.generating = False
-            self._release(opened.request)
+        with self.serving(opened.request):  # the caller's block may end elsewhere before this generation does
+            outer, self._local.prompt = self._local.prompt, prompt
+            try:
+                result = original(*args, **kwargs)
+            finally:
+                self._local.prompt, self._local.frame = outer, None
         if prompt is not None and prompt.passes == 0 and any(prompt.columns):
             raise UnsupportedError(
                 f"{type(self.anatomy.model).__name__}.generate never called the model's forward, "
@@ -249,7 +246,7 @@ class Tap:
 
     def _outer(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """A direct forward of a delegating family: its inner language model will not see the ids."""
-        if module is not self.anatomy.model or self._local.prompt is not None or not self._is_shown():
+        if module is not self.anatomy.model or self._local.prompt is not None or not self._is_active():
             return
         given = bound(inspect.signature(self.anatomy.model.forward), args, kwargs)
         self._local.outer_ids = given.get("input_ids")
@@ -257,7 +254,7 @@ class Tap:
     def _before(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         local, opened = self._local, opened_on(self.anatomy.model)
         local.frame = None  # a pass that failed may have left its own
-        if opened is None or not opened.shown or module is not self.anatomy.speaker:
+        if opened is None or opened.paused or module is not self.anatomy.speaker:
             return
         request = opened.request
         decoder = request.decoder
@@ -270,7 +267,7 @@ class Tap:
             frame = _Frame(request, arguments, trail.seen, trail.rows, 1, trail, layers, True)
         if type(decoder).before is not Decoder.before:
             columns = [list(row) for row in frame.trail.columns]
-            with self.unshown():
+            with self.paused():
                 decoder.before(UpcomingPass(frame.past, frame.length, frame.rows, columns))
         local.frame = frame
 
@@ -321,7 +318,7 @@ class Tap:
         prompt, trail, request = self._local.prompt, frame.trail, frame.request
         if not frame.is_step and cache is not None and trail_on(cache, request.decoder.key) is not trail:
             leave_trail(cache, request.decoder.key, trail)
-        opened = enter(self.anatomy.model, request, shown=False)
+        opened = enter(self.anatomy.model, request, paused=True)
         try:
             logits = request.decoder.edit(self._forward_pass(frame, prompt, cache, output.logits))
         finally:
@@ -330,7 +327,6 @@ class Tap:
         trail.rows = frame.rows
         if prompt is not None:
             prompt.passes += 1
-            trail.generating = True
         if logits is None:
             return None
         output.logits = logits

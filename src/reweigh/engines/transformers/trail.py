@@ -39,7 +39,6 @@ class Trail:
         seen: Columns shown so far.
         rows: Forward rows of the latest pass; several for a prompt row under beams.
         prompt: Number of the ``generate`` call that noted columns last.
-        generating: Whether ``generate`` is under way: its beams change rows within their own prompt only.
     """
 
     columns: list[list[int]]
@@ -50,7 +49,6 @@ class Trail:
     seen: int = 0
     rows: int = 0
     prompt: int = 0
-    generating: bool = False
 
     def extend(self, start: int, columns: list[list[int]], patches: list[list[Patch | None]]) -> None:
         """Note the visual columns of new prompt tokens that begin at column ``start``."""
@@ -78,11 +76,12 @@ class Trail:
 
     def reorder(self, rows: Tensor) -> None:
         """Follow a cache whose rows were reordered or dropped: each keeps its own images."""
-        if self.generating:
-            return
+        chosen = rows.tolist()
+        repeat = max(1, self.rows // len(self.columns))
+        if [row // repeat for row in chosen] == [row // repeat for row in range(self.rows)]:
+            return  # beams that change rows within their own prompt
         branches = dict(self.branches)
         self._repeat(max(self.rows, len(self.columns)))
-        chosen = rows.tolist()
         self.columns = [list(self.columns[row]) for row in chosen]
         self.patches = [list(self.patches[row]) for row in chosen]
         for segment in self.segments:
