@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
-
 import pytest
 
 from reweigh import world
-from reweigh.studies.analyses.roles import FUNCTION_WORDS, role_of, token_roles
+from reweigh.studies.analyses.roles import FUNCTION_WORDS, piece_roles, piece_text, role_of
 
 
 @pytest.mark.parametrize(
@@ -37,44 +35,27 @@ def test_the_list_is_closed_lower_case_and_of_single_words() -> None:
     assert not {"dog", "table", "red", "two"} & FUNCTION_WORDS
 
 
-class Pieces:
-    """A tokenizer of given pieces, the first of which is a control token."""
-
-    def __init__(self, *pieces: str) -> None:
-        self.pieces = pieces
-        self.all_special_ids = [0]
-        self.added_tokens_decoder = {1: SimpleNamespace(special=False)}
-
-    def __len__(self) -> int:
-        return len(self.pieces)
-
-    def convert_ids_to_tokens(self, ids: list[int]) -> list[str]:
-        return [self.pieces[i] for i in ids]
-
-    def decode(self, ids: list[int]) -> str:
-        return self.pieces[ids[0]].replace("▁", " ")
-
-
 def test_word_starts_follow_the_mark_of_the_tokenizer() -> None:
-    assert token_roles(Pieces("<s>", "▁the", "the", "▁dog", "."), 6) == [
-        *("special", "structural", "special", "lexical", "punctuation"),
+    assert piece_roles(["<s>", "▁the", "the", "▁dog", ".", "<0x0A>", "<0xE2>", None], {0}) == [
+        *("special", "structural", "special", "lexical", "punctuation", "punctuation", "special"),
         "special",  # a row of the head that no piece belongs to
     ]
-    assert token_roles(Pieces("<s>", "the", "##ory", "dog"), 4) == [
-        "special",
-        "structural",
-        "special",
-        "lexical",
+    assert piece_roles(["Ġthe", "ory", "Ċ", "Ġ", "."], ()) == [
+        *("structural", "special", "punctuation", "punctuation", "punctuation")
     ]
-    assert token_roles(Pieces("<s>", "the", "dog"), 3) == ["special", "structural", "lexical"]
+    assert piece_roles(["the", "##ory", "dog"], ()) == ["structural", "special", "lexical"]
+    assert piece_roles(["the", "dog"], ()) == ["structural", "lexical"]
 
 
 def test_the_embedded_tokenizer() -> None:
     from transformers import AutoTokenizer
 
     tokenizer = AutoTokenizer.from_pretrained(world.path())
-    roles = token_roles(tokenizer, len(tokenizer))
+    pieces = tokenizer.convert_ids_to_tokens(list(range(len(tokenizer))))
+    roles = piece_roles(pieces, set(tokenizer.all_special_ids))
     text = tokenizer(" a dog near the table.", add_special_tokens=False)["input_ids"]
     assert [roles[token] for token in text][:2] == ["structural", "lexical"]
     assert roles[text[-1]] == "punctuation"
     assert roles[tokenizer.eos_token_id] == "special"
+    for token in range(300, 600):  # our reading of bytes is the tokenizer's own
+        assert piece_text(pieces[token], by_bytes=True) == tokenizer.decode([token])

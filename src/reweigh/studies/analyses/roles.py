@@ -6,8 +6,9 @@ digit: marks, blanks, line ends), *structural* (a word of the closed list below)
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from typing import Any, Literal
+from collections.abc import Collection, Sequence
+from functools import cache
+from typing import Literal
 
 Role = Literal["structural", "lexical", "punctuation", "special"]
 ROLES: tuple[Role, ...] = ("structural", "lexical", "punctuation", "special")
@@ -48,22 +49,35 @@ def role_of(text: str, *, starts_word: bool, special: bool = False) -> Role:
     return "structural" if bare.lower() in FUNCTION_WORDS else "lexical"
 
 
-def token_roles(tokenizer: Any, vocab_size: int) -> list[Role]:
-    """The role of every token of a head; rows beyond the tokenizer are control tokens."""
-    known = min(len(tokenizer), vocab_size)
-    pieces = [piece or "" for piece in tokenizer.convert_ids_to_tokens(list(range(known)))]
-    marked = any(piece.startswith(STARTS) for piece in pieces)
-    inside = any(piece.startswith(INSIDE) for piece in pieces)
-    control = control_tokens(tokenizer)
+def piece_roles(pieces: Sequence[str | None], special: Collection[int]) -> list[Role]:
+    """The role of every token by its piece; ``None`` is a row of the head that no piece belongs to."""
+    known = [piece for piece in pieces if piece is not None]
+    marked = any(piece.startswith(STARTS) for piece in known)
+    by_bytes = any(piece.startswith("Ġ") for piece in known)
     found: list[Role] = []
     for token, piece in enumerate(pieces):
-        starts = piece.startswith(STARTS) if marked else not (inside and piece.startswith(INSIDE))
-        text = "" if token in control else tokenizer.decode([token])
-        found.append(role_of(text.removeprefix(INSIDE), starts_word=starts, special=token in control))
-    return found + ["special"] * (vocab_size - known)
+        if piece is None or token in special:
+            found.append("special")
+            continue
+        starts = piece.startswith(STARTS) if marked else not piece.startswith(INSIDE)
+        found.append(role_of(piece_text(piece, by_bytes=by_bytes), starts_word=starts))
+    return found
 
 
-def control_tokens(tokenizer: Any) -> Collection[int]:
-    """Ids of special tokens and of added tokens that are marked special."""
-    added = getattr(tokenizer, "added_tokens_decoder", {})
-    return {*tokenizer.all_special_ids, *(int(token) for token, how in added.items() if how.special)}
+def piece_text(piece: str, *, by_bytes: bool) -> str:
+    """What a piece says, without marks; bytes that are no text become U+FFFD."""
+    if by_bytes:
+        letters = _byte_letters()
+        if all(letter in letters for letter in piece):
+            return bytes(letters[letter] for letter in piece).decode("utf-8", errors="replace")
+    if piece.startswith("<0x") and piece.endswith(">") and len(piece) == 6:
+        return bytes([int(piece[3:5], 16)]).decode("utf-8", errors="replace")
+    return piece.replace("▁", " ").removeprefix(INSIDE)
+
+
+@cache
+def _byte_letters() -> dict[str, int]:
+    """The letters with which byte-level tokenizers write bytes: printable ones as they are, the others from U+0100 on."""
+    printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
+    others = (byte for byte in range(256) if byte not in printable)
+    return {chr(byte): byte for byte in printable} | {chr(0x100 + n): byte for n, byte in enumerate(others)}
