@@ -38,6 +38,12 @@ def test_describe_prints_the_text_alone(cli, given):
     assert (page["layer"], page["beta"]) == (3, 3.0)
 
 
+def test_describe_says_where_a_beta_comes_from(cli, checkpoint, photo, calibrated):
+    done = cli("describe", checkpoint("llava"), photo, "-t", calibrated, *SHORT, "--json")
+    assert (done.json["layer"], done.json["beta"]) == (1, 1.1)
+    assert done.err == "layer 1, beta 1.1 (taken over from LLaVA-1.5-7B, as far from the last block)\n"
+
+
 def test_describe_compares_with_the_base_model(cli, given):
     page = cli("describe", *given, *SHORT, "--beta", "40", "--compare", "--json").json
     assert page["base"] != page["reweigh"]
@@ -79,7 +85,8 @@ class TestRefusals:
         self.refused(cli(command, checkpoint("llava"), photo, "-t", tmp_path), "holds no reference table")
         self.refused(cli(command, checkpoint("llava"), photo, "-t", "no/table"), "neither a folder nor a Hub")
 
-    def test_several_layers_and_none_chosen(self, cli, checkpoint, photo, calibrated, command):
+    def test_several_layers_and_none_chosen(self, cli, checkpoint, photo, calibrated, command, monkeypatch):
+        monkeypatch.setattr("reweigh.families.points.PUBLISHED", ())
         self.refused(cli(command, checkpoint("llava"), photo, "-t", calibrated), "several layers: 1, 3")
 
     def test_layers(self, cli, checkpoint, photo, calibrated, command):

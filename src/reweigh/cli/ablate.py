@@ -40,9 +40,10 @@ def ablate(
 ) -> None:
     """Change one thing of the method at a time: figures, differences to the full method, and what the edits were like."""
     from reweigh.artifacts import only_one, write_json, write_text
+    from reweigh.decoders.reweigh import operating_point
     from reweigh.engines.cache import EvidenceCache
+    from reweigh.engines.transformers.pairing import pair
     from reweigh.families.anatomy import find_anatomy
-    from reweigh.method.register.table import ReferenceTable
     from reweigh.studies.ablate.arms import make_arms, parse_arms
     from reweigh.studies.ablate.study import ablate as run
     from reweigh.studies.ablate.study import observations_beside
@@ -52,14 +53,16 @@ def ablate(
     task = selection.task(benchmark, drawings=out / "pictures")
     task.require(FIGURES, "an ablation")
     task.require_records()
-    where, block, bound = point.of(model)
+    where = point.of(model)
     loaded = weights.load(model)
-    chosen = ReferenceTable.from_pretrained(where, layer=block)
+    anatomy = find_anatomy(loaded[0])
+    chosen, _ = pair(anatomy, loaded[1], where, layer=point.layer, force=force)
+    bound = operating_point(anatomy, chosen, point.beta).beta
     made, left_out = make_arms(
         kinds,
         chosen,
         records=len(task.records),
-        vocab_size=find_anatomy(loaded[0]).vocab_size,
+        vocab_size=anatomy.vocab_size,
         observations=observations_beside(where),
         shuffles=shuffles,
         seed=selection.seed,

@@ -27,6 +27,7 @@ COMMANDS: dict[str, str] = {
     "eval": "reweigh.cli.eval",
     "data": "reweigh.cli.data",
     "tune": "reweigh.cli.tune",
+    "points": "reweigh.cli.points",
     "ablate": "reweigh.cli.ablate",
     "compare": "reweigh.cli.compare",
     "speed": "reweigh.cli.speed",

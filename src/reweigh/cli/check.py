@@ -34,7 +34,7 @@ def check(
     json: bool = common.JSON,
 ) -> None:
     """Tell which words of a description lack evidence in the image; nothing is edited."""
-    where, block, _ = common.operating_point(model, table, layer, None)
+    where = common.table_of(model, table)
     loaded, processor = weights.load(model)
     from reweigh.decoders import decoder
     from reweigh.engines.transformers.check import check as run
@@ -43,7 +43,7 @@ def check(
     from reweigh.report.coloured import Span, terminal
 
     # a table that does not fit is refused before a description is waited for
-    fitting, _ = pair(find_anatomy(loaded), processor, where, layer=block, force=force)
+    fitting, _ = pair(find_anatomy(loaded), processor, where, layer=layer, force=force)
     if text is None:
         text = decoder("base", loaded, processor).describe(image, prompt, template=template)
     found = run(

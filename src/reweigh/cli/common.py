@@ -23,8 +23,8 @@ FORCE = typer.Option(
 TABLE = typer.Option(
     None, "--table", "-t", help="Table folder or Hub repository; the shipped one for `world`."
 )
-LAYER = typer.Option(None, help="0-based decoder block, where the table folder holds several.")
-BETA = typer.Option(None, help="Maximum penalty in logits; 1.1 unless the model has its own.")
+LAYER = typer.Option(None, help="0-based decoder block; the tuned or published one if not given.")
+BETA = typer.Option(None, help="Maximum penalty in logits; the tuned or published one if not given.")
 CACHE = typer.Option(
     None, "--cache", help="Folder of kept evidence, which runs of eval, tune and ablate may share."
 )
@@ -73,17 +73,24 @@ class Point:
     layer: int | None = LAYER
     beta: float | None = BETA
 
-    def of(self, name: str) -> tuple[str, int | None, float]:
-        """Table, layer and beta for the model of that name."""
-        return operating_point(name, self.table, self.layer, self.beta)
+    def of(self, name: str) -> str:
+        """The table for the model of that name."""
+        return table_of(name, self.table)
+
+    def options(self, name: str) -> dict[str, Any]:
+        """Table, layer and beta as a decoder takes them; what is not given is left to the decoder."""
+        return {"table": self.of(name), "layer": self.layer, "beta": self.beta}
 
     def attach(self, name: str, weights: Weights, *, force: bool) -> Any:
-        """Load the model of that name and attach ReWEIGH to it."""
-        table, layer, beta = self.of(name)
+        """Load the model of that name and attach ReWEIGH to it; say where a beta that was not given comes from."""
+        options = self.options(name)
         model, processor = weights.load(name)
         from reweigh.decoders.reweigh import attach
 
-        return attach(model, processor, table=table, beta=beta, layer=layer, force=force)
+        session = attach(model, processor, **options, force=force)
+        if self.beta is None:
+            typer.echo(str(session.point), err=True)
+        return session
 
 
 def world_path() -> Path:
@@ -93,28 +100,18 @@ def world_path() -> Path:
     return Path(path())
 
 
-def operating_point(
-    name: str, table: str | None, layer: int | None, beta: float | None
-) -> tuple[str, int | None, float]:
-    """Table, layer and beta of a command; the embedded model brings its own."""
-    from reweigh.decoders.reweigh import BETA
-
-    if name == WORLD and table is None:
-        from reweigh.world import operating_point as shipped
+def table_of(name: str, table: str | None) -> str:
+    """The table of a command; the embedded model brings its own."""
+    if table is not None:
+        return table
+    if name == WORLD:
         from reweigh.world import table_path
 
-        point = shipped()
-        return (
-            str(table_path()),
-            point["layer"] if layer is None else layer,
-            point["beta"] if beta is None else beta,
-        )
-    if table is None:
-        raise InputError(
-            "no reference table was given",
-            hint="make one: reweigh calibrate MODEL IMAGES -o FOLDER, then --table FOLDER",
-        )
-    return table, layer, BETA if beta is None else beta
+        return str(table_path())
+    raise InputError(
+        "no reference table was given",
+        hint="make one: reweigh calibrate MODEL IMAGES -o FOLDER, then --table FOLDER",
+    )
 
 
 def quiet() -> None:

@@ -58,8 +58,7 @@ def compare(
     tasks = [_task(name, selection, out) for name in benchmark]
     for name in names:
         if DECODERS[name].needs_table:
-            table, layer, beta = point.of(model)
-            options[name] = {"table": table, "layer": layer, "beta": beta, "force": force, **options[name]}
+            options[name] = {**point.options(model), "force": force, **options[name]}
     loaded = weights.load(model)
     rows = [make_method(name, *loaded, options[name]) for name in names]
     for method in rows:

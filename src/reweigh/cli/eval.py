@@ -164,8 +164,7 @@ def _decoder_options(
     from reweigh.decoders import DECODERS
 
     if DECODERS[decoder].needs_table:
-        where, block, bound = point.of(model)
-        given = {"table": where, "layer": block, "beta": bound, "force": force, **options}
+        given = {**point.options(model), "force": force, **options}
         if cache is not None:
             from reweigh.engines.cache import EvidenceCache
 

@@ -10,13 +10,14 @@ import typer
 from reweigh.cli import common
 from reweigh.cli.benchmark import BenchmarkOptions
 from reweigh.cli.groups import grouped
+from reweigh.method.register.point import POINT
 
 if TYPE_CHECKING:
     from reweigh.studies.tune.search import Found
 
 app = typer.Typer(add_completion=False)
 
-FILES = ("operating_point.json", "report.html")
+FILES = (POINT, "report.html")
 
 
 @app.command()
@@ -40,6 +41,11 @@ def tune(
     table: str = common.TABLE,
     weights: common.Weights,
     cache: Path = common.CACHE,
+    record: bool = typer.Option(
+        True,
+        "--record/--no-record",
+        help="Write the point into the folder given by --table, where attach finds it.",
+    ),
     force: bool = common.FORCE,
     as_json: bool = common.JSON,
 ) -> None:
@@ -59,7 +65,7 @@ def tune(
     )
     task.require(FIGURES, "tuning")
     task.require_records()
-    where, _, _ = common.operating_point(model, table, None, None)
+    where = common.table_of(model, table)
     blocks = table_layers(Path(where)) if layers is None else parse_numbers(layers, int, "layers")
     tables = {block: ReferenceTable.from_pretrained(where, layer=block) for block in blocks}
     loaded = weights.load(model)
@@ -83,6 +89,8 @@ def tune(
     sheet = build_table(found, f"{lead} The gain is the mean of the four relative improvements.")
     write_json(out / FILES[0], point)
     write_text(out / FILES[1], build_page(found, sheet, lead, advice))
+    if record and table is not None and Path(table).is_dir():
+        write_json(Path(table) / POINT, point)
     if as_json:
         common.emit_json(point)
     else:
@@ -92,11 +100,18 @@ def tune(
 
 
 def _advice(found: Found, model: str, table: str | None) -> str:
-    """How to use what was found."""
+    """How to use what was found, and whether the grid was wide enough to tell."""
+    from reweigh.studies.tune.search import edge
+
     if found.chosen is None:
         return (
             "No point improves on the base within the bound: use the base model, or calibrate on more images."
         )
     named = "" if table is None else f" --table {table}"
     point = f"--layer {found.chosen.layer} --beta {found.chosen.beta:g}"
-    return f"use it: reweigh describe {model} IMAGE{named} {point}"
+    advice = f"use it: reweigh describe {model} IMAGE{named} {point}"
+    if (end := edge(found)) is not None:
+        advice += (
+            f"\nthe chosen beta is the {end} that was tried: a better one may lie beyond it; widen --betas"
+        )
+    return advice

@@ -17,7 +17,6 @@ from transformers import AutoModelForImageTextToText
 
 from reweigh.decoders import DECODERS
 from reweigh.decoders import decoder as make
-from reweigh.decoders.reweigh import BETA
 from reweigh.errors import InputError
 
 MEDIA = ("images", "videos", "audios")
@@ -28,8 +27,8 @@ class ReweighModel(huggingface.Huggingface):
 
     Args:
         table: Reference table: folder or Hub repository. Needed for ``reweigh``.
-        beta: Maximum penalty.
-        layer: 0-based block, where the table folder holds several.
+        beta: Maximum penalty; the tuned or published one if not given.
+        layer: 0-based block; the tuned or published one if not given.
         decoder: ``reweigh``, or the name of another decoder with its own defaults.
         force: Use a table although its model, tokenizer or dtype seems to be another.
         base: Arguments of lmms-eval's ``huggingface`` model (``pretrained``, ``device_map``, ...).
@@ -41,7 +40,7 @@ class ReweighModel(huggingface.Huggingface):
     def __init__(
         self,
         table: str | None = None,
-        beta: float = BETA,
+        beta: float | None = None,
         layer: int | None = None,
         decoder: str = "reweigh",
         force: bool = False,
@@ -59,7 +58,12 @@ class ReweighModel(huggingface.Huggingface):
             super().__init__(**base)
         options: dict[str, Any] = {}
         if needs_table:
-            options = {"table": table, "beta": float(beta), "layer": layer, "force": bool(force)}
+            options = {
+                "table": table,
+                "beta": None if beta is None else float(beta),
+                "layer": layer,
+                "force": bool(force),
+            }
         self.session = make(decoder, self.model, self.processor, **options)
         self.processor = _WithoutEmptyMedia(self.processor)
 

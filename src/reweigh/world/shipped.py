@@ -23,7 +23,7 @@ def table_path() -> Path:
 
 def operating_point() -> dict[str, Any]:
     """Layer and beta, chosen on tuning scenes only."""
-    point: dict[str, Any] = read_json(HERE / "operating_point.json")
+    point: dict[str, Any] = read_json(table_path() / "operating_point.json")
     return point
 
 

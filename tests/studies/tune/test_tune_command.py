@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 
 import pytest
 from typer.testing import CliRunner
@@ -10,6 +11,7 @@ from typer.testing import CliRunner
 from reweigh.cli.app import app
 from reweigh.engines.transformers.gather import Gatherer
 from reweigh.errors import InputError
+from reweigh.method.register.point import POINT
 from reweigh.method.register.table import table_layers
 from reweigh.runs.results import read_scored
 from reweigh.studies.tune.search import FIGURES, Quality, gain
@@ -65,12 +67,16 @@ def test_a_search_leaves_runs_a_point_and_a_page_and_resumes_to_the_same_bytes(t
 
 @pytest.mark.slow
 def test_the_recommendation_names_a_table_that_was_named(tmp_path):
-    out = tmp_path / "out"
-    done = run(app, command(out, "--table", str(table_path()), "--bound", "100"))
+    out, tables = tmp_path / "out", shutil.copytree(table_path(), tmp_path / "tables")
+    before = (tables / POINT).read_bytes()
+    done = run(app, command(out, "--table", str(tables), "--bound", "100", "--no-record"))
     assert done.exit_code == 0, done.output + str(done.exception)
     point = json.loads((out / "operating_point.json").read_text())
     assert all(row["eligible"] for row in point["grid"])
-    assert point["layer"] is None or f"--table {table_path()}" in done.stdout.replace("\n", " ")
+    assert point["layer"] is None or f"--table {tables}" in done.stdout.replace("\n", " ")
+    assert (tables / POINT).read_bytes() == before
+    run(app, command(out, "--table", str(tables), "--bound", "100"))
+    assert json.loads((tables / POINT).read_text()) == point
 
 
 def test_a_benchmark_of_other_figures_is_refused(tmp_path):

@@ -14,6 +14,7 @@ from reweigh.studies.tune.search import (
     Point,
     Quality,
     choose,
+    edge,
     gain,
     judge,
     midpoint,
@@ -157,3 +158,14 @@ def test_choice_and_midpoint_against_a_twin_in_any_order(grid, base, bound, seed
     shuffled = random.Random(seed).sample(points, len(points))
     assert choose(shuffled) == chosen
     assert midpoint(shuffled) == middle
+
+
+@pytest.mark.parametrize(("best", "end"), [(0.5, "smallest"), (0.9, None), (1.3, "largest")])
+def test_a_choice_on_the_edge_is_known(best, end):
+    def ask(layer: int, beta: float) -> Quality:
+        off = abs(beta - best)
+        return Quality(50.0 + off, 20.0 + off, 60.0, 70.0)
+
+    found = search(ask, Quality(60.0, 30.0, 60.0, 70.0), layers=[1], betas=[0.5, 0.7, 0.9, 1.1, 1.3])
+    assert found.chosen.beta == best
+    assert edge(found) == end

@@ -21,11 +21,13 @@ from reweigh.engines.transformers.pairing import pair
 from reweigh.engines.transformers.trail import Trail
 from reweigh.errors import InputError, MismatchError, UnsupportedError
 from reweigh.families.anatomy import Anatomy
+from reweigh.families.points import published_point
 from reweigh.families.watch import Watch
 from reweigh.method.intervene.edit import StepEditor, check_beta, spread
 from reweigh.method.intervene.trace import Observer, Recorded, Trace
 from reweigh.method.measure.evidence import Evidence
 from reweigh.method.measure.lens import lens_disagreement
+from reweigh.method.register.point import OperatingPoint
 from reweigh.method.register.table import ReferenceTable
 from reweigh.method.strength import strength
 
@@ -33,7 +35,7 @@ if TYPE_CHECKING:
     from reweigh.decoders.reweigh.session import ReweighSession
 
 BETA = 1.1
-"""The paper's most common maximum penalty."""
+"""The paper's most common maximum penalty, for families that it does not report."""
 
 LENS_TOLERANCE = 0.05
 """Share of the logits' range by which the last block's lens may misorder the model's best tokens (16-bit rounding)."""
@@ -63,8 +65,9 @@ class ReWEIGH(Decoder):
 
     Args:
         table: A reference table, its folder, or a Hub repository that holds one.
-        beta: Maximum penalty in logits; 0 gives the base model's output bit for bit.
-        layer: Which layer's table to take where there are several; must match the table.
+        beta: Maximum penalty in logits; 0 gives the base model's output bit for bit. If not given, that of the point
+            recorded with the table, else the paper's for this model; ``point`` says which.
+        layer: Which layer's table to take where there are several; must match the table. If not given, chosen alike.
         kernel: Ranking kernel, "auto" for the best one present.
         cache: Where evidence of pictures is kept, to be asked about again without measuring.
         force: Use a table although its model, tokenizer or dtype seems to be another. The vocabulary must still fit.
@@ -82,7 +85,7 @@ class ReWEIGH(Decoder):
         processor: Any = None,
         *,
         table: ReferenceTable | str | Path,
-        beta: float = BETA,
+        beta: float | None = None,
         layer: int | None = None,
         kernel: str = "auto",
         cache: EvidenceCache | None = None,
@@ -90,7 +93,6 @@ class ReWEIGH(Decoder):
         clip: Clip = CLIP,
     ) -> None:
         super().__init__(anatomy, processor)
-        self.beta = check_beta(beta)
         self.kernel = kernel
         self.cache = cache
         self.force = force
@@ -98,6 +100,8 @@ class ReWEIGH(Decoder):
         self._source = table
         self._watch = Watch(anatomy.model)
         self.deployed = self._deploy(table, layer)
+        self.point = operating_point(anatomy, self.deployed.table, beta)
+        self.beta = self.point.beta
         self._proved = False
 
     @property
@@ -290,3 +294,17 @@ class ReWEIGH(Decoder):
                     f"this table was made from {recorded} logits, but the head gives {found} here",
                     hint="leave autocast out, load the model in the table's dtype, or calibrate as it is run",
                 )
+
+
+def operating_point(anatomy: Anatomy, table: ReferenceTable, beta: float | None) -> OperatingPoint:
+    """Layer and beta in use, with their source: given, tuned with the table, the paper's, or the paper's most common."""
+    layer, published = table.layer, published_point(anatomy)
+    if beta is not None:
+        return OperatingPoint(layer, check_beta(beta), "beta given")
+    if table.point is not None:
+        return table.point
+    if published is None:
+        source = "the paper's most common beta, not chosen for this model; `reweigh tune` chooses one"
+        return OperatingPoint(layer, BETA, source)
+    elsewhere = "" if published.layer == layer else f" at layer {published.layer}"
+    return OperatingPoint(layer, published.beta, published.source + elsewhere)

@@ -1,6 +1,6 @@
 """ReWEIGH tied to a model: ``reweigh.attach`` and what it returns.
 
-rw = reweigh.attach(model, processor, table="my-table", beta=1.1)
+rw = reweigh.attach(model, processor, table="my-table")
 with rw:
     model.generate(**inputs)
 """
@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from reweigh.decoders.reweigh.decoder import BETA, ReWEIGH
+from reweigh.decoders.reweigh.decoder import ReWEIGH
 from reweigh.decoders.reweigh.request import ReweighRequest
 from reweigh.engines.answer import Answer
 from reweigh.engines.cache import EvidenceCache
@@ -22,7 +22,9 @@ from reweigh.families.anatomy import find_anatomy
 from reweigh.images import read_image
 from reweigh.method.intervene.trace import Observer
 from reweigh.method.measure.evidence import Evidence
+from reweigh.method.register.point import OperatingPoint
 from reweigh.method.register.table import ReferenceTable
+from reweigh.notebook import facts
 
 
 class ReweighSession(Session):
@@ -48,6 +50,24 @@ class ReweighSession(Session):
     def beta(self) -> float:
         """The maximum penalty."""
         return self.decoder.beta
+
+    @property
+    def point(self) -> OperatingPoint:
+        """Layer and beta in use, and where they come from."""
+        return self.decoder.point
+
+    def __repr__(self) -> str:
+        name = type(self.decoder.anatomy.model).__name__
+        return f"<ReWEIGH on {name}: {self.point}, {len(self.table):,} registered tokens>"
+
+    def _repr_html_(self) -> str:
+        about = {
+            "model": type(self.decoder.anatomy.model).__name__,
+            "layer": self.layer,
+            "beta": f"{self.beta:g}",
+        }
+        about |= {"chosen": self.point.source, "registered tokens": f"{len(self.table):,}"}
+        return facts("ReWEIGH", about)
 
     @contextmanager
     def request(  # type: ignore[override]  # options by name, for editors
@@ -103,7 +123,7 @@ def attach(
     processor: Any = None,
     *,
     table: ReferenceTable | str | Path,
-    beta: float = BETA,
+    beta: float | None = None,
     layer: int | None = None,
     kernel: str = "auto",
     cache: EvidenceCache | None = None,
@@ -115,8 +135,9 @@ def attach(
         model: A transformers vision-language model.
         processor: Its processor; needed for ``describe`` and to check the table's tokenizer.
         table: A reference table, its folder, or a Hub repository that holds one.
-        beta: Maximum penalty in logits; 0 gives the base model's output bit for bit.
-        layer: Which layer's table to take where there are several; must match the table.
+        beta: Maximum penalty in logits; 0 gives the base model's output bit for bit. If not given, that of the point
+            recorded with the table, else the paper's for this model; ``rw.point`` says which.
+        layer: Which layer's table to take where there are several; must match the table. If not given, chosen alike.
         kernel: Ranking kernel, "auto" for the best one present.
         cache: Where ``describe`` keeps the evidence of pictures, to be asked about again without measuring.
         force: Use a table although its model, tokenizer or dtype seems to be another. The vocabulary must still fit.

@@ -8,6 +8,7 @@ from typing import Any
 from reweigh.errors import MismatchError
 from reweigh.families.anatomy import Anatomy
 from reweigh.families.identity import identify
+from reweigh.families.points import published_point
 from reweigh.method.measure.lens import CHUNK, Lens
 from reweigh.method.register.table import ReferenceTable
 
@@ -22,11 +23,14 @@ def pair(
 ) -> tuple[ReferenceTable, Lens]:
     """The table, verified against the model, and the lens it was made with.
 
+    Where a folder holds several layers and none is named, the tuned one is taken, then the paper's for this model.
     ``force`` accepts another model, tokenizer or dtype; the layer must exist and the vocabulary fit all the same.
     """
     block = None if layer is None else anatomy.check_layer(layer)
     if not isinstance(table, ReferenceTable):
-        table = ReferenceTable.from_pretrained(table, layer=block)
+        published = published_point(anatomy)
+        default = None if published is None else published.layer
+        table = ReferenceTable.from_pretrained(table, layer=block, default=default)
     made = table.made_with
     lens = Lens(
         anatomy.norm,

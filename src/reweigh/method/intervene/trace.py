@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from reweigh.method.register.candidates import Candidates
+from reweigh.notebook import grid
 
 
 @dataclass(frozen=True)
@@ -155,6 +156,27 @@ class Trace:
 
     def __len__(self) -> int:
         return len(self._recorded)
+
+    def __repr__(self) -> str:
+        changed = len(self._changed())
+        return f"<Trace of {len(self)} steps, layer {self.layer}; the edit changed the winner at {changed} of them>"
+
+    def _repr_html_(self) -> str:
+        rows = [
+            (step.index, self._decode(step.winner_before), self._decode(step.winner_after), f"{lost:.3f}")
+            for step, lost in self._changed()
+        ]
+        title = f"{len(self)} steps, layer {self.layer}; steps whose winner the edit changed (row 0)"
+        return grid(title, ("step", "held back", "written instead", "lost logit"), rows)
+
+    def _changed(self) -> list[tuple[Step, float]]:
+        """Steps of row 0 at which the edit changed the winner, with what the former winner lost."""
+        found = []
+        for step in self.steps():
+            if step.changed:
+                lost = next((row.shift for row in step.candidates if row.token == step.winner_before), 0.0)
+                found.append((step, lost))
+        return found
 
     def step(self, index: int, row: int = 0) -> Step:
         """One step (0-based) of one row of the batch."""

@@ -7,7 +7,7 @@ made with, the hash of the numbers and the hash of the page itself. A cut or alt
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -23,6 +23,7 @@ from reweigh.artifacts import (
     write_tensors,
 )
 from reweigh.errors import ArtifactError, InputError, MismatchError
+from reweigh.method.register.point import POINT, OperatingPoint, read_point
 from reweigh.method.register.references import References
 
 SCHEMA = 2
@@ -73,6 +74,7 @@ class ReferenceTable:
         made_with: Identity of model and processor, lens dtype and chunk, candidate rule, prompt and corpus
             hashes, image count, registration rule, versions, and the checkpoint's generation settings if any
             changes greedy decoding.
+        point: The operating point that tuning recorded with this table, if it did.
     """
 
     layer: int
@@ -81,6 +83,7 @@ class ReferenceTable:
     references: NDArray[np.float64]
     counts: NDArray[np.int64]
     made_with: Mapping[str, Any]
+    point: OperatingPoint | None = None
 
     @classmethod
     def build(cls, layer: int, found: References, made_with: Mapping[str, Any]) -> ReferenceTable:
@@ -125,9 +128,15 @@ class ReferenceTable:
     save = save_pretrained
 
     @classmethod
-    def load(cls, folder: str | Path, *, layer: int | None = None) -> ReferenceTable:
-        """Read and verify a table from its folder, or from a calibration folder that holds several layers."""
-        folder = find_table(Path(folder), layer)
+    def load(
+        cls, folder: str | Path, *, layer: int | None = None, default: int | None = None
+    ) -> ReferenceTable:
+        """Read and verify a table from its folder, or from a calibration folder that holds several layers.
+
+        Args:
+            layer: The layer wanted; the tuned one of the folder, then ``default``, if not given.
+        """
+        folder = find_table(Path(folder), layer, default)
         page = _read_page(folder / PAGE)
         if not (folder / NUMBERS).is_file():
             raise ArtifactError(
@@ -141,19 +150,25 @@ class ReferenceTable:
         arrays = read_tensors(folder / NUMBERS)
         if not set(ARRAYS) <= set(arrays):
             raise ArtifactError(f"{folder / NUMBERS} holds {sorted(arrays)}, not {', '.join(ARRAYS)}")
-        columns = {name: arrays[name] for name in ARRAYS}
+        columns: dict[str, Any] = {name: arrays[name] for name in ARRAYS}
         table = cls(layer=page["layer"], scale=page["b0"], made_with=page["made_with"], **columns)
         table.verify()
         table.check_layer(layer)
-        return table
+        return replace(table, point=_tuned(table, folder))
 
     @classmethod
     def from_pretrained(
-        cls, name: str | Path, *, layer: int | None = None, revision: str | None = None, **hub: Any
+        cls,
+        name: str | Path,
+        *,
+        layer: int | None = None,
+        default: int | None = None,
+        revision: str | None = None,
+        **hub: Any,
     ) -> ReferenceTable:
-        """Load a table from a folder or from a Hub repository."""
+        """Load a table from a folder or from a Hub repository; the layer is chosen as ``load`` does."""
         if Path(name).exists():
-            return cls.load(name, layer=layer)
+            return cls.load(name, layer=layer, default=default)
         from huggingface_hub import snapshot_download
         from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
 
@@ -161,7 +176,7 @@ class ReferenceTable:
             folder = snapshot_download(
                 str(name),
                 revision=revision,
-                allow_patterns=[PAGE, NUMBERS, f"*/{PAGE}", f"*/{NUMBERS}"],
+                allow_patterns=[PAGE, NUMBERS, f"*/{PAGE}", f"*/{NUMBERS}", POINT],
                 **hub,
             )
         except (HfHubHTTPError, HFValidationError, LocalEntryNotFoundError, OSError) as error:
@@ -169,7 +184,7 @@ class ReferenceTable:
                 f"{name} is neither a folder nor a Hub repository that can be reached ({type(error).__name__})",
                 hint="make a table with `reweigh calibrate MODEL IMAGES -o FOLDER` and give that folder",
             ) from error
-        return cls.load(folder, layer=layer)
+        return cls.load(folder, layer=layer, default=default)
 
     def push_to_hub(
         self,
@@ -278,11 +293,15 @@ class ReferenceTable:
         }
 
 
-def find_table(folder: Path, layer: int | None) -> Path:
+def find_table(folder: Path, layer: int | None, default: int | None = None) -> Path:
     """The folder of one table: itself, or the right ``layer-N`` below a calibration folder."""
     if (folder / PAGE).is_file():
         return folder
     below = sorted(path.parent for path in folder.glob(f"layer-*/{PAGE}"))
+    if layer is None and len(below) > 1:
+        tuned = read_point(folder)
+        wanted = default if tuned is None else tuned.point.layer
+        layer = wanted if folder / f"layer-{wanted}" in below else None
     chosen = [path for path in below if layer is None or path.name == f"layer-{layer}"]
     if len(chosen) == 1:
         return chosen[0]
@@ -293,9 +312,25 @@ def find_table(folder: Path, layer: int | None) -> Path:
     names = ", ".join(path.name.removeprefix("layer-") for path in below)
     if layer is None:
         raise InputError(
-            f"{folder} holds tables of several layers: {names}", hint="say which with layer= (--layer)"
+            f"{folder} holds tables of several layers: {names}, and no tuned point",
+            hint="say which with layer= (--layer), or let `reweigh tune` choose",
         )
     raise InputError(f"{folder} holds no table of layer {layer}", hint=f"it holds {names}")
+
+
+def _tuned(table: ReferenceTable, folder: Path) -> OperatingPoint | None:
+    """The point recorded in the table's folder or the calibration's, if it is about this very table."""
+    for place in (folder, folder.parent) if folder.name.startswith("layer-") else (folder,):
+        tuned = read_point(place)
+        if tuned is None or tuned.point.layer != table.layer:
+            continue
+        if not tuned.fits(table.fingerprint):
+            raise MismatchError(
+                f"{place / POINT} was chosen for another table of layer {table.layer}",
+                hint="tune again with `reweigh tune`, or take the file away",
+            )
+        return tuned.point
+    return None
 
 
 def table_layers(folder: Path) -> list[int]:

@@ -11,7 +11,7 @@ from reweigh.benchmarks.chair.metrics import METRICS
 from reweigh.report.html import element, figure, page, section
 from reweigh.report.plots import line_plot
 from reweigh.report.tables import Cell, Column, Table
-from reweigh.studies.tune.search import FIGURES, Found, Point
+from reweigh.studies.tune.search import FIGURES, Found, Point, edge
 
 DRAWN = ("chair_i", "f1")
 
@@ -41,6 +41,7 @@ def build_json(found: Found, chosen_on: Mapping[str, Any]) -> dict[str, Any]:
     return {
         "layer": None if found.chosen is None else found.chosen.layer,
         "beta": 0.0 if found.chosen is None else found.chosen.beta,
+        "edge": edge(found),
         "base": asdict(found.base),
         "grid": [point.to_json() for point in found.points],
         "chosen_on": dict(chosen_on),

@@ -59,6 +59,16 @@ class Found:
     chosen: Point | None
 
 
+def edge(found: Found) -> str | None:
+    """Which end of the betas tried the chosen point lies on; the best one may lie beyond it."""
+    if found.chosen is None:
+        return None
+    betas = sorted({point.beta for point in found.points})
+    if found.chosen.beta == betas[-1]:
+        return "largest"
+    return "smallest" if found.chosen.beta == betas[0] else None
+
+
 def gain(quality: Quality, base: Quality) -> float | None:
     """Mean of the four relative improvements over the base; a figure whose base is 0 counts in points."""
     now, before = asdict(quality), asdict(base)
