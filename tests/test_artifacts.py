@@ -9,6 +9,7 @@ import os
 import resource
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -16,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from reweigh import artifacts
-from reweigh.errors import ArtifactError
+from reweigh.errors import ArtifactError, InputError
 
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers(-(10**12), 10**12) | st.floats(-1e300, 1e300) | st.text(),
@@ -99,13 +100,60 @@ def test_a_place_that_is_no_folder_is_named(tmp_path):
 
 
 def test_leftovers_of_killed_writers_are_dropped_and_only_they(tmp_path):
-    (tmp_path / "layer-1").mkdir()
-    (tmp_path / "layer-1" / ".page.json.abc.part").write_text("half")
-    (tmp_path / ".hidden").write_text("stays")
-    (tmp_path / "mine.part").write_text("stays")
-    artifacts.drop_leftovers(tmp_path)
-    assert listing(tmp_path) == [".hidden", "layer-1", "mine.part"]
-    assert listing(tmp_path / "layer-1") == []
+    page, other = tmp_path / "layer-1" / "page.json", tmp_path / "layer-1" / "other.json"
+    page.parent.mkdir()
+    mine = f".page.json.0a1b2c3d{artifacts.LEFTOVER}"
+    for name in (
+        mine,
+        f".other.json.0a1b2c3d{artifacts.LEFTOVER}",
+        ".film.mp4.x.part",
+        ".page.json.abc.part",
+    ):
+        (page.parent / name).write_text("half")
+    artifacts.drop_leftovers(page)
+    assert mine not in listing(page.parent)
+    assert len(listing(page.parent)) == 3
+    artifacts.drop_leftovers(other)
+    assert listing(page.parent) == [".film.mp4.x.part", ".page.json.abc.part"]
+
+
+def test_threads_that_write_leave_the_umask_alone(tmp_path):
+    before = os.umask(0o027)
+    try:
+        with ThreadPoolExecutor(8) as pool:
+            list(pool.map(lambda i: artifacts.write_json(tmp_path / f"{i}.json", i), range(200)))
+        assert os.umask(0o027) == 0o027
+        assert {path.stat().st_mode & 0o777 for path in tmp_path.iterdir()} == {0o640}
+    finally:
+        os.umask(before)
+
+
+def test_no_thread_can_see_another_umask(tmp_path, monkeypatch):
+    """A file made while somebody else writes must not get rights that nobody gave."""
+    monkeypatch.setattr(os, "umask", lambda mask: pytest.fail("the umask belongs to all threads"))
+    artifacts.write_json(tmp_path / "page.json", {})
+
+
+@pytest.mark.skipif(not hasattr(os, "O_NOFOLLOW"), reason="needs links")
+def test_a_lock_never_touches_what_it_finds(tmp_path):
+    secret = tmp_path / "secret.txt"
+    secret.write_text("keep me")
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / ".lock").symlink_to(secret)
+    with pytest.raises(InputError, match="is a link"), artifacts.only_one(tmp_path / "run"):
+        pass
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / ".lock").write_text("mine")
+    with artifacts.only_one(tmp_path / "mine"):
+        pass
+    assert (secret.read_text(), (tmp_path / "mine" / ".lock").read_text()) == ("keep me", "mine")
+
+
+@pytest.mark.parametrize("place", ["file/run", "x" * 300])
+def test_a_lock_that_cannot_be_made_is_an_error_that_names_it(tmp_path, place):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ArtifactError, match="cannot be written"), artifacts.only_one(tmp_path / place):
+        pass
 
 
 @settings(deadline=None)

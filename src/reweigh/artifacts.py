@@ -7,10 +7,12 @@ old content or the new one, and an interrupted write leaves nothing under the fi
 from __future__ import annotations
 
 import contextlib
+import errno
+import glob
 import hashlib
 import json
 import os
-import tempfile
+import secrets
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,8 +23,8 @@ if TYPE_CHECKING:
     import numpy as np
 
 
-LEFTOVER = ".part"
-"""Ends the name of a file that is still being written."""
+LEFTOVER = ".reweigh-part"
+"""Ends the name of a file that is still being written; no other program uses it."""
 
 SEAL = "page_sha256"
 """Key under which a sealed page carries the hash of the rest of it."""
@@ -38,17 +40,17 @@ def replacing(path: str | Path) -> Iterator[Path]:
     path = Path(path)
     with _naming(path):
         path.parent.mkdir(parents=True, exist_ok=True)
-        handle, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=LEFTOVER, dir=path.parent)
-        os.close(handle)
-        temporary = Path(name)
+        temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}{LEFTOVER}")
+        # made by the mode that any new file has: to ask for the umask is to change it under other threads
+        os.close(os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666))
         try:
             yield temporary
             with temporary.open("rb") as written:
                 os.fsync(written.fileno())
-            temporary.chmod(0o666 & ~_umask())
             temporary.replace(path)
         finally:
-            temporary.unlink(missing_ok=True)
+            with contextlib.suppress(OSError):
+                temporary.unlink()
 
 
 @contextlib.contextmanager
@@ -59,20 +61,32 @@ def _naming(path: Path) -> Iterator[None]:
     except OSError as error:
         raise ArtifactError(
             f"{path} cannot be written ({error.strerror or error})",
-            hint="make room or choose another place, then run it again; what was there before is untouched",
+            hint=_REMEDIES.get(error.errno or 0, "choose another place, then run it again")
+            + "; what was there before is untouched",
         ) from error
+    except ValueError as error:
+        if "null" not in str(error):
+            raise
+        raise InputError(f"{str(path)!r} is no file name ({error})", hint="choose another place") from error
 
 
-def drop_leftovers(folder: str | Path) -> None:
-    """Remove what killed writers left below a folder: temporary files that never got their final name."""
-    for path in Path(folder).rglob(f".*{LEFTOVER}"):
-        path.unlink(missing_ok=True)
+_REMEDIES = {
+    errno.ENOSPC: "make room, then run it again",
+    errno.EDQUOT: "make room, then run it again",
+    errno.EROFS: "this place is read-only: choose another one",
+    errno.EACCES: "you may not write there: choose another place",
+    errno.ENAMETOOLONG: "the name is too long: choose a shorter one",
+    errno.ENOTDIR: "a file is in the place of a folder: choose another place",
+    errno.EEXIST: "a file is in the place of a folder: choose another place",
+    errno.ENOENT: "its folder was removed meanwhile: run it again",
+}
 
 
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
+def drop_leftovers(*paths: Path) -> None:
+    """Remove what killed writers of these very files left beside them: temporary files that never got their name."""
+    for path in paths:
+        for left in path.parent.glob(f".{glob.escape(path.name)}.*{LEFTOVER}"):
+            left.unlink(missing_ok=True)
 
 
 def write_bytes(path: str | Path, data: bytes) -> None:
@@ -83,7 +97,11 @@ def write_bytes(path: str | Path, data: bytes) -> None:
 
 def write_text(path: str | Path, text: str) -> None:
     """Write a whole UTF-8 file atomically."""
-    write_bytes(path, text.encode())
+    try:
+        data = text.encode()
+    except UnicodeEncodeError as error:
+        raise InputError(f"what belongs into {path} is no Unicode text ({error})") from error
+    write_bytes(path, data)
 
 
 def to_json(value: Any) -> str:
@@ -99,12 +117,9 @@ def write_json(path: str | Path, value: Any) -> None:
 def read_json(path: str | Path) -> Any:
     """Read JSON, naming the file when it is missing or broken."""
     path = Path(path)
+    data = _read_bytes(path)
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError as error:
-        raise ArtifactError(f"{path} does not exist", hint="check the path") from error
-    except OSError as error:
-        raise ArtifactError(f"{path} cannot be read ({error.strerror or error})") from error
+        return json.loads(data.decode())
     except (ValueError, RecursionError) as error:
         raise ArtifactError(
             f"{path} is not valid JSON ({error})", hint="the file was cut or altered; make or fetch it again"
@@ -118,19 +133,41 @@ def write_sealed(path: str | Path, page: Mapping[str, Any]) -> None:
 
 def read_sealed(path: str | Path) -> dict[str, Any]:
     """Read what ``write_sealed`` wrote, refusing a page whose content is not what was written."""
-    page = read_json(path)
-    seal = page.pop(SEAL, None) if isinstance(page, dict) else None
+    return unsealed(read_json(path), path)
+
+
+def unsealed(page: Any, path: str | Path) -> dict[str, Any]:
+    """A page without its seal, which must be that of the rest."""
+    seal = page.get(SEAL) if isinstance(page, dict) else None
     if seal is None:
         raise ArtifactError(f"{path} is not a page of this package: it carries no {SEAL}")
+    content = {key: value for key, value in page.items() if key != SEAL}
     try:
-        whole = seal == sha256_json(page)
-    except ValueError:  # a number that JSON cannot hold, such as 1e999
+        whole = seal == sha256_json(content)
+    except (ValueError, RecursionError):  # a number that JSON cannot hold, such as 1e999
         whole = False
     if not whole:
-        raise ArtifactError(
-            f"{path} was altered after it was written", hint="fetch it or make it again; do not edit it"
-        )
-    return dict(page)
+        raise altered(path)
+    return content
+
+
+def require_fields(page: Mapping[str, Any], path: str | Path, fields: Mapping[str, type]) -> None:
+    """Refuse a page that lacks a field, or holds another kind of value there."""
+    for name, kind in fields.items():
+        value = page.get(name)
+        if not isinstance(value, kind) or (kind is not bool and isinstance(value, bool)):
+            seen = f"a {type(value).__name__}" if name in page else "nothing"
+            raise ArtifactError(
+                f"{path} holds {seen} as {name!r}, not a {kind.__name__}",
+                hint="it was written by hand or by another version; make it again",
+            )
+
+
+def altered(path: str | Path, where: str = "") -> ArtifactError:
+    """The error for a file, or a place in it, that is not as it was written."""
+    return ArtifactError(
+        f"{path}{where} was altered after it was written", hint="fetch it or make it again; do not edit it"
+    )
 
 
 def write_tensors(path: str | Path, tensors: Mapping[str, np.ndarray[Any, Any]]) -> None:
@@ -144,15 +181,22 @@ def write_tensors(path: str | Path, tensors: Mapping[str, np.ndarray[Any, Any]])
 
 def read_tensors(path: str | Path) -> dict[str, np.ndarray[Any, Any]]:
     """Read safetensors into NumPy arrays, naming the file when it is missing or broken."""
-    from safetensors import SafetensorError
-    from safetensors.numpy import load_file
+    return read_safetensors(Path(path))[0]
 
-    path = Path(path)
+
+def read_safetensors(path: Path) -> tuple[dict[str, np.ndarray[Any, Any]], dict[str, str]]:
+    """The arrays of a safetensors file, and the texts of its header."""
+    from safetensors import SafetensorError, safe_open
+
     if not path.is_file():
         raise ArtifactError(f"{path} does not exist", hint="check the path")
     try:
-        return dict(load_file(path))
-    except (SafetensorError, ValueError) as error:
+        with safe_open(path, framework="np") as file:
+            # a copy: the array must not change with a file that somebody writes over
+            return {name: file.get_tensor(name) for name in file.keys()}, dict(file.metadata() or {})  # noqa: SIM118
+    except OSError as error:
+        raise ArtifactError(f"{path} cannot be read ({error.strerror or error})") from error
+    except (SafetensorError, ValueError, LookupError, TypeError, AttributeError) as error:
         raise ArtifactError(
             f"{path} is not a whole safetensors file ({error})",
             hint="the file was cut or altered; make or fetch it again",
@@ -178,12 +222,13 @@ def sha256_json(value: Any) -> str:
     return sha256_text(to_json(value))
 
 
-def append_jsonl(path: str | Path, rows: Iterable[Mapping[str, Any]]) -> None:
+def append_jsonl(path: str | Path, rows: Iterable[Mapping[str, Any]], *, make_folder: bool = True) -> None:
     """Append rows and flush them to the disk, mending a last line that a kill cut short."""
     path = Path(path)
     lines = [json.dumps(row, ensure_ascii=False, sort_keys=True, allow_nan=False) + "\n" for row in rows]
     with _naming(path):
-        path.parent.mkdir(parents=True, exist_ok=True)
+        if make_folder:
+            path.parent.mkdir(parents=True, exist_ok=True)
         with path.open("ab+") as file:
             _drop_torn_line(file)
             file.write("".join(lines).encode())
@@ -206,37 +251,61 @@ def _drop_torn_line(file: Any) -> None:
 def read_jsonl(path: str | Path) -> list[dict[str, Any]]:
     """Read the whole lines of a JSONL file; a last line without its newline was never finished and is left out."""
     path = Path(path)
-    if not path.is_file():
-        raise ArtifactError(f"{path} does not exist", hint="check the path")
     rows = []
-    whole, _, _torn = path.read_bytes().rpartition(b"\n")
+    whole, _, _torn = _read_bytes(path).rpartition(b"\n")
     for number, line in enumerate(whole.split(b"\n"), start=1):
         if not line.strip():
             continue
         try:
             row = json.loads(line)
-        except (json.JSONDecodeError, UnicodeDecodeError) as error:
-            raise ArtifactError(f"{path}, line {number}, is not JSON ({error})") from error
+        except (ValueError, RecursionError) as error:
+            raise ArtifactError(
+                f"{path}, line {number}, is not JSON ({error})",
+                hint="the file was altered after it was written",
+            ) from error
         if not isinstance(row, dict):
             raise ArtifactError(f"{path}, line {number}, is a {type(row).__name__}, not an object")
         rows.append(row)
     return rows
 
 
+def _read_bytes(path: Path) -> bytes:
+    """A file's content, naming the file when it is missing or cannot be read."""
+    try:
+        return path.read_bytes()
+    except FileNotFoundError as error:
+        raise ArtifactError(f"{path} does not exist", hint="check the path") from error
+    except (OSError, ValueError) as error:  # ValueError: a NUL in the name
+        raise ArtifactError(f"{path} cannot be read ({getattr(error, 'strerror', None) or error})") from error
+
+
 @contextlib.contextmanager
-def only_one(folder: Path) -> Iterator[None]:
-    """Keep a second process out of a folder; the lock ends with the process, however it ends."""
-    folder.mkdir(parents=True, exist_ok=True)
+def only_one(folder: Path, *, lock: str = ".lock") -> Iterator[None]:
+    """Keep a second process out of a folder; the lock ends with the process, however it ends.
+
+    The file is opened, never truncated nor followed where it is a link: what it holds may be somebody's.
+    """
+    path = folder / lock
+    with _naming(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
     try:
         import fcntl
     except ImportError:  # this system has no such locks: the user must keep two processes apart
         yield
         return
-    with (folder / ".lock").open("w") as lock:
+    if path.is_symlink():
+        raise InputError(f"{path} is a link, not a lock file", hint="remove it, or choose another folder")
+    with _naming(path):
+        handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
+    try:
         try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
+            if error.errno not in (errno.EWOULDBLOCK, errno.EACCES):
+                raise ArtifactError(f"{path} cannot be locked ({error.strerror})") from error
             raise InputError(
                 f"another process is writing to {folder}", hint="wait for it, or stop it"
             ) from error
         yield
+    finally:
+        os.close(handle)

@@ -16,9 +16,10 @@ from PIL import Image
 import reweigh
 import twin
 from checkpoints import FAMILIES, picture
+from reweigh.artifacts import LEFTOVER, only_one
 from reweigh.calibration import ahead
 from reweigh.calibration.result import Calibration, merge_calibrations
-from reweigh.calibration.resume import WORK
+from reweigh.calibration.resume import LOCK, WORK
 from reweigh.errors import (
     ArtifactError,
     CalibrationError,
@@ -268,6 +269,22 @@ def test_killed_at_any_file_it_goes_on_and_ends_with_the_same_bytes(llava, whole
     assert kills == 1 + 3 + 1 + 4 + 1
 
 
+def test_files_of_others_survive_a_calibration(llava, whole, tmp_path):
+    theirs = [".film.mp4.x.part", ".work/thesis.tex", f"{WORK}/notes.txt", "deep/.er/.half.part"]
+    for name in theirs:
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text("mine")
+    run(llava, out=tmp_path)
+    left = tree(tmp_path)
+    assert all(left.pop(name) == b"mine" for name in theirs)
+    assert left == tree(whole[1])
+
+
+def test_a_second_calibration_in_one_folder_is_told_of_the_first(llava, tmp_path):
+    with only_one(tmp_path, lock=LOCK), pytest.raises(InputError, match="another process is writing to"):
+        run(llava, out=tmp_path)
+
+
 def die_at(patch, case, out, number):
     """Run until the n-th file is about to get its name; whether the run ended before that."""
     from pathlib import Path
@@ -291,10 +308,10 @@ def die_at(patch, case, out, number):
 
 def test_killed_while_tidying_up_it_is_tidied_later(llava, whole, tmp_path, monkeypatch):
     with monkeypatch.context() as patch, suppress(Killed):
-        patch.setattr("shutil.rmtree", kill)
+        patch.setattr("reweigh.calibration.resume.Work.tidy", kill)
         run(llava, out=tmp_path)
     assert (tmp_path / WORK).is_dir()
-    (tmp_path / "layer-1" / ".reference_table.json.xyz.part").write_text("half")
+    (tmp_path / "layer-1" / f".reference_table.json.0a1b2c3d{LEFTOVER}").write_text("half")
     run(llava, out=tmp_path)
     assert tree(tmp_path) == tree(whole[1])
     assert not (tmp_path / WORK).exists()
@@ -499,7 +516,7 @@ def test_an_empty_folder_is_refused(llava, tmp_path):
 def test_bad_settings_are_refused_before_anything_is_written(llava, tmp_path, options, message):
     with pytest.raises(InputError, match=message):
         run(llava, out=tmp_path / "out", **options)
-    assert not (tmp_path / "out").exists() or set(tree(tmp_path / "out")) == {f"{WORK}/job.json"}
+    assert not (tmp_path / "out").exists() or set(tree(tmp_path / "out")) == {f"{WORK}/job.json", LOCK}
 
 
 def test_a_processor_without_chat_template_says_what_to_give(checkpoint):

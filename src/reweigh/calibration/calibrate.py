@@ -7,18 +7,18 @@ and ends with the same bytes. One run serves several layers: all are read in the
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import closing
+from contextlib import closing, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from reweigh.artifacts import sha256_json
+from reweigh.artifacts import only_one, sha256_json
 from reweigh.calibration.ahead import build_ahead
 from reweigh.calibration.corpus import Corpus, open_corpus
 from reweigh.calibration.decoding import greedy_settings
 from reweigh.calibration.prepare import prepare, read
 from reweigh.calibration.result import MANIFEST, Calibration, tables_of
-from reweigh.calibration.resume import claim, finished, part_path, read_part, tidy, write_part
+from reweigh.calibration.resume import LOCK, Work, finished
 from reweigh.engines.transformers.observe import observe
 from reweigh.errors import CalibrationError, InputError
 from reweigh.families.anatomy import Anatomy, find_anatomy
@@ -128,30 +128,33 @@ def calibrate(
     job = _Job(model, processor, anatomy, lens, blocks, prompt, template, max_new_tokens, batch_size, kernel)
     corpus = open_corpus(images)
     made_with = job.made_with()
-    folder = None if out is None else Path(out)
     asked = {"made_with": made_with, "corpus": corpus.hash, "rule": rule}
-    if folder is not None and (folder / MANIFEST).is_file():
-        return finished(folder, asked, corpus)
-    if folder is not None:
-        claim(folder, asked)
-    found, skipped = _run(job, corpus, folder, show=show, on_skip=on_skip)
-    if not found:
-        raise CalibrationError(
-            f"none of the {len(corpus)} images could be read, e.g. {skipped[0]['name']}: {skipped[0]['reason']}"
-        )
-    observations = collect(blocks, found)
-    skipped.sort(key=lambda skip: skip["key"])  # as merging shards does
-    done = Calibration(observations, tables_of(observations, made_with, rule=rule), made_with, skipped)
-    if folder is not None:
-        done.save(folder)
-        tidy(folder)
+    work = None if out is None else Work(Path(out), asked, blocks)
+    if work is not None and (work.folder / MANIFEST).is_file():
+        return finished(work, corpus)
+    with nullcontext() if work is None else only_one(work.folder, lock=LOCK):
+        if work is not None and (work.folder / MANIFEST).is_file():  # finished while the lock was waited for
+            return finished(work, corpus)
+        if work is not None:
+            work.claim()
+        found, skipped = _run(job, corpus, work, show=show, on_skip=on_skip)
+        if not found:
+            raise CalibrationError(
+                f"none of the {len(corpus)} images could be read, e.g. {skipped[0]['name']}: {skipped[0]['reason']}"
+            )
+        observations = collect(blocks, found)
+        skipped.sort(key=lambda skip: skip["key"])  # as merging shards does
+        done = Calibration(observations, tables_of(observations, made_with, rule=rule), made_with, skipped)
+        if work is not None:
+            done.save(work.folder)
+            work.tidy()
     return done
 
 
 def _run(
     job: _Job,
     corpus: Corpus,
-    folder: Path | None,
+    work: Work | None,
     *,
     show: bool | None,
     on_skip: Callable[[str, str], None] | None,
@@ -161,8 +164,7 @@ def _run(
     batches = [
         corpus.images[start : start + job.batch_size] for start in range(0, len(corpus), job.batch_size)
     ]
-    parts = [None if folder is None else part_path(folder, number) for number in range(len(batches))]
-    missing = {number for number, part in enumerate(parts) if part is None or not part.is_file()}
+    missing = {number for number in range(len(batches)) if work is None or not work.part(number).is_file()}
     done = len(corpus) - sum(len(batches[number]) for number in missing)
     ahead = build_ahead(
         [batches[number] for number in sorted(missing)], read, lambda images: prepare(images, job.inputs)
@@ -171,18 +173,18 @@ def _run(
         closing(ahead),  # a run that ends early, whatever the reason, leaves no thread behind
         bar("calibrating", total=len(corpus), done=done, unit="image", show=show) as progress,
     ):
-        for number, part in enumerate(parts):
-            if part is not None and number not in missing:
-                rows, unread = read_part(part, job.layers)
+        for number, images in enumerate(batches):
+            if work is not None and number not in missing:
+                rows, unread = work.read_part(number, images)
             else:
                 batch = next(ahead)
                 rows, unread = job.observe(batch.keys, batch.inputs) if batch.keys else [], batch.skipped
-                if part is not None:
-                    write_part(part, job.layers, rows, unread)
+                if work is not None:
+                    work.write_part(number, rows, unread)
                 for skip in unread:
                     if on_skip is not None:
                         on_skip(skip["name"], skip["reason"])
-                progress.update(len(batches[number]))
+                progress.update(len(images))
             found += rows
             skipped += unread
     return found, skipped

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from reweigh.artifacts import read_sealed, sha256_file, sha256_json, to_json, write_sealed
+from reweigh.artifacts import read_sealed, require_fields, sha256_file, sha256_json, to_json, write_sealed
 from reweigh.errors import ArtifactError, InputError, MismatchError
 from reweigh.method.register.observations import Observations, merge
 from reweigh.method.register.references import rule_named
@@ -16,6 +16,8 @@ from reweigh.provenance import first_difference
 
 MANIFEST = "calibration.json"
 OBSERVATIONS = "observations.safetensors"
+FIELDS = {"made_with": dict, "images": list, "skipped": list, "observations_sha256": str}
+"""What a manifest holds."""
 
 
 @dataclass(frozen=True)
@@ -65,12 +67,17 @@ class Calibration:
                 hint="make one with `reweigh calibrate`; the same command finishes one that was stopped",
             )
         page = read_sealed(folder / MANIFEST)
-        observations = Observations.load(folder / OBSERVATIONS, page["images"])
+        require_fields(page, folder / MANIFEST, FIELDS)
+        if not (folder / OBSERVATIONS).is_file():
+            raise ArtifactError(
+                f"{folder / OBSERVATIONS} is missing", hint="fetch it again, or calibrate again"
+            )
         if sha256_file(folder / OBSERVATIONS) != page["observations_sha256"]:
             raise ArtifactError(
                 f"{folder / OBSERVATIONS} is not the file its manifest describes: it was cut or altered",
                 hint="fetch it again, or calibrate again",
             )
+        observations = Observations.load(folder / OBSERVATIONS, page["images"])
         tables = {layer: ReferenceTable.load(folder, layer=layer) for layer in observations.layers}
         return cls(observations, tables, page["made_with"], page["skipped"])
 

@@ -1,76 +1,141 @@
 """What a calibration keeps on disk while it runs, so that the same command goes on after a kill at any moment.
 
-A folder belongs to one job: its settings are written first, then one file per finished batch, and all of it goes when
-the result is whole. Knows nothing of models.
+A folder belongs to one job: its settings are written first, then one sealed file per finished batch. When the result is
+whole, exactly these files go: what this job did not write is never removed. Knows nothing of models.
 """
 
 from __future__ import annotations
 
-import json
-import shutil
+import contextlib
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from reweigh.artifacts import drop_leftovers, read_json, read_tensors, write_json, write_tensors
-from reweigh.calibration.corpus import Corpus
-from reweigh.calibration.result import Calibration
-from reweigh.errors import MismatchError
+from reweigh.artifacts import (
+    LEFTOVER,
+    drop_leftovers,
+    read_sealed,
+    require_fields,
+    sha256_json,
+    write_sealed,
+)
+from reweigh.calibration.corpus import Corpus, CorpusImage
+from reweigh.calibration.result import MANIFEST, OBSERVATIONS, Calibration
+from reweigh.errors import ArtifactError, InputError, MismatchError
 from reweigh.method.register.observations import ARRAYS, ImageObservations, Observations, collect, split
+from reweigh.method.register.table import NUMBERS, PAGE
 from reweigh.provenance import first_difference
+from reweigh.seals import read_sealed_tensors, write_sealed_tensors
 
-WORK = ".work"
+WORK = ".reweigh-work"
 """Folder of the finished batches of a run that is not finished itself."""
 
-
-def part_path(folder: Path, number: int) -> Path:
-    """Where one batch is kept."""
-    return folder / WORK / f"part-{number:06d}.safetensors"
-
-
-def write_part(
-    path: Path, layers: Sequence[int], rows: list[ImageObservations], unread: list[dict[str, str]]
-) -> None:
-    """Keep one finished batch in one file: numbers, keys and skipped images together, so that it is whole or absent."""
-    batch = collect(layers, rows)
-    page = json.dumps({"images": batch.images, "skipped": unread}).encode()
-    arrays = {name: getattr(batch, name) for name in ARRAYS}
-    write_tensors(path, {**arrays, "page": np.frombuffer(page, dtype=np.uint8)})
+LOCK = f"{WORK}/.lock"
+JOB = "job.json"
+PARTS = "part-[0-9][0-9][0-9][0-9][0-9][0-9].safetensors"
 
 
-def read_part(path: Path, layers: Sequence[int]) -> tuple[list[ImageObservations], list[dict[str, str]]]:
-    """The observations and the skipped images of one finished batch."""
-    arrays = read_tensors(path)
-    page = json.loads(arrays["page"].tobytes())
-    batch = Observations(tuple(layers), tuple(page["images"]), *(arrays[name] for name in ARRAYS))
-    return split(batch), page["skipped"]
+@dataclass(frozen=True)
+class Work:
+    """The unfinished calibration of a folder.
+
+    Attributes:
+        folder: Where the result goes.
+        asked: The settings of the job; every part carries their hash.
+        layers: Blocks read.
+    """
+
+    folder: Path
+    asked: dict[str, Any]
+    layers: tuple[int, ...]
+
+    @property
+    def job(self) -> str:
+        """The hash of the settings, by which this job knows its own files."""
+        return sha256_json(self.asked)
+
+    def part(self, number: int) -> Path:
+        """Where one batch is kept."""
+        return self.folder / WORK / f"part-{number:06d}.safetensors"
+
+    def claim(self) -> None:
+        """Make the folder this job's own, or refuse if another job began there or something would be replaced."""
+        page = self.folder / WORK / JOB
+        if page.is_file():
+            _refuse_other(self.folder, read_sealed(page), self.asked)
+            return
+        for path in self._results():
+            if path.exists():
+                raise InputError(
+                    f"{path} is there already and would be replaced", hint="calibrate into another folder"
+                )
+        write_sealed(page, self.asked)
+
+    def write_part(self, number: int, rows: list[ImageObservations], unread: list[dict[str, str]]) -> None:
+        """Keep one finished batch in one file: numbers, keys and skipped images together, so that it is whole or absent."""
+        batch = collect(self.layers, rows)
+        page = {"job": self.job, "number": number, "images": list(batch.images), "skipped": unread}
+        write_sealed_tensors(self.part(number), {name: getattr(batch, name) for name in ARRAYS}, page)
+
+    def read_part(
+        self, number: int, images: Sequence[CorpusImage]
+    ) -> tuple[list[ImageObservations], list[dict[str, str]]]:
+        """The observations and the skipped images of one finished batch, which must speak of these images alone."""
+        path = self.part(number)
+        try:
+            arrays, page = read_sealed_tensors(path)
+            require_fields(page, path, {"images": list, "skipped": list})
+            batch = Observations.of_arrays(arrays, self.layers, page["images"], path)
+            named = sorted([*page["images"], *(skip["key"] for skip in page["skipped"])])
+            if (page.get("job"), page.get("number")) != (self.job, number):
+                raise ArtifactError(f"{path} belongs to another calibration or another batch")
+            if named != sorted(image.key for image in images):
+                raise ArtifactError(f"{path} does not speak of the images of its batch")
+        except ArtifactError as error:
+            raise ArtifactError(
+                error.message, hint=f"remove {path.name}: the same command decodes its images again"
+            ) from error
+        return split(batch), page["skipped"]
+
+    def tidy(self) -> None:
+        """Remove this job's own files, each proven by its seal, and leave nothing but the result and what was there."""
+        work = self.folder / WORK
+        if not self._is_own(work / JOB, page=True):
+            return
+        for path in work.glob(PARTS):
+            if self._is_own(path):
+                path.unlink(missing_ok=True)
+        for path in work.glob(f".part-*{LEFTOVER}"):  # of a killed writer; no other program names a file so
+            path.unlink(missing_ok=True)
+        drop_leftovers(work / JOB, *self._results())
+        for path in (work / JOB, self.folder / LOCK):
+            path.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):  # it holds files of somebody else
+            work.rmdir()
+
+    def _results(self) -> list[Path]:
+        tables = [self.folder / f"layer-{layer}" / name for layer in self.layers for name in (PAGE, NUMBERS)]
+        return [self.folder / OBSERVATIONS, self.folder / MANIFEST, *tables]
+
+    def _is_own(self, path: Path, *, page: bool = False) -> bool:
+        try:
+            return (
+                read_sealed(path) == self.asked if page else read_sealed_tensors(path)[1]["job"] == self.job
+            )
+        except (ArtifactError, KeyError):
+            return False
 
 
-def claim(folder: Path, job: dict[str, Any]) -> None:
-    """Make the folder this job's own, or refuse if another job began there."""
-    page = folder / WORK / "job.json"
-    if page.is_file():
-        _refuse_other(folder, read_json(page), job)
-    else:
-        write_json(page, job)
-
-
-def finished(folder: Path, asked: dict[str, Any], corpus: Corpus) -> Calibration:
+def finished(work: Work, corpus: Corpus) -> Calibration:
     """The finished calibration of a folder, refused if it was made with other settings or images."""
-    done = Calibration.load(folder)
+    done = Calibration.load(work.folder)
     keys = [*done.observations.images, *(skip["key"] for skip in done.skipped)]
     expected = corpus.hash if corpus.consists_of(keys) else "other images"
-    _refuse_other(folder, {"made_with": done.made_with, "corpus": expected, "rule": done.rule}, asked)
-    tidy(folder)  # a run may have been killed after its last file and before this
+    there = {"made_with": done.made_with, "corpus": expected, "rule": done.rule}
+    _refuse_other(work.folder, there, work.asked)
+    work.tidy()  # a run may have been killed after its last file and before this
     return done
-
-
-def tidy(folder: Path) -> None:
-    """Leave nothing but the result."""
-    shutil.rmtree(folder / WORK, ignore_errors=True)
-    drop_leftovers(folder)
 
 
 def _refuse_other(folder: Path, there: dict[str, Any], asked: dict[str, Any]) -> None:

@@ -7,7 +7,7 @@ calibrated apart merge to exactly the whole, in any order, and any rule, size or
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -92,17 +92,49 @@ class Observations:
     def load(cls, path: str | Path, images: Sequence[str]) -> Observations:
         """Read observations of the images named in the manifest."""
         arrays = read_tensors(path)
-        missing = {*ARRAYS, "layers"} - set(arrays)
-        if missing:
+        if "layers" not in arrays:
+            raise ArtifactError(f"{path} holds no layers: it is not an observations file")
+        return cls.of_arrays(arrays, tuple(arrays["layers"].ravel().tolist()), images, path)
+
+    @classmethod
+    def of_arrays(
+        cls, arrays: Mapping[str, Any], layers: Sequence[int], images: Sequence[str], path: str | Path
+    ) -> Observations:
+        """Observations from a file's arrays, refused where they cannot be any; ``path`` names them in a message."""
+        if missing := set(ARRAYS) - set(arrays):
             raise ArtifactError(
                 f"{path} holds no {', '.join(sorted(missing))}: it is not an observations file"
             )
-        if len(arrays["image"]) and int(arrays["image"].max()) >= len(images):
-            raise ArtifactError(
-                f"{path} speaks of {int(arrays['image'].max()) + 1} images, its manifest of {len(images)}"
-            )
-        layers = tuple(int(layer) for layer in arrays["layers"])
-        return cls(layers, tuple(images), *(arrays[name] for name in ARRAYS))
+        found = cls(tuple(layers), tuple(images), *(arrays[name] for name in ARRAYS))
+        if problem := found.problem():
+            raise ArtifactError(f"{path} cannot be right: {problem}", hint="calibrate again")
+        return found
+
+    def problem(self) -> str | None:
+        """Why these cannot be observations, or ``None``: DMRR lies in (0, 1], counts are positive, rows are in order."""
+        n = self.image.shape
+        if (
+            len(n) != 1
+            or not self.token.shape == self.count.shape == n
+            or self.values.shape != (len(self.layers), *n)
+        ):
+            return "its columns have different lengths"
+        if self.values.dtype != np.float32 or any(
+            column.dtype != np.int32 for column in (self.image, self.token, self.count)
+        ):
+            return "its columns have other types than those that are written"
+        if list(self.images) != sorted(set(map(str, self.images))):
+            return "its images are not in order"
+        if n[0] and not 0 <= int(self.image.min()) <= int(self.image.max()) < len(self.images):
+            return f"it speaks of image {int(self.image.max()) + 1} of {len(self.images)}"
+        step = np.diff(self.image.astype(np.int64) * 2**32 + self.token)
+        if (self.token < 0).any() or (step <= 0).any():
+            return "its tokens are not in order"
+        if (self.count < 1).any():
+            return "a count is not positive"
+        if not ((self.values > 0) & (self.values <= 1)).all():
+            return "evidence lies outside (0, 1]"
+        return None
 
 
 @dataclass(frozen=True)
