@@ -25,8 +25,13 @@ def forward(
     states: torch.Tensor,
     score: Callable[[int, torch.Tensor], torch.Tensor] = lambda layer, scores: scores,
     look: Callable[[int, torch.Tensor], None] = lambda layer, weights: None,
+    mlp: Callable[[int, torch.Tensor, torch.Tensor], torch.Tensor] = lambda layer, x, out: out,
+    after: Callable[[int, torch.Tensor], torch.Tensor] = lambda layer, states: states,
 ) -> torch.Tensor:
-    """Logits (1, T, V); ``score`` may change the masked scores (1, H, T, T) of a block before the softmax."""
+    """Logits (1, T, V); ``score`` may change the masked scores (1, H, T, T) of a block before the softmax.
+
+    ``mlp`` may change an MLP's output, given its input, and ``after`` the stream after a block.
+    """
     decoder = model.model.language_model
     length = states.shape[1]
     angles = decoder.rotary_emb(states, torch.arange(length)[None])
@@ -44,5 +49,6 @@ def forward(
         look(number, weights)
         mixed = (weights @ v).transpose(1, 2).reshape(1, length, -1)
         states = states + attention.o_proj(mixed)
-        states = states + block.mlp(block.post_attention_layernorm(states))
+        x = block.post_attention_layernorm(states)
+        states = after(number, states + mlp(number, x, block.mlp(x)))
     return model.lm_head(decoder.norm(states))

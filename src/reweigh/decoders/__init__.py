@@ -40,6 +40,7 @@ DECODERS: Registry[type[Decoder]] = Registry(
         "m3id": "reweigh.decoders.m3id:M3ID",
         "icd": "reweigh.decoders.icd:ICD",
         "sid": "reweigh.decoders.sid:SID",
+        "memvr": "reweigh.decoders.memvr:MemVR",
     },
     group="reweigh.decoders",
 )

@@ -106,12 +106,34 @@ class ForwardPass:
 
 @dataclass(frozen=True, slots=True)
 class UpcomingPass:
-    """A forward pass that is about to run: its size, and the visual columns that each prompt row will then have."""
+    """A forward pass that is about to run.
+
+    Attributes:
+        past: Columns that are in the cache.
+        length: Columns of the pass.
+        rows: Forward rows; several for a prompt row under beams.
+        columns: Visual columns that each prompt row will then have.
+        start: Column at which the prompt under way begins.
+        end: Column after it.
+        mask: Attention mask (B, n) of the columns up to the end of the pass, if there is one.
+        inputs: What ``generate`` was called with, by name; the forward's own arguments outside ``generate``.
+        trail: What is known of the sequence so far.
+    """
 
     past: int
     length: int
     rows: int
     columns: list[list[int]]
+    start: int = 0
+    end: int = 0
+    mask: Tensor | None = None
+    inputs: Mapping[str, Any] = field(default_factory=dict)
+    trail: Trail | None = None
+
+    def new_columns(self) -> list[list[int]]:
+        """For each prompt row, the visual columns of this pass, relative to its start."""
+        last = self.past + self.length
+        return [[column - self.past for column in row if self.past <= column < last] for row in self.columns]
 
 
 class Decoder:

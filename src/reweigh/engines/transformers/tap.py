@@ -266,10 +266,23 @@ class Tap:
             layers = decoder.layers_of(request) if decoder.reads_every_step else NOTHING
             frame = _Frame(request, arguments, trail.seen, trail.rows, 1, trail, layers, True)
         if type(decoder).before is not Decoder.before:
-            columns = [list(row) for row in frame.trail.columns]
             with self.paused():
-                decoder.before(UpcomingPass(frame.past, frame.length, frame.rows, columns))
+                decoder.before(self._upcoming(frame, local.prompt))
         local.frame = frame
+
+    def _upcoming(self, frame: _Frame, prompt: Prompt | None) -> UpcomingPass:
+        end, mask = frame.past + frame.length, frame.arguments.get("attention_mask")
+        return UpcomingPass(
+            past=frame.past,
+            length=frame.length,
+            rows=frame.rows,
+            columns=[list(row) for row in frame.trail.columns],
+            start=frame.past if prompt is None else prompt.start,
+            end=end if prompt is None else prompt.end,
+            mask=mask if isinstance(mask, Tensor) and mask.ndim == 2 else None,
+            inputs=frame.arguments if prompt is None else prompt.inputs,
+            trail=frame.trail,
+        )
 
     def _first_look(self, request: Request, arguments: dict[str, Any]) -> _Frame:
         """The frame of any pass: where its images lie, and what it continues."""

@@ -1,0 +1,138 @@
+"""Editing the residual stream and the outputs of MLPs: hooks on the blocks while a decoder asks for them.
+
+A decoder installs them in ``engage``. They act on the passes of its own requests only: not on those of other threads,
+tasks or decoders, and not while it is paused (the lens, a description, a branch) unless it says so.
+"""
+
+from __future__ import annotations
+
+import functools
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from reweigh.engines.base import Decoder
+from reweigh.engines.context import opened_on
+from reweigh.engines.transformers.compiled import forget_compiled
+from reweigh.errors import UnsupportedError
+from reweigh.families.anatomy import Anatomy
+
+StateEdit = Callable[[int, Tensor], Tensor | None]
+"""From a block and the residual stream (B, T, d) after it to another stream, or ``None`` to leave it."""
+
+MlpEdit = Callable[[int, Tensor, Tensor], Tensor | None]
+"""From a block, its MLP's input and output (B, T, d) to another output, or ``None`` to leave it."""
+
+
+class _Local(threading.local):
+    """Whether passes of this thread are edited although the decoder is paused."""
+
+    unpaused: bool = False
+
+
+class StreamEdit:
+    """The edits of one decoder."""
+
+    def __init__(self, decoder: Decoder) -> None:
+        self.decoder = decoder
+        self.anatomy = decoder.anatomy
+        self._local = _Local()
+
+    def install(
+        self, *, states: Mapping[int, StateEdit] | None = None, mlps: Mapping[int, MlpEdit] | None = None
+    ) -> Callable[[], None]:
+        """Put the edits of some blocks on the model; return what takes them off. Block -1 is the embeddings."""
+        undo: list[Callable[[], None]] = []
+        parts = {
+            layer: mlp_of(self.anatomy, layer) for layer in mlps or {}
+        }  # a refusal leaves no hook behind
+        for layer, edit in (states or {}).items():
+            hook = _quiet(functools.partial(self._before_exit, layer, edit))
+            module = self.anatomy.exit_of(layer)
+            undo.append(module.register_forward_pre_hook(hook, with_kwargs=True).remove)
+        for layer, change in (mlps or {}).items():
+            after = _quiet(functools.partial(self._after_mlp, layer, change))
+            undo.append(parts[layer].register_forward_hook(after, with_kwargs=True).remove)
+        forget_compiled(self.anatomy.model, wrapped=self.anatomy.compiled)
+
+        def remove() -> None:
+            while undo:
+                undo.pop()()
+
+        return remove
+
+    @contextmanager
+    def while_paused(self) -> Iterator[None]:
+        """Edit passes that this thread's decoder runs itself, such as those of a branch."""
+        before, self._local.unpaused = self._local.unpaused, True
+        try:
+            yield
+        finally:
+            self._local.unpaused = before
+
+    def acts(self) -> bool:
+        """Whether the pass under way in this thread or task is to be edited."""
+        opened = opened_on(self.anatomy.model)
+        if opened is None or opened.request.decoder is not self.decoder:
+            return False
+        return not opened.paused or self._local.unpaused
+
+    def _before_exit(
+        self, layer: int, edit: StateEdit, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
+        if module is not self.anatomy.exit_of(layer) or not self.acts():  # a copied model has copied hooks
+            return None
+        state = args[0] if args else kwargs.get("hidden_states")
+        if not isinstance(state, Tensor) or state.ndim != 3:
+            raise UnsupportedError(
+                f"the stream after block {layer} of {type(self.anatomy.model).__name__} is not (B, T, d)",
+                hint="this family keeps several streams between blocks; use another decoder",
+            )
+        new = edit(layer, state)
+        if new is None:
+            return None
+        return ((new, *args[1:]), kwargs) if args else (args, {**kwargs, "hidden_states": new})
+
+    def _after_mlp(
+        self,
+        layer: int,
+        edit: MlpEdit,
+        module: nn.Module,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        out: Any,
+    ) -> Tensor | None:
+        if module is not getattr(self.anatomy.blocks[layer], "mlp", None) or not self.acts():
+            return None
+        if not isinstance(out, Tensor):
+            raise UnsupportedError(
+                f"the MLP of block {layer} returned a {type(out).__name__}, not a tensor",
+                hint="mixtures of experts cannot be edited there; use another decoder",
+            )
+        return edit(layer, args[0] if args else kwargs["x"], out)
+
+
+def mlp_of(anatomy: Anatomy, layer: int) -> nn.Module:
+    """The MLP of a block, or a refusal that names the block."""
+    block: Any = anatomy.blocks[layer]
+    mlp = getattr(block, "mlp", None)
+    if not isinstance(mlp, nn.Module):
+        raise UnsupportedError(
+            f"block {layer} of {type(anatomy.model).__name__}, a {type(block).__name__}, has no part called mlp",
+            hint="use a decoder that edits no MLP",
+        )
+    if any(hasattr(mlp, name) for name in ("experts", "router")):
+        raise UnsupportedError(
+            f"block {layer} of {type(anatomy.model).__name__} is a mixture of experts, whose output cannot be edited",
+            hint="use a decoder that edits no MLP",
+        )
+    return mlp
+
+
+def _quiet(hook: Callable[..., Any]) -> Callable[..., Any]:
+    """A hook at which a compiled forward breaks its graph instead of tracing it."""
+    return torch.compiler.disable(hook)  # type: ignore[no-untyped-call,no-any-return]
