@@ -47,9 +47,8 @@ class StreamEdit:
     ) -> Callable[[], None]:
         """Put the edits of some blocks on the model; return what takes them off. Block -1 is the embeddings."""
         undo: list[Callable[[], None]] = []
-        parts = {
-            layer: mlp_of(self.anatomy, layer) for layer in mlps or {}
-        }  # a refusal leaves no hook behind
+        # found first: a refusal leaves no hook behind
+        parts = {layer: mlp_of(self.anatomy, layer) for layer in mlps or {}}
         for layer, edit in (states or {}).items():
             hook = _quiet(functools.partial(self._before_exit, layer, edit))
             module = self.anatomy.exit_of(layer)
