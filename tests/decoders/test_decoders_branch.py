@@ -38,6 +38,11 @@ def spy(decoder, kept):
     return inputs
 
 
+def branches(cache):
+    """The branches that follow a cache."""
+    return [one for one in vars(cache).get("_reweigh_followers", []) if isinstance(one, BranchState)]
+
+
 @pytest.mark.parametrize("beams", [1, 3])
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("family", FAMILIES)
@@ -155,8 +160,8 @@ def test_a_cropped_main_cache_crops_the_branch(loaded, batch):
         cache.crop(-2)
         again = model(input_ids=words[:, 1:], past_key_values=cache, use_cache=True).logits
         torch.testing.assert_close(first[:, 1:], again, atol=1e-5, rtol=1e-5)
-        strand = next(iter(vars(cache)["_reweigh_strands"]))
-        assert strand.cache.get_seq_length() == cache.get_seq_length()
+        (branch,) = branches(cache)
+        assert branch.cache.get_seq_length() == cache.get_seq_length()
         cache.crop(-(cache.get_seq_length() - inputs["input_ids"].shape[1] + 1))
         with pytest.raises(UnsupportedError, match="cropped"):
             model(input_ids=words, past_key_values=cache, use_cache=True)
@@ -173,7 +178,7 @@ def test_a_copied_cache_has_a_branch_of_its_own(loaded, batch):
         model(input_ids=torch.tensor([[30]]), past_key_values=twin, use_cache=True)
         other = model(input_ids=torch.tensor([[31]]), past_key_values=twin, use_cache=True).logits
         assert not torch.equal(one, other)
-    ours, theirs = vars(cache)["_reweigh_strands"][0], vars(twin)["_reweigh_strands"][0]
+    (ours,), (theirs,) = branches(cache), branches(twin)
     assert ours is not theirs
     assert theirs.cache.get_seq_length() == ours.cache.get_seq_length() + 1
 
@@ -212,14 +217,14 @@ def test_a_prompt_read_in_chunks_starts_the_branch_once(loaded, batch):
     with attached, torch.no_grad():
         part = {"input_ids": inputs["input_ids"][:, :image], "pixel_values": inputs["pixel_values"]}
         model(**part, past_key_values=cache, use_cache=True)
-        assert "_reweigh_strands" not in vars(cache)
+        assert not branches(cache)
         model(input_ids=inputs["input_ids"][:, image:], past_key_values=cache, use_cache=True)
         found = model(input_ids=torch.tensor([[20]]), past_key_values=cache, use_cache=True).logits
-    assert len(vars(cache)["_reweigh_strands"]) == 1
+    assert len(branches(cache)) == 1
     torch.testing.assert_close(found[:, -1].softmax(-1), wanted[:, -1].softmax(-1), atol=1e-5, rtol=1e-4)
 
 
-@pytest.mark.parametrize("method", ["vcd", "pai", "sid", "revisit"])
+@pytest.mark.parametrize("method", ["vcd", "pai", "sid", "revisit", "code", "damro"])
 def test_a_finished_generation_is_released(method, loaded, batch):
     model, processor = loaded("llava")
     alive = []

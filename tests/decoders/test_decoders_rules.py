@@ -9,7 +9,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from reweigh.decoders.rules import contrast, keep_prefix, keep_ratio, mix, reversed_js
+from reweigh.decoders.rules import bounded_contrast, contrast, keep_prefix, keep_ratio, mix, reversed_js
 
 values = st.integers(-8, 8).map(float)  # few values, so that ties are common
 rows = st.integers(1, 3).flatmap(
@@ -80,6 +80,37 @@ def test_contrast(table, alpha, ratio, log_space, random):
         a, r = (log_softmax(row), log_softmax(other)) if log_space else (row, other)
         wanted = [(1 + alpha) * a[i] - alpha * r[i] if keep[i] else -math.inf for i in range(len(row))]
         np.testing.assert_allclose(y, wanted, atol=1e-9)
+
+
+@fast
+@given(rows, st.sampled_from([0.0, 0.2, 0.7, 1.0, 2.5]), st.randoms())
+def test_bounded_contrast(table, power, random):
+    """Weight and cut of each row by itself, with ties in the main row."""
+    main = np.array(table)
+    reference = np.array([[random.uniform(-5, 5) for _ in row] for row in table])
+    found = bounded_contrast(torch.tensor(main), torch.tensor(reference), power).numpy()
+    for a, r, y in zip(main, reference, found, strict=True):
+        p, q = np.exp(log_softmax(a)), np.exp(log_softmax(r))
+        apart = 0.5 * sum((p[v] + q[v]) * math.log2(1 + abs(p[v] - q[v]) ** power) for v in range(len(a)))
+        assert -1e-12 <= apart <= 1 + 1e-12
+        for v in range(len(a)):
+            if abs(p[v] - apart * p.max()) < 1e-12:
+                continue  # on the cut but for rounding
+            wanted = (2 - apart) * a[v] - (1 - apart) * r[v] if p[v] > apart * p.max() else -math.inf
+            assert y[v] == wanted or abs(y[v] - wanted) < 1e-9
+
+
+def test_bounded_contrast_of_equal_rows_is_the_row_bit_for_bit():
+    main = torch.randn(3, 50)
+    assert torch.equal(bounded_contrast(main, main.clone(), 0.7), main)
+
+
+def test_bounded_contrast_of_disjoint_rows_leaves_the_best_and_its_ties():
+    main = torch.tensor([[200.0, 200.0, 0.0], [0.0, 0.0, 300.0]])
+    reference = torch.tensor([[0.0, 0.0, 300.0], [300.0, 0.0, 0.0]])
+    assert bounded_contrast(main[1:], reference[1:], 0.7).tolist() == [[-math.inf, -math.inf, 300.0]]
+    kept = bounded_contrast(main, reference, 1.0) > -math.inf
+    assert kept.tolist() == [[True, True, False], [False, False, True]]
 
 
 def test_mix_with_a_single_survivor():

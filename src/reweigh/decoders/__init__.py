@@ -41,6 +41,8 @@ DECODERS: Registry[type[Decoder]] = Registry(
         "icd": "reweigh.decoders.icd:ICD",
         "sid": "reweigh.decoders.sid:SID",
         "memvr": "reweigh.decoders.memvr:MemVR",
+        "code": "reweigh.decoders.code:CODE",
+        "damro": "reweigh.decoders.damro:DAMRO",
     },
     group="reweigh.decoders",
 )

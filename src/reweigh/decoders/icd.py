@@ -10,12 +10,20 @@ from typing import Any
 
 from reweigh.decoders.contrast import Contrast
 from reweigh.engines.base import SAMPLING, ForwardPass
-from reweigh.engines.transformers.inputs import forwardable, image_tags, insert, padded, pixels, rows_of
+from reweigh.engines.transformers.inputs import (
+    TOKEN_TYPES,
+    forwardable,
+    image_tags,
+    insert,
+    padded,
+    pixels,
+    rows_of,
+    token_kinds,
+)
 from reweigh.errors import InputError
 from reweigh.families.anatomy import Anatomy
 
 DISTURBANCE = "You are a confused object detector."
-SAME_LENGTH = ("mm_token_type_ids", "token_type_ids")
 
 
 class ICD(Contrast):
@@ -63,20 +71,12 @@ class ICD(Contrast):
             for row, start in zip(rows, after, strict=True)
         ]
         inputs |= padded(longer, device)
-        for name in SAME_LENGTH:
-            if (
-                name in inputs
-            ):  # one for image tokens, zero for text: the families that have it use the ids' places
-                inputs[name] = self._kinds(inputs["input_ids"])
+        for name in TOKEN_TYPES:
+            if name in inputs:
+                inputs[name] = token_kinds(self.anatomy, inputs["input_ids"])
         if "qformer_input_ids" in inputs:
             inputs |= self._qformer(inputs)
         return inputs
-
-    def _kinds(self, ids: Any) -> Any:
-        kinds = ids.new_zeros(ids.shape)
-        for token in self.anatomy.image_tokens:
-            kinds[ids == token] = 1
-        return kinds
 
     def _qformer(self, inputs: dict[str, Any]) -> dict[str, Any]:
         tokenizer = self.processor.qformer_tokenizer

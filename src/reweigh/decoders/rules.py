@@ -29,7 +29,9 @@ def keep_prefix(logits: Tensor, mass: float, least: int, most: int) -> Tensor:
     return kept.scatter_(1, chosen.ids, chosen.keep)
 
 
-def mix(main: Tensor, reference: Tensor, w_main: float, w_reference: float, keep: Tensor) -> Tensor:
+def mix(
+    main: Tensor, reference: Tensor, w_main: float | Tensor, w_reference: float | Tensor, keep: Tensor
+) -> Tensor:
     """``w_main * main + w_reference * reference`` on the kept tokens, minus infinity elsewhere."""
     return (w_main * main + w_reference * reference).masked_fill(~keep, CUT)
 
@@ -39,6 +41,18 @@ def contrast(main: Tensor, reference: Tensor, alpha: float, ratio: float, *, log
     if log_space:
         main, reference = main.log_softmax(-1), reference.log_softmax(-1)
     return mix(main, reference, 1 + alpha, -alpha, keep_ratio(main, ratio))
+
+
+def bounded_contrast(main: Tensor, reference: Tensor, power: float) -> Tensor:
+    """CODE's contrast: how far the two distributions are apart decides both the weight and the cut, row by row.
+
+    D = ½ sum_v (p + q) log2(1 + |p - q|^power), which lies in [0, 1]; y = (2 - D) main - (1 - D) reference on the
+    tokens with p >= D max p. Equal rows are left as they are; rows without a common token keep only the best one.
+    """
+    p, q = main.softmax(-1), reference.softmax(-1)
+    apart = ((p + q) * ((p - q).abs() ** power + 1).log2()).sum(dim=-1, keepdim=True) / 2
+    weight = 1 - apart
+    return mix(main, reference, 1 + weight, -weight, ~(p < apart * p.amax(dim=-1, keepdim=True)))
 
 
 def reversed_js(first: Tensor, second: Tensor) -> Tensor:

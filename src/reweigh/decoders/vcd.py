@@ -5,12 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from reweigh.decoders.contrast import Contrast
 from reweigh.decoders.noise import diffuse
 from reweigh.engines.base import SAMPLING, ForwardPass
-from reweigh.engines.transformers.inputs import forwardable, pixels, prompt_ids
+from reweigh.engines.transformers.inputs import forwardable, picture_parts
 from reweigh.families.anatomy import Anatomy
 
 
@@ -47,19 +46,9 @@ class VCD(Contrast):
     def branch_inputs(self, forward: ForwardPass) -> dict[str, Any]:
         """The main prompt with each picture noised, once."""
         inputs = forwardable(self.anatomy, forward.inputs)
-        picture = pixels(forward.inputs)
-        parts = torch.split(picture, self._shares(picture, prompt_ids(forward.inputs)))
+        parts = picture_parts(self.anatomy, forward.inputs)
         inputs["pixel_values"] = torch.cat([diffuse(part, self.noise_step, self._draw()) for part in parts])
         return inputs
-
-    def _shares(self, picture: Tensor, ids: Tensor) -> list[int]:
-        """How many entries of the pixel tensor each row has: one for each image, tile or patch of it."""
-        if picture.ndim == 5:  # (images, tiles, channels, height, width)
-            return [1] * picture.shape[0]
-        tokens = torch.isin(ids, torch.tensor(self.anatomy.image_tokens, device=ids.device)).sum(dim=1)
-        shares = (tokens * picture.shape[0]) // tokens.sum()
-        found = [share for share in shares.tolist() if share]
-        return found if sum(found) == picture.shape[0] else [picture.shape[0]]
 
     def _draw(self) -> torch.Generator | None:
         return None if self.seed is None else torch.Generator().manual_seed(self.seed)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -77,7 +77,10 @@ class Runner:
         self._holders = [part for part in anatomy.model.modules() if "rope_deltas" in vars(part)]
 
     def start(self, inputs: dict[str, Any], end: int) -> tuple[BranchState, Tensor]:
-        """Read a prompt that corresponds to the first ``end`` main columns; its last logits are (B, 1, V)."""
+        """Read a prompt that corresponds to the first ``end`` main columns; its last logits are (B, 1, V).
+
+        A prompt given as ``inputs_embeds`` has ``input_ids`` of the same shape beside them, for its positions only.
+        """
         inputs = dict(inputs)
         module = self.anatomy.model if "pixel_values" in inputs else self.anatomy.speaker
         ids, mask = inputs["input_ids"], inputs.pop("attention_mask", None)
@@ -86,6 +89,8 @@ class Runner:
         cache = new_cache(self.anatomy)
         with self._state([None] * len(self._holders)) as deltas:
             position = positions(self.anatomy, inputs, mask)
+            if "inputs_embeds" in inputs:
+                del inputs["input_ids"]
             output = module(
                 **inputs,
                 attention_mask=whole,
@@ -97,6 +102,10 @@ class Runner:
         return BranchState(cache, position[..., -1:].contiguous(), whole, end, end, deltas), output.logits[
             :, -1:
         ]
+
+    def apart(self) -> AbstractContextManager[Any]:
+        """Run passes of other sequences (a generation of the decoder's own) without disturbing the main one."""
+        return self._state([None] * len(self._holders))
 
     def glance(self, state: BranchState, ids: Tensor) -> None:
         """Feed tokens (B, n) that all take the next place, and forget them again: only attention is read."""

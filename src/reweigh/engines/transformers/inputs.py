@@ -19,6 +19,9 @@ NOT_FORWARDED = frozenset(
     {"inputs_embeds", "labels", "logits_to_keep", "mm_encoder_outputs", "past_key_values", "position_ids"}
     | {"use_cache", "output_attentions", "output_hidden_states", "return_dict", "cache_position"}
 )
+TOKEN_TYPES = ("mm_token_type_ids", "token_type_ids")
+"""Inputs that say of each token whether it stands for an image."""
+
 TAG_NAMES = ("vision_start_token_id", "vision_end_token_id", "boi_token_index", "eoi_token_index")
 TAG_TOKENS = ("start_image_token", "end_image_token", "boi_token", "eoi_token")
 
@@ -53,6 +56,22 @@ def pixels(inputs: Mapping[str, Any]) -> Tensor:
             hint="pass the processor's pixel_values, not encoded features",
         )
     return values
+
+
+def picture_parts(anatomy: Anatomy, inputs: Mapping[str, Any]) -> list[Tensor]:
+    """The pixels of each row that has an image, in order: its images, tiles or patches together."""
+    picture, ids = pixels(inputs), prompt_ids(inputs)
+    if picture.ndim == 5:  # (images, tiles, channels, height, width)
+        return list(torch.split(picture, 1))
+    tokens = torch.isin(ids, torch.tensor(anatomy.image_tokens, device=ids.device)).sum(dim=1)
+    shares = (tokens * picture.shape[0]) // tokens.sum()
+    found = [share for share in shares.tolist() if share]
+    return list(torch.split(picture, found if sum(found) == picture.shape[0] else [picture.shape[0]]))
+
+
+def token_kinds(anatomy: Anatomy, ids: Tensor) -> Tensor:
+    """One for image tokens, zero for text: the token types of families that tell them apart."""
+    return torch.isin(ids, torch.tensor(anatomy.image_tokens, device=ids.device)).to(ids.dtype)
 
 
 def rows_of(inputs: Mapping[str, Any]) -> list[list[int]]:
