@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,9 @@ from reweigh.progress import bar
 from reweigh.runs.model import asking, open_session
 from reweigh.runs.task import Runs, Scored
 from reweigh.studies.tune.search import BETAS, BOUND, FIGURES, Found, Quality, search
+
+Answer = Callable[[int | None, float], Path]
+"""Answers all records at a layer and beta into a run folder; without a layer as the base model does."""
 
 
 def tune(
@@ -27,23 +31,44 @@ def tune(
     force: bool = False,
 ) -> Found:
     """Answer and score the base and every point under one bar; evidence is measured once for each layer."""
+    with answering(model, processor, tables, runs, out, betas=betas, cache=cache, force=force) as answer:
+
+        def ask(layer: int | None, beta: float) -> Quality:
+            return quality(runs.score(answer(layer, beta)))
+
+        return search(ask, ask(None, 0.0), layers=list(tables), betas=betas, bound=bound)
+
+
+@contextmanager
+def answering(
+    model: Any,
+    processor: Any,
+    tables: Mapping[int, ReferenceTable],
+    runs: Runs,
+    out: Path,
+    *,
+    betas: Sequence[float],
+    cache: EvidenceCache,
+    force: bool = False,
+) -> Iterator[Answer]:
+    """A function that answers all records at one point into a folder below ``out``, under one bar for the search."""
     count = len(runs.task.records)
     done = sum(runs.done(folder) for folder in (out / "runs").glob("*"))
     total = count * (1 + len(tables) * (len(betas) + (len(betas) > 1)))
     with bar("tuning", total=total, done=done, unit="answer") as progress:
 
-        def run(name: str, decoder: str, options: Mapping[str, Any]) -> Quality:
+        def answer(layer: int | None, beta: float) -> Path:
+            name, decoder, options = "base", "base", {}
+            if layer is not None:
+                name, decoder = f"layer-{layer}-beta-{beta:g}", "reweigh"
+                options = {"table": tables[layer], "beta": beta, "cache": cache, "force": force}
             progress.set_description(name)
             session = open_session(model, processor, decoder, options)
             folder = out / "runs" / name
             runs.answer(asking(session, template=runs.template), folder, session.record(), progress=progress)
-            return quality(runs.score(folder))
+            return folder
 
-        def ask(layer: int, beta: float) -> Quality:
-            options = {"table": tables[layer], "beta": beta, "cache": cache, "force": force}
-            return run(f"layer-{layer}-beta-{beta:g}", "reweigh", options)
-
-        return search(ask, run("base", "base", {}), layers=list(tables), betas=betas, bound=bound)
+        yield answer
 
 
 def quality(run: Scored) -> Quality:

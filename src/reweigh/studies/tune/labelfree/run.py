@@ -1,0 +1,47 @@
+"""A search without labels on loaded models: who answers, who verifies, whose object names count."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from reweigh.engines.cache import EvidenceCache
+from reweigh.method.register.table import ReferenceTable
+from reweigh.runs.task import Runs
+from reweigh.studies.tune.labelfree.pictures import open_lexicon
+from reweigh.studies.tune.labelfree.study import LabelFree, tune_without_labels
+from reweigh.studies.tune.labelfree.verifier import ModelVerifier
+from reweigh.studies.tune.search import BETAS, BOUND
+from reweigh.studies.tune.study import answering
+
+
+def tune_free(
+    model: Any,
+    processor: Any,
+    tables: Mapping[int, ReferenceTable],
+    runs: Runs,
+    out: Path,
+    *,
+    lexicon: str,
+    data: Path | None = None,
+    verifier: tuple[Any, Any, str] | None = None,
+    betas: Sequence[float] = BETAS,
+    bound: float = BOUND,
+    cache: EvidenceCache,
+    force: bool = False,
+) -> LabelFree:
+    """Choose layer and beta by a verifier's yes and no.
+
+    Args:
+        lexicon: ``world`` or ``chair``: whose object names are looked for.
+        data: Folder of CHAIR's files.
+        verifier: Another model, its processor and its name; the model itself if not given.
+    """
+    words = open_lexicon(lexicon, data)
+    judge, reader, name = verifier or (model, processor, str(runs.model.get("id", "")))
+    asked = ModelVerifier(judge, reader, template=runs.template, name=name)
+    with answering(model, processor, tables, runs, out, betas=betas, cache=cache, force=force) as answer:
+        return tune_without_labels(
+            answer, runs.task, asked, words, out, layers=list(tables), betas=betas, bound=bound
+        )
