@@ -22,6 +22,7 @@ ORDER = (
     "runs",
     "report",
     "studies",
+    "serve",
     "speed",
     "demo",
     "integrations",
@@ -36,6 +37,7 @@ APART = {
     "world": {"families"},
     "benchmarks": {"world"},
     "report": {"benchmarks", "runs"},
+    "serve": {"families", "engines", "decoders", "world"},
 }
 """What a package may import besides the ground and the method, where it is less than all before it."""
 HEAVY = {"torch", "transformers", "numba"}

@@ -22,6 +22,7 @@ COMMANDS: dict[str, str] = {
     "trace": "reweigh.cli.trace",
     "check": "reweigh.cli.check",
     "doctor": "reweigh.cli.doctor",
+    "serve": "reweigh.cli.serve",
     "calibrate": "reweigh.cli.calibrate",
     "table": "reweigh.cli.table",
     "eval": "reweigh.cli.eval",

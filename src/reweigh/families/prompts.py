@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from reweigh.errors import InputError
@@ -13,7 +13,7 @@ from reweigh.text import DESCRIBE
 if TYPE_CHECKING:
     from PIL.Image import Image
 
-__all__ = ["DESCRIBE", "build_inputs", "render"]
+__all__ = ["DESCRIBE", "build_inputs", "encode", "render", "render_chat"]
 
 
 def build_inputs(
@@ -37,16 +37,23 @@ def build_inputs(
         render(model, processor, text, image is not None, template)
         for image, text in zip(images, prompts, strict=True)
     ]
-    pictures = [image for image in images if image is not None]
+    return encode(model, processor, texts, [[] if image is None else [image] for image in images])
+
+
+def encode(
+    model: Any, processor: Any, texts: Sequence[str], images: Sequence[Sequence[Image]]
+) -> dict[str, Any]:
+    """Turn rendered texts and the pictures of each into left-padded model inputs on the model's device."""
     arguments: dict[str, Any] = {
-        "text": texts,
+        "text": list(texts),
         "return_tensors": "pt",
         "padding": True,
         "padding_side": "left",
     }
-    if pictures:
+    shown = [list(row) for row in images if row]
+    if shown:
         nested = family_of(model.config).nested_images
-        arguments["images"] = [[picture] for picture in pictures] if nested else pictures
+        arguments["images"] = shown if nested else [picture for row in shown for picture in row]
     batch = processor(**arguments)
     _check_placeholders(model, processor, images, batch["input_ids"], texts)
     moved = batch.to(model.device)
@@ -63,7 +70,7 @@ def render(model: Any, processor: Any, prompt: str, has_image: bool, template: s
         content: list[dict[str, str]] = [{"type": "image"}] if has_image else []
         content.append({"type": "text", "text": prompt})
         messages = [{"role": "user", "content": content}]
-        return str(processor.apply_chat_template(messages, add_generation_prompt=True, tokenize=False))
+        return render_chat(processor, messages)
     if family_of(model.config).bare_prompt:
         return prompt
     raise InputError(
@@ -72,13 +79,18 @@ def render(model: Any, processor: Any, prompt: str, has_image: bool, template: s
     )
 
 
+def render_chat(processor: Any, messages: Sequence[Mapping[str, Any]]) -> str:
+    """The text of a conversation by the chat template; contents are lists of image and text parts."""
+    return str(processor.apply_chat_template(list(messages), add_generation_prompt=True, tokenize=False))
+
+
 def _check_placeholders(
-    model: Any, processor: Any, images: Sequence[Image | None], input_ids: Any, texts: Sequence[str]
+    model: Any, processor: Any, images: Sequence[Sequence[Image]], input_ids: Any, texts: Sequence[str]
 ) -> None:
     """Each row with a picture must have a placeholder for it, or the model would never see it."""
     known = placeholder_ids(model.config)
-    for image, row, text in zip(images, input_ids.tolist(), texts, strict=True):
-        if known and image is not None and known.isdisjoint(row):
+    for pictures, row, text in zip(images, input_ids.tolist(), texts, strict=True):
+        if known and pictures and known.isdisjoint(row):
             token = getattr(processor, "image_token", None)
             raise InputError(
                 f"the prompt holds no image: {text!r} has no image placeholder",

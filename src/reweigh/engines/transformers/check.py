@@ -42,7 +42,7 @@ def check(
     """
     anatomy = find_anatomy(model)
     table, lens = pair(anatomy, processor, table, layer=layer, force=force)
-    ids, offsets = _tokenize(processor, text)
+    ids, offsets = tokenize(processor, text)
     inputs = build_inputs(model, processor, [read_image(image)], [prompt], template=template)
     found = measure(model, inputs, layers=[table.layer], dtype=lens.mode, chunk=lens.chunk)[0]
     if found is None:
@@ -50,7 +50,8 @@ def check(
     return check_tokens(text, ids, offsets, found.at(table.layer), table)
 
 
-def _tokenize(processor: Any, text: str) -> tuple[list[int], list[tuple[int, int]]]:
+def tokenize(processor: Any, text: str) -> tuple[list[int], list[tuple[int, int]]]:
+    """The tokens of a text, and the characters that each stands for."""
     if not text.strip():
         raise InputError("the text to check is empty")
     tokenizer = getattr(processor, "tokenizer", processor)

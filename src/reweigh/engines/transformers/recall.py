@@ -2,7 +2,8 @@
 
 The key of a vector holds everything that can change a bit of it: picture, the prompt up to the image, the shapes of its
 batch (padding, length and batch size change the rounding of a product), layer, tokens, and the model as it is loaded.
-Another question of the same length about a picture finds its evidence.
+Another question of the same length about a picture finds its evidence. Where shapes change all the time (a server) they
+can be left out: any question about a picture then finds its evidence, up to that rounding.
 """
 
 from __future__ import annotations
@@ -31,21 +32,26 @@ OF_THE_PROMPT = frozenset({"input_ids", "attention_mask", "token_type_ids", "mm_
 
 
 class Recall:
-    """What a session remembers of pictures, in a cache that others may share."""
+    """What a session remembers of pictures, in a cache that others may share.
 
-    def __init__(self, anatomy: Anatomy, processor: Any, cache: EvidenceCache) -> None:
+    Args:
+        exact: Whether the shapes of the batch count, so that what is recalled has every bit of what was measured.
+    """
+
+    def __init__(self, anatomy: Anatomy, processor: Any, cache: EvidenceCache, *, exact: bool = True) -> None:
         self.anatomy = anatomy
         self.processor = processor
         self.cache = cache
+        self.exact = exact
         self._watch = Watch(anatomy.model)
         self._reading = reading_hash(anatomy, processor)
 
-    def keys(self, pictures: Sequence[Image], inputs: Mapping[str, Any]) -> list[str]:
-        """What each row's evidence depends on, the model and the tokens aside."""
+    def keys(self, pictures: Sequence[Image | Sequence[Image]], inputs: Mapping[str, Any]) -> list[str]:
+        """What each row's evidence depends on, the model and the tokens aside; a row may hold several pictures."""
         if self._watch.changed() is not None:  # weights or adapters: what was kept belongs to another model
             self._watch = Watch(self.anatomy.model)
             self._reading = reading_hash(self.anatomy, self.processor)
-        return row_keys(self.anatomy, pictures, inputs)
+        return row_keys(self.anatomy, pictures, inputs, exact=self.exact)
 
     def find(self, keys: Sequence[str], gatherer: Gatherer) -> list[Evidence | None]:
         """The evidence of each row as far as it is kept, for the layer and the tokens that a gatherer reads."""
@@ -101,8 +107,14 @@ class Recall:
         )
 
 
-def row_keys(anatomy: Anatomy, pictures: Sequence[Image], inputs: Mapping[str, Any]) -> list[str]:
-    """For each row a hash of its picture, of what the model reads up to its last visual position, and of the batch.
+def row_keys(
+    anatomy: Anatomy,
+    pictures: Sequence[Image | Sequence[Image]],
+    inputs: Mapping[str, Any],
+    *,
+    exact: bool = True,
+) -> list[str]:
+    """For each row a hash of its pictures, of what the model reads up to its last visual position, and of the batch.
 
     Of a family that may attend to what comes later, all of the row's prompt counts.
     """
@@ -110,13 +122,14 @@ def row_keys(anatomy: Anatomy, pictures: Sequence[Image], inputs: Mapping[str, A
     ids = tensors["input_ids"]
     mask = tensors.get("attention_mask", torch.ones_like(ids))
     image = torch.isin(ids, torch.tensor(anatomy.image_tokens, device=ids.device))
+    shown = [list(own) if isinstance(own, Sequence) else [own] for own in pictures]
     batch = {
         "shapes": {name: list(value.shape) for name, value in tensors.items()},
         "tokens": mask.sum(dim=1).tolist(),
-        "sizes": [list(picture.size) for picture in pictures],
+        "sizes": [list(picture.size) for own in shown for picture in own],
     }
     keys = []
-    for row, picture in enumerate(pictures):
+    for row, own in enumerate(shown):
         columns = image[row].nonzero().flatten().tolist()
         end = columns[-1] + 1 if columns and anatomy.is_causal else ids.shape[1]
         beside = {
@@ -125,7 +138,7 @@ def row_keys(anatomy: Anatomy, pictures: Sequence[Image], inputs: Mapping[str, A
             if not value.is_floating_point() and name not in OF_THE_PROMPT
         }
         read = [ids[row, :end].tolist(), mask[row, :end].tolist(), beside]
-        keys.append(sha256_json([_pixels_hash(picture), read, batch]))
+        keys.append(sha256_json([[_pixels_hash(picture) for picture in own], read, batch if exact else None]))
     return keys
 
 

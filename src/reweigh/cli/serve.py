@@ -1,0 +1,129 @@
+"""``reweigh serve``: the OpenAI API and the inspector page on one model."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import typer
+
+from reweigh.cli import common
+from reweigh.cli.groups import grouped
+
+app = typer.Typer(add_completion=False)
+
+KEY = "REWEIGH_API_KEY"
+"""Environment variable of the key that clients must present."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Limits:
+    """What the server accepts; a group of options."""
+
+    body_bytes: int = typer.Option(64 << 20, min=1, help="Bytes of one request.")
+    body_seconds: float = typer.Option(30.0, min=0.001, help="Time in which a request's body must arrive.")
+    image_bytes: int = typer.Option(20 << 20, min=1, help="Bytes of one encoded image.")
+    image_pixels: int = typer.Option(48_000_000, min=4, help="Pixels of one image.")
+    images: int = typer.Option(8, min=1, help="Images of one conversation.")
+    prompt_tokens: int = typer.Option(32768, min=1, help="Tokens of one prompt.")
+    new_tokens: int = typer.Option(2048, min=1, help="Tokens of one answer.")
+    choices: int = typer.Option(16, min=1, help="Answers to one request (n).")
+    queue_rows: int = typer.Option(256, "--queue", min=1, help="Answers that may wait; more get 429.")
+    batch_rows: int = typer.Option(16, "--batch", min=1, help="Answers decoded together.")
+    seconds: float = typer.Option(300.0, min=0.001, help="Time for one request.")
+
+
+@app.command()
+@grouped
+def serve(
+    model: str = typer.Argument(
+        common.WORLD, help="Hub id or checkpoint folder; `world` is the embedded model."
+    ),
+    *,
+    point: common.Point,
+    host: str = typer.Option("127.0.0.1", help="Address to listen on; others can reach any but 127.0.0.1."),
+    port: int = typer.Option(8377, min=0, max=65535, help="Port to listen on; 0 takes a free one."),
+    name: str = typer.Option(
+        None, help="The model's name for clients; by default a Hub id or the family's name."
+    ),
+    limits: Limits,
+    allow_urls: str = typer.Option(
+        None, help="Fetch images whose whole URL matches this regular expression; none are fetched otherwise."
+    ),
+    cache: Path = common.CACHE,
+    template: str = common.TEMPLATE,
+    log_prompts: bool = typer.Option(False, "--log-prompts", help="Write what is asked into the log."),
+    weights: common.Weights,
+    force: bool = common.FORCE,
+) -> None:
+    """Serve a model with the OpenAI API, and a page that shows why each word was written or held back.
+
+    The environment variable REWEIGH_API_KEY sets the key that clients must present. Without a table the server answers
+    with the base model and the other decoders. Ctrl-C finishes the answers under way.
+    """
+    from reweigh.serve.run import require_extra, run
+
+    require_extra()
+    from reweigh.serve.app import Server
+    from reweigh.serve.bounds import Bounds
+    from reweigh.serve.fetch import Fetcher
+    from reweigh.serve.gate import LOOPBACK
+
+    bounds = Bounds(**asdict(limits))
+    fetcher = None if allow_urls is None else Fetcher(allow_urls, most=bounds.image_bytes)
+    served = _load(model, point, weights, name=name, cache=cache, template=template, force=force)
+    server = Server(
+        served,
+        bounds,
+        key=os.environ.get(KEY) or None,
+        hosts=LOOPBACK if host in LOOPBACK else None,
+        fetcher=fetcher,
+        log_prompts=log_prompts,
+    )
+    if served.reason is not None:
+        typer.echo(f"ReWEIGH is not offered: {served.reason}", err=True)
+    if host not in LOOPBACK and not os.environ.get(KEY):
+        typer.echo(f"anyone who can reach {host} can use this server; set {KEY} to ask for a key", err=True)
+    shown = f"[{host}]" if ":" in host else host
+    run(
+        server.app(),
+        host=host,
+        port=port,
+        ready=lambda taken: typer.echo(f"{served.name} at http://{shown}:{taken} (Ctrl-C stops)", err=True),
+    )
+
+
+def _load(
+    model: str,
+    point: common.Point,
+    weights: common.Weights,
+    *,
+    name: str | None,
+    cache: Path | None,
+    template: str | None,
+    force: bool,
+) -> Any:
+    """The model as it will be served."""
+    from reweigh.engines.cache import EvidenceCache
+    from reweigh.serve.served import Served
+
+    world = model == common.WORLD
+    table = point.of(model) if world or point.table is not None else None
+    loaded, processor = weights.load(model)
+    if name is None:
+        local = Path(model).exists()
+        name = "reweigh-world" if world else str(loaded.config.model_type) if local else model
+    return Served(
+        loaded,
+        processor,
+        name=name,
+        table=table,
+        layer=point.layer,
+        beta=point.beta,
+        cache=EvidenceCache(folder=cache),
+        template=template,
+        force=force,
+        world=world,
+    )

@@ -1,0 +1,316 @@
+"""The routes of the server. What they do is elsewhere; docs/serve.md is their contract."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import AsyncIterator, Callable, Collection, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
+from functools import cached_property
+from pathlib import Path
+from typing import Any, TypeVar
+
+from fastapi import FastAPI, Request
+from fastapi.responses import JSONResponse, PlainTextResponse, Response, StreamingResponse
+from fastapi.staticfiles import StaticFiles
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
+
+from reweigh.serve import inspect
+from reweigh.serve.answers import Answers, ClientLeft
+from reweigh.serve.bounds import Bounds
+from reweigh.serve.chat import Reply, make_rows
+from reweigh.serve.fetch import Fetcher
+from reweigh.serve.gate import Gate
+from reweigh.serve.metrics import Metrics
+from reweigh.serve.pictures import read_pictures
+from reweigh.serve.prepare import Prepared
+from reweigh.serve.problem import Problem, problem_of
+from reweigh.serve.row import Piece
+from reweigh.serve.scheduler import Scheduler
+from reweigh.serve.served import Served
+from reweigh.serve.wire import (
+    ChatRequest,
+    CheckRequest,
+    Conversation,
+    HeatRequest,
+    Message,
+    parse,
+    parse_chat,
+)
+
+T = TypeVar("T")
+logger = logging.getLogger("reweigh.serve")
+
+STATIC = Path(__file__).parent / "static"
+CLIENT_LEFT = 499
+"""Status in the log of a request whose client left; nobody receives it."""
+
+
+class Server:
+    """One model behind one application.
+
+    Args:
+        key: What clients must present as bearer token.
+        hosts: Names under which the server may be addressed; ``None`` for any.
+        fetcher: Fetches images by URL; ``None`` fetches none.
+        log_prompts: Whether the log holds what was asked.
+    """
+
+    def __init__(
+        self,
+        served: Served,
+        bounds: Bounds | None = None,
+        *,
+        key: str | None = None,
+        hosts: Collection[str] | None = None,
+        fetcher: Fetcher | None = None,
+        log_prompts: bool = False,
+    ) -> None:
+        self.served = served
+        self.bounds = bounds or Bounds()
+        self.metrics = Metrics()
+        self.scheduler = Scheduler(self.bounds, self.metrics, recall=served.recall, hidden=served.hidden)
+        self._key = key
+        self._hosts = hosts
+        self._fetcher = fetcher
+        self._log_prompts = log_prompts
+        self._preparing = ThreadPoolExecutor(1, thread_name_prefix="reweigh-prepare")
+
+    def app(self) -> FastAPI:
+        """The ASGI application."""
+        app = FastAPI(
+            title="reweigh", docs_url=None, redoc_url=None, openapi_url=None, lifespan=self._lifespan
+        )
+        routes: dict[str, tuple[str, Callable[..., Any]]] = {
+            "/v1/chat/completions": ("POST", self.chat),
+            "/v1/models": ("GET", self.models),
+            "/health": ("GET", self.health),
+            "/metrics": ("GET", self.show_metrics),
+            "/inspect/facts": ("GET", self.facts),
+            "/inspect/scene": ("GET", self.scene),
+            "/inspect/measure": ("POST", self.measure),
+            "/inspect/heat": ("POST", self.heat),
+            "/inspect/check": ("POST", self.check),
+        }
+        for path, (method, handler) in routes.items():
+            app.add_api_route(path, handler, methods=[method], response_model=None)
+        app.mount("/", StaticFiles(directory=STATIC, html=True))
+        app.add_exception_handler(Problem, _tell_problem)
+        app.add_exception_handler(HTTPException, _tell_http)
+        app.add_exception_handler(ClientLeft, _tell_nobody)
+        app.add_exception_handler(ClientDisconnect, _tell_nobody)
+        app.add_exception_handler(Exception, self._tell_fault)
+        app.add_middleware(Gate, metrics=self.metrics, key=self._key, hosts=self._hosts, paths=[*routes, "/"])
+        return app
+
+    @asynccontextmanager
+    async def _lifespan(self, _app: FastAPI) -> AsyncIterator[None]:
+        self.scheduler.start()
+        try:
+            yield
+        finally:
+            await asyncio.to_thread(self.scheduler.stop)
+            self._preparing.shutdown()
+
+    async def chat(self, request: Request) -> Response:
+        """``POST /v1/chat/completions``."""
+        begin = time.monotonic()
+        with self.scheduler.arriving():
+            asked = parse_chat(await self._body(request))
+            self._check_model(asked)
+            answers = Answers(self.scheduler, self.bounds.seconds, request.receive)
+            try:
+                prepared = await answers.within(self._prepare(asked.messages))
+                rows = make_rows(self.served, self.bounds, asked, prepared, answers)
+                answers.submit(rows)
+            except BaseException:
+                await answers.close()
+                raise
+        reply = Reply(self.served, asked, rows)
+        self._note(request, asked, prepared)
+        if asked.stream:
+            return await self._stream(request, answers, reply, begin)
+        try:
+            whole = await reply.whole(answers)
+        except ClientLeft:
+            self.metrics.left()
+            raise
+        finally:
+            await answers.close()
+            self._count(request, reply)
+        return JSONResponse(whole)
+
+    async def _stream(self, request: Request, answers: Answers, reply: Reply, begin: float) -> Response:
+        """Begin a stream once its first piece is there, so that a failure before it has its own status."""
+        pieces = answers.pieces()
+        try:
+            first = await anext(pieces)
+        except BaseException:
+            await answers.close()
+            raise
+        self.metrics.first_token(time.monotonic() - begin)
+        frames = self._frames(request, first, pieces, answers, reply)
+        return StreamingResponse(frames, media_type="text/event-stream", headers={"X-Accel-Buffering": "no"})
+
+    async def _frames(
+        self,
+        request: Request,
+        first: Piece,
+        pieces: AsyncIterator[Piece],
+        answers: Answers,
+        reply: Reply,
+    ) -> AsyncIterator[str]:
+        try:
+            async for frame in reply.frames(first, pieces):
+                yield frame
+        except (ClientLeft, asyncio.CancelledError, GeneratorExit):
+            self.metrics.left()
+            raise
+        finally:
+            await answers.close()
+            self._count(request, reply)
+
+    def _check_model(self, asked: ChatRequest) -> None:
+        if asked.model != self.served.name:
+            raise Problem(
+                404,
+                f"this server has no model {asked.model[:80]!r}; it serves {self.served.name!r}",
+                param="model",
+                code="model_not_found",
+            )
+
+    async def _prepare(self, messages: Sequence[Message]) -> Prepared:
+        pictures = await asyncio.to_thread(read_pictures, messages, self.bounds, self._fetcher)
+        loop = asyncio.get_running_loop()
+        try:
+            return await loop.run_in_executor(self._preparing, self.served.prepare, messages, pictures)
+        except Exception as error:
+            refused = problem_of(error, self.served.hidden)
+            refused.param = refused.param or "messages"
+            raise refused from error
+
+    async def _body(self, request: Request) -> bytes:
+        """The body, as far as the bounds allow."""
+        if request.headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
+            raise Problem(400, "the Content-Type must be application/json", code="not_json")
+        most, kept = self.bounds.body_bytes, bytearray()
+        length = request.headers.get("content-length", "0")
+        if not length.isdigit() or int(length) > most:
+            raise _too_long(most)
+        try:
+            async with asyncio.timeout(self.bounds.body_seconds):
+                async for chunk in request.stream():
+                    kept += chunk
+                    if len(kept) > most:
+                        raise _too_long(most)
+        except TimeoutError:
+            raise Problem(408, "the request's body did not arrive in time", code="timeout") from None
+        return bytes(kept)
+
+    def _note(self, request: Request, asked: ChatRequest, prepared: Prepared) -> None:
+        note = request.scope["state"]["note"]
+        note |= {"decoder": asked.knobs.decoder, "n": asked.n, "prompt": prepared.prompt_tokens}
+        if self._log_prompts:
+            words = [part.text for m in asked.messages for part in m.parts() if part.type == "text"]
+            note["asked"] = repr(" | ".join(words))
+
+    def _count(self, request: Request, reply: Reply) -> None:
+        request.scope["state"]["note"]["new"] = reply.generated
+        self.metrics.tokens(prompt=reply.prepared.prompt_tokens, generated=reply.generated)
+
+    async def models(self) -> dict[str, Any]:
+        """``GET /v1/models``."""
+        made = {"id": self.served.name, "object": "model", "created": self._started, "owned_by": "reweigh"}
+        return {"object": "list", "data": [made]}
+
+    @cached_property
+    def _started(self) -> int:
+        return int(time.time())
+
+    async def health(self) -> dict[str, str]:
+        """``GET /health``."""
+        return {"status": "ok"}
+
+    async def show_metrics(self) -> PlainTextResponse:
+        """``GET /metrics``."""
+        return PlainTextResponse(self.metrics.text(), media_type="text/plain; version=0.0.4")
+
+    async def facts(self, request: Request) -> Any:
+        """``GET /inspect/facts``."""
+        return await self._on_model(request, lambda: self._facts)
+
+    @cached_property
+    def _facts(self) -> dict[str, Any]:
+        return inspect.facts(self.served, self.bounds, key_needed=self._key is not None)
+
+    async def scene(self, request: Request) -> Any:
+        """``GET /inspect/scene?number=N``."""
+        number = request.query_params.get("number", "0")
+        if not number.isascii() or not number.isdigit() or len(number) > 9:
+            raise Problem(400, "number must be a whole number from 0", param="number", code="invalid_value")
+        return await asyncio.to_thread(inspect.scene, self.served, int(number))
+
+    async def measure(self, request: Request) -> Any:
+        """``POST /inspect/measure``."""
+        asked = parse(Conversation, await self._body(request))
+        prepared = await self._prepare(asked.messages)
+        return await self._on_model(request, lambda: inspect.measure_all(self.served, prepared))
+
+    async def heat(self, request: Request) -> Any:
+        """``POST /inspect/heat``."""
+        asked = parse(HeatRequest, await self._body(request))
+        prepared = await self._prepare(asked.messages)
+
+        def work() -> dict[str, Any]:
+            token = inspect.token_of(self.served, asked.word or "") if asked.token is None else asked.token
+            return inspect.heat(self.served, prepared, token)
+
+        return await self._on_model(request, work)
+
+    async def check(self, request: Request) -> Any:
+        """``POST /inspect/check``."""
+        asked = parse(CheckRequest, await self._body(request))
+        prepared = await self._prepare(asked.messages)
+        return await self._on_model(
+            request, lambda: inspect.check(self.served, prepared, asked.text, asked.layer)
+        )
+
+    async def _on_model(self, request: Request, work: Callable[[], T]) -> T:
+        """Do something in the scheduler's thread, within bounds."""
+        answers = Answers(self.scheduler, self.bounds.seconds, request.receive)
+        try:
+            return await answers.within(asyncio.wrap_future(self.scheduler.run(work)))
+        except ClientLeft:
+            raise
+        except Exception as error:
+            told = problem_of(error, self.served.hidden)
+            if told.status >= 500 and told is not error:
+                logger.error("%s failed", request.scope["state"]["number"], exc_info=error)
+            raise told from error
+        finally:
+            await answers.close()
+
+    async def _tell_fault(self, request: Request, error: Exception) -> Response:
+        logger.error("%s failed", request.scope["state"]["number"], exc_info=error)
+        return _tell_problem(request, problem_of(error, self.served.hidden))
+
+
+def _tell_problem(_request: Request, problem: Any) -> Response:
+    return JSONResponse(problem.body(), status_code=problem.status, headers=problem.headers)
+
+
+def _tell_http(request: Request, error: Any) -> Response:
+    words = {404: "there is nothing at this path", 405: "this path does not take that method"}
+    problem = Problem(error.status_code, words.get(error.status_code, str(error.detail)), code="not_found")
+    return _tell_problem(request, problem)
+
+
+def _tell_nobody(_request: Request, _error: Any) -> Response:
+    return Response(status_code=CLIENT_LEFT)
+
+
+def _too_long(most: int) -> Problem:
+    return Problem(413, f"the request's body has more than {most:,} bytes", code="body_too_large")

@@ -1,0 +1,237 @@
+"""Decoding rows together: one ``generate``, in which each row has its own beta, sampling, length and end.
+
+``generate`` itself does what it always does; a logits processor at the end of its list picks each row's token and
+sends it off, and a stopping criterion ends rows one by one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import ExitStack
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from transformers import LogitsProcessor, StoppingCriteria
+
+from reweigh.decoders.reweigh import ReweighSession
+from reweigh.decoders.reweigh.request import ReweighRequest
+from reweigh.engines.transformers.recall import Recall
+from reweigh.engines.transformers.session import Session, end_tokens
+from reweigh.method.measure.evidence import Evidence
+from reweigh.method.strength import strength
+from reweigh.serve.metrics import Metrics
+from reweigh.serve.prepare import stack
+from reweigh.serve.row import Piece, Row
+from reweigh.serve.sampling import Picker
+from reweigh.serve.text import GrowingText
+
+GREEDY = {"do_sample": False, "num_beams": 1, "temperature": None, "top_p": None, "top_k": None}
+"""``generate`` takes what the rows picked."""
+
+
+def streams(session: Session) -> bool:
+    """Whether a decoder writes token by token; a search knows its answer only at its end."""
+    decoder = session.decoder
+    return decoder.loop is None and decoder.generation.get("num_beams", 1) == 1
+
+
+def decode(rows: Sequence[Row], recall: Recall | None, metrics: Metrics) -> None:
+    """Write the answers of some rows of one session, in one batch."""
+    session = rows[0].session
+    tokenizer = getattr(session.processor, "tokenizer", session.processor)
+    inputs = stack([row.prepared for row in rows], pad=tokenizer.pad_token_id or 0)
+    if not streams(session):
+        _decode_whole(rows[0], inputs)
+        return
+    with ExitStack() as open_until_end, torch.no_grad():
+        request = _open(session, rows, recall, metrics, open_until_end)
+        writer = Writer(rows, session, tokenizer, request)
+        session.model.generate(
+            **inputs,
+            **GREEDY,
+            max_new_tokens=max(row.most for row in rows),
+            logits_processor=[writer],
+            stopping_criteria=[_Ends(rows)],
+        )
+
+
+def _open(
+    session: Session, rows: Sequence[Row], recall: Recall | None, metrics: Metrics, stack: ExitStack
+) -> ReweighRequest | None:
+    """Open the rows' request; evidence that is kept is given, what is measured is kept when the batch ends."""
+    if not isinstance(session, ReweighSession):
+        stack.enter_context(session.request())
+        return None
+    gatherer = session.decoder.deployed.gatherer
+    keys = [row.prepared.key or "" for row in rows]
+    known: list[Evidence | None] = [None] * len(rows)
+    if recall is not None:
+        known = recall.find(keys, gatherer)
+    betas = [row.beta for row in rows]
+    trace = any(row.trace for row in rows)
+    request = stack.enter_context(session.request(beta=betas, evidence=known, trace=trace))
+    metrics.evidence(
+        recalled=sum(one is not None for one in known),
+        measured=sum(bool(key) and one is None for key, one in zip(keys, known, strict=True)),
+    )
+
+    def keep() -> None:
+        if recall is not None and request.trail is not None:
+            recall.keep(keys, known, request.evidence, gatherer)
+
+    stack.callback(keep)
+    return request
+
+
+def _decode_whole(row: Row, inputs: dict[str, Any]) -> None:
+    """Write an answer that is known only at its end."""
+    answer = row.session.respond(
+        inputs, seed=row.seed, max_new_tokens=row.most, stopping_criteria=[_Ends([row])]
+    )[0]
+    if row.done:
+        return
+    tokenizer = getattr(row.session.processor, "tokenizer", row.session.processor)
+    growing = GrowingText(tokenizer, row.stops)
+    for token in answer.tokens:
+        growing.push(token)
+        if growing.stopped:
+            break
+    text = growing.ready() + growing.finish()
+    ended = growing.stopped or (answer.tokens and answer.tokens[-1] in _ends_of(row.session))
+    row.end(Piece(row.index, text, finish="stop" if ended else "length", count=len(answer.tokens)))
+
+
+class Writer(LogitsProcessor):
+    """Picks and sends the next token of each row."""
+
+    def __init__(
+        self, rows: Sequence[Row], session: Session, tokenizer: Any, request: ReweighRequest | None
+    ) -> None:
+        device = session.model.device
+        self._rows = rows
+        self._tokenizer = tokenizer
+        self._request = request
+        self._ends = _ends_of(session)
+        self._pickers = [Picker(row.sampling, row.seed, device) for row in rows]
+        self._texts = [GrowingText(tokenizer, row.stops) for row in rows]
+        self._counts = [0] * len(rows)
+        self._support: list[_Support | None] | None = None
+        self._steps = 0
+
+    def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
+        best, picked = scores.argmax(dim=-1).tolist(), scores
+        for place, row in enumerate(self._rows):
+            if row.done or row.left:
+                continue
+            picker = self._pickers[place]
+            token = best[place] if picker.greedy else picker.pick(scores[place])
+            self._write(place, token, scores[place])
+            if token != best[place]:  # generate takes the highest
+                picked = scores.clone() if picked is scores else picked
+                picked[place] = -torch.inf
+                picked[place, token] = 0.0
+        self._steps += 1
+        return picked
+
+    def _write(self, place: int, token: int, logits: Tensor) -> None:
+        row, text = self._rows[place], self._texts[place]
+        row.begun = True
+        self._counts[place] += 1
+        count, ended = self._counts[place], token in self._ends
+        start, end = text.push(token)
+        finish = "stop" if ended or text.stopped else "length" if count >= row.most else None
+        new = text.ready() if finish is None else text.ready() + text.finish()
+        told = (self._tell(place, token, start, end),) if row.evidence or row.trace else ()
+        logprobs = () if row.logprobs is None else (self._logprob(token, logits, row.logprobs),)
+        piece = Piece(row.index, new, told, logprobs, finish, count)
+        if finish is not None:
+            row.end(piece)
+        elif new or told or logprobs:
+            row.send(piece)
+
+    def _tell(self, place: int, token: int, start: int, end: int) -> dict[str, Any]:
+        """What is known of a token."""
+        if self._support is None:
+            self._support = _supports(self._request, len(self._rows))
+        support = self._support[place]
+        told: dict[str, Any] = {
+            "step": self._counts[place] - 1,
+            "token": token,
+            "text": self._word(token),
+            "start": start,
+            "end": end,
+            **({"dmrr": None, "b": None, "s": None} if support is None else support.of(token)),
+        }
+        request = self._request
+        if self._rows[place].trace and request is not None and len(request.trace) > self._steps:
+            step = request.trace.step(self._steps, place)
+            before, after = self._named(step.winner_before), self._named(step.winner_after)
+            told |= {
+                "winner_before": before,
+                "winner_after": after,
+                "replaced": before if step.changed else None,
+                "candidates": [candidate.to_json() for candidate in step.candidates],
+            }
+        return told
+
+    def _logprob(self, token: int, logits: Tensor, others: int) -> dict[str, Any]:
+        shares = torch.log_softmax(logits.float(), dim=-1)
+        values, ids = shares.topk(min(others, len(shares)))
+        top = [self._shared(i, v) for i, v in zip(ids.tolist(), values.tolist(), strict=True)]
+        return {**self._shared(token, float(shares[token])), "top_logprobs": top}
+
+    def _shared(self, token: int, value: float) -> dict[str, Any]:
+        word = self._word(token)
+        return {"token": word, "logprob": max(value, -9999.0), "bytes": list(word.encode("utf-8", "replace"))}
+
+    def _named(self, token: int) -> dict[str, Any]:
+        return {"token": token, "text": self._word(token)}
+
+    def _word(self, token: int) -> str:
+        return str(self._tokenizer.decode([token]))
+
+
+class _Ends(StoppingCriteria):
+    """Which rows are over."""
+
+    def __init__(self, rows: Sequence[Row]) -> None:
+        self._rows = rows
+
+    def __call__(self, input_ids: Tensor, scores: Any, **_: Any) -> Tensor:
+        over = [row.done or row.left for row in self._rows]
+        times = len(input_ids) // len(over)  # beams of one row end together
+        return torch.tensor(over, device=input_ids.device).repeat_interleave(times)
+
+
+class _Support:
+    """One row's evidence beside the references of its table."""
+
+    def __init__(self, evidence: Evidence, request: ReweighRequest) -> None:
+        deployed = request.deployed
+        self._table = deployed.table
+        self._values = evidence.of(self._table.layer, deployed.tokens).cpu().numpy()
+
+    def of(self, token: int) -> dict[str, float | None]:
+        """Evidence, reference and strength of a token; nothing where it is not registered."""
+        reference = self._table.reference(token)
+        if reference is None:
+            return {"dmrr": None, "b": None, "s": None}
+        value = float(self._values[int(np.searchsorted(self._table.tokens, token))])
+        return {
+            "dmrr": value,
+            "b": reference,
+            "s": float(strength(reference, np.array(value), self._table.scale)),
+        }
+
+
+def _supports(request: ReweighRequest | None, rows: int) -> list[_Support | None]:
+    found = [] if request is None else request.evidence
+    if request is None or not found:
+        return [None] * rows
+    return [None if one is None else _Support(one, request) for one in found]
+
+
+def _ends_of(session: Session) -> frozenset[int]:
+    return frozenset(end_tokens(session.decoder.anatomy.speaker))

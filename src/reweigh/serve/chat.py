@@ -1,0 +1,247 @@
+"""``/v1/chat/completions``: from a parsed request to rows, and from their pieces to OpenAI's answers and frames."""
+
+from __future__ import annotations
+
+import json
+import time
+import uuid
+from collections.abc import AsyncIterator, Iterator
+from typing import Any
+
+from reweigh.decoders.reweigh import ReweighSession
+from reweigh.engines.transformers.session import Session
+from reweigh.errors import ReweighError
+from reweigh.method.intervene.edit import check_beta
+from reweigh.serve.answers import Answers, ClientLeft
+from reweigh.serve.batch import streams
+from reweigh.serve.bounds import Bounds
+from reweigh.serve.prepare import Prepared
+from reweigh.serve.problem import Problem, problem_of
+from reweigh.serve.row import Piece, Row
+from reweigh.serve.sampling import Sampling
+from reweigh.serve.served import UNEDITED, Served
+from reweigh.serve.wire import ChatRequest
+from reweigh.text import replace_surrogates
+
+DEFAULT_TOKENS = 512
+"""Longest answer where the request does not say."""
+
+
+def make_rows(
+    served: Served, bounds: Bounds, asked: ChatRequest, prepared: Prepared, answers: Answers
+) -> list[Row]:
+    """The rows of a request, one for each choice; refuses what cannot be decoded."""
+    if asked.n > bounds.choices:
+        raise Problem(
+            400, f"n is {asked.n}; this server takes {bounds.choices}", param="n", code="invalid_value"
+        )
+    session, betas = choose(served, asked)
+    if not streams(session) and (asked.logprobs or asked.temperature):
+        raise Problem(
+            400,
+            f"{asked.knobs.decoder} is a search: it has no log-probabilities and no temperature",
+            param="logprobs" if asked.logprobs else "temperature",
+            code="unsupported_field",
+        )
+    sampling = Sampling.of(
+        served.anatomy.speaker.generation_config,
+        session.decoder.generation,
+        temperature=asked.temperature,
+        top_p=asked.top_p,
+    )
+    most = answer_length(served, bounds, asked, prepared.prompt_tokens)
+    return [
+        Row(
+            index=index,
+            prepared=prepared,
+            session=session,
+            send=answers.send,
+            sampling=sampling,
+            beta=beta,
+            seed=None if asked.seed is None else (asked.seed + index) % 2**63,
+            most=most,
+            stops=asked.stops,
+            logprobs=(asked.top_logprobs or 0) if asked.logprobs else None,
+            evidence=asked.knobs.evidence,
+            trace=asked.knobs.trace,
+        )
+        for index, beta in enumerate(betas)
+    ]
+
+
+def choose(served: Served, asked: ChatRequest) -> tuple[Session, list[float]]:
+    """The session of a request and the beta of each choice."""
+    knobs = asked.knobs
+    name = knobs.decoder
+    if asked.reweigh is None or "decoder" not in asked.reweigh.model_fields_set:
+        name = "base" if served.reason is not None and knobs.beta is None and knobs.layer is None else name
+    try:
+        session = served.session(name, knobs.layer)
+        if name in UNEDITED or not isinstance(session, ReweighSession):
+            if knobs.beta is not None:
+                raise Problem(
+                    400,
+                    f"reweigh.beta belongs to the decoder reweigh, not to {name}",
+                    param="reweigh.beta",
+                    code="invalid_value",
+                )
+            return session, [0.0] * asked.n
+        given = session.beta if knobs.beta is None else knobs.beta
+        betas = given if isinstance(given, list) else [given] * asked.n
+        return session, [check_beta(beta) for beta in betas]
+    except ReweighError as error:
+        refused = problem_of(error, served.hidden)
+        refused.param = refused.param or "reweigh"
+        raise refused from error
+
+
+def answer_length(served: Served, bounds: Bounds, asked: ChatRequest, prompt: int) -> int:
+    """Tokens the answer may have."""
+    if prompt > bounds.prompt_tokens or (served.context is not None and prompt >= served.context):
+        most = min(bounds.prompt_tokens, (served.context or prompt + 1) - 1)
+        raise Problem(
+            400,
+            f"the prompt has {prompt:,} tokens; this server takes {most:,}",
+            param="messages",
+            code="context_length_exceeded",
+        )
+    room = bounds.new_tokens if served.context is None else min(bounds.new_tokens, served.context - prompt)
+    given = asked.max_completion_tokens or asked.max_tokens
+    if given is None:
+        return min(DEFAULT_TOKENS, room)
+    if given > room:
+        raise Problem(
+            400,
+            f"max_tokens is {given:,}; after a prompt of {prompt:,} tokens this server writes at most {room:,}",
+            param="max_completion_tokens" if asked.max_completion_tokens else "max_tokens",
+            code="context_length_exceeded" if room < bounds.new_tokens else "invalid_value",
+        )
+    return given
+
+
+class Reply:
+    """Turns the pieces of a request into OpenAI's objects.
+
+    Attributes:
+        generated: Tokens written so far, over all choices.
+    """
+
+    def __init__(self, served: Served, asked: ChatRequest, rows: list[Row]) -> None:
+        self._asked = asked
+        self._rows = rows
+        self._head = {
+            "id": f"chatcmpl-{uuid.uuid4().hex}",
+            "created": int(time.time()),
+            "model": served.name,
+            "system_fingerprint": None,
+        }
+        self._counts = [0] * len(rows)
+
+    @property
+    def generated(self) -> int:
+        """Tokens written so far, over all choices."""
+        return sum(self._counts)
+
+    @property
+    def prepared(self) -> Prepared:
+        """The prompt, which all choices share."""
+        return self._rows[0].prepared
+
+    def usage(self) -> dict[str, int]:
+        """Tokens read and written."""
+        prompt = self.prepared.prompt_tokens
+        return {
+            "prompt_tokens": prompt,
+            "completion_tokens": self.generated,
+            "total_tokens": prompt + self.generated,
+        }
+
+    async def whole(self, answers: Answers) -> dict[str, Any]:
+        """The answer of a request that does not stream."""
+        pieces: list[list[Piece]] = [[] for _ in self._rows]
+        async for piece in answers.pieces():
+            pieces[piece.index].append(piece)
+            self._counts[piece.index] = piece.count
+        choices = [self._choice(row, own) for row, own in zip(self._rows, pieces, strict=True)]
+        return {**self._head, "object": "chat.completion", "choices": choices, "usage": self.usage()}
+
+    def _choice(self, row: Row, pieces: list[Piece]) -> dict[str, Any]:
+        text = replace_surrogates("".join(piece.text for piece in pieces))
+        told = [token for piece in pieces for token in piece.tokens]
+        logprobs = [entry for piece in pieces for entry in piece.logprobs]
+        return {
+            "index": row.index,
+            "message": {"role": "assistant", "content": text, "refusal": None},
+            "logprobs": None if row.logprobs is None else {"content": logprobs, "refusal": None},
+            "finish_reason": pieces[-1].finish,
+            **self._told(row, told),
+        }
+
+    async def frames(self, first: Piece, rest: AsyncIterator[Piece]) -> AsyncIterator[str]:
+        """The server-sent events of a request that streams; an error on the way is the last frame but one."""
+        for row in self._rows:
+            yield self._frame([self._delta(row, {"role": "assistant", "content": ""})])
+        try:
+            for frame in self._frames_of(first):
+                yield frame
+            async for piece in rest:
+                for frame in self._frames_of(piece):
+                    yield frame
+        except ClientLeft:
+            raise
+        except Problem as problem:
+            yield _event(problem.body())
+            yield "data: [DONE]\n\n"
+            return
+        if self._with_usage:
+            yield self._frame([], usage=self.usage())
+        yield "data: [DONE]\n\n"
+
+    def _frames_of(self, piece: Piece) -> Iterator[str]:
+        row = self._rows[piece.index]
+        self._counts[piece.index] = piece.count or self._counts[piece.index]
+        if piece.text or piece.tokens or piece.logprobs:
+            yield self._frame([self._delta(row, {"content": replace_surrogates(piece.text)}, piece)])
+        if piece.finish is not None:
+            yield self._frame([self._delta(row, {}, finish=piece.finish)])
+
+    @property
+    def _with_usage(self) -> bool:
+        options = self._asked.stream_options
+        return options is not None and options.include_usage
+
+    def _delta(
+        self, row: Row, delta: dict[str, Any], piece: Piece | None = None, finish: str | None = None
+    ) -> dict[str, Any]:
+        logprobs = list(piece.logprobs) if piece is not None and row.logprobs is not None else None
+        return {
+            "index": row.index,
+            "delta": delta,
+            "logprobs": None if logprobs is None else {"content": logprobs, "refusal": None},
+            "finish_reason": finish,
+            **({} if piece is None else self._told(row, list(piece.tokens))),
+        }
+
+    def _told(self, row: Row, tokens: list[dict[str, Any]]) -> dict[str, Any]:
+        """Our own key of a choice."""
+        if not row.evidence and not row.trace:
+            return {}
+        session = row.session
+        edits = isinstance(session, ReweighSession)
+        return {
+            "reweigh": {
+                "decoder": self._asked.knobs.decoder,
+                "beta": row.beta if edits else None,
+                "layer": session.layer if isinstance(session, ReweighSession) else None,
+                "b0": session.table.scale if isinstance(session, ReweighSession) else None,
+                "tokens": tokens,
+            }
+        }
+
+    def _frame(self, choices: list[dict[str, Any]], usage: dict[str, int] | None = None) -> str:
+        frame = {**self._head, "object": "chat.completion.chunk", "choices": choices}
+        return _event({**frame, "usage": usage} if self._with_usage else frame)
+
+
+def _event(value: dict[str, Any]) -> str:
+    return f"data: {json.dumps(value, ensure_ascii=False, separators=(',', ':'))}\n\n"

@@ -1,0 +1,166 @@
+"""Fetching images by URL, where the server's owner allows it: public addresses only, bounded in bytes and time.
+
+The address that was checked is the one that is connected to, so a name that resolves differently a moment later gains
+nothing. Every redirect is checked as the first address was.
+"""
+
+from __future__ import annotations
+
+import http.client
+import ipaddress
+import re
+import socket
+import ssl
+import time
+from collections.abc import Callable
+from urllib.parse import SplitResult, urljoin, urlsplit
+
+from reweigh.errors import InputError
+from reweigh.serve.problem import Problem
+
+REDIRECTS = 3
+PORTS = {"http": 80, "https": 443}
+NAT64 = ipaddress.ip_network("64:ff9b::/96")
+"""Addresses that a gateway turns into IPv4 ones, which may be private."""
+Resolve = Callable[[str, int], list[str]]
+
+
+def resolve(host: str, port: int) -> list[str]:
+    """The addresses of a host."""
+    return [str(found[4][0]) for found in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)]
+
+
+class Fetcher:
+    """Fetches what matches a pattern.
+
+    Args:
+        pattern: Regular expression that the whole URL must match, and that of every redirect.
+        most: Bytes of one image.
+        seconds: Time for one image, redirects included.
+        is_public: Whether an address may be connected to; for tests, which have no public one.
+    """
+
+    def __init__(
+        self,
+        pattern: str,
+        *,
+        most: int,
+        seconds: float = 10.0,
+        resolve: Resolve = resolve,
+        is_public: Callable[[str], bool] | None = None,
+    ) -> None:
+        try:
+            self._pattern = re.compile(pattern)
+        except re.error as error:
+            raise InputError(f"the URL pattern {pattern!r} is no regular expression ({error})") from error
+        self.most = most
+        self.seconds = seconds
+        self._resolve = resolve
+        self._is_public = is_public or is_public_address
+
+    def fetch(self, url: str, param: str) -> bytes:
+        """The bytes behind a URL; ``param`` names it in an error."""
+        ends = time.monotonic() + self.seconds
+        for _ in range(REDIRECTS + 1):
+            parts = self._check(url, param)
+            try:
+                answer = self._get(parts, ends)
+            except Problem:
+                raise
+            except (OSError, http.client.HTTPException, ValueError):
+                raise _failed(param, "the image could not be fetched") from None
+            if isinstance(answer, bytes):
+                return answer
+            url = urljoin(url, answer)
+        raise _failed(param, f"the image's URL redirects more than {REDIRECTS} times")
+
+    def _check(self, url: str, param: str) -> SplitResult:
+        try:
+            parts = urlsplit(url)
+            port = parts.port
+        except ValueError:
+            raise _failed(param, "the image's URL is not valid") from None
+        allowed = parts.scheme in PORTS and parts.hostname and parts.username is None and port != 0
+        if not allowed or not self._pattern.fullmatch(url):
+            raise Problem(
+                400, "this server does not fetch from that URL", param=param, code="url_not_allowed"
+            )
+        return parts
+
+    def _get(self, parts: SplitResult, ends: float) -> bytes | str:
+        """The body, or where a redirect leads."""
+        connection = self._connect(parts, ends)
+        try:
+            path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
+            connection.request("GET", path, headers={"Accept": "image/*", "User-Agent": "reweigh"})
+            response = connection.getresponse()
+            if response.status in (301, 302, 303, 307, 308):
+                return response.headers.get("Location", "")
+            if response.status != 200:
+                raise _failed("image_url", f"the image's address answered with status {response.status}")
+            return self._read(response, connection, ends)
+        finally:
+            connection.close()
+
+    def _connect(self, parts: SplitResult, ends: float) -> http.client.HTTPConnection:
+        host, port = str(parts.hostname), parts.port or PORTS[parts.scheme]
+        addresses = self._resolve(host, port)
+        if not addresses or not all(map(self._is_public, addresses)):
+            raise Problem(
+                400,
+                "this server fetches from public addresses only",
+                param="image_url",
+                code="url_not_allowed",
+            )
+        connection = http.client.HTTPConnection(host, port, timeout=_left(ends))
+        sock: socket.socket = socket.create_connection((addresses[0], port), timeout=_left(ends))
+        try:
+            if parts.scheme == "https":
+                sock = ssl.create_default_context().wrap_socket(sock, server_hostname=host)
+        except BaseException:
+            sock.close()
+            raise
+        connection.sock = sock
+        return connection
+
+    def _read(
+        self, response: http.client.HTTPResponse, connection: http.client.HTTPConnection, ends: float
+    ) -> bytes:
+        kept = bytearray()
+        while True:
+            if connection.sock is not None:
+                connection.sock.settimeout(_left(ends))
+            chunk = response.read1(1 << 16)
+            if not chunk:
+                return bytes(kept)
+            kept += chunk
+            if len(kept) > self.most:
+                raise Problem(
+                    413,
+                    f"an image has more than {self.most:,} bytes",
+                    param="image_url",
+                    code="image_too_large",
+                )
+
+
+def is_public_address(address: str) -> bool:
+    """Whether an address is on the open internet: not private, loopback, link-local, reserved or multicast."""
+    try:
+        found = ipaddress.ip_address(address.partition("%")[0])
+    except ValueError:
+        return False
+    if found in NAT64:
+        return False
+    inner = getattr(found, "ipv4_mapped", None) or getattr(found, "sixtofour", None)
+    return found.is_global and not found.is_multicast and (inner is None or is_public_address(str(inner)))
+
+
+def _left(ends: float) -> float:
+    left = ends - time.monotonic()
+    if left <= 0:
+        raise TimeoutError
+    return left
+
+
+def _failed(param: str, message: str) -> Problem:
+    return Problem(400, message, param=param, code="image_not_fetched")

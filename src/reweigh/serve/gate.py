@@ -1,0 +1,133 @@
+"""What every request passes: who asks, from where, with what key; and the one line that is logged of it."""
+
+from __future__ import annotations
+
+import hmac
+import json
+import logging
+import time
+import uuid
+from collections.abc import Awaitable, Callable, Collection, MutableMapping
+from typing import Any
+
+from reweigh.serve.metrics import Metrics
+from reweigh.serve.problem import Problem
+
+Scope = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+App = Callable[[Scope, Receive, Send], Awaitable[None]]
+
+logger = logging.getLogger("reweigh.serve")
+
+GUARDED = ("/v1", "/inspect", "/metrics")
+LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
+POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data: blob:; connect-src 'self'; "
+    "font-src 'self'; manifest-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
+HEADERS = {
+    "content-security-policy": POLICY,
+    "x-content-type-options": "nosniff",
+    "referrer-policy": "no-referrer",
+    "cache-control": "no-cache",
+}
+
+
+class Gate:
+    """ASGI middleware around the whole server.
+
+    Args:
+        key: What clients must present as bearer token; ``None`` lets everyone in.
+        hosts: Names under which the server may be addressed; ``None`` for any. A page of another site that had its own
+            name point to this machine would be found out here.
+        paths: Paths that are counted by name; any other counts as "other".
+    """
+
+    def __init__(
+        self,
+        app: App,
+        *,
+        metrics: Metrics,
+        key: str | None = None,
+        hosts: Collection[str] | None = None,
+        paths: Collection[str] = (),
+    ) -> None:
+        self._app = app
+        self._metrics = metrics
+        self._key = None if key is None else key.encode()
+        self._hosts = hosts
+        self._paths = frozenset(paths)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        begin, status, number = time.monotonic(), 0, f"req-{uuid.uuid4().hex[:16]}"
+        note: dict[str, Any] = scope.setdefault("state", {}).setdefault("note", {})
+        scope["state"]["number"] = number
+
+        async def send_marked(message: MutableMapping[str, Any]) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                marks = {**HEADERS, "x-request-id": number}
+                message["headers"] = [
+                    *message.get("headers", []),
+                    *((name.encode(), value.encode()) for name, value in marks.items()),
+                ]
+            await send(message)
+
+        try:
+            problem = self._refusal(scope)
+            if problem is None:
+                await self._app(scope, receive, send_marked)
+            else:
+                await _refuse(problem, send_marked)
+        finally:
+            passed = time.monotonic() - begin
+            path = scope["path"] if scope["path"] in self._paths else "other"
+            self._metrics.request(path, status, passed)
+            extra = " ".join(f"{name}={value}" for name, value in note.items())
+            logger.info("%s %s %s %d %.0fms %s", number, scope["method"], path, status, 1000 * passed, extra)
+
+    def _refusal(self, scope: Scope) -> Problem | None:
+        headers = {name.decode("latin-1").lower(): value for name, value in scope["headers"]}
+        host = _host_name(headers.get("host", b"").decode("latin-1"))
+        if self._hosts is not None and host not in self._hosts:
+            return Problem(403, "this server is not known under that host name", code="wrong_host")
+        if not scope["path"].startswith(GUARDED):
+            return None
+        if headers.get("sec-fetch-site", b"none") not in (b"none", b"same-origin"):
+            return Problem(403, "pages of other sites may not use this server", code="cross_site")
+        if self._key is not None:
+            scheme, _, given = headers.get("authorization", b"").partition(b" ")
+            if scheme.lower() != b"bearer" or not hmac.compare_digest(given.strip(), self._key):
+                return Problem(
+                    401,
+                    "the API key is missing or wrong",
+                    code="invalid_api_key",
+                    headers={"WWW-Authenticate": "Bearer"},
+                )
+        return None
+
+
+def _host_name(host: str) -> str:
+    """The name in a Host header, port and brackets left out."""
+    if host.startswith("["):
+        return host[1:].partition("]")[0].lower()
+    return host.partition(":")[0].lower()
+
+
+async def _refuse(problem: Problem, send: Send) -> None:
+    body = json.dumps(problem.body()).encode()
+    headers = {"Content-Type": "application/json", "Content-Length": str(len(body)), **problem.headers}
+    await send(
+        {
+            "type": "http.response.start",
+            "status": problem.status,
+            "headers": [(name.lower().encode(), value.encode()) for name, value in headers.items()],
+        }
+    )
+    await send({"type": "http.response.body", "body": body})

@@ -1,0 +1,209 @@
+"""The queue and the one thread that works on the model: answers that can be decoded together are.
+
+New answers join at the next batch. A client that leaves frees its row: one that waits is dropped, one under way ends at its
+next token. One thread, because several families keep the state of a generation on the model itself.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future
+from contextlib import contextmanager
+from typing import TypeVar
+
+from reweigh.engines.transformers.recall import Recall
+from reweigh.serve.batch import decode, streams
+from reweigh.serve.bounds import Bounds
+from reweigh.serve.metrics import Metrics
+from reweigh.serve.prepare import stackable
+from reweigh.serve.problem import Problem, problem_of
+from reweigh.serve.row import Row
+
+T = TypeVar("T")
+logger = logging.getLogger("reweigh.serve")
+
+GATHER_SECONDS = 0.05
+"""How long an idle server waits for requests that have arrived but are still being made ready."""
+
+
+class Scheduler:
+    """Decodes waiting rows in batches, in a thread of its own."""
+
+    def __init__(
+        self, bounds: Bounds, metrics: Metrics, *, recall: Recall | None = None, hidden: Sequence[str] = ()
+    ) -> None:
+        self._bounds = bounds
+        self._metrics = metrics
+        self._recall = recall
+        self._hidden = tuple(hidden)
+        self._changed = threading.Condition()
+        self._waiting: deque[Row] = deque()
+        self._tasks: deque[Callable[[], None]] = deque()
+        self._running: list[Row] = []
+        self._arriving = 0
+        self._stopping = False
+        self._batch_seconds = 1.0
+        self._thread = threading.Thread(target=self._work, name="reweigh-serve", daemon=True)
+        metrics.gauges["reweigh_waiting_rows"] = ("Answers that wait.", lambda: len(self._waiting))
+        metrics.gauges["reweigh_running_rows"] = ("Answers under way.", lambda: len(self._running))
+
+    def start(self) -> None:
+        """Begin to work."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Finish what waits and what is under way, then end."""
+        with self._changed:
+            self._stopping = True
+            self._changed.notify_all()
+        if self._thread.is_alive():
+            self._thread.join()
+
+    @contextmanager
+    def arriving(self) -> Iterator[None]:
+        """Announce a request that is being made ready, so that a batch about to begin waits for it a moment."""
+        with self._changed:
+            self._arriving += 1
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._arriving -= 1
+                self._changed.notify_all()
+
+    def submit(self, rows: Sequence[Row]) -> None:
+        """Let rows wait for their batch, or refuse them all where the queue is full."""
+        with self._changed:
+            if self._stopping:
+                raise Problem(503, "the server is stopping", code="stopping")
+            self._drop_left()
+            if len(self._waiting) + len(rows) > self._bounds.queue_rows:
+                raise self._full()
+            self._waiting.extend(rows)
+            self._changed.notify_all()
+
+    def run(self, task: Callable[[], T]) -> Future[T]:
+        """Run something else on the model, before the next batch."""
+        future: Future[T] = Future()
+
+        def work() -> None:
+            if future.set_running_or_notify_cancel():
+                try:
+                    future.set_result(task())
+                except BaseException as error:
+                    future.set_exception(error)
+
+        with self._changed:
+            if self._stopping:
+                raise Problem(503, "the server is stopping", code="stopping")
+            if len(self._tasks) >= self._bounds.queue_rows:
+                raise self._full()
+            self._tasks.append(work)
+            self._changed.notify_all()
+        return future
+
+    def leave(self, rows: Sequence[Row]) -> None:
+        """Free the rows of a client that left."""
+        for row in rows:
+            row.left = True
+
+    def _full(self) -> Problem:
+        batches = math.ceil(len(self._waiting) / self._bounds.batch_rows) or 1
+        seconds = max(1, math.ceil(batches * self._batch_seconds))
+        return Problem(
+            429,
+            f"{len(self._waiting)} answers wait already; this server lets {self._bounds.queue_rows} wait",
+            code="queue_full",
+            headers={"Retry-After": str(min(seconds, 60))},
+        )
+
+    def _drop_left(self) -> None:
+        if any(row.left for row in self._waiting):
+            self._waiting = deque(row for row in self._waiting if not row.left)
+
+    def _work(self) -> None:
+        while True:
+            work = self._next()
+            if work is None:
+                return
+            if callable(work):
+                work()
+                continue
+            begin = time.monotonic()
+            self._decode(work)
+            self._batch_seconds += 0.3 * (time.monotonic() - begin - self._batch_seconds)
+            with self._changed:
+                self._running = []
+
+    def _next(self) -> list[Row] | Callable[[], None] | None:
+        """What to do next; waits for it. ``None`` once all is done and the server stops."""
+        with self._changed:
+            while not self._tasks and not self._waiting:
+                if self._stopping:
+                    return None
+                self._changed.wait()
+            if self._tasks:
+                return self._tasks.popleft()
+            ends = time.monotonic() + GATHER_SECONDS
+            while self._arriving and len(self._waiting) < self._bounds.batch_rows:
+                left = ends - time.monotonic()
+                if left <= 0 or not self._changed.wait(left):
+                    break
+            self._running = self._take()
+            return self._running
+
+    def _take(self) -> list[Row]:
+        """The row that waits longest and those behind it that can be decoded with it."""
+        taken: list[Row] = []
+        rest: deque[Row] = deque()
+        shapes = None
+        for row in self._waiting:
+            if row.left:
+                continue
+            if not taken:
+                taken, shapes = [row], row.prepared.shapes
+            elif (
+                len(taken) < self._bounds.batch_rows
+                and row.session is taken[0].session
+                and _shares(row)
+                and _shares(taken[0])
+                and stackable(row.prepared.shapes, shapes)
+            ):
+                taken.append(row)
+                shapes = shapes or row.prepared.shapes
+            else:
+                rest.append(row)
+        self._waiting = rest
+        return taken
+
+    def _decode(self, rows: Sequence[Row]) -> None:
+        """Decode a batch; if it fails before it wrote anything, each row is tried alone, so that one cannot harm others."""
+        live = [row for row in rows if not row.done and not row.left]
+        if not live:
+            return
+        self._metrics.batch(len(live))
+        try:
+            decode(live, self._recall, self._metrics)
+        except Exception as error:
+            if len(live) > 1 and not any(row.begun for row in live):
+                for row in live:
+                    self._decode([row])
+                return
+            problem = problem_of(error, self._hidden)
+            if problem.status >= 500:
+                logger.error("a batch failed", exc_info=error)
+            for row in live:
+                row.fail(problem)
+        for row in live:  # nothing may wait for ever
+            if not row.left:
+                row.fail(Problem(500, "the answer ended early", code="internal_error"))
+
+
+def _shares(row: Row) -> bool:
+    """Whether a row may share a batch: rivals that draw noise or search beams would depend on their neighbours."""
+    return not row.session.decoder.is_rival and streams(row.session)

@@ -1,0 +1,180 @@
+"""The model that a server serves: its decoders by name and layer, its facts, and what it remembers of pictures."""
+
+from __future__ import annotations
+
+import copy
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from reweigh.decoders import DECODERS, decoder
+from reweigh.decoders.reweigh import ReweighSession, attach
+from reweigh.engines.cache import EvidenceCache
+from reweigh.engines.transformers.examine import examine
+from reweigh.engines.transformers.recall import Recall
+from reweigh.engines.transformers.session import Session
+from reweigh.errors import InputError, ReweighError, UnsupportedError
+from reweigh.families.anatomy import find_anatomy
+from reweigh.method.register.table import ReferenceTable, table_layers
+from reweigh.serve.batch import streams
+from reweigh.serve.prepare import Prepared, prepare_inputs
+from reweigh.serve.wire import Message
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
+
+UNEDITED = frozenset({"base", "greedy"})
+"""Decoders that are ReWEIGH with beta 0, bit for bit, so that they share a batch with it and can be traced."""
+
+
+class Served:
+    """A model with everything a server needs of it.
+
+    Args:
+        name: The name clients use.
+        table: Reference table; without one the server offers the base model and the other decoders.
+        layer: Its layer, where the table's folder holds several; the recorded point's if not given.
+        beta: Maximum penalty; the recorded point's if not given.
+        cache: Where evidence of pictures is kept.
+        template: Prompt template, for processors without a chat template.
+        world: Whether it is the embedded model, whose scenes the page can show.
+    """
+
+    def __init__(
+        self,
+        model: Any,
+        processor: Any,
+        *,
+        name: str,
+        table: ReferenceTable | str | Path | None = None,
+        layer: int | None = None,
+        beta: float | None = None,
+        cache: EvidenceCache | None = None,
+        template: str | None = None,
+        force: bool = False,
+        world: bool = False,
+    ) -> None:
+        self.model = model
+        self.processor = processor
+        self.name = name
+        self._beta = beta
+        self.template = template
+        self.world = world
+        self.anatomy = find_anatomy(model)
+        self.cache = cache or EvidenceCache()
+        self.recall = Recall(self.anatomy, processor, self.cache, exact=False)
+        self.hidden = tuple({str(getattr(model, "name_or_path", "")), str(table or "")} - {name, ""})
+        self._table = table
+        self._force = force
+        self._sessions: dict[tuple[str, int | None], Session] = {}
+        self._lock = threading.Lock()
+        # Tokenizers refuse to be set up in one thread while another decodes with them.
+        self._preparing = copy.deepcopy(processor)
+        self.examined, self.reason = self._examine()
+        self.layer: int | None = None
+        self.layers: list[int] = []
+        if self.reason is None:
+            self.layer = self.reweigh(layer).layer
+            self.layers = self._table_layers()
+
+    def _examine(self) -> tuple[dict[str, Any] | None, str | None]:
+        """What `reweigh doctor` would say, and why ReWEIGH cannot be offered, if so."""
+        if self._table is None:
+            reason = "the server was started without a reference table"
+        else:
+            reason = None
+        try:
+            found = examine(self.model, self.processor, template=self.template)
+        except ReweighError as error:
+            return None, f"the model could not be examined: {error.message}"
+        if not found["parity"]["holds"]:
+            reason = "norm and head do not reproduce this model's logits, so its evidence cannot be read"
+        return found, reason
+
+    def _table_layers(self) -> list[int]:
+        if isinstance(self._table, str | Path) and Path(self._table).is_dir():
+            return table_layers(Path(self._table))
+        return [] if self.layer is None else [self.layer]
+
+    @property
+    def beta(self) -> float | None:
+        """The maximum penalty of requests that name none."""
+        return None if self.reason is not None else self.reweigh().beta
+
+    @property
+    def context(self) -> int | None:
+        """Positions that the model has, prompt and answer together."""
+        text = self.model.config.get_text_config()
+        found = getattr(text, "max_position_embeddings", None)
+        return found if isinstance(found, int) else None
+
+    def session(self, name: str, layer: int | None) -> Session:
+        """The session of a decoder; ReWEIGH and the base model share one, which decodes both in one batch."""
+        if name in UNEDITED and self.reason is not None:
+            return self._named("base")
+        if name in UNEDITED or name == "reweigh":
+            return self.reweigh(layer)
+        if layer is not None:
+            raise InputError(f"reweigh.layer belongs to the decoder reweigh, not to {name}")
+        return self._named(name)
+
+    def _named(self, name: str) -> Session:
+        with self._lock:
+            if (name, None) not in self._sessions:
+                self._sessions[name, None] = decoder(name, self.model, self.processor)
+            return self._sessions[name, None]
+
+    def reweigh(self, layer: int | None = None) -> ReweighSession:
+        """ReWEIGH at a layer of the table; the server's own if none is given."""
+        if self.reason is not None or self._table is None:
+            raise UnsupportedError(f"ReWEIGH is not available here: {self.reason}")
+        wanted = self.layer if layer is None else self.anatomy.check_layer(layer)
+        if layer is not None and self.layers and wanted not in self.layers:
+            raise InputError(
+                f"the table has no layer {layer}", hint=f"it has {', '.join(map(str, self.layers))}"
+            )
+        with self._lock:
+            found = self._sessions.get(("reweigh", wanted))
+            if found is None:
+                found = attach(
+                    self.model,
+                    self.processor,
+                    table=self._table,
+                    beta=self._beta,
+                    layer=wanted,
+                    cache=self.cache,
+                    force=self._force,
+                )
+                self._sessions["reweigh", found.layer] = found
+            assert isinstance(found, ReweighSession)
+            return found
+
+    @torch.no_grad()
+    def prepare(self, messages: Sequence[Message], pictures: Sequence[Image]) -> Prepared:
+        """Make a conversation ready; called by one thread at a time."""
+        inputs = prepare_inputs(self.model, self._preparing, messages, pictures, template=self.template)
+        key = self.recall.keys([list(pictures)], inputs)[0] if pictures else None
+        return Prepared(inputs, key, int(inputs["input_ids"].shape[1]))
+
+    def decoders(self) -> list[dict[str, Any]]:
+        """The decoders that can be asked for, as the page lists them; those that cannot run on this model are left out."""
+        listed = []
+        for name in DECODERS:
+            try:
+                session = self.session(name, None)
+            except (ReweighError, ImportError):
+                continue
+            made = type(session.decoder) if name not in UNEDITED else DECODERS["base"]
+            listed.append(
+                {
+                    "name": name,
+                    "title": made.title or name,
+                    "is_rival": made.is_rival,
+                    "needs_image": made.needs_image,
+                    "streams": streams(session),
+                }
+            )
+        return listed

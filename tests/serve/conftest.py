@@ -1,0 +1,43 @@
+"""A running server on the embedded model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+
+import pytest
+from live import Running, running
+
+from reweigh.decoders.reweigh import ReweighSession
+from reweigh.serve.app import Server
+from reweigh.serve.bounds import Bounds
+from reweigh.serve.served import Served
+from reweigh.speed.subjects import embedded_model
+from reweigh.world import table_path
+
+
+@pytest.fixture(scope="session")
+def world() -> Served:
+    model, processor = embedded_model()
+    return Served(model, processor, name="reweigh-world", table=table_path(), world=True)
+
+
+@pytest.fixture(scope="session")
+def reference(world: Served) -> ReweighSession:
+    """ReWEIGH on the same model, used without a server."""
+    return world.reweigh()
+
+
+@pytest.fixture(scope="session")
+def house(world: Served) -> Iterator[Running]:
+    with running(Server(world)) as found:
+        yield found
+
+
+@pytest.fixture
+def serving(world: Served) -> Iterator[Callable[..., Running]]:
+    """``serving(bounds, **options)``: a further server, with bounds of its own."""
+    with ExitStack() as stack:
+        yield lambda bounds=None, **options: stack.enter_context(
+            running(Server(world, bounds or Bounds(), **options))
+        )
