@@ -87,7 +87,7 @@ def test_a_head_in_float32_is_called_as_it_is():
 def test_a_head_without_floats_cannot_be_upcast():
     class Packed(nn.Module):
         weight = torch.zeros(4, 2, dtype=torch.uint8)
-        out_features = 8
+        in_features, out_features = 3, 8
 
         def forward(self, states):
             return states.new_zeros(states.shape[0], 8)

@@ -150,7 +150,11 @@ def test_order_chunks_and_merging_change_no_bit(kernel: str, seed: int, cuts: li
 @pytest.mark.parametrize("kernel", KERNELS)
 @pytest.mark.parametrize(
     "stretch",
-    [lambda z: 8 * z, lambda z: torch.where(z > 0, z * 4, z / 2), torch.sinh],
+    [
+        lambda z: 8 * z,
+        lambda z: torch.where(z > 0, z * 4, z / 2),
+        lambda z: z.double().sinh().float(),  # float32 sinh differs between vector and scalar code
+    ],
     ids=["8z", "kink", "sinh"],
 )
 def test_an_increasing_map_changes_no_bit(kernel: str, stretch: object) -> None:
