@@ -15,7 +15,7 @@ from PIL import Image
 
 import reweigh
 import twin
-from checkpoints import FAMILIES, picture
+from checkpoints import FAMILIES, load, picture
 from reweigh.artifacts import LEFTOVER, only_one
 from reweigh.calibration import ahead
 from reweigh.calibration.result import Calibration, merge_calibrations
@@ -600,3 +600,15 @@ def test_calibration_leaves_the_model_as_it_was(llava):
     run(llava, PAIRS[:1])
     assert [len(m._forward_hooks) + len(m._forward_pre_hooks) for m in llava.model.modules()] == hooks
     assert set(vars(llava.model)) == keys
+
+
+def test_the_papers_layer_is_read_unless_another_is_given(checkpoint, monkeypatch):
+    model, processor = load(checkpoint("llava"))
+    images = [picture(seed) for seed in range(2)]
+    blocks = len(model.model.language_model.layers)
+    short = {"max_new_tokens": 2}
+    assert list(reweigh.calibrate(model, processor, images, **short).tables) == [
+        blocks - 3
+    ]  # as LLaVA-1.5's 29 of 32
+    monkeypatch.setattr("reweigh.families.points.PUBLISHED", ())
+    assert list(reweigh.calibrate(model, processor, images, **short).tables) == [blocks - 1]

@@ -23,6 +23,7 @@ from reweigh.engines.transformers.observe import observe
 from reweigh.errors import CalibrationError, InputError
 from reweigh.families.anatomy import Anatomy, find_anatomy
 from reweigh.families.identity import identify
+from reweigh.families.points import published_point
 from reweigh.families.prompts import DESCRIBE, build_inputs
 from reweigh.method.measure.lens import CHUNK, Lens
 from reweigh.method.register.candidates import LEAST, MASS, MOST
@@ -88,7 +89,7 @@ def calibrate(
     processor: Any,
     images: str | Path | Sequence[Any],
     *,
-    layers: Sequence[int] = (-1,),
+    layers: Sequence[int] | None = None,
     out: str | Path | None = None,
     prompt: str = DESCRIBE,
     template: str | None = None,
@@ -105,7 +106,7 @@ def calibrate(
 
     Args:
         images: A folder, a manifest file, or a list of paths, pictures or ``(name, picture)`` pairs.
-        layers: Blocks to read, all in one run; -1 is the last.
+        layers: Blocks to read, all in one run; -1 is the last. If not given, the paper's for this model, else the last.
         out: Folder for the result. The same call resumes an interrupted run there, and returns a finished one.
         batch_size: Images decoded together; part of the record, since padding can change rounding.
         dtype: "native" ranks the head's own logits, "float32" upcasts them first.
@@ -119,10 +120,13 @@ def calibrate(
     """
     if batch_size < 1 or max_new_tokens < 1:
         raise InputError(f"batch_size {batch_size} and max_new_tokens {max_new_tokens} must be at least 1")
-    if not layers:
+    if layers is not None and not layers:
         raise InputError("no layer was given", hint="layers=[-1] reads the last block")
     rule_named(rule)
     anatomy = find_anatomy(model)
+    if layers is None:
+        published = published_point(anatomy)
+        layers = (-1,) if published is None else (published.layer,)
     blocks = tuple(sorted({anatomy.check_layer(layer) for layer in layers}))
     lens = Lens(anatomy.norm, anatomy.head, dtype=dtype, chunk=chunk)
     job = _Job(model, processor, anatomy, lens, blocks, prompt, template, max_new_tokens, batch_size, kernel)

@@ -26,7 +26,10 @@ def calibrate(
         ..., "--out", "-o", help="Folder for observations and tables; the same command resumes there."
     ),
     layer: list[int] = typer.Option(
-        [-1], "--layer", "-l", help="0-based block to read, repeatable; -1 is the last."
+        [],
+        "--layer",
+        "-l",
+        help="0-based block to read, repeatable; -1 is the last. The paper's for this model, else the last, if not given.",
     ),
     question: common.Question,
     batch_size: int = typer.Option(1, "--batch-size", "-b", min=1, help="Images decoded together."),
@@ -47,7 +50,7 @@ def calibrate(
         loaded,
         processor,
         images,
-        layers=layer,
+        layers=layer or None,
         out=out,
         **asdict(question),
         batch_size=batch_size,
