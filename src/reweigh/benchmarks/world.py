@@ -6,6 +6,7 @@ Needs no data files, no language toolkit and no network, so that every decoder c
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -66,6 +67,11 @@ class World(Benchmark):
             scenes(self.split, self.count if limit is None else min(limit, self.count), self.scene_seed)
         )
 
+    @cached_property
+    def _known(self) -> dict[str, Scene]:
+        """The scenes by their id; kept, since studies score answers one by one."""
+        return {scene.id: scene for scene in self.scenes()}
+
     def records(self, *, limit: int | None = None, seed: int = 42) -> list[Record]:
         """Draw the pictures into the data folder and list the prompts."""
         return [self._record(scene) for scene in self.scenes(limit)]
@@ -74,7 +80,7 @@ class World(Benchmark):
         self, responses: Sequence[Response], *, ids: Collection[Id] | None = None
     ) -> tuple[list[Item], Summary]:
         """Score descriptions against the objects of their scenes."""
-        known = {scene.id: scene for scene in self.scenes()}
+        known = self._known
         checked = check_responses(responses, known=known.keys(), ids=ids)
         items = [score_scene(known[str(response.id)], response.text) for response in checked]
         return items, self.summarise(items)

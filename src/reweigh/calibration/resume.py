@@ -23,7 +23,8 @@ from reweigh.artifacts import (
 from reweigh.calibration.corpus import Corpus, CorpusImage
 from reweigh.calibration.result import MANIFEST, OBSERVATIONS, Calibration
 from reweigh.errors import ArtifactError, InputError, MismatchError
-from reweigh.method.register.observations import ARRAYS, ImageObservations, Observations, collect, split
+from reweigh.method.measure.readouts import DMRR
+from reweigh.method.register.observations import ImageObservations, Observations, collect, split
 from reweigh.method.register.table import NUMBERS, PAGE
 from reweigh.provenance import first_difference
 from reweigh.seals import read_sealed_tensors, write_sealed_tensors
@@ -44,11 +45,13 @@ class Work:
         folder: Where the result goes.
         asked: The settings of the job; every part carries their hash.
         layers: Blocks read.
+        readout: What is observed.
     """
 
     folder: Path
     asked: dict[str, Any]
     layers: tuple[int, ...]
+    readout: str = DMRR
 
     @property
     def job(self) -> str:
@@ -74,9 +77,9 @@ class Work:
 
     def write_part(self, number: int, rows: list[ImageObservations], unread: list[dict[str, str]]) -> None:
         """Keep one finished batch in one file: numbers, keys and skipped images together, so that it is whole or absent."""
-        batch = collect(self.layers, rows)
+        batch = collect(self.layers, rows, readout=self.readout)
         page = {"job": self.job, "number": number, "images": list(batch.images), "skipped": unread}
-        write_sealed_tensors(self.part(number), {name: getattr(batch, name) for name in ARRAYS}, page)
+        write_sealed_tensors(self.part(number), batch.arrays(), page)
 
     def read_part(
         self, number: int, images: Sequence[CorpusImage]
@@ -86,7 +89,7 @@ class Work:
         try:
             arrays, page = read_sealed_tensors(path)
             require_fields(page, path, {"images": list, "skipped": list})
-            batch = Observations.of_arrays(arrays, self.layers, page["images"], path)
+            batch = Observations.of_arrays(arrays, self.layers, page["images"], path, readout=self.readout)
             named = sorted([*page["images"], *(skip["key"] for skip in page["skipped"])])
             if (page.get("job"), page.get("number")) != (self.job, number):
                 raise ArtifactError(f"{path} belongs to another calibration or another batch")

@@ -30,6 +30,7 @@ COMMANDS: dict[str, str] = {
     "tune": "reweigh.cli.tune",
     "points": "reweigh.cli.points",
     "ablate": "reweigh.cli.ablate",
+    "study": "reweigh.cli.study",
     "compare": "reweigh.cli.compare",
     "speed": "reweigh.cli.speed",
     "world": "reweigh.cli.world",

@@ -50,24 +50,13 @@ def observe(
 ) -> list[ImageObservations]:
     """Decode one batch greedily and turn it into observations, one per row."""
     observer = _Observer(anatomy, Gatherer(lens, layers, kernel=kernel))
-    with Tap.of(anatomy).serving(observer.request()), torch.no_grad():
-        output = anatomy.model.generate(
-            **inputs,
-            do_sample=False,
-            num_beams=1,
-            num_return_sequences=1,
-            temperature=None,
-            top_p=None,
-            top_k=None,
-            max_new_tokens=max_new_tokens,
-            prefill_chunk_size=None,  # each pass that is noted must be a decoding step
-        )
+    sequences = generate_greedily(observer, inputs, max_new_tokens=max_new_tokens)
     if observer.trail is None:
         raise CalibrationError("generate made no forward pass")
-    generated = getattr(output, "sequences", output)[:, -len(observer.steps) :]
+    generated = sequences[:, -len(observer.steps) :]
     ids = torch.stack([step[0] for step in observer.steps], dim=1).cpu().numpy()
     keep = torch.stack([step[1] for step in observer.steps], dim=1).cpu().numpy()
-    lengths = _lengths(generated, end_tokens(anatomy.speaker))
+    lengths = answer_lengths(generated, end_tokens(anatomy.speaker))
     rows = []
     for row, evidence in enumerate(observer.gatherer.evidence(observer.trail)):
         if evidence is None:
@@ -78,12 +67,31 @@ def observe(
     return rows
 
 
+def generate_greedily(watcher: Decoder, inputs: Mapping[str, Any], *, max_new_tokens: int) -> Tensor:
+    """The unmodified model's greedy answers, prompt included, with every forward pass shown to ``watcher``."""
+    model = watcher.anatomy.model
+    with Tap.of(watcher.anatomy).serving(watcher.request()), torch.no_grad():
+        output = model.generate(
+            **inputs,
+            do_sample=False,
+            num_beams=1,
+            num_return_sequences=1,
+            temperature=None,
+            top_p=None,
+            top_k=None,
+            max_new_tokens=max_new_tokens,
+            prefill_chunk_size=None,  # each pass that is noted must be a decoding step
+        )
+    sequences: Tensor = getattr(output, "sequences", output)
+    return sequences
+
+
 def _row(key: str, evidence: Evidence, ids: Any, keep: Any) -> ImageObservations:
     token, count = count_candidates(ids, keep)
     return ImageObservations(key, token, count, evidence.values.cpu().numpy()[:, token])
 
 
-def _lengths(generated: Tensor, ends: Sequence[int]) -> list[int]:
+def answer_lengths(generated: Tensor, ends: Sequence[int]) -> list[int]:
     """Steps of each row up to and including its end-of-sequence token."""
     stopped = torch.isin(generated, torch.tensor(ends, dtype=generated.dtype, device=generated.device))
     first = torch.where(stopped.any(1), stopped.int().argmax(1) + 1, generated.shape[1])

@@ -96,15 +96,21 @@ def median(values: Floats) -> float:
 
 
 def register(
-    tokens: NDArray[Any], values: NDArray[Any], counts: NDArray[Any] | None = None, *, rule: Rule = stable
+    tokens: NDArray[Any],
+    values: NDArray[Any],
+    counts: NDArray[Any] | None = None,
+    *,
+    rule: Rule = stable,
+    scale: float | None = None,
 ) -> References:
     """Turn observations into references.
 
     Args:
         tokens: Token of each observation.
-        values: Its evidence DMRR_I(v).
+        values: Its evidence, DMRR_I(v) or that of another readout.
         counts: How often the same observation occurred (once, if not given); D_v is a multiset.
         rule: Which tokens to register.
+        scale: b0, for a readout whose scale is matched; the pooled median if not given.
     """
     pooled = np.asarray(values, dtype=np.float64)
     owner = np.asarray(tokens, dtype=np.int64)
@@ -116,7 +122,8 @@ def register(
         raise CalibrationError(
             "some evidence values are not finite", hint="the model gave NaN; check its dtype"
         )
-    scale = median(np.sort(pooled))
+    if scale is None:
+        scale = median(np.sort(pooled))
     if not scale > 0:
         raise CalibrationError(
             f"the pooled median b0 is {scale}, but it must be positive to be a unit of evidence",

@@ -1,0 +1,21 @@
+"""The paper's analyses by name: each reads what one pass over the images kept, and writes a table, a figure and sentences.
+
+``STUDIES`` finds them; a new one is a ``Study`` subclass in a module of its own and one line here (or the entry-point group
+``reweigh.studies``).
+"""
+
+from __future__ import annotations
+
+from reweigh.registry import Registry
+from reweigh.studies.paper.study import Study
+
+__all__ = ["STUDIES", "Study"]
+
+STUDIES: Registry[type[Study]] = Registry(
+    "study",
+    {
+        "scale": "reweigh.studies.paper.scale:Scale",
+    },
+    group="reweigh.studies",
+)
+"""Every study, in the order of the paper."""

@@ -1,0 +1,141 @@
+"""What every study is given: the corpora of calibration and evaluation images, the table in use, and its variants.
+
+Tables of other readouts are registered from the calibration corpus when a study asks for one. Nothing here runs a model;
+a study that must (end-to-end runs) finds how in ``bench``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from reweigh.artifacts import sha256_file, sha256_json
+from reweigh.benchmarks.bootstrap import RESAMPLES
+from reweigh.errors import MismatchError
+from reweigh.method.measure.readouts import DMRR
+from reweigh.method.register.observations import Observations
+from reweigh.method.register.references import rule_named
+from reweigh.method.register.table import ReferenceTable
+from reweigh.provenance import versions
+from reweigh.runs.task import Runs
+from reweigh.studies.corpus.store import MANIFEST, StudyCorpus
+from reweigh.studies.readouts import ReadoutArm, readout_arm, set_difference
+
+EMBEDDED = "reweigh world"
+"""What tables of the embedded model call it."""
+
+ROUNDING = 0.01
+"""How far b0, the registered set and the median reference may be from the table's: machines round products differently."""
+
+
+@dataclass(frozen=True)
+class Bench:
+    """How a study answers the evaluation records again, for what cannot be read from the corpus.
+
+    Attributes:
+        load: Gives the model and its processor; loaded once for all studies.
+        runs: The records, how they are asked and scored.
+        folder: Where runs are kept, one folder for each configuration; studies share them.
+        force: Whether a table of another model is accepted.
+    """
+
+    load: Callable[[], tuple[Any, Any]]
+    runs: Runs
+    folder: Path
+    force: bool = False
+
+
+@dataclass(frozen=True)
+class Material:
+    """What studies read.
+
+    Attributes:
+        calibration: The corpus of the images that the table was calibrated on.
+        evaluation: The corpus of the images that are scored; disjoint from the others.
+        table: The DMRR table in use.
+        beta: The maximum penalty in use.
+        seed: Seed of whatever is drawn.
+        resamples: Draws of a bootstrap.
+        bench: How records are answered again; ``None`` where no model is at hand.
+    """
+
+    calibration: StudyCorpus
+    evaluation: StudyCorpus
+    table: ReferenceTable
+    beta: float
+    seed: int = 42
+    resamples: int = RESAMPLES
+    bench: Bench | None = None
+    _kept: dict[str, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        for corpus in (self.calibration, self.evaluation):
+            if corpus.layer != self.table.layer:
+                raise MismatchError(
+                    f"the table is of layer {self.table.layer}, the corpus in {corpus.folder} of {corpus.layer}"
+                )
+
+    @property
+    def is_embedded(self) -> bool:
+        """Whether the model is the one that ships with the package, made to show the effect."""
+        return bool(self.table.made_with.get("identity", {}).get("model_id") == EMBEDDED)
+
+    @property
+    def rule(self) -> str:
+        """The registration rule of the table in use."""
+        return str(self.table.made_with.get("rule", "stable"))
+
+    def observations(self, readout: str = DMRR, *, evidence: str | None = None) -> Observations:
+        """Candidate occurrences of the calibration images under a readout; kept, since several studies ask."""
+        key = f"observations {readout} {evidence}"
+        if key not in self._kept:
+            self._kept[key] = self.calibration.observations(readout, evidence=evidence)
+        found: Observations = self._kept[key]
+        return found
+
+    def arm(self, name: str) -> ReadoutArm:
+        """A readout's table and budget: ``rank``, or one of ``reweigh.studies.readouts.ARMS``."""
+        if name not in self._kept:
+            self._kept[name] = readout_arm(name, self.table, self.observations, rule=rule_named(self.rule))
+        found: ReadoutArm = self._kept[name]
+        return found
+
+    def record(self) -> dict[str, Any]:
+        """What results depend on."""
+        return {
+            "calibration": _manifest_hash(self.calibration),
+            "evaluation": _manifest_hash(self.evaluation),
+            "images": {"calibration": len(self.calibration), "evaluation": len(self.evaluation)},
+            "identity": self.evaluation.record["identity"],
+            "layer": self.table.layer,
+            "beta": self.beta,
+            "table_sha256": self.table.fingerprint,
+            "seed": self.seed,
+            "resamples": self.resamples,
+            "versions": versions(),
+        }
+
+    @property
+    def fingerprint(self) -> str:
+        """Hash of the record."""
+        return sha256_json(self.record())
+
+
+def _manifest_hash(corpus: StudyCorpus) -> str:
+    return sha256_file(corpus.folder / MANIFEST)
+
+
+def check_reproduces(observations: Observations, table: ReferenceTable) -> None:
+    """Refuse calibration images that do not give the table in use, up to the rounding of another machine."""
+    rule = rule_named(str(table.made_with.get("rule", "stable")))
+    found = ReferenceTable.build(table.layer, observations.register(table.layer, rule=rule), table.made_with)
+    told = table.compare(found)
+    close = abs(found.scale / table.scale - 1) < ROUNDING and set_difference(found, table) < ROUNDING
+    if not close or (told["median_abs_log_ratio"] or 0.0) > ROUNDING:
+        raise MismatchError(
+            f"these calibration images give b0 = {found.scale:.6g} and {len(found)} registered tokens, the table "
+            f"in use has {table.scale:.6g} and {len(table)}; {told['common']} tokens are in both",
+            hint="give the images that the table was calibrated on, and the model as it was then",
+        )

@@ -1,0 +1,120 @@
+"""From a model and images to the material of studies: both corpora, made or gone on with, checked against the table."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from reweigh.benchmarks.bootstrap import RESAMPLES
+from reweigh.calibration.corpus import Corpus, open_corpus
+from reweigh.decoders.reweigh import operating_point
+from reweigh.engines.transformers.pairing import pair
+from reweigh.errors import InputError
+from reweigh.families.anatomy import find_anatomy
+from reweigh.method.register.table import ReferenceTable
+from reweigh.runs.task import Runs
+from reweigh.studies.corpus.make import ImageSet, make_corpus
+from reweigh.studies.corpus.store import StudyCorpus
+from reweigh.studies.paper.material import Bench, Material, check_reproduces
+from reweigh.world.pictures import draw
+from reweigh.world.scenes import scenes
+
+FIGURES = ("chair_s", "chair_i")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Order:
+    """What was asked for.
+
+    Attributes:
+        table: Folder or repository of the table in use.
+        layer: Its layer, where there are several.
+        beta: The maximum penalty; the one that goes with the table if not given.
+        calibration: The images of the table; ``None`` for those of the embedded world.
+        resamples: Draws of a bootstrap.
+        force: Whether a table of another model is accepted.
+    """
+
+    table: str
+    layer: int | None = None
+    beta: float | None = None
+    calibration: Path | None = None
+    resamples: int = RESAMPLES
+    force: bool = False
+
+
+def prepare(
+    loaded: tuple[Any, Any], runs: Runs, order: Order, out: Path, *, world: bool, show: bool | None = None
+) -> Material:
+    """The material of studies in a folder; whatever is there already is not made again."""
+    model, processor = loaded
+    runs.task.require(FIGURES, "a study")
+    runs.task.require_records()
+    anatomy = find_anatomy(model)
+    table, _ = pair(anatomy, processor, order.table, layer=order.layer, force=order.force)
+    beta = operating_point(anatomy, table, order.beta).beta
+    images = calibration_images(table, order.calibration, out / "pictures" / "calibration", world=world)
+    calibration = calibration_corpus(
+        loaded,
+        table,
+        images,
+        out / "corpus" / "calibration",
+        seed=runs.seed,
+        template=runs.template,
+        show=show,
+    )
+    evaluation = make_corpus(
+        model,
+        processor,
+        ImageSet.of_task(runs.task),
+        out / "corpus" / "evaluation",
+        table=table,
+        seed=runs.seed,
+        batch_size=runs.batch_size,
+        template=runs.template,
+        show=show,
+    )
+    bench = Bench(lambda: loaded, runs, out / "runs", order.force)
+    return Material(calibration, evaluation, table, beta, runs.seed, order.resamples, bench)
+
+
+def calibration_images(table: ReferenceTable, source: Path | None, drawings: Path, *, world: bool) -> Corpus:
+    """The images that a table was calibrated on; those of the embedded world are drawn."""
+    if source is not None:
+        return open_corpus(source)
+    if not world:
+        raise InputError(
+            "the calibration images were not given",
+            hint="name the folder or manifest that the table was calibrated on: --calibration IMAGES",
+        )
+    for scene in scenes("calibration", int(table.made_with["images"])):
+        draw(scene, drawings)
+    return open_corpus(drawings)
+
+
+def calibration_corpus(
+    loaded: tuple[Any, Any],
+    table: ReferenceTable,
+    images: Corpus,
+    folder: Path,
+    *,
+    seed: int,
+    template: str | None = None,
+    show: bool | None = None,
+) -> StudyCorpus:
+    """The corpus of a table's calibration images, decoded as they were then; refused if it gives another table."""
+    made = table.made_with
+    asked = ImageSet.of_corpus(images, prompt=made["prompt"], max_new_tokens=made["max_new_tokens"])
+    corpus = make_corpus(
+        *loaded,
+        asked,
+        folder,
+        table=table,
+        seed=seed,
+        batch_size=made["batch_size"],
+        template=template,
+        show=show,
+    )
+    check_reproduces(corpus.observations(), table)
+    return corpus

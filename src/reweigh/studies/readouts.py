@@ -1,0 +1,113 @@
+"""Readouts as drop-in evidence: the table and the budget of each arm, and the tokens two arms both edit.
+
+A readout replaces DMRR in measure; candidates, references, registration and the edit stay. ``prob`` keeps the pooled median
+as its scale; the others take the positive scale at which their mean deployed edit equals DMRR's. The arm
+``mean-probability-budget`` keeps the scale of ``prob`` and refits beta instead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from reweigh.errors import CalibrationError, require_known
+from reweigh.method.measure.readouts import DMRR
+from reweigh.method.register.matching import Match, mean_edit
+from reweigh.method.register.observations import Observations
+from reweigh.method.register.references import References, Rule, register
+from reweigh.method.register.table import ReferenceTable
+
+RANK = "rank"
+BUDGET = "mean-probability-budget"
+ARMS = {
+    "probability": "logprob",
+    "mean-probability": "prob",
+    BUDGET: "prob",
+    "zscore": "zscore",
+    "standardized-probability": "zprob",
+}
+"""Arm to readout."""
+ALIKE = 0.03
+"""Two registered sets that differ by less than this share are told to be nearly the same."""
+
+
+@dataclass(frozen=True)
+class ReadoutArm:
+    """A readout ready to be deployed.
+
+    Attributes:
+        name: The arm.
+        readout: Its readout.
+        table: Its references and scale.
+        factor: beta of the arm in units of the method's.
+        match: How its scale was matched; ``None`` where it is the pooled median.
+    """
+
+    name: str
+    readout: str
+    table: ReferenceTable
+    factor: float = 1.0
+    match: Match | None = None
+
+
+Observe = Callable[..., Observations]
+"""Calibration observations of a readout by its name."""
+
+
+def readout_arm(
+    name: str, table: ReferenceTable, observe: Observe, *, rule: Rule, evidence: str | None = None
+) -> ReadoutArm:
+    """Register an arm from the calibration images of the table in use.
+
+    Args:
+        name: ``rank``, or one of ``ARMS``.
+        table: The DMRR table in use.
+        observe: Gives the observations of a readout, or of another vector in its place.
+        rule: Which tokens to register.
+        evidence: A kept vector that stands in for the readout's own, such as ``prob`` of equalized logits.
+    """
+    if name == RANK:
+        return ReadoutArm(name, DMRR, table)
+    require_known("readout arm", [name], ARMS)
+    readout = ARMS[name]
+    observations = observe(readout, evidence=evidence)
+    layer = table.layer
+    match = observations.match(layer, rule=rule)
+    values = observations.values[0]
+    scale = None if match is None else match.scale
+    found = register(observations.token, values, observations.count, rule=rule, scale=scale)
+    factor = 1.0
+    if name == BUDGET:
+        ranked = observe(DMRR)
+        target = mean_edit(ranked.token, ranked.values[0], ranked.count, references_of(table))
+        own = mean_edit(observations.token, values, observations.count, found)
+        if not own > 0:
+            raise CalibrationError(f"the mean edit of {name} is {own}, so no beta gives it that of DMRR")
+        factor = target / own
+    about = {**table.made_with, "readout": readout, **({} if match is None else {"matched": vars(match)})}
+    return ReadoutArm(name, readout, ReferenceTable.build(layer, found, about), factor, match)
+
+
+def references_of(table: ReferenceTable) -> References:
+    """The references of a table."""
+    return References(table.scale, table.tokens, table.references, table.counts)
+
+
+def on_common_tokens(first: ReferenceTable, second: ReferenceTable) -> tuple[ReferenceTable, ReferenceTable]:
+    """Both tables with the tokens only that are registered in both."""
+    common, mine, theirs = np.intersect1d(first.tokens, second.tokens, return_indices=True)
+
+    def kept(table: ReferenceTable, rows: np.ndarray, other: ReferenceTable) -> ReferenceTable:
+        made_with = {**table.made_with, "common_with": other.fingerprint}
+        columns = {"references": table.references[rows], "counts": table.counts[rows]}
+        return replace(table, tokens=common, made_with=made_with, **columns)
+
+    return kept(first, mine, second), kept(second, theirs, first)
+
+
+def set_difference(first: ReferenceTable, second: ReferenceTable) -> float:
+    """Share of the tokens registered in either table that the other lacks."""
+    either = np.union1d(first.tokens, second.tokens)
+    return 1.0 - len(np.intersect1d(first.tokens, second.tokens)) / len(either) if len(either) else 0.0
