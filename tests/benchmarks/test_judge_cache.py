@@ -79,6 +79,16 @@ def test_a_broken_file_is_asked_again_and_mended(tmp_path: Path) -> None:
         assert cached.ask(user("q")) == str(asked + 1)
 
 
+def test_an_edited_verdict_is_not_used(tmp_path: Path) -> None:
+    cached = CachedJudge(Counting(), tmp_path)
+    cached.ask(user("q"))
+    (path,) = tmp_path.rglob("*.json")
+    text = path.read_text()
+    path.write_text(text.replace('"reply": "1"', '"reply": "6"'))
+    assert path.read_text() != text
+    assert cached.ask(user("q")) == "2"
+
+
 def test_a_reply_with_lone_surrogates_is_kept(tmp_path: Path) -> None:
     class Odd(Counting):
         def ask(self, request: Request) -> str:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 
 import pytest
 from typer.main import get_command
 
-from reweigh.artifacts import write_json
+from reweigh.artifacts import read_sealed, write_sealed
 from reweigh.benchmarks import Item, Summary, find_benchmark
 from reweigh.benchmarks.amber.score import amber_score
 from reweigh.benchmarks.bootstrap import intervals
@@ -30,9 +29,9 @@ def test_run_score_and_diff(cli, tmp_path):
     page = tmp_path / "diff.html"
     assert "CHAIR_S" in cli("eval", "diff", tmp_path / "base", tmp_path / "edited", "-o", page).out
     assert "world, reweigh against world, base" in page.read_text()
-    other = json.loads((tmp_path / "edited" / "results.json").read_text())
+    other = read_sealed(tmp_path / "edited" / "results.json")
     other["summary"]["benchmark"] = "chair"
-    write_json(tmp_path / "edited" / "results.json", other)
+    write_sealed(tmp_path / "edited" / "results.json", other)
     assert "is a run of world" in cli("eval", "diff", tmp_path / "base", tmp_path / "edited").err
 
 

@@ -15,10 +15,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from reweigh.artifacts import sha256_text, write_tensors
+from reweigh.artifacts import LEFTOVER, sha256_text
 from reweigh.engines import cache as cache_module
 from reweigh.engines.cache import EvidenceCache
 from reweigh.errors import InputError
+from reweigh.seals import write_sealed_tensors
 
 
 def vector(seed: int, size: int = 100) -> Tensor:
@@ -106,6 +107,17 @@ def test_a_damaged_file_is_dropped_and_measured_again(tmp_path: Path, damage: st
     assert path.exists()
 
 
+def test_a_renamed_vector_is_not_taken_for_another(tmp_path: Path) -> None:
+    EvidenceCache(folder=tmp_path).put(key_of(0), vector(0))
+    (path,) = tmp_path.rglob("*.safetensors")
+    other = tmp_path / key_of(1)[:2] / f"{key_of(1)}.safetensors"
+    other.parent.mkdir(exist_ok=True)
+    path.rename(other)
+    cache = EvidenceCache(folder=tmp_path)
+    assert cache.get(key_of(1)) is None
+    assert not other.exists()
+
+
 def test_threads_share_it(tmp_path: Path) -> None:
     cache = EvidenceCache(folder=tmp_path, memory_bytes=5 * 400)
 
@@ -159,11 +171,11 @@ def test_a_vector_that_another_process_removes_at_once_is_no_matter(
 ) -> None:
     cache = EvidenceCache(folder=tmp_path)
 
-    def written_and_removed(path: Path, tensors: Any) -> None:
-        write_tensors(path, tensors)
+    def written_and_removed(path: Path, tensors: Any, page: Any) -> None:
+        write_sealed_tensors(path, tensors, page)
         path.unlink()
 
-    monkeypatch.setattr(cache_module, "write_tensors", written_and_removed)
+    monkeypatch.setattr(cache_module, "write_sealed_tensors", written_and_removed)
     cache.put(key_of(), vector(1))
     assert cache.get(key_of()) is not None
 
@@ -178,7 +190,7 @@ def test_a_file_out_of_reach_is_measured_again_and_left_alone(
         raise PermissionError(errno.EACCES, "Permission denied")
 
     with monkeypatch.context() as locked:
-        locked.setattr(cache_module, "read_tensors", denied)
+        locked.setattr(cache_module, "read_sealed_tensors", denied)
         assert EvidenceCache(folder=tmp_path).get(key_of()) is None
         locked.setattr(Path, "is_file", denied)
         assert EvidenceCache(folder=tmp_path).get(key_of()) is None
@@ -210,7 +222,7 @@ def test_files_that_cannot_be_removed_are_told_of_once(
 
 def leftover(folder: Path, key: str, size: int, age: float) -> Path:
     """What a writer that was killed ``age`` seconds ago left."""
-    path = folder / key[:2] / f".{key}.safetensors.abcd1234.part"
+    path = folder / key[:2] / f".{key}.safetensors.abcd1234{LEFTOVER}"
     path.parent.mkdir(exist_ok=True)
     path.write_bytes(bytes(size))
     os.utime(path, (time.time() - age,) * 2)
@@ -219,17 +231,17 @@ def leftover(folder: Path, key: str, size: int, age: float) -> Path:
 
 def test_what_killed_writers_left_goes_once_it_is_old(tmp_path: Path) -> None:
     old, live = leftover(tmp_path, key_of(0), 900, 7200), leftover(tmp_path, key_of(1), 900, 60)
-    other = tmp_path / "en" / ".weights.safetensors.part"
+    other = tmp_path / "en" / f".weights.safetensors{LEFTOVER}"
     other.parent.mkdir()
     other.write_bytes(bytes(10))
     os.utime(other, (0, 0))
-    cache = EvidenceCache(folder=tmp_path, disk_bytes=1500)
+    cache = EvidenceCache(folder=tmp_path, disk_bytes=2500)
     assert (old.exists(), live.exists(), other.exists()) == (False, True, True)
     for seed in range(2, 8):
         cache.put(key_of(seed), vector(seed))
     assert live.exists()  # its writer may still be at work
     kept = sum(path.stat().st_size for path in tmp_path.rglob("*.safetensors"))
-    assert 0 < kept <= 600  # 1,500 less the 900 that are being written
+    assert 0 < kept <= 1600  # 2,500 less the 900 that are being written
     os.utime(live, (0, 0))
     for seed in range(8, 12):
         cache.put(key_of(seed), vector(seed))

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
-from reweigh.artifacts import only_one
+from reweigh.artifacts import only_one, write_json
 from reweigh.benchmarks.base import Record
 from reweigh.errors import ArtifactError, InputError, MismatchError
 from reweigh.provenance import environment, first_difference
@@ -26,6 +26,7 @@ from reweigh.runs.record import (
     make_record,
     open_run,
     read_run,
+    run_owner,
 )
 
 RECORDS = [Record(id=i, image=f"{i % 2}.png", prompt="What?", max_new_tokens=8) for i in range(4)]
@@ -119,9 +120,40 @@ def test_responses_without_a_record_are_not_overwritten(tmp_path: Path, images: 
 
 
 def test_a_beginning_that_was_cut_begins_again(tmp_path: Path, images: Path) -> None:
-    (tmp_path / MANIFEST).write_text('{"id": 77}\n{"id"')
+    open_run(tmp_path, a_record(images), RECORDS)
+    (tmp_path / RECORD).unlink()
     open_run(tmp_path, a_record(images), RECORDS)
     assert len(read_run(tmp_path)[1]) == 4
+
+
+def test_a_manifest_of_somebody_else_is_not_replaced(tmp_path: Path, images: Path) -> None:
+    (tmp_path / MANIFEST).write_text('{"mine": 77}\n')
+    with pytest.raises(ArtifactError, match="not of this run"):
+        open_run(tmp_path, a_record(images), RECORDS)
+    assert (tmp_path / MANIFEST).read_text() == '{"mine": 77}\n'
+
+
+def test_an_altered_record_is_noticed(tmp_path: Path, images: Path) -> None:
+    open_run(tmp_path, a_record(images), RECORDS)
+    text = (tmp_path / RECORD).read_text()
+    (tmp_path / RECORD).write_text(text.replace('"seed": 42', '"seed": 43'))
+    for read in (read_run, run_owner, lambda folder: open_run(folder, a_record(images), RECORDS)):
+        with pytest.raises(ArtifactError, match=r"record\.json was altered"):
+            read(tmp_path)
+
+
+def test_a_run_of_an_older_version_says_what_can_be_done(tmp_path: Path) -> None:
+    write_json(tmp_path / RECORD, {"schema": 1, "benchmark": {"name": "toy"}})
+    with pytest.raises(ArtifactError, match="older version") as caught:
+        read_run(tmp_path)
+    assert "as a response file" in str(caught.value)
+
+
+def test_answers_belong_to_their_record_wherever_its_files_lie(tmp_path: Path, images: Path) -> None:
+    for name, changed in (("one", {}), ("moved", {"folders": {"data": "there"}}), ("other", {"seed": 7})):
+        open_run(tmp_path / name, a_record(images, **changed), RECORDS)
+    assert run_owner(tmp_path / "one") == run_owner(tmp_path / "moved") != run_owner(tmp_path / "other")
+    assert run_owner(tmp_path) == ""
 
 
 def test_images_are_found_near_their_place(images: Path, tmp_path: Path) -> None:

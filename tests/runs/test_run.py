@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import contextlib
+import shutil
 import signal
 import subprocess
 import sys
@@ -19,6 +20,7 @@ from reweigh.engines.answer import Answer
 from reweigh.errors import ArtifactError, InputError, ReweighError
 from reweigh.runs.record import RESPONSES
 from reweigh.runs.run import Batch, batch_seed, batches, generate
+from reweigh.seals import append_sealed_rows
 
 N = 23
 RECORDS = [Record(id=f"v{i}", image=f"{i % 3}.png", prompt=f"Q{i}", max_new_tokens=8) for i in range(N)]
@@ -178,10 +180,51 @@ def test_a_wrong_number_or_kind_of_answers_is_refused(tmp_path: Path, images: Pa
 
 
 def test_foreign_responses_are_refused(tmp_path: Path, images: Path) -> None:
-    (tmp_path / RESPONSES).write_text('{"id": "v1", "response": "x"}\n')
+    (tmp_path / RESPONSES).write_text('{"id": "v0", "response": "x"}\n')
+    with pytest.raises(ArtifactError, match="row 1, was altered"):
+        generate(Fake(), RECORDS, tmp_path, images=images)
+    (tmp_path / RESPONSES).unlink()
+    append_sealed_rows(tmp_path / RESPONSES, [{"id": "v1", "response": "x"}], owner="")
     with pytest.raises(ArtifactError, match="answers 'v1'; the manifest has 'v0' there"):
         generate(Fake(), RECORDS, tmp_path, images=images)
     with pytest.raises(ArtifactError, match="1 responses for 0 records"):
         generate(Fake(), [], tmp_path, images=images)
     with pytest.raises(InputError, match="batch size 0"):
         generate(Fake(), RECORDS, tmp_path / "new", images=images, batch_size=0)
+
+
+def test_an_edited_answer_is_named_and_not_built_upon(tmp_path: Path, images: Path) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        generate(Fake(stop_after=4), RECORDS, tmp_path, images=images)
+    text = (tmp_path / RESPONSES).read_text()
+    (tmp_path / RESPONSES).write_text(text.replace("Q2 red", "Q2 blue"))
+    with pytest.raises(ArtifactError, match="row 3, was altered"):
+        generate(Fake(), RECORDS, tmp_path, images=images)
+
+
+@pytest.mark.parametrize("removed", ["folder", "file"])
+@pytest.mark.parametrize("at", [2, N - 1])
+def test_what_is_removed_under_a_run_is_an_error(tmp_path: Path, images: Path, removed: str, at: int) -> None:
+    folder, fake = tmp_path / "run", Fake()
+
+    def ask(batch: Batch) -> list[Answer]:
+        if batch.start == at:
+            shutil.rmtree(folder) if removed == "folder" else (folder / RESPONSES).unlink()
+        return fake(batch)
+
+    with pytest.raises(ArtifactError, match=r"cannot be written|was removed"):
+        generate(ask, RECORDS, folder, images=images)
+    assert len(fake.calls) == at + 1  # not a moment later
+    assert folder.exists() == (removed == "file")
+
+
+def test_what_is_cut_under_a_run_is_an_error_at_its_end(tmp_path: Path, images: Path) -> None:
+    fake = Fake()
+
+    def ask(batch: Batch) -> list[Answer]:
+        if batch.start == 5:
+            (tmp_path / RESPONSES).write_text("")
+        return fake(batch)
+
+    with pytest.raises(ArtifactError, match="answers 'v5'; the manifest has 'v0'"):
+        generate(ask, RECORDS, tmp_path, images=images)

@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 from PIL import Image
 from typer.testing import CliRunner
 
-from reweigh.artifacts import append_jsonl, write_json
+from reweigh.artifacts import SEAL, append_jsonl, read_sealed, write_json, write_sealed
 from reweigh.benchmarks.base import BENCHMARKS, Response, find_benchmark
 from reweigh.cli.app import app
 from reweigh.engines.answer import Answer
-from reweigh.errors import InputError, MismatchError
+from reweigh.errors import ArtifactError, InputError, MismatchError
 from reweigh.report.comparison import comparison_page, difference_table, mention_table
 from reweigh.report.evaluation import evaluation_page
 from reweigh.runs.diff import compare, hallucinated
@@ -92,7 +92,7 @@ def test_scoring_a_run_folder_writes_all(tmp_path: Path, images: Path) -> None:
     assert '<span class="hallucinated" title="bus">bus</span>' in page
     assert '<span class="grounded" title="dog">dog</span>' in page
     again = CliRunner().invoke(app, ["eval", "score", str(folder), "--data", str(images), "--json"])
-    assert json.loads(again.stdout) == results
+    assert json.loads(again.stdout) == {key: value for key, value in results.items() if key != SEAL}
     assert (folder / "report.html").read_text() == page
 
 
@@ -123,6 +123,69 @@ def test_an_unfinished_run_is_scored_only_if_asked(tmp_path: Path, images: Path)
         app, ["eval", "score", str(folder), "--data", str(images), "--partial", "--json"]
     )
     assert json.loads(done.stdout)["n-samples"]["toy"] == {"original": 12, "effective": 7}
+
+
+@pytest.mark.parametrize(
+    "name", ["record.json", "manifest.jsonl", "responses.jsonl", "items.jsonl", "results.json"]
+)
+def test_an_edited_file_of_a_scored_run_is_named(tmp_path: Path, images: Path, name: str) -> None:
+    folder = make_run(tmp_path / "run", images, BASE)
+    assert CliRunner().invoke(app, ["eval", "score", str(folder)]).exit_code == 0
+    assert read_scored(folder).benchmark == "toy"
+    data = (folder / name).read_bytes()
+    for at in range(3, len(data), max(1, len(data) // 40)):
+        (folder / name).write_bytes(data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :])
+        with pytest.raises(ArtifactError, match=name):
+            read_scored(folder)
+
+
+def test_an_edited_answer_is_not_scored(tmp_path: Path, images: Path) -> None:
+    folder = make_run(tmp_path / "run", images, BASE)
+    text = (folder / "responses.jsonl").read_text()
+    (folder / "responses.jsonl").write_text(text.replace("a bus and a bus", "a dog and a dog"))
+    with pytest.raises(ArtifactError, match=r"responses\.jsonl, row 1, was altered"):
+        read_sources([folder])
+    other = make_run(tmp_path / "other", images, EDITED, beta=2)
+    (other / "responses.jsonl").replace(folder / "responses.jsonl")
+    with pytest.raises(ArtifactError, match=r"responses\.jsonl, row 1, was altered"):
+        read_sources([folder])
+
+
+def test_a_copy_of_responses_is_verified_too_and_may_be_scored_again(tmp_path: Path, images: Path) -> None:
+    append_jsonl(tmp_path / "said.jsonl", [{"id": i, "response": "a dog"} for i in range(12)])
+    command = ["eval", "score", str(tmp_path / "said.jsonl"), "-b", "toy", "--data", str(images)]
+    out = tmp_path / "out"
+    for _ in range(2):
+        done = CliRunner().invoke(app, [*command, "--out", str(out)])
+        assert done.exit_code == 0, done.output
+    (out / "responses.jsonl").write_text('{"id": 0, "response": "edited"}\n')
+    with pytest.raises(ArtifactError, match=r"responses\.jsonl is not the file that was scored"):
+        read_scored(out)
+    failed = CliRunner().invoke(app, [*command, "--out", str(out)])
+    assert isinstance(failed.exception, InputError)
+    assert "would be replaced" in str(failed.exception)
+
+
+@pytest.mark.parametrize("name", ["responses.jsonl", "items.jsonl", "results.json"])
+def test_scoring_replaces_nothing_that_it_did_not_write(tmp_path: Path, images: Path, name: str) -> None:
+    append_jsonl(tmp_path / "said.jsonl", [{"id": i, "response": "a dog"} for i in range(12)])
+    mine = tmp_path / "out" / name
+    mine.parent.mkdir()
+    mine.write_text('{"id": 0, "response": "mine", "note": "keep"}\n')
+    command = ["eval", "score", str(tmp_path / "said.jsonl"), "-b", "toy", "--data", str(images)]
+    failed = CliRunner().invoke(app, [*command, "--out", str(tmp_path / "out")])
+    assert isinstance(failed.exception, InputError)
+    assert "keep" in mine.read_text()
+
+
+def test_results_sealed_by_hand_without_their_parts_are_refused(tmp_path: Path, images: Path) -> None:
+    folder = make_run(tmp_path / "run", images, BASE)
+    assert CliRunner().invoke(app, ["eval", "score", str(folder)]).exit_code == 0
+    page = read_sealed(folder / "results.json")
+    for lacking in ("summary", "config", "files"):
+        write_sealed(folder / "results.json", {key: value for key, value in page.items() if key != lacking})
+        with pytest.raises(ArtifactError, match=f"holds nothing as '{lacking}'"):
+            read_scored(folder)
 
 
 def test_a_run_without_answers_says_so(tmp_path: Path, images: Path) -> None:

@@ -1,9 +1,9 @@
 """A bounded store of evidence vectors, in memory and in a folder.
 
 Tuning, ablation and evaluation decode the same images many times; their evidence is measured once. Both stores drop
-what was used longest ago. A file that is cut or altered is dropped, never trusted. A folder that fails (full, read-only,
-gone) is told of once and costs time, never an answer. Knows nothing of how evidence is measured, nor what its keys are
-made of.
+what was used longest ago. A file carries its key and the hash of its content: one that is cut, altered or renamed is
+dropped, never trusted. A folder that fails (full, read-only, gone) is told of once and costs time, never an answer. Knows
+nothing of how evidence is measured, nor what its keys are made of.
 """
 
 from __future__ import annotations
@@ -23,8 +23,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from reweigh.artifacts import LEFTOVER, read_tensors, write_tensors
+from reweigh.artifacts import LEFTOVER
 from reweigh.errors import ArtifactError, InputError
+from reweigh.seals import read_sealed_tensors, write_sealed_tensors
 
 MEMORY_BYTES = 256 << 20
 DISK_BYTES = 4 << 30
@@ -122,7 +123,8 @@ class EvidenceCache:
         try:
             if not path.is_file():
                 return None
-            values = _unpacked(read_tensors(path))
+            tensors, page = read_sealed_tensors(path)
+            values = _unpacked(tensors) if page.get("key") == key else None
         except OSError:  # out of reach, or just removed by another process; says nothing of what it holds
             return None
         except (ArtifactError, KeyError, ValueError, zlib.error):
@@ -139,7 +141,7 @@ class EvidenceCache:
         if path is None:
             return
         try:
-            write_tensors(path, _packed(values))
+            write_sealed_tensors(path, _packed(values), {"key": key})
         except ArtifactError as error:
             self._tell(error.message)
             return
@@ -214,7 +216,7 @@ def _plausible(values: Tensor) -> bool:
 
 
 def _packed(values: Tensor) -> dict[str, Any]:
-    """Byte planes, deflated: exponents repeat, and the checksum tells an altered file."""
+    """Byte planes, deflated: exponents repeat."""
     planes = values.numpy().view(np.uint8).reshape(-1, 4).T.tobytes()
     return {PLANES: np.frombuffer(zlib.compress(planes, 1), dtype=np.uint8)}
 

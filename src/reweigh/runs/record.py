@@ -1,25 +1,40 @@
 """The record of a run: everything its responses depend on, kept beside them and compared at every resumption.
 
 A run folder holds ``record.json`` (this), ``manifest.jsonl`` (the questions) and ``responses.jsonl`` (the
-answers). Resuming with another configuration is refused, naming the first key that differs.
+answers). It verifies itself: the record is sealed and holds the hash of the manifest, and every answer is sealed with the
+hash of the record. Resuming with another configuration is refused, naming the first key that differs.
 """
 
 from __future__ import annotations
 
 import glob
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from reweigh.artifacts import append_jsonl, read_json, read_jsonl, sha256_file, sha256_json, write_json
+from reweigh.artifacts import (
+    SEAL,
+    read_json,
+    read_jsonl,
+    read_sealed,
+    require_fields,
+    sha256_file,
+    sha256_json,
+    write_sealed,
+    write_text,
+)
 from reweigh.benchmarks.base import Record
 from reweigh.errors import ArtifactError, InputError, MismatchError
 from reweigh.provenance import environment, first_difference
 
 RECORD, MANIFEST, RESPONSES = "record.json", "manifest.jsonl", "responses.jsonl"
 ITEMS, RESULTS, REPORT = "items.jsonl", "results.json", "report.html"
-SCHEMA = 1
+SCHEMA = 2
+FIELDS = {"benchmark": dict, "model": dict, "decoding": dict, "records": int, "manifest_sha256": str}
+"""What every record holds."""
+
 NOT_COMPARED = frozenset({"places"})
 """Folders of data and images: where they are does not change a response; what they hold does, and is hashed."""
 
@@ -113,16 +128,21 @@ def find_image(folder: Path, name: str) -> Path:
 
 def open_run(folder: Path, record: Mapping[str, Any], records: Sequence[Record]) -> None:
     """Begin a run in an empty folder, or make sure that an existing run is the same one."""
-    path = folder / RECORD
-    if not path.exists():
+    if not (folder / RECORD).exists():
         if (folder / RESPONSES).exists():
             raise ArtifactError(f"{folder} holds responses but no {RECORD}", hint="choose another folder")
-        (folder / MANIFEST).unlink(missing_ok=True)
-        append_jsonl(folder / MANIFEST, manifest_rows(records))
+        text = "".join(
+            json.dumps(row, ensure_ascii=False, sort_keys=True) + "\n" for row in manifest_rows(records)
+        )
+        if (folder / MANIFEST).exists() and (folder / MANIFEST).read_bytes() != text.encode():
+            raise ArtifactError(
+                f"{folder / MANIFEST} is there already and is not of this run", hint="choose another folder"
+            )
+        write_text(folder / MANIFEST, text)
         # The record comes last: a folder with a record is a run that began properly.
-        write_json(path, record)
+        write_sealed(folder / RECORD, record)
         return
-    kept = read_json(path)
+    kept, _ = read_run(folder)
     if (found := first_difference(kept, record, ignore=NOT_COMPARED)) is not None:
         raise MismatchError(
             f"{folder} holds a run with another {found.key}: {found.first!r} there, {found.second!r} now",
@@ -130,11 +150,38 @@ def open_run(folder: Path, record: Mapping[str, Any], records: Sequence[Record])
         )
 
 
+def read_record(folder: Path) -> dict[str, Any]:
+    """The record of a run folder, verified."""
+    page = read_json(folder / RECORD)
+    if isinstance(page, dict) and SEAL not in page and page.get("schema") == 1:
+        raise ArtifactError(
+            f"the run in {folder} was written by an older version, whose files carry no hash",
+            hint=f"score its {RESPONSES} as a response file, with --benchmark and --out, or run it again",
+        )
+    record = read_sealed(folder / RECORD)
+    require_fields(record, folder / RECORD, FIELDS)
+    return record
+
+
+def run_owner(folder: Path) -> str:
+    """What the rows of a run folder are sealed with: the hash of its record, apart from what may differ.
+
+    A folder of answers without a record has none.
+    """
+    if not (folder / RECORD).exists():
+        return ""
+    return sha256_json({key: value for key, value in read_record(folder).items() if key not in NOT_COMPARED})
+
+
 def read_run(folder: Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-    """The record and the manifest of a run folder."""
-    record = read_json(folder / RECORD)
+    """The record and the manifest of a run folder, verified."""
+    record = read_record(folder)
     rows = read_jsonl(folder / MANIFEST)
-    if sha256_json(rows) != record.get("manifest_sha256"):
+    try:
+        whole = sha256_json(rows) == record["manifest_sha256"]
+    except (ValueError, RecursionError):
+        whole = False
+    if not whole:
         raise ArtifactError(
             f"{folder / MANIFEST} is not the manifest of its record", hint="it was altered or cut"
         )

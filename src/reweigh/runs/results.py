@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from reweigh.artifacts import read_json, read_jsonl
+from reweigh.artifacts import read_jsonl, read_sealed, require_fields, sha256_file
 from reweigh.benchmarks.base import Id, Item, Metric, find_benchmark, read_responses
 from reweigh.benchmarks.open import data_folder, image_folder
-from reweigh.errors import InputError
+from reweigh.errors import ArtifactError, InputError
 from reweigh.runs.record import ITEMS, RECORD, RESPONSES, RESULTS, find_image, read_run
 
 
@@ -64,15 +64,32 @@ class ScoredRun:
 
 
 def read_scored(folder: Path) -> ScoredRun:
-    """Read what scoring wrote into a folder."""
+    """Read what scoring wrote into a folder; a file that was altered since is named."""
     if not (folder / RESULTS).is_file() or not (folder / ITEMS).is_file():
         hint = f"reweigh eval score {folder}" if (folder / RECORD).is_file() else "give a scored run folder"
         raise InputError(f"{folder} holds no scored run ({ITEMS} and {RESULTS})", hint=hint)
+    results = _verified(folder)
     items = [Item.from_json(row) for row in read_jsonl(folder / ITEMS)]
     path = folder / RESPONSES
     texts: dict[Id, str] = {row.id: row.text for row in read_responses(path)} if path.is_file() else {}
     record, manifest = read_run(folder) if (folder / RECORD).is_file() else (None, [])
-    return ScoredRun(folder, items, texts, read_json(folder / RESULTS), record, manifest)
+    return ScoredRun(folder, items, texts, results, record, manifest)
+
+
+def _verified(folder: Path) -> dict[str, Any]:
+    """The results of a folder, once the files that they name are those that were scored."""
+    again = "score it again: reweigh eval score"
+    try:
+        results = read_sealed(folder / RESULTS)
+        require_fields(results, folder / RESULTS, {"summary": dict, "config": dict, "files": dict})
+    except ArtifactError as error:
+        raise ArtifactError(error.message, hint=again) from error
+    for name, digest in results["files"].items():
+        if not (folder / name).is_file() or sha256_file(folder / name) != digest:
+            raise ArtifactError(
+                f"{folder / name} is not the file that was scored: it was altered since", hint=again
+            )
+    return results
 
 
 def read_metrics(results: Mapping[str, Any]) -> dict[str, Metric]:

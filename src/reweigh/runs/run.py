@@ -13,13 +13,14 @@ from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from reweigh.artifacts import append_jsonl, read_jsonl, sha256_text
+from reweigh.artifacts import sha256_text
 from reweigh.benchmarks.base import Record
 from reweigh.engines.answer import Answer
 from reweigh.errors import ArtifactError, InputError, ReweighError
 from reweigh.images import read_image
 from reweigh.progress import bar
-from reweigh.runs.record import RESPONSES, find_image
+from reweigh.runs.record import RESPONSES, find_image, run_owner
+from reweigh.seals import append_sealed_rows, read_sealed_rows
 from reweigh.text import replace_surrogates
 
 if TYPE_CHECKING:
@@ -96,10 +97,11 @@ def generate(
 
     ``progress`` is a bar that several runs advance; without it this run has its own.
     """
-    path = folder / RESPONSES
-    done = answered(path, records)
+    folder.mkdir(parents=True, exist_ok=True)
+    path, owner = folder / RESPONSES, run_owner(folder)
+    done = answered(path, records, owner)
     if not records:
-        append_jsonl(path, [])
+        append_sealed_rows(path, [], owner=owner)
     new = 0
     with (
         bar("answering", total=len(records), done=done, unit="image", show=show)
@@ -108,26 +110,41 @@ def generate(
     ) as advanced:
         for start, part in batches(records, batch_size):
             if start + len(part) > done:
-                count = answer_batch(ask, open_batch(start, part, images, seed), path, done)
+                count = answer_batch(ask, open_batch(start, part, images, seed), path, done, owner)
                 advanced.update(count)
                 new += count
+    require_answered(path, records, owner)
     return new
 
 
-def answer_batch(ask: Ask, batch: Batch, path: Path, done: int) -> int:
+def answer_batch(ask: Ask, batch: Batch, path: Path, done: int, owner: str) -> int:
     """Answer a batch and append the answers that a file of ``done`` answers lacks; return how many these were."""
     texts = _texts(ask(batch), len(batch.records))
     rows = [{"id": record.id, "response": text} for record, text in zip(batch.records, texts, strict=True)]
     rows = rows[max(0, done - batch.start) :]  # a kill may have cut the batch while it was written
-    append_jsonl(path, rows)
+    if batch.start and not path.exists():
+        raise ArtifactError(
+            f"{path} was removed while it was being written", hint="run the same command again"
+        )
+    append_sealed_rows(path, rows, owner=owner)
     return len(rows)
 
 
-def answered(path: Path, records: Sequence[Record]) -> int:
+def require_answered(path: Path, records: Sequence[Record], owner: str) -> None:
+    """Make sure that what was written is there: a folder may have been removed or changed under a running command."""
+    if not path.exists() or (count := answered(path, records, owner)) != len(records):
+        there = "is gone" if not path.exists() else f"holds {count} of {len(records)} answers"
+        raise ArtifactError(
+            f"{path} {there} although all were written: somebody else changed it",
+            hint="run the same command again",
+        )
+
+
+def answered(path: Path, records: Sequence[Record], owner: str) -> int:
     """How many of the records, from the first on, have their answer in a file; one that answers others is refused."""
     if not path.exists():
         return 0
-    rows = read_jsonl(path)
+    rows = read_sealed_rows(path, owner=owner)
     if len(rows) > len(records):
         raise ArtifactError(f"{path} holds {len(rows)} responses for {len(records)} records")
     for number, (row, record) in enumerate(zip(rows, records, strict=False)):

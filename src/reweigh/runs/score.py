@@ -6,12 +6,12 @@ Sources are run folders (whose shards are put together) or response files of any
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from reweigh.artifacts import read_jsonl, write_json, write_text
+from reweigh.artifacts import read_sealed, sha256_file, sha256_text, write_sealed, write_text
 from reweigh.benchmarks.base import (
     Benchmark,
     Id,
@@ -24,9 +24,10 @@ from reweigh.benchmarks.base import (
 from reweigh.benchmarks.judge.protocol import Judge
 from reweigh.benchmarks.judge.settings import JudgeSettings
 from reweigh.benchmarks.open import open_benchmark
-from reweigh.errors import InputError, MismatchError
-from reweigh.runs.record import ITEMS, RECORD, RESPONSES, RESULTS, read_run
+from reweigh.errors import ArtifactError, InputError, MismatchError
+from reweigh.runs.record import ITEMS, RECORD, RESPONSES, RESULTS, read_run, run_owner
 from reweigh.runs.results import ScoredRun, existing_folder
+from reweigh.seals import read_sealed_rows
 from reweigh.text import replace_surrogates
 
 
@@ -142,7 +143,8 @@ def _read_run_responses(folder: Path) -> list[Response]:
         raise InputError(
             f"the run in {folder} has no answers yet", hint="run it first: reweigh eval run ... --out"
         )
-    return [Response(row["id"], row["response"]) for row in read_jsonl(path)]
+    rows = read_sealed_rows(path, owner=run_owner(folder))
+    return [Response(row["id"], row["response"]) for row in rows]
 
 
 def _without_shard(record: Mapping[str, Any]) -> dict[str, Any]:
@@ -169,19 +171,44 @@ def write_scores(
     *,
     benchmark: Benchmark | type[Benchmark],
 ) -> dict[str, Any]:
-    """Write ``items.jsonl`` and ``results.json``; gives the content of the latter.
+    """Write ``items.jsonl`` and ``results.json``, which holds the hashes of the others; gives the content of the latter.
 
     A folder that is no run of its own gets a copy of the responses, so that runs can be compared with their texts.
     """
-    if not (folder / RECORD).exists():
-        rows = ({"id": row.id, "response": row.text} for row in source.responses)
-        write_text(folder / RESPONSES, "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows))
-    write_text(
-        folder / ITEMS, "".join(json.dumps(item.to_json(), ensure_ascii=False) + "\n" for item in items)
-    )
+    files = {ITEMS: _lines(item.to_json() for item in items)}
+    own = (folder / RECORD).exists()
+    if not own:
+        files[RESPONSES] = _lines({"id": row.id, "response": row.text} for row in source.responses)
+        _refuse_foreign(folder, files)
+    for name, text in files.items():
+        write_text(folder / name, text)
+    hashes = {name: sha256_file(folder / name) for name in (*files, *([RESPONSES] if own else []))}
     results = as_results(summary, source.record, source.names, benchmark=benchmark)
-    write_json(folder / RESULTS, results)
-    return results
+    write_sealed(folder / RESULTS, results | {"files": hashes})
+    return results | {"files": hashes}
+
+
+def _lines(rows: Iterable[Mapping[str, Any]]) -> str:
+    return "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
+
+
+def _refuse_foreign(folder: Path, files: Mapping[str, str]) -> None:
+    """Refuse to replace what scoring did not write: a file that is neither the same nor named in results of ours."""
+    try:
+        kept = read_sealed(folder / RESULTS).get("files", {})
+    except ArtifactError:
+        kept = {}
+        if (folder / RESULTS).exists():
+            raise InputError(
+                _OCCUPIED.format(folder / RESULTS), hint="name another folder with --out"
+            ) from None
+    for name, text in files.items():
+        there = folder / name
+        if there.exists() and sha256_file(there) not in (kept.get(name), sha256_text(text)):
+            raise InputError(_OCCUPIED.format(there), hint="name another folder with --out")
+
+
+_OCCUPIED = "{} was not written by scoring, or was altered since, and would be replaced"
 
 
 def as_results(

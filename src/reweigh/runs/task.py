@@ -13,7 +13,7 @@ from typing import Any
 from reweigh.benchmarks.base import Benchmark, Item, Record, Summary
 from reweigh.errors import InputError
 from reweigh.runs import score as scoring
-from reweigh.runs.record import RESPONSES, make_record, open_run
+from reweigh.runs.record import RESPONSES, make_record, open_run, run_owner
 from reweigh.runs.run import Ask, answered, generate
 
 
@@ -101,7 +101,7 @@ class Runs:
 
     def done(self, folder: Path) -> int:
         """How many records have their answer."""
-        return answered(folder / RESPONSES, self.task.records)
+        return answered(folder / RESPONSES, self.task.records, run_owner(folder))
 
     def answer(self, ask: Ask, folder: Path, decoding: Mapping[str, Any], *, progress: Any = None) -> int:
         """Answer what has no answer yet into a run folder and return how many that were.

@@ -151,6 +151,28 @@ def test_another_schema_is_refused_with_both_versions(tmp_path, schema):
         ReferenceTable.load(tmp_path)
 
 
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda page: page["made_with"].update(identity={}), "its identity is empty"),
+        (lambda page: page["made_with"].update(identity=None), "its identity is empty"),
+        (lambda page: page["made_with"].pop("identity"), "its identity is empty"),
+        (lambda page: page.update(made_with=[]), "holds a list as 'made_with'"),
+        (lambda page: page.update(layer="29"), "holds a str as 'layer'"),
+        (lambda page: page.update(layer=True), "holds a bool as 'layer'"),
+        (lambda page: page.pop("b0"), "holds nothing as 'b0'"),
+    ],
+)
+def test_a_page_that_was_emptied_and_sealed_again_is_refused(tmp_path, change, message):
+    make().save(tmp_path)
+    page = json.loads((tmp_path / PAGE).read_text())
+    del page["page_sha256"]
+    change(page)
+    write_sealed(tmp_path / PAGE, page)
+    with pytest.raises(ArtifactError, match=message):
+        ReferenceTable.load(tmp_path)
+
+
 def test_what_is_no_page_is_refused(tmp_path):
     for text in ("[]", "{}", "null", '"x"'):
         (tmp_path / PAGE).write_text(text)

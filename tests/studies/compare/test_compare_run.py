@@ -81,6 +81,7 @@ def test_each_method_answers_in_its_own_regime(checkpoint, tmp_path):
     regimes = {}
     for name in ("base", "vcd", "beam", "dola"):
         method = make_method(name, model, processor, {})
+        (tmp_path / name).mkdir()
         ask = timed(method.session, tmp_path / name)
         answers = [ask(batch) for _ in range(2)]
         assert answers[0] == answers[1], "the seed fixes what is drawn"

@@ -1,6 +1,6 @@
 """Verdicts kept on disk by the content of the question, so that a re-run costs nothing and resumes.
 
-One file for each question, written atomically; a file that cannot be read is asked for again.
+One sealed file for each question; one that cannot be read, was altered or answers another question is asked for again.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import threading
 from pathlib import Path
 from typing import Any
 
-from reweigh.artifacts import read_json, sha256_json, write_json
+from reweigh.artifacts import read_sealed, sha256_json, write_sealed
 from reweigh.benchmarks.judge.protocol import Judge, Request
 from reweigh.errors import ArtifactError
 from reweigh.text import replace_surrogates
@@ -47,7 +47,7 @@ class CachedJudge:
                 self._count(found=True)
                 return kept
             reply = self._judge.ask(request)
-            write_json(path, {"question": question, "reply": replace_surrogates(reply)})
+            write_sealed(path, {"question": question, "reply": replace_surrogates(reply)})
             self._count(found=False)
             return replace_surrogates(reply)
 
@@ -65,13 +65,9 @@ class CachedJudge:
 
 def _read(path: Path, question: dict[str, Any]) -> str | None:
     try:
-        kept = read_json(path)
+        kept = read_sealed(path)
     except ArtifactError:
         return None
-    if (
-        not isinstance(kept, dict)
-        or kept.get("question") != question
-        or not isinstance(kept.get("reply"), str)
-    ):
+    if kept.get("question") != question or not isinstance(kept.get("reply"), str):
         return None
     return str(kept["reply"])

@@ -73,11 +73,17 @@ class Recall:
     def _values(self, key: str, gatherer: Gatherer) -> Tensor | None:
         """The vector of one row: that of the gatherer's tokens, or theirs out of the whole vocabulary's."""
         own, every = self._source(gatherer, gatherer.tokens), self._source(gatherer, None)
-        found = self.cache.get(sha256_json([own, key]))
+        size = gatherer.lens.vocab_size
+        found = self._get(own, key, size if gatherer.tokens is None else len(gatherer.tokens))
         if found is not None or own == every or gatherer.tokens is None:
             return found
-        whole = self.cache.get(sha256_json([every, key]))
+        whole = self._get(every, key, size)
         return None if whole is None else whole[gatherer.tokens]
+
+    def _get(self, source: str, key: str, size: int) -> Tensor | None:
+        """A kept vector; one of another length, which somebody else put there, is as good as none."""
+        found = self.cache.get(sha256_json([source, key]))
+        return found if found is not None and len(found) == size else None
 
     def _source(self, gatherer: Gatherer, tokens: Tensor | None) -> str:
         """Where a vector comes from: model, layer, lens and tokens."""

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from reweigh.artifacts import (
     read_sealed,
     read_tensors,
+    require_fields,
     sha256_file,
     sha256_json,
     write_sealed,
@@ -35,6 +36,9 @@ NUMBERS = "reference_table.safetensors"
 ARRAYS = ("tokens", "references", "counts")
 REQUIRED = {"dtype": "its lens dtype", "candidates": "its candidate rule"}
 """What a pairing compares besides the identity."""
+
+FIELDS = {"layer": int, "b0": float, "made_with": dict, "numbers_sha256": str}
+"""What every page holds."""
 
 
 class ModelIdentity(Protocol):
@@ -234,6 +238,8 @@ class ReferenceTable:
             and (self.references <= 1).all()
         ):
             problems.append("a reference is outside (0, 1]")
+        if (self.counts < 0).any():
+            problems.append("a count is negative")
         if problems:
             raise ArtifactError(f"the table is not usable: {'; '.join(problems)}", hint="calibrate again")
 
@@ -352,6 +358,13 @@ def _read_page(path: Path) -> dict[str, Any]:
         raise ArtifactError(
             f"{path} has schema {schema!r}, this version reads {SCHEMA}",
             hint="upgrade reweigh, or make the table again",
+        )
+    require_fields(page, path, FIELDS)
+    identity = page["made_with"].get("identity")
+    if not isinstance(identity, Mapping) or not identity:
+        raise ArtifactError(
+            f"{path} does not say which model the table belongs to: its identity is empty",
+            hint="its page was written by hand; calibrate the model again",
         )
     return page
 

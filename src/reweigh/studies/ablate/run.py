@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from reweigh.artifacts import append_jsonl, read_jsonl
 from reweigh.decoders.reweigh import ReweighSession, attach
 from reweigh.decoders.reweigh.decoder import ReWEIGH
 from reweigh.engines.answer import Answer
@@ -25,9 +24,10 @@ from reweigh.images import read_image
 from reweigh.method.intervene.trace import Recorded
 from reweigh.method.measure.evidence import Evidence
 from reweigh.method.register.table import ReferenceTable
-from reweigh.runs.record import find_image
+from reweigh.runs.record import find_image, run_owner
 from reweigh.runs.run import Ask, Batch, batches
 from reweigh.runs.task import Runs
+from reweigh.seals import append_sealed_rows, read_sealed_rows
 from reweigh.studies.ablate.arms import Arm, without_abstention
 
 if TYPE_CHECKING:
@@ -160,7 +160,7 @@ def asking_arm(
         with session.request(evidence=given, observer=tally):
             answers = session.answer(batch.pictures, batch.prompts, **options)
         # the counts come first: a kill in between leaves counts that the next try replaces
-        append_jsonl(folder / EDITS, [{"start": batch.start, **tally.counts}])
+        append_sealed_rows(folder / EDITS, [{"start": batch.start, **tally.counts}], owner=run_owner(folder))
         return answers
 
     return ask
@@ -170,5 +170,5 @@ def read_edits(folder: Path) -> Mapping[str, int] | None:
     """The counts of a run, the last try of each batch; ``None`` for a run that edits nothing by nature."""
     if not (folder / EDITS).exists():
         return None
-    rows = {row["start"]: row for row in read_jsonl(folder / EDITS)}
+    rows = {row["start"]: row for row in read_sealed_rows(folder / EDITS, owner=run_owner(folder))}
     return {name: sum(row[name] for row in rows.values()) for name in COUNTED}

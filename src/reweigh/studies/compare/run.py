@@ -10,12 +10,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from reweigh.artifacts import append_jsonl, read_jsonl
 from reweigh.engines.answer import Answer
 from reweigh.progress import bar
-from reweigh.runs.record import RESPONSES
-from reweigh.runs.run import Ask, Batch, answer_batch, batches, open_batch
+from reweigh.runs.record import RESPONSES, run_owner
+from reweigh.runs.run import Ask, Batch, answer_batch, batches, open_batch, require_answered
 from reweigh.runs.task import Runs
+from reweigh.seals import append_sealed_rows, read_sealed_rows
 from reweigh.studies.compare.cost import Cost, measured
 
 if TYPE_CHECKING:
@@ -30,6 +30,7 @@ def answer_all(
     """Answer what has no answer yet; ``folders`` are the run folders of the sessions."""
     records = runs.task.records
     done = [runs.done(folder) for folder in folders]
+    owners = [run_owner(folder) for folder in folders]
     asks = [
         timed(session, folder, template=runs.template)
         for session, folder in zip(sessions, folders, strict=True)
@@ -43,11 +44,15 @@ def answer_all(
             batch = open_batch(start, part, runs.task.images, runs.seed)
             first = turn % len(due)
             for i in due[first:] + due[:first]:
-                progress.update(answer_batch(asks[i], batch, folders[i] / RESPONSES, done[i]))
+                progress.update(answer_batch(asks[i], batch, folders[i] / RESPONSES, done[i], owners[i]))
+    for folder, owner in zip(folders, owners, strict=True):
+        require_answered(folder / RESPONSES, records, owner)
 
 
 def timed(session: Session, folder: Path, *, template: str | None = None) -> Ask:
     """Answer batches through a session, in its authors' regime, and note the cost of each in the run folder."""
+
+    owner = run_owner(folder)
 
     def ask(batch: Batch) -> list[Answer]:
         inputs = session.prepare(batch.pictures, batch.prompts, template=template)
@@ -56,7 +61,7 @@ def timed(session: Session, folder: Path, *, template: str | None = None) -> Ask
             answers = session.respond(inputs, seed=batch.seed, **options)
         cost = Cost(meter.seconds, sum(len(answer.tokens) for answer in answers), meter.peak)
         # the cost comes first: a kill in between leaves a cost that the next try replaces
-        append_jsonl(folder / COSTS, [{"start": batch.start, **cost.to_json()}])
+        append_sealed_rows(folder / COSTS, [{"start": batch.start, **cost.to_json()}], owner=owner)
         return answers
 
     return ask
@@ -64,5 +69,6 @@ def timed(session: Session, folder: Path, *, template: str | None = None) -> Ask
 
 def read_costs(folder: Path) -> list[Cost]:
     """The costs of a method's batches, the last try of each."""
-    rows = {row["start"]: row for row in read_jsonl(folder / COSTS)} if (folder / COSTS).exists() else {}
+    found = read_sealed_rows(folder / COSTS, owner=run_owner(folder)) if (folder / COSTS).exists() else []
+    rows = {row["start"]: row for row in found}
     return [Cost(row["seconds"], row["tokens"], row["peak"]) for _, row in sorted(rows.items())]
