@@ -73,7 +73,8 @@ def table(
     tokens = np.flatnonzero(random.random(vocab) < share).astype(np.int64)
     references = random.uniform(0.001, 0.05, len(tokens)).astype(np.float32).astype(np.float64)
     kind = ReferenceTable if "identity" in made_with else MadeUpTable
-    return kind(layer, 0.017, tokens, references, np.full(len(tokens), 9), made_with)
+    named = {"identity": {"model_id": "made up"}, **made_with}
+    return kind(layer, 0.017, tokens, references, np.full(len(tokens), 9), named)
 
 
 def parts(model: Any) -> tuple[Any, Any, Any]:

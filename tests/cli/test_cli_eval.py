@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-
 import pytest
 from typer.main import get_command
 

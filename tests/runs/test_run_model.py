@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from reweigh.artifacts import read_jsonl
 from reweigh.cli.app import app
 from reweigh.errors import InputError, MismatchError
 
@@ -80,8 +81,11 @@ def test_base_and_reweigh_from_run_to_diff(model: str, place: Path, table: str, 
 def test_beta_zero_is_the_base_model(model: str, place: Path, table: str, tmp_path: Path) -> None:
     run(app, command(model, place, tmp_path / "base", "--decoder", "base"))
     run(app, command(model, place, tmp_path / "zero", "--table", table, "--beta", "0"))
-    responses = [(tmp_path / name / "responses.jsonl").read_bytes() for name in ("base", "zero")]
-    assert responses[0] == responses[1]
+    rows = [read_jsonl(tmp_path / name / "responses.jsonl") for name in ("base", "zero")]
+    assert len(rows[0]) == 3
+    assert [(row["id"], row["response"]) for row in rows[0]] == [
+        (row["id"], row["response"]) for row in rows[1]
+    ]
 
 
 @pytest.mark.slow

@@ -8,6 +8,7 @@ import shutil
 import pytest
 from typer.testing import CliRunner
 
+from reweigh.artifacts import read_jsonl
 from reweigh.cli.app import app
 from reweigh.engines.transformers.gather import Gatherer
 from reweigh.world import operating_point, table_path
@@ -72,7 +73,9 @@ def test_an_evaluation_and_a_search_recall_what_an_ablation_measured(tmp_path, m
     again = run(app, ["eval", "run", "world", "-b", "world", "--out", str(tmp_path / "e"), *shared, *tuning])
     assert again.exit_code == 0, again.output + str(again.exception)
     answers = [tmp_path / "e" / "responses.jsonl", tmp_path / "a" / "runs" / "full" / "responses.jsonl"]
-    assert answers[0].read_bytes() == answers[1].read_bytes()
+    texts = [[row["response"] for row in read_jsonl(path)] for path in answers]
+    assert texts[0] == texts[1]
+    assert len(texts[0]) == 2
     search = ["tune", "world", "--layers", str(layer), "--betas", "1", "--out", str(tmp_path / "t"), *shared]
     done = run(app, search)
     assert done.exit_code == 0, done.output + str(done.exception)
