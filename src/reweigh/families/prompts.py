@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from reweigh.errors import InputError
 from reweigh.families.catalogue import family_of
 from reweigh.families.positions import placeholder_ids
+from reweigh.families.weights import input_device
 from reweigh.text import DESCRIBE
 
 if TYPE_CHECKING:
@@ -56,7 +57,7 @@ def encode(
         arguments["images"] = shown if nested else [picture for row in shown for picture in row]
     batch = processor(**arguments)
     _check_placeholders(model, processor, images, batch["input_ids"], texts)
-    moved = batch.to(model.device)
+    moved = batch.to(input_device(model))
     return {name: _match_dtype(value, model.dtype) for name, value in moved.items()}
 
 

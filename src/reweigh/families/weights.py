@@ -94,13 +94,30 @@ def offloaded_value(paths: dict[str, nn.Module], name: str) -> Tensor:
 
 def weight_stores(module: nn.Module | None) -> Iterator[Any]:
     """The maps from which accelerate's hooks on a module load its weights."""
+    for hook in _accelerate_hooks(module):
+        store = getattr(hook, "weights_map", None)
+        if store is not None:
+            yield store
+
+
+def input_device(model: Any) -> torch.device:
+    """Where a model wants its inputs: with its first weight, or where accelerate runs an offloaded one."""
+    device = torch.device(model.device)
+    if device.type != "meta":
+        return device
+    for module in model.modules():
+        for hook in _accelerate_hooks(module):
+            if (found := getattr(hook, "execution_device", None)) is not None:
+                return torch.device(found)
+    return torch.device("cpu")
+
+
+def _accelerate_hooks(module: nn.Module | None) -> Iterator[Any]:
     waiting = [getattr(module, "_hf_hook", None)]
     while waiting:
         hook = waiting.pop()
         waiting += getattr(hook, "hooks", ())
-        store = getattr(hook, "weights_map", None)
-        if store is not None:
-            yield store
+        yield hook
 
 
 def _own_tensors(module: nn.Module) -> Iterator[tuple[str, Tensor]]:

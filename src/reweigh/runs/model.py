@@ -16,11 +16,12 @@ def describe_model(model: Any, processor: Any) -> dict[str, Any]:
     """What the record keeps of a loaded model: its identity by content, where and how it computes."""
     from reweigh.families.anatomy import find_anatomy
     from reweigh.families.identity import identify
+    from reweigh.families.weights import input_device
 
     weight = next(model.parameters())
     return {
         "identity": identify(find_anatomy(model), processor).summary(),
-        "device": weight.device.type,
+        "device": input_device(model).type,
         "weights_dtype": str(weight.dtype).removeprefix("torch."),
         "attention": getattr(model.config, "_attn_implementation", None),
     }

@@ -9,6 +9,7 @@ from reweigh.engines.transformers.measure import measure
 from reweigh.engines.transformers.parity import lens_parity
 from reweigh.families.anatomy import find_anatomy
 from reweigh.families.prompts import DESCRIBE, build_inputs
+from reweigh.families.weights import input_device
 from reweigh.images import read_image
 from reweigh.method.measure.kernels import unused_numba
 from reweigh.method.measure.lens import Lens
@@ -26,7 +27,7 @@ def examine(
     evidence = measure(model, inputs)[0]
     parity = lens_parity(model, inputs)
     tolerance = 1e-4 if str(model.dtype) == "torch.float32" else 0.05
-    device = next(model.parameters()).device
+    device = input_device(model)
     kernel = choose_kernel("auto", device, model.dtype)
     columns = evidence.positions if evidence is not None else ()
     patches = [patch for patch in (evidence.patches if evidence is not None else ()) if patch is not None]

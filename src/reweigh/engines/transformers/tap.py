@@ -131,10 +131,13 @@ class Tap:
                 other._hold(request)
                 return
             try:
+                before = len(self._undo)
                 if other is None:
                     self._install()
                     _taps[self.anatomy.model] = self
                 self._read_layers(decoder.layers_of(request))
+                if len(self._undo) > before:
+                    forget_compiled(self.anatomy.model, wrapped=self.anatomy.compiled)
                 if decoder not in self._uses:
                     self._undo_decoder[decoder] = self._engage(decoder)
                 self._uses[decoder] = self._uses.get(decoder, 0) + 1
@@ -194,7 +197,6 @@ class Tap:
             for name in PACKED:
                 if hasattr(module, name):
                     self._shadow(module, name, functools.partial(_refuse, name))
-        forget_compiled(model, wrapped=self.anatomy.compiled)
 
     def _read_layers(self, layers: frozenset[int]) -> None:
         for layer in sorted(layers - self._read):
@@ -325,6 +327,12 @@ class Tap:
             raise UnsupportedError(
                 f"{type(self.anatomy.speaker).__name__} returned a {type(output).__name__} without named logits",
                 hint="leave return_dict at True",
+            )
+        if missing := frame.layers - frame.states.keys():
+            raise UnsupportedError(
+                f"the hook after block {min(missing)} of {type(self.anatomy.model).__name__} was not called, so its "
+                "stream cannot be read",
+                hint="attach to the compiled model, not to the one inside it; a pass that skips blocks cannot be served",
             )
         cache = frame.arguments.get("past_key_values")
         cache = cache if cache is not None else getattr(output, "past_key_values", None)

@@ -32,7 +32,7 @@ def head_dtype(
     """The dtype of ``head``'s output for states (P, ``width``) on ``device``, in the surroundings of the call.
 
     A plain linear layer outside autocast gives its weight's type; any other is run on one state of zeros, without its
-    hooks.
+    hooks. A weight on the meta device is an offloaded one, which is brought to the states when its layer runs.
 
     Args:
         states: Type of the states; by default that of a floating-point weight, else float32.
@@ -41,8 +41,10 @@ def head_dtype(
     weight = float_weight(head)
     floating = None if weight is None else weight.dtype
     given = states or floating or torch.float32
-    if type(head) is nn.Linear and given == floating and not torch.is_autocast_enabled(device.type):
+    kinds = ("cpu", "cuda") if device.type == "meta" else (device.type,)
+    if type(head) is nn.Linear and given == floating and not any(map(torch.is_autocast_enabled, kinds)):
         return given
     with torch.no_grad():
-        logits: Tensor = head.forward(torch.zeros(1, width, dtype=given, device=device))
+        zeros = torch.zeros(1, width, dtype=given, device="cpu" if device.type == "meta" else device)
+        logits: Tensor = head.forward(zeros)
     return logits.dtype

@@ -51,13 +51,14 @@ def answer_all(
 
 def timed(session: Session, folder: Path, *, template: str | None = None) -> Ask:
     """Answer batches through a session, in its authors' regime, and note the cost of each in the run folder."""
+    from reweigh.families.weights import input_device
 
     owner = run_owner(folder)
 
     def ask(batch: Batch) -> list[Answer]:
         inputs = session.prepare(batch.pictures, batch.prompts, template=template)
         options = {**session.decoder.decoding(), "max_new_tokens": batch.max_new_tokens}
-        with measured(session.model.device) as meter:
+        with measured(input_device(session.model)) as meter:
             answers = session.respond(inputs, seed=batch.seed, **options)
         cost = Cost(meter.seconds, sum(len(answer.tokens) for answer in answers), meter.peak)
         # the cost comes first: a kill in between leaves a cost that the next try replaces
