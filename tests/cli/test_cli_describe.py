@@ -275,3 +275,22 @@ def test_doctor_says_when_the_lens_is_not_the_models_output(cli, checkpoint, mon
     page = cli("doctor", "turned", "--json")
     assert page.code == 1
     assert '"holds": false' in page.out
+
+
+def test_check_by_confidence_needs_no_table_and_draws_maps(cli, checkpoint, photo, tmp_path):
+    given = [checkpoint("llava"), photo, "--signal", "confidence", "--text", "a dog near a cat"]
+    page = cli("check", *given, "-o", tmp_path / "maps", "--json").json
+    assert [word["text"] for word in page["words"]] == ["a", "dog", "near", "a", "cat"]
+    assert sorted(page["maps"]) == ["cat", "dog"]
+    with Image.open(page["maps"]["dog"]) as drawn, Image.open(photo) as own:
+        assert drawn.size == own.size
+    sure = {word["text"]: word["confidence"] for word in page["words"]}
+    shown = cli("check", *given, "-w", "cat", "--threshold", "1.1")
+    assert f"cat: internal confidence {sure['cat']:.3f}" in shown.out
+    assert "dog:" not in shown.out
+    assert "no word that was looked at" in cli("check", *given, "--threshold", "0").out
+
+
+def test_check_refuses_options_of_the_other_signal(cli, given):
+    assert "no --word" in cli("check", *given, "--text", "a", "-w", "dog").err
+    assert "'rank' is unknown" in cli("check", *given, "--text", "a", "--signal", "rank").err

@@ -7,7 +7,9 @@ from pathlib import Path
 import typer
 
 from reweigh.cli import common
+from reweigh.cli.confidence import show_confidence
 from reweigh.cli.groups import grouped
+from reweigh.errors import InputError
 from reweigh.text import DESCRIBE
 
 app = typer.Typer(add_completion=False)
@@ -26,14 +28,50 @@ def check(
     layer: int = common.LAYER,
     prompt: str = typer.Option(DESCRIBE, help="The prompt the image is shown with."),
     template: str = common.TEMPLATE,
-    threshold: float = typer.Option(
-        0.5, min=0.0, help="Mark words whose strength is at least this (0 to 1)."
+    signal: str = typer.Option(
+        "strength",
+        help="What tells: strength (evidence against its reference) or confidence (internal confidence, no table).",
+    ),
+    threshold: float | None = typer.Option(
+        None,
+        min=0.0,
+        help="Mark words whose strength is at least this (0.5), or whose confidence is below it (0.1).",
+    ),
+    word: list[str] = typer.Option(
+        [],
+        "--word",
+        "-w",
+        help="With confidence: a word to look at, repeatable; all words but function words if none.",
+    ),
+    out: Path | None = typer.Option(
+        None, "--out", "-o", help="With confidence: folder for a heat map of each word that is looked at."
     ),
     weights: common.Weights,
     force: bool = common.FORCE,
     json: bool = common.JSON,
 ) -> None:
     """Tell which words of a description lack evidence in the image; nothing is edited."""
+    if signal == "confidence":
+        loaded, processor = weights.load(model)
+        show_confidence(
+            (loaded, processor),
+            image,
+            text,
+            words=word,
+            out=out,
+            threshold=0.1 if threshold is None else threshold,
+            prompt=prompt,
+            template=template,
+            json=json,
+        )
+        return
+    if signal != "strength" or word or out is not None:
+        raise InputError(
+            f"the signal {signal!r} "
+            + ("has no --word and no --out" if signal == "strength" else "is unknown"),
+            hint="--signal confidence has both; the other one is strength",
+        )
+    threshold = 0.5 if threshold is None else threshold
     where = common.table_of(model, table)
     loaded, processor = weights.load(model)
     from reweigh.decoders import decoder
@@ -59,10 +97,10 @@ def check(
     if json:
         common.emit_json(found.to_json())
         return
-    weak = [word for word in found.words() if word.strength is not None and word.strength >= threshold]
-    spans = [Span(word.start, word.end, "hallucinated") for word in weak]
+    weak = [one for one in found.words() if one.strength is not None and one.strength >= threshold]
+    spans = [Span(one.start, one.end, "hallucinated") for one in weak]
     common.console().print(terminal(text, spans))
-    for word in weak:
-        typer.echo(f"  {word.text}: strength {word.strength:.2f}")
+    for one in weak:
+        typer.echo(f"  {one.text}: strength {one.strength:.2f}")
     if not weak:
         typer.echo(f"  no registered word lacks its usual evidence by a strength of {threshold:g} or more")

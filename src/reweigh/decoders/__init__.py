@@ -43,6 +43,8 @@ DECODERS: Registry[type[Decoder]] = Registry(
         "memvr": "reweigh.decoders.memvr:MemVR",
         "code": "reweigh.decoders.code:CODE",
         "damro": "reweigh.decoders.damro:DAMRO",
+        "projectaway": "reweigh.decoders.projectaway:ProjectAway",
+        "projectaway-auto": "reweigh.decoders.projectaway_auto:ProjectAwayAuto",
     },
     group="reweigh.decoders",
 )

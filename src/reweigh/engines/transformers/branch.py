@@ -107,6 +107,14 @@ class Runner:
         """Run passes of other sequences (a generation of the decoder's own) without disturbing the main one."""
         return self._state([None] * len(self._holders))
 
+    def hidden(self, ids: Tensor, index: int) -> Tensor:
+        """``hidden_states[index]`` (B, T, d) of a text without image: 0 is the embeddings, the last one is normed."""
+        with self.apart():
+            output = self.anatomy.speaker(
+                input_ids=ids, use_cache=False, output_hidden_states=True, **_keep(self.anatomy.speaker, 1)
+            )
+        return output.hidden_states[index]  # type: ignore[no-any-return]
+
     def glance(self, state: BranchState, ids: Tensor) -> None:
         """Feed tokens (B, n) that all take the next place, and forget them again: only attention is read."""
         position = state.position

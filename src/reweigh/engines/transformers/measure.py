@@ -66,7 +66,7 @@ def measure(
     lens = Lens(anatomy.norm, anatomy.head, dtype=dtype, chunk=chunk)
     reader = _Reader(anatomy, Gatherer(lens, blocks, tokens=tokens, locate=locate, kernel=kernel))
     with Tap.of(anatomy).serving(reader.request()), torch.no_grad():
-        model(**{**inputs, **_forward_options(anatomy)})
+        model(**{**inputs, **forward_options(anatomy)})
     if reader.trail is None or not any(reader.trail.columns):
         raise InputError(
             "the prompt holds no image, so there is nothing to measure",
@@ -75,7 +75,7 @@ def measure(
     return reader.gatherer.evidence(reader.trail)
 
 
-def _forward_options(anatomy: Anatomy) -> dict[str, Any]:
+def forward_options(anatomy: Anatomy) -> dict[str, Any]:
     """Keep the pass small: no cache, and logits of one position only where the family can."""
     known = inspect.signature(anatomy.model.forward).parameters
     options = {"use_cache": False, "logits_to_keep": 1}

@@ -122,6 +122,18 @@ class Tap:
         """Run further forward passes (a branch, the lens) without the decoder."""
         return paused(self.anatomy.model)
 
+    @contextmanager
+    def aside(self) -> Iterator[None]:
+        """Run whole generations or measurements amid a pass; they have nothing to do with the one under way."""
+        local = self._local
+        kept = local.prompt, local.frame, local.outer_ids
+        local.prompt = local.frame = local.outer_ids = None
+        try:
+            with self.paused():
+                yield
+        finally:
+            local.prompt, local.frame, local.outer_ids = kept
+
     def _hold(self, request: Request) -> None:
         """Install what a request needs unless it is there."""
         decoder = request.decoder

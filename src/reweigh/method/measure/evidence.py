@@ -68,19 +68,23 @@ class Evidence:
         self.at(layer)
         if self.located is None or not 0 <= index < self.located.shape[2]:
             raise InputError("this token was not located", hint="name its id in measure(..., locate=[...])")
-        inside = [
-            (patch, position)
-            for position, patch in enumerate(self.patches)
-            if patch is not None and (patch.image, patch.tile) == (image, tile)
-        ]
-        if not inside:
-            raise InputError(
-                f"image {image}, tile {tile} has no grid", hint="a Q-Former's queries have no place"
-            )
-        cells = torch.full((inside[0][0].rows, inside[0][0].cols), float("nan"))
-        for patch, position in inside:
-            cells[patch.row, patch.col] = self.located[self.layers.index(layer), position, index]
-        return cells
+        values = self.located[self.layers.index(layer), :, index]
+        return over_grid(values, self.patches, image=image, tile=tile)
+
+
+def over_grid(values: Tensor, patches: Sequence[Patch | None], *, image: int = 0, tile: int = 0) -> Tensor:
+    """Numbers of visual positions (P,) laid over the grid of one tile; cells that no position covers are NaN."""
+    inside = [
+        (patch, position)
+        for position, patch in enumerate(patches)
+        if patch is not None and (patch.image, patch.tile) == (image, tile)
+    ]
+    if not inside:
+        raise InputError(f"image {image}, tile {tile} has no grid", hint="a Q-Former's queries have no place")
+    cells = torch.full((inside[0][0].rows, inside[0][0].cols), float("nan"))
+    for patch, position in inside:
+        cells[patch.row, patch.col] = values[position]
+    return cells
 
 
 @dataclass(slots=True)
