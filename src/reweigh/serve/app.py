@@ -8,7 +8,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -72,7 +72,7 @@ class Server:
         self.served = served
         self.bounds = bounds or Bounds()
         self.metrics = Metrics()
-        self.scheduler = Scheduler(self.bounds, self.metrics, recall=served.recall, hidden=served.hidden)
+        self.scheduler = Scheduler(self.bounds, self.metrics, served.recall, hidden=served.hidden)
         self._key = key
         self._hosts = hosts
         self._fetcher = fetcher
@@ -99,7 +99,7 @@ class Server:
             app.add_api_route(path, handler, methods=[method], response_model=None)
         app.mount("/", StaticFiles(directory=STATIC, html=True))
         app.add_exception_handler(Problem, _tell_problem)
-        app.add_exception_handler(HTTPException, _tell_http)
+        app.add_exception_handler(HTTPException, partial(_tell_http, frozenset(routes)))
         app.add_exception_handler(ClientLeft, _tell_nobody)
         app.add_exception_handler(ClientDisconnect, _tell_nobody)
         app.add_exception_handler(Exception, self._tell_fault)
@@ -302,10 +302,11 @@ def _tell_problem(_request: Request, problem: Any) -> Response:
     return JSONResponse(problem.body(), status_code=problem.status, headers=problem.headers)
 
 
-def _tell_http(request: Request, error: Any) -> Response:
+def _tell_http(routes: frozenset[str], request: Request, error: Any) -> Response:
     words = {404: "there is nothing at this path", 405: "this path does not take that method"}
-    problem = Problem(error.status_code, words.get(error.status_code, str(error.detail)), code="not_found")
-    return _tell_problem(request, problem)
+    # the static files behind the routes know nothing of a route's other methods
+    status = 405 if error.status_code == 404 and request.url.path in routes else error.status_code
+    return _tell_problem(request, Problem(status, words.get(status, str(error.detail)), code="not_found"))
 
 
 def _tell_nobody(_request: Request, _error: Any) -> Response:

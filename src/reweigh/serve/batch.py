@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 from transformers import LogitsProcessor, StoppingCriteria
@@ -19,12 +18,11 @@ from reweigh.decoders.reweigh import ReweighSession
 from reweigh.decoders.reweigh.request import ReweighRequest
 from reweigh.engines.transformers.recall import Recall
 from reweigh.engines.transformers.session import Session, end_tokens
-from reweigh.method.measure.evidence import Evidence
-from reweigh.method.strength import strength
 from reweigh.serve.metrics import Metrics
 from reweigh.serve.prepare import stack
 from reweigh.serve.row import Piece, Row
 from reweigh.serve.sampling import Picker
+from reweigh.serve.support import Support, judged, supports, told_of
 from reweigh.serve.text import GrowingText
 
 GREEDY = {"do_sample": False, "num_beams": 1, "temperature": None, "top_p": None, "top_k": None}
@@ -37,17 +35,18 @@ def streams(session: Session) -> bool:
     return decoder.loop is None and decoder.generation.get("num_beams", 1) == 1
 
 
-def decode(rows: Sequence[Row], recall: Recall | None, metrics: Metrics) -> None:
+def decode(rows: Sequence[Row], recall: Recall, metrics: Metrics) -> None:
     """Write the answers of some rows of one session, in one batch."""
     session = rows[0].session
     tokenizer = getattr(session.processor, "tokenizer", session.processor)
     inputs = stack([row.prepared for row in rows], pad=tokenizer.pad_token_id or 0)
+    support = None if isinstance(session, ReweighSession) else judged(rows, recall)
     if not streams(session):
-        _decode_whole(rows[0], inputs)
+        _decode_whole(rows[0], inputs, None if support is None else support[0])
         return
     with ExitStack() as open_until_end, torch.no_grad():
         request = _open(session, rows, recall, metrics, open_until_end)
-        writer = Writer(rows, session, tokenizer, request)
+        writer = Writer(rows, session, tokenizer, request, support)
         session.model.generate(
             **inputs,
             **GREEDY,
@@ -58,7 +57,7 @@ def decode(rows: Sequence[Row], recall: Recall | None, metrics: Metrics) -> None
 
 
 def _open(
-    session: Session, rows: Sequence[Row], recall: Recall | None, metrics: Metrics, stack: ExitStack
+    session: Session, rows: Sequence[Row], recall: Recall, metrics: Metrics, stack: ExitStack
 ) -> ReweighRequest | None:
     """Open the rows' request; evidence that is kept is given, what is measured is kept when the batch ends."""
     if not isinstance(session, ReweighSession):
@@ -66,9 +65,7 @@ def _open(
         return None
     gatherer = session.decoder.deployed.gatherer
     keys = [row.prepared.key or "" for row in rows]
-    known: list[Evidence | None] = [None] * len(rows)
-    if recall is not None:
-        known = recall.find(keys, gatherer)
+    known = recall.find(keys, gatherer)
     betas = [row.beta for row in rows]
     trace = any(row.trace for row in rows)
     request = stack.enter_context(session.request(beta=betas, evidence=known, trace=trace))
@@ -78,14 +75,14 @@ def _open(
     )
 
     def keep() -> None:
-        if recall is not None and request.trail is not None:
+        if request.trail is not None:
             recall.keep(keys, known, request.evidence, gatherer)
 
     stack.callback(keep)
     return request
 
 
-def _decode_whole(row: Row, inputs: dict[str, Any]) -> None:
+def _decode_whole(row: Row, inputs: dict[str, Any], support: Support | None) -> None:
     """Write an answer that is known only at its end."""
     answer = row.session.respond(
         inputs, seed=row.seed, max_new_tokens=row.most, stopping_criteria=[_Ends([row])]
@@ -94,20 +91,29 @@ def _decode_whole(row: Row, inputs: dict[str, Any]) -> None:
         return
     tokenizer = getattr(row.session.processor, "tokenizer", row.session.processor)
     growing = GrowingText(tokenizer, row.stops)
-    for token in answer.tokens:
-        growing.push(token)
+    told = []
+    for step, token in enumerate(answer.tokens):
+        place = growing.push(token)
+        if row.evidence or row.trace:
+            told.append(told_of(token, str(tokenizer.decode([token])), step, place, support))
         if growing.stopped:
             break
     text = growing.ready() + growing.finish()
     ended = growing.stopped or (answer.tokens and answer.tokens[-1] in _ends_of(row.session))
-    row.end(Piece(row.index, text, finish="stop" if ended else "length", count=len(answer.tokens)))
+    finish = "stop" if ended else "length"
+    row.end(Piece(row.index, text, tuple(told), finish=finish, count=len(answer.tokens)))
 
 
 class Writer(LogitsProcessor):
     """Picks and sends the next token of each row."""
 
     def __init__(
-        self, rows: Sequence[Row], session: Session, tokenizer: Any, request: ReweighRequest | None
+        self,
+        rows: Sequence[Row],
+        session: Session,
+        tokenizer: Any,
+        request: ReweighRequest | None,
+        support: list[Support | None] | None,
     ) -> None:
         device = session.model.device
         self._rows = rows
@@ -117,7 +123,7 @@ class Writer(LogitsProcessor):
         self._pickers = [Picker(row.sampling, row.seed, device) for row in rows]
         self._texts = [GrowingText(tokenizer, row.stops) for row in rows]
         self._counts = [0] * len(rows)
-        self._support: list[_Support | None] | None = None
+        self._support = support
         self._steps = 0
 
     def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
@@ -140,10 +146,10 @@ class Writer(LogitsProcessor):
         row.begun = True
         self._counts[place] += 1
         count, ended = self._counts[place], token in self._ends
-        start, end = text.push(token)
+        spans = text.push(token)
         finish = "stop" if ended or text.stopped else "length" if count >= row.most else None
         new = text.ready() if finish is None else text.ready() + text.finish()
-        told = (self._tell(place, token, start, end),) if row.evidence or row.trace else ()
+        told = (self._tell(place, token, spans),) if row.evidence or row.trace else ()
         logprobs = () if row.logprobs is None else (self._logprob(token, logits, row.logprobs),)
         piece = Piece(row.index, new, told, logprobs, finish, count)
         if finish is not None:
@@ -151,28 +157,23 @@ class Writer(LogitsProcessor):
         elif new or told or logprobs:
             row.send(piece)
 
-    def _tell(self, place: int, token: int, start: int, end: int) -> dict[str, Any]:
+    def _tell(self, place: int, token: int, spans: tuple[int, int]) -> dict[str, Any]:
         """What is known of a token."""
-        if self._support is None:
-            self._support = _supports(self._request, len(self._rows))
-        support = self._support[place]
-        told: dict[str, Any] = {
-            "step": self._counts[place] - 1,
-            "token": token,
-            "text": self._word(token),
-            "start": start,
-            "end": end,
-            **({"dmrr": None, "b": None, "s": None} if support is None else support.of(token)),
-        }
+        row = self._rows[place]
+        if self._support is None:  # ReWEIGH's own evidence is there once the prompt was read
+            evidence = [] if self._request is None else self._request.evidence
+            self._support = supports(row.judge, evidence, len(self._rows))
+        step = self._counts[place] - 1
+        told = told_of(token, self._word(token), step, spans, self._support[place])
         request = self._request
-        if self._rows[place].trace and request is not None and len(request.trace) > self._steps:
-            step = request.trace.step(self._steps, place)
-            before, after = self._named(step.winner_before), self._named(step.winner_after)
+        if row.trace and request is not None and len(request.trace) > self._steps:
+            found = request.trace.step(self._steps, place)
+            before, after = self._named(found.winner_before), self._named(found.winner_after)
             told |= {
                 "winner_before": before,
                 "winner_after": after,
-                "replaced": before if step.changed else None,
-                "candidates": [candidate.to_json() for candidate in step.candidates],
+                "replaced": before if found.changed else None,
+                "candidates": [candidate.to_json() for candidate in found.candidates],
             }
         return told
 
@@ -203,34 +204,6 @@ class _Ends(StoppingCriteria):
         over = [row.done or row.left for row in self._rows]
         times = len(input_ids) // len(over)  # beams of one row end together
         return torch.tensor(over, device=input_ids.device).repeat_interleave(times)
-
-
-class _Support:
-    """One row's evidence beside the references of its table."""
-
-    def __init__(self, evidence: Evidence, request: ReweighRequest) -> None:
-        deployed = request.deployed
-        self._table = deployed.table
-        self._values = evidence.of(self._table.layer, deployed.tokens).cpu().numpy()
-
-    def of(self, token: int) -> dict[str, float | None]:
-        """Evidence, reference and strength of a token; nothing where it is not registered."""
-        reference = self._table.reference(token)
-        if reference is None:
-            return {"dmrr": None, "b": None, "s": None}
-        value = float(self._values[int(np.searchsorted(self._table.tokens, token))])
-        return {
-            "dmrr": value,
-            "b": reference,
-            "s": float(strength(reference, np.array(value), self._table.scale)),
-        }
-
-
-def _supports(request: ReweighRequest | None, rows: int) -> list[_Support | None]:
-    found = [] if request is None else request.evidence
-    if request is None or not found:
-        return [None] * rows
-    return [None if one is None else _Support(one, request) for one in found]
 
 
 def _ends_of(session: Session) -> frozenset[int]:

@@ -56,6 +56,7 @@ def make_rows(
             prepared=prepared,
             session=session,
             send=answers.send,
+            judge=judge_of(served, session),
             sampling=sampling,
             beta=beta,
             seed=None if asked.seed is None else (asked.seed + index) % 2**63,
@@ -93,6 +94,13 @@ def choose(served: Served, asked: ChatRequest) -> tuple[Session, list[float]]:
         refused = problem_of(error, served.hidden)
         refused.param = refused.param or "reweigh"
         raise refused from error
+
+
+def judge_of(served: Served, session: Session) -> ReweighSession | None:
+    """Whose table the tokens are held against: the session's own, or the server's for another decoder."""
+    if isinstance(session, ReweighSession):
+        return session
+    return None if served.reason is not None else served.reweigh()
 
 
 def answer_length(served: Served, bounds: Bounds, asked: ChatRequest, prompt: int) -> int:
@@ -226,14 +234,13 @@ class Reply:
         """Our own key of a choice."""
         if not row.evidence and not row.trace:
             return {}
-        session = row.session
-        edits = isinstance(session, ReweighSession)
+        judge = row.judge
         return {
             "reweigh": {
                 "decoder": self._asked.knobs.decoder,
-                "beta": row.beta if edits else None,
-                "layer": session.layer if isinstance(session, ReweighSession) else None,
-                "b0": session.table.scale if isinstance(session, ReweighSession) else None,
+                "beta": row.beta if row.session is judge else None,
+                "layer": None if judge is None else judge.layer,
+                "b0": None if judge is None else judge.table.scale,
                 "tokens": tokens,
             }
         }

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from reweigh.decoders.reweigh import ReweighSession
 from reweigh.engines.transformers.session import Session
 from reweigh.serve.prepare import Prepared
 from reweigh.serve.problem import Problem
@@ -49,6 +50,7 @@ class Row:
         prepared: Its inputs.
         session: The decoder it is written with.
         send: Takes its pieces; called in the thread that decodes.
+        judge: Whose table its tokens are held against; ``None`` where there is none.
         beta: Maximum penalty, where ReWEIGH decodes.
         seed: Seed of its own random numbers.
         most: Tokens it may have.
@@ -65,6 +67,7 @@ class Row:
     prepared: Prepared
     session: Session
     send: Callable[[Piece], None]
+    judge: ReweighSession | None = None
     sampling: Sampling = field(default_factory=Sampling)
     beta: float = 0.0
     seed: int | None = None

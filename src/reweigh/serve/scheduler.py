@@ -35,7 +35,7 @@ class Scheduler:
     """Decodes waiting rows in batches, in a thread of its own."""
 
     def __init__(
-        self, bounds: Bounds, metrics: Metrics, *, recall: Recall | None = None, hidden: Sequence[str] = ()
+        self, bounds: Bounds, metrics: Metrics, recall: Recall, *, hidden: Sequence[str] = ()
     ) -> None:
         self._bounds = bounds
         self._metrics = metrics

@@ -41,9 +41,9 @@ class GrowingText:
     def ready(self) -> str:
         """What can be sent now: not white space at the end, nor what may begin a stop string."""
         end = len(self.text) if self.stopped else len(self.text) - self._held()
-        end = min(end, len(self.text.rstrip()))
+        end = max(self._sent, len(self.text[:end].rstrip()))
         new = self.text[self._sent : end]
-        self._sent = max(self._sent, end)
+        self._sent = end
         return new
 
     def finish(self) -> str:

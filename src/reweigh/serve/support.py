@@ -1,0 +1,75 @@
+"""How an answer's tokens stand against the table: evidence, reference and strength of each, whoever wrote them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from reweigh.decoders.reweigh import ReweighSession
+from reweigh.engines.transformers.measure import measure
+from reweigh.engines.transformers.recall import Recall
+from reweigh.method.measure.evidence import Evidence
+from reweigh.method.strength import strength
+from reweigh.serve.row import Row
+
+UNKNOWN: dict[str, float | None] = {"dmrr": None, "b": None, "s": None}
+
+
+class Support:
+    """One row's evidence beside the references of a table."""
+
+    def __init__(self, evidence: Evidence, judge: ReweighSession) -> None:
+        self._table = judge.table
+        self._values = evidence.of(judge.layer, judge.decoder.deployed.tokens).cpu().numpy()
+
+    def of(self, token: int) -> dict[str, float | None]:
+        """Evidence, reference and strength of a token; nothing where it is not registered."""
+        reference = self._table.reference(token)
+        if reference is None:
+            return UNKNOWN
+        value = float(self._values[int(np.searchsorted(self._table.tokens, token))])
+        share = strength(reference, np.array(value), self._table.scale)
+        return {"dmrr": value, "b": reference, "s": float(share)}
+
+
+def supports(
+    judge: ReweighSession | None, evidence: Sequence[Evidence | None], count: int
+) -> list[Support | None]:
+    """The support of each of ``count`` rows; none where a row has no image."""
+    if judge is None or not evidence:
+        return [None] * count
+    return [None if one is None else Support(one, judge) for one in evidence]
+
+
+def judged(rows: Sequence[Row], recall: Recall) -> list[Support | None]:
+    """The support of rows that another decoder writes: kept evidence, or one pass to measure it."""
+    return [_judged(row, recall) for row in rows]
+
+
+def _judged(row: Row, recall: Recall) -> Support | None:
+    judge, key = row.judge, row.prepared.key
+    if judge is None or key is None or not (row.evidence or row.trace):
+        return None
+    deployed = judge.decoder.deployed
+    found = recall.find([key], deployed.gatherer)[0]
+    if found is None:
+        found = measure(
+            judge.model,
+            row.prepared.inputs,
+            layers=[judge.layer],
+            tokens=deployed.tokens.tolist(),
+            dtype=deployed.lens.mode,
+            chunk=deployed.lens.chunk,
+        )[0]
+        recall.keep([key], [None], [found], deployed.gatherer)
+    return None if found is None else Support(found, judge)
+
+
+def told_of(
+    token: int, text: str, step: int, place: tuple[int, int], support: Support | None
+) -> dict[str, Any]:
+    """What is told of one token: its place in the answer and its support."""
+    known = UNKNOWN if support is None else support.of(token)
+    return {"step": step, "token": token, "text": text, "start": place[0], "end": place[1], **known}

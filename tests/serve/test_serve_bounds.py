@@ -1,0 +1,201 @@
+"""What a server refuses, with which status and body; what it never tells."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+
+import httpx
+import openai
+import pytest
+from live import data_url, picture, user
+
+from reweigh.errors import InputError
+from reweigh.serve.bounds import Bounds
+from reweigh.serve.problem import problem_of
+
+MODEL = "reweigh-world"
+
+
+def body(*pictures, **changes):
+    return {"model": MODEL, "messages": [user(*pictures)], "max_tokens": 2, **changes}
+
+
+def post(running, content, **options):
+    return httpx.post(f"{running.url}/v1/chat/completions", json=content, timeout=60, **options)
+
+
+def test_bytes_and_pixels_are_bounded(serving):
+    size = len(data_url(picture(0))) * 3 // 4
+    small = serving(Bounds(image_bytes=size // 2, image_pixels=10_000, images=2))
+    answer = post(small, body(picture(0)))
+    assert answer.status_code == 413
+    assert answer.json()["error"]["code"] == "image_too_large"
+    flat = picture(0).resize((101, 100)).convert("P", palette=1, colors=2)
+    answer = post(small, body(flat))
+    assert answer.status_code == 422
+    assert "megapixels" in answer.json()["error"]["message"]
+    tiny = picture(0).resize((16, 16))
+    assert post(small, body(tiny, tiny)).status_code == 200
+    answer = post(small, body(tiny, tiny, tiny))
+    assert (answer.status_code, answer.json()["error"]["code"]) == (400, "too_many_images")
+
+
+def test_the_body_is_bounded_with_and_without_a_stated_length(serving):
+    small = serving(Bounds(body_bytes=1000))
+    answer = post(small, body(picture(0)))
+    assert (answer.status_code, answer.json()["error"]["code"]) == (413, "body_too_large")
+
+    def pieces():
+        yield b"{" + b" " * 600
+        yield b" " * 600
+
+    headers = {"Content-Type": "application/json"}
+    answer = httpx.post(f"{small.url}/v1/chat/completions", content=pieces(), headers=headers)
+    assert answer.status_code == 413
+
+
+def test_a_body_that_does_not_come_is_given_up(serving):
+    hasty = serving(Bounds(body_seconds=0.1))
+    with socket.create_connection(("127.0.0.1", int(hasty.url.rpartition(":")[2]))) as sock:
+        sock.sendall(
+            b"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+            b"Content-Length: 100\r\n\r\n{"
+        )
+        assert sock.recv(4096).startswith(b"HTTP/1.1 408")
+
+
+def test_tokens_are_bounded(serving):
+    small = serving(Bounds(prompt_tokens=40, new_tokens=5))
+    answer = post(small, body(picture(0)))
+    assert (answer.status_code, answer.json()["error"]["code"]) == (400, "context_length_exceeded")
+    assert post(small, body(max_tokens=6)).json()["error"]["param"] == "max_tokens"
+    done = post(small, {"model": MODEL, "messages": [user(text="Hi")]}).json()
+    assert done["usage"]["completion_tokens"] <= 5
+
+
+def test_time_is_bounded_before_and_within_a_stream(serving, monkeypatch):
+    hasty = serving(Bounds(seconds=0.001))
+    assert post(hasty, body(picture(0))).status_code == 504
+    slow = serving(Bounds(seconds=0.5))
+    settings = slow.server.served.anatomy.speaker.generation_config
+    monkeypatch.setattr(settings, "eos_token_id", None)  # it would end by itself
+    with pytest.raises(openai.APIError, match="longer than this server allows"):
+        list(slow.client().chat.completions.create(**body(picture(0), max_tokens=900), stream=True))
+    assert slow.client().chat.completions.create(**body()).usage.completion_tokens == 2  # the row was freed
+
+
+def test_a_key_is_asked_for_in_constant_time(serving, monkeypatch):
+    import hmac
+
+    compared = []
+    real = hmac.compare_digest
+    monkeypatch.setattr(hmac, "compare_digest", lambda a, b: compared.append((a, b)) or real(a, b))
+    locked = serving(key="secret-key")
+    with pytest.raises(openai.AuthenticationError) as error:
+        locked.client(api_key="wrong").models.list()
+    assert error.value.code == "invalid_api_key"
+    assert [model.id for model in locked.client(api_key="secret-key").models.list()] == [MODEL]
+    assert compared == [(b"wrong", b"secret-key"), (b"secret-key", b"secret-key")]
+    for path, status in (("/health", 200), ("/", 200), ("/metrics", 401), ("/inspect/facts", 401)):
+        assert httpx.get(locked.url + path).status_code == status
+
+
+def test_other_hosts_and_other_sites_are_refused(serving):
+    strict = serving(hosts={"localhost", "127.0.0.1"})
+    assert httpx.get(f"{strict.url}/health", headers={"Host": "evil.example:80"}).status_code == 403
+    assert httpx.get(f"{strict.url}/health", headers={"Host": "localhost:1"}).status_code == 200
+    for site, status in (("cross-site", 403), ("same-site", 403), ("same-origin", 200), ("none", 200)):
+        answer = httpx.get(f"{strict.url}/v1/models", headers={"Sec-Fetch-Site": site})
+        assert answer.status_code == status
+    answer = httpx.post(
+        f"{strict.url}/v1/chat/completions",
+        content=json.dumps(body()),
+        headers={"Content-Type": "text/plain", "Origin": "http://evil.example"},
+    )
+    assert answer.status_code == 400
+    assert not any(name.startswith("access-control") for name in answer.headers)
+    assert "default-src 'none'" in httpx.get(strict.url).headers["content-security-policy"]
+
+
+def test_wrong_paths_and_methods_have_openais_bodies(house):
+    for method, path, status in (("GET", "/v1/nothing", 404), ("GET", "/v1/chat/completions", 405)):
+        answer = httpx.request(method, house.url + path)
+        assert answer.status_code == status
+        assert set(answer.json()["error"]) == {"message", "type", "param", "code"}
+    answer = httpx.post(
+        f"{house.url}/v1/chat/completions", content=b"{", headers={"Content-Type": "application/json"}
+    )
+    assert answer.status_code == 400
+
+
+def test_where_the_model_lies_is_never_told(house, world, caplog):
+    told = httpx.get(f"{house.url}/inspect/facts", timeout=60).text
+    told += httpx.get(f"{house.url}/v1/models").text
+    told += post(house, body(reweigh={"layer": 4})).text
+    assert str(world.model.name_or_path) not in told
+    assert "checkpoint" not in told
+    error = InputError("/secret/model holds no table", hint="look into /secret/model")
+    assert "/secret" not in problem_of(error, ["/secret/model", ""]).message
+    fault = problem_of(RuntimeError("/secret/model broke"))
+    assert (fault.status, "secret" in fault.message) == (500, False)
+
+
+def test_the_log_has_one_line_and_no_prompt_unless_asked(serving, caplog):
+    caplog.set_level("INFO", logger="reweigh.serve")
+    words = {"messages": [user(text="a private question")]}
+    post(serving(), body() | words)
+    lines = [record.getMessage() for record in caplog.records if record.name == "reweigh.serve"]
+    assert len(lines) == 1
+    assert "POST /v1/chat/completions 200" in lines[0]
+    assert "private" not in lines[0]
+    post(serving(log_prompts=True), body() | words)
+    assert "a private question" in caplog.records[-1].getMessage()
+
+
+def test_metrics_count_what_happened(serving):
+    counted = serving()
+    post(counted, body(picture(20), stream=False))
+    post(counted, body(picture(20), model="x"))
+    text = httpx.get(f"{counted.url}/metrics").text
+    assert 'reweigh_requests_total{path="/v1/chat/completions",status="200"} 1' in text
+    assert 'reweigh_requests_total{path="/v1/chat/completions",status="404"} 1' in text
+    assert 'reweigh_tokens_total{kind="generated"} 2' in text
+    assert "reweigh_batch_rows_count 1" in text
+    assert 'reweigh_request_seconds_bucket{le="+Inf"} 2' in text
+    for line in text.splitlines():
+        assert line.startswith("#") or len(line.rsplit(" ", 1)) == 2
+
+
+def test_bounds_must_be_positive():
+    with pytest.raises(InputError, match="queue_rows"):
+        Bounds(queue_rows=0)
+
+
+def test_a_failing_row_harms_no_other(serving, monkeypatch):
+    """A batch that fails before its first token is decoded row by row."""
+    from reweigh.serve import scheduler
+
+    real = scheduler.decode
+
+    def decode(rows, recall, metrics):
+        if any(row.stops == ("poison",) for row in rows):
+            raise RuntimeError("a fault at /secret/place")
+        real(rows, recall, metrics)
+
+    monkeypatch.setattr(scheduler, "decode", decode)
+    harmed = serving()
+
+    async def all_of_them():
+        async with harmed.client_async() as client:
+            asked = [
+                client.chat.completions.create(**body(picture(0)), stop=stop)
+                for stop in (None, "poison", None)
+            ]
+            return await asyncio.gather(*asked, return_exceptions=True)
+
+    first, poisoned, last = asyncio.run(all_of_them())
+    assert first.choices[0].message.content == last.choices[0].message.content == "The image"
+    assert isinstance(poisoned, openai.InternalServerError)
+    assert "secret" not in str(poisoned)

@@ -1,0 +1,78 @@
+"""Rows made ready alone and stacked are the processor's own batch, for each way in which families hold pictures."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from checkpoints import load, picture
+from reweigh.errors import InputError
+from reweigh.families.prompts import build_inputs
+from reweigh.serve.prepare import Prepared, prepare_inputs, stack, stackable
+from reweigh.serve.wire import Conversation
+
+PROMPTS = ("Please describe this image in detail.", "What is there?", "Describe it.")
+SIZES = ((70, 50), (56, 56), (40, 90))
+
+
+def conversation(text, images=1):
+    parts = [{"type": "image_url", "image_url": {"url": "data:"}} for _ in range(images)]
+    turn = {"role": "user", "content": [*parts, {"type": "text", "text": text}]}
+    return Conversation.model_validate({"messages": [turn]}).messages
+
+
+@pytest.mark.parametrize("family", ["llava", "llava_next", "qwen2_5_vl", "internvl", "gemma3"])
+def test_stacked_rows_are_the_processors_batch(checkpoint, family):
+    model, processor = load(checkpoint(family))
+    pictures = [picture(seed, size) for seed, size in enumerate(SIZES)]
+    rows = [
+        Prepared(prepare_inputs(model, processor, conversation(text), [shown]), "key", 1)
+        for text, shown in zip(PROMPTS, pictures, strict=True)
+    ]
+    assert all(stackable(rows[0].shapes, row.shapes) for row in rows)
+    pad = processor.tokenizer.pad_token_id
+    stacked, expected = stack(rows, pad), build_inputs(model, processor, pictures, PROMPTS)
+    assert set(stacked) == set(expected)
+    for name, value in expected.items():
+        assert stacked[name].dtype == value.dtype
+        assert torch.equal(stacked[name], value), name
+
+
+def test_rows_without_image_join_any_batch(checkpoint):
+    model, processor = load(checkpoint("llava"))
+    shown = Prepared(prepare_inputs(model, processor, conversation("What?"), [picture(0)]), "key", 1)
+    plain = Prepared(prepare_inputs(model, processor, conversation("Hi", 0), []), None, 1)
+    assert stackable(shown.shapes, plain.shapes)
+    assert stackable(plain.shapes, shown.shapes)
+    stacked = stack([plain, shown], 0)
+    assert stacked["pixel_values"].shape[0] == 1
+    assert stacked["attention_mask"][0].tolist()[: -plain.inputs["input_ids"].shape[1]] == [0] * (
+        stacked["input_ids"].shape[1] - plain.inputs["input_ids"].shape[1]
+    )
+    assert not stackable(None, plain.shapes)
+
+
+def test_rows_of_other_shapes_are_decoded_apart(checkpoint):
+    """A Q-Former reads the question too, and pads it in a way of its own."""
+    model, processor = load(checkpoint("instructblip"))
+    rows = [
+        Prepared(prepare_inputs(model, processor, conversation(text), [picture(0)]), "key", 1)
+        for text in (PROMPTS[0], PROMPTS[1])
+    ]
+    assert not stackable(rows[0].shapes, rows[1].shapes)
+    assert stackable(rows[0].shapes, rows[0].shapes)
+
+
+def test_a_model_without_chat_template_takes_one_turn(checkpoint):
+    model, processor = load(checkpoint("instructblip"))
+    messages = conversation("Hello") + conversation("Again", 0)
+    with pytest.raises(InputError, match="one user message"):
+        prepare_inputs(model, processor, messages, [picture(0)])
+
+
+def test_the_processors_complaints_become_ours(checkpoint):
+    model, processor = load(checkpoint("llava"))
+    with pytest.raises(InputError, match="refuses this conversation"):
+        prepare_inputs(model, processor, conversation("What?", 2), [picture(0)])
+    with pytest.raises(InputError, match="image token"):
+        prepare_inputs(model, processor, conversation("an <image> more"), [picture(0)])
