@@ -56,7 +56,8 @@ def study(
         STUDIES[one]  # an unknown name is told before anything is loaded
     from reweigh.artifacts import only_one
     from reweigh.studies.paper.prepare import Order, prepare
-    from reweigh.studies.paper.run import run_studies
+    from reweigh.studies.paper.report import write_report
+    from reweigh.studies.paper.run import finished, run_studies
 
     order = Order(
         table=point.of(model),
@@ -72,12 +73,13 @@ def study(
         runs = selection.runs(task, model, weights, loaded)
         material = prepare(loaded, runs, order, out, world=model == common.WORLD)
         outcomes = run_studies(names, material, out)
+        report = write_report(out, finished(material, out), material.record())
     if as_json:
         common.emit_json({"material": material.record(), "studies": [one.to_json() for one in outcomes]})
     else:
         for outcome in outcomes:
             _show(outcome)
-    typer.echo(f"written: {', '.join(str(out / one) for one in names)}", err=True)
+    typer.echo(f"written: {', '.join(str(out / one) for one in names)}, {report}", err=True)
 
 
 def _show(outcome: Outcome) -> None:

@@ -72,8 +72,24 @@ td.best { font-weight: 700; }
 code { font: .88em ui-monospace, SFMono-Regular, Menlo, Consolas, monospace; overflow-wrap: anywhere; }
 details > summary { cursor: pointer; color: var(--muted); }
 figure { margin: 1rem 0; } figure svg { max-width: 100%; height: auto; }
+.contents { columns: 2 22rem; column-gap: 2rem; } .contents h2 { column-span: all; margin-top: 1rem; }
+.contents ol { margin: 0; padding-left: 1.6rem; } .contents li { break-inside: avoid; padding-right: .5rem; }
+a { color: var(--good); }
+img.drawing { width: 100%; max-width: 48rem; height: auto; background: #ffffff; border-radius: .4rem;
+  padding: .4rem; display: block; }
 footer { margin-top: 3rem; padding-top: 1rem; border-top: 1px solid var(--line);
   color: var(--muted); font-size: .84rem; }
+@media (max-width: 36rem) {
+  main { padding: 1.4rem .9rem 3rem; } h1 { font-size: 1.5rem; }
+  th, td { padding: .35rem .5rem; font-size: .84rem; }
+  .card.example { grid-template-columns: minmax(0, 1fr); } }
+@media print {
+  :root { color-scheme: light; --paper: #ffffff; --card: #ffffff; --ink: #000000; --muted: #444444; --line: #bbbbbb;
+    --good: #1f5fbf; --good-wash: #ffffff; --bad: #c2282d; --bad-wash: #ffffff; --mark: #8a5a00; --mark-wash: #ffffff; }
+  body { font-size: 10pt; } main { max-width: none; padding: 0; }
+  .scroll { overflow: visible; } th, td { white-space: normal; padding: .15rem .35rem; font-size: 8pt; }
+  h2, h3 { break-after: avoid; } figure, .card, .tile, tr { break-inside: avoid; } thead { display: table-header-group; }
+  details::details-content { content-visibility: visible; display: block; } }
 """
 
 

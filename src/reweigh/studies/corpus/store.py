@@ -66,16 +66,20 @@ class StudyCorpus:
         return sum(shard["images"] for shard in self.shards)
 
     def __iter__(self) -> Iterator[StudyImage]:
-        """The images in their order; a shard that is not the manifest's is refused."""
-        for shard in self.shards:
-            path = self.folder / shard["name"]
-            if not path.is_file() or sha256_file(path) != shard["sha256"]:
-                raise ArtifactError(
-                    f"{path} is not the file its manifest describes: it is missing, cut or altered",
-                    hint=f"remove it and {self.folder / MANIFEST}; the same `reweigh study` command makes it again",
-                )
-            arrays, page = read_sealed_tensors(path)
-            yield from unpack(arrays, page["images"])
+        """The images in their order, one shard in memory at a time."""
+        for number in range(len(self.shards)):
+            yield from self.shard(number)
+
+    def shard(self, number: int) -> list[StudyImage]:
+        """The images of one shard; a file that is not the manifest's is refused."""
+        path = self.folder / self.shards[number]["name"]
+        if not path.is_file() or sha256_file(path) != self.shards[number]["sha256"]:
+            raise ArtifactError(
+                f"{path} is not the file its manifest describes: it is missing, cut or altered",
+                hint=f"remove it and {self.folder / MANIFEST}; the same `reweigh study` command makes it again",
+            )
+        arrays, page = read_sealed_tensors(path)
+        return unpack(arrays, page["images"])
 
     @property
     def layer(self) -> int:

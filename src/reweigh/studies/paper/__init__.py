@@ -15,6 +15,9 @@ STUDIES: Registry[type[Study]] = Registry(
     "study",
     {
         "scale": "reweigh.studies.paper.scale:Scale",
+        "detection": "reweigh.studies.paper.detection:Detection",
+        "allocation": "reweigh.studies.paper.allocation:Allocation",
+        "confidence": "reweigh.studies.paper.confidence:Confidence",
     },
     group="reweigh.studies",
 )

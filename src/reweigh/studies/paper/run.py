@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from reweigh.artifacts import read_sealed, sha256_file, write_json, write_sealed, write_text
+from reweigh.artifacts import read_sealed, sha256_file, sha256_json, write_json, write_sealed, write_text
 from reweigh.errors import ArtifactError
 from reweigh.progress import bar
 from reweigh.studies.paper import STUDIES
@@ -34,12 +34,12 @@ def run_studies(
     names: Sequence[str], material: Material, out: Path, *, show: bool | None = None
 ) -> list[Outcome]:
     """Run studies by name into folders below ``out``; one that is finished there is read."""
-    fingerprint = material.fingerprint
     outcomes = []
     with bar("studies", total=len(names), unit="study", show=show) as progress:
         for name in names:
             progress.set_description(name)
             study = STUDIES[name]
+            fingerprint = fingerprint_of(study, material)
             found = read_study(out / name, study, fingerprint)
             if found is None:
                 found = compute(study, material)
@@ -47,6 +47,22 @@ def run_studies(
             outcomes.append(found)
             progress.update(1)
     return outcomes
+
+
+def finished(material: Material, out: Path) -> list[Outcome]:
+    """Every study of the same material that is finished in a folder, in the order of the paper."""
+    kept = (
+        read_study(out / name, STUDIES[name], fingerprint_of(STUDIES[name], material)) for name in STUDIES
+    )
+    return [outcome for outcome in kept if outcome is not None]
+
+
+def fingerprint_of(study: type[Study], material: Material) -> str:
+    """Hash of what a study's results depend on."""
+    inputs = study().inputs(material)
+    return (
+        sha256_json({"material": material.fingerprint, "inputs": inputs}) if inputs else material.fingerprint
+    )
 
 
 def write_study(folder: Path, outcome: Outcome, material: Material, fingerprint: str) -> None:
@@ -60,6 +76,8 @@ def write_study(folder: Path, outcome: Outcome, material: Material, fingerprint:
     if outcome.study.draws and outcome.rows:
         outcome.study().draw(outcome.rows, folder / FIGURE)
         files += [f"{FIGURE}.png", f"{FIGURE}.svg"]
+    if outcome.rows:
+        files += outcome.study().extras(outcome.rows, material, folder)
     page = {
         "schema": SCHEMA,
         "study": outcome.study.name,

@@ -69,6 +69,10 @@ class Study:
         """Why the study cannot be computed from this material; ``None`` if it can."""
         return too_few_images(material)
 
+    def inputs(self, material: Material) -> dict[str, str]:
+        """Hashes of whatever else the results depend on; a study is computed again when one of them moves."""
+        return {}
+
     def rows(self, material: Material) -> list[Row]:
         """The tidy table."""
         raise NotImplementedError
@@ -80,6 +84,10 @@ class Study:
     def draw(self, rows: Sequence[Row], path: Path) -> None:
         """Draw the figure as ``path`` with the endings .png and .svg."""
         raise NotImplementedError
+
+    def extras(self, rows: Sequence[Row], material: Material, folder: Path) -> list[str]:
+        """Write further files into the study's folder and name them."""
+        return []
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,186 @@
+"""Where edits land: the same magnitudes given to candidates in the order of the rank field or of the probability field.
+
+At each step of the base answers both calibrated fields are taken (probability: log mean probability at the matched mean
+edit). Donor = the field whose magnitudes are used, assignment = the field whose order is used (see ``analyses.allocation``
+for ties). Effect = selectivity(rank order) - selectivity(probability order), in points. The role of a window is that of the
+token emitted at its first switched step (``analyses.roles``); effects of the roles sum to the effect. Share = among the
+windows that one assignment alone switches, those whose role is structural.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from reweigh.benchmarks.bootstrap import Array, intervals, ratio
+from reweigh.benchmarks.types import Item
+from reweigh.method.register.table import ReferenceTable
+from reweigh.studies.analyses.allocation import Field, allocate
+from reweigh.studies.analyses.roles import ROLES, WORDS, Role, piece_roles
+from reweigh.studies.analyses.windows import count_windows, first_switch, selectivity, switches
+from reweigh.studies.analyses.words import finding, said
+from reweigh.studies.corpus.image import StudyImage
+from reweigh.studies.paper.detection import ONSET, WINDOW, kinds_of, lacks_mentions
+from reweigh.studies.paper.endtoend import PROBABILITY, RANK
+from reweigh.studies.paper.material import Material
+from reweigh.studies.paper.study import (
+    ESTIMATE,
+    Column,
+    Row,
+    Study,
+    as_estimate,
+    estimate,
+    find,
+    too_few_images,
+)
+
+ARMS = (RANK, PROBABILITY)
+EFFECT, ROLE, SHARE = "effect", "role", "share"
+STRUCTURAL: Role = "structural"
+
+
+class Allocation(Study):
+    """Effects of the assignment under both donors, by the role of the precursor, and at the onset."""
+
+    name = "allocation"
+    title = "Where edits land"
+    place = "Tab. allocation-mechanism"
+    columns = (
+        Column("group", "text", "effect, role (of the rank donor's effect), or share"),
+        Column("quantity", "text", "the donor, the role, or the assignment that alone switches"),
+        Column("at", "text", "window or onset"),
+        *ESTIMATE,
+    )
+
+    def unmet(self, material: Material) -> str | None:
+        return too_few_images(material) or lacks_mentions(material) or lacks_tokens(material)
+
+    def rows(self, material: Material) -> list[Row]:
+        pieces = material.evaluation.pieces()
+        roles = piece_roles(pieces["pieces"], set(pieces["special"]))
+        fields = {arm: _Dense.of(material, arm) for arm in ARMS}
+        items = [
+            Item(
+                id=image.id, image=image.number, counts=allocation_counts(image, fields, roles, material.beta)
+            )
+            for image in material.evaluation
+        ]
+        found = intervals(items, allocation_figures, resamples=material.resamples, seed=material.seed)
+        rows: list[Row] = []
+        for key, metric in found.items():
+            group, quantity, at = key.split("|")
+            rows.append({"group": group, "quantity": quantity, "at": at, **estimate(metric)})
+        return rows
+
+    def sentences(self, rows: Sequence[Row], material: Material) -> list[str]:
+        told = []
+        for donor in ARMS:
+            row = find(rows, group=EFFECT, quantity=donor, at=WINDOW)
+            claim = f"the rank order switches more selectively (magnitudes of {donor})"
+            told.append(finding(claim, row, unit=" points"))
+        structural = find(rows, group=ROLE, quantity=STRUCTURAL, at=WINDOW)
+        shares = [find(rows, group=SHARE, quantity=arm, at=WINDOW) for arm in ARMS]
+        told.append(
+            f"Structural tokens account for {said(structural, signed=True, unit=' points')} of the effect with rank's "
+            f"magnitudes; they are {said(shares[0], digits=1, unit='%')} of the windows that the rank order alone switches "
+            f"and {said(shares[1], digits=1, unit='%')} of those that the probability order alone switches."
+        )
+        return told
+
+    def draw(self, rows: Sequence[Row], path: Path) -> None:
+        from reweigh.report.charts import chart, dots
+
+        with chart(path, columns=2, height=3.0, width_ratios=[3, 2]) as (left, right):
+            names: dict[str, tuple[str, str, str]] = {
+                **{f"{donor} donor": (EFFECT, donor, WINDOW) for donor in ARMS},
+                **{f"{donor} donor, onset": (EFFECT, donor, ONSET) for donor in ARMS},
+                **{role: (ROLE, role, WINDOW) for role in ROLES},
+            }
+            effects = {
+                name: as_estimate(find(rows, group=group, quantity=quantity, at=at))
+                for name, (group, quantity, at) in names.items()
+            }
+            dots(left, {"effect": effects}, zero=True, label="rank order minus probability order, points")
+            shares = {
+                f"{arm} only": as_estimate(find(rows, group=SHARE, quantity=arm, at=WINDOW)) for arm in ARMS
+            }
+            dots(right, {"share": shares}, label="structural among exclusive windows, %")
+
+    @staticmethod
+    def word_list() -> Mapping[str, list[str]]:
+        """The closed list of structural words, published with the result."""
+        return {kind: sorted(words.split()) for kind, words in WORDS.items()}
+
+
+class _Dense:
+    """A table's references over the whole vocabulary, NaN where not registered, and the vector they belong to."""
+
+    def __init__(self, vector: str, table: ReferenceTable, vocab_size: int) -> None:
+        self.vector, self.scale = vector, table.scale
+        self.references: NDArray[np.float64] = np.full(vocab_size, np.nan)
+        self.references[table.tokens] = table.references
+
+    @classmethod
+    def of(cls, material: Material, arm: str) -> _Dense:
+        found = material.arm(arm)
+        return cls(found.readout, found.table, material.evaluation.vocab_size)
+
+    def field(self, image: StudyImage, ids: NDArray[Any]) -> Field:
+        """The field of the candidates of one step."""
+        return Field.of(image.evidence[self.vector][ids], self.references[ids], self.scale)
+
+
+def lacks_tokens(material: Material) -> str | None:
+    """Why edits cannot be made, if they cannot."""
+    empty = [arm for arm in ARMS if not len(material.arm(arm).table)]
+    return f"no token is registered under {empty[0]}" if empty else None
+
+
+def allocation_counts(
+    image: StudyImage, fields: Mapping[str, _Dense], roles: Sequence[Role], beta: float
+) -> dict[str, float]:
+    """Counts of one image: windows and onsets that each donor and assignment switches, by kind and role."""
+    switched: dict[str, list[bool]] = {f"{donor}|{order}": [] for donor in ARMS for order in ARMS}
+    for step in range(len(image)):
+        ids, logits = image.step(step)
+        both = {arm: fields[arm].field(image, ids) for arm in ARMS}
+        for donor in ARMS:
+            for order in ARMS:
+                edit = beta * allocate(both[donor], both[order], ids)
+                switched[f"{donor}|{order}"].append(switches(ids, logits, edit))
+    onsets = [mention.onset for mention in image.mentions]
+    first = {name: [first_switch(flags, onset) for onset in onsets] for name, flags in switched.items()}
+    arms = {f"{name}|{WINDOW}": [step is not None for step in steps] for name, steps in first.items()}
+    arms |= {f"{name}|{ONSET}": [flags[onset] for onset in onsets] for name, flags in switched.items()}
+    own: dict[str, list[Role | None]] = {}
+    for order in ARMS:
+        steps = first[f"{RANK}|{order}"]
+        own[order] = [None if step is None else roles[image.tokens[step]] for step in steps]
+        arms |= {f"{role}|{order}": [one == role for one in own[order]] for role in ROLES}
+    counts = count_windows(kinds_of(image), arms)
+    for order, other in (ARMS, ARMS[::-1]):
+        alone = [one for one, two in zip(own[order], own[other], strict=True) if one and not two]
+        counts[f"alone {order}"] = float(len(alone))
+        counts[f"alone {order} structural"] = float(alone.count(STRUCTURAL))
+    return counts
+
+
+def allocation_figures(counts: Mapping[str, Array]) -> dict[str, Array]:
+    """Effects, effects by role and shares, from summed counts."""
+    found: dict[str, Array] = {}
+    for at in (WINDOW, ONSET):
+        for donor in ARMS:
+            rank, probability = (selectivity(counts, f"{donor}|{order}|{at}") for order in ARMS)
+            found[f"{EFFECT}|{donor}|{at}"] = np.asarray(rank - probability)
+    for role in ROLES:
+        rank, probability = (selectivity(counts, f"{role}|{order}") for order in ARMS)
+        found[f"{ROLE}|{role}|{WINDOW}"] = np.asarray(rank - probability)
+    for order in ARMS:
+        found[f"{SHARE}|{order}|{WINDOW}"] = ratio(
+            counts[f"alone {order} structural"], counts[f"alone {order}"]
+        )
+    return found

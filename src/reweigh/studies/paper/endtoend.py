@@ -1,0 +1,170 @@
+"""Answers under an edit: the evaluation records decoded again, with evidence that the corpus kept, into runs that resume.
+
+The base answers are the corpus's own and are generated nowhere. Each configuration has one folder, which all studies share:
+whoever asks for a run that is there gets it scored, not answered again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from reweigh.benchmarks.bootstrap import paired_difference
+from reweigh.benchmarks.chair.metrics import figures
+from reweigh.benchmarks.types import Metric
+from reweigh.decoders.reweigh.decoder import CLIP, Clip
+from reweigh.engines.answer import Answer
+from reweigh.engines.base import GREEDY
+from reweigh.errors import ReweighError
+from reweigh.method.measure.evidence import Evidence
+from reweigh.method.measure.readouts import DMRR
+from reweigh.method.register.table import ReferenceTable
+from reweigh.progress import bar
+from reweigh.runs.run import Ask, Batch
+from reweigh.runs.task import Scored
+from reweigh.studies.ablate.arms import Arm
+from reweigh.studies.ablate.run import attach_arm
+from reweigh.studies.corpus.image import StudyImage
+from reweigh.studies.corpus.store import StudyCorpus
+from reweigh.studies.paper.material import Bench, Material
+
+FIGURES = ("chair_s", "chair_i", "recall", "f1")
+BASE, RANK, PROBABILITY = "base", "rank", "probability"
+NO_MODEL = "it answers the records again, and no model is at hand"
+
+
+@dataclass(frozen=True)
+class Given:
+    """Whose evidence each record is given.
+
+    Attributes:
+        vector: Which of the corpus's vectors.
+        donors: For each record the record whose evidence it gets; ``None`` for its own.
+        blind: Whether all evidence is zero.
+    """
+
+    vector: str = DMRR
+    donors: Sequence[int] | None = None
+    blind: bool = False
+
+
+OWN = Given()
+
+
+class EndToEnd:
+    """The runs of some material."""
+
+    def __init__(self, material: Material) -> None:
+        if material.bench is None:
+            raise ReweighError(f"an end-to-end run cannot be made: {NO_MODEL}")
+        self.material = material
+        self.bench: Bench = material.bench
+        self._shard = lru_cache(maxsize=1)(_open_shard)
+        self._place = {image: (shard, place) for shard, place, image in _places(material.evaluation)}
+
+    def base(self) -> Scored:
+        """The base model's answers, as the corpus has them."""
+
+        def ask(batch: Batch) -> list[Answer]:
+            return [Answer(self.image(batch.start + i).text) for i in range(len(batch.records))]
+
+        return self._scored(BASE, ask, {"decoder": BASE, "decoding": dict(GREEDY), "source": "study corpus"})
+
+    def rank(self) -> Scored:
+        """The method as it is."""
+        return self.run(RANK, self.material.table)
+
+    def probability(self) -> Scored:
+        """The paper's matched-budget arm: log mean probability at the scale that matches the mean edit."""
+        arm = self.material.arm(PROBABILITY)
+        return self.run(
+            PROBABILITY, arm.table, given=Given(arm.readout), beta=self.material.beta * arm.factor
+        )
+
+    def run(
+        self,
+        name: str,
+        table: ReferenceTable,
+        *,
+        given: Given = OWN,
+        beta: float | None = None,
+        clip: Clip = CLIP,
+    ) -> Scored:
+        """Answer all records with a table and the evidence given, and score them; another clip is an ablation."""
+        bound = self.material.beta if beta is None else beta
+        model, processor = self.bench.load()
+        session = attach_arm(
+            model, processor, Arm(name, name, table, None, clip), bound, force=self.bench.force
+        )
+
+        def ask(batch: Batch) -> list[Answer]:
+            evidence = [self._evidence(session, batch.start + i, given) for i in range(len(batch.records))]
+            options: dict[str, Any] = {
+                **GREEDY,
+                "max_new_tokens": batch.max_new_tokens,
+                "template": self.bench.runs.template,
+            }
+            with session.request(evidence=evidence):
+                return session.answer(batch.pictures, batch.prompts, **options)
+
+        donors = None if given.donors is None else [int(one) for one in given.donors]
+        about = {"vector": given.vector, "donors": donors, "blind": given.blind, "clip": list(clip)}
+        return self._scored(name, ask, {**session.record(), "evidence": about})
+
+    def image(self, number: int) -> StudyImage:
+        """One image of the evaluation corpus."""
+        if number not in self._place:
+            raise ReweighError(
+                f"image {number} of the evaluation set could not be read when the corpus was made",
+                hint="remove it from the images, and study again in another folder",
+            )
+        shard, place = self._place[number]
+        return self._shard(self.material.evaluation, shard)[place]
+
+    def _evidence(self, session: Any, number: int, given: Given) -> Evidence:
+        vector: NDArray[Any]
+        if given.blind:
+            vector = np.zeros(self.material.evaluation.vocab_size, dtype=np.float32)
+        else:
+            donor = number if given.donors is None else int(given.donors[number])
+            vector = self.image(donor).evidence[given.vector]
+        deployed = session.decoder.deployed
+        return Evidence(
+            layers=deployed.gatherer.layers,
+            values=torch.from_numpy(np.array(vector))[None],
+            positions=(),
+            patches=(),
+            dtype=deployed.lens.dtype,
+        )
+
+    def _scored(self, name: str, ask: Ask, decoding: dict[str, Any]) -> Scored:
+        runs, folder = self.bench.runs, self.bench.folder / name
+        records = len(runs.task.records)
+        with bar(f"answering, {name}", total=records, done=runs.done(folder), unit="answer") as progress:
+            runs.answer(ask, folder, decoding, progress=progress)
+        return runs.score(folder)
+
+
+def difference(first: Scored, second: Scored, *, resamples: int, seed: int) -> dict[str, Metric]:
+    """Second minus first for the figures of CHAIR, drawing the same images for both."""
+    found = paired_difference(first.items, second.items, figures, resamples=resamples, seed=seed)
+    return {name: found[name] for name in FIGURES}
+
+
+def _open_shard(corpus: StudyCorpus, number: int) -> list[StudyImage]:
+    return corpus.shard(number)
+
+
+def _places(corpus: StudyCorpus) -> list[tuple[int, int, int]]:
+    """Shard, place in it and number of every image."""
+    return [
+        (shard, place, image.number)
+        for shard in range(len(corpus.shards))
+        for place, image in enumerate(corpus.shard(shard))
+    ]
