@@ -20,12 +20,13 @@ from reweigh.calibration.prepare import prepare, read
 from reweigh.calibration.result import MANIFEST, Calibration, tables_of
 from reweigh.calibration.resume import LOCK, Work, finished
 from reweigh.engines.transformers.observe import observe
-from reweigh.errors import CalibrationError, InputError
+from reweigh.errors import CalibrationError, InputError, require_known
 from reweigh.families.anatomy import Anatomy, find_anatomy
 from reweigh.families.identity import identify
 from reweigh.families.points import published_point
 from reweigh.families.prompts import DESCRIBE, build_inputs
 from reweigh.method.measure.lens import CHUNK, Lens
+from reweigh.method.measure.readouts import DMRR, READOUTS
 from reweigh.method.register.candidates import LEAST, MASS, MOST
 from reweigh.method.register.observations import ImageObservations, collect
 from reweigh.method.register.references import rule_named
@@ -47,6 +48,7 @@ class _Job:
     max_new_tokens: int
     batch_size: int
     kernel: str
+    readout: str
 
     def made_with(self) -> dict[str, Any]:
         """What every shard of this calibration shares, and every table carries."""
@@ -65,6 +67,7 @@ class _Job:
             "batch_size": self.batch_size,
             "versions": versions(),
             **({"generation": generation} if generation else {}),
+            **({} if self.readout == DMRR else {"readout": self.readout}),
         }
 
     def inputs(self, pictures: Sequence[Any]) -> dict[str, Any]:
@@ -81,6 +84,7 @@ class _Job:
             inputs,
             max_new_tokens=self.max_new_tokens,
             kernel=self.kernel,
+            readout=self.readout,
         )
 
 
@@ -99,6 +103,7 @@ def calibrate(
     chunk: int = CHUNK,
     kernel: str = "auto",
     rule: str = "stable",
+    readout: str = DMRR,
     show: bool | None = None,
     on_skip: Callable[[str, str], None] | None = None,
 ) -> Calibration:
@@ -111,6 +116,7 @@ def calibrate(
         batch_size: Images decoded together; part of the record, since padding can change rounding.
         dtype: "native" ranks the head's own logits, "float32" upcasts them first.
         rule: "stable" (the paper's), or "count-N".
+        readout: How logits become evidence: the method's "dmrr", or prob, logprob, zscore, zprob for comparison.
         show: Show a progress bar; by default when a person looks.
         on_skip: Called with the name of each image that could not be read, and why.
 
@@ -123,17 +129,19 @@ def calibrate(
     if layers is not None and not layers:
         raise InputError("no layer was given", hint="layers=[-1] reads the last block")
     rule_named(rule)
+    require_known("readout", [readout], READOUTS)
     anatomy = find_anatomy(model)
     if layers is None:
         published = published_point(anatomy)
         layers = (-1,) if published is None else (published.layer,)
     blocks = tuple(sorted({anatomy.check_layer(layer) for layer in layers}))
     lens = Lens(anatomy.norm, anatomy.head, dtype=dtype, chunk=chunk)
-    job = _Job(model, processor, anatomy, lens, blocks, prompt, template, max_new_tokens, batch_size, kernel)
+    decoding = (prompt, template, max_new_tokens, batch_size)
+    job = _Job(model, processor, anatomy, lens, blocks, *decoding, kernel, readout)
     corpus = open_corpus(images)
     made_with = job.made_with()
     asked = {"made_with": made_with, "corpus": corpus.hash, "rule": rule}
-    work = None if out is None else Work(Path(out), asked, blocks)
+    work = None if out is None else Work(Path(out), asked, blocks, readout)
     if work is not None and (work.folder / MANIFEST).is_file():
         return finished(work, corpus)
     with nullcontext() if work is None else only_one(work.folder, lock=LOCK):
@@ -146,7 +154,7 @@ def calibrate(
             raise CalibrationError(
                 f"none of the {len(corpus)} images could be read, e.g. {skipped[0]['name']}: {skipped[0]['reason']}"
             )
-        observations = collect(blocks, found)
+        observations = collect(blocks, found, readout=readout)
         skipped.sort(key=lambda skip: skip["key"])  # as merging shards does
         done = Calibration(observations, tables_of(observations, made_with, rule=rule), made_with, skipped)
         if work is not None:

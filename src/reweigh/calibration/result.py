@@ -9,6 +9,7 @@ from typing import Any
 
 from reweigh.artifacts import read_sealed, require_fields, sha256_file, sha256_json, to_json, write_sealed
 from reweigh.errors import ArtifactError, InputError, MismatchError
+from reweigh.method.measure.readouts import DMRR
 from reweigh.method.register.observations import Observations, merge
 from reweigh.method.register.references import rule_named
 from reweigh.method.register.table import ReferenceTable
@@ -77,7 +78,8 @@ class Calibration:
                 f"{folder / OBSERVATIONS} is not the file its manifest describes: it was cut or altered",
                 hint="fetch it again, or calibrate again",
             )
-        observations = Observations.load(folder / OBSERVATIONS, page["images"])
+        readout = str(page["made_with"].get("readout", DMRR))
+        observations = Observations.load(folder / OBSERVATIONS, page["images"], readout=readout)
         tables = {layer: ReferenceTable.load(folder, layer=layer) for layer in observations.layers}
         return cls(observations, tables, page["made_with"], page["skipped"])
 

@@ -35,6 +35,9 @@ def calibrate(
     batch_size: int = typer.Option(1, "--batch-size", "-b", min=1, help="Images decoded together."),
     lens: str = typer.Option("native", help="Type of the ranked logits: native or float32."),
     rule: str = typer.Option("stable", help="Registration rule: stable, or count-N."),
+    readout: str = typer.Option(
+        "dmrr", help="How logits become evidence: dmrr, or prob, logprob, zscore, zprob for comparison."
+    ),
     kernel: str = typer.Option("auto", help="Ranking kernel."),
     weights: common.Weights,
     json: bool = common.JSON,
@@ -56,6 +59,7 @@ def calibrate(
         batch_size=batch_size,
         dtype=lens,
         rule=rule,
+        readout=readout,
         kernel=kernel,
         on_skip=lambda name, reason: typer.echo(f"skipped {name}: {reason}", err=True),
     )

@@ -186,7 +186,13 @@ def _report(calibration: Calibration, out: Path, json: bool) -> None:
 def table_rows(calibration: Calibration, out: Path) -> list[dict[str, Any]]:
     """What is said of each table that was written."""
     return [
-        {"layer": layer, "b0": table.scale, "registered": len(table), "folder": str(out / f"layer-{layer}")}
+        {
+            "layer": layer,
+            "b0": table.scale,
+            "registered": len(table),
+            "folder": str(out / f"layer-{layer}"),
+            **({"matched": table.made_with["matched"]} if "matched" in table.made_with else {}),
+        }
         for layer, table in calibration.tables.items()
     ]
 
@@ -197,3 +203,9 @@ def tell_tables(rows: list[dict[str, Any]]) -> None:
         typer.echo(
             f"layer {row['layer']}: b0 = {row['b0']:.6g}, {row['registered']:,} tokens registered -> {row['folder']}"
         )
+        if "matched" in row:
+            typer.echo(
+                "  b0 matched to DMRR's mean edit {target:.6g}, residual {residual:.2g}".format(
+                    **row["matched"]
+                )
+            )

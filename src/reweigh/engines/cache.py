@@ -92,10 +92,10 @@ class EvidenceCache:
         return read.clone()
 
     def put(self, key: str, values: Tensor) -> None:
-        """Keep a vector: float32, flat, reciprocal ranks in [0, 1]."""
+        """Keep a vector: float32, flat, finite."""
         if not _plausible(values):
             raise InputError(
-                f"evidence must be flat float32 in [0, 1], not {values.dtype} {tuple(values.shape)}"
+                f"evidence must be flat finite float32, not {values.dtype} {tuple(values.shape)}"
             )
         own = values.detach().cpu().clone()
         self._hold(key, own)
@@ -212,7 +212,7 @@ class EvidenceCache:
 def _plausible(values: Tensor) -> bool:
     if values.dtype != torch.float32 or values.ndim != 1:
         return False
-    return values.numel() == 0 or bool((values >= 0).all() and (values <= 1).all())
+    return bool(torch.isfinite(values).all())
 
 
 def _packed(values: Tensor) -> dict[str, Any]:

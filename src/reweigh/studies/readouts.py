@@ -14,9 +14,9 @@ import numpy as np
 
 from reweigh.errors import CalibrationError, require_known
 from reweigh.method.measure.readouts import DMRR
-from reweigh.method.register.matching import Match, mean_edit
+from reweigh.method.register.matching import mean_edit
 from reweigh.method.register.observations import Observations
-from reweigh.method.register.references import References, Rule, register
+from reweigh.method.register.references import Match, References, Rule
 from reweigh.method.register.table import ReferenceTable
 
 RANK = "rank"
@@ -73,21 +73,17 @@ def readout_arm(
     require_known("readout arm", [name], ARMS)
     readout = ARMS[name]
     observations = observe(readout, evidence=evidence)
-    layer = table.layer
-    match = observations.match(layer, rule=rule)
-    values = observations.values[0]
-    scale = None if match is None else match.scale
-    found = register(observations.token, values, observations.count, rule=rule, scale=scale)
+    found = observations.register(table.layer, rule=rule)
     factor = 1.0
     if name == BUDGET:
         ranked = observe(DMRR)
         target = mean_edit(ranked.token, ranked.values[0], ranked.count, references_of(table))
-        own = mean_edit(observations.token, values, observations.count, found)
+        own = mean_edit(observations.token, observations.values[0], observations.count, found)
         if not own > 0:
             raise CalibrationError(f"the mean edit of {name} is {own}, so no beta gives it that of DMRR")
         factor = target / own
-    about = {**table.made_with, "readout": readout, **({} if match is None else {"matched": vars(match)})}
-    return ReadoutArm(name, readout, ReferenceTable.build(layer, found, about), factor, match)
+    about = {**table.made_with, "readout": readout}
+    return ReadoutArm(name, readout, ReferenceTable.build(table.layer, found, about), factor, found.match)
 
 
 def references_of(table: ReferenceTable) -> References:
@@ -105,6 +101,15 @@ def on_common_tokens(first: ReferenceTable, second: ReferenceTable) -> tuple[Ref
         return replace(table, tokens=common, made_with=made_with, **columns)
 
     return kept(first, mine, second), kept(second, theirs, first)
+
+
+def describe_sets(first: ReferenceTable, second: ReferenceTable, names: tuple[str, str]) -> str:
+    """How many tokens two arms register, how many both, and whether the sets are nearly the same."""
+    common = len(np.intersect1d(first.tokens, second.tokens))
+    apart = set_difference(first, second)
+    told = f"{names[0]} registers {len(first):,} tokens, {names[1]} {len(second):,}, both {common:,}"
+    alike = ", less than 3%: native and matched are nearly the same comparison" if apart < ALIKE else ""
+    return f"{told}; the sets differ by {100 * apart:.1f}%{alike}."
 
 
 def set_difference(first: ReferenceTable, second: ReferenceTable) -> float:

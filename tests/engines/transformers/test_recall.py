@@ -21,7 +21,7 @@ from reweigh.families.anatomy import find_anatomy
 from reweigh.families.identity import reading_hash
 from reweigh.families.prompts import build_inputs
 from reweigh.method.measure.evidence import Reading
-from reweigh.method.measure.ranks import RankSum
+from reweigh.method.measure.sums import ReadoutSums
 
 BETA = 4.0
 
@@ -114,7 +114,7 @@ def test_one_evidence_instead_of_a_list_is_refused(case):
 
 def test_given_evidence_cannot_be_joined_with_measured():
     with pytest.raises(UnsupportedError, match="further image"):
-        _merged([Given(torch.zeros(3), "float32"), Reading(RankSum(3), None, "float32")])
+        _merged([Given(torch.zeros(3), "float32"), Reading(ReadoutSums(["dmrr"], 3), None, "float32")])
 
 
 @pytest.mark.parametrize("family", FAMILIES)

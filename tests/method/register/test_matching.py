@@ -9,7 +9,7 @@ from reweigh.errors import CalibrationError
 from reweigh.method.measure.readouts import READOUTS
 from reweigh.method.register.matching import Profile, match_scale, mean_edit
 from reweigh.method.register.observations import ImageObservations, collect
-from reweigh.method.register.references import range_index, register, rule_named
+from reweigh.method.register.references import Match, range_index, register, rule_named
 
 
 def observations(seed, tokens=12, images=40):
@@ -41,7 +41,7 @@ def test_the_profile_is_the_mean_edit_of_registered_occurrences(scale):
     token, value, count = observations(1)
     expected = twin_mean(token, value, count, scale)
     assert Profile(token, value, count).mean(scale) == pytest.approx(expected, rel=1e-12)
-    found = register(token, value, count, scale=scale)
+    found = register(token, value, count, match=Match(scale, 0.0, 0.0))
     assert mean_edit(token, value, count, found) == pytest.approx(expected, rel=1e-12)
 
 
@@ -82,7 +82,7 @@ def test_no_crossing_is_told():
 def test_another_rule_is_asked_under_the_same_scale():
     token, value, count = observations(4)
     rule = rule_named("count-30")
-    found = register(token, value, count, rule=rule, scale=0.7)
+    found = register(token, value, count, rule=rule, match=Match(0.7, 0.0, 0.0))
     profile = Profile(token, value, count, rule=rule)
     assert profile.mean(0.7) == pytest.approx(mean_edit(token, value, count, found))
 

@@ -215,7 +215,8 @@ def test_sealed_nonsense_is_refused(tmp_path):
         ({"counts": np.array([[6, 7, 8]])}, "different lengths"),
         ({"references": np.array([0.1, 0.0, 0.2])}, "outside"),
         ({"references": np.array([0.1, 1.1, 0.2])}, "outside"),
-        ({"references": np.array([0.1, np.nan, 0.2])}, "outside"),
+        ({"references": np.array([0.1, np.nan, 0.2])}, "not finite"),
+        ({"made_with": {"readout": "soft"}}, "readout .soft. is unknown"),
     ],
 )
 def test_impossible_tables_are_refused(change, message):

@@ -237,7 +237,7 @@ class ReWEIGH(Decoder):
         layer, (low, high) = deployed.table.layer, self.clip
         found = {row: one[layer] for row, one in enumerate(deployed.gatherer.readings(trail)) if one}
         tokens, references = deployed.tokens.to(device), deployed.references.to(device)
-        evidence = torch.stack([one.dmrr().to(device) for one in found.values()])
+        evidence = torch.stack([one.evidence(deployed.table.readout).to(device) for one in found.values()])
         strengths = strength(references, evidence, scale, low=low, high=high)
 
         def over_rows(values: Tensor) -> Tensor:

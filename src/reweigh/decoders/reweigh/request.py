@@ -27,7 +27,9 @@ class Deployed:
     def __init__(self, table: ReferenceTable, lens: Lens, kernel: str) -> None:
         self.table = table
         self.lens = lens
-        self.gatherer = Gatherer(lens, [table.layer], tokens=table.tokens.tolist(), kernel=kernel)
+        self.gatherer = Gatherer(
+            lens, [table.layer], tokens=table.tokens.tolist(), kernel=kernel, readouts=[table.readout]
+        )
         self.tokens = torch.from_numpy(table.tokens)
         self.references = torch.from_numpy(table.references).float()
 

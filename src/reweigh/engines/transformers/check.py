@@ -44,7 +44,8 @@ def check(
     table, lens = pair(anatomy, processor, table, layer=layer, force=force)
     ids, offsets = tokenize(processor, text)
     inputs = build_inputs(model, processor, [read_image(image)], [prompt], template=template)
-    found = measure(model, inputs, layers=[table.layer], dtype=lens.mode, chunk=lens.chunk)[0]
+    reading: dict[str, Any] = {"dtype": lens.mode, "chunk": lens.chunk, "readout": table.readout}
+    found = measure(model, inputs, layers=[table.layer], **reading)[0]
     if found is None:
         raise InputError("the prompt holds no image")
     return check_tokens(text, ids, offsets, found.at(table.layer), table)

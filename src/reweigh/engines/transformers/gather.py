@@ -14,10 +14,10 @@ from torch import Tensor
 
 from reweigh.engines.base import ForwardPass
 from reweigh.engines.transformers.trail import Segment, Trail
-from reweigh.errors import InputError, UnsupportedError
+from reweigh.errors import InputError, MismatchError, UnsupportedError
 from reweigh.method.measure.evidence import Evidence, Reading, read_evidence
 from reweigh.method.measure.lens import Lens
-from reweigh.method.measure.ranks import RankSum
+from reweigh.method.measure.readouts import DMRR
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,10 +26,16 @@ class Given:
 
     mean: Tensor
     dtype: str
+    readout: str = DMRR
     located: None = None
 
-    def dmrr(self) -> Tensor:
-        """Dense mean reciprocal rank."""
+    def evidence(self, readout: str) -> Tensor:
+        """The mean itself, which must be of the readout that is asked for."""
+        if readout != self.readout:
+            raise MismatchError(
+                f"evidence read as {self.readout} was given, but the table in use is of {readout}",
+                hint="give evidence that was measured with the same readout, or let it be measured",
+            )
         return self.mean
 
 
@@ -42,6 +48,7 @@ class Gatherer:
         tokens: Measure these token ids only.
         locate: Token ids whose reciprocal rank is kept for every position.
         kernel: Ranking kernel.
+        readouts: What is read; the first is what ``evidence`` gives unless told otherwise.
     """
 
     def __init__(
@@ -52,12 +59,14 @@ class Gatherer:
         tokens: Sequence[int] | None = None,
         locate: Sequence[int] = (),
         kernel: str = "auto",
+        readouts: Sequence[str] = (DMRR,),
     ) -> None:
         self.lens = lens
         self.layers = tuple(layers)
         self.tokens = None if tokens is None else torch.as_tensor(tokens, dtype=torch.int64)
         self.locate = torch.as_tensor(list(locate), dtype=torch.int64)
         self.kernel = kernel
+        self.readouts = tuple(readouts)
 
     def gather(self, forward: ForwardPass, given: Sequence[Evidence | None] | None = None) -> bool:
         """Read the visual positions that are new in this pass; tell whether there were any.
@@ -87,13 +96,18 @@ class Gatherer:
         if not columns:
             return None
         if given is not None:
-            return {layer: Given(given.of(layer, self.tokens), given.dtype) for layer in self.layers}
+            return {
+                layer: Given(given.of(layer, self.tokens), given.dtype, given.readout)
+                for layer in self.layers
+            }
         return {
             layer: self._read(forward.states[layer][row * forward.repeat, columns]) for layer in self.layers
         }
 
     def _read(self, states: Tensor) -> Reading:
-        return read_evidence(self.lens, states, self.tokens, locate=self.locate, kernel=self.kernel)
+        return read_evidence(
+            self.lens, states, self.tokens, locate=self.locate, kernel=self.kernel, readouts=self.readouts
+        )
 
     def readings(self, trail: Trail) -> list[dict[int, Reading | Given] | None]:
         """For each prompt row the reading of each layer over all its images; ``None`` for a row without image."""
@@ -120,24 +134,31 @@ class Gatherer:
                     "the image in the kept cache was read for another table's tokens",
                     hint="start without a cache, or keep to one table in a conversation",
                 )
+            if isinstance(reading, Reading) and not set(self.readouts) <= set(reading.sums.names):
+                raise UnsupportedError(
+                    f"the image in the kept cache was read as {reading.sums.names[0]}, not as {self.readouts[0]}",
+                    hint="start without a cache, or keep to one table in a conversation",
+                )
 
-    def evidence(self, trail: Trail) -> list[Evidence | None]:
-        """The evidence of each prompt row."""
+    def evidence(self, trail: Trail, readout: str | None = None) -> list[Evidence | None]:
+        """The evidence of each prompt row under one of the readouts, the first unless told otherwise."""
+        wanted = readout or self.readouts[0]
         return [
-            None if found is None else self._evidence(trail, row, found)
+            None if found is None else self._evidence(trail, row, found, wanted)
             for row, found in enumerate(self.readings(trail))
         ]
 
-    def _evidence(self, trail: Trail, row: int, found: dict[int, Reading | Given]) -> Evidence:
+    def _evidence(self, trail: Trail, row: int, found: dict[int, Reading | Given], readout: str) -> Evidence:
         located = [one.located for one in found.values() if one.located is not None]
         return Evidence(
             layers=self.layers,
-            values=torch.stack([one.dmrr() for one in found.values()]),
+            values=torch.stack([one.evidence(readout) for one in found.values()]),
             positions=tuple(trail.columns[row]),
             patches=tuple(trail.patches[row]),
             dtype=next(iter(found.values())).dtype,
             tokens=None if self.tokens is None else tuple(self.tokens.tolist()),
             located=torch.stack(located) if located else None,
+            readout=readout,
         )
 
 
@@ -156,8 +177,7 @@ def _merged(parts: list[Reading | Given]) -> Reading | Given:
             "evidence that was given cannot be joined with that of a further image",
             hint="continue such a conversation without given evidence",
         )
-    first = read[0].sums
-    whole = RankSum(first.vocab_size, tokens=first.tokens, kernel=first.kernel)
+    whole = read[0].sums.empty()
     for part in read:
         whole.merge(part.sums)
     located = [part.located for part in read if part.located is not None]

@@ -16,6 +16,7 @@ from reweigh.errors import InputError
 from reweigh.families.anatomy import Anatomy, find_anatomy
 from reweigh.method.measure.evidence import Evidence
 from reweigh.method.measure.lens import CHUNK, Lens
+from reweigh.method.measure.readouts import DMRR
 
 
 class _Reader(Decoder):
@@ -42,6 +43,7 @@ def measure(
     dtype: str = "native",
     chunk: int = CHUNK,
     kernel: str = "auto",
+    readout: str = DMRR,
 ) -> list[Evidence | None]:
     """Measure the visual evidence of each row of ``inputs`` at one or several layers, in one forward pass.
 
@@ -54,6 +56,7 @@ def measure(
         dtype: "native" ranks the head's own logits, "float32" upcasts them first.
         chunk: Positions read at once; bounds the working memory to ``chunk`` x vocabulary.
         kernel: Ranking kernel, "auto" for the best one present.
+        readout: How logits become evidence: the method's "dmrr", or prob, logprob, zscore, zprob for comparison.
 
     Returns:
         One ``Evidence`` per row; ``None`` for a row without image.
@@ -64,7 +67,8 @@ def measure(
     anatomy = find_anatomy(model)
     blocks = tuple(anatomy.check_layer(layer) for layer in layers)
     lens = Lens(anatomy.norm, anatomy.head, dtype=dtype, chunk=chunk)
-    reader = _Reader(anatomy, Gatherer(lens, blocks, tokens=tokens, locate=locate, kernel=kernel))
+    gatherer = Gatherer(lens, blocks, tokens=tokens, locate=locate, kernel=kernel, readouts=[readout])
+    reader = _Reader(anatomy, gatherer)
     with Tap.of(anatomy).serving(reader.request()), torch.no_grad():
         model(**{**inputs, **forward_options(anatomy)})
     if reader.trail is None or not any(reader.trail.columns):

@@ -17,6 +17,7 @@ from reweigh.errors import CalibrationError, InputError
 from reweigh.families.anatomy import Anatomy
 from reweigh.method.measure.evidence import Evidence
 from reweigh.method.measure.lens import Lens
+from reweigh.method.measure.readouts import DMRR, READOUTS
 from reweigh.method.register.candidates import candidates
 from reweigh.method.register.observations import ImageObservations, count_candidates
 
@@ -47,9 +48,12 @@ def observe(
     *,
     max_new_tokens: int,
     kernel: str = "auto",
+    readout: str = DMRR,
 ) -> list[ImageObservations]:
-    """Decode one batch greedily and turn it into observations, one per row."""
-    observer = _Observer(anatomy, Gatherer(lens, layers, kernel=kernel))
+    """Decode one batch greedily and turn it into observations, one per row; a matched readout keeps DMRR beside it."""
+    beside = READOUTS[readout].matched
+    readouts = (readout, DMRR) if beside else (readout,)
+    observer = _Observer(anatomy, Gatherer(lens, layers, kernel=kernel, readouts=readouts))
     sequences = generate_greedily(observer, inputs, max_new_tokens=max_new_tokens)
     if observer.trail is None:
         raise CalibrationError("generate made no forward pass")
@@ -57,13 +61,17 @@ def observe(
     ids = torch.stack([step[0] for step in observer.steps], dim=1).cpu().numpy()
     keep = torch.stack([step[1] for step in observer.steps], dim=1).cpu().numpy()
     lengths = answer_lengths(generated, end_tokens(anatomy.speaker))
+    found = observer.gatherer.evidence(observer.trail)
+    ranks = observer.gatherer.evidence(observer.trail, DMRR) if beside else [None] * len(found)
     rows = []
-    for row, evidence in enumerate(observer.gatherer.evidence(observer.trail)):
+    for row, evidence in enumerate(found):
         if evidence is None:
             raise InputError(
                 "the calibration prompt holds no image", hint="put the image placeholder in the template"
             )
-        rows.append(_row(keys[row], evidence, ids[row, : lengths[row]], keep[row, : lengths[row]]))
+        token, count = count_candidates(ids[row, : lengths[row]], keep[row, : lengths[row]])
+        own, other = (_of(one, token) for one in (evidence, ranks[row]))
+        rows.append(ImageObservations(keys[row], token, count, own, other))
     return rows
 
 
@@ -86,9 +94,8 @@ def generate_greedily(watcher: Decoder, inputs: Mapping[str, Any], *, max_new_to
     return sequences
 
 
-def _row(key: str, evidence: Evidence, ids: Any, keep: Any) -> ImageObservations:
-    token, count = count_candidates(ids, keep)
-    return ImageObservations(key, token, count, evidence.values.cpu().numpy()[:, token])
+def _of(evidence: Evidence | None, token: Any) -> Any:
+    return None if evidence is None else evidence.values.cpu().numpy()[:, token]
 
 
 def answer_lengths(generated: Tensor, ends: Sequence[int]) -> list[int]:

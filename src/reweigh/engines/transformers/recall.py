@@ -22,6 +22,7 @@ from reweigh.families.anatomy import Anatomy
 from reweigh.families.identity import reading_hash
 from reweigh.families.watch import Watch
 from reweigh.method.measure.evidence import Evidence
+from reweigh.method.measure.readouts import DMRR
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -86,7 +87,7 @@ class Recall:
         return found if found is not None and len(found) == size else None
 
     def _source(self, gatherer: Gatherer, tokens: Tensor | None) -> str:
-        """Where a vector comes from: model, layer, lens and tokens."""
+        """Where a vector comes from: model, layer, lens, readout and tokens."""
         lens = gatherer.lens
         has_all = tokens is None or len(tokens) == lens.vocab_size
         return sha256_json(
@@ -96,6 +97,7 @@ class Recall:
                 "dtype": lens.dtype,
                 "chunk": lens.chunk,
                 "tokens": None if has_all or tokens is None else tokens.tolist(),
+                **({} if gatherer.readouts == (DMRR,) else {"readout": gatherer.readouts[0]}),
             }
         )
 
@@ -110,6 +112,7 @@ class Recall:
             patches=(),
             dtype=gatherer.lens.dtype,
             tokens=None if tokens is None else tuple(tokens.tolist()),
+            readout=gatherer.readouts[0],
         )
 
 

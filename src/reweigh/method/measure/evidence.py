@@ -15,7 +15,9 @@ from torch import Tensor
 from reweigh.errors import InputError
 from reweigh.method.measure.grids import Patch
 from reweigh.method.measure.lens import Lens
-from reweigh.method.measure.ranks import RankSum, reciprocal_ranks
+from reweigh.method.measure.ranks import reciprocal_ranks
+from reweigh.method.measure.readouts import DMRR
+from reweigh.method.measure.sums import ReadoutSums
 
 
 @dataclass(frozen=True)
@@ -24,12 +26,13 @@ class Evidence:
 
     Attributes:
         layers: Blocks that were read, 0-based.
-        values: DMRR (L, V) in float32, or (L, R) when only some tokens were measured.
+        values: DMRR, or what the readout gives, (L, V) in float32; (L, R) when only some tokens were measured.
         tokens: Ids of the R tokens, ``None`` when all of the vocabulary was measured.
         positions: The visual positions P in the sequence.
         patches: Where each position lies in its image; ``None`` where the family has no grid.
         located: Reciprocal ranks (L, P, n) of the tokens asked for in ``locate``.
         dtype: Type of the logits that were ranked.
+        readout: What the values are; DMRR unless another readout was asked for.
     """
 
     layers: tuple[int, ...]
@@ -39,6 +42,7 @@ class Evidence:
     dtype: str
     tokens: tuple[int, ...] | None = None
     located: Tensor | None = field(default=None, repr=False)
+    readout: str = DMRR
 
     def at(self, layer: int) -> Tensor:
         """The evidence vector of one layer."""
@@ -92,18 +96,22 @@ class Reading:
     """The positions of one image, or part of one, read at one layer; parts merge to the reading of the whole.
 
     Attributes:
-        sums: Sums of reciprocal ranks.
+        sums: Sums over the positions, of reciprocal ranks or whatever the readouts need.
         located: Reciprocal ranks (P, n) of located tokens.
         dtype: Type of the logits that were ranked.
     """
 
-    sums: RankSum
+    sums: ReadoutSums
     located: Tensor | None
     dtype: str
 
     def dmrr(self) -> Tensor:
         """Dense mean reciprocal rank."""
         return self.sums.dmrr()
+
+    def evidence(self, readout: str) -> Tensor:
+        """The evidence under a readout that was read."""
+        return self.sums.evidence(readout)
 
 
 @torch.no_grad()
@@ -114,6 +122,7 @@ def read_evidence(
     *,
     locate: Tensor | Sequence[int] = (),
     kernel: str = "auto",
+    readouts: Sequence[str] = (DMRR,),
 ) -> Reading:
     """Rank the vocabulary at each position of ``states`` (P, d) and add up reciprocal ranks.
 
@@ -123,10 +132,11 @@ def read_evidence(
         tokens: Keep the sums of these token ids only; ranks still run over the whole vocabulary.
         locate: Token ids whose reciprocal rank is kept for every position.
         kernel: Ranking kernel, "auto" for the best one present.
+        readouts: What is read besides, or instead of, ranks; one read of the states serves all.
     """
     ids = None if tokens is None else torch.as_tensor(tokens, dtype=torch.int64)
     wanted = torch.as_tensor(locate, dtype=torch.int64)
-    sums = RankSum(lens.vocab_size, tokens=ids, kernel=kernel)
+    sums = ReadoutSums(readouts, lens.vocab_size, tokens=ids, kernel=kernel)
     located, dtype = [], lens.dtype
     for logits in lens.chunks(states):
         dtype = str(logits.dtype).removeprefix("torch.")

@@ -117,6 +117,10 @@ class ReadoutSums:
         """A sum of the same readouts without positions."""
         return ReadoutSums(self.names, self.vocab_size, self.tokens, self.kernel)
 
+    def dmrr(self) -> Tensor:
+        """Dense mean reciprocal rank."""
+        return self.evidence(DMRR)
+
     def evidence(self, name: str = DMRR) -> Tensor:
         """The evidence under one readout, float32 (V,), or (R,) in the order of the tokens."""
         require_known("readout of this measurement", [name], self.names)

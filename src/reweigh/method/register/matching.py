@@ -7,7 +7,6 @@ the crossing of the largest scale is taken, and refined until neighbouring float
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -17,6 +16,7 @@ from reweigh.errors import CalibrationError
 from reweigh.method.register.references import (
     STABILITY,
     Floats,
+    Match,
     References,
     Rule,
     median,
@@ -30,21 +30,6 @@ DECADES = 4
 PER_DECADE = 50
 REFINED = 32
 """Points of each refinement of a crossing."""
-
-
-@dataclass(frozen=True)
-class Match:
-    """A scale and how well its mean edit matches.
-
-    Attributes:
-        scale: The scale b0.
-        target: The mean edit that was wanted.
-        residual: Mean edit under the scale minus the target.
-    """
-
-    scale: float
-    target: float
-    residual: float
 
 
 def mean_edit(tokens: NDArray[Any], values: NDArray[Any], counts: NDArray[Any], found: References) -> float:

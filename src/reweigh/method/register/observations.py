@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 from reweigh.artifacts import read_tensors, write_tensors
 from reweigh.errors import ArtifactError, InputError, MismatchError
 from reweigh.method.measure.readouts import DMRR, READOUTS
-from reweigh.method.register.matching import Match, Profile, match_scale, mean_edit
-from reweigh.method.register.references import References, Rule, register, stable
+from reweigh.method.register.matching import Profile, match_scale, mean_edit
+from reweigh.method.register.references import Match, References, Rule, register, stable
 
 ARRAYS = ("image", "token", "count", "values")
 RANKS = "dmrr"
@@ -64,8 +64,7 @@ class Observations:
         """References of one layer under a rule."""
         row = self._row(layer)
         match = self.match(layer, rule=rule)
-        scale = None if match is None else match.scale
-        return register(self.token, self.values[row], self.count, rule=rule, scale=scale)
+        return register(self.token, self.values[row], self.count, rule=rule, match=match)
 
     def match(self, layer: int, *, rule: Rule = stable) -> Match | None:
         """The scale at which the mean deployed edit equals DMRR's; ``None`` where b0 is the pooled median."""

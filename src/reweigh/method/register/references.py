@@ -80,13 +80,29 @@ def rule_named(name: str) -> Rule:
 
 
 @dataclass(frozen=True)
+class Match:
+    """A scale and how well its mean edit matches.
+
+    Attributes:
+        scale: The scale b0.
+        target: The mean edit that was wanted.
+        residual: Mean edit under the scale minus the target.
+    """
+
+    scale: float
+    target: float
+    residual: float
+
+
+@dataclass(frozen=True)
 class References:
-    """b0 and the references of the registered tokens, ascending by token id."""
+    """b0 and the references of the registered tokens, ascending by token id; ``match`` if b0 was matched."""
 
     scale: float
     tokens: NDArray[np.int64]
     references: Floats
     counts: NDArray[np.int64]
+    match: Match | None = None
 
 
 def median(values: Floats) -> float:
@@ -101,7 +117,7 @@ def register(
     counts: NDArray[Any] | None = None,
     *,
     rule: Rule = stable,
-    scale: float | None = None,
+    match: Match | None = None,
 ) -> References:
     """Turn observations into references.
 
@@ -110,7 +126,7 @@ def register(
         values: Its evidence, DMRR_I(v) or that of another readout.
         counts: How often the same observation occurred (once, if not given); D_v is a multiset.
         rule: Which tokens to register.
-        scale: b0, for a readout whose scale is matched; the pooled median if not given.
+        match: Holds b0, for a readout whose scale is matched; the pooled median if not given.
     """
     pooled = np.asarray(values, dtype=np.float64)
     owner = np.asarray(tokens, dtype=np.int64)
@@ -122,8 +138,7 @@ def register(
         raise CalibrationError(
             "some evidence values are not finite", hint="the model gave NaN; check its dtype"
         )
-    if scale is None:
-        scale = median(np.sort(pooled))
+    scale = median(np.sort(pooled)) if match is None else match.scale
     if not scale > 0:
         raise CalibrationError(
             f"the pooled median b0 is {scale}, but it must be positive to be a unit of evidence",
@@ -141,4 +156,5 @@ def register(
         np.array([token for token, _, _ in kept], dtype=np.int64),
         np.array([reference for _, reference, _ in kept], dtype=np.float64),
         np.array([count for _, _, count in kept], dtype=np.int64),
+        match,
     )

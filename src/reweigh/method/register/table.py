@@ -7,7 +7,7 @@ made with, the hash of the numbers and the hash of the page itself. A cut or alt
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -24,6 +24,7 @@ from reweigh.artifacts import (
     write_tensors,
 )
 from reweigh.errors import ArtifactError, InputError, MismatchError
+from reweigh.method.measure.readouts import DMRR, READOUTS
 from reweigh.method.register.point import POINT, OperatingPoint, read_point
 from reweigh.method.register.references import References
 
@@ -91,7 +92,9 @@ class ReferenceTable:
 
     @classmethod
     def build(cls, layer: int, found: References, made_with: Mapping[str, Any]) -> ReferenceTable:
-        """A table from registered references."""
+        """A table from registered references; one whose scale was matched says how well."""
+        if found.match is not None:
+            made_with = {**made_with, "matched": asdict(found.match)}
         return cls(layer, found.scale, found.tokens, found.references, found.counts, dict(made_with))
 
     def __len__(self) -> int:
@@ -100,6 +103,11 @@ class ReferenceTable:
     def __repr__(self) -> str:
         model = self.made_with.get("identity", {}).get("model_id", "?")
         return f"ReferenceTable({model!r}, layer={self.layer}, b0={self.scale:.6g}, registered={len(self)})"
+
+    @property
+    def readout(self) -> str:
+        """How the evidence behind the references was read."""
+        return str(self.made_with.get("readout", DMRR))
 
     @property
     def fingerprint(self) -> str:
@@ -232,11 +240,11 @@ class ReferenceTable:
             problems.append("its columns have different lengths")
         if len(self.tokens) and (int(self.tokens[0]) < 0 or (np.diff(self.tokens) <= 0).any()):
             problems.append("its token ids are not ascending")
-        if not (
-            np.isfinite(self.references).all()
-            and (self.references > 0).all()
-            and (self.references <= 1).all()
-        ):
+        if not np.isfinite(self.references).all():
+            problems.append("a reference is not finite")
+        elif self.readout not in READOUTS:
+            problems.append(f"its readout {self.readout!r} is unknown")
+        elif READOUTS[self.readout].is_share and not ((self.references > 0) & (self.references <= 1)).all():
             problems.append("a reference is outside (0, 1]")
         if (self.counts < 0).any():
             problems.append("a count is negative")
@@ -283,19 +291,20 @@ class ReferenceTable:
     def compare(self, other: ReferenceTable) -> dict[str, Any]:
         """How two tables differ: scale, registered tokens, and references of the tokens both hold."""
         common, mine, theirs = np.intersect1d(self.tokens, other.tokens, return_indices=True)
-        ratio = (
-            np.abs(np.log(self.references[mine] / other.references[theirs])) if len(common) else np.zeros(0)
-        )
+        are_shares = all(READOUTS[table.readout].is_share for table in (self, other))
+        shares = are_shares and len(common) > 0  # references that may be negative have no ratio
+        ratio = np.abs(np.log(self.references[mine] / other.references[theirs])) if shares else np.zeros(0)
         return {
             "equal": self.fingerprint == other.fingerprint,
             "layers": [self.layer, other.layer],
+            **({} if self.readout == other.readout else {"readouts": [self.readout, other.readout]}),
             "b0": [self.scale, other.scale],
             "registered": [len(self), len(other)],
             "common": len(common),
             "only_first": len(self) - len(common),
             "only_second": len(other) - len(common),
-            "median_abs_log_ratio": float(np.median(ratio)) if len(common) else None,
-            "max_abs_log_ratio": float(ratio.max()) if len(common) else None,
+            "median_abs_log_ratio": float(np.median(ratio)) if shares else None,
+            "max_abs_log_ratio": float(ratio.max()) if shares else None,
         }
 
 

@@ -14,11 +14,21 @@ from numpy.typing import NDArray
 
 from reweigh.decoders.reweigh.decoder import CLIP, Clip
 from reweigh.errors import InputError, require_known
+from reweigh.method.measure.readouts import READOUTS
 from reweigh.method.register.observations import Observations
 from reweigh.method.register.references import rule_named
 from reweigh.method.register.table import ReferenceTable
+from reweigh.studies.readouts import ARMS as READOUT_ARMS
+from reweigh.studies.readouts import BUDGET, RANK, ReadoutArm, describe_sets, on_common_tokens
 
-FULL, SHUFFLED = "full", "shuffled"
+FULL, SHUFFLED, MATCHED = "full", "shuffled", "matched"
+BUDGETS = {
+    "probability": ", its scale matched to the mean edit",
+    "mean-probability": ", its scale its own median",
+    BUDGET: ", its scale its own median, beta refit to the mean edit",
+    "zscore": ", its scale matched to the mean edit",
+    "standardized-probability": ", its scale matched to the mean edit",
+}
 WORDS = {
     FULL: "the method as it is",
     "global": "b0 for every reference",
@@ -31,6 +41,15 @@ WORDS = {
     "unbounded": "no upper clip: a penalty may exceed beta",
     "count-5": "registered from 5 observations on",
     "count-10": "registered from 10 observations on",
+    **{
+        name: f"evidence read as {READOUTS[readout].title}{BUDGETS[name]}"
+        for name, readout in READOUT_ARMS.items()
+    },
+    **{
+        f"{prefix}{name}-{MATCHED}": f"{who}, on the tokens that {name} and the full method both register"
+        for name in READOUT_ARMS
+        for prefix, who in (("", name), (f"{RANK}-", "the full method"))
+    },
 }
 """Every arm, in the order of the table, and what it changes."""
 
@@ -51,6 +70,7 @@ class Arm:
         table: References it edits with.
         donors: For each record, the record whose evidence it is given; ``None`` for no evidence at all.
         clip: Bounds of its strengths.
+        factor: Its beta in units of the method's.
         seed: Seed of what was drawn for it.
     """
 
@@ -60,10 +80,15 @@ class Arm:
     donors: Sequence[int] | None
     clip: Clip = CLIP
     seed: int | None = None
+    factor: float = 1.0
 
     def record(self) -> dict[str, Any]:
         """What a record keeps of the arm, besides the table's hash."""
         return {"arm": self.kind} | ({} if self.seed is None else {"arm_seed": self.seed})
+
+
+FindReadout = Callable[[str], ReadoutArm]
+"""Registers a readout arm by its name from the calibration images of the table in use."""
 
 
 def derangement(count: int, seed: int) -> NDArray[np.int64]:
@@ -104,9 +129,15 @@ def by_count(table: ReferenceTable, observations: Observations, count: int) -> R
 
 
 def parse_arms(text: str) -> list[str]:
-    """Arms from a comma-separated list, in the order of the table; the full method is always among them."""
+    """Arms from a comma-separated list, in the order of the table; the full method is always among them.
+
+    A matched readout brings the full method on the same tokens along.
+    """
     names = [name.strip() for name in text.split(",") if name.strip()]
     require_known("arm", names, WORDS)
+    names += [
+        f"{RANK}-{name}" for name in names if name.endswith(f"-{MATCHED}") and f"{RANK}-{name}" in WORDS
+    ]
     return [name for name in WORDS if name == FULL or name in names]
 
 
@@ -119,8 +150,9 @@ def make_arms(
     observations: Observations | None,
     shuffles: int,
     seed: int,
+    readouts: FindReadout | None = None,
 ) -> tuple[list[Arm], dict[str, str]]:
-    """The arms of some kinds, and why others are left out."""
+    """The arms of some kinds, and why others are left out; arms of readouts need ``readouts``."""
     own = range(records)
     arms: list[Arm] = []
     left_out: dict[str, str] = {}
@@ -145,12 +177,39 @@ def make_arms(
                 left_out[kind] = "no observations are kept beside the table"
             else:
                 add(kind, by_count(table, observations, int(kind.removeprefix("count-"))))
+        elif (arm := readout_of(kind)) is not None:
+            if readouts is None:
+                left_out[kind] = "the calibration images of the table are not at hand"
+            else:
+                arms.append(readout_variant(kind, table, readouts(arm), own))
         elif kind == SHUFFLED:
             for drawn in range(shuffles):
                 add(kind, shuffled(table, drawn), name=f"{kind}-{drawn}", seed=drawn)
         else:
             make.get(kind, add)(kind)
     return arms, left_out
+
+
+def registered_sets(arms: Sequence[Arm], table: ReferenceTable) -> list[str]:
+    """What is said of the tokens that readout arms register, beside those of the full method."""
+    return [describe_sets(arm.table, table, (arm.name, FULL)) for arm in arms if arm.kind in READOUT_ARMS]
+
+
+def readout_of(kind: str) -> str | None:
+    """The readout arm that a kind of arm is about, if it is about one."""
+    name = kind.removesuffix(f"-{MATCHED}")
+    name = name.removeprefix(f"{RANK}-") if name != kind else name
+    return name if name in READOUT_ARMS else None
+
+
+def readout_variant(kind: str, table: ReferenceTable, found: ReadoutArm, own: Sequence[int]) -> Arm:
+    """A readout arm, or one side of its comparison on the tokens that both register."""
+    if kind == found.name:
+        return Arm(kind, kind, found.table, own, factor=found.factor)
+    ranked, other = on_common_tokens(table, found.table)
+    if kind.startswith(f"{RANK}-"):
+        return Arm(kind, kind, ranked, own)
+    return Arm(kind, kind, other, own, factor=found.factor)
 
 
 def _variant(table: ReferenceTable, arm: str, **columns: Any) -> ReferenceTable:

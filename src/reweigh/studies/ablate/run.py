@@ -23,6 +23,7 @@ from reweigh.families.anatomy import find_anatomy
 from reweigh.images import read_image
 from reweigh.method.intervene.trace import Recorded
 from reweigh.method.measure.evidence import Evidence
+from reweigh.method.measure.readouts import DMRR
 from reweigh.method.register.table import ReferenceTable
 from reweigh.runs.record import find_image, run_owner
 from reweigh.runs.run import Ask, Batch, batches
@@ -56,8 +57,9 @@ class RecordEvidence:
         *,
         force: bool = False,
     ) -> None:
-        every = without_abstention(table, find_anatomy(model).vocab_size)
-        self._session = attach(model, processor, table=every, beta=0.0, cache=cache, force=force)
+        self._model, self._processor, self._cache, self._force = model, processor, cache, force
+        self._every = without_abstention(table, find_anatomy(model).vocab_size)
+        self._sessions: dict[str, ReweighSession] = {}
         self._runs = runs
         self._batch = {
             start + i: (start, batch)
@@ -66,21 +68,34 @@ class RecordEvidence:
         }
         self._keys: dict[int, str] = {}
 
-    def of(self, number: int) -> Evidence:
-        """The evidence of one record."""
-        found = self._find(number)
+    def of(self, number: int, readout: str = DMRR) -> Evidence:
+        """The evidence of one record under a readout."""
+        session = self._session(readout)
+        found = self._find(number, session)
         if found is None:
-            self._measure(self._batch[number][1])
-            found = self._find(number)
+            self._measure(self._batch[number][1], session)
+            found = self._find(number, session)
         if found is None:
             raise ReweighError(
                 f"the evidence of record {number} was measured, but its cache dropped it at once"
             )
         return found
 
+    def _session(self, readout: str) -> ReweighSession:
+        """The session that measures a readout, over the whole vocabulary."""
+        if readout not in self._sessions:
+            made_with = (
+                {**self._every.made_with, "readout": readout} if readout != DMRR else self._every.made_with
+            )
+            table = replace(self._every, made_with=made_with)
+            self._sessions[readout] = attach(
+                self._model, self._processor, table=table, beta=0.0, cache=self._cache, force=self._force
+            )
+        return self._sessions[readout]
+
     def nothing(self) -> Evidence:
         """What no image supports."""
-        deployed = self._session.decoder.deployed
+        deployed = self._session(DMRR).decoder.deployed
         return Evidence(
             layers=deployed.gatherer.layers,
             values=torch.zeros(1, deployed.lens.vocab_size),
@@ -89,22 +104,22 @@ class RecordEvidence:
             dtype=deployed.lens.dtype,
         )
 
-    def _find(self, number: int) -> Evidence | None:
-        recall, gatherer = self._session.recall, self._session.decoder.deployed.gatherer
+    def _find(self, number: int, session: ReweighSession) -> Evidence | None:
+        recall, gatherer = session.recall, session.decoder.deployed.gatherer
         if recall is None:
             return None
         if number not in self._keys:
             start, batch = self._batch[number]
             pictures, prompts = self._pictures(batch), [one.prompt for one in batch]
-            inputs = self._session.prepare(pictures, prompts, template=self._runs.template)
+            inputs = session.prepare(pictures, prompts, template=self._runs.template)
             self._keys.update({start + i: key for i, key in enumerate(recall.keys(pictures, inputs))})
         found = recall.find([self._keys[number]], gatherer)[0]
         return None if found is None else replace(found, tokens=None)  # all tokens, in their order
 
-    def _measure(self, batch: Sequence[Record]) -> None:
+    def _measure(self, batch: Sequence[Record], session: ReweighSession) -> None:
         prompts = [record.prompt for record in batch]
         options: dict[str, Any] = {**GREEDY, "max_new_tokens": 1, "template": self._runs.template}
-        self._session.answer(self._pictures(batch), prompts, **options)
+        session.answer(self._pictures(batch), prompts, **options)
 
     def _pictures(self, batch: Sequence[Record]) -> list[Image]:
         return [read_image(find_image(self._runs.task.images, record.image)) for record in batch]
@@ -140,7 +155,8 @@ class Tally:
 
 def attach_arm(model: Any, processor: Any, arm: Arm, beta: float, *, force: bool = False) -> ReweighSession:
     """Tie an arm to a model, as ``attach`` ties the method."""
-    decoder = ReWEIGH(find_anatomy(model), processor, table=arm.table, beta=beta, force=force, clip=arm.clip)
+    own = beta * arm.factor
+    decoder = ReWEIGH(find_anatomy(model), processor, table=arm.table, beta=own, force=force, clip=arm.clip)
     decoder.name, decoder.options = "reweigh", arm.record()
     return decoder.attach(model, processor)
 
@@ -152,7 +168,9 @@ def asking_arm(
 
     def ask(batch: Batch) -> list[Answer]:
         given = [
-            evidence.nothing() if arm.donors is None else evidence.of(arm.donors[batch.start + i])
+            evidence.nothing()
+            if arm.donors is None
+            else evidence.of(arm.donors[batch.start + i], arm.table.readout)
             for i in range(len(batch.records))
         ]
         tally = Tally(session.beta, end_tokens(session.decoder.anatomy.speaker))

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +14,13 @@ from reweigh.decoders.reweigh import operating_point
 from reweigh.engines.transformers.pairing import pair
 from reweigh.errors import InputError
 from reweigh.families.anatomy import find_anatomy
+from reweigh.method.register.references import rule_named
 from reweigh.method.register.table import ReferenceTable
 from reweigh.runs.task import Runs
 from reweigh.studies.corpus.make import ImageSet, make_corpus
 from reweigh.studies.corpus.store import StudyCorpus
 from reweigh.studies.paper.material import Bench, Material, check_reproduces
+from reweigh.studies.readouts import ReadoutArm, readout_arm
 from reweigh.world.pictures import draw
 from reweigh.world.scenes import scenes
 
@@ -91,6 +95,15 @@ def calibration_images(table: ReferenceTable, source: Path | None, drawings: Pat
     for scene in scenes("calibration", int(table.made_with["images"])):
         draw(scene, drawings)
     return open_corpus(drawings)
+
+
+def readouts_of(
+    loaded: tuple[Any, Any], table: ReferenceTable, images: Corpus, folder: Path, runs: Runs
+) -> Callable[[str], ReadoutArm]:
+    """Registers readout arms from the calibration images, which are read once for all of them."""
+    corpus = calibration_corpus(loaded, table, images, folder, seed=runs.seed, template=runs.template)
+    rule = rule_named(str(table.made_with.get("rule", "stable")))
+    return cache(lambda name: readout_arm(name, table, corpus.observations, rule=rule))
 
 
 def calibration_corpus(
