@@ -59,7 +59,7 @@ def test_every_listed_format_from_file_bytes_and_picture(tmp_path, kind):
     assert [found.name for found in list_images(tmp_path)] == [path.name]
 
 
-@pytest.mark.parametrize("mode", ["1", "L", "P", "LA", "RGBA", "CMYK", "YCbCr", "I", "F"])
+@pytest.mark.parametrize("mode", ["1", "L", "P", "LA", "RGBA", "CMYK", "YCbCr"])
 def test_every_mode_becomes_rgb(mode):
     assert read_image(Image.new(mode, (4, 4))).mode == "RGB"
 
@@ -68,6 +68,44 @@ def test_sixteen_bit_grey_keeps_its_shades():
     grey = np.linspace(0, 65535, 64, dtype=np.uint16).reshape(8, 8)
     found = np.asarray(read_image(encoded(Image.fromarray(grey))))[..., 0].astype(int)
     assert np.abs(found - grey // 256).max() <= 1
+
+
+@pytest.mark.parametrize("kind", [np.int32, np.float32])
+def test_thirty_two_bits_are_refused_and_do_not_turn_white(kind):
+    wide = Image.fromarray(np.full((8, 8), 40_000, dtype=kind))
+    for source in (wide, encoded(wide, "TIFF")):
+        with pytest.raises(ImageError, match="32-bit values"):
+            read_image(source)
+
+
+@pytest.mark.parametrize("name", ["harmless.png", "drawing.eps"])
+def test_postscript_starts_no_program(tmp_path, monkeypatch, name):
+    path = tmp_path / name
+    stream = io.BytesIO()
+    noise().save(stream, "EPS")
+    path.write_bytes(stream.getvalue())
+    monkeypatch.setattr("subprocess.Popen", lambda *_, **__: pytest.fail("a program was started"))
+    with pytest.raises(ImageError, match=r"is none of BMP, GIF, JPEG, PNG, TIFF, WEBP"):
+        read_image(path)
+
+
+@pytest.mark.parametrize("kind", ["PPM", "PCX", "TGA", "ICO", "JPEG2000"])
+def test_other_formats_are_refused_by_name(kind):
+    try:
+        data = encoded(noise(16, 16), kind)
+    except (KeyError, OSError):
+        pytest.skip(f"this Pillow writes no {kind}")
+    with pytest.raises(ImageError, match="is none of"):
+        read_image(data)
+
+
+def test_a_link_that_leads_nowhere_is_an_image_that_cannot_be_read(tmp_path):
+    noise().save(tmp_path / "a.png")
+    (tmp_path / "b.png").symlink_to(tmp_path / "gone.png")
+    (tmp_path / "c.png").symlink_to(tmp_path)  # a folder is none
+    assert [path.name for path in list_images(tmp_path)] == ["a.png", "b.png"]
+    with pytest.raises(ImageError, match="does not exist"):
+        read_image(tmp_path / "b.png")
 
 
 def test_a_turned_photo_is_put_upright():
@@ -95,7 +133,7 @@ def test_a_folder_is_not_an_image(tmp_path):
 
 @pytest.mark.parametrize("data", [b"", b"not an image at all", b"\x89PNG\r\n\x1a\n"])
 def test_what_is_no_image_is_refused(data):
-    with pytest.raises(ImageError, match="cannot be read as an image"):
+    with pytest.raises(ImageError, match="is none of BMP, GIF"):
         read_image(data)
 
 
@@ -180,14 +218,14 @@ def test_threads_that_open_at_the_same_time_leave_the_filters_of_warnings_alone(
     opened, entered, second = Image.open, [], threading.Event()
     data = encoded(noise())
 
-    def slow(source):
+    def slow(source, **options):
         entered.append(source)
         if len(entered) == 1:
             second.wait(0.2)  # let in together, the first would leave while the second is inside
         else:
             second.set()
             time.sleep(0.1)
-        return opened(source)
+        return opened(source, **options)
 
     monkeypatch.setattr(Image, "open", slow)
     before = list(warnings.filters)

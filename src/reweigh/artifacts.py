@@ -38,7 +38,7 @@ def replacing(path: str | Path) -> Iterator[Path]:
         ArtifactError: The disk is full, or the place cannot be written to.
     """
     path = Path(path)
-    with _naming(path):
+    with naming(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}{LEFTOVER}")
         # made by the mode that any new file has: to ask for the umask is to change it under other threads
@@ -54,7 +54,7 @@ def replacing(path: str | Path) -> Iterator[Path]:
 
 
 @contextlib.contextmanager
-def _naming(path: Path) -> Iterator[None]:
+def naming(path: Path) -> Iterator[None]:
     """Say which file could not be written, and why."""
     try:
         yield
@@ -226,7 +226,7 @@ def append_jsonl(path: str | Path, rows: Iterable[Mapping[str, Any]], *, make_fo
     """Append rows and flush them to the disk, mending a last line that a kill cut short."""
     path = Path(path)
     lines = [json.dumps(row, ensure_ascii=False, sort_keys=True, allow_nan=False) + "\n" for row in rows]
-    with _naming(path):
+    with naming(path):
         if make_folder:
             path.parent.mkdir(parents=True, exist_ok=True)
         with path.open("ab+") as file:
@@ -286,7 +286,7 @@ def only_one(folder: Path, *, lock: str = ".lock") -> Iterator[None]:
     The file is opened, never truncated nor followed where it is a link: what it holds may be somebody's.
     """
     path = folder / lock
-    with _naming(path):
+    with naming(path):
         path.parent.mkdir(parents=True, exist_ok=True)
     try:
         import fcntl
@@ -295,7 +295,7 @@ def only_one(folder: Path, *, lock: str = ".lock") -> Iterator[None]:
         return
     if path.is_symlink():
         raise InputError(f"{path} is a link, not a lock file", hint="remove it, or choose another folder")
-    with _naming(path):
+    with naming(path):
         handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
     try:
         try:

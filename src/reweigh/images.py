@@ -9,11 +9,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from reweigh.errors import ImageError, InputError
+from reweigh.text import escape_bytes
 
 if TYPE_CHECKING:
     from PIL.Image import Image
 
 SUFFIXES = frozenset({".bmp", ".gif", ".jpeg", ".jpg", ".png", ".tif", ".tiff", ".webp"})
+FORMATS = ("BMP", "GIF", "JPEG", "PNG", "TIFF", "WEBP")
+"""What is read, whatever a file is called: other readers of Pillow start programs (PostScript) or guess."""
+
 MAX_PIXELS = 48_000_000
 MIN_SIDE = 2
 _OPENING = threading.Lock()
@@ -27,18 +31,24 @@ def read_image(source: str | Path | bytes | Image, *, max_pixels: int = MAX_PIXE
         ImageError: It is missing, truncated, not an image, smaller than 2 pixels a side or larger than ``max_pixels``.
     """
     from PIL import Image as pillow
+    from PIL import UnidentifiedImageError
 
     if isinstance(source, pillow.Image):
         return _upright(source, "the image", max_pixels)
-    name = "the image" if isinstance(source, bytes) else str(source)
+    name = "the image" if isinstance(source, bytes) else escape_bytes(str(source))
     try:
         with _OPENING, warnings.catch_warnings():
             warnings.simplefilter(
                 "ignore", pillow.DecompressionBombWarning
             )  # the limit here is the lower one
-            opened = pillow.open(BytesIO(source) if isinstance(source, bytes) else source)
+            opened = pillow.open(BytesIO(source) if isinstance(source, bytes) else source, formats=FORMATS)
     except FileNotFoundError as error:
         raise ImageError(f"{name} does not exist") from error
+    except UnidentifiedImageError as error:
+        raise ImageError(
+            f"{name} is none of {', '.join(FORMATS)}",
+            hint="is the file whole? Convert it if it is of another kind",
+        ) from error
     except pillow.DecompressionBombError as error:
         raise ImageError(f"{name} is far too large ({error})", hint="scale it down first") from error
     except Exception as error:  # decoders meet broken files with exceptions of every kind
@@ -63,16 +73,22 @@ def _upright(picture: Image, name: str, max_pixels: int) -> Image:
     try:
         picture.load()
         turned = ImageOps.exif_transpose(picture)
-        # Pillow would cut 16-bit grey off at 255, so that nearly all of it turned white
-        return (turned.point(lambda value: value / 256).convert("L") if _is_deep(turned) else turned).convert(
-            "RGB"
-        )
+        return _eight_bits(turned, name).convert("RGB")
+    except ImageError:
+        raise
     except Exception as error:
         raise _unreadable(name, error) from error
 
 
-def _is_deep(picture: Image) -> bool:
-    return picture.mode.startswith("I;16")
+def _eight_bits(picture: Image, name: str) -> Image:
+    """The picture in 8 bits; Pillow would cut deeper grey off at 255, so that nearly all of it turned white."""
+    if picture.mode.startswith("I;16"):
+        return picture.point(lambda value: value / 256).convert("L")
+    if picture.mode in ("I", "F"):
+        raise ImageError(
+            f"{name} has 32-bit values, whose black and white no file says", hint="convert it to 8 or 16 bits"
+        )
+    return picture
 
 
 def _unreadable(name: str, error: Exception) -> ImageError:
@@ -80,11 +96,16 @@ def _unreadable(name: str, error: Exception) -> ImageError:
 
 
 def list_images(folder: str | Path) -> list[Path]:
-    """All image files below a folder, sorted by their path relative to it."""
+    """All image files below a folder, sorted by their path relative to it; links that lead nowhere are among them."""
     folder = Path(folder)
     if not folder.is_dir():
         raise InputError(f"{folder} is not a folder")
-    found = [path for path in folder.rglob("*") if path.suffix.lower() in SUFFIXES and path.is_file()]
+    found = [path for path in folder.rglob("*") if path.suffix.lower() in SUFFIXES and _is_meant(path)]
     if not found:
         raise InputError(f"{folder} holds no image", hint=f"looked for {', '.join(sorted(SUFFIXES))}")
     return sorted(found, key=lambda path: path.relative_to(folder).as_posix())
+
+
+def _is_meant(path: Path) -> bool:
+    """Whether a path is a file, or would be one if its link led anywhere: reading it will say why it cannot be."""
+    return path.is_file() or (path.is_symlink() and not path.exists())

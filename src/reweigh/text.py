@@ -12,3 +12,13 @@ def replace_surrogates(text: str) -> str:
     A byte-level tokenizer or a JSON escape can leave one, and no UTF-8 file or request can carry it.
     """
     return text.encode("utf-8", "replace").decode("utf-8")
+
+
+def escape_bytes(name: str) -> str:
+    """A file name as text: bytes of it that are no UTF-8 are written out.
+
+    Example:
+        >>> escape_bytes("caf\\udce9.png")
+        'caf\\\\udce9.png'
+    """
+    return name.encode("utf-8", "backslashreplace").decode("utf-8")

@@ -11,7 +11,7 @@ from file_server import FileServer, Served
 from reweigh.artifacts import write_json
 from reweigh.benchmarks.data import File
 from reweigh.benchmarks.data.fetch import FetchError, copy, digest_of, download
-from reweigh.errors import InputError
+from reweigh.errors import ArtifactError, InputError
 
 BODY = bytes(range(256)) * 4000
 SHA = hashlib.sha256(BODY).hexdigest()
@@ -154,3 +154,17 @@ def test_unknown_kinds_of_checksum_are_refused(tmp_path: Path) -> None:
     assert digest_of(tmp_path / "f", "md5:?") == "md5:d41d8cd98f00b204e9800998ecf8427e"
     with pytest.raises(InputError, match="neither sha256: nor md5:"):
         digest_of(tmp_path / "f", "crc:1")
+
+
+def test_redirects_without_end_are_one_message(server: FileServer, tmp_path: Path) -> None:
+    with pytest.raises(FetchError, match="redirects"):
+        fetch(server, tmp_path / "f.bin", Served(BODY, moved_to="/f.bin"))
+
+
+def test_a_place_that_cannot_be_written_is_named(server: FileServer, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ArtifactError, match="cannot be written"):
+        fetch(server, tmp_path / "file" / "f.bin", Served(BODY))
+    (tmp_path / "mine").write_bytes(BODY)
+    with pytest.raises(ArtifactError, match="cannot be written"):
+        copy(File(name="f.bin", url=""), tmp_path / "mine", tmp_path / "file" / "f.bin")

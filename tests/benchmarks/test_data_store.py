@@ -13,8 +13,9 @@ from typer.testing import CliRunner
 from reweigh.benchmarks.base import BENCHMARKS
 from reweigh.benchmarks.data import Dataset, File, check, data_root, dataset, datasets, folder_of, get, state
 from reweigh.benchmarks.data.fetch import FetchError
+from reweigh.benchmarks.data.unpack import SCRATCH
 from reweigh.cli.app import app
-from reweigh.errors import InputError, UnknownNameError
+from reweigh.errors import ArtifactError, InputError, UnknownNameError
 from toy_benchmark import Toy
 
 TABLE = b"person, man\n"
@@ -87,11 +88,13 @@ def test_an_interrupted_get_is_partial_and_goes_on(entry: Dataset, server: FileS
 
 
 def test_what_a_kill_left_behind_is_used_or_cleared(entry: Dataset, server: FileServer, root: Path) -> None:
-    (root / "toy" / ".unpacking-stale" / "deep").mkdir(parents=True)
+    (root / "toy" / f"{SCRATCH}stale" / "deep").mkdir(parents=True)
+    (root / "toy" / ".unpacking-mine").mkdir()
     (root / "toy" / "table.txt").write_bytes(TABLE)
     get(entry)
     assert check(entry) == []
-    assert not list((root / "toy").glob(".unpacking-*"))
+    assert not list((root / "toy").glob(f"{SCRATCH}*"))
+    assert (root / "toy" / ".unpacking-mine").is_dir()
     assert [path for path, _ in server.requests] == ["/images.zip"]
 
 
@@ -201,3 +204,14 @@ def test_real_copies_match_the_catalogue(tmp_path: Path) -> None:
         hashlib.sha256((shared / "chair" / "synonyms.txt").read_bytes()).hexdigest()
         == str(chair.checksum)[7:]
     )
+
+
+@pytest.mark.parametrize(
+    "text", ["[]", "null", "3", '{"files": []}', '{"files": {"table.txt": 3}}', "{}", "[" * 99_999]
+)
+def test_a_receipt_that_is_none_is_one_message(entry: Dataset, root: Path, text: str) -> None:
+    (root / "toy").mkdir(parents=True)
+    (root / "toy" / "receipt.json").write_text(text)
+    for look in (state, check, get):
+        with pytest.raises(ArtifactError, match=r"receipt\.json"):
+            look(entry)

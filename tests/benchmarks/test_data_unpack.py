@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import gzip
 import io
 import stat
 import tarfile
@@ -133,3 +134,47 @@ def test_damage_is_noticed(tmp_path: Path) -> None:
     with pytest.raises(UnpackError, match="neither a zip nor a tar"):
         unpack(tmp_path / "z.zip", tmp_path / "out")
     assert list((tmp_path / "out").iterdir()) == []
+
+
+@pytest.mark.parametrize("at", [512 * 2, 512 * 2 + 100, 512 * 3, 512 * 3 + 1])
+def test_a_tar_that_was_cut_is_not_taken_for_a_short_one(tmp_path: Path, at: int) -> None:
+    whole = make_tar(tmp_path / "x.tar", {f"{i}.txt": b"x" * 400 for i in range(4)}).read_bytes()
+    (tmp_path / "cut.tar").write_bytes(whole[:at])
+    with pytest.raises(UnpackError, match=r"damaged at byte|unexpected end of data"):
+        unpack(tmp_path / "cut.tar", tmp_path / "out")
+    assert list((tmp_path / "out").iterdir()) == []
+
+
+@pytest.mark.parametrize("name", ["x.tar", "x.tar.gz"])
+def test_a_damaged_header_in_the_middle_is_not_the_end(tmp_path: Path, name: str) -> None:
+    plain = bytearray(
+        make_tar(tmp_path / "plain.tar", {f"{i}.txt": b"x" * 400 for i in range(4)}).read_bytes()
+    )
+    plain[1024 + 150] ^= 4  # the checksum of the second header
+    (tmp_path / name).write_bytes(gzip.compress(bytes(plain)) if name.endswith("gz") else bytes(plain))
+    with pytest.raises(UnpackError, match=r"bad checksum|invalid header"):
+        unpack(tmp_path / name, tmp_path / "out")
+
+
+def test_a_compressed_tar_is_read_to_its_own_checksum(tmp_path: Path) -> None:
+    data = bytearray(make_tar(tmp_path / "x.tar.gz", FILES).read_bytes())
+    data[-6] ^= 1
+    (tmp_path / "x.tar.gz").write_bytes(data)
+    with pytest.raises(UnpackError, match="CRC"):
+        unpack(tmp_path / "x.tar.gz", tmp_path / "out")
+
+
+@pytest.mark.parametrize("names", [["a", "a/b"], ["a/b", "a"]])
+def test_one_name_as_file_and_folder_is_refused(tmp_path: Path, names: list[str]) -> None:
+    archive = make_zip(tmp_path / "x.zip", dict.fromkeys(names, b"x"))
+    with pytest.raises(UnpackError, match="both as a file and as a folder"):
+        unpack(archive, tmp_path / "out")
+
+
+def test_a_zip_with_a_wrong_checksum_is_refused(tmp_path: Path) -> None:
+    archive = make_zip(tmp_path / "x.zip", {"a.bin": bytes(range(256)) * 4})
+    data = bytearray(archive.read_bytes())
+    data[60] ^= 1
+    archive.write_bytes(data)
+    with pytest.raises(UnpackError, match="cannot be unpacked"):
+        unpack(archive, tmp_path / "out")

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import io
 import json
+import os
+import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -163,3 +166,43 @@ def test_a_picture_whose_file_is_cut_fails_when_read_not_before():
     with pytest.raises(ImageError):
         corpus.images[0].read()
     assert corpus.images[1].read().size == (56, 56)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="names are bytes there")
+def test_a_name_that_is_no_utf8_is_written_out(tmp_path):
+    odd = Path(os.fsdecode(os.fsencode(tmp_path) + b"/caf\xe9.png"))
+    picture(0).save(odd)
+    odd.with_name(os.fsdecode(b"broken\xff.png")).write_bytes(b"no image")
+    broken, whole = open_corpus(tmp_path).images
+    assert (broken.name, whole.name) == (r"broken\udcff.png", r"caf\udce9.png")
+    assert whole.read().size == (56, 56)
+    assert len(open_corpus([odd]).hash) == 64
+    with pytest.raises(ImageError, match=r"broken\\udcff") as caught:
+        broken.read()
+    caught.value.message.encode()
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("list.json", "[" * 200_000),
+        ("list.jsonl", "[" * 200_000 + "\n"),
+        ("list.json", '["a\\u0000.png"]'),
+        ("list.txt", "a\0.png\n"),
+        ("list.json", '["\\ud800.png"]'),
+        ("list.json", '["  "]'),
+        ("list.json", "1" * 5000),
+    ],
+)
+def test_a_manifest_that_is_not_what_it_seems_is_one_message(tmp_path, name, content):
+    (tmp_path / name).write_text(content)
+    with pytest.raises(InputError, match="the manifest"):
+        open_corpus(tmp_path / name)
+
+
+def test_a_link_that_leads_nowhere_is_a_member_that_fails_when_read(folder):
+    (folder / "z.png").symlink_to(folder / "gone.png")
+    last = open_corpus(folder).images[-1]
+    assert last.name == "z.png"
+    with pytest.raises(ImageError, match="does not exist"):
+        last.read()

@@ -172,6 +172,15 @@ def test_images_are_found_near_their_place(images: Path, tmp_path: Path) -> None
         find_image(tmp_path, "9.png")
 
 
+@pytest.mark.parametrize("name", ["../secret.png", "a/../../secret.png", "", "..", "x\0.png", "{absolute}"])
+def test_a_name_that_leads_out_of_the_folder_is_refused(tmp_path: Path, name: str) -> None:
+    secret = tmp_path / "secret.png"
+    secret.write_bytes(b"x")
+    (tmp_path / "images").mkdir()
+    with pytest.raises(InputError, match="is not a name below"):
+        find_image(tmp_path / "images", name.format(absolute=secret))
+
+
 @given(st.integers(0, 30), st.integers(1, 7))
 def test_shards_are_the_whole(count: int, parts: int) -> None:
     records = [Record(id=i, image="", prompt="", max_new_tokens=1) for i in range(count)]

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from reweigh.artifacts import sha256_file, sha256_json
 from reweigh.errors import ImageError, InputError
 from reweigh.images import SUFFIXES, list_images, read_image
+from reweigh.text import escape_bytes
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -62,7 +63,9 @@ def open_corpus(source: str | Path | Sequence[Any]) -> Corpus:
     if isinstance(source, str | Path):
         path = Path(source)
         if path.is_dir():
-            images = [_file(file, file.relative_to(path).as_posix()) for file in list_images(path)]
+            images = [
+                _file(file, escape_bytes(file.relative_to(path).as_posix())) for file in list_images(path)
+            ]
         elif path.is_file() and path.suffix.lower() in SUFFIXES:
             raise InputError(f"{path} is one image, not a folder or a manifest", hint="give its folder")
         elif path.is_file():
@@ -82,14 +85,14 @@ def open_corpus(source: str | Path | Sequence[Any]) -> Corpus:
 def _file(path: Path, name: str) -> CorpusImage:
     try:
         digest = sha256_file(path)
-    except OSError:  # reading it will say why; here it only has to be told apart
+    except (OSError, ValueError):  # reading it will say why; here it only has to be told apart
         digest = UNREADABLE
     return CorpusImage(name, digest, lambda: read_image(path))
 
 
 def _item(item: Any, number: int) -> CorpusImage:
     if isinstance(item, str | Path):
-        return _file(Path(item), Path(item).name)
+        return _file(Path(item), escape_bytes(Path(item).name))
     named = isinstance(item, tuple) and len(item) == 2
     name, picture = item if named else (f"image-{number:06d}", item)
     if not all(hasattr(picture, part) for part in ("tobytes", "size", "mode")):
@@ -98,7 +101,7 @@ def _item(item: Any, number: int) -> CorpusImage:
         content = hashlib.sha256(f"{picture.mode}{picture.size}".encode() + picture.tobytes()).hexdigest()
     except OSError:  # opened lazily, and its file is cut
         content = UNREADABLE
-    return CorpusImage(str(name), content, lambda: read_image(picture))
+    return CorpusImage(escape_bytes(str(name)), content, lambda: read_image(picture))
 
 
 def _manifest(path: Path) -> list[str]:
@@ -110,15 +113,22 @@ def _manifest(path: Path) -> list[str]:
             rows = [json.loads(line) for line in text.split("\n") if line.strip()]
         else:
             rows = [line.strip() for line in text.split("\n") if line.strip()]
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise InputError(
             f"the manifest {path} cannot be read ({error})", hint="one path per line, a JSON list, or JSONL"
         ) from error
     listed = rows if isinstance(rows, list) else [None]
     names = [row.get("image", row.get("file_name")) if isinstance(row, dict) else row for row in listed]
-    if not all(isinstance(name, str) for name in names):
+    paths = [name for name in names if isinstance(name, str)]
+    if len(paths) != len(names):
         raise InputError(f"the manifest {path} must list paths, or objects with an `image` path")
-    return [str(name) for name in names]
+    for number, name in enumerate(paths, start=1):
+        if "\0" in name or not name.strip() or escape_bytes(name) != name:
+            raise InputError(
+                f"the manifest {path} names {name[:80]!r} in entry {number}, which is no file name",
+                hint="one path per line, a JSON list, or JSONL",
+            )
+    return paths
 
 
 def _refuse_repeats(images: Sequence[CorpusImage]) -> None:

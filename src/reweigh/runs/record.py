@@ -11,7 +11,7 @@ import glob
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any
 
 from reweigh.artifacts import (
@@ -110,7 +110,16 @@ def make_record(
 
 
 def find_image(folder: Path, name: str) -> Path:
-    """An image of the benchmark: at its path below the folder, or by its bare name there or up to two levels down."""
+    """An image of the benchmark: at its path below the folder, or by its bare name there or up to two levels down.
+
+    Raises:
+        InputError: It is not there, is there twice, or its name leads out of the folder.
+    """
+    if PurePath(name).is_absolute() or ".." in PurePath(name).parts or "\0" in name or not name.strip("./"):
+        raise InputError(
+            f"the image {name!r} is not a name below {folder}",
+            hint="the benchmark's file is not what it seems; fetch it again",
+        )
     path = folder / name
     if path.is_file():
         return path

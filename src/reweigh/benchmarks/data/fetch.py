@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from reweigh.artifacts import read_json, sha256_file, write_json
+from reweigh.artifacts import naming, read_json, sha256_file, write_json
 from reweigh.benchmarks.data.dataset import File
 from reweigh.errors import ArtifactError, InputError, MissingExtraError, ReweighError
 
@@ -40,7 +40,8 @@ def download(
     advance: Advance = lambda size: None,
 ) -> str:
     """Fetch ``file`` to ``target`` and return its SHA-256; a part left by an earlier run is continued."""
-    target.parent.mkdir(parents=True, exist_ok=True)
+    with naming(target):
+        target.parent.mkdir(parents=True, exist_ok=True)
     part = target.with_name(target.name + ".part")
     reported = 0
 
@@ -67,11 +68,12 @@ def download(
 
 def copy(file: File, source: Path, target: Path) -> str:
     """Take ``file`` from a local copy, with the same checks as a download."""
-    target.parent.mkdir(parents=True, exist_ok=True)
-    part = target.with_name(target.name + ".part")
-    _forget(part)
-    shutil.copyfile(source, part)
-    return _finish(file, part, target, None)
+    with naming(target):
+        target.parent.mkdir(parents=True, exist_ok=True)
+        part = target.with_name(target.name + ".part")
+        _forget(part)
+        shutil.copyfile(source, part)
+        return _finish(file, part, target, None)
 
 
 def digest_of(path: Path, checksum: str) -> str:
@@ -139,6 +141,14 @@ def _continue(client: httpx.Client, file: File, part: Path, reached: Advance) ->
         raise _Cut("no answer in time") from error
     except (httpx.TransportError, httpx.StreamError) as error:
         raise _Cut(str(error) or type(error).__name__) from error
+    except (
+        httpx.HTTPError,
+        httpx.InvalidURL,
+    ) as error:  # redirects without end, bodies that cannot be decoded
+        raise FetchError(
+            f"{file.url} cannot be fetched ({error or type(error).__name__})",
+            hint="get it by hand from the dataset's page and give it with --from",
+        ) from error
     got = part.stat().st_size
     if expected is not None and got < expected:
         raise _Cut(f"{got:,} of {expected:,} bytes came")
@@ -174,7 +184,7 @@ def _framed(answer: httpx.Response) -> bool:
 
 
 def _write(answer: httpx.Response, part: Path, start: int, reached: Advance) -> None:
-    with part.open("r+b" if part.exists() else "wb") as stream:
+    with naming(part), part.open("r+b" if part.exists() else "wb") as stream:
         stream.seek(start)
         stream.truncate()
         # Blocks as they come: a fixed size would hold back, and lose, the last bytes before a cut.

@@ -16,7 +16,7 @@ from reweigh.benchmarks.data import fetch
 from reweigh.benchmarks.data.catalogue import datasets
 from reweigh.benchmarks.data.dataset import Dataset, File
 from reweigh.benchmarks.data.unpack import SCRATCH, unpack
-from reweigh.errors import InputError
+from reweigh.errors import ArtifactError, InputError
 
 VARIABLE = "REWEIGH_DATA"
 RECEIPT = "receipt.json"
@@ -164,7 +164,9 @@ def _adopt(file: File, source: Path, folder: Path) -> Entry:
 
 def _problems(folder: Path, file: File, entry: Entry, *, thorough: bool) -> list[str]:
     if file.unpack:
-        content: dict[str, int] = entry.get("holds", {})
+        content = entry.get("holds")
+        if not isinstance(content, dict):
+            return [f"the receipt does not say what {file.name} holds"]
         return [
             f"{name} {'is missing' if not (folder / name).is_file() else 'has another size'}"
             for name, size in content.items()
@@ -188,5 +190,10 @@ def _receipt(entry: Dataset) -> dict[str, Entry]:
     path = folder_of(entry) / RECEIPT
     if not path.is_file():
         return {}
-    files = read_json(path).get("files", {})
+    page = read_json(path)
+    files = page.get("files") if isinstance(page, dict) else None
+    if not isinstance(files, dict) or not all(isinstance(entry, dict) for entry in files.values()):
+        raise ArtifactError(
+            f"{path} is no receipt of this package", hint=f"remove it, then: reweigh data get {entry.name}"
+        )
     return dict(files)

@@ -2,26 +2,41 @@
 
 from __future__ import annotations
 
+import gzip
 import lzma
 import shutil
 import stat
+import struct
 import tarfile
 import tempfile
 import zipfile
 import zlib
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
-from typing import IO
+from tarfile import EOFHeaderError, HeaderError, ReadError  # type: ignore[attr-defined]
+from typing import IO, Self
 
 from reweigh.errors import ReweighError
 
 MAX_BYTES = 64 << 30
 MAX_FILES = 1_000_000
 BLOCK = 1 << 20
-SCRATCH = ".unpacking-"
+SCRATCH = ".reweigh-unpacking-"
 
 
-BROKEN = (zipfile.BadZipFile, tarfile.TarError, zlib.error, lzma.LZMAError, EOFError, RuntimeError)
+BROKEN = (
+    zipfile.BadZipFile,
+    tarfile.TarError,
+    zlib.error,
+    lzma.LZMAError,
+    EOFError,
+    RuntimeError,
+    ValueError,
+    LookupError,
+    OverflowError,
+    struct.error,
+    gzip.BadGzipFile,
+)
 """What the standard library raises on damaged, encrypted or unknown archives."""
 
 
@@ -49,6 +64,13 @@ def unpack(
         raise UnpackError(
             f"{archive} cannot be unpacked ({error})", hint="the archive is damaged; fetch it again"
         ) from error
+    except OSError as error:
+        raise UnpackError(
+            f"{archive} cannot be unpacked into {folder} ({error.strerror or error})",
+            hint="is there room, and may you write there?"
+            if error.errno
+            else "the archive is damaged; fetch it again",
+        ) from error
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
 
@@ -75,8 +97,12 @@ def _write_all(archive: Path, scratch: Path, max_bytes: int, max_files: int) -> 
         if len(sizes) == max_files:
             raise UnpackError(f"{archive} holds more than {max_files:,} files")
         target = scratch / name
-        target.parent.mkdir(parents=True, exist_ok=True)
-        with stream, target.open("xb") as written:
+        try:
+            target.parent.mkdir(parents=True, exist_ok=True)
+            written = target.open("xb")
+        except (FileExistsError, NotADirectoryError, IsADirectoryError) as error:
+            raise UnpackError(f"{archive} holds {name!r} both as a file and as a folder") from error
+        with stream, written:
             # The sizes that an archive states can lie; what counts is what comes out.
             while block := stream.read(BLOCK):
                 left -= len(block)
@@ -111,7 +137,7 @@ def _zip_members(archive: Path) -> Iterator[tuple[str, IO[bytes]]]:
 
 
 def _tar_members(archive: Path) -> Iterator[tuple[str, IO[bytes]]]:
-    with tarfile.open(archive) as opened:
+    with tarfile.open(archive, tarinfo=_WholeHeaders) as opened:
         for info in opened:
             if info.isdir():
                 safe_name(info.name, archive)
@@ -120,3 +146,19 @@ def _tar_members(archive: Path) -> Iterator[tuple[str, IO[bytes]]]:
             if stream is None:
                 raise UnpackError(f"{archive} holds {info.name!r}, which is a link or a device")
             yield info.name, stream
+        # the checksum of a compressed archive stands at its end
+        while opened.fileobj is not None and opened.fileobj.read(BLOCK):
+            pass
+
+
+class _WholeHeaders(tarfile.TarInfo):
+    """Members of a tar file that must end with the block of zeros: the standard library takes damage for the end."""
+
+    @classmethod
+    def fromtarfile(cls, tarfile: tarfile.TarFile) -> Self:
+        try:
+            return super().fromtarfile(tarfile)
+        except EOFHeaderError:
+            raise
+        except HeaderError as error:
+            raise ReadError(f"damaged at byte {tarfile.offset:,}: {error}") from error
