@@ -35,9 +35,13 @@ def house(world: Served) -> Iterator[Running]:
 
 
 @pytest.fixture
-def serving(world: Served) -> Iterator[Callable[..., Running]]:
-    """``serving(bounds, **options)``: a further server, with bounds of its own."""
+def running_server() -> Iterator[Callable[[Server], Running]]:
+    """``running_server(server)``: any server, until the test ends."""
     with ExitStack() as stack:
-        yield lambda bounds=None, **options: stack.enter_context(
-            running(Server(world, bounds or Bounds(), **options))
-        )
+        yield lambda server: stack.enter_context(running(server))
+
+
+@pytest.fixture
+def serving(world: Served, running_server: Callable[[Server], Running]) -> Callable[..., Running]:
+    """``serving(bounds, **options)``: a further server of the embedded model, with bounds of its own."""
+    return lambda bounds=None, **options: running_server(Server(world, bounds or Bounds(), **options))

@@ -28,7 +28,7 @@ from reweigh.serve.metrics import Metrics
 from reweigh.serve.pictures import read_pictures
 from reweigh.serve.prepare import Prepared
 from reweigh.serve.problem import Problem, problem_of
-from reweigh.serve.row import Piece
+from reweigh.serve.row import Piece, Row
 from reweigh.serve.scheduler import Scheduler
 from reweigh.serve.served import Served
 from reweigh.serve.wire import (
@@ -130,7 +130,7 @@ class Server:
                 await answers.close()
                 raise
         reply = Reply(self.served, asked, rows)
-        self._note(request, asked, prepared)
+        self._note(request, asked, rows)
         if asked.stream:
             return await self._stream(request, answers, reply, begin)
         try:
@@ -210,9 +210,9 @@ class Server:
             raise Problem(408, "the request's body did not arrive in time", code="timeout") from None
         return bytes(kept)
 
-    def _note(self, request: Request, asked: ChatRequest, prepared: Prepared) -> None:
+    def _note(self, request: Request, asked: ChatRequest, rows: Sequence[Row]) -> None:
         note = request.scope["state"]["note"]
-        note |= {"decoder": asked.knobs.decoder, "n": asked.n, "prompt": prepared.prompt_tokens}
+        note |= {"decoder": rows[0].decoder, "n": len(rows), "prompt": rows[0].prepared.prompt_tokens}
         if self._log_prompts:
             words = [part.text for m in asked.messages for part in m.parts() if part.type == "text"]
             note["asked"] = repr(" | ".join(words))

@@ -35,11 +35,12 @@ def make_rows(
         raise Problem(
             400, f"n is {asked.n}; this server takes {bounds.choices}", param="n", code="invalid_value"
         )
-    session, betas = choose(served, asked)
+    name = decoder_name(served, asked)
+    session, betas = choose(served, asked, name)
     if not streams(session) and (asked.logprobs or asked.temperature):
         raise Problem(
             400,
-            f"{asked.knobs.decoder} is a search: it has no log-probabilities and no temperature",
+            f"{name} is a search: it has no log-probabilities and no temperature",
             param="logprobs" if asked.logprobs else "temperature",
             code="unsupported_field",
         )
@@ -55,6 +56,7 @@ def make_rows(
             index=index,
             prepared=prepared,
             session=session,
+            decoder=name,
             send=answers.send,
             judge=judge_of(served, session),
             sampling=sampling,
@@ -70,12 +72,16 @@ def make_rows(
     ]
 
 
-def choose(served: Served, asked: ChatRequest) -> tuple[Session, list[float]]:
+def decoder_name(served: Served, asked: ChatRequest) -> str:
+    """The decoder of a request; one that says nothing gets the base model where ReWEIGH is not available."""
+    knobs = asked.knobs
+    says = "decoder" in knobs.model_fields_set or knobs.beta is not None or knobs.layer is not None
+    return "base" if served.reason is not None and not says else knobs.decoder
+
+
+def choose(served: Served, asked: ChatRequest, name: str) -> tuple[Session, list[float]]:
     """The session of a request and the beta of each choice."""
     knobs = asked.knobs
-    name = knobs.decoder
-    if asked.reweigh is None or "decoder" not in asked.reweigh.model_fields_set:
-        name = "base" if served.reason is not None and knobs.beta is None and knobs.layer is None else name
     try:
         session = served.session(name, knobs.layer)
         if name in UNEDITED or not isinstance(session, ReweighSession):
@@ -237,7 +243,7 @@ class Reply:
         judge = row.judge
         return {
             "reweigh": {
-                "decoder": self._asked.knobs.decoder,
+                "decoder": row.decoder,
                 "beta": row.beta if row.session is judge else None,
                 "layer": None if judge is None else judge.layer,
                 "b0": None if judge is None else judge.table.scale,

@@ -65,7 +65,8 @@ class Fetcher:
             parts = self._check(url, param)
             try:
                 answer = self._get(parts, ends)
-            except Problem:
+            except Problem as problem:
+                problem.param = param
                 raise
             except (OSError, http.client.HTTPException, ValueError):
                 raise _failed(param, "the image could not be fetched") from None
@@ -90,6 +91,7 @@ class Fetcher:
     def _get(self, parts: SplitResult, ends: float) -> bytes | str:
         """The body, or where a redirect leads."""
         connection = self._connect(parts, ends)
+        sock: socket.socket = connection.sock  # the connection gives it up where its end is the body's end
         try:
             path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
             connection.request("GET", path, headers={"Accept": "image/*", "User-Agent": "reweigh"})
@@ -97,8 +99,8 @@ class Fetcher:
             if response.status in (301, 302, 303, 307, 308):
                 return response.headers.get("Location", "")
             if response.status != 200:
-                raise _failed("image_url", f"the image's address answered with status {response.status}")
-            return self._read(response, connection, ends)
+                raise _failed("", f"the image's address answered with status {response.status}")
+            return self._read(response, sock, ends)
         finally:
             connection.close()
 
@@ -123,13 +125,10 @@ class Fetcher:
         connection.sock = sock
         return connection
 
-    def _read(
-        self, response: http.client.HTTPResponse, connection: http.client.HTTPConnection, ends: float
-    ) -> bytes:
+    def _read(self, response: http.client.HTTPResponse, sock: socket.socket, ends: float) -> bytes:
         kept = bytearray()
         while True:
-            if connection.sock is not None:
-                connection.sock.settimeout(_left(ends))
+            sock.settimeout(_left(ends))
             chunk = response.read1(1 << 16)
             if not chunk:
                 return bytes(kept)
@@ -138,7 +137,6 @@ class Fetcher:
                 raise Problem(
                     413,
                     f"an image has more than {self.most:,} bytes",
-                    param="image_url",
                     code="image_too_large",
                 )
 

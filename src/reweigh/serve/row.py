@@ -49,6 +49,7 @@ class Row:
         index: Which answer of its request.
         prepared: Its inputs.
         session: The decoder it is written with.
+        decoder: That decoder's name.
         send: Takes its pieces; called in the thread that decodes.
         judge: Whose table its tokens are held against; ``None`` where there is none.
         beta: Maximum penalty, where ReWEIGH decodes.
@@ -67,6 +68,7 @@ class Row:
     prepared: Prepared
     session: Session
     send: Callable[[Piece], None]
+    decoder: str = "reweigh"
     judge: ReweighSession | None = None
     sampling: Sampling = field(default_factory=Sampling)
     beta: float = 0.0

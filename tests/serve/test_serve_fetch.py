@@ -1,0 +1,163 @@
+"""Fetching images by URL: what the pattern allows, public addresses only, redirects checked, bytes and time bounded."""
+
+from __future__ import annotations
+
+import threading
+import time
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import pytest
+
+from reweigh.errors import InputError
+from reweigh.serve.fetch import Fetcher, is_public_address
+from reweigh.serve.problem import Problem
+
+IMAGE = b"bytes of an image"
+
+
+@pytest.fixture(scope="module")
+def site():
+    """A site on this machine; the address it is called by is up to the test."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self):
+            self.close_connection = True
+            if self.path.startswith("/to?"):
+                self.send_response(302)
+                self.send_header("Location", self.path[4:])
+                self.end_headers()
+            elif self.path == "/slow":
+                self.send_response(200)
+                self.end_headers()
+                for _ in range(20):
+                    try:
+                        self.wfile.write(b"x")
+                        self.wfile.flush()
+                    except OSError:
+                        return
+                    time.sleep(0.1)
+            elif self.path == "/image":
+                self.send_response(200)
+                self.end_headers()
+                self.wfile.write(IMAGE)
+            else:
+                self.send_error(404)
+
+        def log_message(self, *_args):
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server.daemon_threads = True
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    yield server.server_address[1]
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+def fetcher(pattern=r"http://(public|other|inside)\.example:\d+/.*", **options):
+    """Public names lead to this machine; "inside" is one whose address is not public."""
+    seen = []
+
+    def resolve(host, port):
+        seen.append(host)
+        return ["127.0.0.2"] if host == "inside.example" else ["127.0.0.1"]
+
+    given = {"most": 1000, "seconds": 5.0, **options}
+    made = Fetcher(pattern, resolve=resolve, is_public=lambda address: address == "127.0.0.1", **given)
+    return made, seen
+
+
+def refused(made, url):
+    with pytest.raises(Problem) as error:
+        made.fetch(url, "url")
+    return error.value
+
+
+def test_what_the_pattern_allows_is_fetched(site):
+    made, _ = fetcher()
+    assert made.fetch(f"http://public.example:{site}/image", "url") == IMAGE
+    there = f"http://public.example:{site}/to?http://other.example:{site}/image"
+    assert made.fetch(there, "url") == IMAGE
+    assert made.fetch(f"http://public.example:{site}/to?/image", "url") == IMAGE
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "http://private.example:80/image",
+        "https://public.example:80/image",
+        "file:///etc/passwd",
+        "ftp://public.example:80/image",
+        "http://user:word@public.example:80/image",
+        "http://public.example:99999/image",
+        "http://public.example:80/image\n",
+        "gopher",
+        "",
+    ],
+)
+def test_anything_else_is_not_even_looked_up(url):
+    made, seen = fetcher()
+    assert refused(made, url).status == 400
+    assert seen == []
+
+
+def test_addresses_that_are_not_public_are_refused(site):
+    made, _ = fetcher()
+    assert "public addresses" in refused(made, f"http://inside.example:{site}/image").message
+    led = refused(made, f"http://public.example:{site}/to?http://inside.example:{site}/image")
+    assert "public addresses" in led.message
+    away = refused(made, f"http://public.example:{site}/to?http://127.0.0.1:{site}/image")
+    assert away.code == "url_not_allowed"
+    mixed = Fetcher(".*", most=9, resolve=lambda host, port: ["93.184.216.34", "10.0.0.1"])
+    assert "public addresses" in refused(mixed, "http://mixed.example/image").message
+
+
+def test_bytes_time_and_redirects_are_bounded(site):
+    small, _ = fetcher(most=5)
+    assert refused(small, f"http://public.example:{site}/image").status == 413
+    hasty, _ = fetcher(seconds=0.3)
+    begin = time.monotonic()
+    assert refused(hasty, f"http://public.example:{site}/slow").code == "image_not_fetched"
+    assert time.monotonic() - begin < 1.9  # all of it would take two seconds
+    made, _ = fetcher()
+    loop = f"http://public.example:{site}/to?"
+    assert "redirects" in refused(made, loop + loop + loop + loop + loop).message
+    assert "404" in refused(made, f"http://public.example:{site}/gone").message
+    assert refused(made, "http://public.example:1/closed").code == "image_not_fetched"
+
+
+@pytest.mark.parametrize(
+    ("address", "public"),
+    [
+        ("93.184.216.34", True),
+        ("2606:2800:220:1:248:1893:25c8:1946", True),
+        ("127.0.0.1", False),
+        ("10.1.2.3", False),
+        ("172.16.0.1", False),
+        ("192.168.1.1", False),
+        ("169.254.169.254", False),
+        ("100.64.0.1", False),
+        ("0.0.0.0", False),
+        ("224.0.0.1", False),
+        ("255.255.255.255", False),
+        ("::1", False),
+        ("::", False),
+        ("fe80::1%eth0", False),
+        ("fc00::1", False),
+        ("::ffff:127.0.0.1", False),
+        ("::ffff:10.0.0.1", False),
+        ("2002:7f00:1::", False),
+        ("64:ff9b::7f00:1", False),
+        ("ff02::1", False),
+        ("no address", False),
+    ],
+)
+def test_which_addresses_are_public(address, public):
+    assert is_public_address(address) is public
+
+
+def test_a_pattern_must_be_one():
+    with pytest.raises(InputError, match="regular expression"):
+        Fetcher("(", most=1)

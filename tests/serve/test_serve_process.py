@@ -1,0 +1,96 @@
+"""``reweigh serve`` as a process: it starts with no arguments, a stop finishes streams, a kill leaves nothing behind."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from contextlib import contextmanager
+
+import httpx
+import openai
+import pytest
+from live import picture, user
+
+from reweigh.serve.run import require_extra
+
+ASKED = {"model": "reweigh-world", "messages": [user(picture(0))]}
+
+
+@contextmanager
+def process(*arguments, **environment):
+    """The command on a free port, once it says where it is."""
+    started = subprocess.Popen(
+        [sys.executable, "-m", "reweigh", "serve", "--port", "0", *arguments],
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, **environment},
+    )
+    try:
+        for line in started.stderr:
+            if found := re.search(r"(\S+) at (http://\S+)", line):
+                yield started, found.group(2)
+                break
+        else:
+            raise AssertionError("it never said where it is")
+    finally:
+        started.kill()
+        started.communicate()
+
+
+def client(url, key="none"):
+    return openai.OpenAI(base_url=f"{url}/v1", api_key=key, max_retries=0)
+
+
+@pytest.mark.slow
+def test_a_stop_finishes_streams_and_a_kill_needs_no_repair(tmp_path):
+    with process("--cache", str(tmp_path), REWEIGH_API_KEY="s3cret") as (started, url):
+        with pytest.raises(openai.AuthenticationError):
+            client(url).models.list()
+        assert httpx.get(f"{url}/health", headers={"Host": "evil.example"}).status_code == 403
+        asking = client(url, "s3cret")
+        whole = asking.chat.completions.create(**ASKED).choices[0].message.content
+        text = ""
+        for place, chunk in enumerate(asking.chat.completions.create(**ASKED, stream=True)):
+            if place == 3:
+                started.send_signal(signal.SIGTERM)
+            text += chunk.choices[0].delta.content or ""
+        assert text == whole
+        assert started.wait(60) in (0, -signal.SIGTERM)
+        lines = started.stderr.read().splitlines()
+        assert sum("POST /v1/chat/completions 200" in line for line in lines) == 2
+        assert not any("Traceback" in line or "s3cret" in line or str(tmp_path) in line for line in lines)
+    with process("--cache", str(tmp_path)) as (started, url):
+        stream = iter(client(url).chat.completions.create(**ASKED, stream=True))
+        next(stream)
+        started.kill()
+        with pytest.raises((openai.APIError, httpx.HTTPError)):
+            list(stream)
+    with process("--cache", str(tmp_path)) as (_, url):
+        assert client(url).chat.completions.create(**ASKED).choices[0].message.content == whole
+        assert 'source="recalled"} 1' in httpx.get(f"{url}/metrics").text
+
+
+def test_a_missing_extra_is_named(monkeypatch):
+    from reweigh.errors import MissingExtraError
+
+    monkeypatch.setitem(sys.modules, "uvicorn", None)
+    with pytest.raises(MissingExtraError) as error:
+        require_extra()
+    assert "reweigh[serve]" in str(error.value)
+
+
+def test_a_folders_name_is_not_told(checkpoint):
+    """A local checkpoint is served under its family's name."""
+    from reweigh.cli.common import Point, Weights
+    from reweigh.cli.serve import _load
+
+    folder = checkpoint("llava")
+    point = Point(table=None, layer=None, beta=None)
+    weights = Weights(dtype="auto", device="cpu", revision=None, trust_remote_code=False)
+    served = _load(str(folder), point, weights, name=None, cache=None, template=None, force=False)
+    assert served.name == "llava"
+    assert str(folder) in served.hidden
+    assert "table" in served.reason
