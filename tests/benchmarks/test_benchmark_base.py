@@ -9,10 +9,12 @@ import pytest
 
 from reweigh.benchmarks.base import (
     BENCHMARKS,
+    Id,
     Item,
     Metric,
     Response,
     Summary,
+    check_questions,
     check_responses,
     read_responses,
 )
@@ -71,7 +73,19 @@ def test_empty_file_holds_no_responses(tmp_path: Path, name: str) -> None:
         ("r.jsonl", '{"id": 1.5, "response": "a"}', "the id 1.5 is a float"),
         ("r.jsonl", '{"id": true, "response": "a"}', "the id True is a bool"),
         ("r.jsonl", '{"response": "a"}', "has no id: its keys are 'response'"),
-        ("r.jsonl", '{"id": 1}', "has no response"),
+        ("r.jsonl", '{"id": 1}', "has no text: its keys are 'id'"),
+        (
+            "r.jsonl",
+            '{"id": 1, "answer": "yes", "text": "no"}',
+            "several keys that may hold the text, 'answer' and 'text'",
+        ),
+        (
+            "r.jsonl",
+            '{"id": 1, "image_id": 1, "text": "no"}',
+            "several keys that may hold the id, 'id' and 'image_id'",
+        ),
+        ("r.jsonl", '{"id": 1, "response": "a"}\n' + "[" * 99_999, "line 2, is not JSON"),
+        ("r.json", "[" * 99_999, "is not valid JSON"),
         ("r.jsonl", "[1]", "line 1, is a list; expected an object"),
         ("r.json", "[1", "is not valid JSON"),
         ("r.json", "3", "holds a int"),
@@ -82,6 +96,50 @@ def test_wrong_files_name_the_row(tmp_path: Path, name: str, text: str, message:
     (tmp_path / name).write_text(text)
     with pytest.raises(InputError, match=message):
         read_responses(tmp_path / name)
+
+
+def test_an_option_decides_between_several_keys(tmp_path: Path) -> None:
+    path = tmp_path / "r.jsonl"
+    path.write_text('{"id": 7, "image_id": 1, "answer": "yes", "text": "no", "question": "Is it?"}')
+    [read] = read_responses(path, id_key="image_id", text_key="text")
+    assert (read.id, read.text, read.questions) == (1, "no", ("Is it?",))
+    with pytest.raises(InputError, match="has no text") as caught:
+        read_responses(path, id_key="id", text_key="said")
+    assert "expected 'said'" in str(caught.value)
+
+
+class Quiz:
+    """Two questions on two images."""
+
+    def question_of(self, identity: Id) -> str | None:
+        return {1: "Is there a dog?", 2: "Is there a cat?"}.get(int(identity))
+
+    def image_of(self, identity: Id) -> str | None:
+        return f"images/{identity}.jpg"
+
+
+@pytest.mark.parametrize(
+    ("response", "message"),
+    [
+        (
+            Response(1, "yes", ("Is there a cat?",)),
+            r"answers 'Is there a cat\?', but the benchmark asks 'Is there a dog",
+        ),
+        (Response(1, "yes", (), "2.jpg"), r"answers '2\.jpg', but the benchmark asks 'images/1\.jpg'"),
+        (Response(1, " is there  a dog?"), "1 of 1 responses are the questions themselves"),
+    ],
+)
+def test_answers_to_other_questions_are_refused(response: Response, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        check_questions([response], Quiz())
+
+
+def test_answers_to_the_same_question_are_taken_however_it_is_wrapped() -> None:
+    wrapped = "<image>\nIs there a dog?\nAnswer the question using a single word or phrase."
+    check_questions(
+        [Response(1, "yes", ("other", wrapped), "http://host/1.jpg"), Response(9, "x", ("y",))], Quiz()
+    )
+    check_questions([Response(1, "Is there a dog?"), Response(2, "no")], Quiz())  # a model may repeat one
 
 
 def test_absent_and_undecodable_files(tmp_path: Path) -> None:

@@ -10,11 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from judge_server import JudgeServer, completion, question_of
 
-from reweigh.artifacts import write_json, write_text
+from reweigh.artifacts import read_json, write_json, write_text
 from reweigh.benchmarks.base import BENCHMARKS, Response
 from reweigh.benchmarks.judge import CachedJudge, ChatEndpoint, Request
 from reweigh.benchmarks.mmhal import MMHal, parse_official, parse_strict
 from reweigh.errors import InputError
+from reweigh.runs.score import read_sources, score
 
 PROGRAM = """
 import sys
@@ -221,3 +222,15 @@ def test_errors_name_what_to_do(data: Path, tmp_path: Path) -> None:
     write_json(data / "response_template.json", rows)
     with pytest.raises(InputError, match="record 0, is not as expected"):
         MMHal(data).records()
+
+
+@pytest.mark.parametrize("swapped", ["question", "image_src"])
+def test_the_official_form_in_another_order_is_refused(data: Path, tmp_path: Path, swapped: str) -> None:
+    rows = [row | {"model_answer": "a"} for row in read_json(data / "response_template.json")]
+    benchmark = MMHal(data, judge=Scripted(lambda _: "Rating: 6"))
+    write_json(tmp_path / "said.json", rows)
+    assert score(benchmark, read_sources([tmp_path / "said.json"], reader=MMHal.read_responses))[1].n == 96
+    rows[3][swapped], rows[4][swapped] = rows[4][swapped], rows[3][swapped]
+    write_json(tmp_path / "said.json", rows)
+    with pytest.raises(InputError, match="the response of id 3 answers"):
+        score(benchmark, read_sources([tmp_path / "said.json"], reader=MMHal.read_responses))

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from reweigh.benchmarks.base import BENCHMARKS, Benchmark, Response
 from reweigh.benchmarks.pope import PARSERS, POPE, SPLITS
 from reweigh.errors import InputError
+from reweigh.runs.score import read_sources, score
 
 
 @pytest.fixture
@@ -187,6 +188,51 @@ def test_options_and_files_that_do_not_exist(tmp_path: Path) -> None:
         path.write_text(text)
         with pytest.raises(InputError, match=message):
             POPE(tmp_path, split="random").records()
+
+
+def scored(pope: Callable[..., POPE], path: Path, rows: list[dict[str, object]], **keys: str) -> float | None:
+    """What the file of some rows scores, as `eval score` reads it."""
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    benchmark = pope(split="random")
+    source = read_sources([path], reader=benchmark.read_responses, **keys)
+    return score(benchmark, source)[1].metrics["accuracy"].value
+
+
+def test_answers_under_an_unknown_key_do_not_let_the_question_be_scored(
+    pope: Callable[..., POPE], tmp_path: Path
+) -> None:
+    rows = [json.loads(line) for line in (tmp_path / "coco_pope_random.json").read_text().splitlines()]
+    said: list[dict[str, object]] = [row | {"predicted": "No"} for row in rows]
+    with pytest.raises(InputError, match="responses are the questions themselves") as caught:
+        scored(pope, tmp_path / "said.jsonl", said)
+    assert "--text-key" in str(caught.value)
+    assert scored(pope, tmp_path / "said.jsonl", said, text_key="predicted") == 50
+    labelled = [{"question_id": row["question_id"], "answer": row["label"], "text": "yes"} for row in rows]
+    with pytest.raises(InputError, match="several keys that may hold the text, 'answer' and 'text'"):
+        scored(pope, tmp_path / "said.jsonl", labelled)
+    assert scored(pope, tmp_path / "said.jsonl", labelled, text_key="text") == 50
+    shifted = [row | {"question_id": row["question_id"] % 8 + 1, "predicted": "No"} for row in rows]
+    with pytest.raises(InputError, match="but the benchmark asks 'Is 2 there"):
+        scored(pope, tmp_path / "said.jsonl", shifted, text_key="predicted")
+
+
+def test_the_official_question_files_are_never_scored_as_answers(shared_data: Path, tmp_path: Path) -> None:
+    """What LLaVA's program writes is scored, the file it was made from is not."""
+    rows = [
+        json.loads(line) for line in (shared_data / "pope" / "coco_pope_random.json").read_text().splitlines()
+    ]
+    llava = [
+        {"question_id": row["question_id"], "prompt": f"{row['text']}\nAnswer with one word.", "text": "No"}
+        | {"answer_id": "x", "model_id": "llava", "metadata": {}}
+        for row in rows
+    ]
+
+    def benchmark(**options: str) -> POPE:
+        return POPE(shared_data / "pope", **options)  # type: ignore[arg-type]
+
+    assert scored(benchmark, tmp_path / "said.jsonl", llava) is not None
+    with pytest.raises(InputError, match="are the questions themselves"):
+        scored(benchmark, tmp_path / "said.jsonl", rows)
 
 
 def test_real_splits(shared_data: Path) -> None:

@@ -217,6 +217,7 @@ def test_a_bare_response_file_needs_a_name_and_a_place(tmp_path: Path) -> None:
             str(tmp_path / "out"),
             "-b",
             "toy",
+            "--allow-missing",
             "--json",
         ],
     )
@@ -231,7 +232,7 @@ def test_scoring_again_replaces_what_was_there(tmp_path: Path, images: Path) -> 
     for said in ("a bus", "a dog"):
         (tmp_path / "said.jsonl").write_text(json.dumps({"id": 0, "response": said}) + "\n")
         CliRunner().invoke(
-            app, ["eval", "score", str(tmp_path / "said.jsonl"), "-b", "toy", "--out", str(out)]
+            app, ["eval", "score", str(tmp_path / "said.jsonl"), "-b", "toy", "--out", str(out), "--partial"]
         )
     assert read_scored(out).texts == {0: "a dog"}
     assert len(read_scored(out).items) == 1
@@ -248,7 +249,17 @@ def test_odd_and_huge_responses_are_scored(tmp_path: Path) -> None:
     (tmp_path / "odd.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     done = CliRunner().invoke(
         app,
-        ["eval", "score", str(tmp_path / "odd.jsonl"), "-b", "toy", "--out", str(tmp_path / "out"), "--json"],
+        [
+            "eval",
+            "score",
+            str(tmp_path / "odd.jsonl"),
+            "-b",
+            "toy",
+            "--out",
+            str(tmp_path / "out"),
+            "--json",
+            "--allow-missing",
+        ],
     )
     assert done.exit_code == 0, str(done.exception)
     assert json.loads(done.stdout)["results"]["toy"]["mentions,none"] == pytest.approx(120_001 / 3)
@@ -258,12 +269,51 @@ def test_odd_and_huge_responses_are_scored(tmp_path: Path) -> None:
     assert len(page) < 200_000
 
 
+def test_a_file_that_does_not_answer_everything_is_scored_only_if_asked(tmp_path: Path) -> None:
+    append_jsonl(tmp_path / "said.jsonl", [{"id": i, "response": "a dog"} for i in range(9)])
+    command = ["eval", "score", str(tmp_path / "said.jsonl"), "-b", "toy", "--out", str(tmp_path / "out")]
+    failed = CliRunner().invoke(app, command)
+    assert isinstance(failed.exception, InputError)
+    assert "3 of 12 ids have no response" in str(failed.exception)
+    assert "--allow-missing" in str(failed.exception)
+    done = CliRunner().invoke(app, [*command, "--allow-missing", "--json"])
+    assert json.loads(done.stdout)["n-samples"]["toy"] == {"original": 12, "effective": 9}
+    assert "only 9 of 12 records are scored" in done.stderr
+
+
+def test_the_samples_of_shards_are_those_of_all_of_them(tmp_path: Path, images: Path) -> None:
+    parts = [make_run(tmp_path / f"part{i}", images, BASE[i - 1 :: 3], shard=f"{i}/3") for i in (1, 2, 3)]
+    command = [
+        "eval",
+        "score",
+        *map(str, parts),
+        "--data",
+        str(images),
+        "--out",
+        str(tmp_path / "all"),
+        "--json",
+    ]
+    done = CliRunner().invoke(app, command)
+    assert json.loads(done.stdout)["n-samples"]["toy"] == {"original": 12, "effective": 12}
+
+
 def test_an_empty_file_is_a_defined_result(tmp_path: Path) -> None:
     (tmp_path / "none.jsonl").write_text("")
     done = CliRunner().invoke(
-        app, ["eval", "score", str(tmp_path / "none.jsonl"), "-b", "toy", "--out", str(tmp_path / "out")]
+        app,
+        [
+            "eval",
+            "score",
+            str(tmp_path / "none.jsonl"),
+            "-b",
+            "toy",
+            "--out",
+            str(tmp_path / "out"),
+            "--allow-missing",
+        ],
     )
     assert done.exit_code == 0, done.output
+    assert "only 0 of 12 records are scored" in done.stderr
     assert "There are no responses." in (tmp_path / "out" / "report.html").read_text()
 
 
@@ -406,7 +456,8 @@ def test_scoring_needs_no_torch(tmp_path: Path) -> None:
     rows = [{"question_id": 1, "image": "a.jpg", "text": "Is there a dog?", "label": "yes"}]
     for split in ("random", "popular", "adversarial"):
         append_jsonl(tmp_path / f"coco_pope_{split}.json", rows)
-    append_jsonl(tmp_path / "said.jsonl", [{"id": "random/1", "response": "Yes"}])
+    said = [{"id": f"{split}/1", "response": "Yes"} for split in ("random", "popular", "adversarial")]
+    append_jsonl(tmp_path / "said.jsonl", said)
     code = (
         "import sys\n"
         "from reweigh.cli.app import app\n"

@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 
 from reweigh.benchmarks.bootstrap import UNDEFINED, Array, intervals
 from reweigh.benchmarks.data.dataset import Dataset
-from reweigh.benchmarks.responses import check_responses, read_responses
+from reweigh.benchmarks.responses import check_questions, check_responses, read_responses
 from reweigh.benchmarks.types import (
     Direction,
     Id,
@@ -40,6 +40,7 @@ __all__ = [
     "Record",
     "Response",
     "Summary",
+    "check_questions",
     "check_responses",
     "find_benchmark",
     "find_metric",
@@ -104,6 +105,18 @@ class Benchmark(ABC):
     def known_ids(self) -> Collection[Id]:
         """Ids that may be answered; those of all records unless overridden."""
         return [record.id for record in self.records()]
+
+    def asked_ids(self) -> Collection[Id] | None:
+        """Ids that a complete file of responses answers; None where any of the known ones may be chosen."""
+        return self.known_ids()
+
+    def question_of(self, identity: Id) -> str | None:
+        """The question of an id, with which a file's own is compared; None where all are asked the same."""
+        return None
+
+    def image_of(self, identity: Id) -> str | None:
+        """The image of an id, with which a file's own is compared; None where files do not name it."""
+        return None
 
     def score(
         self, responses: Sequence[Response], *, ids: Collection[Id] | None = None

@@ -63,6 +63,15 @@ class Judged(Benchmark, Generic[Question, Verdict]):
         """List the questions in the official order, verbatim."""
         return [self._record(question) for question in list(self.questions.values())[:limit]]
 
+    def known_ids(self) -> Collection[Id]:
+        """Ids of the questions."""
+        return self.questions.keys()
+
+    def question_of(self, identity: Id) -> str | None:
+        """The question of an id, verbatim."""
+        found = self.questions.get(identity)
+        return None if found is None else self._record(found).prompt
+
     def score(
         self, responses: Sequence[Response], *, ids: Collection[Id] | None = None
     ) -> tuple[list[Item], Summary]:

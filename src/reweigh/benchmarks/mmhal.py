@@ -124,7 +124,8 @@ class MMHal(Judged[Question, str]):
     ) -> list[Response]:
         """Read the official form, the question file with ``model_answer`` filled in, or any other file.
 
-        Answers in the official form carry no id; their order tells which question they answer.
+        Answers in the official form carry no id; their order tells which question they answer, and each row's own
+        question and picture are compared with it.
         """
         rows = read_json(path) if path.suffix == ".json" else None
         if not isinstance(rows, list) or not all(
@@ -135,7 +136,15 @@ class MMHal(Judged[Question, str]):
             raise InputError(
                 f"{path} holds {len(rows)} answers; the official form has exactly {RECORDS}, in order"
             )
-        return [Response(index, row["model_answer"]) for index, row in enumerate(rows)]
+        return [
+            Response(index, row["model_answer"], _strings(row, "question"), *_strings(row, "image_src")[:1])
+            for index, row in enumerate(rows)
+        ]
+
+    def image_of(self, identity: Id) -> str | None:
+        """The picture of a question: the same question may be asked of several."""
+        found = self.questions.get(identity)
+        return None if found is None else found.image
 
     def _record(self, question: Question) -> Record:
         return Record(
@@ -191,6 +200,11 @@ def _question(index: int, row: Any, path: Path) -> Question:
             f"{path}, record {index}, is not as expected ({error!r})",
             hint="each record has image_src (or image_path), image_content, question and gt_answer",
         ) from error
+
+
+def _strings(row: Mapping[str, Any], key: str) -> tuple[str, ...]:
+    value = row.get(key)
+    return (value,) if isinstance(value, str) else ()
 
 
 def fill(template: str, question: Question, answer: str) -> str:

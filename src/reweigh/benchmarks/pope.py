@@ -159,6 +159,11 @@ class POPE(Benchmark):
         """Ids of the questions."""
         return self._questions.keys()
 
+    def question_of(self, identity: Id) -> str | None:
+        """The question about an object."""
+        found = self._questions.get(identity)
+        return None if found is None else found.text
+
     def summarise(self, items: Sequence[Item]) -> Summary:
         """Compute the figures of items, for example those of all shards."""
         return Summary.of(
@@ -208,12 +213,12 @@ def _read_split(data_dir: Path, split: str) -> dict[int, _Question]:
 
 def _rows(path: Path) -> list[Any]:
     """Read the file as the JSON lines it is despite its name, or as a JSON list."""
-    text = path.read_text(encoding="utf-8")
     try:
+        text = path.read_text(encoding="utf-8")
         if text.lstrip().startswith("["):
             return list(json.loads(text))
         return [json.loads(line) for line in text.split("\n") if line.strip()]
-    except json.JSONDecodeError as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise InputError(f"{path} is not valid JSON ({error})", hint="fetch the file again") from error
 
 

@@ -1,17 +1,23 @@
-"""Responses: read from a file of any tool, and checked against the ids that a benchmark has."""
+"""Responses: read from a file of any tool, and checked against the ids and the questions that a benchmark has.
+
+One rule for keys: a row must have exactly one that can hold its id and one that can hold its text, or the caller says
+which. Where a row names its question, that must be the benchmark's.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from reweigh.benchmarks.types import Id, Response
 from reweigh.errors import InputError
 
 ID_KEYS = ("id", "image_id", "question_id")
 TEXT_KEYS = ("response", "caption", "answer", "text")
+QUESTION_KEYS = ("question", "prompt", "query", "text")
+"""Keys under which a row may name its question; ``text`` only where it is not the answer."""
 
 
 def read_responses(
@@ -20,7 +26,8 @@ def read_responses(
     """Read responses from our JSONL or from a benchmark's official file.
 
     Accepts JSON lines, a JSON list of objects, or one JSON object of id to text. The keys are found among
-    ``id, image_id, question_id`` and ``response, caption, answer, text`` unless given. Skips blank lines.
+    ``id, image_id, question_id`` and ``response, caption, answer, text`` unless given; a row that has several of
+    either kind, or none, is refused. Skips blank lines.
     """
     path = Path(path)
     if not path.is_file():
@@ -29,6 +36,8 @@ def read_responses(
         text = path.read_text(encoding="utf-8-sig")
     except UnicodeDecodeError as error:
         raise InputError(f"{path} is not UTF-8 text ({error})") from error
+    except OSError as error:
+        raise InputError(f"{path} cannot be read ({error.strerror or error})") from error
     rows = _json_rows(text, path) if path.suffix == ".json" else _jsonl_rows(text, path)
     return [_response(row, where, id_key, text_key) for where, row in rows]
 
@@ -38,7 +47,7 @@ def _json_rows(text: str, path: Path) -> list[tuple[str, Any]]:
         return []
     try:
         value = json.loads(text)
-    except json.JSONDecodeError as error:
+    except (ValueError, RecursionError) as error:
         try:
             return _jsonl_rows(text, path)
         except InputError:
@@ -61,7 +70,7 @@ def _jsonl_rows(text: str, path: Path) -> list[tuple[str, Any]]:
             continue
         try:
             rows.append((f"{path}, line {number}", json.loads(line)))
-        except json.JSONDecodeError as error:
+        except (ValueError, RecursionError) as error:
             raise InputError(
                 f"{path}, line {number}, is not JSON ({error})",
                 hint="the line was cut or altered; resume the run that wrote it, or remove the line",
@@ -72,25 +81,87 @@ def _jsonl_rows(text: str, path: Path) -> list[tuple[str, Any]]:
 def _response(row: Any, where: str, id_key: str | None, text_key: str | None) -> Response:
     if not isinstance(row, dict):
         raise InputError(f"{where}, is a {type(row).__name__}; expected an object with an id and a response")
-    identity = row[_key(row, where, "id", id_key, ID_KEYS)]
-    text = row[_key(row, where, "response", text_key, TEXT_KEYS)]
+    named = {
+        "id": _key(row, where, "id", id_key, ID_KEYS),
+        "text": _key(row, where, "text", text_key, TEXT_KEYS),
+    }
+    identity, text = row[named["id"]], row[named["text"]]
     if isinstance(identity, bool) or not isinstance(identity, (str, int)):
         raise InputError(
             f"{where}: the id {identity!r} is a {type(identity).__name__}, not a string or an integer"
         )
     if not isinstance(text, str):
         raise InputError(f"{where}: the response of id {identity!r} is a {type(text).__name__}, not a string")
-    return Response(identity, text)
+    asked = (row[key] for key in QUESTION_KEYS if key in row and key not in named.values())
+    return Response(identity, text, tuple(question for question in asked if isinstance(question, str)))
 
 
 def _key(row: Mapping[str, Any], where: str, what: str, wanted: str | None, known: Sequence[str]) -> str:
-    for key in [wanted] if wanted is not None else known:
-        if key in row:
-            return key
+    candidates = [key for key in ([wanted] if wanted is not None else known) if key in row]
+    if len(candidates) == 1:
+        return candidates[0]
+    seen = f"its keys are {', '.join(map(repr, row)) or 'none'}"
+    if not candidates:
+        raise InputError(
+            f"{where}, has no {what}: {seen}",
+            hint=f"expected {wanted!r}"
+            if wanted is not None
+            else f"expected one of {', '.join(known)}; --{what}-key names another",
+        )
     raise InputError(
-        f"{where}, has no {what}: its keys are {', '.join(map(repr, row)) or 'none'}",
-        hint=f"expected {wanted!r}" if wanted is not None else f"expected one of {', '.join(known)}",
+        f"{where}, has several keys that may hold the {what}, {' and '.join(map(repr, candidates))}: {seen}",
+        hint=f"say which with --{what}-key",
     )
+
+
+class Asked(Protocol):
+    """A benchmark that knows what its ids ask."""
+
+    def question_of(self, identity: Id) -> str | None:
+        """The question of an id; None where it has none of its own."""
+        ...
+
+    def image_of(self, identity: Id) -> str | None:
+        """The image of an id; None where files do not name it."""
+        ...
+
+
+def check_questions(responses: Sequence[Response], benchmark: Asked) -> None:
+    """Refuse responses that were given to other questions than those of their ids, or that are the questions."""
+    repeated = 0
+    for response in responses:
+        asked, image = benchmark.question_of(response.id), benchmark.image_of(response.id)
+        if asked is not None and response.questions:
+            _check_pair(
+                response.id, asked, response.questions, lambda one, other: _plain(one) in _plain(other)
+            )
+        if image is not None and response.image is not None:
+            _check_pair(response.id, image, (response.image,), lambda one, other: _base(one) == _base(other))
+        repeated += (
+            asked is not None and isinstance(response.text, str) and _plain(response.text) == _plain(asked)
+        )
+    if 2 * repeated > len(responses):
+        raise InputError(
+            f"{repeated} of {len(responses)} responses are the questions themselves",
+            hint="say under which key the answers are with --text-key",
+        )
+
+
+def _check_pair(identity: Id, ours: str, theirs: Sequence[str], same: Callable[[str, str], bool]) -> None:
+    if not any(same(ours, one) for one in theirs):
+        raise InputError(
+            f"the response of id {identity!r} answers {theirs[0][:200]!r}, but the benchmark asks {ours[:200]!r}",
+            hint="the file is of another order or version; give each answer the id of its question",
+        )
+
+
+def _base(name: str) -> str:
+    return name.rsplit("/", 1)[-1]
+
+
+def _plain(text: str) -> str:
+    """A question without what programs add to it: white space, case."""
+    return " ".join(text.split()).casefold()
 
 
 def check_responses(
@@ -144,7 +215,7 @@ def _check_complete(answered: set[Id], ids: Collection[Id]) -> None:
         listed = ", ".join(map(repr, missing[:5])) + (", ..." if len(missing) > 5 else "")
         raise InputError(
             f"{len(missing)} of {len(wanted)} ids have no response: {listed}",
-            hint="finish the run, or score what there is (--partial)",
+            hint="finish the run, or score what there is (--allow-missing)",
         )
     if extra := sorted(answered - wanted, key=str):
         raise InputError(f"{len(extra)} responses answer ids that were not asked, the first is {extra[0]!r}")

@@ -17,6 +17,9 @@ from reweigh.provenance import first_difference
 
 MANIFEST = "calibration.json"
 OBSERVATIONS = "observations.safetensors"
+FEW = 10
+"""A table of fewer tokens than this changes next to nothing, and says so."""
+
 FIELDS = {"made_with": dict, "images": list, "skipped": list, "observations_sha256": str}
 """What a manifest holds."""
 
@@ -34,6 +37,15 @@ class Calibration:
     def rule(self) -> str:
         """The registration rule of the tables."""
         return ",".join(sorted({str(table.made_with["rule"]) for table in self.tables.values()}))
+
+    def warnings(self) -> dict[int, str]:
+        """What is wrong with the table of a layer although it is one, in words."""
+        return {
+            layer: f"only {len(table)} tokens are registered, so that hardly a word can be held back: "
+            f"{self.observations.token.size:,} observations of {len(self.observations.images)} images are too few"
+            for layer, table in self.tables.items()
+            if len(table) < FEW
+        }
 
     def equals(self, other: Calibration) -> bool:
         """Whether both would be saved as the same files."""

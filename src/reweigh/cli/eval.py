@@ -74,7 +74,12 @@ def score(
     out: Path = typer.Option(
         None, "--out", "-o", help="Where the results go; by default into the run folder."
     ),
-    partial: bool = typer.Option(False, "--partial", help="Score a run that is not finished."),
+    partial: bool = typer.Option(
+        False,
+        "--allow-missing",
+        "--partial",
+        help="Score what there is of a run that is not finished, or of a file that does not answer everything.",
+    ),
     id_key: str = typer.Option(None, help="Key of the id in a response file."),
     text_key: str = typer.Option(None, help="Key of the text in a response file."),
     judge: JudgeOptions,
@@ -96,6 +101,7 @@ def score(
         judge=judge.settings(),
     )
     page = write_report(run, data=data, images=images)
+    _tell_caveats(run)
     if as_json:
         common.emit_json(run.results)
     else:
@@ -182,5 +188,15 @@ def _print_score(run: ScoredRun) -> None:
     summary = run.results["summary"]
     caption = f"{run.title}: {summary['n']:,} responses on {summary['images']:,} images"
     common.console().print(figure_table(run.benchmark, run.metrics, caption).terminal())
-    if unparsed := summary["scorer"].get("unparsed"):
+
+
+def _tell_caveats(run: ScoredRun) -> None:
+    """What a reader of the figures must know: answers that are missing or unread, a scorer that is not the official one."""
+    samples = run.results["n-samples"][run.benchmark]
+    if samples["effective"] < samples["original"]:
+        typer.echo(f"only {samples['effective']:,} of {samples['original']:,} records are scored", err=True)
+    scorer = run.results["summary"]["scorer"]
+    if unparsed := scorer.get("unparsed"):
         typer.echo(f"{unparsed} replies could not be read", err=True)
+    if note := (scorer.get("similarity") or {}).get("note"):
+        typer.echo(f"the similarity is not that of the official scorer: {note}", err=True)

@@ -185,6 +185,7 @@ def _report(calibration: Calibration, out: Path, json: bool) -> None:
 
 def table_rows(calibration: Calibration, out: Path) -> list[dict[str, Any]]:
     """What is said of each table that was written."""
+    warnings = calibration.warnings()
     return [
         {
             "layer": layer,
@@ -192,6 +193,7 @@ def table_rows(calibration: Calibration, out: Path) -> list[dict[str, Any]]:
             "registered": len(table),
             "folder": str(out / f"layer-{layer}"),
             **({"matched": table.made_with["matched"]} if "matched" in table.made_with else {}),
+            **({"warning": warnings[layer]} if layer in warnings else {}),
         }
         for layer, table in calibration.tables.items()
     ]
@@ -209,3 +211,5 @@ def tell_tables(rows: list[dict[str, Any]]) -> None:
                     **row["matched"]
                 )
             )
+        if "warning" in row:
+            typer.echo(f"warning: layer {row['layer']}: {row['warning']}; calibrate on more images", err=True)

@@ -6,8 +6,8 @@ Sources are run folders (whose shards are put together) or response files of any
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ from reweigh.benchmarks.base import (
     Item,
     Response,
     Summary,
+    check_questions,
     find_benchmark,
     read_responses,
 )
@@ -61,7 +62,7 @@ def score_paths(
         data: Folder of the benchmark's files; by default that of the run, or where ``reweigh data get`` puts them.
         options: Options of the benchmark, besides those that the run was made with.
         out: Folder of the results; by default the run folder.
-        partial: Whether to score a run that is not finished.
+        partial: Whether to score a run that is not finished, or a file that does not answer everything.
         id_key: Key of the id in a response file.
         text_key: Key of the text in a response file.
         judge: Who rates the answers, for a benchmark that is judged.
@@ -133,7 +134,7 @@ def read_sources(
 
 def _writable(response: Response) -> Response:
     text = response.text
-    return Response(response.id, replace_surrogates(text)) if isinstance(text, str) else response
+    return replace(response, text=replace_surrogates(text)) if isinstance(text, str) else response
 
 
 def _read_run_responses(folder: Path) -> list[Response]:
@@ -156,11 +157,15 @@ def _without_shard(record: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def score(benchmark: Benchmark, source: Source, *, partial: bool = False) -> tuple[list[Item], Summary]:
-    """Score a source; a run must be finished unless ``partial``."""
-    ids: list[Id] | None = [row["id"] for row in source.manifest]
-    if source.record is None or partial:
-        ids = None
-    return benchmark.score(source.responses, ids=ids)
+    """Score a source; a run must be finished and a file complete unless ``partial``."""
+    if source.record is None:
+        check_questions(source.responses, benchmark)
+    return benchmark.score(source.responses, ids=None if partial else asked_ids(benchmark, source))
+
+
+def asked_ids(benchmark: Benchmark, source: Source) -> Collection[Id] | None:
+    """Ids that a source should answer: those of its manifest, or for a bare file those of the benchmark."""
+    return benchmark.asked_ids() if source.record is None else [row["id"] for row in source.manifest]
 
 
 def write_scores(
@@ -183,7 +188,10 @@ def write_scores(
     for name, text in files.items():
         write_text(folder / name, text)
     hashes = {name: sha256_file(folder / name) for name in (*files, *([RESPONSES] if own else []))}
-    results = as_results(summary, source.record, source.names, benchmark=benchmark)
+    asked = asked_ids(benchmark, source) if isinstance(benchmark, Benchmark) else None
+    results = as_results(
+        summary, source.record, source.names, benchmark=benchmark, asked=None if asked is None else len(asked)
+    )
     write_sealed(folder / RESULTS, results | {"files": hashes})
     return results | {"files": hashes}
 
@@ -217,8 +225,12 @@ def as_results(
     sources: Sequence[str] = (),
     *,
     benchmark: Benchmark | type[Benchmark],
+    asked: int | None = None,
 ) -> dict[str, Any]:
-    """The summary in the keys of lm-evaluation-harness, the whole of it under ``summary``."""
+    """The summary in the keys of lm-evaluation-harness, the whole of it under ``summary``.
+
+    ``asked`` is the number of records of which the responses are all or some, where that is known.
+    """
     name = summary.benchmark
     flat: dict[str, Any] = {"alias": name}
     for metric, found in summary.metrics.items():
@@ -232,7 +244,7 @@ def as_results(
         "configs": {name: {"task": name, "scorer": dict(summary.scorer), **record.get("benchmark", {})}},
         "versions": {name: record.get("schema", 1)},
         "n-shot": {name: 0},
-        "n-samples": {name: {"original": record.get("records", summary.n), "effective": summary.n}},
+        "n-samples": {name: {"original": summary.n if asked is None else asked, "effective": summary.n}},
         "higher_is_better": {
             name: {metric: None if one is None else one == "higher" for metric, one in directions.items()}
         },

@@ -19,7 +19,7 @@ import numpy as np
 
 from reweigh.benchmarks.amber.data import read_queries
 from reweigh.benchmarks.amber.half import Half
-from reweigh.benchmarks.base import Item, MetricInfo, Record, Response, Summary
+from reweigh.benchmarks.base import Id, Item, MetricInfo, Record, Response, Summary
 from reweigh.benchmarks.bootstrap import Array, intervals, ratio, sum_counts
 from reweigh.errors import InputError
 
@@ -134,8 +134,18 @@ class AMBERDiscriminative(Half):
         self.parser = parser
 
     @cached_property
+    def _asked(self) -> dict[int, Mapping[str, Any]]:
+        """The queries by id, as far as their files are here."""
+        return read_queries(self.data_dir)
+
+    @cached_property
     def _images(self) -> dict[int, str]:
-        return {identity: row["image"] for identity, row in read_queries(self.data_dir).items()}
+        return {identity: row["image"] for identity, row in self._asked.items()}
+
+    def question_of(self, identity: Id) -> str | None:
+        """The question of an id, where the query file is at hand."""
+        row = self._asked.get(identity) if isinstance(identity, int) else None
+        return None if row is None else str(row["query"])
 
     def records(self, *, limit: int | None = None, seed: int = 42) -> list[Record]:
         """List all questions, verbatim, in the official order."""

@@ -152,6 +152,10 @@ class CHAIR(Benchmark):
             for identity in chosen[:limit]
         ]
 
+    def asked_ids(self) -> Collection[Id] | None:
+        """The images of the manifest; without one any images may be described."""
+        return None if self._manifest is None else read_manifest(self._manifest)
+
     def score(
         self, responses: Sequence[Response], *, ids: Collection[Id] | None = None
     ) -> tuple[list[Item], Summary]:
