@@ -99,16 +99,25 @@ class Identity:
 
 def identify(anatomy: Anatomy, processor: Any | None) -> Identity:
     """Describe a loaded model and its processor."""
+    weights = {
+        name: sign(sample(tensor, BYTES), tuple(tensor.shape))
+        for name, tensor in named_weights(anatomy.model)
+    }
+    return describe(anatomy, processor, weights)
+
+
+def describe(
+    anatomy: Anatomy, processor: Any | None, weights: dict[str, str], *, model_id: str = ""
+) -> Identity:
+    """The identity of a model whose weights have these signatures."""
     config, model = anatomy.config, anatomy.model
     return Identity(
-        model_id=str(getattr(model, "name_or_path", "") or getattr(config, "_name_or_path", "")),
+        model_id=model_id or str(getattr(model, "name_or_path", "") or getattr(config, "_name_or_path", "")),
         revision=getattr(config, "_commit_hash", None),
         architecture=type(model).__name__,
         blocks=len(anatomy.blocks),
         vocab_size=anatomy.vocab_size,
-        weights={
-            name: sign(sample(tensor, BYTES), tuple(tensor.shape)) for name, tensor in named_weights(model)
-        },
+        weights=weights,
         adapters=adapters_of(model),
         tokenizer=tokenizer_hash(processor),
         images=image_settings(processor),

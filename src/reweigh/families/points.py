@@ -9,7 +9,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from reweigh.families.anatomy import Anatomy
+from reweigh.method.intervene.edit import check_beta
 from reweigh.method.register.point import OperatingPoint
+from reweigh.method.register.table import ReferenceTable
+
+BETA = 1.1
+"""The paper's most common maximum penalty, for families that it does not report."""
 
 TUNED, REUSED = "tuned in the paper", "the paper reuses the 7B beta and distance from the last block"
 
@@ -74,3 +79,17 @@ def nearest_point(family: str, blocks: int) -> OperatingPoint | None:
     if layer < 0:
         return None
     return OperatingPoint(layer, nearest.beta, f"taken over from {nearest.model}, as far from the last block")
+
+
+def point_in_use(family: str, blocks: int, table: ReferenceTable, beta: float | None) -> OperatingPoint:
+    """Layer and beta in use, with their source: given, tuned with the table, the paper's, or the paper's most common."""
+    layer, published = table.layer, nearest_point(family, blocks)
+    if beta is not None:
+        return OperatingPoint(layer, check_beta(beta), "beta given")
+    if table.point is not None:
+        return table.point
+    if published is None:
+        source = "the paper's most common beta, not chosen for this model; `reweigh tune` chooses one"
+        return OperatingPoint(layer, BETA, source)
+    elsewhere = "" if published.layer == layer else f" at layer {published.layer}"
+    return OperatingPoint(layer, published.beta, published.source + elsewhere)

@@ -21,7 +21,7 @@ from reweigh.engines.transformers.pairing import pair
 from reweigh.engines.transformers.trail import Trail
 from reweigh.errors import InputError, MismatchError, UnsupportedError
 from reweigh.families.anatomy import Anatomy
-from reweigh.families.points import published_point
+from reweigh.families.points import point_in_use
 from reweigh.families.watch import Watch
 from reweigh.method.intervene.edit import StepEditor, check_beta, spread
 from reweigh.method.intervene.trace import Observer, Recorded, Trace
@@ -33,9 +33,6 @@ from reweigh.method.strength import strength
 
 if TYPE_CHECKING:
     from reweigh.decoders.reweigh.session import ReweighSession
-
-BETA = 1.1
-"""The paper's most common maximum penalty, for families that it does not report."""
 
 LENS_TOLERANCE = 0.05
 """Share of the logits' range by which the last block's lens may misorder the model's best tokens (16-bit rounding)."""
@@ -297,14 +294,5 @@ class ReWEIGH(Decoder):
 
 
 def operating_point(anatomy: Anatomy, table: ReferenceTable, beta: float | None) -> OperatingPoint:
-    """Layer and beta in use, with their source: given, tuned with the table, the paper's, or the paper's most common."""
-    layer, published = table.layer, published_point(anatomy)
-    if beta is not None:
-        return OperatingPoint(layer, check_beta(beta), "beta given")
-    if table.point is not None:
-        return table.point
-    if published is None:
-        source = "the paper's most common beta, not chosen for this model; `reweigh tune` chooses one"
-        return OperatingPoint(layer, BETA, source)
-    elsewhere = "" if published.layer == layer else f" at layer {published.layer}"
-    return OperatingPoint(layer, published.beta, published.source + elsewhere)
+    """Layer and beta in use for a loaded model, with their source."""
+    return point_in_use(anatomy.family.name, len(anatomy.blocks), table, beta)

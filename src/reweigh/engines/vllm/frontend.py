@@ -1,0 +1,106 @@
+"""vLLM's front end: refuses an engine that cannot be served, and resolves what each request asks for."""
+
+from __future__ import annotations
+
+import logging
+from functools import cache
+from typing import Any
+
+from reweigh.engines.vllm import metrics
+from reweigh.engines.vllm.config import MARK, Settings, asked_beta, settings_in, speaks_of_reweigh
+from reweigh.engines.vllm.refusals import check_engine
+from reweigh.errors import InputError
+
+logger = logging.getLogger(__name__)
+
+
+def check(config: Any) -> None:
+    """Refuse a configuration, a model or a table that does not fit, before anything is loaded."""
+    settings = settings_in(config.additional_config)
+    if settings is None:
+        return
+    from vllm.platforms import current_platform
+
+    from reweigh.engines.vllm.pairing import check_table
+
+    check_engine(config, settings, on_cpu=current_platform.is_cpu())
+    check_table(config.model_config, config.load_config, settings)
+    metrics.start_anew()
+
+
+def tie(processor: Any) -> None:
+    """Let every request of an input processor be prepared."""
+    config = processor.vllm_config
+    settings = settings_in(config.additional_config)
+    default = _default_beta(settings, config.model_config.hf_config)
+    original = processor.process_inputs
+
+    def process_inputs(*args: Any, **kwargs: Any) -> Any:
+        request = original(*args, **kwargs)
+        if request.sampling_params is not None:
+            prepare(request, settings, default, config.model_config.logprobs_mode)
+        return request
+
+    processor.process_inputs = process_inputs
+    if settings is not None:
+        _count_outputs()
+
+
+def _default_beta(settings: Settings | None, config: Any) -> float:
+    """The beta of requests that name none, told once."""
+    if settings is None or settings.table is None:
+        return 0.0
+    from reweigh.engines.vllm.pairing import point_of
+
+    point = point_of(settings, config)
+    logger.info("reweigh edits image requests: %s", point)
+    return point.beta
+
+
+def prepare(request: Any, settings: Settings | None, default: float, logprobs_mode: str) -> None:
+    """Mark an image request with its beta; in exact mode let it compute its whole prompt."""
+    params = request.sampling_params
+    if settings is None:
+        if speaks_of_reweigh(params.extra_args):
+            raise InputError(
+                "this request asks for reweigh, but the engine was started without it",
+                hint='start vLLM with --additional-config \'{"reweigh": {"table": "FOLDER"}}\'',
+            )
+        return
+    beta = asked_beta(params.extra_args, settings, default)
+    if not request.mm_features:
+        return
+    if beta > 0 and _is_beam(params) and not logprobs_mode.startswith("processed"):
+        raise InputError(
+            "vLLM's beam search ranks by log-probabilities before the edit",
+            hint="start vLLM with --logprobs-mode processed_logprobs, or decode greedily or by sampling",
+        )
+    params.extra_args = {**(params.extra_args or {}), MARK: 0.0 if settings.observe else beta}
+    if settings.observe or (beta > 0 and settings.prefix_cache == "exact"):
+        params.skip_reading_prefix_cache = True
+
+
+def _is_beam(params: Any) -> bool:
+    """The single steps into which vLLM takes its beam search apart."""
+    return bool(params.max_tokens == 1 and params.logprobs and not params.detokenize)
+
+
+@cache
+def _count_outputs() -> None:
+    """Count outcomes as outputs come by, in this process and once."""
+    from vllm.v1.engine.output_processor import OutputProcessor
+
+    original = OutputProcessor.process_outputs
+
+    def process_outputs(self: Any, engine_core_outputs: Any, *args: Any, **kwargs: Any) -> Any:
+        if self.log_stats:
+            states = self.request_states
+            first = [
+                output.request_id
+                for output in engine_core_outputs
+                if (state := states.get(output.request_id)) is not None and state.is_prefilling
+            ]
+            metrics.observe(engine_core_outputs, first)
+        return original(self, engine_core_outputs, *args, **kwargs)
+
+    OutputProcessor.process_outputs = process_outputs

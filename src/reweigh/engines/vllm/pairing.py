@@ -1,0 +1,84 @@
+"""Whether a table belongs to what vLLM is about to load: checkpoint, tokenizer, image processor and dtype.
+
+Compared from the checkpoint's files, with the image processor as vLLM will build it: its backend changes pixels.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from reweigh.engines.vllm.config import Settings
+from reweigh.errors import MismatchError
+from reweigh.families.identity import Identity
+from reweigh.families.points import nearest_point, point_in_use
+from reweigh.families.stored import identify_stored
+from reweigh.method.register.point import OperatingPoint
+from reweigh.method.register.table import ReferenceTable
+
+
+def check_table(model_config: Any, load_config: Any, settings: Settings) -> None:
+    """Refuse a table that another model, processor or dtype made, naming both sides."""
+    if settings.table is None or settings.force:
+        return
+    table = open_table(settings, model_config.hf_config)
+    identity = identify_model(model_config, load_config)
+    try:
+        table.check_pairing(identity, dtype=dtype_of(model_config))
+    except MismatchError as error:
+        if "image processor's backend" in error.message:
+            raise MismatchError(
+                error.message,
+                hint='the backends resize pictures differently; give mm_processor_kwargs={"use_fast": false} for a '
+                "table made without torchvision, or calibrate with --engine vllm",
+            ) from error
+        raise
+
+
+def open_table(settings: Settings, config: Any) -> ReferenceTable:
+    """The table that the settings name; of several layers the tuned one, then the paper's."""
+    if settings.table is None:
+        raise MismatchError("no table is configured")
+    near = nearest_point(config.model_type, blocks_of(config))
+    return ReferenceTable.from_pretrained(
+        settings.table, layer=settings.layer, default=None if near is None else near.layer
+    )
+
+
+def point_of(settings: Settings, config: Any) -> OperatingPoint:
+    """Layer and beta of requests that name none, and where they come from."""
+    return point_in_use(config.model_type, blocks_of(config), open_table(settings, config), settings.beta)
+
+
+def identify_model(model_config: Any, load_config: Any) -> Identity:
+    """The identity of what vLLM will load."""
+    from vllm.transformers_utils.processor import cached_processor_from_config
+
+    folder = _folder(model_config, load_config)
+    processor = cached_processor_from_config(model_config)
+    return identify_stored(folder, model_config.hf_config, processor, name=str(model_config.model))
+
+
+def dtype_of(model_config: Any) -> str:
+    """The type in which vLLM runs the model, and so that of its logits."""
+    return str(model_config.dtype).removeprefix("torch.")
+
+
+def blocks_of(config: Any) -> int:
+    """Decoder blocks of a configuration."""
+    return int(config.get_text_config().num_hidden_layers)
+
+
+def _folder(model_config: Any, load_config: Any) -> Path:
+    if Path(model_config.model).is_dir():
+        return Path(model_config.model)
+    from huggingface_hub import snapshot_download
+
+    return Path(
+        snapshot_download(
+            model_config.model,
+            revision=model_config.revision,
+            cache_dir=load_config.download_dir,
+            allow_patterns=["*.safetensors", "*.json"],
+        )
+    )

@@ -1,0 +1,63 @@
+"""The entry point: ties reweigh to vLLM's front end, scheduler and workers, in whatever process each of them runs.
+
+Each tie is made on the one object that was configured for it, when that object has been made, and at most once. Without a
+``reweigh`` section nothing is tied; only a request that asks for edits is refused then, rather than ignored.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+from reweigh.engines.vllm import frontend
+from reweigh.engines.vllm.config import settings_in
+
+TIED = "_reweigh_tied"
+
+
+def register() -> None:
+    """Called by vLLM in each of its processes (entry point ``vllm.general_plugins``); repeated calls change nothing."""
+    from vllm.engine.arg_utils import EngineArgs
+    from vllm.v1.engine.core import EngineCore
+    from vllm.v1.engine.input_processor import InputProcessor
+    from vllm.v1.worker.worker_base import WorkerWrapperBase
+
+    _after(EngineArgs, "create_engine_config", lambda args, config: frontend.check(config))
+    _after(InputProcessor, "__init__", lambda processor, _: frontend.tie(processor))
+    _after(EngineCore, "__init__", lambda core, _: _tie_scheduler(core))
+    _after(WorkerWrapperBase, "init_worker", lambda wrapper, _: tie_worker(wrapper.worker))
+
+
+def _after(owner: Any, name: str, then: Callable[[Any, Any], None]) -> None:
+    """Let ``then(self, result)`` follow each call of a method; a method that is followed already is left alone."""
+    original = getattr(owner, name)
+    if getattr(original, TIED, False):
+        return
+
+    @functools.wraps(original)
+    def followed(self: Any, *args: Any, **kwargs: Any) -> Any:
+        result = original(self, *args, **kwargs)
+        then(self, result)
+        return result
+
+    setattr(followed, TIED, True)
+    setattr(owner, name, followed)
+
+
+def _tie_scheduler(core: Any) -> None:
+    settings = settings_in(core.vllm_config.additional_config)
+    if settings is not None and not settings.observe:
+        from reweigh.engines.vllm.scheduling import tie
+
+        tie(core.scheduler, settings)
+
+
+def tie_worker(worker: Any) -> None:
+    """Make a worker read evidence and edit, if its configuration says so and it does not yet."""
+    settings = settings_in(worker.vllm_config.additional_config)
+    if settings is not None and not getattr(worker, TIED, False):
+        from reweigh.engines.vllm.working import tie
+
+        setattr(worker, TIED, True)
+        tie(worker, settings)

@@ -1,0 +1,90 @@
+"""The edit as a logits processor: the same object speaks the interfaces of both of vLLM's model runners.
+
+It is put before vLLM's own processors, so that it sees the raw logits (after a grammar's mask): bias, penalties, temperature
+and sampling act on edited logits, as in the transformers engine.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from reweigh.engines.vllm.capture import Capture
+from reweigh.engines.vllm.config import MARK
+from reweigh.method.intervene.edit import StepEditor
+from reweigh.method.register.candidates import candidates
+
+
+class Processor:
+    """Edits the rows of requests that have evidence, or notes the candidates of those that are observed."""
+
+    def __init__(self, capture: Capture) -> None:
+        self.capture = capture
+        self.observes = bool(capture.settings.observe)
+        self.seconds = 0.0
+        self._key: tuple[Any, ...] = ()
+        self._editor: StepEditor | None = None
+
+    # The V1 runner
+
+    def is_argmax_invariant(self) -> bool:
+        """An edit can change the best token."""
+        return False
+
+    def update_state(self, batch_update: Any) -> None:
+        """Rows are taken from the step itself, so there is nothing to follow."""
+
+    # The V2 runner
+
+    def add_request(self, req_idx: int, sampling_params: Any) -> bool:
+        """Whether this request's logits have to be shown to ``apply``."""
+        return self.observes or bool((sampling_params.extra_args or {}).get(MARK))
+
+    def apply_staged_writes(self) -> None:
+        """Nothing is staged."""
+
+    # Both
+
+    def apply(self, logits: Tensor, ctx: Any = None) -> Tensor:
+        """Edit the logits (rows, V) of one step or of part of it; ``ctx`` comes from the V2 runner."""
+        started = time.perf_counter()
+        rows = self.capture.rows(len(logits), ctx)
+        if self.observes:
+            self._observe(logits, rows)
+            return logits
+        chosen = [
+            (row, entry) for row, (entry, _) in enumerate(rows) if entry is not None and entry.is_edited
+        ]
+        if not chosen:
+            return logits
+        edited = self._editor_of(chosen, len(rows), logits.device)(logits).logits
+        self.seconds += time.perf_counter() - started
+        return edited
+
+    def _editor_of(self, chosen: list[tuple[int, Any]], count: int, device: torch.device) -> StepEditor:
+        """The editor of these rows; laid out again only when another request joins or leaves."""
+        key = (count, *((row, id(entry.strengths)) for row, entry in chosen))
+        if self._editor is None or key != self._key:
+            strengths = torch.stack([entry.strengths for _, entry in chosen])
+            betas = torch.tensor([entry.beta for _, entry in chosen], dtype=torch.float32)
+            rows = torch.tensor([row for row, _ in chosen])
+            self._editor = StepEditor(
+                strengths,
+                betas.to(device, non_blocking=True),
+                None if len(chosen) == count else rows.to(device, non_blocking=True),
+            )
+            self._key = key
+        return self._editor
+
+    def _observe(self, logits: Tensor, rows: list[tuple[Any, int]]) -> None:
+        found = candidates(logits)
+        ids, keep = found.ids.cpu().numpy(), found.keep.cpu().numpy()
+        for row, (entry, place) in enumerate(rows):
+            if entry is None:
+                continue
+            position = self.capture.ends[place] - entry.prompt
+            if position >= 0:  # a prompt that is not complete samples nothing
+                entry.steps[position] = (ids[row], keep[row])

@@ -1,0 +1,91 @@
+"""What cannot be edited right inside vLLM, refused at start with the reason. Reads vLLM's configuration, nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from reweigh.engines.vllm.config import Settings
+from reweigh.engines.vllm.served import check_family
+from reweigh.errors import UnsupportedError
+
+Rule = tuple[Callable[[Any], bool], str, str]
+
+WITHOUT = "start without it, or without reweigh"
+
+
+def _speculates(config: Any) -> bool:
+    return config.speculative_config is not None
+
+
+def _parallel(name: str) -> Callable[[Any], bool]:
+    return lambda config: getattr(config.parallel_config, name, 1) > 1
+
+
+RULES: tuple[Rule, ...] = (
+    (
+        lambda config: config.model_config.runner_type == "pooling",
+        "a pooling model decodes nothing",
+        "leave reweigh out of additional_config",
+    ),
+    (
+        lambda config: _speculates(config) and not config.use_v2_model_runner,
+        "vLLM's V1 model runner leaves logits processors out when it speculates",
+        "use Model Runner V2, or no speculation",
+    ),
+    (
+        lambda config: _speculates(config) and config.speculative_config.method != "ngram",
+        "speculation other than ngram has not been compared; eagle3 and dflash use the same outputs of the decoder",
+        "use ngram speculation, or none",
+    ),
+    (
+        _parallel("pipeline_parallel_size"),
+        "with pipeline parallelism the states of a block and the head lie in different processes",
+        "use tensor parallelism",
+    ),
+    (_parallel("prefill_context_parallel_size"), "context parallelism splits a prompt's positions", WITHOUT),
+    (
+        lambda config: bool(getattr(config.parallel_config, "enable_batch_sharded_sampling", False)),
+        "batch-sharded sampling has not been compared",
+        WITHOUT,
+    ),
+    (
+        lambda config: bool(getattr(config.parallel_config, "enable_dbo", False)),
+        "dual-batch overlap splits a step's states",
+        WITHOUT,
+    ),
+    (
+        lambda config: config.lora_config is not None,
+        "LoRA changes the head row by row, and a table belongs to one set of weights",
+        "merge the adapter into the weights and calibrate them",
+    ),
+    (
+        lambda config: config.kv_transfer_config is not None,
+        "keys and values that come from elsewhere bring no states of the image along",
+        WITHOUT,
+    ),
+    (
+        lambda config: getattr(config, "ec_transfer_config", None) is not None,
+        "disaggregated encoding has not been compared",
+        WITHOUT,
+    ),
+    (
+        lambda config: config.load_config.load_format == "dummy",
+        "dummy weights belong to no table",
+        "load the checkpoint's weights",
+    ),
+)
+
+
+def check_engine(config: Any, settings: Settings, *, on_cpu: bool) -> None:
+    """Refuse an engine configuration under which an edit would not be right."""
+    for applies, reason, hint in RULES:
+        if applies(config):
+            raise UnsupportedError(f"reweigh cannot serve this engine: {reason}", hint=hint)
+    if settings.observe and _speculates(config):
+        raise UnsupportedError("a calibration observes plain decoding", hint="leave speculation out")
+    if not config.model_config.is_multimodal_model:
+        raise UnsupportedError(
+            f"{config.model_config.model} takes no images", hint="leave reweigh out of additional_config"
+        )
+    check_family(config.model_config.hf_config, on_cpu=on_cpu)

@@ -1,0 +1,157 @@
+"""vLLM's worker: reads evidence from each step's states and edits in its sampler."""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from reweigh.engines.vllm.capture import Capture
+from reweigh.engines.vllm.config import Settings
+from reweigh.engines.vllm.lens import vllm_lens
+from reweigh.engines.vllm.pairing import dtype_of, open_table
+from reweigh.engines.vllm.processor import Processor
+from reweigh.engines.vllm.refusals import check_engine
+from reweigh.engines.vllm.report import attach
+from reweigh.engines.vllm.served import decoder_of
+from reweigh.engines.vllm.store import Registered, Store
+from reweigh.engines.vllm.taps import tap_for
+from reweigh.errors import MismatchError, UnsupportedError
+from reweigh.method.intervene.edit import edit_step
+from reweigh.method.measure.evidence import read_evidence
+from reweigh.method.register.table import ReferenceTable
+
+NEW_WEIGHTS = ("reload_weights", "update_weights", "start_weight_update", "reset_weights")
+"""What gives a running worker other weights than the table's."""
+
+
+@dataclass(frozen=True, slots=True)
+class Installed:
+    """What a worker holds once its model is loaded."""
+
+    capture: Capture
+    processor: Processor
+
+    def take(self) -> dict[str, Any]:
+        """The observations of all requests so far, by request id; they are handed over once."""
+        requests = self.capture.store.requests
+        taken = {
+            name: (
+                entry.reason,
+                entry.steps,
+                None if entry.evidence is None else entry.evidence.cpu().numpy(),
+            )
+            for name, entry in requests.items()
+        }
+        requests.clear()
+        return taken
+
+
+def tie(worker: Any, settings: Settings) -> None:
+    """Let a worker install itself when its model is loaded."""
+    load = worker.load_model
+
+    @functools.wraps(load)
+    def load_model(*args: Any, **kwargs: Any) -> Any:
+        result = load(*args, **kwargs)
+        _follow(worker, install(worker, settings))
+        return result
+
+    worker.load_model = load_model
+    for name in NEW_WEIGHTS:
+        if hasattr(worker, name):
+            setattr(worker, name, functools.partial(_refuse_weights, name))
+
+
+def _refuse_weights(name: str, *args: Any, **kwargs: Any) -> None:
+    raise UnsupportedError(
+        f"{name}: reweigh is at work here, and its table belongs to the weights that were loaded at start",
+        hint="start the engine again with the new weights and a table that was calibrated with them",
+    )
+
+
+def _follow(worker: Any, installed: Installed) -> None:
+    """Show every step to the capture, and carry its outcome."""
+    execute, sample = worker.execute_model, worker.sample_tokens
+    capture, processor = installed.capture, installed.processor
+
+    @functools.wraps(execute)
+    def execute_model(scheduled: Any) -> Any:
+        output = execute(scheduled)
+        with torch.inference_mode():
+            capture.step(scheduled)
+        return output
+
+    @functools.wraps(sample)
+    def sample_tokens(grammar: Any) -> Any:
+        processor.seconds = 0.0
+        output = sample(grammar)
+        return attach(output, capture.news(), processor.seconds)
+
+    worker.execute_model, worker.sample_tokens = execute_model, sample_tokens
+    worker.reweigh_take = installed.take
+
+
+def install(worker: Any, settings: Settings) -> Installed:
+    """Put tap, store and processor into a worker whose model is loaded."""
+    from vllm.platforms import current_platform
+
+    config, runner = worker.vllm_config, worker.model_runner
+    check_engine(config, settings, on_cpu=current_platform.is_cpu())
+    model, model_config = runner.get_model(), config.model_config
+    decoder = decoder_of(model)
+    vocabulary, blocks = model_config.get_vocab_size(), len(decoder.layers)
+    table, made_with = None, {}
+    if settings.table is not None:
+        table = open_table(settings, model_config.hf_config)
+        made_with = dict(table.made_with)
+    layers = [layer % blocks for layer in settings.observe] if table is None else [table.layer]
+    _check_fit(table, layers, vocabulary, blocks)
+    store = Store(
+        vllm_lens(model, decoder, vocabulary, dtype_of(model_config), made_with),
+        layers,
+        None if table is None else _registered(table, runner.device),
+        limit=0 if table is None else settings.memory_mb << 20,
+        kernel=settings.kernel,
+    )
+    tap = tap_for(runner, decoder, layers)
+    capture = Capture(settings, model_config.hf_config, store, tap, runner)
+    processor = Processor(capture)
+    _warm(store, model_config.dtype, runner.device)
+    _pipeline(runner).insert(0, processor)
+    return Installed(capture, processor)
+
+
+@torch.inference_mode()
+def _warm(store: Store, dtype: torch.dtype, device: Any) -> None:
+    """Compile ranks and edits now, not in the first request."""
+    width, vocabulary = store.lens.head.in_features, store.lens.vocab_size
+    tokens = None if store.registered is None else store.registered.tokens
+    read_evidence(store.lens, torch.zeros(2, width, dtype=dtype, device=device), tokens, kernel=store.kernel)
+    edit_step(torch.zeros(1, vocabulary, device=device), torch.zeros(1, vocabulary, device=device), 1.0)
+
+
+def _pipeline(runner: Any) -> list[Any]:
+    """The runner's logits processors in the order in which they act: of the V2 runner, or of the V1 runner."""
+    found: list[Any] | None = getattr(runner.sampler, "logits_processors", None)
+    return runner.input_batch.logitsprocs.non_argmax_invariant if found is None else found
+
+
+def _registered(table: ReferenceTable, device: Any) -> Registered:
+    return Registered(
+        torch.from_numpy(table.tokens).to(device),
+        torch.from_numpy(table.references).float().to(device),
+        table.scale,
+    )
+
+
+def _check_fit(table: ReferenceTable | None, layers: list[int], vocabulary: int, blocks: int) -> None:
+    """Even a forced table must lie inside the model."""
+    if any(not 0 <= layer < blocks for layer in layers):
+        raise MismatchError(f"layers {layers} were asked for, but the model has {blocks} decoder blocks")
+    if table is not None and len(table) and int(table.tokens[-1]) >= vocabulary:
+        raise MismatchError(
+            f"the table speaks of token {int(table.tokens[-1])}, but the model's head has {vocabulary} tokens"
+        )

@@ -1,0 +1,88 @@
+"""The identity of a checkpoint on the disk, without loading its weights: what an engine of another make has loaded.
+
+The model's class is built without values to learn the names its weights have in transformers; a few values of each are
+then read from the checkpoint's files. Files name the same weights in other ways (``language_model.model.layers.0`` for
+``model.language_model.layers.0``), so both are compared without the parts that only wrap.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from reweigh.errors import UnsupportedError
+from reweigh.families.anatomy import Anatomy, find_anatomy
+from reweigh.families.identity import Identity, describe
+from reweigh.families.signature import BYTES, sign
+from reweigh.families.weights import sample
+
+WRAPPERS = frozenset({"model", "language_model", "vision_model", "text_model"})
+"""Parts of a weight's name that differ between files and classes."""
+
+HEADS = ("lm_head.weight", "embed_tokens.weight")
+
+
+def identify_stored(folder: Path, config: Any, processor: Any, *, name: str = "") -> Identity:
+    """The identity that a transformers model loaded from ``folder`` would have.
+
+    Raises:
+        UnsupportedError: The folder holds no safetensors, or weights of the model are not among them.
+    """
+    anatomy = empty_model(config)
+    with ExitStack() as files:
+        stored = dict(_stored(folder, files))
+        weights = _signatures(anatomy, stored, config)
+    return describe(anatomy, processor, weights, model_id=name or str(folder))
+
+
+def empty_model(config: Any) -> Anatomy:
+    """The parts of a model of this configuration, without values."""
+    from transformers import AutoModelForImageTextToText
+
+    with torch.device("meta"):
+        model = AutoModelForImageTextToText.from_config(config)
+    return find_anatomy(model)
+
+
+def _signatures(anatomy: Anatomy, stored: Mapping[str, Tensor], config: Any) -> dict[str, str]:
+    found, absent = {}, []
+    for name in anatomy.model.state_dict():
+        plain = _plain(name)
+        tensor = stored.get(plain)
+        if tensor is None and plain == HEADS[0]:  # tied: stored once, as the embedding
+            tensor = stored.get(HEADS[1])
+        if tensor is None:
+            absent.append(name)
+        else:
+            found[name] = sign(sample(tensor, BYTES), tuple(tensor.shape))
+    if absent:
+        raise UnsupportedError(
+            f"{len(absent)} weights of {type(anatomy.model).__name__} are not among the checkpoint's files, "
+            f"e.g. {absent[0]}, so it cannot be told whether a table belongs to it",
+            hint="force accepts a table that you know to belong to these weights",
+        )
+    return found
+
+
+def _stored(folder: Path, files: ExitStack) -> Iterator[tuple[str, Tensor]]:
+    from safetensors import safe_open
+
+    paths = sorted(folder.glob("*.safetensors"))
+    if not paths:
+        raise UnsupportedError(
+            f"{folder} holds no safetensors, so it cannot be told whether a table belongs to its weights",
+            hint="convert the checkpoint, or force the table if you know that it belongs to it",
+        )
+    for path in paths:
+        opened = files.enter_context(safe_open(path, framework="pt"))
+        for name in opened.keys():  # noqa: SIM118  # not a mapping
+            yield _plain(name), opened.get_tensor(name)
+
+
+def _plain(name: str) -> str:
+    return ".".join(part for part in name.split(".") if part not in WRAPPERS)

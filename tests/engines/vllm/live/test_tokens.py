@@ -1,0 +1,116 @@
+"""Tokens equal to the transformers engine's, greedy and in float32, whatever vLLM does to the batch."""
+
+from __future__ import annotations
+
+import pytest
+from harness import TOKENS, V2, Reference, running, told
+
+ALL = ["edited"] * 6
+MIXED = ["plain", "edited", "half", "edited", "plain", "half"]
+
+
+@pytest.fixture(scope="module")
+def plain_engine(world):
+    with running(world, disable_log_stats=False) as engine:
+        yield engine
+
+
+def test_the_reference_tells_edits_apart(world):
+    """Or equal tokens would prove nothing."""
+    assert all(case["plain"] != case["edited"] for case in world.cases)
+    assert sum(case["plain"][:TOKENS] != case["edited"][:TOKENS] for case in world.cases) >= 3
+    assert sum(case["penalised"][:TOKENS] != case["edited"][:TOKENS] for case in world.cases) >= 3
+
+
+def test_base_and_edited_requests_in_one_batch(plain_engine):
+    plain_engine.check(["plain"] * 6)
+    measured = plain_engine.check(ALL)
+    assert {told(answer)["evidence"] for answer in measured} == {"measured"}
+    again = plain_engine.check(MIXED)
+    assert {said["evidence"] for answer in again if (said := told(answer))} == {"recalled"}
+    assert told(again[2])["beta"] == plain_engine.reference.beta / 2
+
+
+def test_counters_stand_in_vllms_metrics(plain_engine):
+    plain_engine.check(MIXED)
+    found = {(metric.name, tuple(metric.labels.items())): metric for metric in plain_engine.llm.get_metrics()}
+    edited = found["vllm:reweigh_requests", (("edited", "true"),)]
+    measured = found["vllm:reweigh_evidence", (("source", "measured"),)]
+    recalled = found["vllm:reweigh_evidence", (("source", "recalled"),)]
+    assert edited.value == measured.value + recalled.value
+    assert measured.value == 6
+    assert recalled.value >= 4
+    assert found["vllm:reweigh_evidence_ms", ()].count == 6
+    assert found["vllm:reweigh_step_ms", ()].count > 0
+
+
+def test_a_request_alone_or_in_a_batch_samples_the_same(plain_engine):
+    seeds = {"temperature": 0.8, "seed": 7}
+    together = plain_engine.answer(["edited"] * 2, **seeds)
+    alone = [plain_engine.answer(["edited"], [case], **seeds)[0] for case in range(2)]
+    assert [a.outputs[0].token_ids for a in together] == [a.outputs[0].token_ids for a in alone]
+
+
+def test_penalties_act_on_edited_logits(plain_engine):
+    """As in the transformers engine: the edit sees raw logits, and what comes after sees the edit."""
+    answers = plain_engine.answer(["edited"] * 6, repetition_penalty=1.3)
+    for answer, case in zip(answers, plain_engine.reference.cases, strict=True):
+        assert list(answer.outputs[0].token_ids) == case["penalised"][:TOKENS]
+
+
+@pytest.mark.parametrize("family", ["llava", "llava_next", "qwen2_5_vl", "internvl"])
+def test_families_with_several_images(family):
+    reference = Reference(family)
+    assert sum(case["plain"] != case["edited"] for case in reference.cases) >= 5
+    with running(reference, max_model_len=1024) as engine:
+        engine.check(["edited"] * 7)
+        engine.check(["half", "plain", "edited", "half", "plain", "half", "edited"])
+
+
+def test_chunks_that_split_an_image_and_prefix_hits(world):
+    """Forty tokens a step split the 64 positions of an image; blocks of 32 let plain requests hit the prefix cache."""
+    options = {"block_size": 32, "max_num_batched_tokens": 40, "enable_prefix_caching": True}
+    with running(world, **options) as engine:
+        engine.check(["edited", "plain", "half", "edited"])
+        again = engine.check(["plain", "plain", "edited", "half"])
+        assert again[0].num_cached_tokens > 0
+        assert again[2].num_cached_tokens == 0  # exact: an edited request computes its prompt
+
+
+def test_preempted_requests_keep_their_evidence(world):
+    """Four prompts of three blocks each fit; each needs a fourth block at its seventeenth token."""
+    tight = {"block_size": 32, "num_gpu_blocks_override": 14, "max_model_len": 160}
+    with running(world, **tight, disable_log_stats=False) as engine:
+        engine.check(["edited", "edited", "half", "edited", "plain", "half"], tokens=30)
+        counted = {metric.name: metric for metric in engine.llm.get_metrics()}
+        assert counted["vllm:num_preemptions"].value > 0
+
+
+def test_async_scheduling(world, monkeypatch):
+    from vllm.platforms.cpu import CpuPlatform
+
+    original = CpuPlatform.check_and_update_config.__func__
+
+    def forced(cls, config):
+        original(cls, config)
+        config.scheduler_config.async_scheduling = True
+
+    monkeypatch.setattr(CpuPlatform, "check_and_update_config", classmethod(forced))
+    with running(world) as engine:
+        assert engine.llm.llm_engine.vllm_config.scheduler_config.async_scheduling
+        engine.check(MIXED)
+
+
+@pytest.mark.skipif(not V2, reason="vLLM's V1 runner leaves processors out when it speculates; refused")
+def test_ngram_speculation(world):
+    import interpreted_cpu.masks  # noqa: F401
+
+    drafts = {"method": "ngram", "num_speculative_tokens": 3, "prompt_lookup_max": 2, "prompt_lookup_min": 1}
+    with running(world, speculative_config=drafts) as engine:
+        engine.check(MIXED)
+
+
+@pytest.mark.skipif(V2, reason="the interpreter runs kernels one by one; V1 compiles the same decoder")
+def test_a_compiled_decoder(world):
+    with running(world, enforce_eager=False) as engine:
+        engine.check(MIXED)

@@ -1,0 +1,87 @@
+"""Settings of the vLLM engine, and what a request may ask for."""
+
+from __future__ import annotations
+
+import pytest
+
+from reweigh.engines.vllm.config import Settings, asked_beta, settings_in, speaks_of_reweigh
+from reweigh.errors import InputError, UnknownNameError
+
+SETTINGS = Settings(table="t", beta=1.5)
+
+
+def test_nothing_is_configured_without_a_section():
+    assert settings_in({}) is None
+    assert settings_in({"other": 1}) is None
+    assert settings_in(None) is None
+
+
+def test_a_section_is_read():
+    found = settings_in({"reweigh": {"table": "t", "prefix_cache": "recall", "memory_mb": 8}})
+    assert found == Settings(table="t", prefix_cache="recall", memory_mb=8)
+    assert found.measures_all
+    assert not SETTINGS.measures_all
+
+
+@pytest.mark.parametrize(
+    ("section", "word"),
+    [
+        ("t", "mapping"),
+        ({}, "names no table"),
+        ({"table": "t", "beta": -1}, "beta"),
+        ({"table": "t", "prefix_cache": "always"}, "prefix_cache"),
+        ({"table": "t", "unedited": "ignore"}, "unedited"),
+        ({"table": "t", "enabled": "yes"}, "enabled"),
+        ({"table": "t", "memory_mb": -1}, "memory_mb"),
+        ({"table": "t", "memory_mb": 1.5}, "memory_mb"),
+    ],
+)
+def test_wrong_settings_are_refused_by_name(section, word):
+    with pytest.raises(InputError, match=word):
+        settings_in({"reweigh": section})
+
+
+def test_an_unknown_setting_is_named_with_its_neighbour():
+    with pytest.raises(UnknownNameError, match="prefix_cache"):
+        settings_in({"reweigh": {"table": "t", "prefix_cash": "exact"}})
+
+
+@pytest.mark.parametrize(
+    ("asked", "beta"),
+    [
+        (None, 1.5),
+        ({}, 1.5),
+        ({"reweigh": "off"}, 0.0),
+        ({"reweigh": False, "reweigh_beta": 2.0}, 0.0),
+        ({"reweigh": 0}, 0.0),
+        ({"reweigh": "on"}, 1.5),
+        ({"reweigh_beta": 0.7}, 0.7),
+        ({"reweigh_beta": "0.7"}, 0.7),
+        ({"reweigh_beta": 0}, 0.0),
+    ],
+)
+def test_the_beta_of_a_request(asked, beta):
+    assert asked_beta(asked, SETTINGS, 1.5) == beta
+
+
+def test_requests_opt_in_where_edits_are_off_by_default():
+    quiet = Settings(table="t", enabled=False)
+    assert asked_beta(None, quiet, 1.5) == 0.0
+    assert asked_beta({"reweigh": "on"}, quiet, 1.5) == 1.5
+    assert asked_beta({"reweigh_beta": 0.5}, quiet, 1.5) == 0.5
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [{"reweigh": "maybe"}, {"reweigh_beta": "much"}, {"reweigh_beta": -1}, {"reweigh_beta": float("nan")}],
+)
+def test_a_request_that_asks_for_nonsense_is_refused(asked):
+    with pytest.raises(InputError):
+        asked_beta(asked, SETTINGS, 1.5)
+
+
+def test_speaking_of_reweigh():
+    assert not speaks_of_reweigh(None)
+    assert not speaks_of_reweigh({"other": 1})
+    assert speaks_of_reweigh({"reweigh": "off"})
+    assert speaks_of_reweigh({"reweigh_beta": 1})

@@ -1,0 +1,260 @@
+"""Batches led to their requests, and edits to their rows, on a runner of plain objects."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace as Plain
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from reweigh.engines.vllm.capture import Capture
+from reweigh.engines.vllm.config import MARK, Settings
+from reweigh.engines.vllm.processor import Processor
+from reweigh.engines.vllm.store import Registered, Store
+from reweigh.method.intervene.edit import edit_step
+from reweigh.method.measure.lens import Lens
+
+VOCABULARY, WIDTH = 31, 8
+LLAVA = Plain(model_type="llava")
+PROMPT = 8
+
+
+def feature(identifier: str = "hash", offset: int = 2, length: int = 4):
+    return Plain(identifier=identifier, mm_position=Plain(offset=offset, length=length, is_embed=None))
+
+
+def new(name: str, beta: float | None = 1.0, *, computed: int = 0, images=None, tokens=None):
+    extra = {} if beta is None else {MARK: beta}
+    return Plain(
+        req_id=name,
+        prompt_token_ids=list(range(PROMPT)) if tokens is None else tokens,
+        mm_features=[feature(name)] if images is None else images,
+        sampling_params=Plain(extra_args=extra),
+        num_computed_tokens=computed,
+    )
+
+
+def scheduled(arrivals=(), running=(), counts=None, finished=()):
+    cached = Plain(req_ids=[name for name, _ in running], num_computed_tokens=[done for _, done in running])
+    return Plain(
+        scheduled_new_reqs=list(arrivals),
+        scheduled_cached_reqs=cached,
+        num_scheduled_tokens=dict(counts or {}),
+        finished_req_ids=set(finished),
+    )
+
+
+class Bench:
+    """A capture whose runner shows what a test puts into it."""
+
+    def __init__(self, **settings):
+        torch.manual_seed(0)
+        tokens = torch.arange(0, VOCABULARY, 2)
+        table = Registered(tokens, torch.full((len(tokens),), 0.5), 0.6)
+        lens = Lens(nn.LayerNorm(WIDTH), nn.Linear(WIDTH, VOCABULARY, bias=False))
+        settings = Settings(**{"table": "t", **settings})
+        observing = bool(settings.observe)
+        store = Store(
+            lens, settings.observe or (1,), None if observing else table, limit=0 if observing else 1 << 20
+        )
+        self.runner = Plain(execute_model_state=None, input_batch=None)
+        tap = Plain(states=lambda state: state.aux_hidden_states)
+        self.capture = Capture(settings, LLAVA, store, tap, self.runner)
+        self.processor = Processor(self.capture)
+
+    def step(self, message, order, states, slots=None, rows=None):
+        layers = len(self.capture.store.layers)
+        state = Plain(aux_hidden_states=[states] * layers)
+        batch = Plain(req_ids=list(order))
+        if slots is not None:
+            batch.idx_mapping_np = np.array(slots)
+            batch.cu_num_logits_np = np.cumsum([0, *(rows or [1] * len(slots))])
+            state.input_batch = batch
+        self.runner.input_batch, self.runner.execute_model_state = batch, state
+        self.capture.step(message)
+
+    def strengths(self, name):
+        return self.capture.store.requests[name].strengths
+
+
+def stream(count: int = PROMPT, seed: int = 1) -> torch.Tensor:
+    return torch.randn(count, WIDTH, generator=torch.Generator().manual_seed(seed))
+
+
+def logits(rows: int) -> torch.Tensor:
+    return torch.randn(rows, VOCABULARY, generator=torch.Generator().manual_seed(9))
+
+
+def context(slots, expanded=None):
+    return Plain(
+        idx_mapping_np=np.array(slots),
+        expanded_idx_mapping=torch.tensor(expanded if expanded is not None else slots),
+    )
+
+
+def both(bench: Bench):
+    """Requests "a" (beta 1) and "b" (off) and "c" (beta 2) in one prefill, in another order than they came."""
+    states = torch.cat([stream(seed=1), stream(seed=2), stream(seed=3)])
+    message = scheduled([new("a"), new("b", 0.0), new("c", 2.0)], counts=dict.fromkeys("abc", PROMPT))
+    bench.step(message, "cba", states)
+
+
+def test_each_row_is_edited_by_its_own_request():
+    bench = Bench()
+    both(bench)
+    raw = logits(3)
+    edited = bench.processor.apply(raw.clone())
+    assert torch.equal(edited[1], raw[1])
+    for row, name, beta in ((0, "c", 2.0), (2, "a", 1.0)):
+        alone = edit_step(raw[row : row + 1], bench.strengths(name)[None], beta).logits[0]
+        assert torch.equal(edited[row], alone)
+        assert not torch.equal(alone, raw[row])
+    assert bench.processor.seconds > 0
+
+
+def test_states_are_taken_from_the_request_s_own_rows():
+    bench, alone = Bench(), Bench()
+    both(bench)
+    alone.step(scheduled([new("a")], counts={"a": PROMPT}), "a", stream(seed=3))
+    assert torch.equal(bench.strengths("a"), alone.strengths("a"))
+
+
+def test_the_editor_is_laid_out_again_when_the_batch_changes():
+    bench = Bench()
+    both(bench)
+    raw = logits(3)
+    first = bench.processor.apply(raw.clone())
+    kept = bench.processor._editor
+    message = scheduled(running=[("a", 8), ("b", 8), ("c", 8)], counts=dict.fromkeys("abc", 1))
+    bench.step(message, "cba", stream(3))
+    assert torch.equal(bench.processor.apply(raw.clone()), first)
+    assert bench.processor._editor is kept
+    bench.step(message, "abc", stream(3))
+    swapped = bench.processor.apply(raw[[2, 1, 0]].clone())
+    assert torch.equal(swapped, first[[2, 1, 0]])
+    bench.step(scheduled(running=[("a", 9)], counts={"a": 1}, finished="bc"), "a", stream(1))
+    assert torch.equal(bench.processor.apply(raw[2:].clone()), first[2:])
+    assert set(bench.capture.store.requests) == {"a"}
+
+
+def test_slots_serve_drafts_and_parts_of_the_batch():
+    """Three rows for a request that drafts two tokens; verification may ask for each request apart."""
+    bench, plain = Bench(), Bench()
+    both(plain)
+    states = torch.cat([stream(seed=1), stream(seed=2), stream(seed=3)])
+    message = scheduled([new("a"), new("b", 0.0), new("c", 2.0)], counts=dict.fromkeys("abc", PROMPT))
+    bench.step(message, "cba", states, slots=[7, 0, 4], rows=[3, 1, 2])
+    raw = logits(6)
+    whole = bench.processor.apply(raw.clone(), context([7, 0, 4]))
+    for row, name, beta in ((0, "c", 2.0), (1, "c", 2.0), (2, "c", 2.0), (4, "a", 1.0), (5, "a", 1.0)):
+        alone = edit_step(raw[row : row + 1], plain.strengths(name)[None], beta).logits[0]
+        assert torch.equal(whole[row], alone)
+    assert torch.equal(whole[3], raw[3])
+    parts = [
+        bench.processor.apply(raw[a:b].clone(), context(slots)) for a, b, slots in ((0, 3, [7]), (3, 6, [0, 4]))
+    ]
+    assert torch.equal(torch.cat(parts), whole)
+    odd = bench.processor.apply(raw[[0, 5]].clone(), context([7, 4], expanded=[7, 4]))
+    assert torch.equal(odd, whole[[0, 5]])
+
+
+def test_rows_that_cannot_be_told_apart_are_an_error():
+    bench = Bench()
+    both(bench)
+    with pytest.raises(RuntimeError, match="4 rows of a batch of 3"):
+        bench.processor.apply(logits(4))
+
+
+def test_a_preempted_request_that_comes_again_keeps_its_evidence():
+    bench = Bench()
+    bench.step(scheduled([new("a")], counts={"a": PROMPT}), "a", stream())
+    kept = bench.strengths("a")
+    bench.step(scheduled([new("a")], counts={"a": 4}), "a", stream(4, seed=5), slots=[3])
+    assert bench.strengths("a") is kept
+
+
+def test_a_request_whose_prompt_grew_is_measured_anew():
+    bench = Bench()
+    bench.step(scheduled([new("a")], counts={"a": PROMPT}), "a", stream())
+    kept = bench.strengths("a")
+    longer = new("a", images=[feature("a"), feature("other", 6, 2)])
+    bench.step(scheduled([longer], counts={"a": PROMPT}), "a", stream())
+    assert not torch.equal(bench.strengths("a"), kept)
+
+
+def test_outcomes_are_told_once_and_only_of_requests_that_asked():
+    bench = Bench()
+    both(bench)
+    assert set(bench.capture.news()) == {"a", "c"}
+    assert bench.capture.news() == {}
+    late = new("late", computed=6)
+    bench.step(scheduled([late], counts={"late": 2}), ["late"], stream(2))
+    assert "prefix cache" in bench.capture.news()["late"].reason
+    bench.step(scheduled([new("bare", None)], counts={"bare": PROMPT}), ["bare"], stream())
+    assert "front end" in bench.capture.news()["bare"].reason
+
+
+def test_prompts_of_embeddings_and_without_content_have_a_reason():
+    bench = Bench()
+    unknown = new("x")
+    unknown.prompt_token_ids = None
+    empty = new("y", images=[feature("y", 2, 0)])
+    bench.step(scheduled([unknown, empty], counts={"x": 4, "y": 4}), "xy", stream(8))
+    assert {name: entry.reason for name, entry in bench.capture.news().items()} == {
+        "x": "its prompt was given as embeddings",
+        "y": "no position of its prompt carries image content",
+    }
+
+
+def test_text_requests_cost_nothing():
+    bench = Bench()
+    bench.step(scheduled([new("t", images=[])], counts={"t": 3}), "t", stream(3))
+    raw = logits(1)
+    assert bench.processor.apply(raw) is raw
+    assert bench.capture.store.requests == {}
+
+
+def test_recall_mode_measures_requests_that_are_switched_off():
+    bench = Bench(prefix_cache="recall")
+    bench.step(scheduled([new("off", 0.0)], counts={"off": PROMPT}), ["off"], stream())
+    again = new("on", 1.0, computed=7, images=[feature("off")])
+    bench.step(scheduled([again], counts={"on": 1}), ["on"], stream(1))
+    assert bench.capture.news()["on"].source == "recalled"
+    assert "off" not in bench.capture.news()
+
+
+def test_finished_requests_leave_even_with_a_step_that_computes_nothing():
+    bench = Bench()
+    both(bench)
+    bench.runner.execute_model_state = None
+    bench.capture.step(scheduled(finished="abc"))
+    assert bench.capture.store.requests == {}
+    assert bench.capture.batch == []
+
+
+def test_only_requests_that_are_edited_need_the_sampler_s_copy_of_the_logits():
+    bench = Bench()
+    assert bench.processor.add_request(0, Plain(extra_args={MARK: 1.0}))
+    assert not bench.processor.add_request(0, Plain(extra_args={MARK: 0.0}))
+    assert not bench.processor.add_request(0, Plain(extra_args=None))
+    assert not bench.processor.is_argmax_invariant()
+
+
+def test_observation_keeps_the_candidates_of_each_output_position():
+    bench = Bench(table=None, observe=(0, 1))
+    bench.step(scheduled([new("a", 0.0)], counts={"a": 5}), "a", stream(5))
+    bench.processor.apply(logits(1))  # a partial prompt: what it samples is thrown away
+    entry = bench.capture.store.requests["a"]
+    assert entry.steps == {}
+    bench.step(scheduled(running=[("a", 5)], counts={"a": 3}), "a", stream(3))
+    raw = logits(1)
+    assert bench.processor.apply(raw) is raw
+    bench.step(scheduled(running=[("a", 8)], counts={"a": 1}), "a", stream(1))
+    bench.processor.apply(logits(1))
+    assert sorted(entry.steps) == [0, 1]
+    assert entry.evidence.shape == (2, VOCABULARY)
+    bench.runner.execute_model_state = None
+    bench.capture.step(scheduled(finished="a"))
+    assert "a" in bench.capture.store.requests  # kept until it is taken
