@@ -15,10 +15,10 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from checkpoints import families, load, picture, prompt
 from safetensors.torch import load_file, save_file
 
 import reweigh
+from checkpoints import families, load, picture, prompt
 from reweigh.calibration.calibrate import calibrate
 from reweigh.families.load import load as load_model
 from reweigh.world import shipped
@@ -83,7 +83,10 @@ def random_family(family: str, folder: Path) -> None:
         model, processor, corpus, layers=[LAYER], out=folder / "table", max_new_tokens=TOKENS, rule="count-2"
     )
     pictures = [picture(seed, sizes[seed]) for seed in range(5)]
-    asked = [([seed], QUESTIONS[seed % 2]) for seed in range(5)] + [([0, 1], QUESTIONS[0]), ([2, 3, 4], QUESTIONS[1])]
+    asked = [([seed], QUESTIONS[seed % 2]) for seed in range(5)] + [
+        ([0, 1], QUESTIONS[0]),
+        ([2, 3, 4], QUESTIONS[1]),
+    ]
     cases = [
         _case(model, processor, pictures, images, prompt(processor, question, len(images)), folder)
         for images, question in asked

@@ -1,8 +1,8 @@
 """A folder to put on PYTHONPATH: the package as if it were installed, and a Triton backend for this CPU.
 
 ``python tests/engines/vllm/site.py FOLDER`` makes FOLDER/package and FOLDER/triton. The package's entry points come from
-pyproject.toml itself; the sources stay where they are. Model Runner V2 wants Triton to have a backend called "cpu"; with TRITON_INTERPRET=1 the interpreter runs
-every kernel and the backend is never asked to compile, so an empty one is enough.
+pyproject.toml itself; the sources stay where they are. Model Runner V2 wants Triton to have a backend called "cpu"; with
+TRITON_INTERPRET=1 the interpreter runs every kernel and the backend is never asked to compile, so an empty one is enough.
 """
 
 from __future__ import annotations

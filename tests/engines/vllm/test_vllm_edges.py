@@ -78,9 +78,7 @@ def test_gemma3_is_refused_on_a_cpu_only():
 
 def test_observation_and_speculation_do_not_go_together():
     with pytest.raises(UnsupportedError, match="plain decoding"):
-        check_engine(
-            engine(speculative_config=Plain(method="ngram")), Settings(observe=(1,)), on_cpu=True
-        )
+        check_engine(engine(speculative_config=Plain(method="ngram")), Settings(observe=(1,)), on_cpu=True)
 
 
 def request(extra=None, *, images=True, **params):
@@ -106,9 +104,7 @@ def test_switched_off_and_recalled_requests_read_the_prefix_cache():
     assert off.sampling_params.extra_args[MARK] == 0.0
     assert recalled.sampling_params.extra_args[MARK] == 1.1
     assert text.sampling_params.extra_args is None
-    assert not any(
-        one.sampling_params.skip_reading_prefix_cache for one in (off, recalled, text)
-    )
+    assert not any(one.sampling_params.skip_reading_prefix_cache for one in (off, recalled, text))
 
 
 def test_a_request_to_an_engine_without_reweigh_is_refused_only_if_it_asks():

@@ -153,7 +153,8 @@ def test_slots_serve_drafts_and_parts_of_the_batch():
         assert torch.equal(whole[row], alone)
     assert torch.equal(whole[3], raw[3])
     parts = [
-        bench.processor.apply(raw[a:b].clone(), context(slots)) for a, b, slots in ((0, 3, [7]), (3, 6, [0, 4]))
+        bench.processor.apply(raw[a:b].clone(), context(slots))
+        for a, b, slots in ((0, 3, [7]), (3, 6, [0, 4]))
     ]
     assert torch.equal(torch.cat(parts), whole)
     odd = bench.processor.apply(raw[[0, 5]].clone(), context([7, 4], expanded=[7, 4]))

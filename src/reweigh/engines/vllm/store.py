@@ -19,9 +19,10 @@ import torch
 from torch import Tensor
 
 from reweigh.method.intervene.edit import spread
-from reweigh.method.measure.evidence import read_evidence
+from reweigh.method.measure.evidence import Reading, read_evidence
 from reweigh.method.measure.lens import Lens
-from reweigh.method.measure.ranks import RankSum
+from reweigh.method.measure.readouts import DMRR
+from reweigh.method.measure.sums import ReadoutSums
 from reweigh.method.strength import strength
 
 MEASURED, RECALLED = "measured", "recalled"
@@ -62,7 +63,7 @@ class Entry:
     prompt: int
     asked: bool = True
     read: int = 0
-    sums: dict[int, RankSum] = field(default_factory=dict)
+    sums: dict[int, ReadoutSums] = field(default_factory=dict)
     strengths: Tensor | None = None
     evidence: Tensor | None = None
     source: str | None = None
@@ -119,6 +120,7 @@ class Registered:
     tokens: Tensor
     references: Tensor
     scale: float
+    readout: str = DMRR
 
 
 class Store:
@@ -144,6 +146,7 @@ class Store:
         self.lens = lens
         self.layers = tuple(layers)
         self.registered = registered
+        self.readout = DMRR if registered is None else registered.readout
         self.kernel = kernel
         self.recall = Recall(limit)
         self.requests: dict[str, Entry] = {}
@@ -179,16 +182,21 @@ class Store:
             self._finish(entry)
         entry.seconds += self._clock() - started
 
+    def read(self, states: Tensor) -> Reading:
+        """Read states (P, d) as the table's evidence was read."""
+        table = self.registered
+        tokens = None if table is None else table.tokens
+        return read_evidence(self.lens, states, tokens, kernel=self.kernel, readouts=(self.readout,))
+
     def _read(self, entry: Entry, layer: int, states: Tensor) -> None:
-        tokens = None if self.registered is None else self.registered.tokens
-        part = read_evidence(self.lens, states, tokens, kernel=self.kernel).sums
+        part = self.read(states).sums
         if layer in entry.sums:
             entry.sums[layer].merge(part)
         else:
             entry.sums[layer] = part
 
     def _finish(self, entry: Entry) -> None:
-        evidence = torch.stack([entry.sums[layer].dmrr() for layer in self.layers])
+        evidence = torch.stack([entry.sums[layer].evidence(self.readout) for layer in self.layers])
         entry.sums.clear()
         entry.source = MEASURED
         if self.registered is None:

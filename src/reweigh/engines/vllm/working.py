@@ -20,7 +20,7 @@ from reweigh.engines.vllm.store import Registered, Store
 from reweigh.engines.vllm.taps import tap_for
 from reweigh.errors import MismatchError, UnsupportedError
 from reweigh.method.intervene.edit import edit_step
-from reweigh.method.measure.evidence import read_evidence
+from reweigh.method.measure.head import head_width
 from reweigh.method.register.table import ReferenceTable
 
 NEW_WEIGHTS = ("reload_weights", "update_weights", "start_weight_update", "reset_weights")
@@ -127,9 +127,8 @@ def install(worker: Any, settings: Settings) -> Installed:
 @torch.inference_mode()
 def _warm(store: Store, dtype: torch.dtype, device: Any) -> None:
     """Compile ranks and edits now, not in the first request."""
-    width, vocabulary = store.lens.head.in_features, store.lens.vocab_size
-    tokens = None if store.registered is None else store.registered.tokens
-    read_evidence(store.lens, torch.zeros(2, width, dtype=dtype, device=device), tokens, kernel=store.kernel)
+    width, vocabulary = head_width(store.lens.head), store.lens.vocab_size
+    store.read(torch.zeros(2, width, dtype=dtype, device=device))
     edit_step(torch.zeros(1, vocabulary, device=device), torch.zeros(1, vocabulary, device=device), 1.0)
 
 
@@ -144,6 +143,7 @@ def _registered(table: ReferenceTable, device: Any) -> Registered:
         torch.from_numpy(table.tokens).to(device),
         torch.from_numpy(table.references).float().to(device),
         table.scale,
+        table.readout,
     )
 
 

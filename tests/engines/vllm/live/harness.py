@@ -14,7 +14,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-
 V2 = os.environ.get("TRITON_INTERPRET") == "1"
 """Whether Model Runner V2 runs, on Triton's interpreter; otherwise V1 does."""
 
@@ -111,7 +110,9 @@ def _override_once() -> None:
 
 
 @contextmanager
-def running(reference: Reference, *, reweigh: dict[str, Any] | None = None, **options: Any) -> Iterator[Engine]:
+def running(
+    reference: Reference, *, reweigh: dict[str, Any] | None = None, **options: Any
+) -> Iterator[Engine]:
     """An engine in this process, shut down at the end."""
     from vllm import LLM
     from vllm.distributed import cleanup_dist_env_and_memory
