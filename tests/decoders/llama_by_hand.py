@@ -15,7 +15,9 @@ def embedded(model: Any, inputs: dict[str, Any], tokens: torch.Tensor | None = N
     states = model.get_input_embeddings()(ids)
     picture = model.model.get_image_features(inputs["pixel_values"], return_dict=True).pooler_output
     features = torch.cat(list(picture)) if isinstance(picture, list | tuple) else picture.flatten(0, 1)
-    states[ids == model.config.image_token_id] = features
+    visual = ids == model.config.image_token_id
+    visual[:, inputs["input_ids"].shape[1] :] = False  # said by the model, not shown to it
+    states[visual] = features
     return states
 
 

@@ -16,13 +16,27 @@ from transformers import LogitsProcessor
 import reweigh
 from checkpoints import FAMILIES
 from reweigh.decoders.beams import Beams, advance
-from reweigh.decoders.opera import Moment, Search, _Loop
+from reweigh.decoders.opera import _Loop
 from reweigh.decoders.overtrust import column_scores, grow, leant_on, penalties
+from reweigh.decoders.retrospection import Moment, Rules, Search
 from reweigh.errors import InputError, UnsupportedError
 
 sys.path.insert(0, str(Path(__file__).parent))
 
 from llama_by_hand import embedded, forward
+
+RULES = Rules(
+    scale=50.0,
+    threshold=2,
+    candidates=2,
+    weight=1.0,
+    permute_history=False,
+    prompt=4,
+    eos=(),
+    length_penalty=1.0,
+    early_stopping=False,
+    max_length=99,
+)
 
 
 def sums_of(square, scale):
@@ -79,22 +93,23 @@ def test_rolling_back_needs_every_beam_and_a_late_token():
 
 
 def test_a_used_up_place_moves_one_back_and_then_no_further():
-    search = Search(Beams.start(2, torch.device("cpu")), torch.zeros(2, 0))
-    search.leaning = [torch.tensor([12, 12])] * 5
-    assert [search.target(2, 2) for _ in range(6)] == [13, 13, 12, 12, None, None]
+    search = Search(RULES, 2, torch.device("cpu"))
+    search.leanings = [torch.tensor([12, 12])] * 5
+    assert [search.target() for _ in range(6)] == [13, 13, 12, 12, None, None]
 
 
 def test_rewinding_restores_a_moment_and_rejects_what_followed():
-    search = Search(Beams.start(2, torch.device("cpu")), torch.zeros(2, 0))
+    search = Search(RULES, 2, torch.device("cpu"))
     for length in range(6):
         tokens = torch.full((2, length), length)
         beams = Beams(tokens, torch.zeros(2))
-        search.moments.append(Moment(beams, torch.zeros(2, length), [(0, length), (1, length)]))
-        search.leaning.append(torch.tensor([length, length]))
+        chosen = [(0, length), (1, length)]
+        search.moments.append(Moment(beams=beams, sums=torch.zeros(2, length), chosen=chosen))
+        search.leanings.append(torch.tensor([length, length]))
     search.rejected = {4: [(9, 9)], 3: [(0, 7)]}
-    search.rewind(3)
+    assert search.rewind(3) == 3
     assert search.beams.tokens.shape == (2, 3)
-    assert len(search.moments) == len(search.leaning) == 4
+    assert len(search.moments) == len(search.leanings) == 4
     assert search.rejected == {3: [(0, 7), (0, 3), (1, 3)]}
     assert search.rollbacks == [(5, 3)]
 
@@ -166,7 +181,9 @@ def test_one_step_by_hand(loaded, batch):
 
     def noted(self, search, strand, logits):
         scores = original(self, search, strand, logits)
-        seen.append((search.beams.tokens.clone(), logits.clone(), scores.clone(), search.leaning[-1].clone()))
+        seen.append(
+            (search.beams.tokens.clone(), logits.clone(), scores.clone(), search.leanings[-1].clone())
+        )
         return scores
 
     with pytest.MonkeyPatch.context() as patch:
@@ -205,13 +222,13 @@ def test_candidates_abreast_have_the_rows_they_have_one_by_one(family, loaded, b
     compared = []
     with reweigh.decoder("opera", model, processor, num_beams=2, num_attn_candidates=3) as attached:
         decoder = attached.decoder
-        look_ahead, usual = decoder.look_ahead, decoder._windowed
+        look_ahead, usual = decoder.look_ahead, decoder._one_by_one
 
         def both(strand, tokens):
             length, position = strand.cache.get_seq_length(), strand.position.clone()
-            decoder._windowed = True
+            decoder._one_by_one = True
             wanted = look_ahead(strand, tokens)
-            decoder._windowed = usual
+            decoder._one_by_one = usual
             rows = look_ahead(strand, tokens)
             torch.testing.assert_close(rows, wanted, atol=1e-5, rtol=1e-4)
             assert rows.shape == (2, 3, length + 1)
@@ -234,9 +251,8 @@ def test_roll_back_recomputes_exactly_and_never_repeats_a_choice(loaded, batch, 
     def noted(self, search, strand, length):
         before = search.moments[length].chosen
         scores = original(self, search, strand, length)
-        seen.append(
-            (length, search.beams.tokens.clone(), scores.clone(), list(search.rejected[length]), before)
-        )
+        rejected = list(search.rejected[length])
+        seen.append((length, search.beams.tokens.clone(), scores.clone(), rejected, before))
         assert strand.cache.get_seq_length() == strand.prompt_end + length
         return scores
 

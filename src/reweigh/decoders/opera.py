@@ -7,22 +7,20 @@ the cache; roll-back crops the cache to the prompt and reads the kept part of th
 from __future__ import annotations
 
 import threading
-from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from torch import Tensor
 from transformers.generation import GenerateBeamDecoderOnlyOutput
 
-from reweigh.decoders.beams import Beams, advance
-from reweigh.decoders.overtrust import grow, leant_on, penalties
+from reweigh.decoders.beams import Finished
+from reweigh.decoders.opera_letter import LetterSearch
+from reweigh.decoders.retrospection import Rules, Search
 from reweigh.engines.base import Decoder, UpcomingPass, in_range
 from reweigh.engines.context import paused
 from reweigh.engines.transformers.branch import BranchState, Runner, new_cache
 from reweigh.errors import InputError, UnsupportedError
 from reweigh.families.anatomy import Anatomy
-
-FILLER = -999.0
 
 
 class _Local(threading.local):
@@ -31,48 +29,6 @@ class _Local(threading.local):
     rows: Tensor | None = None
     abreast: int = 1
     columns: list[list[int]] = []  # noqa: RUF012
-
-
-@dataclass
-class Moment:
-    """The state with t tokens generated; ``chosen`` are the (parent, token) pairs that were taken from it."""
-
-    beams: Beams
-    sums: Tensor
-    chosen: list[tuple[int, int]] = field(default_factory=list)
-
-
-@dataclass
-class Search:
-    """One prompt's search: moments by length, the columns leant on by step, and what roll-backs have used up."""
-
-    beams: Beams
-    sums: Tensor
-    moments: list[Moment] = field(default_factory=list)
-    leaning: list[Tensor] = field(default_factory=list)
-    rejected: dict[int, list[tuple[int, int]]] = field(default_factory=dict)
-    uses: dict[int, int] = field(default_factory=dict)
-    rollbacks: list[tuple[int, int]] = field(default_factory=list)
-
-    def target(self, threshold: int, candidates: int) -> int | None:
-        """The length to roll back to, if every beam leans on one token and that place is not used up."""
-        where = int(self.leaning[-1].mode().values)
-        if not leant_on(torch.stack(self.leaning, dim=-1), where, threshold):
-            return None
-        for length in (where + 1, where):
-            if self.uses.get(length, 0) < candidates:
-                self.uses[length] = self.uses.get(length, 0) + 1
-                return length
-        return None
-
-    def rewind(self, length: int) -> None:
-        """Restore the moment with ``length`` tokens; what was chosen from it is rejected from now on."""
-        self.rollbacks.append((len(self.moments) - 1, length))
-        moment = self.moments[length]
-        del self.moments[length + 1 :], self.leaning[length + 1 :]
-        self.rejected = {place: pairs for place, pairs in self.rejected.items() if place <= length}
-        self.rejected.setdefault(length, []).extend(moment.chosen)
-        self.beams, self.sums = moment.beams, moment.sums
 
 
 class OPERA(Decoder):
@@ -87,6 +43,10 @@ class OPERA(Decoder):
         rollback: Whether to roll back at all.
         permute_history: Let the history of tokens leant on follow its beam; the official program mixes beams.
         image_offset: Shift of the image's span; 1 reproduces the official InstructBLIP positions.
+        official: Search to the letter of the official program, slips included (``opera_letter``), in the model's own
+            precision and with one look-ahead pass for each candidate.
+        image_ids: Tokens an image counts as in the length of an official hypothesis; all its columns if not given. The
+            official LLaVA has 1.
 
     Attributes:
         rollbacks: For each prompt of the last generation, the (from, to) lengths of its roll-backs.
@@ -108,6 +68,8 @@ class OPERA(Decoder):
         rollback: bool = True,
         permute_history: bool = False,
         image_offset: int = 0,
+        official: bool = False,
+        image_ids: int | None = None,
     ) -> None:
         super().__init__(anatomy, processor)
         self.num_beams = int(in_range("num_beams", num_beams, 2))
@@ -118,11 +80,13 @@ class OPERA(Decoder):
         self.rollback = rollback
         self.permute_history = permute_history
         self.image_offset = image_offset
+        self.official = official
+        self.image_ids = image_ids
         self.generation = self.regime = {"num_beams": self.num_beams, "do_sample": False}
         self.runner = Runner(anatomy)
         self.rollbacks: list[list[tuple[int, int]]] = []
         kinds = getattr(anatomy.speaker.config.get_text_config(), "layer_types", None) or ()
-        self._windowed = any(kind != "full_attention" for kind in kinds)
+        self._one_by_one = official or any(kind != "full_attention" for kind in kinds)
         self._local = _Local()
 
     def before(self, upcoming: UpcomingPass) -> None:
@@ -142,13 +106,38 @@ class OPERA(Decoder):
         """Keep the last block's weights of the tokens just fed, the largest over the heads."""
         if layer == len(self.anatomy.blocks) - 1:
             count = self._local.abreast
-            largest = weights[:, :, -count:].amax(dim=1).float()  # (B, n, S)
+            largest = self.precise(weights[:, :, -count:].amax(dim=1))  # (B, n, S)
             own = largest[..., -count:].diagonal(dim1=1, dim2=2)[..., None]
             self._local.rows = torch.cat([largest[..., :-count], own], dim=-1)  # (B, n, t + 1)
 
+    def precise(self, values: Tensor) -> Tensor:
+        """Values in single precision, or in the model's own for the official search."""
+        return values if self.official else values.float()
+
+    def read(self, logits: Tensor) -> Tensor:
+        """The last column (B, V) of logits (B, n, V)."""
+        return self.precise(logits[:, -1])
+
+    def search(self, prompt: int, config: Any, device: torch.device) -> Search:
+        """A new search over one prompt of ``prompt`` tokens."""
+        eos = config._eos_token_tensor
+        rules = Rules(
+            scale=self.scale,
+            threshold=self.threshold,
+            candidates=self.candidates,
+            weight=self.weight,
+            permute_history=self.permute_history,
+            prompt=prompt,
+            eos=() if eos is None else tuple(eos.tolist()),
+            length_penalty=config.length_penalty,
+            early_stopping=config.early_stopping,
+            max_length=config.max_length,
+        )
+        return (LetterSearch if self.official else Search)(rules, config.num_beams, device)
+
     def look_ahead(self, state: BranchState, tokens: Tensor) -> Tensor:
         """The attention rows (B, C, t + 1) that candidates (B, C) would have; the state stays as it is."""
-        if self._windowed:  # a window is counted in columns, so candidates abreast would shift it
+        if self._one_by_one:  # a window is counted in columns, so candidates abreast would shift it
             rows = []
             for rank in range(tokens.shape[1]):
                 self.runner.glance(state, tokens[:, rank, None])
@@ -183,7 +172,7 @@ class OPERA(Decoder):
                 walk = _Loop(self, input_ids[rows[0]], columns[prompt], logits_processor, stopping_criteria)
                 found.append(walk.run(_rows_of(state, rows, self.anatomy), logits[rows], generation_config))
         self.rollbacks = [search.rollbacks for search in found]
-        return _output([search.beams for search in found], input_ids[::count], generation_config)
+        return _output([search.best() for search in found], input_ids[::count], generation_config)
 
     def _prefill(self, model: Any, ids: Tensor, kwargs: dict[str, Any]) -> tuple[BranchState, Tensor]:
         cache = kwargs.pop("past_key_values", None)
@@ -201,9 +190,8 @@ class OPERA(Decoder):
         last = position[..., -1:].expand(*position.shape[:-2], ids.shape[0], 1)
         deltas = [part.rope_deltas for part in self.runner._holders]
         end = kwargs["past_key_values"].get_seq_length()
-        return BranchState(kwargs["past_key_values"], last, mask, end, end, deltas), output.logits[
-            :, -1
-        ].float()
+        state = BranchState(kwargs["past_key_values"], last, mask, end, end, deltas)
+        return state, self.read(output.logits)
 
     def rows(self) -> Tensor:
         """The attention rows (B, n, t + 1) of the pass that has just run, each divided by its sum."""
@@ -218,7 +206,7 @@ class OPERA(Decoder):
 
 
 class _Loop:
-    """The search for one prompt."""
+    """The search for one prompt: what to feed the model, and what it answers."""
 
     def __init__(
         self, decoder: OPERA, prompt: Tensor, columns: list[int], processors: Any, criteria: Any
@@ -232,64 +220,46 @@ class _Loop:
     def run(self, state: BranchState, logits: Tensor, config: Any) -> Search:
         """Search until nothing better can be found."""
         decoder, end = self.decoder, state.prompt_end
-        count = config.num_beams
-        eos = config._eos_token_tensor
-        spare = max(2, 1 + (0 if eos is None else len(eos))) * count
-        start = torch.zeros(count, 0, dtype=torch.float64, device=logits.device)
-        search = Search(Beams.start(count, logits.device), start)
-        while search.beams.open:
-            search.moments.append(Moment(search.beams, search.sums))
+        search = decoder.search(self._prompt_length(state), config, logits.device)
+        while True:
+            search.remember()
             scores = self._candidates(search, state, logits)
-            target = None
-            if decoder.rollback:
-                target = search.target(decoder.threshold, decoder.candidates)
+            target = search.target() if decoder.rollback else None
             if target is not None:
                 scores = self._roll_back(search, state, target)
             log_probs = self.processors(self._whole(search.beams.tokens), scores.log_softmax(-1))
-            search.beams, parents = advance(
-                search.beams,
-                log_probs,
-                lambda tokens: self.criteria(self._whole(tokens), None),
-                spare=spare,
-                length_penalty=config.length_penalty,
-                early_stopping=config.early_stopping,
-            )
-            tokens = search.beams.tokens[:, -1]
-            search.moments[-1].chosen = list(zip(parents.tolist(), tokens.tolist(), strict=True))
+            parents = search.advance(log_probs, lambda tokens: self.criteria(self._whole(tokens), None))
             if not search.beams.open:
-                break
+                return search
             state.reorder(parents)
-            logits = decoder.runner.step(state, tokens[:, None])[:, -1].float()
-            search.sums = grow(search.sums[parents], decoder.rows()[:, -1, end:], decoder.scale)
-            if decoder.permute_history:
-                search.leaning = [places[parents] for places in search.leaning]
-        return search
+            logits = decoder.read(decoder.runner.step(state, search.beams.tokens[:, -1:]))
+            search.grow(parents, decoder.rows()[:, -1, end:])
 
     def _candidates(self, search: Search, state: BranchState, logits: Tensor) -> Tensor:
-        """Scores (k, V): penalised logits of each beam's candidates, a filler that never wins elsewhere."""
-        decoder, end = self.decoder, state.prompt_end
-        own, tokens = logits.topk(decoder.candidates, dim=-1)
-        rows = decoder.look_ahead(state, tokens)  # (k, C, t + 1)
-        sums = grow(search.sums[:, None], rows[..., end:], decoder.scale)
-        penalty, where = penalties(sums, rows[..., self.image].sum(dim=-1))
-        search.leaning.append(where.mode(dim=-1).values)
-        scores = (own - decoder.weight * penalty).float()
-        filler = (scores.amin(dim=-1, keepdim=True) + FILLER).clamp(max=FILLER)
-        return filler.expand_as(logits).scatter(-1, tokens, scores)
+        """Scores (k, V) from each beam's candidates."""
+        own, tokens = logits.topk(self.decoder.candidates, dim=-1)
+        rows = self.decoder.look_ahead(state, tokens)  # (k, C, t + 1)
+        image = rows[..., self.image].sum(dim=-1)
+        return search.score(logits, tokens, own, rows[..., state.prompt_end :], image)
 
     def _roll_back(self, search: Search, state: BranchState, length: int) -> Tensor:
-        """Go back to ``length`` tokens: logits over the whole vocabulary, rejected pairs at the row's minimum."""
-        search.rewind(length)
+        """Go back to ``length`` tokens: scores over the whole vocabulary but for what was rejected there."""
+        place = search.rewind(length)
         state.crop(state.fed - state.prompt_end)
-        logits = self.decoder.runner.step(state, search.beams.tokens)[:, -1].float()
+        logits = self.decoder.read(self.decoder.runner.step(state, search.beams.tokens))
         self.decoder.rows()
-        parents, tokens = zip(*search.rejected[length], strict=True)
-        scores = logits.clone()
-        scores[list(parents), list(tokens)] = logits.amin(dim=-1)[list(parents)]
-        return scores
+        return search.reject(logits, place)
 
     def _whole(self, tokens: Tensor) -> Tensor:
         return torch.cat([self.prompt.expand(tokens.shape[0], -1), tokens], dim=1)
+
+    def _prompt_length(self, state: BranchState) -> int:
+        """Tokens of the prompt without padding; an image counts as ``image_ids`` if that is given."""
+        whole = state.prompt_end if state.mask is None else int(state.mask[0].sum())
+        if self.decoder.image_ids is None:
+            return whole
+        starts = [column for column in self.image if column - 1 not in self.image]
+        return whole - len(self.image) + self.decoder.image_ids * len(starts)
 
 
 def _rows_of(state: BranchState, rows: Tensor, anatomy: Anatomy) -> BranchState:
@@ -303,9 +273,9 @@ def _rows_of(state: BranchState, rows: Tensor, anatomy: Anatomy) -> BranchState:
     return BranchState(cache, position, mask, state.fed, state.prompt_end, deltas)
 
 
-def _output(found: list[Beams], prompts: Tensor, config: Any) -> Any:
+def _output(found: list[list[Finished]], prompts: Tensor, config: Any) -> Any:
     """The best hypotheses of each prompt, padded to one length, in the shape of transformers' beam search."""
-    best = [one for beams in found for one in beams.finished[: config.num_return_sequences]]
+    best = [one for ended in found for one in ended[: config.num_return_sequences]]
     pad = config._pad_token_tensor
     if pad is None:
         pad = config._eos_token_tensor[0] if config._eos_token_tensor is not None else -1
