@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 import torch
 
@@ -9,6 +10,7 @@ import reweigh
 from reweigh.decoders import DECODERS
 from reweigh.errors import ArtifactError
 from reweigh.families.prompts import DESCRIBE, build_inputs
+from reweigh.method.steering import SteeringVectors
 
 
 @pytest.fixture(scope="module")
@@ -30,6 +32,9 @@ def embedded():
 def test_every_method_says_something_in_its_own_regime(method, embedded):
     model, processor, inputs = embedded
     options = {"erase": ["zebra"]} if method == "projectaway" else {}
+    if method == "asd":
+        vectors = np.random.default_rng(0).normal(size=(5, 192)).astype(np.float32) / 10
+        options = {"vectors": SteeringVectors(tuple(range(5)), vectors, (1, 1), {}), "force": True}
     if method == "reweigh":
         from reweigh.world import operating_point, table_path
 

@@ -32,6 +32,7 @@ COMMANDS: dict[str, str] = {
     "ablate": "reweigh.cli.ablate",
     "study": "reweigh.cli.study",
     "compare": "reweigh.cli.compare",
+    "steer": "reweigh.cli.steer",
     "speed": "reweigh.cli.speed",
     "world": "reweigh.cli.world",
 }

@@ -43,6 +43,7 @@ DECODERS: Registry[type[Decoder]] = Registry(
         "memvr": "reweigh.decoders.memvr:MemVR",
         "code": "reweigh.decoders.code:CODE",
         "damro": "reweigh.decoders.damro:DAMRO",
+        "asd": "reweigh.decoders.asd:ASD",
         "projectaway": "reweigh.decoders.projectaway:ProjectAway",
         "projectaway-auto": "reweigh.decoders.projectaway_auto:ProjectAwayAuto",
     },

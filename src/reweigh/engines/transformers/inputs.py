@@ -92,6 +92,16 @@ def padded(rows: Sequence[Sequence[int]], device: torch.device, pad: int = 0) ->
     }
 
 
+def followed_by(inputs: Mapping[str, Any], tokens: Tensor) -> dict[str, Any]:
+    """A prompt's inputs with further tokens (B, n) of text behind it."""
+    longer = {**inputs, "input_ids": torch.cat([prompt_ids(inputs), tokens], dim=1)}
+    for name in (*TOKEN_TYPES, "attention_mask"):
+        if inputs.get(name) is not None:
+            more = tokens.new_ones(tokens.shape) if name == "attention_mask" else torch.zeros_like(tokens)
+            longer[name] = torch.cat([inputs[name], more.to(inputs[name].dtype)], dim=1)
+    return longer
+
+
 def without_image(anatomy: Anatomy, processor: Any, inputs: Mapping[str, Any]) -> dict[str, Any]:
     """The prompt with its image tokens, and the tags that enclose them, taken out."""
     tags, image = image_tags(anatomy, processor), set(anatomy.image_tokens)

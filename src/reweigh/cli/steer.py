@@ -1,0 +1,63 @@
+"""``reweigh steer``: make steering vectors from labelled images, for the decoder ``asd``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import typer
+
+from reweigh.cli import common
+from reweigh.cli.benchmark import BenchmarkOptions
+from reweigh.cli.groups import grouped
+
+app = typer.Typer(add_completion=False)
+
+
+@app.command()
+@grouped
+def steer(
+    model: str = typer.Argument(
+        common.WORLD, help="Hub id or checkpoint folder; the embedded model if not given."
+    ),
+    *,
+    benchmark: str = typer.Option(
+        "world",
+        "--benchmark",
+        "-b",
+        help="Where labels come from: world (300 scenes of its tuning split) or chair (images of its train split).",
+    ),
+    layer: list[int] = typer.Option(
+        [], "--layer", "-l", help="0-based block, repeatable; all of them if not given."
+    ),
+    out: Path = typer.Option(Path("steering"), "--out", "-o", help="Folder; a stopped run goes on there."),
+    selection: BenchmarkOptions,
+    weights: common.Weights,
+    json: bool = common.JSON,
+) -> None:
+    """Average the states of factual and of hallucinated mentions in the model's own descriptions."""
+    from reweigh.artifacts import only_one
+    from reweigh.benchmarks import find_benchmark
+    from reweigh.studies.steer import steer as run
+
+    preset = find_benchmark(benchmark).tuning_options
+    task = selection.task(benchmark, drawings=out / "pictures", preset=preset)
+    task.require_records()
+    loaded = weights.load(model)
+    with only_one(out):
+        found = run(*loaded, selection.runs(task, model, weights, loaded), out, layers=layer or None)
+    page = {
+        "records": len(task.records),
+        "factual": found.counts[0],
+        "hallucinated": found.counts[1],
+        "layers": list(found.layers),
+        "fingerprint": found.fingerprint,
+        "folder": str(out),
+    }
+    if json:
+        common.emit_json(page)
+        return
+    typer.echo(
+        f"{len(task.records):,} descriptions: {found.counts[0]:,} factual and {found.counts[1]:,} hallucinated tokens"
+    )
+    typer.echo(f"steering vectors of {len(found.layers)} blocks -> {out}")
+    typer.echo(f"use them: reweigh compare {model} --methods base,asd --method-option asd.vectors={out}")
