@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from reweigh.errors import InputError, NumericsError
 from reweigh.method.intervene import edit as module
-from reweigh.method.intervene.edit import check_beta, deficit, edit_step, spread
+from reweigh.method.intervene.edit import StepEditor, check_beta, deficit, edit_step, spread
 from reweigh.method.register.candidates import candidates
 from reweigh.method.strength import strength
 
@@ -220,3 +220,20 @@ def test_beta_that_is_no_bound_is_refused(beta):
 def test_beta_of_any_number_type(beta):
     assert check_beta(beta) == float(beta)
     assert type(check_beta(beta)) is float
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("rows", [None, [0, 2]])
+def test_the_logits_alone_have_the_bits_of_the_whole_step(dtype, rows):
+    random = torch.Generator().manual_seed(3)
+    logits = (torch.randn(3, 200, generator=random) * 3).to(dtype)
+    count = 3 if rows is None else len(rows)
+    strengths, betas = torch.rand(count, 200, generator=random), torch.tensor([1.1, 0.0, 0.4])[:count]
+    editor = StepEditor(strengths, betas, None if rows is None else torch.tensor(rows))
+    before, step = logits.clone(), editor.step(logits)
+    assert torch.equal(editor(logits), step.logits)
+    assert torch.equal(logits, before)
+    assert not torch.equal(step.logits[0], logits[0].float())
+    logits[0] = float("nan")
+    with pytest.raises(NumericsError, match="form no distribution"):
+        editor(logits)

@@ -188,20 +188,21 @@ class ReWEIGH(Decoder):
     def _edit(
         self, logits: Tensor, laid_out: _Layout, editor: StepEditor, observers: tuple[Observer, ...]
     ) -> Tensor:
-        step = editor(logits)
-        if observers and laid_out.evidence is not None:
-            ids = step.candidates.ids
-            recorded = Recorded(
-                step.candidates,
-                step.shifts,
-                laid_out.evidence.gather(1, ids),
-                editor.strengths.gather(1, ids),
-                logits.argmax(-1),
-                step.logits.argmax(-1),
-                editor.rows,
-            )
-            for observer in observers:
-                observer.record(recorded)
+        if not observers or laid_out.evidence is None:
+            return editor(logits)
+        step = editor.step(logits)
+        ids = step.candidates.ids
+        recorded = Recorded(
+            step.candidates,
+            step.shifts,
+            laid_out.evidence.gather(1, ids),
+            editor.strengths.gather(1, ids),
+            logits.argmax(-1),
+            step.logits.argmax(-1),
+            editor.rows,
+        )
+        for observer in observers:
+            observer.record(recorded)
         return step.logits
 
     def _edit_columns(

@@ -7,16 +7,15 @@ the logits it is given. Knows nothing of engines: whoever holds logits and stren
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from functools import cache
 from numbers import Real
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from reweigh.errors import InputError
+from reweigh.errors import InputError, NumericsError
 from reweigh.method.register.candidates import (
     LEAST,
     MASS,
@@ -49,28 +48,18 @@ def spread(values: Tensor, tokens: Tensor, vocab_size: int) -> Tensor:
     return laid_out.index_copy_(-1, tokens, values)
 
 
-class EditedStep:
+class EditedStep(NamedTuple):
     """One edited step.
 
     Attributes:
         logits: z' (B, V) in float32.
+        candidates: Candidates (n, C) of the n rows that were edited.
+        shifts: What each candidate lost (n, C), zero outside the candidate set.
     """
 
-    __slots__ = ("_details", "logits")
-
-    def __init__(self, logits: Tensor, details: Callable[[], tuple[Candidates, Tensor]]) -> None:
-        self.logits = logits
-        self._details = details
-
-    @property
-    def candidates(self) -> Candidates:
-        """Candidates (n, C) of the n rows that were edited."""
-        return self._details()[0]
-
-    @property
-    def shifts(self) -> Tensor:
-        """What each candidate lost (n, C), zero outside the candidate set."""
-        return self._details()[1]
+    logits: Tensor
+    candidates: Candidates
+    shifts: Tensor
 
 
 def edit_step(
@@ -89,7 +78,7 @@ def edit_step(
     [1.9, 2.9, -9.0]
     """
     betas = beta if isinstance(beta, Tensor) else torch.full((len(strengths),), beta, device=logits.device)
-    return StepEditor(strengths, betas, rows)(logits)
+    return StepEditor(strengths, betas, rows).step(logits)
 
 
 class StepEditor:
@@ -101,6 +90,7 @@ class StepEditor:
         self.rows = rows
         self._compiled = strengths.device.type == "cpu" and is_compiled()
         if self._compiled:
+            self._width = min(MOST, strengths.shape[1])
             self._fixed = (
                 np.arange(len(strengths)) if rows is None else rows.numpy(),
                 strengths.numpy(),
@@ -108,37 +98,46 @@ class StepEditor:
                 MASS,
                 LEAST,
             )
-            self._shape = (len(strengths), min(MOST, strengths.shape[1]))
 
-    def __call__(self, logits: Tensor) -> EditedStep:
-        """Edit the raw logits (B, V) of one step."""
+    def __call__(self, logits: Tensor) -> Tensor:
+        """The edited logits (B, V) of one step, in float32."""
+        if not self._compiled or (logits.requires_grad and torch.is_grad_enabled()):
+            return self.step(logits).logits
+        edited = (logits.clone() if logits.dtype == torch.float32 else logits.float()).contiguous()
+        edit_logits, _ = _compiled_edits()
+        if edit_logits(edited.numpy(), probabilities(edited).numpy(), *self._fixed, self._width) >= 0:
+            raise self._no_distribution(logits)
+        return edited
+
+    def step(self, logits: Tensor) -> EditedStep:
+        """The same, with candidates and shifts."""
         if self._compiled and not (logits.requires_grad and torch.is_grad_enabled()):
-            return self._edit_compiled(logits)
+            return self._compiled_step(logits)
         own = logits if self.rows is None else logits[self.rows]
         chosen = candidates(own)
         shifts = self.strengths.gather(1, chosen.ids) * chosen.keep * self.betas[:, None]
         edited = _own_copy(own).scatter_(1, chosen.ids, chosen.logits - shifts)
         if self.rows is not None:
             edited = _own_copy(logits).index_copy_(0, self.rows, edited)
-        return EditedStep(edited, lambda: (chosen, shifts))
+        return EditedStep(edited, chosen, shifts)
 
-    def _edit_compiled(self, logits: Tensor) -> EditedStep:
+    def _compiled_step(self, logits: Tensor) -> EditedStep:
         """The same in one compiled call, with the same bits."""
-        edited = (logits.clone() if logits.dtype == torch.float32 else logits.float()).contiguous()
-        probability = probabilities(edited)
-        shape = self._shape
+        edited = _own_copy(logits).contiguous()
+        shape = (len(self.strengths), self._width)
         ids, keep = np.empty(shape, np.int64), np.empty(shape, np.bool_)
         values = np.empty((2, *shape), np.float32)
-        bad = _edit_rows()(edited.numpy(), probability.numpy(), *self._fixed, ids, keep, values)
-        if bad >= 0:
-            raise no_distribution(logits if self.rows is None else logits[self.rows])
+        _, edit_rows = _compiled_edits()
+        probability = probabilities(edited)
+        if edit_rows(edited.numpy(), probability.numpy(), *self._fixed, ids, keep, values) >= 0:
+            raise self._no_distribution(logits)
+        best, shifts = torch.from_numpy(values)
+        sound = torch.ones(len(best), dtype=torch.bool)
+        chosen = Candidates(torch.from_numpy(ids), torch.from_numpy(keep), best, sound)
+        return EditedStep(edited, chosen, shifts)
 
-        def details() -> tuple[Candidates, Tensor]:
-            best, shifts = torch.from_numpy(values)
-            sound = torch.ones(len(best), dtype=torch.bool)
-            return Candidates(torch.from_numpy(ids), torch.from_numpy(keep), best, sound), shifts
-
-        return EditedStep(edited, details)
+    def _no_distribution(self, logits: Tensor) -> NumericsError:
+        return no_distribution(logits if self.rows is None else logits[self.rows])
 
 
 def _own_copy(logits: Tensor) -> Tensor:
@@ -148,7 +147,7 @@ def _own_copy(logits: Tensor) -> Tensor:
 
 
 @cache
-def _edit_rows() -> Any:
-    from reweigh.method.intervene.edit_compiled import edit_rows
+def _compiled_edits() -> tuple[Any, Any]:
+    from reweigh.method.intervene.edit_compiled import edit_logits, edit_rows
 
-    return edit_rows
+    return edit_logits, edit_rows

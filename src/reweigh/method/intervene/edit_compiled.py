@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from reweigh.method.measure.kernels.compile import compiled
 from reweigh.method.register.candidates_compiled import best_of_row, keep_of_row
 
@@ -37,3 +39,21 @@ def edit_rows(
             if keep[n, k]:
                 logits[b, token] = raw[n, k] - shifts[n, k]
     return -1
+
+
+@compiled
+def edit_logits(
+    logits: Any,
+    probability: Any,
+    rows: Any,
+    strengths: Any,
+    betas: Any,
+    mass: float,
+    least: int,
+    width: int,
+) -> int:
+    """``edit_rows`` for a caller who wants the logits alone."""
+    shape = (rows.size, width)
+    ids, keep = np.empty(shape, np.int64), np.empty(shape, np.bool_)
+    values = np.empty((2, rows.size, width), np.float32)
+    return int(edit_rows(logits, probability, rows, strengths, betas, mass, least, ids, keep, values))

@@ -57,12 +57,17 @@ def best_of_row(row: Any, values: Any, ids: Any) -> None:
 
 @compiled
 def keep_of_row(probability: Any, ids: Any, mass: float, least: int, keep: Any) -> bool:
-    """Mark the candidates among a row's best; False if the row forms no distribution."""
+    """Mark the candidates among a row's best; False if the row forms no distribution.
+
+    A row of NaN alone never entered the heap: its best is still a placeholder, whose id lies beyond the row.
+    """
+    if ids[0] >= probability.size or not probability[ids[0]] > 0:
+        return False
     reached = 0.0
     for k in range(ids.size):
         keep[k] = k < least or reached < mass
         reached += np.float64(probability[ids[k]])
-    return bool(probability[ids[0]] > 0)
+    return True
 
 
 @compiled
