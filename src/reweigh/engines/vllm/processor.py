@@ -60,7 +60,7 @@ class Processor:
         ]
         if not chosen:
             return logits
-        edited = self._editor_of(chosen, len(rows), logits.device)(logits).logits
+        edited = self._editor_of(chosen, len(rows), logits.device)(logits)
         self.seconds += time.perf_counter() - started
         return edited
 
