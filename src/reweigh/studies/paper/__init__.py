@@ -15,6 +15,9 @@ STUDIES: Registry[type[Study]] = Registry(
     "study",
     {
         "scale": "reweigh.studies.paper.scale:Scale",
+        "rescaling": "reweigh.studies.paper.rescaling:Rescaling",
+        "tokens": "reweigh.studies.paper.tokens:Tokens",
+        "references": "reweigh.studies.paper.references:References",
         "detection": "reweigh.studies.paper.detection:Detection",
         "allocation": "reweigh.studies.paper.allocation:Allocation",
         "confidence": "reweigh.studies.paper.confidence:Confidence",

@@ -95,11 +95,18 @@ class Material:
         found: Observations = self._kept[key]
         return found
 
-    def arm(self, name: str) -> ReadoutArm:
-        """A readout's table and budget: ``rank``, or one of ``reweigh.studies.readouts.ARMS``."""
-        if name not in self._kept:
-            self._kept[name] = readout_arm(name, self.table, self.observations, rule=rule_named(self.rule))
-        found: ReadoutArm = self._kept[name]
+    def arm(self, name: str, *, evidence: str | None = None) -> ReadoutArm:
+        """A readout's table and budget: ``rank``, or one of ``reweigh.studies.readouts.ARMS``.
+
+        Args:
+            name: The arm.
+            evidence: Another of the kept vectors that stands in for its readout's own, such as that of equalized logits.
+        """
+        key = f"arm {name} {evidence}"
+        if key not in self._kept:
+            rule = rule_named(self.rule)
+            self._kept[key] = readout_arm(name, self.table, self.observations, rule=rule, evidence=evidence)
+        found: ReadoutArm = self._kept[key]
         return found
 
     def record(self) -> dict[str, Any]:
