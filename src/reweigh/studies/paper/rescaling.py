@@ -173,8 +173,8 @@ class Rescaling(Study):
         closed = find(rows, arm="equalization", quantity=CLOSED)
         told = [
             f"When positions exchange their scales, the probability arm's strengths move by {said(moved, digits=4)} on "
-            f"average and {100 * steps['value']:.1f}% of all steps get another winner; the rank arm's evidence stays the same "
-            "to the last bit, and with it every edit.",
+            f"average and {100 * steps['value']:.1f}% of all steps get another winner; the rank arm's evidence stays "
+            "the same to the last bit, and with it every edit.",
             f"Equalizing the scales closes {said(closed, digits=3)} of the distance between probability and rank edits.",
         ]
         if closed["value"] is not None and closed["value"] < 0:
