@@ -28,6 +28,7 @@ class Part(StrEnum):
     generation = "generation"
     calibration = "calibration"
     large = "large"
+    serve = "serve"
 
 
 @app.command()
@@ -120,6 +121,10 @@ def _measure(
         yield from calibration_figures(*embedded_model(), scene_pictures(images), rounds)
     if Part.large in parts:
         yield from generation_figures(random_llava(**length), rounds, names, _tell)
+    if Part.serve in parts:
+        from reweigh.speed.serve import serve_figures
+
+        yield from serve_figures(rounds)
 
 
 def _tell(text: str) -> None:

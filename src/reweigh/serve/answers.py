@@ -82,6 +82,7 @@ class Answers:
     async def close(self) -> None:
         """Free whatever is not finished."""
         self._scheduler.leave(self._rows)
+        self._rows = ()  # they know where to send, which would keep both alive
         self._gone.cancel()
 
 

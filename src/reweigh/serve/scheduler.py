@@ -127,18 +127,23 @@ class Scheduler:
             self._waiting = deque(row for row in self._waiting if not row.left)
 
     def _work(self) -> None:
-        while True:
-            work = self._next()
-            if work is None:
-                return
-            if callable(work):
-                work()
-                continue
-            begin = time.monotonic()
-            self._decode(work)
-            self._batch_seconds += 0.3 * (time.monotonic() - begin - self._batch_seconds)
-            with self._changed:
-                self._running = []
+        while self._work_once():
+            pass
+
+    def _work_once(self) -> bool:
+        """Do what comes next; nothing of it is held on to while the thread waits for more."""
+        work = self._next()
+        if work is None:
+            return False
+        if callable(work):
+            work()
+            return True
+        begin = time.monotonic()
+        self._decode(work)
+        self._batch_seconds += 0.3 * (time.monotonic() - begin - self._batch_seconds)
+        with self._changed:
+            self._running = []
+        return True
 
     def _next(self) -> list[Row] | Callable[[], None] | None:
         """What to do next; waits for it. ``None`` once all is done and the server stops."""
