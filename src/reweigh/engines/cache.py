@@ -191,7 +191,7 @@ class EvidenceCache:
                 self._on_disk -= size
 
     def _remove(self, path: Path) -> bool:
-        """Remove a file; False, and told, if the folder does not allow it."""
+        """Remove a file; False, after a warning, if the folder does not allow it."""
         try:
             path.unlink(missing_ok=True)
         except OSError as error:

@@ -107,7 +107,7 @@ def without_image(anatomy: Anatomy, processor: Any, inputs: Mapping[str, Any]) -
     tags, image = image_tags(anatomy, processor), set(anatomy.image_tokens)
     rows = []
     for row in rows_of(inputs):
-        beside = [row[max(0, place - 1) : place + 2] for place in range(len(row))]
+        beside = [row[max(0, index - 1) : index + 2] for index in range(len(row))]
         rows.append(
             [
                 token
@@ -139,7 +139,7 @@ def insert(
 ) -> list[int]:
     """Put words before the first token that says something: no special token, no image tag, no white space."""
     mute = {*tokenizer.all_special_ids, *tags}
-    place = after
-    while place < len(row) and (row[place] in mute or not tokenizer.decode([row[place]]).strip()):
-        place += 1
-    return [*row[:place], *words, *row[place:]]
+    index = after
+    while index < len(row) and (row[index] in mute or not tokenizer.decode([row[index]]).strip()):
+        index += 1
+    return [*row[:index], *words, *row[index:]]
