@@ -2,7 +2,7 @@
 
 Tuning, ablation and evaluation decode the same images many times; their evidence is measured once. Both stores drop
 what was used longest ago. A file carries its key and the hash of its content: one that is cut, altered or renamed is
-dropped, never trusted. A folder that fails (full, read-only, gone) is told of once and costs time, never an answer. Knows
+dropped, never trusted. If the folder fails (full, read-only, gone), warn once and keep vectors in memory. Knows
 nothing of how evidence is measured, nor what its keys are made of.
 """
 
@@ -65,7 +65,7 @@ class EvidenceCache:
         self._lock = threading.Lock()
         self._held: OrderedDict[str, Tensor] = OrderedDict()
         self._bytes = 0
-        self._told = False
+        self._warned = False
         self._on_disk = 0
         self._survey()
 
@@ -143,7 +143,7 @@ class EvidenceCache:
         try:
             write_sealed_tensors(path, _packed(values), {"key": key})
         except ArtifactError as error:
-            self._tell(error.message)
+            self._warn(error.message)
             return
         with self._lock:
             with contextlib.suppress(OSError):  # another process may have removed it already
@@ -195,14 +195,14 @@ class EvidenceCache:
         try:
             path.unlink(missing_ok=True)
         except OSError as error:
-            self._tell(f"{path} cannot be removed ({error.strerror or error})")
+            self._warn(f"{path} cannot be removed ({error.strerror or error})")
             return False
         return True
 
-    def _tell(self, problem: str) -> None:
+    def _warn(self, problem: str) -> None:
         """Warn of the folder, once: the values themselves are safe, and a long run would repeat it at every image."""
-        if not self._told:
-            self._told = True
+        if not self._warned:
+            self._warned = True
             warnings.warn(
                 f"evidence cache: {problem}; evidence is measured and kept in memory all the same",
                 stacklevel=2,
