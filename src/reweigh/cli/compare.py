@@ -26,7 +26,10 @@ def compare(
     model: str = common.MODEL,
     *,
     methods: str = typer.Option(
-        "base,vcd,opera,dola,pai,revisit,reweigh", "--methods", "-m", help="Decoders, separated by commas."
+        "base,sampling,cut,vcd,opera,dola,pai,revisit,reweigh",
+        "--methods",
+        "-m",
+        help="Decoders, separated by commas.",
     ),
     benchmark: list[str] = typer.Option(
         ["world"], "--benchmark", "-b", help="world, chair, amber-generative, pope ...; may be repeated."
@@ -38,6 +41,9 @@ def compare(
     method_option: list[str] = typer.Option(
         [], help="Option of a method, method.option=value; may be repeated."
     ),
+    shading: str = typer.Option(
+        "interval", help="Shade what is beyond chance (interval), or as the paper does from 5% on (paper)."
+    ),
     point: common.Point,
     weights: common.Weights,
     force: bool = common.FORCE,
@@ -46,9 +52,12 @@ def compare(
     """Answer the same records with every method, score them, and write one table with cost as ratios to greedy."""
     from reweigh.artifacts import only_one, write_json, write_text
     from reweigh.decoders import DECODERS
+    from reweigh.studies.compare import render
     from reweigh.studies.compare.methods import make_method, parse_methods, parse_options
     from reweigh.studies.compare.study import compare as run
 
+    if shading not in ("interval", "paper"):
+        raise InputError(f"no shading is called {shading!r}", hint="interval or paper")
     names = parse_methods(methods, list(DECODERS))
     options = parse_options(method_option, names)
     if selection.data is not None and len(benchmark) > 1:
@@ -65,15 +74,16 @@ def compare(
         if method.reason:
             typer.echo(f"{method.name} is left out: {method.reason}", err=True)
     with only_one(out):
-        made = run(model, rows, [selection.runs(task, model, weights, loaded) for task in tasks], out)
-    write_text(out / FILES[0], made.markdown())
-    write_text(out / FILES[1], made.html())
-    write_text(out / FILES[2], made.latex())
+        runs = [selection.runs(task, model, weights, loaded) for task in tasks]
+        made = run(model, rows, runs, out, shading="paper" if shading == "paper" else "interval")
+    write_text(out / FILES[0], render.markdown(made))
+    write_text(out / FILES[1], render.html(made))
+    write_text(out / FILES[2], render.latex(made))
     write_json(out / FILES[3], made.to_json())
     if as_json:
         common.emit_json(made.to_json())
     else:
-        common.console().print(made.terminal())
+        common.console().print(render.terminal(made))
     typer.echo(f"tables: {', '.join(str(out / name) for name in FILES)}", err=True)
 
 

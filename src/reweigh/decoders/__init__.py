@@ -29,6 +29,7 @@ DECODERS: Registry[type[Decoder]] = Registry(
         "greedy": "reweigh.decoders.plain:Greedy",
         "beam": "reweigh.decoders.plain:Beam",
         "nucleus": "reweigh.decoders.plain:Nucleus",
+        "sampling": "reweigh.decoders.plain:Sampling",
         "cut": "reweigh.decoders.plain:CutOnly",
         "reweigh": "reweigh.decoders.reweigh:ReWEIGH",
         "vcd": "reweigh.decoders.vcd:VCD",

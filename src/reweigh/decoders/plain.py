@@ -58,6 +58,16 @@ class Nucleus(Decoder):
         self.generation = self.regime = {**SAMPLING, "top_p": top_p, "temperature": temperature}
 
 
+class Sampling(Decoder):
+    """Plain sampling, the regime in which the contrastive methods decode."""
+
+    title = "Sampling"
+    is_rival = False
+    needs_image = False
+    generation = SAMPLING
+    regime = SAMPLING
+
+
 class CutOnly(Decoder):
     """Sampling with the plausibility cut of the contrastive methods and no contrast.
 

@@ -15,20 +15,15 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from reweigh.errors import InputError
-from reweigh.report.html import Html, escape
+from reweigh.report import svg
+from reweigh.report.html import Html
+from reweigh.report.svg import BLUE, BROWN, INK, LINE, MUTED, PAPER, RED
 
 if TYPE_CHECKING:
     from PIL.Image import Image
 
     from reweigh.report.tables import Estimate
 
-INK = "var(--ink, #1d232b)"
-MUTED = "var(--muted, #68727f)"
-LINE = "var(--line, #e3e0d8)"
-PAPER = "var(--card, #ffffff)"
-RED = "var(--bad, #c2282d)"
-BLUE = "var(--good, #1f5fbf)"
-BROWN = "var(--mark, #8a5a00)"
 LINES = (BLUE, RED, BROWN, INK, MUTED)
 
 
@@ -46,22 +41,24 @@ def mechanism_plot(rows: Sequence[Mapping[str, Any]], *, title: str = "", limit:
     wide, top, bottom, left = 104, 46, 104, 52
     width, height = left + wide * len(shown) + 16, 392
     values = [float(row[key]) for row in shown for key in ("z", "z_after")]
-    low, high, ticks = _axis(min(values), max(values))
+    low, high, ticks = svg.axis(min(values), max(values))
 
     def level(value: float) -> float:
         return top + (high - value) / (high - low) * (height - top - bottom)
 
-    parts = [_text(left, 22, title, weight=600, anchor="start", size=14)] if title else []
+    parts = [svg.text(left, 22, title, weight=600, anchor="start", size=14)] if title else []
     for tick in ticks:
-        parts.append(_line(left, level(tick), width - 16, level(tick), LINE))
-        parts.append(_text(left - 8, level(tick) + 4, f"{tick:g}", anchor="end", fill=MUTED))
-    parts.append(_text(14, (top + height - bottom) / 2, "logit", fill=MUTED, turn=True))
+        parts.append(svg.line(left, level(tick), width - 16, level(tick), LINE))
+        parts.append(svg.text(left - 8, level(tick) + 4, f"{tick:g}", anchor="end", fill=MUTED))
+    parts.append(svg.text(14, (top + height - bottom) / 2, "logit", fill=MUTED, turn=True))
     for place, row in enumerate(shown):
         parts += _candidate(row, left + wide * (place + 0.5), level, height - bottom)
     parts.append(
-        _text(left, height - 8, "below each: evidence against reference, in 10⁻³", anchor="start", fill=MUTED)
+        svg.text(
+            left, height - 8, "below each: evidence against reference, in 10⁻³", anchor="start", fill=MUTED
+        )
     )
-    return _svg(width, height, parts, "Logits of the candidates before and after the edit")
+    return svg.svg(width, height, parts, "Logits of the candidates before and after the edit")
 
 
 def _select(rows: Sequence[Mapping[str, Any]], limit: int) -> list[Mapping[str, Any]]:
@@ -79,16 +76,18 @@ def _candidate(row: Mapping[str, Any], x: float, level: Any, floor: float) -> li
     if shift > 0:
         tip = after - 6
         if tip - before > 8:
-            parts.append(_line(x, before, x, tip - 5, colour, 1.8))
-            parts.append(_arrowhead(x, tip, colour))
-        parts.append(_circle(x, after, PAPER, colour))
-        parts.append(_text(x + 11, (before + after) / 2 + 4, f"−{shift:.2f}", anchor="start", fill=colour))
-    parts.append(_circle(x, before, colour, colour))
+            parts.append(svg.line(x, before, x, tip - 5, colour, 1.8))
+            parts.append(svg.arrowhead(x, tip, colour))
+        parts.append(svg.circle(x, after, PAPER, colour))
+        parts.append(svg.text(x + 11, (before + after) / 2 + 4, f"−{shift:.2f}", anchor="start", fill=colour))
+    parts.append(svg.circle(x, before, colour, colour))
     strong = 700 if colour != INK else 500
     parts.append(
-        _text(x, floor + 26, visible(str(row["token"]), 13), weight=strong, fill=colour, size=13, mono=True)
+        svg.text(
+            x, floor + 26, visible(str(row["token"]), 13), weight=strong, fill=colour, size=13, mono=True
+        )
     )
-    parts += [_text(x, floor + 46 + 17 * i, line, fill=MUTED) for i, line in enumerate(_evidence(row))]
+    parts += [svg.text(x, floor + 46 + 17 * i, line, fill=MUTED) for i, line in enumerate(_evidence(row))]
     return parts
 
 
@@ -116,7 +115,7 @@ def interval_plot(
         for end in (estimate.low, estimate.high, estimate.value)
         if math.isfinite(end)
     ]
-    low, high, ticks = _axis(
+    low, high, ticks = svg.axis(
         min([*ends, 0.0] if zero else ends, default=0.0), max([*ends, 0.0] if zero else ends, default=1.0)
     )
 
@@ -124,22 +123,22 @@ def interval_plot(
         return left + (value - low) / (high - low) * (width - left - right)
 
     floor = top + tall * len(rows)
-    parts = [_text(0, 18, title, weight=600, anchor="start", size=14)] if title else []
+    parts = [svg.text(0, 18, title, weight=600, anchor="start", size=14)] if title else []
     for tick in ticks:
-        parts.append(_line(across(tick), top, across(tick), floor, LINE))
-        parts.append(_text(across(tick), floor + 20, f"{tick:g}", fill=MUTED))
+        parts.append(svg.line(across(tick), top, across(tick), floor, LINE))
+        parts.append(svg.text(across(tick), floor + 20, f"{tick:g}", fill=MUTED))
     if zero:
-        parts.append(_line(across(0), top, across(0), floor, INK, 1.2))
+        parts.append(svg.line(across(0), top, across(0), floor, INK, 1.2))
     for place, (name, estimate) in enumerate(rows):
         y = top + tall * (place + 0.5)
-        parts.append(_text(left - 14, y + 4, name, anchor="end"))
+        parts.append(svg.text(left - 14, y + 4, name, anchor="end"))
         if not all(math.isfinite(part) for part in estimate):
             continue
-        parts.append(_line(across(estimate.low), y, across(estimate.high), y, BLUE, 2.4))
-        parts.append(_circle(across(estimate.value), y, BLUE, BLUE))
+        parts.append(svg.line(across(estimate.low), y, across(estimate.high), y, BLUE, 2.4))
+        parts.append(svg.circle(across(estimate.value), y, BLUE, BLUE))
         label = f"{estimate.value:.{digits}f} [{estimate.low:.{digits}f}, {estimate.high:.{digits}f}]"
-        parts.append(_text(width - right + 14, y + 4, label, anchor="start", fill=MUTED))
-    return _svg(width, height, parts, title or "Estimates with 95% intervals")
+        parts.append(svg.text(width - right + 14, y + 4, label, anchor="start", fill=MUTED))
+    return svg.svg(width, height, parts, title or "Estimates with 95% intervals")
 
 
 def line_plot(
@@ -155,8 +154,8 @@ def line_plot(
         raise InputError("a line plot needs at least one point")
     width, height, left, right, top, bottom = 720, 320, 64, 110, 16, 48
     heights = [y for _, y in points] + ([level[1]] if level else [])
-    low, high, ticks = _axis(min(heights), max(heights))
-    first, last, marks = _axis(min(x for x, _ in points), max(x for x, _ in points))
+    low, high, ticks = svg.axis(min(heights), max(heights))
+    first, last, marks = svg.axis(min(x for x, _ in points), max(x for x, _ in points))
 
     def place(x: float, y: float) -> tuple[float, float]:
         return (
@@ -167,24 +166,55 @@ def line_plot(
     parts = []
     for tick in ticks:
         y = place(first, tick)[1]
-        parts += [_line(left, y, width - right, y, LINE)]
-        parts.append(_text(left - 8, y + 4, f"{tick:g}", anchor="end", fill=MUTED))
+        parts += [svg.line(left, y, width - right, y, LINE)]
+        parts.append(svg.text(left - 8, y + 4, f"{tick:g}", anchor="end", fill=MUTED))
     for mark in marks:
-        parts.append(_text(place(mark, low)[0], height - bottom + 20, f"{mark:g}", fill=MUTED))
-    parts.append(_text((left + width - right) / 2, height - 8, across, fill=MUTED))
-    parts.append(_text(16, (top + height - bottom) / 2, up, fill=MUTED, turn=True))
+        parts.append(svg.text(place(mark, low)[0], height - bottom + 20, f"{mark:g}", fill=MUTED))
+    parts.append(svg.text((left + width - right) / 2, height - 8, across, fill=MUTED))
+    parts.append(svg.text(16, (top + height - bottom) / 2, up, fill=MUTED, turn=True))
     if level is not None:
         y = place(first, level[1])[1]
-        parts.append(_line(left, y, width - right, y, MUTED, 1.6))
-        parts.append(_text(left + 6, y - 6, level[0], anchor="start", fill=MUTED))
+        parts.append(svg.line(left, y, width - right, y, MUTED, 1.6))
+        parts.append(svg.text(left + 6, y - 6, level[0], anchor="start", fill=MUTED))
     for number, (name, line) in enumerate(lines.items()):
         colour = LINES[number % len(LINES)]
         where = [place(*point) for point in sorted(line)]
-        parts += [_line(*one, *other, colour, 2.0) for one, other in pairwise(where)]
-        parts += [_circle(*one, colour, colour) for one in where]
-        parts.append(_circle(width - right + 18, top + 12 + 22 * number, colour, colour))
-        parts.append(_text(width - right + 30, top + 16 + 22 * number, name, anchor="start"))
-    return _svg(width, height, parts, f"{up} over {across}")
+        parts += [svg.line(*one, *other, colour, 2.0) for one, other in pairwise(where)]
+        parts += [svg.circle(*one, colour, colour) for one in where]
+        parts.append(svg.circle(width - right + 18, top + 12 + 22 * number, colour, colour))
+        parts.append(svg.text(width - right + 30, top + 16 + 22 * number, name, anchor="start"))
+    return svg.svg(width, height, parts, f"{up} over {across}")
+
+
+def scatter_plot(points: Sequence[tuple[str, float, float]], *, across: str, up: str) -> Html:
+    """Draw named points, each with its name beside it."""
+    if not points:
+        raise InputError("a scatter plot needs at least one point")
+    width, height, left, right, top, bottom = 720, 380, 64, 120, 16, 48
+    first, last, marks = svg.axis(min(x for _, x, _ in points), max(x for _, x, _ in points))
+    low, high, ticks = svg.axis(min(y for *_, y in points), max(y for *_, y in points))
+    parts = []
+    for tick in ticks:
+        y = top + (high - tick) / (high - low) * (height - top - bottom)
+        parts += [svg.line(left, y, width - right, y, LINE)]
+        parts.append(svg.text(left - 8, y + 4, f"{tick:g}", anchor="end", fill=MUTED))
+    for mark in marks:
+        x = left + (mark - first) / (last - first) * (width - left - right)
+        parts.append(svg.text(x, height - bottom + 20, f"{mark:g}", fill=MUTED))
+    parts.append(svg.text((left + width - right) / 2, height - 8, across, fill=MUTED))
+    parts.append(svg.text(16, (top + height - bottom) / 2, up, fill=MUTED, turn=True))
+    taken: list[tuple[float, float]] = []
+    for name, value, level in sorted(points, key=lambda point: point[2]):
+        x = left + (value - first) / (last - first) * (width - left - right)
+        y = top + (high - level) / (high - low) * (height - top - bottom)
+        colour = BLUE if name == "ReWEIGH" else MUTED
+        parts.append(svg.circle(x, y, colour, colour))
+        label = y + 4
+        while any(abs(label - other) < 13 and abs(x - where) < 90 for where, other in taken):
+            label -= 13  # names of neighbours do not cover each other
+        taken.append((x, label))
+        parts.append(svg.text(x + 9, label, name, anchor="start", weight=600 if name == "ReWEIGH" else 400))
+    return svg.svg(width, height, parts, f"{up} over {across}")
 
 
 def heatmap(
@@ -238,57 +268,3 @@ def visible(token: str, limit: int = 40) -> str:
     text = token.lstrip(" ▁Ġ") or "␣"
     text = "".join("⏎" if c == "\n" else c if c.isprintable() else "·" for c in text)
     return text if len(text) <= limit else text[: limit - 1] + "…"
-
-
-def _axis(low: float, high: float) -> tuple[float, float, list[float]]:
-    """Round the range of an axis outward to whole steps and list its ticks."""
-    span = high - low or max(abs(high), 1.0)
-    step = 10.0 ** math.floor(math.log10(span / 4))
-    step *= next(factor for factor in (1, 2, 5, 10) if span / (step * factor) <= 6)
-    first, last = math.floor(low / step), math.ceil(high / step)
-    last += first == last
-    return first * step, last * step, [round(i * step, 10) for i in range(first, last + 1)]
-
-
-def _svg(width: float, height: float, parts: Sequence[str], label: str) -> Html:
-    return Html(
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width:g} {height:g}" width="{width:g}" '
-        f'height="{height:g}" role="img" aria-label="{escape(label)}" '
-        f'font-family="system-ui, Segoe UI, Roboto, Arial, sans-serif">{"".join(parts)}</svg>'
-    )
-
-
-def _fill(colour: str) -> str:
-    return f'style="fill:{colour}"'
-
-
-def _line(x1: float, y1: float, x2: float, y2: float, colour: str, thick: float = 1.0) -> str:
-    ends = f'x1="{x1:.1f}" y1="{y1:.1f}" x2="{x2:.1f}" y2="{y2:.1f}"'
-    return f'<line {ends} style="stroke:{colour};stroke-width:{thick:g}"/>'
-
-
-def _arrowhead(x: float, tip: float, colour: str) -> str:
-    base = tip - 7
-    return f'<path d="M{x - 4:.1f} {base:.1f}L{x + 4:.1f} {base:.1f}L{x:.1f} {tip:.1f}Z" {_fill(colour)}/>'
-
-
-def _circle(x: float, y: float, inside: str, edge: str) -> str:
-    return f'<circle cx="{x:.1f}" cy="{y:.1f}" r="5" style="fill:{inside};stroke:{edge};stroke-width:2"/>'
-
-
-def _text(
-    x: float,
-    y: float,
-    words: str,
-    *,
-    anchor: str = "middle",
-    fill: str = INK,
-    size: int = 12,
-    weight: int = 400,
-    mono: bool = False,
-    turn: bool = False,
-) -> str:
-    family = ' font-family="ui-monospace, Menlo, Consolas, monospace"' if mono else ""
-    turned = f' transform="rotate(-90 {x:.1f} {y:.1f})"' if turn else ""
-    place = f'x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}" font-size="{size}" font-weight="{weight}"'
-    return f"<text {place}{family}{turned} {_fill(fill)}>{escape(words)}</text>"

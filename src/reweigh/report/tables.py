@@ -110,12 +110,12 @@ class Table:
         """A LaTeX ``tabular`` with booktabs rules."""
         layout = "".join("l" if self._is_text(place) else "r" for place in range(len(self.columns)))
         lines = [f"\\begin{{tabular}}{{{layout}}}", "\\toprule"]
-        lines.append(" & ".join(_tex(column.heading) for column in self.columns) + r" \\")
+        lines.append(" & ".join(tex(column.heading) for column in self.columns) + r" \\")
         lines.append("\\midrule")
         for i, row in enumerate(self.rows):
             cells = []
             for place, cell in enumerate(row):
-                main, interval = (_tex(part) for part in self.columns[place].show(cell))
+                main, interval = (tex(part) for part in self.columns[place].show(cell))
                 main = f"\\textbf{{{main}}}" if (i, place) in self._best else main
                 cells.append(f"{main} {{\\scriptsize {interval}}}" if interval else main)
             lines.append(" & ".join(cells) + r" \\")
@@ -209,5 +209,6 @@ _TEX = {
 }
 
 
-def _tex(text: str) -> str:
+def tex(text: str) -> str:
+    """Text with LaTeX's special characters escaped."""
     return "".join(_TEX.get(letter, letter) for letter in text)

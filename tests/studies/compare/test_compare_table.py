@@ -8,7 +8,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from reweigh.studies.compare.table import Comparison, Figure, Row, cost_figures, ratios, shade
+from reweigh.benchmarks.base import Metric
+from reweigh.studies.compare import render
+from reweigh.studies.compare.degenerate import unfinished
+from reweigh.studies.compare.table import (
+    Comparison,
+    Figure,
+    Row,
+    cost_figures,
+    ratios,
+    shade,
+    shade_by_interval,
+)
 
 FIGURES = [Figure("CHAIR", "CHAIR_S", "lower"), Figure("CHAIR", "F1", "higher"), *cost_figures()]
 ROWS = [
@@ -75,7 +86,7 @@ def test_places_twin(values, lower):
 
 
 def test_markdown():
-    text = TABLE.markdown()
+    text = render.markdown(TABLE)
     assert "| llava | CHAIR_S ↓ | F1 ↑ | Lat. ↓ | Mem. ↓ |" in text
     assert "| ReWEIGH | **39.00** ▲▲ | **80.00** | 1.02× | 1.00× |" in text
     assert "| PAI | <u>42.40</u> ▲ | 60.00 ▼▼ | 2.14× ▼▼ | 1.02× |" in text
@@ -85,20 +96,20 @@ def test_markdown():
 
 
 def test_latex():
-    text = TABLE.latex()
+    text = render.latex(TABLE)
     assert r"\multicolumn{2}{c}{CHAIR} & \multicolumn{2}{c}{Cost}" in text
     assert r"\cmidrule(lr){2-3}\cmidrule(lr){4-5}" in text
-    assert r"CHAIR\_S$\downarrow$" in text
+    assert r"CHAIR\_S $\downarrow$" in text
     assert r"\quad PAI & \cellcolor{green!15}\underline{42.40} & \cellcolor{red!35}60.00" in text
     assert r"\cellcolor{red!35}2.01$\times$ & \cellcolor{red!15}1.06$\times$" in text
     assert text.count(r"\\") == 2 + len(ROWS)
 
 
 def test_html_escapes_and_shades():
-    page = Comparison("<b>model</b>", FIGURES, ROWS).html()
+    page = render.html(Comparison("<b>model</b>", FIGURES, ROWS))
     assert "<b>model</b>" not in page
-    assert '<td class="better-strong best">39.00</td>' in page
-    assert '<th colspan="2" class="group">CHAIR</th>' in page
+    assert '<td class="better-strong best">39.00 ▲▲</td>' in page
+    assert '<th colspan="2" class="group" scope="colgroup">CHAIR</th>' in page
 
 
 def test_json_keeps_unrounded_values():
@@ -111,7 +122,7 @@ def test_terminal_has_every_method():
     from rich.console import Console
 
     console = Console(width=120, record=True, file=open("/dev/null", "w"))  # noqa: SIM115
-    console.print(TABLE.terminal())
+    console.print(render.terminal(TABLE))
     shown = console.export_text()
     console.file.close()
     assert all(row.title in shown for row in ROWS)
@@ -121,3 +132,52 @@ def test_ratios():
     base = {"latency": 0.5, "memory": 100.0}
     assert ratios({"latency": 1.0, "memory": 150.0}, base) == [2.0, 1.5]
     assert ratios({"latency": None, "memory": 1.0}, {"latency": 1.0, "memory": None}) == [None, None]
+
+
+BASE_S, OWN_S = Metric(value=50.0, low=45.0, high=55.0), Metric(value=47.0, low=42.0, high=52.0)
+
+
+@pytest.mark.parametrize(
+    ("change", "wanted"),
+    [
+        (Metric(value=-3.0, low=-5.0, high=-1.0), "better"),
+        (Metric(value=-3.0, low=-7.0, high=1.0), ""),
+        (Metric(value=-30.0, low=-40.0, high=0.0), ""),
+        (Metric(value=-30.0, low=-40.0, high=-20.0), "better-strong"),
+        (Metric(value=3.0, low=1.0, high=5.0), "worse"),
+        (Metric(value=-3.0), ""),
+    ],
+)
+def test_a_shade_needs_an_interval_without_zero(change, wanted):
+    assert shade_by_interval(change, 50.0 + change.value, 50.0, "lower") == wanted
+    assert shade_by_interval(change, 50.0 + change.value, 50.0, None) == ""
+
+
+def table(shading="interval"):
+    change = Metric(value=-3.0, low=-7.0, high=1.0)
+    rows = [Row("Base", [50.0], "greedy", intervals=[BASE_S])]
+    rows.append(Row("Own", [47.0], "greedy", intervals=[OWN_S], differences=[change]))
+    return Comparison("m", FIGURES[:1], rows, shading=shading)
+
+
+def test_every_face_has_intervals_and_differences():
+    made = table()
+    text = render.markdown(made)
+    assert "| Own | **47.00** [42.00, 52.00] |" in text, "within chance: no arrow"
+    assert "| Own | -3.00 [-7.00, +1.00] |" in text
+    assert r"\textbf{47.00} {\scriptsize [42.00, 52.00]}" in render.latex(made)
+    page = render.html(made)
+    assert '<span class="range">[42.00, 52.00]</span>' in page
+    assert "<td>-3.00 [-7.00, +1.00]</td>" in page
+    cell = made.to_json()["rows"][1]["figures"]["CHAIR/CHAIR_S"]
+    assert (cell["low"], cell["high"], cell["difference_low"], cell["shade"]) == (42.0, 52.0, -7.0, "")
+
+
+def test_the_papers_shading_is_an_option():
+    assert table("paper").shade_of(1, 0) == "better"
+
+
+def test_unfinished_texts_are_counted():
+    texts = ["A dog runs on grass.", "A dog runs on the", "yes", 'He said "stop now."']
+    assert unfinished(texts) == pytest.approx(1 / 3)
+    assert unfinished(["no"]) == 0.0

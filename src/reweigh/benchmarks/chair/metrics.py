@@ -15,12 +15,12 @@ from reweigh.benchmarks.types import Item, Metric, MetricInfo
 METRICS = (
     MetricInfo("chair_s", "lower", title="CHAIR_S", headline=True),
     MetricInfo("chair_i", "lower", title="CHAIR_I", headline=True),
+    MetricInfo("chair_i_distinct", "lower", title="distinct CHAIR_I", headline=True),
     MetricInfo("recall", "higher", headline=True),
     MetricInfo("precision", "higher"),
     MetricInfo("f1", "higher", title="F1", headline=True),
     MetricInfo("length", title="words", unit="", headline=True),
-    MetricInfo("mentions", unit=""),
-    MetricInfo("chair_i_distinct", "lower", title="CHAIR_I, distinct objects"),
+    MetricInfo("mentions", unit="", headline=True),
     MetricInfo("set_precision", "higher", title="precision, distinct objects"),
     MetricInfo("set_f1", "higher", title="F1, distinct objects"),
 )

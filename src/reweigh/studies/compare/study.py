@@ -6,20 +6,33 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from reweigh.benchmarks import find_benchmark
+from reweigh.benchmarks.base import Metric
+from reweigh.benchmarks.bootstrap import paired_difference
 from reweigh.runs.task import Runs, Scored
 from reweigh.studies.compare.cost import total
+from reweigh.studies.compare.degenerate import degenerate
 from reweigh.studies.compare.methods import Method
 from reweigh.studies.compare.run import answer_all, read_costs
-from reweigh.studies.compare.table import Comparison, Figure, Row, cost_figures, ratios
+from reweigh.studies.compare.table import Comparison, Figure, Row, Shading, cost_figures, ratios
+
+DECIDING = 100
+"""Records below which a comparison says that it decides nothing."""
 
 Scores = Mapping[str, Mapping[str, Scored]]
 """For each benchmark the scored run of each method that was served."""
 
 
-def compare(model: str, methods: Sequence[Method], benchmarks: Sequence[Runs], out: Path) -> Comparison:
+def compare(
+    model: str,
+    methods: Sequence[Method],
+    benchmarks: Sequence[Runs],
+    out: Path,
+    *,
+    shading: Shading = "interval",
+) -> Comparison:
     """Answer every benchmark with every method into folders below ``out``, score them, and build the table."""
     scores = {runs.task.name: answer_and_score(runs, methods, out / runs.task.name) for runs in benchmarks}
-    return build(model, methods, scores, out)
+    return build(model, methods, scores, out, shading=shading)
 
 
 def answer_and_score(runs: Runs, methods: Sequence[Method], out: Path) -> dict[str, Scored]:
@@ -32,8 +45,10 @@ def answer_and_score(runs: Runs, methods: Sequence[Method], out: Path) -> dict[s
     return {name: runs.score(folder) for name, folder in folders.items()}
 
 
-def build(model: str, methods: Sequence[Method], scores: Scores, out: Path) -> Comparison:
-    """Put figures and cost of all methods into one table."""
+def build(
+    model: str, methods: Sequence[Method], scores: Scores, out: Path, *, shading: Shading = "interval"
+) -> Comparison:
+    """Put figures with intervals, differences to the base and cost of all methods into one table."""
     figures: list[Figure] = []
     keys: list[tuple[str, str]] = []
     for name, found in scores.items():
@@ -45,14 +60,30 @@ def build(model: str, methods: Sequence[Method], scores: Scores, out: Path) -> C
     base = costs[methods[0].name]
     rows = []
     for method in methods:
-        values: list[float | None] = []
-        for name, metric in keys:
-            run = scores[name].get(method.name)
-            values.append(None if run is None else run.summary.metrics[metric].value)
+        metrics = [_metric(scores[name].get(method.name), metric) for name, metric in keys]
+        values = [None if metric is None else metric.value for metric in metrics]
         values += ratios(costs[method.name], base)
         regime = method.regime_in_words() if method.session is not None else ""
-        rows.append(Row(method.title, values, regime, method.reason))
-    return Comparison(model, [*figures, *cost_figures()], rows, [_note(scores, base["latency"])])
+        differences = [] if method is methods[0] else _differences(method, methods[0], scores, keys)
+        rows.append(Row(method.title, values, regime, method.reason, metrics, differences))
+    notes = [_note(scores, base["latency"]), *degenerate(methods, scores, out)]
+    return Comparison(model, [*figures, *cost_figures()], rows, notes, shading)
+
+
+def _metric(run: Scored | None, name: str) -> Metric | None:
+    return None if run is None else run.summary.metrics[name]
+
+
+def _differences(
+    method: Method, base: Method, scores: Scores, keys: Sequence[tuple[str, str]]
+) -> list[Metric | None]:
+    """Paired differences to the base, drawing the same images for both."""
+    paired: dict[str, Mapping[str, Metric]] = {}
+    for name, found in scores.items():
+        if method.name in found:
+            formula = find_benchmark(name).figures
+            paired[name] = paired_difference(found[base.name].items, found[method.name].items, formula)
+    return [paired[name].get(metric) if name in paired else None for name, metric in keys]
 
 
 def _cost(method: Method, scores: Scores, out: Path) -> dict[str, float | None]:
@@ -68,4 +99,9 @@ def _note(scores: Scores, per_token: float | None) -> str:
         f"{next(iter(found.values())).summary.n:,} records of {name}" for name, found in scores.items()
     )
     speed = "" if per_token is None else f" Greedy takes {1000 * per_token:.2f} ms per token here."
-    return f"{counts}. Lat. and Mem. are time per token and peak memory over greedy's, taken in turns in one run.{speed}"
+    few = min(next(iter(found.values())).summary.n for found in scores.values()) < DECIDING
+    warned = f" Fewer than {DECIDING} records decide nothing: look at the intervals." if few else ""
+    return (
+        f"{counts}; brackets are 95% image-bootstrap intervals.{warned} Lat. and Mem. are time per token and peak memory "
+        f"over greedy's, taken in turns in one run.{speed}"
+    )

@@ -1,0 +1,223 @@
+"""A comparison for people: Markdown, LaTeX, a page and a terminal, each with intervals and differences to the base."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from reweigh.benchmarks.base import Metric
+from reweigh.report.html import Html, element, figure, page, section
+from reweigh.report.plots import scatter_plot
+from reweigh.report.tables import MISSING, tex
+from reweigh.studies.compare.table import Comparison, Figure, Row
+
+if TYPE_CHECKING:
+    from rich.table import Table as RichTable
+    from rich.text import Text
+
+TEX_SHADES = {"better": "green!15", "better-strong": "green!35", "worse": "red!15", "worse-strong": "red!35"}
+SIGNS = {"better": " ▲", "better-strong": " ▲▲", "worse": " ▼", "worse-strong": " ▼▼", "": ""}
+STYLES = {
+    "better": "green",
+    "better-strong": "bold green",
+    "worse": "red",
+    "worse-strong": "bold red",
+    "": "",
+}
+CSS = """
+td.better { background: var(--good-wash); } td.better-strong { background: var(--good-wash); font-weight: 600; }
+td.worse { background: var(--bad-wash); } td.worse-strong { background: var(--bad-wash); font-weight: 600; }
+td.second { text-decoration: underline; text-underline-offset: .25em; }
+th.group { text-align: center; border-bottom: 1px solid var(--line); }
+"""
+COST = "Cost"
+
+
+def ends(metric: Metric | None, digits: int, *, signed: bool = False) -> str:
+    """An interval as text; empty where there is none."""
+    if metric is None or metric.low is None or metric.high is None:
+        return ""
+    form = f"{'+' if signed else ''}.{digits}f"
+    return f"[{metric.low:{form}}, {metric.high:{form}}]"
+
+
+def change(metric: Metric | None, digits: int) -> str:
+    """A difference with its interval as text."""
+    if metric is None or metric.value is None:
+        return MISSING
+    return f"{metric.value:+.{digits}f} {ends(metric, digits, signed=True)}".strip()
+
+
+def markdown(made: Comparison) -> str:
+    """GitHub-flavoured Markdown; shades become arrows, differences stand in a table of their own."""
+    many = len({one.group for one in made.figures}) > 2
+    names = [f"{one.group} {one.heading}" if many else one.heading for one in made.figures]
+    lines = _head([made.model, *names])
+    for i, row in enumerate(made.rows):
+        cells = []
+        for j, one in enumerate(made.figures):
+            text, rank = one.show(row.values[j]), made.rank_of(i, j)
+            text = f"**{text}**" if rank == "best" else (f"<u>{text}</u>" if rank == "second" else text)
+            cells.append(
+                " ".join(filter(None, (text + SIGNS[made.shade_of(i, j)], ends(row.interval(j), one.digits))))
+            )
+        lines.append("| " + " | ".join([_pipe(row.title), *cells]) + " |")
+    lines += ["", made.legend(), *made.caption()]
+    if compared := _compared(made):
+        lines += ["", "Difference to the base, with paired 95% image-bootstrap intervals:", ""]
+        lines += _head(["", *(names[j] for j in compared)])
+        for row in made.rows[1:]:
+            shown = [change(row.difference(j), made.figures[j].digits) for j in compared]
+            lines.append("| " + " | ".join([_pipe(row.title), *shown]) + " |")
+    return "\n".join(lines) + "\n"
+
+
+def _head(names: Sequence[str]) -> list[str]:
+    return ["| " + " | ".join(map(_pipe, names)) + " |", "| --- |" + " ---: |" * (len(names) - 1)]
+
+
+def _compared(made: Comparison) -> list[int]:
+    """Columns with differences to the base."""
+    return [j for j in range(len(made.figures)) if any(row.difference(j) for row in made.rows[1:])]
+
+
+def latex(made: Comparison) -> str:
+    """A ``tabular`` in the paper's layout; needs booktabs, and xcolor with its table option."""
+    spans, rules, column = [], [], 2
+    for group, width in made.groups():
+        spans.append(rf"\multicolumn{{{width}}}{{c}}{{{tex(group)}}}")
+        rules.append(rf"\cmidrule(lr){{{column}-{column + width - 1}}}")
+        column += width
+    lines = [f"% {line}" for line in [*made.caption(), made.legend()]]
+    lines += [rf"\begin{{tabular}}{{l{'c' * len(made.figures)}}}", r"\toprule"]
+    lines += ["& " + " & ".join(spans) + r" \\", "".join(rules)]
+    lines.append("Method & " + " & ".join(tex(one.heading) for one in made.figures) + r" \\")
+    lines.append(r"\midrule")
+    for i, row in enumerate(made.rows):
+        cells = [_tex_cell(made, i, j) for j in range(len(made.figures))]
+        title = tex(made.model) if i == 0 else rf"\quad {tex(row.title)}"
+        lines.append(f"{title} & " + " & ".join(cells) + r" \\")
+    return "\n".join([*lines, r"\bottomrule", r"\end{tabular}"]) + "\n"
+
+
+def _tex_cell(made: Comparison, i: int, j: int) -> str:
+    one, row = made.figures[j], made.rows[i]
+    text = tex(one.show(row.values[j])).replace("×", r"$\times$")
+    rank, colour = made.rank_of(i, j), TEX_SHADES.get(made.shade_of(i, j))
+    text = rf"\textbf{{{text}}}" if rank == "best" else text
+    text = rf"\underline{{{text}}}" if rank == "second" else text
+    if interval := ends(row.interval(j), one.digits):
+        text += rf" {{\scriptsize {interval}}}"
+    return rf"\cellcolor{{{colour}}}{text}" if colour else text
+
+
+def html(made: Comparison, title: str = "Comparison of decoders") -> str:
+    """A page that needs no other file."""
+    parts = [element("style", Html(CSS)), _table(made), element("p", made.legend(), class_="muted")]
+    parts.append(element("p", "Bold is the best of a column, underlined the second best.", class_="muted"))
+    parts += [element("p", line, class_="muted") for line in made.caption()]
+    if compared := _compared(made):
+        words = "Method minus base, with paired 95% image-bootstrap intervals."
+        parts.append(
+            section(
+                "Difference to the base", element("p", words, class_="muted"), _differences(made, compared)
+            )
+        )
+    if (drawn := _quality_against_cost(made)) is not None:
+        parts.append(section("Quality against cost", drawn))
+    return page(title, *parts, lead=made.model, footer="Written by reweigh compare.")
+
+
+def _table(made: Comparison) -> Html:
+    spans = [
+        element("th", group, colspan=width, class_="group", scope="colgroup")
+        for group, width in made.groups()
+    ]
+    top = element("tr", element("td", ""), *spans)
+    names = [element("th", one.heading, scope="col") for one in made.figures]
+    head = element("tr", element("th", "Method", scope="col"), *names)
+    body = []
+    for i, row in enumerate(made.rows):
+        cells = [element("th", row.title, scope="row", title=row.regime or None)]
+        for j, one in enumerate(made.figures):
+            kind = " ".join(part for part in (made.shade_of(i, j), made.rank_of(i, j)) if part)
+            shown = one.show(row.values[j]) + SIGNS[made.shade_of(i, j)]
+            interval = ends(row.interval(j), one.digits)
+            extra = [element("span", interval, class_="range")] if interval else []
+            cells.append(element("td", shown, *extra, class_=kind or None))
+        body.append(element("tr", *cells))
+    table = element("table", element("thead", top, head), element("tbody", *body))
+    return element(
+        "div", table, class_="scroll", tabindex="0", role="region", aria_label="Figures of all methods"
+    )
+
+
+def _differences(made: Comparison, compared: Sequence[int]) -> Html:
+    names = [element("th", made.figures[j].heading, scope="col") for j in compared]
+    head = element("tr", element("th", "Method", scope="col"), *names)
+    body = []
+    for i, row in enumerate(made.rows[1:], start=1):
+        cells = [element("th", row.title, scope="row")]
+        for j in compared:
+            kind = made.shade_of(i, j) or None
+            cells.append(element("td", change(row.difference(j), made.figures[j].digits), class_=kind))
+        body.append(element("tr", *cells))
+    table = element("table", element("thead", head), element("tbody", *body))
+    return element(
+        "div", table, class_="scroll", tabindex="0", role="region", aria_label="Differences to the base"
+    )
+
+
+def _quality_against_cost(made: Comparison) -> Html | None:
+    """Each method's first figure of hallucination over its latency."""
+    cost = next((j for j, one in enumerate(made.figures) if (one.group, one.name) == (COST, "Lat.")), None)
+    quality = next((j for j, one in enumerate(made.figures) if one.name == "CHAIR_I"), 0)
+    if cost is None:
+        return None
+    points = [
+        (row.title, x, y)
+        for row in made.rows
+        if (x := row.values[cost]) is not None and (y := row.values[quality]) is not None
+    ]
+    if len(points) < 2:
+        return None
+    name = made.figures[quality].heading
+    return figure(
+        scatter_plot(points, across="time per token, times greedy's", up=name),
+        f"{name} over cost; further left is cheaper.",
+    )
+
+
+def terminal(made: Comparison) -> RichTable:
+    """A table for a rich console; intervals stand below their values."""
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table as RichTable
+    from rich.text import Text
+
+    caption = "\n".join([made.legend(), *made.caption()])
+    table = RichTable(box=SIMPLE_HEAD, pad_edge=False, caption=caption, caption_justify="left")
+    table.add_column(made.model)
+    for one in made.figures:
+        table.add_column(Text(one.heading), justify="right", no_wrap=True)
+    for i, row in enumerate(made.rows):
+        table.add_row(row.title, *(_text(made, i, j, row, one) for j, one in enumerate(made.figures)))
+    return table
+
+
+def _text(made: Comparison, i: int, j: int, row: Row, one: Figure) -> Text:
+    from rich.text import Text
+
+    emphasis = {"best": "bold", "second": "underline", "": ""}[made.rank_of(i, j)]
+    shown = made.shade_of(i, j)
+    text = Text(one.show(row.values[j]) + SIGNS[shown], f"{STYLES[shown]} {emphasis}".strip())
+    for extra in (
+        ends(row.interval(j), 1),
+        "" if row.difference(j) is None else f"Δ {change(row.difference(j), 1)}",
+    ):
+        if extra:
+            text.append(f"\n{extra}", style="dim not bold not underline")
+    return text
+
+
+def _pipe(text: str) -> str:
+    return text.replace("|", "\\|")
