@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,6 +20,13 @@ app = typer.Typer(add_completion=False)
 ALL = "all"
 
 
+@dataclass(frozen=True, kw_only=True)
+class StudyOptions(BenchmarkOptions):
+    """Those of a benchmark; images are answered together as they were at calibration unless told otherwise."""
+
+    batch_size: int = typer.Option(0, min=0, help="Images answered at once; 0 is as many as at calibration.")
+
+
 @app.command()
 @grouped
 def study(
@@ -34,7 +42,7 @@ def study(
     benchmark: str = typer.Option("world", "--benchmark", "-b", help="world or chair."),
     out: Path = typer.Option(Path("study"), "--out", "-o", help="Folder; a stopped study goes on there."),
     resamples: int = typer.Option(2000, min=2, help="Draws of a bootstrap."),
-    selection: BenchmarkOptions,
+    selection: StudyOptions,
     point: common.Point,
     weights: common.Weights,
     force: bool = common.FORCE,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -51,13 +51,17 @@ class Order:
 def prepare(
     loaded: tuple[Any, Any], runs: Runs, order: Order, out: Path, *, world: bool, show: bool | None = None
 ) -> Material:
-    """The material of studies in a folder; whatever is there already is not made again."""
+    """The material of studies in a folder; whatever is there already is not made again.
+
+    Runs of a batch size of 0 answer as many images at once as calibration did.
+    """
     model, processor = loaded
     runs.task.require(FIGURES, "a study")
     runs.task.require_records()
     anatomy = find_anatomy(model)
     table, _ = pair(anatomy, processor, order.table, layer=order.layer, force=order.force)
     beta = operating_point(anatomy, table, order.beta).beta
+    runs = replace(runs, batch_size=runs.batch_size or int(table.made_with["batch_size"]))
     images = calibration_images(table, order.calibration, out / "pictures" / "calibration", world=world)
     calibration = calibration_corpus(
         loaded,

@@ -116,7 +116,9 @@ class References(Study):
         with chart(path, columns=2, height=2.4) as panels:
             for panel, aggregate in zip(panels, AGGREGATES, strict=True):
                 shown = {
-                    name: as_estimate(find(rows, quantity=name, aggregate=aggregate))
+                    f"{name} (range)" if name == SHUFFLED else name: as_estimate(
+                        find(rows, quantity=name, aggregate=aggregate)
+                    )
                     for name in (SPECIFIC, GLOBAL, SHUFFLED)
                 }
                 dots(panel, {"error": shown}, label="out-of-sample error, b0")

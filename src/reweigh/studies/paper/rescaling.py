@@ -190,20 +190,21 @@ class Rescaling(Study):
     def draw(self, rows: Sequence[Row], path: Path) -> None:
         from reweigh.report.charts import chart, dots
 
-        with chart(path, columns=2, height=2.6) as (left, right):
+        short = {CHANGE: "mean |Δs|", SHIFT: "mean Δs", CENTRED: "mean |Δs|, image shift out"}
+        with chart(path, rows=2, height=4.0) as (upper, lower):
             for panel, names, label in (
-                (left, (CHANGE, SHIFT, CENTRED), "change of s"),
-                (right, (SPEARMAN, JACCARD, STRONGEST, WINNER), "correlation or share of steps"),
+                (upper, (CHANGE, SHIFT, CENTRED), "change of the suppression strength"),
+                (lower, (SPEARMAN, JACCARD, STRONGEST, WINNER), "correlation, or share of steps"),
             ):
                 series = {
                     arm: {
-                        row["quantity"]: as_estimate(row)
+                        str(short.get(row["quantity"], row["quantity"])): as_estimate(row)
                         for row in rows
                         if row["arm"] == arm and row["quantity"] in names and row["over"] != BOTH
                     }
                     for arm in VECTORS
                 }
-                dots(panel, series, zero=panel is left, label=label)
+                dots(panel, series, zero=panel is upper, label=label)
 
 
 def check_ranks(image: StudyImage) -> None:
