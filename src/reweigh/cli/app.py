@@ -31,6 +31,7 @@ COMMANDS: dict[str, str] = {
     "points": "reweigh.cli.points",
     "ablate": "reweigh.cli.ablate",
     "study": "reweigh.cli.study",
+    "paper": "reweigh.cli.paper",
     "compare": "reweigh.cli.compare",
     "steer": "reweigh.cli.steer",
     "speed": "reweigh.cli.speed",

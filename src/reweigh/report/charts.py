@@ -30,7 +30,7 @@ STYLE = {
     "axes.edgecolor": MUTED,
     "axes.labelcolor": INK,
     "axes.titlesize": 9.5,
-    "axes.titleweight": "semibold",
+    "axes.titleweight": "bold",
     "axes.titlelocation": "left",
     "axes.spines.top": False,
     "axes.spines.right": False,

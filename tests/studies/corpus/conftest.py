@@ -27,6 +27,7 @@ class Pass:
     processor: Any
     images: ImageSet
     table: ReferenceTable
+    task: Task
 
     def make(self, folder: Path, **options: Any) -> StudyCorpus:
         given = {"table": self.table, "seed": SEED, "batch_size": 2, "show": False, **options}
@@ -43,7 +44,7 @@ def passing(checkpoint, tmp_path_factory) -> Pass:
         for one in world.records()
     ]
     task = Task(world, records, folder, {"name": "world", "options": {}, "limit": None, "shard": "1/1"}, {})
-    return Pass(case.model, case.processor, ImageSet.of_task(task), twin.table(VOCABULARY))
+    return Pass(case.model, case.processor, ImageSet.of_task(task), twin.table(VOCABULARY), task)
 
 
 @pytest.fixture(scope="session")

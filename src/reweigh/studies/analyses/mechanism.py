@@ -41,8 +41,8 @@ def step_rows(
             "s": float(field.strength[i]),
             "shift": float(shift[i]),
             "z_after": float(raw[i] - shift[i]),
-            "before_winner": token == before,
-            "after_winner": token == after,
+            "before_winner": int(token) == before,
+            "after_winner": int(token) == after,
         }
         for i, token in enumerate(ids)
     ]

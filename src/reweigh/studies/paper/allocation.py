@@ -83,13 +83,22 @@ class Allocation(Study):
             claim = f"the rank order switches more selectively (magnitudes of {donor})"
             told.append(finding(claim, row, unit=" points"))
         structural = find(rows, group=ROLE, quantity=STRUCTURAL, at=WINDOW)
-        shares = [find(rows, group=SHARE, quantity=arm, at=WINDOW) for arm in ARMS]
         told.append(
             f"Structural tokens account for {said(structural, signed=True, unit=' points')} of the effect with rank's "
-            f"magnitudes; they are {said(shares[0], digits=1, unit='%')} of the windows that the rank order alone switches "
-            f"and {said(shares[1], digits=1, unit='%')} of those that the probability order alone switches."
+            f"magnitudes. {self._shares(rows)}"
         )
         return told
+
+    def _shares(self, rows: Sequence[Row]) -> str:
+        told = []
+        for arm in ARMS:
+            share = find(rows, group=SHARE, quantity=arm, at=WINDOW)
+            if share["value"] is None:
+                told.append(f"No window is switched by the {arm} order alone.")
+            else:
+                words = said(share, digits=1, unit="%")
+                told.append(f"Of the windows that the {arm} order alone switches {words} are structural.")
+        return " ".join(told)
 
     def draw(self, rows: Sequence[Row], path: Path) -> None:
         from reweigh.report.charts import chart, dots
@@ -108,7 +117,8 @@ class Allocation(Study):
             shares = {
                 f"{arm} only": as_estimate(find(rows, group=SHARE, quantity=arm, at=WINDOW)) for arm in ARMS
             }
-            dots(right, {"share": shares}, label="structural among exclusive windows, %")
+            dots(right, {"share": shares}, label="structural share, %")
+            right.set_xlim(-3, 103)
 
     @staticmethod
     def word_list() -> Mapping[str, list[str]]:

@@ -41,7 +41,7 @@ class Corpora(Sweep):
         return {folder.name: sha256_file(folder / MANIFEST) for folder in calibrations(material)}
 
     def settings(self, material: Material, runs: EndToEnd) -> Iterator[Setting]:
-        own, deployed = material.observations(), material.table
+        own, deployed = material.panel(), material.table
         counts = {"images": len(own.images), "registered": len(deployed)}
         yield Setting(OWN, runs.rank(), counts, "the table in use")
         others = {folder.name: observed(folder, own, deployed) for folder in calibrations(material)}

@@ -81,7 +81,7 @@ class Detection(Study):
             f"AUROC of hallucinated against grounded mentions is {said(rank, digits=3)} by rank and "
             f"{said(probability, digits=3)} by probability. "
             + finding("probability detects better than rank", gap, above=False, digits=3),
-            "Without references and registration the rank signal's selectivity exceeds the probability signal's by "
+            "Without references and registration the selectivity of rank minus that of probability is "
             f"{said(control, signed=True, unit=' points')}.",
         ]
         if ends := [row for row in rows if row["part"] == END]:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -65,7 +64,7 @@ class EndToEnd:
             raise ReweighError(f"an end-to-end run cannot be made: {NO_MODEL}")
         self.material = material
         self.bench: Bench = material.bench
-        self._shard = lru_cache(maxsize=1)(_open_shard)
+        self._open: tuple[int, list[StudyImage]] = (-1, [])
         self._place = {image: (shard, place) for shard, place, image in _places(material.evaluation)}
 
     def base(self) -> Scored:
@@ -125,7 +124,9 @@ class EndToEnd:
                 hint="remove it from the images, and study again in another folder",
             )
         shard, place = self._place[number]
-        return self._shard(self.material.evaluation, shard)[place]
+        if self._open[0] != shard:  # one shard in memory at a time
+            self._open = shard, self.material.evaluation.shard(shard)
+        return self._open[1][place]
 
     def _evidence(self, session: Any, number: int, given: Given) -> Evidence:
         vector: NDArray[Any]
@@ -141,6 +142,7 @@ class EndToEnd:
             positions=(),
             patches=(),
             dtype=deployed.lens.dtype,
+            readout=given.vector,
         )
 
     def _scored(self, name: str, ask: Ask, decoding: dict[str, Any]) -> Scored:
@@ -155,10 +157,6 @@ def difference(first: Scored, second: Scored, *, resamples: int, seed: int) -> d
     """Second minus first for the figures of CHAIR, drawing the same images for both."""
     found = paired_difference(first.items, second.items, figures, resamples=resamples, seed=seed)
     return {name: found[name] for name in FIGURES}
-
-
-def _open_shard(corpus: StudyCorpus, number: int) -> list[StudyImage]:
-    return corpus.shard(number)
 
 
 def _places(corpus: StudyCorpus) -> list[tuple[int, int, int]]:

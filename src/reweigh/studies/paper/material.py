@@ -59,6 +59,7 @@ class Material:
         seed: Seed of whatever is drawn.
         resamples: Draws of a bootstrap.
         bench: How records are answered again; ``None`` where no model is at hand.
+        kept: The observations kept beside the table, at its layer; ``None`` where there are none.
     """
 
     calibration: StudyCorpus
@@ -68,6 +69,7 @@ class Material:
     seed: int = 42
     resamples: int = RESAMPLES
     bench: Bench | None = None
+    kept: Observations | None = None
     _kept: dict[str, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -94,6 +96,13 @@ class Material:
             self._kept[key] = self.calibration.observations(readout, evidence=evidence)
         found: Observations = self._kept[key]
         return found
+
+    def panel(self) -> Observations:
+        """What the table in use was registered from: the observations kept beside it, else those of its images, read again.
+
+        Another machine may round a logit otherwise, and then a rank or two of the second differ.
+        """
+        return self.observations() if self.kept is None else self.kept
 
     def arm(self, name: str, *, evidence: str | None = None) -> ReadoutArm:
         """A readout's table and budget: ``rank``, or one of ``reweigh.studies.readouts.ARMS``.

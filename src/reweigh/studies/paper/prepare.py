@@ -17,6 +17,7 @@ from reweigh.families.anatomy import find_anatomy
 from reweigh.method.register.references import rule_named
 from reweigh.method.register.table import ReferenceTable
 from reweigh.runs.task import Runs
+from reweigh.studies.ablate.study import observations_beside
 from reweigh.studies.corpus.make import ImageSet, make_corpus
 from reweigh.studies.corpus.store import StudyCorpus
 from reweigh.studies.paper.material import Bench, Material, check_reproduces
@@ -84,7 +85,17 @@ def prepare(
         show=show,
     )
     bench = Bench(lambda: loaded, runs, out / "runs", order.force)
-    return Material(calibration, evaluation, table, beta, runs.seed, order.resamples, bench)
+    kept = observations_beside(order.table)
+    return Material(
+        calibration,
+        evaluation,
+        table,
+        beta,
+        runs.seed,
+        order.resamples,
+        bench,
+        None if kept is None else kept.at([table.layer]),
+    )
 
 
 def calibration_images(table: ReferenceTable, source: Path | None, drawings: Path, *, world: bool) -> Corpus:

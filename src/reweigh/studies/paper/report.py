@@ -111,17 +111,19 @@ def number(value: Any) -> str:
 
 
 def record_section(record: Mapping[str, Any]) -> Html:
-    """What the results depend on."""
+    """What the results depend on; the model's identity, which is long, is folded."""
+    short = {name: value for name, value in record.items() if name != "identity"}
+    identity = element("details", element("summary", "Identity of the model"), _listed(record["identity"]))
+    return element("section", element("h2", "Record", id="record"), _listed(short), identity)
+
+
+def _listed(record: Mapping[str, Any]) -> Html:
     rows = [
-        element(
-            "tr",
-            element("td", name, class_="words"),
-            element("td", element("code", number(value)), class_="words"),
-        )
+        element("tr", *(element("td", part, class_="words") for part in (name, element("code", text))))
         for name, value in flat(record)
+        for text in [str(value) if isinstance(value, bool) else number(value)]
     ]
-    table = element("div", element("table", element("tbody", *rows)), class_="scroll")
-    return element("section", element("h2", "Record", id="record"), table)
+    return element("div", element("table", element("tbody", *rows)), class_="scroll")
 
 
 def flat(record: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, Any]]:

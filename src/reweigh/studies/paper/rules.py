@@ -23,7 +23,7 @@ class Rules(Sweep):
     place = "Tab. registration-rules"
 
     def settings(self, material: Material, runs: EndToEnd) -> Iterator[Setting]:
-        observations, deployed = material.observations(), material.table
+        observations, deployed = material.panel(), material.table
         for rule in RULES:
             if rule == material.rule:
                 yield Setting(rule, runs.rank(), {"registered": len(deployed)}, "the table in use")

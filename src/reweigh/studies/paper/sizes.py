@@ -33,7 +33,7 @@ class Sizes(Sweep):
     place = "Fig. calibration-size, Tab. calibration-size"
 
     def settings(self, material: Material, runs: EndToEnd) -> Iterator[Setting]:
-        observations = material.observations()
+        observations = material.panel()
         panel = len(observations.images)
         for size in sorted({*SIZES, panel}):
             if size > panel:
@@ -105,5 +105,5 @@ def require_same(found: ReferenceTable, deployed: ReferenceTable) -> None:
         raise MismatchError(
             f"all {found.made_with['images']} calibration images give a table with hash {found.fingerprint[:12]}, the table "
             f"in use has {deployed.fingerprint[:12]}",
-            hint="give the images that the table was calibrated on, and the model as it was then",
+            hint="keep the observations beside the table, as `reweigh calibrate` leaves them",
         )

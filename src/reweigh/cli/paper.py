@@ -1,0 +1,59 @@
+"""``reweigh paper``: every table and figure of the paper beside what was measured here."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from reweigh.cli import common
+
+if TYPE_CHECKING:
+    from reweigh.report.tables import Table
+
+app = typer.Typer(add_completion=False)
+
+
+@app.command()
+def paper(
+    folders: list[Path] = typer.Argument(
+        None, help="Folders of finished studies, ablations and comparisons; `study` if not given."
+    ),
+    out: Path = typer.Option(Path("paper"), "--out", "-o", help="Folder of the pages."),
+    as_json: bool = common.JSON,
+) -> None:
+    """Write one page for each table and figure of the paper: published value, measured value, difference, and the order.
+
+    Nothing is run; what was not run says so, and names the command that would.
+    """
+    from reweigh.errors import InputError
+    from reweigh.studies.reproduction.pages import INDEX, write_pages
+    from reweigh.studies.reproduction.sources import read_results
+
+    chosen = folders or [Path("study")]
+    for folder in chosen:
+        if not folder.is_dir():
+            raise InputError(
+                f"{folder} is not a folder", hint="name folders of `reweigh study`, `ablate` or `compare`"
+            )
+    data = write_pages(read_results(chosen), out)
+    if as_json:
+        common.emit_json(data)
+    else:
+        common.console().print(_table(data).terminal())
+    typer.echo(f"written: {out / INDEX}", err=True)
+
+
+def _table(data: dict[str, Any]) -> Table:
+    from reweigh.report.tables import Cell, Column, Table
+
+    rows: list[list[Cell]] = []
+    for label, one in data.items():
+        measured, order = one["measured"], one["orders"]
+        state = (
+            "not run" if measured is None and one["run"] else "" if measured is None else measured["model"]
+        )
+        agree = f"{order['agree']} of {order['compared']}" if order["compared"] else ""
+        rows.append([label, one["title"], state, agree])
+    return Table([Column("label"), Column("title"), Column("measured on"), Column("orders that agree")], rows)
