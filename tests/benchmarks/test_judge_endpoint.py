@@ -1,8 +1,10 @@
 from __future__ import annotations
 
 import email.utils
+import json
 import threading
 import time
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from judge_server import Answer, JudgeServer, completion, question_of
 
-from reweigh.benchmarks.judge import ChatEndpoint, JudgeError, ask_all
+from reweigh.benchmarks.judge import CachedJudge, ChatEndpoint, JudgeError, ask_all
 from reweigh.benchmarks.judge.pace import Pace, backoff, retry_after
 from reweigh.benchmarks.judge.protocol import Judge, user
 from reweigh.errors import InputError
@@ -269,3 +271,93 @@ def test_retry_after_forms() -> None:
     date = email.utils.formatdate(1_000_030, usegmt=True)
     assert retry_after(date, now=lambda: 1_000_000.0) == 30
     assert retry_after(date, now=lambda: 2_000_000.0) == 0
+
+
+KEY = 'sk-"12345/secret+key'
+
+
+@pytest.mark.parametrize("status", [401, 400, 429, 500, 200])
+@pytest.mark.parametrize("in_json", [True, False])
+def test_a_key_that_the_server_repeats_is_struck_out(
+    monkeypatch: pytest.MonkeyPatch, status: int, in_json: bool
+) -> None:
+    monkeypatch.setenv("TEST_KEY", KEY)
+
+    def script(body: Any, number: int) -> Answer:
+        said = "x" * 280 + server.headers[-1]["authorization"]
+        body = json.dumps({"error": {"message": said}}) if in_json else said
+        return status, {"content-type": "text/plain"}, body.encode()
+
+    with (
+        JudgeServer(script) as server,
+        ChatEndpoint(base_url=server.url, attempts=1, **OPTIONS) as judge,
+        pytest.raises(JudgeError) as caught,
+    ):
+        judge.ask(user("x"))
+    chain, error = "", caught.value
+    while error is not None:
+        chain, error = chain + str(error), error.__cause__
+    assert "xxx" in chain
+    assert not any(part in chain for part in (KEY, "12345", "secret+key"))
+
+
+def test_a_reply_with_the_key_is_kept_without_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("TEST_KEY", KEY)
+    with (
+        JudgeServer(lambda *_: completion(f"Rating: 4, {KEY}")) as server,
+        ChatEndpoint(base_url=server.url, **OPTIONS) as judge,
+    ):
+        assert CachedJudge(judge, tmp_path).ask(user("x")) == "Rating: 4, [redacted]"
+    assert "12345" not in "".join(path.read_text() for path in tmp_path.rglob("*.json"))
+
+
+def test_credentials_of_an_address_reach_the_server_and_nobody_else(tmp_path: Path) -> None:
+    def script(body: Any, number: int) -> Answer:
+        if number:
+            return 403, {}, f"{server.headers[-1]} {server.requests[-1]['path']} hunter2 t0ken".encode()
+        return completion("5")
+
+    with JudgeServer(script) as server:
+        address = server.url.replace("http://", "http://me:hunter2@") + "?api-key=t0ken"
+        with ChatEndpoint(base_url=address, **OPTIONS) as judge:
+            cached = CachedJudge(judge, tmp_path)
+            assert cached.ask(user("x")) == "5"
+            assert server.headers[0]["authorization"] == "Basic bWU6aHVudGVyMg=="
+            assert server.requests[0]["path"] == "/v1/chat/completions?api-key=t0ken"
+            assert judge.describe()["base_url"] == server.url
+            with pytest.raises(JudgeError, match="HTTP 403") as caught:
+                judge.ask(user("y"))
+    told = (
+        str(caught.value) + repr(judge.describe()) + "".join(p.read_text() for p in tmp_path.rglob("*.json"))
+    )
+    assert not any(secret in told for secret in ("hunter2", "t0ken", "bWU6aHVudGVyMg"))
+
+
+@pytest.mark.parametrize(
+    "address", ["ftp://me:hunter2@host", "http://me:hunter2@host:port/v1", "me:hunter2@host"]
+)
+def test_a_wrong_address_is_refused_without_being_repeated(address: str) -> None:
+    with pytest.raises(InputError, match="address") as caught:
+        ChatEndpoint(base_url=address, **OPTIONS)
+    assert "hunter2" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        (200, {"content-encoding": "gzip"}, b"no gzip at all"),
+        (200, {}, b"[" * 100_000),
+        (200, {}, b'{"choices": ' + b"[" * 100_000),
+        (500, {}, b"[" * 100_000),
+        (200, {}, b"1" * 5000),
+        (302, {"location": "/v1/chat/completions"}, b""),
+        (429, {"retry-after": "Mon, 01 Jan 999999999 00:00:00 GMT"}, b""),
+    ],
+)
+def test_bodies_from_nowhere_are_one_message(answer: Answer) -> None:
+    with (
+        JudgeServer(lambda *_: answer) as server,
+        ChatEndpoint(base_url=server.url, attempts=1, **OPTIONS) as judge,
+        pytest.raises(JudgeError),
+    ):
+        judge.ask(user("x"))

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib.util
+import os
+import signal
 import subprocess
 import sys
 
@@ -77,6 +79,90 @@ def test_ctrl_c_says_that_it_can_go_on(cli, monkeypatch, tmp_path):
     done = cli("calibrate", "model", "images", "-o", tmp_path)
     assert done.code == 130
     assert "the same command goes on" in done.err
+
+
+@pytest.fixture
+def broken(monkeypatch):
+    """A command that meets something nobody foresaw."""
+    monkeypatch.delenv("REWEIGH_TRACEBACK", raising=False)
+
+    def fail(*_args, **_kwargs):
+        raise ZeroDivisionError("one\ntwo")
+
+    monkeypatch.setattr(common.Weights, "load", fail)
+    return ("calibrate", "model", "images", "-o", "out")
+
+
+def test_what_nobody_foresaw_is_one_line_and_asks_for_a_report(cli, broken):
+    done = cli(*broken)
+    assert done.code == 70
+    assert done.err.startswith("error: ZeroDivisionError: one two\n  this is a bug of reweigh")
+    assert "please report" in done.err
+    assert "Traceback" not in done.err
+
+
+def test_a_flag_or_the_environment_shows_where_it_came_from(cli, broken, monkeypatch):
+    monkeypatch.setenv("REWEIGH_TRACEBACK", "0")
+    assert "Traceback" not in cli(*broken).err
+    assert "in fail" in cli("--traceback", *broken).err
+    monkeypatch.setenv("REWEIGH_TRACEBACK", "1")
+    assert "in fail" in cli(*broken).err
+    assert "ArtifactError" in cli("table", "show", "no-such-folder").err
+
+
+def test_what_the_system_refuses_is_no_bug(cli, monkeypatch):
+    def refused(*_args, **_kwargs):
+        raise PermissionError(13, "Permission denied", "/some/file")
+
+    monkeypatch.setattr(common.Weights, "load", refused)
+    done = cli("calibrate", "model", "images", "-o", "out")
+    assert (done.code, done.err) == (1, "error: /some/file: Permission denied\n")
+
+
+SLOW = """
+import os, sys, time
+from reweigh.cli import app, common
+def load(*_):
+    print("loading", flush=True)
+    time.sleep(60)
+common.Weights.load = load
+sys.argv = ["reweigh", "calibrate", "model", "images", "-o", "out"]
+app.main()
+"""
+
+
+@pytest.mark.parametrize("name", ["SIGTERM", "SIGHUP", "SIGINT"])
+def test_signals_end_like_control_c(tmp_path, name):
+    number = getattr(signal, name)
+    running = subprocess.Popen(
+        [sys.executable, "-c", SLOW], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=tmp_path
+    )
+    assert running.stdout.readline() == "loading\n"
+    running.send_signal(number)
+    _, told = running.communicate(timeout=30)
+    assert running.returncode == 128 + number
+    assert told == "stopped; the same command goes on from here where it can resume\n"
+
+
+def test_a_hang_up_that_is_ignored_on_purpose_stays_ignored(tmp_path):
+    code = "import signal; signal.signal(signal.SIGHUP, signal.SIG_IGN)\n" + SLOW.replace("60", "1")
+    running = subprocess.Popen(
+        [sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    assert running.stdout.readline() == "loading\n"
+    running.send_signal(signal.SIGHUP)
+    _, told = running.communicate(timeout=30)
+    assert "stopped" not in told
+
+
+def test_a_name_that_the_terminal_cannot_show_is_written_out(tmp_path):
+    path = os.fsencode(tmp_path) + b"/caf\xe9"
+    done = subprocess.run(
+        [sys.executable, "-m", "reweigh", "table", "show", path], capture_output=True, check=False
+    )
+    assert done.returncode == 1
+    assert b"caf\\udce9" in done.stderr
+    assert b"Traceback" not in done.stderr
 
 
 def test_the_real_thing_in_its_own_process(tmp_path):

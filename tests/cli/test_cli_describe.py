@@ -170,6 +170,13 @@ def test_a_step_that_does_not_exist(cli, given, step):
     assert f"step {step} does not exist: 6 steps were decoded" in done.err
 
 
+def test_trace_writes_no_svg_into_another_kind_of_file(cli, given, tmp_path):
+    done = cli("trace", *given, *SHORT, "--plot", tmp_path / "step.png")
+    assert done.code == 1
+    assert "no name of an SVG" in done.err
+    assert not (tmp_path / "step.png").exists()
+
+
 def test_trace_draws_the_mechanism_plot(cli, given, tmp_path):
     done = cli("trace", *given, *SHORT, "--step", "1", "--plot", tmp_path / "new" / "step.svg")
     assert done.code == 0

@@ -114,3 +114,19 @@ def test_the_processor_puts_instructblips_image_tokens_itself(checkpoint):
     assert render(case.model, case.processor, "Hi", True, None) == "Hi"
     found = build_inputs(case.model, case.processor, [picture(1)], ["Hi"])
     assert int((found["input_ids"] == case.model.config.image_token_index).sum()) == 8
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_prompt_with_the_mark_of_a_picture_is_refused_by_name(case):
+    mark = (
+        getattr(case.processor, "image_token", None)
+        or case.processor.tokenizer.convert_ids_to_tokens([case.model.config.image_token_index])[0]
+    )
+    for image in (picture(1, (70, 50)), None):
+        with pytest.raises(InputError, match="by which this model marks the place of a picture"):
+            build_inputs(case.model, case.processor, [image], [f"What is {mark} here?"])
+
+
+def test_a_prompt_that_is_no_text_is_refused_by_name(llava):
+    with pytest.raises(InputError, match="is no Unicode text"):
+        build_inputs(llava.model, llava.processor, [picture(1)], ["What \ud83d is it?"])

@@ -1,20 +1,30 @@
 """The ``reweigh`` command: a table of subcommands, and one way to turn errors into messages and exit codes.
 
-Data goes to standard output, progress and errors to standard error. Exit code 0: done, 1: failed, 2: wrong usage.
+Data goes to standard output, progress and errors to standard error. Exit code 0: done, 1: failed, 2: wrong usage, 70: a bug
+of this program, 128 and the number of a signal: stopped by it (130 for Ctrl-C).
 """
 
 from __future__ import annotations
 
+import contextlib
 import importlib
+import io
 import os
+import signal
 import sys
-from typing import Any
+import threading
+from typing import Any, NoReturn
 
 import typer
 from typer.core import TyperGroup
 from typer.main import get_command
 
+from reweigh import __version__
 from reweigh.errors import ReweighError
+
+TRACEBACK = "REWEIGH_TRACEBACK"
+BUG = 70
+"""Exit code for what nobody foresaw."""
 
 COMMANDS: dict[str, str] = {
     "demo": "reweigh.cli.demo",
@@ -56,9 +66,10 @@ class LazyGroup(TyperGroup):
     def invoke(self, ctx: Any) -> Any:
         try:
             return super().invoke(ctx)
-        except KeyboardInterrupt:  # caught here, because Typer would turn it into a silent exit
-            typer.echo("stopped; the same command goes on from here where it can resume", err=True)
-            raise typer.Exit(130) from None
+        except KeyboardInterrupt as stop:  # caught here, because Typer would turn it into a silent exit
+            with contextlib.suppress(OSError):  # the terminal may be what has gone
+                typer.echo("stopped; the same command goes on from here where it can resume", err=True)
+            raise typer.Exit(128 + getattr(stop, "signal", signal.SIGINT)) from None
 
 
 app = typer.Typer(
@@ -73,8 +84,6 @@ app = typer.Typer(
 
 def _version(value: bool) -> None:
     if value:
-        from reweigh import __version__
-
         typer.echo(f"reweigh {__version__}")
         raise typer.Exit
 
@@ -84,20 +93,80 @@ def _root(
     version: bool = typer.Option(
         False, "--version", callback=_version, is_eager=True, help="Print the version and exit."
     ),
+    traceback: bool = typer.Option(
+        False, "--traceback", help=f"Show where an error came from; so does {TRACEBACK}=1 in the environment."
+    ),
 ) -> None:
-    pass
+    if traceback:
+        os.environ[TRACEBACK] = "1"
+
+
+class Stopped(KeyboardInterrupt):
+    """A signal that ends the command as Ctrl-C does."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__()
+        self.signal = number
+
+
+def _stop(number: int, frame: Any) -> None:
+    signal.signal(number, signal.SIG_DFL)  # a second one does not wait for anything
+    raise Stopped(number)
+
+
+def _end_like_control_c() -> None:
+    """Let a request to end, or a terminal that closes, stop a command so that it can resume."""
+    if threading.current_thread() is not threading.main_thread():
+        return
+    for name in ("SIGTERM", "SIGHUP"):
+        number = getattr(signal, name, None)
+        if number is not None and signal.getsignal(number) is signal.SIG_DFL:  # nohup ignores it on purpose
+            signal.signal(number, _stop)
 
 
 def main() -> None:
-    """Run the command line; a known error becomes one message and exit code 1."""
+    """Run the command line; a known error becomes one message and exit code 1, an unforeseen one asks for a report."""
+    _end_like_control_c()
+    for stream in (sys.stdout, sys.stderr):  # a name that the terminal cannot show is written out
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
     try:
         app()
-    except ReweighError as error:
-        typer.echo(f"error: {error}", err=True)
-        sys.exit(1)
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
+    except ReweighError as error:
+        _show_traceback()
+        typer.echo(f"error: {error}", err=True)
+        sys.exit(1)
+    except OSError as error:
+        if error.errno is None or error.filename is None:
+            _report(error)
+        _show_traceback()
+        place = os.fsdecode(error.filename) if isinstance(error.filename, str | bytes) else error.filename
+        typer.echo(f"error: {place}: {error.strerror}", err=True)
+        sys.exit(1)
+    except Exception as error:
+        _report(error)
+
+
+def _report(error: Exception) -> NoReturn:
+    """End with what a person can report of something that nobody foresaw."""
+    _show_traceback()
+    said = " ".join(str(error).split())[:300]
+    typer.echo(
+        f"error: {type(error).__name__}: {said}\n  this is a bug of reweigh {__version__}, please report it with "
+        f"what {TRACEBACK}=1 shows; what was finished is kept",
+        err=True,
+    )
+    sys.exit(BUG)
+
+
+def _show_traceback() -> None:
+    if os.environ.get(TRACEBACK, "") not in ("", "0"):
+        import traceback
+
+        traceback.print_exc()
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ import typer
 
 from reweigh.cli import common
 from reweigh.cli.groups import grouped
+from reweigh.errors import InputError
 
 if TYPE_CHECKING:
     from reweigh.method.intervene.trace import Step, Trace
@@ -35,6 +36,10 @@ def trace(
     json: bool = common.JSON,
 ) -> None:
     """Show why a word was suppressed: each candidate's logit, evidence, reference, deficit and edit."""
+    if plot is not None and plot.suffix.lower() != ".svg":
+        raise InputError(
+            f"{plot} is no name of an SVG, which a plot is", hint=f"--plot {plot.with_suffix('.svg')}"
+        )
     session = point.attach(model, weights, force=force)
     with session.request(trace=True) as request:
         text = session.describe(image, **asdict(question))
@@ -54,8 +59,6 @@ def trace(
 
 
 def _which(step: int | None, changed: list[int], count: int) -> int:
-    from reweigh.errors import InputError
-
     if step is None:
         return changed[0] if changed else 0
     if not 0 <= step < count:

@@ -34,6 +34,8 @@ def build_inputs(
         raise InputError(
             f"{len(images)} images and {len(prompts)} prompts were given; one of each per row is needed"
         )
+    for text in prompts:
+        _refuse_prompt(model, processor, text)
     texts = [
         render(model, processor, text, image is not None, template)
         for image, text in zip(images, prompts, strict=True)
@@ -83,6 +85,24 @@ def render(model: Any, processor: Any, prompt: str, has_image: bool, template: s
 def render_chat(processor: Any, messages: Sequence[Mapping[str, Any]]) -> str:
     """The text of a conversation by the chat template; contents are lists of image and text parts."""
     return str(processor.apply_chat_template(list(messages), add_generation_prompt=True, tokenize=False))
+
+
+def _refuse_prompt(model: Any, processor: Any, prompt: str) -> None:
+    """Refuse a prompt that no tokenizer can read, or that would be taken for a place of another picture."""
+    try:
+        prompt.encode()
+    except UnicodeEncodeError as error:
+        raise InputError(f"the prompt {prompt!r:.200} is no Unicode text ({error.reason})") from error
+    tokenizer = getattr(processor, "tokenizer", processor)
+    marks = [getattr(processor, name, None) for name in ("image_token", "boi_token")]
+    if hasattr(tokenizer, "convert_ids_to_tokens"):
+        marks += tokenizer.convert_ids_to_tokens(sorted(placeholder_ids(model.config)))
+    for mark in marks:
+        if isinstance(mark, str) and mark and mark in prompt:
+            raise InputError(
+                f"the prompt holds {mark!r}, by which this model marks the place of a picture",
+                hint="leave it out: the picture's place is in the template",
+            )
 
 
 def _check_placeholders(

@@ -10,6 +10,7 @@ from reweigh.benchmarks.base import find_benchmark
 from reweigh.benchmarks.open import data_folder, image_folder, open_benchmark
 from reweigh.runs.record import Shard
 from reweigh.runs.task import Task
+from reweigh.text import escape_bytes
 
 
 def open_task(
@@ -44,5 +45,5 @@ def open_task(
         Shard.parse(shard).of(opened.records(limit=limit, seed=seed)),
         pictures,
         {"name": name, "options": dict(options or {}), "limit": limit, "shard": shard},
-        {"data": str(folder.resolve()), "images": str(pictures.resolve())},
+        {name: escape_bytes(str(path.resolve())) for name, path in (("data", folder), ("images", pictures))},
     )

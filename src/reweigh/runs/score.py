@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from reweigh.artifacts import read_sealed, sha256_file, sha256_text, write_sealed, write_text
+from reweigh.artifacts import naming, read_sealed, sha256_file, sha256_text, write_sealed, write_text
 from reweigh.benchmarks.base import (
     Benchmark,
     Id,
@@ -82,7 +82,8 @@ def score_paths(
         # Threads that wait for a judge would otherwise keep a stopped command alive.
         if (close := getattr(getattr(opened, "judge", None), "close", None)) is not None:
             close()
-    folder.mkdir(parents=True, exist_ok=True)
+    with naming(folder):
+        folder.mkdir(parents=True, exist_ok=True)
     results = write_scores(folder, items, summary, source, benchmark=opened)
     texts = {row.id: row.text for row in source.responses}
     return ScoredRun(folder, items, texts, results, source.record, source.manifest)
@@ -145,6 +146,9 @@ def _read_run_responses(folder: Path) -> list[Response]:
             f"the run in {folder} has no answers yet", hint="run it first: reweigh eval run ... --out"
         )
     rows = read_sealed_rows(path, owner=run_owner(folder))
+    for number, row in enumerate(rows, start=1):
+        if not isinstance(row.get("id"), str | int) or not isinstance(row.get("response"), str):
+            raise ArtifactError(f"{path}, row {number}, has no id or no response", hint="run it again")
     return [Response(row["id"], row["response"]) for row in rows]
 
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+from types import SimpleNamespace
 
 import pytest
 import torch
+from PIL import Image
 from typer.testing import CliRunner
 
 import reweigh.decoders
@@ -13,12 +15,14 @@ import twin
 from checkpoints import VOCABULARY, load
 from reweigh.benchmarks.base import Record
 from reweigh.cli.app import app
+from reweigh.engines.answer import Answer
 from reweigh.engines.transformers.session import read_answers
 from reweigh.errors import InputError, UnknownNameError, UnsupportedError
 from reweigh.runs.run import Batch
 from reweigh.studies.compare.cost import Cost, measured, total
 from reweigh.studies.compare.methods import make_method, parse_methods, parse_options
 from reweigh.studies.compare.run import read_costs, timed
+from reweigh.studies.compare.study import _note
 
 
 def test_methods_begin_with_the_base_once():
@@ -95,6 +99,45 @@ def test_each_method_answers_in_its_own_regime(checkpoint, tmp_path):
         "beam": "5 beams",
         "dola": "greedy, repetition penalty 1.2",
     }
+
+
+class Recorder:
+    """A session that notes what it is asked, and when it is timed."""
+
+    model = SimpleNamespace(device=torch.device("cpu"))
+    decoder = SimpleNamespace(decoding=dict)
+
+    def __init__(self):
+        self.asked = []
+
+    def prepare(self, pictures, prompts, *, template=None):
+        return {"pictures": [picture.tobytes() for picture in pictures]}
+
+    def respond(self, inputs, *, seed, max_new_tokens):
+        self.asked.append((inputs["pictures"], max_new_tokens, seed))
+        return [Answer("x", (1, 2))]
+
+
+def test_a_method_is_warmed_up_once_before_it_is_timed(tmp_path):
+    picture = Image.new("L", (2, 1))
+    picture.putdata([10, 20])
+    session, record = Recorder(), Record(id=1, image="x.png", prompt="What?", max_new_tokens=90)
+    ask = timed(session, tmp_path)
+    for start in range(2):
+        ask(Batch(start=start, records=[record], pictures=[picture], seed=5))
+    assert [(*shown[0], limit) for shown, limit, _ in session.asked] == [
+        (20, 10, 8),
+        (10, 20, 90),
+        (10, 20, 90),
+    ]
+    assert [cost.tokens for cost in read_costs(tmp_path)] == [2, 2]
+
+
+@pytest.mark.parametrize(("n", "warned"), [(20, True), (99, True), (100, False), (500, False)])
+def test_a_comparison_says_how_many_records_it_is_of(n, warned):
+    note = _note({"world": {"base": SimpleNamespace(summary=SimpleNamespace(n=n))}}, None)
+    assert note.startswith(f"{n} records of world")
+    assert ("records decide nothing" in note) is warned
 
 
 @pytest.mark.slow

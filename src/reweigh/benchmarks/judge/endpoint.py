@@ -2,7 +2,8 @@
 
 Passing troubles (429, 5xx, time-outs, cut connections, bodies that are no reply) are retried with growing
 waits, Retry-After being honoured; lasting ones (a wrong key, an unknown model, a spent quota) are raised at
-once. The key comes from the environment and appears in no message, record or cache file.
+once. The key comes from the environment; neither it nor the credentials of an address appear in a message, record, reply
+or cache file, even if the server repeats them.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from reweigh.benchmarks.judge.pace import Pace, backoff, retry_after
 from reweigh.benchmarks.judge.protocol import JudgeError, Request
+from reweigh.benchmarks.judge.secrets import Address, Redactor
 from reweigh.errors import InputError, MissingExtraError
 
 if TYPE_CHECKING:
@@ -64,19 +66,22 @@ class ChatEndpoint:
     ) -> None:
         if attempts < 1:
             raise InputError(f"{attempts} attempts: at least one is needed")
-        if not base_url.startswith(("http://", "https://")):
-            raise InputError(f"the judge's address {base_url!r} does not start with http:// or https://")
+        address = Address.parse(base_url)
         self.model = model
-        self.base_url = base_url.rstrip("/")
+        self.base_url = address.url
         self._attempts = attempts
         self._waits = (first_wait, longest_wait)
         self._patience = patience
         self._closed = threading.Event()
         self._pace = Pace(per_minute, sleep=self._closed.wait)
-        self._client = _client(timeout, _headers(key_variable, self.base_url))
+        headers = _headers(key_variable, self.base_url)
+        self._redact = Redactor(
+            [*address.secrets(), *(value.removeprefix("Bearer ") for value in headers.values())]
+        )
+        self._client = _client(timeout, headers, address)
 
     def describe(self) -> dict[str, Any]:
-        """Name model and address."""
+        """Name model and address, without credentials."""
         return {"model": self.model, "base_url": self.base_url}
 
     def ask(self, request: Request) -> str:
@@ -132,13 +137,32 @@ class ChatEndpoint:
         except httpx.TimeoutException as error:
             raise PassingError("it did not answer in time") from error
         except httpx.TransportError as error:
-            raise PassingError(f"the connection failed ({error or type(error).__name__})") from error
+            raise PassingError(f"the connection failed ({self._told(error)})") from error
+        except httpx.HTTPError as error:  # a body that is not compressed as it says, say
+            raise PassingError(f"its answer cannot be read ({self._told(error)})") from error
         except RuntimeError as error:
             # The client says so in this way when another thread has closed it.
-            raise JudgeError(f"the judge was closed while a question was under way ({error})") from error
+            raise JudgeError(
+                f"the judge was closed while a question was under way ({self._told(error)})"
+            ) from error
         if answer.status_code != 200:
             raise self._refusal(answer)
-        return _content(answer)
+        return self._redact(self._content(answer))
+
+    def _told(self, error: Exception) -> str:
+        return self._redact(str(error) or type(error).__name__)
+
+    def _content(self, answer: httpx.Response) -> str:
+        try:
+            content = answer.json()["choices"][0]["message"]["content"]
+        except (ValueError, LookupError, TypeError, RecursionError) as error:
+            said = self._redact(answer.text)[:200]
+            raise PassingError(f"its answer is no chat completion: {said!r}") from error
+        if content is None:
+            return ""
+        if not isinstance(content, str):
+            raise PassingError(f"its answer holds a {type(content).__name__} for text")
+        return content
 
     def _body(self, request: Request) -> dict[str, Any]:
         body: dict[str, Any] = {
@@ -150,6 +174,7 @@ class ChatEndpoint:
 
     def _refusal(self, answer: httpx.Response) -> Exception:
         code, message = _complaint(answer)
+        message = self._redact(message)[:300].strip()
         said = f"HTTP {answer.status_code}" + (f" ({message})" if message else "")
         if answer.status_code in PASSING and code not in LASTING_CODES:
             return PassingError(said, retry_after(answer.headers.get("retry-after")))
@@ -181,31 +206,25 @@ def _headers(variable: str, url: str) -> dict[str, str]:
     return {}
 
 
-def _client(timeout: float, headers: Mapping[str, str]) -> httpx.Client:
+def _client(timeout: float, headers: Mapping[str, str], address: Address) -> httpx.Client:
     try:
         import httpx
     except ImportError as error:
         raise MissingExtraError("the judge", "eval", "httpx") from error
     limits = httpx.Limits(max_connections=None, max_keepalive_connections=32)
-    return httpx.Client(timeout=timeout, headers=dict(headers), limits=limits)
+    return httpx.Client(
+        timeout=timeout,
+        headers=dict(headers),
+        limits=limits,
+        auth=address.login,
+        params=list(address.query),
+    )
 
 
 def _complaint(answer: httpx.Response) -> tuple[str, str]:
     """The error code and message of a refusal, as far as the server tells them."""
     try:
         error = answer.json()["error"]
-        return str(error.get("code") or ""), str(error.get("message") or "")[:300]
-    except (ValueError, KeyError, TypeError, AttributeError):
-        return "", answer.text[:200].strip()
-
-
-def _content(answer: httpx.Response) -> str:
-    try:
-        content = answer.json()["choices"][0]["message"]["content"]
-    except (ValueError, KeyError, IndexError, TypeError) as error:
-        raise PassingError(f"its answer is no chat completion: {answer.text[:200]!r}") from error
-    if content is None:
-        return ""
-    if not isinstance(content, str):
-        raise PassingError(f"its answer holds a {type(content).__name__} for text")
-    return content
+        return str(error.get("code") or ""), str(error.get("message") or "")
+    except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
+        return "", answer.text

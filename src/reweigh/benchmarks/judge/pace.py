@@ -75,7 +75,7 @@ def retry_after(header: str | None, *, now: Callable[[], float] = time.time) -> 
     except ValueError:
         try:
             moment = email.utils.parsedate_to_datetime(header)
-        except (TypeError, ValueError):
+        except (TypeError, ValueError, OverflowError):
             return None
         if moment.tzinfo is None:
             moment = moment.replace(tzinfo=UTC)

@@ -10,6 +10,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from PIL.ImageOps import mirror
+
 from reweigh.engines.answer import Answer
 from reweigh.progress import bar
 from reweigh.runs.record import RESPONSES, run_owner
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
     from reweigh.engines.transformers.session import Session
 
 COSTS = "costs.jsonl"
+WARM_UP_TOKENS = 8
 
 
 def answer_all(
@@ -50,14 +53,24 @@ def answer_all(
 
 
 def timed(session: Session, folder: Path, *, template: str | None = None) -> Ask:
-    """Answer batches through a session, in its authors' regime, and note the cost of each in the run folder."""
+    """Answer batches through a session, in its authors' regime, and note the cost of each in the run folder.
+
+    Before the first one it is warmed up on mirrored pictures, since a first batch also pays for what is set up once.
+    """
     from reweigh.families.weights import input_device
 
-    owner = run_owner(folder)
+    owner, cold = run_owner(folder), [True]
 
     def ask(batch: Batch) -> list[Answer]:
         inputs = session.prepare(batch.pictures, batch.prompts, template=template)
         options = {**session.decoder.decoding(), "max_new_tokens": batch.max_new_tokens}
+        if cold:
+            cold.clear()
+            mirrored = session.prepare(
+                [mirror(picture) for picture in batch.pictures], batch.prompts, template=template
+            )
+            few = min(WARM_UP_TOKENS, batch.max_new_tokens)
+            session.respond(mirrored, seed=batch.seed, **{**options, "max_new_tokens": few})
         with measured(input_device(session.model)) as meter:
             answers = session.respond(inputs, seed=batch.seed, **options)
         cost = Cost(meter.seconds, sum(len(answer.tokens) for answer in answers), meter.peak)

@@ -103,5 +103,5 @@ def _note(scores: Scores, per_token: float | None) -> str:
     warned = f" Fewer than {DECIDING} records decide nothing: look at the intervals." if few else ""
     return (
         f"{counts}; brackets are 95% image-bootstrap intervals.{warned} Lat. and Mem. are time per token and peak memory "
-        f"over greedy's, taken in turns in one run.{speed}"
+        f"over greedy's, taken in turns in one run, each method warmed up.{speed}"
     )
