@@ -48,9 +48,23 @@ def test_other_settings_are_refused_by_name(cli, arguments):
     assert "another rule: 'stable' there, 'count-5' asked for" in done.err
 
 
+def test_another_readout_is_matched_recorded_and_told(cli, checkpoint, photos, tmp_path):
+    given = ["calibrate", checkpoint("llava"), photos, "-o", tmp_path / "z", "--max-new-tokens", "6"]
+    given += ["-l", "2", "--readout", "zscore", "--rule", "count-2"]
+    [row] = cli(*given, "--json").json["tables"]
+    assert set(row["matched"]) == {"scale", "target", "residual"}
+    assert row["b0"] == row["matched"]["scale"] > 0
+    assert "b0 matched to DMRR's mean edit" in cli(*given).out
+    assert "read as zscore" in cli("table", "show", tmp_path / "z").out
+    assert ReferenceTable.load(tmp_path / "z").readout == "zscore"
+    register = ["table", "register", tmp_path / "z", "-o", tmp_path / "again", "--rule", "count-2", "--json"]
+    assert cli(*register).json["tables"][0]["matched"] == row["matched"]
+
+
 @pytest.mark.parametrize(
     ("more", "message"),
     [
+        (["--readout", "rank"], "no readout is called 'rank'"),
         (["-l", "4"], "layer 4 is out of range: LlavaForConditionalGeneration has 4 decoder blocks"),
         (["--rule", "x"], "registration rule 'x' is unknown"),
         (["--lens", "int8"], "lens dtype 'int8' is unknown"),

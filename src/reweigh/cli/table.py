@@ -50,6 +50,7 @@ def show(
     typer.echo(f"reference table of {identity.get('model_id', '?')} ({identity.get('architecture', '?')})")
     typer.echo(
         f"  layer {table.layer} of {identity.get('blocks', '?')}, lens {made.get('dtype', '?')}, rule {made.get('rule')}"
+        + ("" if table.readout == "dmrr" else f", read as {table.readout}")
     )
     typer.echo(f"  b0 = {table.scale:.6g}, {len(table):,} tokens registered from {made.get('images')} images")
     typer.echo(f"  prompt {made.get('prompt')!r}, at most {made.get('max_new_tokens')} new tokens")

@@ -8,11 +8,12 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from reweigh.artifacts import sha256_json
 from reweigh.benchmarks.bootstrap import RESAMPLES
 from reweigh.calibration.corpus import Corpus, open_corpus
 from reweigh.decoders.reweigh import operating_point
 from reweigh.engines.transformers.pairing import pair
-from reweigh.errors import InputError
+from reweigh.errors import InputError, MismatchError
 from reweigh.families.anatomy import find_anatomy
 from reweigh.method.register.references import rule_named
 from reweigh.method.register.table import ReferenceTable
@@ -133,6 +134,12 @@ def calibration_corpus(
 ) -> StudyCorpus:
     """The corpus of a table's calibration images, decoded as they were then; refused if it gives another table."""
     made = table.made_with
+    shown = template or getattr(loaded[1], "chat_template", None)
+    if made.get("prompt_sha256", "") not in ("", sha256_json([shown, made["prompt"]])):
+        raise MismatchError(
+            "the table was calibrated with another prompt template than the one in use",
+            hint="give the template of the calibration with --template",
+        )
     asked = ImageSet.of_corpus(images, prompt=made["prompt"], max_new_tokens=made["max_new_tokens"])
     corpus = make_corpus(
         *loaded,
