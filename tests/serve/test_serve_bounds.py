@@ -199,3 +199,14 @@ def test_a_failing_row_harms_no_other(serving, monkeypatch):
     assert first.choices[0].message.content == last.choices[0].message.content == "The image"
     assert isinstance(poisoned, openai.InternalServerError)
     assert "secret" not in str(poisoned)
+
+
+def test_a_fault_is_told_as_one_and_logged(serving, world, monkeypatch, caplog):
+    """An error that nobody foresaw: OpenAI's body, the request's id, nothing of the error itself."""
+    monkeypatch.setattr(world, "prepare", lambda *_: 1 / 0)
+    answer = post(serving(), body())
+    assert answer.status_code == 500
+    assert answer.json()["error"]["code"] == "internal_error"
+    assert "division" not in answer.text
+    number = answer.headers["x-request-id"]
+    assert any(number in record.getMessage() and record.exc_info for record in caplog.records)

@@ -22,7 +22,7 @@ KEY = "REWEIGH_API_KEY"
 class Limits:
     """What the server accepts; a group of options."""
 
-    body_bytes: int = typer.Option(64 << 20, min=1, help="Bytes of one request.")
+    body_bytes: int = typer.Option(32 << 20, min=1, help="Bytes of one request.")
     body_seconds: float = typer.Option(30.0, min=0.001, help="Time in which a request's body must arrive.")
     image_bytes: int = typer.Option(20 << 20, min=1, help="Bytes of one encoded image.")
     image_pixels: int = typer.Option(48_000_000, min=4, help="Pixels of one image.")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import time
 from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -18,6 +17,7 @@ from fastapi.staticfiles import StaticFiles
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 
+from reweigh.errors import ReweighError
 from reweigh.serve import inspect
 from reweigh.serve.answers import Answers, ClientLeft
 from reweigh.serve.bounds import Bounds
@@ -25,7 +25,7 @@ from reweigh.serve.chat import Reply, make_rows
 from reweigh.serve.fetch import Fetcher
 from reweigh.serve.gate import Gate
 from reweigh.serve.metrics import Metrics
-from reweigh.serve.pictures import read_pictures
+from reweigh.serve.pictures import find_pictures, read_pictures
 from reweigh.serve.prepare import Prepared
 from reweigh.serve.problem import Problem, problem_of
 from reweigh.serve.row import Piece, Row
@@ -42,7 +42,6 @@ from reweigh.serve.wire import (
 )
 
 T = TypeVar("T")
-logger = logging.getLogger("reweigh.serve")
 
 STATIC = Path(__file__).parent / "static"
 CLIENT_LEFT = 499
@@ -100,9 +99,8 @@ class Server:
         app.mount("/", StaticFiles(directory=STATIC, html=True))
         app.add_exception_handler(Problem, _tell_problem)
         app.add_exception_handler(HTTPException, partial(_tell_http, frozenset(routes)))
-        app.add_exception_handler(ClientLeft, _tell_nobody)
-        app.add_exception_handler(ClientDisconnect, _tell_nobody)
-        app.add_exception_handler(Exception, self._tell_fault)
+        app.add_exception_handler(ClientLeft, self._tell_nobody)
+        app.add_exception_handler(ClientDisconnect, self._tell_nobody)
         app.add_middleware(Gate, metrics=self.metrics, key=self._key, hosts=self._hosts, paths=[*routes, "/"])
         return app
 
@@ -124,7 +122,8 @@ class Server:
             answers = Answers(self.scheduler, self.bounds.seconds, request.receive)
             try:
                 prepared = await answers.within(self._prepare(asked.messages))
-                rows = make_rows(self.served, self.bounds, asked, prepared, answers)
+                made = partial(make_rows, self.served, self.bounds, asked, prepared, answers.send)
+                rows = await answers.within(self._aside(made))
                 answers.submit(rows)
             except BaseException:
                 await answers.close()
@@ -135,9 +134,6 @@ class Server:
             return await self._stream(request, answers, reply, begin)
         try:
             whole = await reply.whole(answers)
-        except ClientLeft:
-            self.metrics.left()
-            raise
         finally:
             await answers.close()
             self._count(request, reply)
@@ -183,14 +179,21 @@ class Server:
             )
 
     async def _prepare(self, messages: Sequence[Message]) -> Prepared:
-        pictures = await asyncio.to_thread(read_pictures, messages, self.bounds, self._fetcher)
-        loop = asyncio.get_running_loop()
-        try:
-            return await loop.run_in_executor(self._preparing, self.served.prepare, messages, pictures)
-        except Exception as error:
-            refused = problem_of(error, self.served.hidden)
-            refused.param = refused.param or "messages"
-            raise refused from error
+        found = await asyncio.to_thread(find_pictures, messages, self.bounds, self._fetcher)
+
+        def work() -> Prepared:
+            try:
+                return self.served.prepare(messages, read_pictures(found, self.bounds))
+            except ReweighError as error:
+                refused = problem_of(error, self.served.hidden)
+                refused.param = "messages"
+                raise refused from error
+
+        return await self._aside(work)
+
+    async def _aside(self, work: Callable[[], T]) -> T:
+        """Do something in the one thread that makes requests ready: one request's pictures are in memory at a time."""
+        return await asyncio.get_running_loop().run_in_executor(self._preparing, work)
 
     async def _body(self, request: Request) -> bytes:
         """The body, as far as the bounds allow."""
@@ -283,19 +286,14 @@ class Server:
         answers = Answers(self.scheduler, self.bounds.seconds, request.receive)
         try:
             return await answers.within(asyncio.wrap_future(self.scheduler.run(work)))
-        except ClientLeft:
-            raise
-        except Exception as error:
-            told = problem_of(error, self.served.hidden)
-            if told.status >= 500 and told is not error:
-                logger.error("%s failed", request.scope["state"]["number"], exc_info=error)
-            raise told from error
+        except ReweighError as error:
+            raise problem_of(error, self.served.hidden) from error
         finally:
             await answers.close()
 
-    async def _tell_fault(self, request: Request, error: Exception) -> Response:
-        logger.error("%s failed", request.scope["state"]["number"], exc_info=error)
-        return _tell_problem(request, problem_of(error, self.served.hidden))
+    def _tell_nobody(self, _request: Request, _error: Any) -> Response:
+        self.metrics.left()
+        return Response(status_code=CLIENT_LEFT)
 
 
 def _tell_problem(_request: Request, problem: Any) -> Response:
@@ -307,10 +305,6 @@ def _tell_http(routes: frozenset[str], request: Request, error: Any) -> Response
     # the static files behind the routes know nothing of a route's other methods
     status = 405 if error.status_code == 404 and request.url.path in routes else error.status_code
     return _tell_problem(request, Problem(status, words.get(status, str(error.detail)), code="not_found"))
-
-
-def _tell_nobody(_request: Request, _error: Any) -> Response:
-    return Response(status_code=CLIENT_LEFT)
 
 
 def _too_long(most: int) -> Problem:

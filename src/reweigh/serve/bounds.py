@@ -26,7 +26,7 @@ class Bounds:
         seconds: Time from arrival to the last token.
     """
 
-    body_bytes: int = 64 << 20
+    body_bytes: int = 32 << 20
     body_seconds: float = 30.0
     image_bytes: int = 20 << 20
     image_pixels: int = MAX_PIXELS

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 import uuid
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any
 
 from reweigh.decoders.reweigh import ReweighSession
@@ -28,7 +28,11 @@ DEFAULT_TOKENS = 512
 
 
 def make_rows(
-    served: Served, bounds: Bounds, asked: ChatRequest, prepared: Prepared, answers: Answers
+    served: Served,
+    bounds: Bounds,
+    asked: ChatRequest,
+    prepared: Prepared,
+    send: Callable[[Piece], None],
 ) -> list[Row]:
     """The rows of a request, one for each choice; refuses what cannot be decoded."""
     if asked.n > bounds.choices:
@@ -57,7 +61,7 @@ def make_rows(
             prepared=prepared,
             session=session,
             decoder=name,
-            send=answers.send,
+            send=send,
             judge=judge_of(served, session),
             sampling=sampling,
             beta=beta,

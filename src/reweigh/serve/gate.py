@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Collection, MutableMapping
 from typing import Any
 
 from reweigh.serve.metrics import Metrics
-from reweigh.serve.problem import Problem
+from reweigh.serve.problem import Problem, problem_of
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
@@ -64,19 +64,10 @@ class Gate:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        begin, status, number = time.monotonic(), 0, f"req-{uuid.uuid4().hex[:16]}"
-        note: dict[str, Any] = scope.setdefault("state", {}).setdefault("note", {})
-        scope["state"]["number"] = number
+        visit = _Visit(scope, self._metrics, scope["path"] if scope["path"] in self._paths else "other")
 
         async def send_marked(message: MutableMapping[str, Any]) -> None:
-            nonlocal status
-            if message["type"] == "http.response.start":
-                status = message["status"]
-                marks = {**HEADERS, "x-request-id": number}
-                message["headers"] = [
-                    *message.get("headers", []),
-                    *((name.encode(), value.encode()) for name, value in marks.items()),
-                ]
+            visit.see(message)
             await send(message)
 
         try:
@@ -85,12 +76,13 @@ class Gate:
                 await self._app(scope, receive, send_marked)
             else:
                 await _refuse(problem, send_marked)
+        except Exception as error:
+            logger.error("%s failed", visit.number, exc_info=error)
+            if visit.status:
+                raise  # half an answer is out: the connection has to break
+            await _refuse(problem_of(error), send_marked)
         finally:
-            passed = time.monotonic() - begin
-            path = scope["path"] if scope["path"] in self._paths else "other"
-            self._metrics.request(path, status, passed)
-            extra = " ".join(f"{name}={value}" for name, value in note.items())
-            logger.info("%s %s %s %d %.0fms %s", number, scope["method"], path, status, 1000 * passed, extra)
+            visit.end()
 
     def _refusal(self, scope: Scope) -> Problem | None:
         headers = {name.decode("latin-1").lower(): value for name, value in scope["headers"]}
@@ -111,6 +103,40 @@ class Gate:
                     headers={"WWW-Authenticate": "Bearer"},
                 )
         return None
+
+
+class _Visit:
+    """One request on its way: its id, its status, and the line that is logged of it just before its last byte leaves."""
+
+    def __init__(self, scope: Scope, metrics: Metrics, path: str) -> None:
+        self.number = f"req-{uuid.uuid4().hex[:16]}"
+        self.status = 0
+        self._metrics = metrics
+        self._what = f"{scope['method']} {path}"
+        self._path = path
+        self._begin = time.monotonic()
+        self._note: dict[str, Any] = scope.setdefault("state", {}).setdefault("note", {})
+        self._ended = False
+
+    def see(self, message: MutableMapping[str, Any]) -> None:
+        """Look at a part of the answer; its head gets our headers."""
+        if message["type"] == "http.response.start":
+            self.status = message["status"]
+            marks = {**HEADERS, "x-request-id": self.number}
+            own = [(name.encode(), value.encode()) for name, value in marks.items()]
+            message["headers"] = [*message.get("headers", []), *own]
+        elif not message.get("more_body", False):
+            self.end()
+
+    def end(self) -> None:
+        """Count and log the request, once."""
+        if self._ended:
+            return
+        self._ended = True
+        passed = time.monotonic() - self._begin
+        self._metrics.request(self._path, self.status, passed)
+        extra = " ".join(f"{name}={value}" for name, value in self._note.items())
+        logger.info("%s %s %d %.0fms %s", self.number, self._what, self.status, 1000 * passed, extra)
 
 
 def _host_name(host: str) -> str:

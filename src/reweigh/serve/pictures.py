@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from reweigh.errors import ImageError
@@ -19,8 +20,16 @@ if TYPE_CHECKING:
     from PIL.Image import Image
 
 
-def read_pictures(messages: Sequence[Message], bounds: Bounds, fetcher: Fetcher | None) -> list[Image]:
-    """All pictures of a conversation, in its order."""
+@dataclass(frozen=True, slots=True)
+class Encoded:
+    """An image of a conversation as its client sent it; ``param`` names it in an error."""
+
+    param: str
+    data: bytes
+
+
+def find_pictures(messages: Sequence[Message], bounds: Bounds, fetcher: Fetcher | None) -> list[Encoded]:
+    """The images of a conversation in its order, still encoded; some may have to be fetched."""
     found = [
         (f"messages.{turn}.content.{place}.image_url", part.image_url.url)
         for turn, message in enumerate(messages)
@@ -34,10 +43,21 @@ def read_pictures(messages: Sequence[Message], bounds: Bounds, fetcher: Fetcher 
             param="messages",
             code="too_many_images",
         )
-    return [_read(url, param, bounds, fetcher) for param, url in found]
+    return [Encoded(param, _bytes_of(url, param, bounds, fetcher)) for param, url in found]
 
 
-def _read(url: str, param: str, bounds: Bounds, fetcher: Fetcher | None) -> Image:
+def read_pictures(found: Sequence[Encoded], bounds: Bounds) -> list[Image]:
+    """Decode images; a small file may be a large picture, so few should be decoded at a time."""
+    pictures = []
+    for one in found:
+        try:
+            pictures.append(read_image(one.data, max_pixels=bounds.image_pixels))
+        except ImageError as error:
+            raise Problem(422, error.message, param=one.param, code="invalid_image") from None
+    return pictures
+
+
+def _bytes_of(url: str, param: str, bounds: Bounds, fetcher: Fetcher | None) -> bytes:
     if url[:5].lower() == "data:":
         data = _decode(url, param, bounds)
     elif fetcher is None:
@@ -51,10 +71,7 @@ def _read(url: str, param: str, bounds: Bounds, fetcher: Fetcher | None) -> Imag
         data = fetcher.fetch(url, param)
     if len(data) > bounds.image_bytes:
         raise _too_long(len(data), bounds, param)
-    try:
-        return read_image(data, max_pixels=bounds.image_pixels)
-    except ImageError as error:
-        raise Problem(422, error.message, param=param, code="invalid_image") from None
+    return data
 
 
 def _decode(url: str, param: str, bounds: Bounds) -> bytes:

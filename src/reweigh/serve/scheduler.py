@@ -68,6 +68,8 @@ class Scheduler:
     def arriving(self) -> Iterator[None]:
         """Announce a request that is being made ready, so that a batch about to begin waits for it a moment."""
         with self._changed:
+            if self._arriving >= self._bounds.queue_rows:
+                raise self._full()
             self._arriving += 1
         try:
             yield
@@ -117,7 +119,7 @@ class Scheduler:
         seconds = max(1, math.ceil(batches * self._batch_seconds))
         return Problem(
             429,
-            f"{len(self._waiting)} answers wait already; this server lets {self._bounds.queue_rows} wait",
+            f"too many wait already; this server lets {self._bounds.queue_rows} answers wait",
             code="queue_full",
             headers={"Retry-After": str(min(seconds, 60))},
         )
