@@ -99,6 +99,20 @@ def test_a_picture_is_described_once_until_the_model_changes(loaded, batch):
     assert written == [2, 1, 1]
 
 
+def test_a_bounded_number_of_descriptions_is_kept(loaded, batch, monkeypatch):
+    model, processor = loaded("llava")
+    monkeypatch.setattr("reweigh.decoders.description.KEPT", 2)
+    attached = reweigh.decoder("code", model, processor, description_tokens=1)
+    kept = attached.decoder.describer._kept
+    with attached:
+        model.generate(**batch("llava", rows=(0,)), **PLAIN)
+        first = set(kept)
+        for row in (1, 0, 2):  # the first picture is used again after the second, which goes
+            model.generate(**batch("llava", rows=(row,)), **PLAIN)
+    assert len(kept) == 2
+    assert first <= set(kept)
+
+
 def test_descriptions_can_be_given_for_each_request(loaded, batch):
     model, processor = loaded("llava")
     inputs = batch("llava")

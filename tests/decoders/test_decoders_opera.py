@@ -16,7 +16,7 @@ from transformers import LogitsProcessor
 import reweigh
 from checkpoints import FAMILIES
 from reweigh.decoders.beams import Beams, advance
-from reweigh.decoders.opera import _Loop
+from reweigh.decoders.opera_loop import Loop
 from reweigh.decoders.overtrust import column_scores, grow, leant_on, penalties
 from reweigh.decoders.retrospection import Moment, Rules, Search
 from reweigh.errors import InputError, UnsupportedError
@@ -177,7 +177,7 @@ def test_one_step_by_hand(loaded, batch):
     inputs = batch("llava", rows=(0,))
     length = inputs["input_ids"].shape[1]
     image = (inputs["input_ids"][0] == model.config.image_token_id).nonzero().flatten()
-    seen, original = [], _Loop._candidates
+    seen, original = [], Loop._candidates
 
     def noted(self, search, strand, logits):
         scores = original(self, search, strand, logits)
@@ -187,7 +187,7 @@ def test_one_step_by_hand(loaded, batch):
         return scores
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(_Loop, "_candidates", noted)
+        patch.setattr(Loop, "_candidates", noted)
         with reweigh.decoder(
             "opera", model, processor, num_beams=2, num_attn_candidates=3, scale_factor=300.0, threshold=99
         ):
@@ -246,7 +246,7 @@ def test_candidates_abreast_have_the_rows_they_have_one_by_one(family, loaded, b
 def test_roll_back_recomputes_exactly_and_never_repeats_a_choice(loaded, batch, answer):
     model, processor = loaded("internvl")
     inputs = batch("internvl", rows=(0,))
-    seen, original = [], _Loop._roll_back
+    seen, original = [], Loop._roll_back
 
     def noted(self, search, strand, length):
         before = search.moments[length].chosen
@@ -257,7 +257,7 @@ def test_roll_back_recomputes_exactly_and_never_repeats_a_choice(loaded, batch, 
         return scores
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(_Loop, "_roll_back", noted)
+        patch.setattr(Loop, "_roll_back", noted)
         with reweigh.decoder(
             "opera", model, processor, num_beams=3, threshold=2, scale_factor=200.0
         ) as attached:

@@ -14,8 +14,9 @@ import reweigh
 from checkpoints import load, picture
 from reweigh.decoders.beams import Finished
 from reweigh.decoders.hypotheses import Hypotheses
-from reweigh.decoders.opera import OPERA, _Loop
+from reweigh.decoders.opera import OPERA
 from reweigh.decoders.opera_letter import LetterSearch, products
+from reweigh.decoders.opera_loop import Loop
 from reweigh.decoders.retrospection import Rules
 from reweigh.families.prompts import build_inputs
 
@@ -85,7 +86,7 @@ class ToyDecoder:
 def ours(toy, *, image, eos, tokens, power=1.0, early=False, official=True, **options):
     decoder = ToyDecoder(toy, official=official, **options)
     state = ToyState(toy, options["beams"])
-    loop = _Loop(
+    loop = Loop(
         decoder,
         torch.zeros(toy.prompt, dtype=torch.int64),
         image,

@@ -6,6 +6,7 @@ It is written in a generation of its own, inside the pass that asks for it; the 
 from __future__ import annotations
 
 import hashlib
+import threading
 from collections import OrderedDict
 from collections.abc import Sequence
 from typing import Any
@@ -58,6 +59,7 @@ class Describer:
         self._marks = {*anatomy.image_tokens, *image_tags(anatomy, processor)}
         self._kept: OrderedDict[str, str] = OrderedDict()
         self._watch = Watch(anatomy.model)
+        self._lock = threading.Lock()
 
     def describe(self, forward: ForwardPass) -> list[str]:
         """A description for each row of the prompt; empty where there is no image."""
@@ -67,11 +69,8 @@ class Describer:
                 hint="give the descriptions yourself (descriptions=)",
             )
         rows = [row for row, columns in enumerate(forward.trail.columns) if columns]
-        if self._watch.changed() is not None:
-            self._watch = Watch(self.anatomy.model)
-            self._kept.clear()
         keys = self._keys(forward, len(rows))
-        found = {key: self._kept[key] for key in keys if key in self._kept}
+        found = self._find(keys)
         if len(found) < len(set(keys)):
             found = dict(zip(keys, self._write(forward, rows), strict=True))
         self._keep(found)
@@ -85,12 +84,20 @@ class Describer:
         hashes = [hashlib.sha256(_bytes(part) + repr(part.shape).encode()).hexdigest() for part in parts]
         return hashes if len(hashes) == count else [f"{'.'.join(hashes)} {row}" for row in range(count)]
 
+    def _find(self, keys: Sequence[str]) -> dict[str, str]:
+        with self._lock:
+            if self._watch.changed() is not None:
+                self._watch = Watch(self.anatomy.model)
+                self._kept.clear()
+            return {key: self._kept[key] for key in keys if key in self._kept}
+
     def _keep(self, found: dict[str, str]) -> None:
-        self._kept.update(found)
-        for key in found:
-            self._kept.move_to_end(key)
-        while len(self._kept) > KEPT:
-            self._kept.popitem(last=False)
+        with self._lock:
+            for key, text in found.items():
+                self._kept[key] = text
+                self._kept.move_to_end(key)
+            while len(self._kept) > KEPT:
+                self._kept.popitem(last=False)
 
     def _write(self, forward: ForwardPass, rows: Sequence[int]) -> list[str]:
         inputs = self.inputs(forward, rows)
