@@ -82,6 +82,7 @@ footer { margin-top: 3rem; padding-top: 1rem; border-top: 1px solid var(--line);
 @media (max-width: 36rem) {
   main { padding: 1.4rem .9rem 3rem; } h1 { font-size: 1.5rem; }
   th, td { padding: .35rem .5rem; font-size: .84rem; }
+  figure { overflow-x: auto; } img.drawing { min-width: 32rem; }
   .card.example { grid-template-columns: minmax(0, 1fr); } }
 @media print {
   :root { color-scheme: light; --paper: #ffffff; --card: #ffffff; --ink: #000000; --muted: #444444; --line: #bbbbbb;

@@ -31,7 +31,14 @@ def material(passing: Any, corpus: Any, tmp_path: Path) -> Any:
         return passing.model, passing.processor
 
     bench = Bench(load, runs, tmp_path / "runs", True)
-    return SimpleNamespace(evaluation=corpus, table=passing.table, beta=BETA, bench=bench, loads=loads)
+    return SimpleNamespace(
+        evaluation=corpus,
+        table=passing.table,
+        beta=BETA,
+        bench=bench,
+        loads=loads,
+        remember=lambda key, make: make(),
+    )
 
 
 def texts(material: Any, name: str) -> list[str]:

@@ -136,7 +136,7 @@ class Cases(Study):
 
 
 def _tell(material: Material) -> _Told:
-    ends = EndToEnd(material)
+    ends = EndToEnd.of(material)
     runs = {BASE: ends.base(), PROBABILITY: ends.probability(), RANK: ends.rank()}
     runs["unbounded"] = ends.run("unbounded", material.table, clip=UNBOUNDED)
     runs["global"] = ends.run("global", global_reference(material.table))

@@ -108,9 +108,9 @@ def scene_mixes(own: Observations) -> dict[str, Observations]:
     }
     names = list(KINDS)
     first = set(names[: len(names) // 2])
-    halves: dict[str, list[str]] = {"scene types, first half": [], "scene types, second half": []}
+    halves: dict[str, list[str]] = {"scene-types-1": [], "scene-types-2": []}
     for key, match in zip(own.images, found, strict=True):
         if match:
             kind = kinds[int(match.group(1)), int(match.group(2))]
-            halves["scene types, first half" if kind in first else "scene types, second half"].append(key)
+            halves["scene-types-1" if kind in first else "scene-types-2"].append(key)
     return {name: own.only(keys) for name, keys in halves.items() if keys}

@@ -207,7 +207,7 @@ def end_rows(material: Material) -> list[Row]:
     """Both calibrated arms end to end; nothing where no model is at hand."""
     if material.bench is None:
         return []
-    runs = EndToEnd(material)
+    runs = EndToEnd.of(material)
     base, arms = runs.base(), {RANK: runs.rank(), PROBABILITY: runs.probability()}
     name = material.bench.runs.task.name
     rows: list[Row] = []

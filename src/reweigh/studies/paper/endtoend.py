@@ -57,7 +57,12 @@ OWN = Given()
 
 
 class EndToEnd:
-    """The runs of some material."""
+    """The runs of some material; ``of`` gives the same one to all studies, which then share scored runs too."""
+
+    @classmethod
+    def of(cls, material: Material) -> EndToEnd:
+        """The runs of some material, opened once."""
+        return material.remember("end to end", lambda: cls(material))
 
     def __init__(self, material: Material) -> None:
         if material.bench is None:
@@ -146,6 +151,9 @@ class EndToEnd:
         )
 
     def _scored(self, name: str, ask: Ask, decoding: dict[str, Any]) -> Scored:
+        return self.material.remember(f"run {name}", lambda: self._answered(name, ask, decoding))
+
+    def _answered(self, name: str, ask: Ask, decoding: dict[str, Any]) -> Scored:
         runs, folder = self.bench.runs, self.bench.folder / name
         records = len(runs.task.records)
         with bar(f"answering, {name}", total=records, done=runs.done(folder), unit="answer") as progress:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from reweigh.artifacts import sha256_file, sha256_json
 from reweigh.benchmarks.bootstrap import RESAMPLES
@@ -28,6 +28,9 @@ EMBEDDED = "reweigh world"
 
 ROUNDING = 0.01
 """How far b0, the registered set and the median reference may be from the table's: machines round products differently."""
+
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -89,13 +92,17 @@ class Material:
         """The registration rule of the table in use."""
         return str(self.table.made_with.get("rule", "stable"))
 
-    def observations(self, readout: str = DMRR, *, evidence: str | None = None) -> Observations:
-        """Candidate occurrences of the calibration images under a readout; kept, since several studies ask."""
-        key = f"observations {readout} {evidence}"
+    def remember(self, key: str, make: Callable[[], T]) -> T:
+        """What ``make`` gives, made once for all studies that ask for it under this key."""
         if key not in self._kept:
-            self._kept[key] = self.calibration.observations(readout, evidence=evidence)
-        found: Observations = self._kept[key]
+            self._kept[key] = make()
+        found: T = self._kept[key]
         return found
+
+    def observations(self, readout: str = DMRR, *, evidence: str | None = None) -> Observations:
+        """Candidate occurrences of the calibration images under a readout."""
+        key = f"observations {readout} {evidence}"
+        return self.remember(key, lambda: self.calibration.observations(readout, evidence=evidence))
 
     def panel(self) -> Observations:
         """What the table in use was registered from: the observations kept beside it, else those of its images, read again.
@@ -111,12 +118,11 @@ class Material:
             name: The arm.
             evidence: Another of the kept vectors that stands in for its readout's own, such as that of equalized logits.
         """
-        key = f"arm {name} {evidence}"
-        if key not in self._kept:
-            rule = rule_named(self.rule)
-            self._kept[key] = readout_arm(name, self.table, self.observations, rule=rule, evidence=evidence)
-        found: ReadoutArm = self._kept[key]
-        return found
+        rule = rule_named(self.rule)
+        return self.remember(
+            f"arm {name} {evidence}",
+            lambda: readout_arm(name, self.table, self.observations, rule=rule, evidence=evidence),
+        )
 
     def record(self) -> dict[str, Any]:
         """What results depend on."""

@@ -62,7 +62,7 @@ class Scaling(Study):
         return NO_MODEL if material.bench is None else None
 
     def rows(self, material: Material) -> list[Row]:
-        runs = EndToEnd(material)
+        runs = EndToEnd.of(material)
         base, rank = runs.base(), runs.rank()
         name = str(runs.bench.runs.model.get("id", "this model"))
         rows = model_rows(

@@ -40,11 +40,11 @@ class Specificity(Sweep):
 
     def rows(self, material: Material) -> list[Row]:
         rows = super().rows(material)
-        runs = EndToEnd(material)
-        own = runs.rank()
+        runs = {
+            one.name: one.run for one in self.settings(material, EndToEnd.of(material)) if one.run is not None
+        }
         for name in OTHERS:
-            run = next(one.run for one in self.settings(material, runs) if one.name == name)
-            gaps = difference(own, run, resamples=material.resamples, seed=material.seed)  # type: ignore[arg-type]
+            gaps = difference(runs[OWN], runs[name], resamples=material.resamples, seed=material.seed)
             rows += [
                 {"setting": name, "quantity": f"{figure}{GAP}", **estimate(metric), "note": ""}
                 for figure, metric in gaps.items()

@@ -67,7 +67,7 @@ class Sweep(Study):
         return NO_MODEL if material.bench is None else None
 
     def rows(self, material: Material) -> list[Row]:
-        runs = EndToEnd(material)
+        runs = EndToEnd.of(material)
         base = runs.base()
         rows = setting_rows(Setting(BASE, base), base, material)
         for setting in self.settings(material, runs):

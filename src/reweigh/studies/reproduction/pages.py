@@ -12,8 +12,9 @@ from typing import Any
 
 from reweigh.artifacts import write_json, write_text
 from reweigh.report.html import Html, element, page
-from reweigh.report.tables import Cell, Column, Estimate, Table
+from reweigh.report.tables import MISSING, Estimate
 from reweigh.studies.paper.report import embedded_svg
+from reweigh.studies.paper.report import number as shown
 from reweigh.studies.reproduction.order import Order, number, orders
 from reweigh.studies.reproduction.published import Place, Published, published
 from reweigh.studies.reproduction.sources import RUN, Measured
@@ -109,31 +110,42 @@ def _warning(table: Published, measured: Measured) -> Html:
 
 
 def _numbers(table: Published, measured: Measured | None, reference: str | None) -> Html:
+    """Published values, the measured one under its own model's name, and the difference."""
     models = list(table.values)
-    columns = [
-        Column("metric"),
-        Column("row"),
-        *(Column(f"published: {model}", digits=3) for model in models),
-    ]
-    if measured is not None and measured.values:
-        columns.append(Column(f"measured: {measured.model}", digits=3))
-        if reference is not None:
-            columns.append(Column(f"difference to {reference}", digits=3, signed=True))
-    rows: list[list[Cell]] = []
+    heads = ["metric", "row", *(f"published: {model}" for model in models)]
+    own = measured.values if measured is not None else {}
+    if measured is not None and own:
+        heads += [f"measured: {measured.model}", *([f"difference to {reference}"] if reference else [])]
+    rows = []
     for place in places(table, measured):
-        cells: list[Cell] = [
-            place.metric,
-            place.row,
+        cells = [
+            _words(place.metric),
+            _words(place.row),
             *(_cell(table.values[model].get(place)) for model in models),
         ]
-        if measured is not None and measured.values:
-            own = measured.values.get(place)
-            cells.append("not run" if own is None and place in _all(table) else _cell(own))
-            if reference is not None:
-                said = table.values[reference].get(place)
-                cells.append(None if own is None or said is None else number(own) - number(said))
-        rows.append(cells)
-    return Table(columns, rows).html()
+        if own:
+            cells.append(_cell(own[place]) if place in own else element("td", "not run"))
+            said = table.values[reference].get(place) if reference else None
+            if reference:
+                gap = None if place not in own or said is None else number(own[place]) - number(said)
+                cells.append(element("td", MISSING if gap is None else f"{gap:+.4g}"))
+        rows.append(element("tr", *cells))
+    head = element(
+        "tr", *(element("th", name, class_="words" if i < 2 else None) for i, name in enumerate(heads))
+    )
+    body = element("table", element("thead", head), element("tbody", *rows))
+    return element("div", body, class_="scroll")
+
+
+def _words(text: str) -> Html:
+    return element("td", text, class_="words")
+
+
+def _cell(value: float | Estimate | None) -> Html:
+    if isinstance(value, Estimate):
+        interval = element("span", f"[{shown(value.low)}, {shown(value.high)}]", class_="range")
+        return element("td", shown(value.value), interval)
+    return element("td", shown(value))
 
 
 def places(table: Published, measured: Measured | None) -> list[Place]:
@@ -145,10 +157,6 @@ def places(table: Published, measured: Measured | None) -> list[Place]:
 
 def _all(table: Published) -> set[Place]:
     return {place for values in table.values.values() for place in values}
-
-
-def _cell(value: float | Estimate | None) -> Cell:
-    return value
 
 
 def _orders(found: Sequence[Order], reference: str) -> Html:
