@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -19,6 +20,7 @@ from reweigh.families.prompts import build_inputs
 from reweigh.method.intervene.trace import Recorded
 from reweigh.method.register.candidates import Candidates
 from reweigh.runs.run import open_batch
+from reweigh.studies.ablate.arms import Arm
 from reweigh.studies.ablate.run import (
     EDITS,
     Tally,
@@ -216,3 +218,33 @@ def test_a_row_ends_where_the_part_that_generates_ends_it(setting, checkpoint, t
     batch = open_batch(0, setting.runs.task.records[:1], setting.runs.task.images, seed=1)
     asking_arm(session, arm, setting.evidence(), tmp_path, template=None)(batch)
     assert ends == [302]
+
+
+@pytest.mark.parametrize("factor", [1.0, 0.5])
+def test_a_readout_arm_edits_by_its_own_evidence_table_and_budget(setting, factor):
+    first = setting.runs.task.records[:2]
+    prompts = [one.prompt for one in first]
+    inputs = build_inputs(setting.model, setting.processor, setting.pictures(first), prompts)
+    z = twin.lens(setting.model, inputs, setting.table.layer)[0].double().numpy()
+    evidence = ((z - z.mean(1, keepdims=True)) / z.std(1, keepdims=True)).mean(axis=0)
+    random = np.random.default_rng(4)
+    tokens = np.flatnonzero(random.random(VOCABULARY) < 0.7)
+    references = evidence[tokens] + random.normal(0, 0.5, len(tokens))
+    columns = {"tokens": tokens, "references": references, "counts": np.full(len(tokens), 9), "scale": 0.6}
+    table = replace(setting.table, **columns, made_with={**setting.table.made_with, "readout": "zscore"})
+    arm = Arm("zscore", "zscore", table, range(5), factor=factor)
+    session = attach_arm(setting.model, setting.processor, arm, BETA)
+    given = setting.evidence().of(0, arm.table.readout)
+    np.testing.assert_allclose(given.at(table.layer).numpy(), evidence, rtol=1e-3, atol=1e-4)
+    keeper = Keeper()
+    with session.request(evidence=[given], observer=keeper):
+        session.describe(setting.pictures(first[:1]), prompts[0], max_new_tokens=4)
+    expected = np.zeros(VOCABULARY)
+    expected[tokens] = np.clip((references - evidence[tokens]) / 0.6, 0, 1)
+    shifts = []
+    for step in keeper.steps:
+        chosen = step.candidates
+        wanted = np.where(chosen.keep[0].numpy(), factor * BETA * expected[chosen.ids[0].numpy()], 0.0)
+        np.testing.assert_allclose(step.shifts[0].numpy(), wanted, atol=5e-3)
+        shifts += step.shifts[0].tolist()
+    assert max(shifts) > 0.1
