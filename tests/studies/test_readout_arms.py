@@ -10,7 +10,7 @@ from reweigh.method.register.matching import mean_edit
 from reweigh.method.register.observations import ImageObservations, collect
 from reweigh.method.register.references import stable
 from reweigh.method.register.table import ReferenceTable
-from reweigh.studies.ablate.arms import WORDS, make_arms, parse_arms
+from reweigh.studies.ablate.arms import WORDS, make_arms, parse_arms, registered_sets
 from reweigh.studies.readouts import (
     ARMS,
     BUDGET,
@@ -117,6 +117,10 @@ def test_a_matched_arm_brings_the_full_method_on_the_same_tokens(observe, table)
     assert ranked.table.readout == "dmrr"
     assert matched.table.tokens.tolist() == ranked.table.tokens.tolist()
     assert len({arm.table.fingerprint for arm in arms}) == 4 or len(native.table) == len(matched.table)
+    find = lambda name: readout_arm(name, table, observe, rule=stable)  # noqa: E731
+    [told] = registered_sets(kinds, table, find)
+    assert told.startswith(f"zscore registers {len(native.table)} tokens, full {len(table)}, ")
+    assert registered_sets(kinds, table, None) == []
     arms, left_out = make_arms(kinds, table, **options)
     assert [arm.name for arm in arms] == ["full"]
     assert set(left_out) == {"zscore", "zscore-matched", "rank-zscore-matched"}

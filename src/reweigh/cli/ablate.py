@@ -80,7 +80,7 @@ def ablate(
     )
     for kind, why in left_out.items():
         typer.echo(f"{kind} is left out: {why}", err=True)
-    sets = registered_sets(made, chosen)
+    sets = registered_sets(kinds, chosen, readouts)
     with only_one(out):
         kept = EvidenceCache(folder=cache or out / "evidence")
         rows = run(*loaded, made, chosen, runs, out, beta=bound, cache=kept, force=force)

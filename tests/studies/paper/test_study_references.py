@@ -53,6 +53,11 @@ def test_a_planted_correspondence_has_no_error_and_the_smallest_p():
         assert found["p of the shuffles"]["value"] == pytest.approx(1 / 1001)
 
 
+def test_a_shuffle_that_is_as_good_counts_against_the_correct_order():
+    rows = table(np.linspace(0.1, 1, 20), np.full(20, 0.4), np.ones(20), 0.5, **OPTIONS)
+    assert values(rows, "median over tokens")["p of the shuffles"]["value"] == 1.0
+
+
 def test_without_correspondence_p_is_not_small():
     random = np.random.default_rng(8)
     chances = []

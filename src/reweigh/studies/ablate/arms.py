@@ -190,9 +190,14 @@ def make_arms(
     return arms, left_out
 
 
-def registered_sets(arms: Sequence[Arm], table: ReferenceTable) -> list[str]:
+def registered_sets(kinds: Sequence[str], table: ReferenceTable, readouts: FindReadout | None) -> list[str]:
     """What is said of the tokens that readout arms register, beside those of the full method."""
-    return [describe_sets(arm.table, table, (arm.name, FULL)) for arm in arms if arm.kind in READOUT_ARMS]
+    names = dict.fromkeys(name for kind in kinds if (name := readout_of(kind)) is not None)
+    return (
+        []
+        if readouts is None
+        else [describe_sets(readouts(name).table, table, (name, FULL)) for name in names]
+    )
 
 
 def readout_of(kind: str) -> str | None:
