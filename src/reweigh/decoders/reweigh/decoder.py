@@ -181,8 +181,8 @@ class ReWEIGH(Decoder):
             return None
         laid_out = self._laid_out(forward, request)
         logits, observers = forward.logits, request.observers
-        if logits.shape[1] == 1:
-            return self._edit(logits[:, 0], laid_out, laid_out.editor, observers).unsqueeze(1)
+        if not observers and logits.shape[1] == 1:
+            return laid_out.editor(logits)
         return self._edit_columns(forward, laid_out, observers)
 
     def _edit(

@@ -340,9 +340,10 @@ class Tap:
                 f"{type(self.anatomy.speaker).__name__} returned a {type(output).__name__} without named logits",
                 hint="leave return_dict at True",
             )
-        if missing := frame.layers - frame.states.keys():
+        if len(frame.states) < len(frame.layers):
+            missing = min(frame.layers - frame.states.keys())
             raise UnsupportedError(
-                f"the hook after block {min(missing)} of {type(self.anatomy.model).__name__} was not called, so its "
+                f"the hook after block {missing} of {type(self.anatomy.model).__name__} was not called, so its "
                 "stream cannot be read",
                 hint="attach to the compiled model, not to the one inside it; a pass that skips blocks cannot be served",
             )
@@ -351,11 +352,12 @@ class Tap:
         prompt, trail, request = self._local.prompt, frame.trail, frame.request
         if not frame.is_step and cache is not None and trail_on(cache, request.decoder.key) is not trail:
             leave_trail(cache, request.decoder.key, trail)
-        opened = enter(self.anatomy.model, request, paused=True)
-        try:
-            logits = request.decoder.edit(self._forward_pass(frame, prompt, cache, output.logits))
-        finally:
-            leave(opened)
+        forward = self._forward_pass(frame, prompt, cache, output.logits)
+        if frame.is_step and not request.decoder.reads_every_step:
+            logits = request.decoder.edit(forward)  # looks at logits alone and runs no pass of its own
+        else:
+            with self.paused():
+                logits = request.decoder.edit(forward)
         trail.seen = max(trail.seen, frame.past + frame.length)
         trail.rows = frame.rows
         if prompt is not None:

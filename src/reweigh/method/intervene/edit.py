@@ -100,13 +100,17 @@ class StepEditor:
             )
 
     def __call__(self, logits: Tensor) -> Tensor:
-        """The edited logits (B, V) of one step, in float32."""
+        """The edited logits of one step, in float32; as (B, V) or, with a column of their own, (B, 1, V)."""
         if not self._compiled or (logits.requires_grad and torch.is_grad_enabled()):
-            return self.step(logits).logits
-        edited = (logits.clone() if logits.dtype == torch.float32 else logits.float()).contiguous()
+            return self.step(logits.flatten(0, -2)).logits.view(logits.shape)
+        edited = _own_copy(logits)
+        if not edited.is_contiguous():
+            edited = edited.contiguous()
+        probability = probabilities(edited)
         edit_logits, _ = _compiled_edits()
-        if edit_logits(edited.numpy(), probabilities(edited).numpy(), *self._fixed, self._width) >= 0:
-            raise self._no_distribution(logits)
+        # by address: on a small model each view of a tensor costs as much as the arithmetic
+        if edit_logits(edited.data_ptr(), probability.data_ptr(), *self._fixed, self._width) >= 0:
+            raise self._no_distribution(logits.flatten(0, -2))
         return edited
 
     def step(self, logits: Tensor) -> EditedStep:

@@ -5,9 +5,28 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from numba import carray, types
+from numba.core import cgutils
+from numba.extending import intrinsic
 
 from reweigh.method.measure.kernels.compile import compiled
 from reweigh.method.register.candidates_compiled import best_of_row, keep_of_row
+
+SHORT = 8
+"""Length of the list that is tried first; at least the candidate rule's least."""
+
+SMALL = 4096
+"""Largest vocabulary for it: beyond, a second look at every logit costs more than the longer list."""
+
+
+@intrinsic
+def pointer(_context: Any, address: Any) -> Any:
+    """An address as the pointer that ``carray`` reads."""
+
+    def generate(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
+        return builder.inttoptr(arguments[0], cgutils.voidptr_t)
+
+    return types.voidptr(address), generate
 
 
 @compiled
@@ -42,9 +61,18 @@ def edit_rows(
 
 
 @compiled
+def mass_of(probability: Any, ids: Any) -> float:
+    """The probability that some tokens hold together, added in their order as the candidate rule adds it."""
+    reached = 0.0
+    for k in range(ids.size):
+        reached += np.float64(probability[ids[k]])
+    return reached
+
+
+@compiled
 def edit_logits(
-    logits: Any,
-    probability: Any,
+    logits_at: int,
+    probability_at: int,
     rows: Any,
     strengths: Any,
     betas: Any,
@@ -52,8 +80,26 @@ def edit_logits(
     least: int,
     width: int,
 ) -> int:
-    """``edit_rows`` for a caller who wants the logits alone."""
-    shape = (rows.size, width)
-    ids, keep = np.empty(shape, np.int64), np.empty(shape, np.bool_)
-    values = np.empty((2, rows.size, width), np.float32)
-    return int(edit_rows(logits, probability, rows, strengths, betas, mass, least, ids, keep, values))
+    """``edit_rows`` for a caller who wants the logits alone; logits and probabilities (B, V) by their addresses.
+
+    Few tokens hold most of the mass at most steps: a short list is tried first, the whole one only where it falls short.
+    """
+    ids, keep = np.empty(width, np.int64), np.empty(width, np.bool_)
+    raw = np.empty(width, np.float32)
+    shape = (rows[-1] + 1, strengths.shape[1])
+    logits = carray(pointer(logits_at), shape, np.float32)
+    probability = carray(pointer(probability_at), shape, np.float32)
+    for n in range(rows.size):
+        b = rows[n]
+        size = min(SHORT, width) if logits.shape[1] <= SMALL else width
+        while True:
+            best_of_row(logits[b], raw[:size], ids[:size])
+            if not keep_of_row(probability[b], ids[:size], mass, least, keep[:size]):
+                return n
+            if size == width or mass_of(probability[b], ids[:size]) >= mass:
+                break
+            size = width
+        for k in range(size):
+            if keep[k]:
+                logits[b, ids[k]] = raw[k] - strengths[n, ids[k]] * betas[n]
+    return -1

@@ -123,7 +123,7 @@ def _best_rows() -> Any:
 
 def probabilities(logits: Tensor) -> Tensor:
     """Float32 softmax, which reduces each row by itself; a log-sum-exp of one row may be split among threads."""
-    return torch.softmax(logits, dim=1, dtype=torch.float32)
+    return torch.softmax(logits, dim=-1, dtype=torch.float32)
 
 
 def _best_by_topk(logits: Tensor, width: int) -> tuple[Tensor, Tensor]:
