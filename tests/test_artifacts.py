@@ -117,6 +117,19 @@ def test_leftovers_of_killed_writers_are_dropped_and_only_they(tmp_path):
     assert listing(page.parent) == [".film.mp4.x.part", ".page.json.abc.part"]
 
 
+def test_a_folder_of_ones_own_is_cleared_of_abandoned_files_alone(tmp_path):
+    kept = [
+        ".film.part",
+        f".notes{artifacts.LEFTOVER}",
+        f".x.XYZ{artifacts.LEFTOVER}",
+        f"a.0a1b2c3d{artifacts.LEFTOVER}",
+    ]
+    for name in (*kept, f".record.json.0a1b2c3d{artifacts.LEFTOVER}"):
+        (tmp_path / name).write_text("half")
+    with artifacts.only_one(tmp_path):
+        assert listing(tmp_path) == sorted([*kept, ".lock"])
+
+
 def test_threads_that_write_leave_the_umask_alone(tmp_path):
     before = os.umask(0o027)
     try:

@@ -89,6 +89,13 @@ def drop_leftovers(*paths: Path) -> None:
             left.unlink(missing_ok=True)
 
 
+def drop_abandoned(folder: Path) -> None:
+    """Remove what killed writers left in a folder that nobody else writes to; the names are this package's alone."""
+    for left in folder.glob(f".*.{'[0-9a-f]' * 8}{LEFTOVER}"):
+        with contextlib.suppress(OSError):
+            left.unlink()
+
+
 def write_bytes(path: str | Path, data: bytes) -> None:
     """Write a whole file atomically."""
     with replacing(path) as temporary:
@@ -306,6 +313,7 @@ def only_one(folder: Path, *, lock: str = ".lock") -> Iterator[None]:
             raise InputError(
                 f"another process is writing to {folder}", hint="wait for it, or stop it"
             ) from error
+        drop_abandoned(folder)
         yield
     finally:
         os.close(handle)

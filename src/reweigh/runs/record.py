@@ -16,6 +16,7 @@ from typing import Any
 
 from reweigh.artifacts import (
     SEAL,
+    drop_abandoned,
     read_json,
     read_jsonl,
     read_sealed,
@@ -137,6 +138,7 @@ def find_image(folder: Path, name: str) -> Path:
 
 def open_run(folder: Path, record: Mapping[str, Any], records: Sequence[Record]) -> None:
     """Begin a run in an empty folder, or make sure that an existing run is the same one."""
+    drop_abandoned(folder)
     if not (folder / RECORD).exists():
         if (folder / RESPONSES).exists():
             raise ArtifactError(f"{folder} holds responses but no {RECORD}", hint="choose another folder")

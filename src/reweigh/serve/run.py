@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 from reweigh.errors import MissingExtraError
@@ -42,7 +43,10 @@ def run(app: Any, *, host: str, port: int, ready: Callable[[int], None] = lambda
         timeout_graceful_shutdown=GRACE_SECONDS,
         lifespan="on",
     )
-    Announcing(config).run()
+    with suppress(
+        KeyboardInterrupt
+    ):  # uvicorn repeats the signal that stopped it; to be stopped is how a server ends
+        Announcing(config).run()
 
 
 def _log_to_stderr() -> None:

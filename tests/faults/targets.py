@@ -1,0 +1,275 @@
+"""What is damaged: each kind of file as this package writes or reads it, and what a reader makes of it.
+
+A reader returns what it understood, or raises. ``None`` is "not trusted, made again" (caches). Two readings agree by
+``==``; of inputs that belong to the user (images, manifests), which carry no seal, a reading is a mapping from the hash
+under which a record knows the input to its content, and a hash must never stand for two contents.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import tarfile
+import warnings
+import zipfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from PIL import Image
+
+from reweigh.artifacts import sha256_text
+from reweigh.benchmarks.base import BENCHMARKS
+from reweigh.benchmarks.data.unpack import unpack
+from reweigh.benchmarks.judge import CachedJudge
+from reweigh.benchmarks.judge.protocol import user
+from reweigh.calibration.corpus import CorpusImage, open_corpus
+from reweigh.calibration.result import Calibration
+from reweigh.calibration.resume import Work
+from reweigh.engines.answer import Answer
+from reweigh.engines.cache import EvidenceCache
+from reweigh.method.register.observations import ImageObservations
+from reweigh.method.register.table import ReferenceTable
+from reweigh.runs.record import make_record, open_run
+from reweigh.runs.results import read_scored
+from reweigh.runs.run import answered, generate
+from reweigh.runs.score import read_sources, score, write_scores
+from toy_benchmark import TRUTH, Toy
+
+Reading = Any
+
+
+@dataclass(frozen=True)
+class Target:
+    """A folder of files, made once, and how it is read."""
+
+    name: str
+    make: Callable[[Path], None]
+    read: Callable[[Path], Reading]
+    pattern: str = "**/*"
+
+    def files(self, folder: Path) -> list[Path]:
+        """The files that are damaged, one at a time."""
+        return sorted(path for path in folder.glob(self.pattern) if path.is_file() and path.name != ".lock")
+
+
+IMAGES = [CorpusImage(f"{name}.png", "0" * 64, lambda: None) for name in "ab"]  # type: ignore[arg-type,return-value]
+LAYERS = (1, 3)
+MADE_WITH = {
+    "identity": {"model_id": "me/model", "weights": {"w": "float32 2 AAAA"}, "blocks": 4},
+    "dtype": "float32",
+    "candidates": {"mass": 0.9, "least": 2, "most": 50},
+    "layers": list(LAYERS),
+}
+
+
+def observations() -> list[ImageObservations]:
+    """Two images that saw the same tokens often enough to be registered."""
+    dice = np.random.default_rng(0)
+    found = []
+    for image in IMAGES:
+        values = dice.uniform(0.001, 0.01, (len(LAYERS), 12)).astype(np.float32)
+        found.append(ImageObservations(image.key, np.arange(3, 15), np.full(12, 4), values))
+    return found
+
+
+def make_calibration(folder: Path) -> None:
+    from reweigh.calibration.result import tables_of
+    from reweigh.method.register.observations import collect
+
+    seen = collect(LAYERS, observations())
+    Calibration(seen, tables_of(seen, MADE_WITH, rule="count-5"), MADE_WITH, []).save(folder)
+
+
+def read_calibration(folder: Path) -> Reading:
+    done = Calibration.load(folder)
+    return [
+        {layer: table.fingerprint for layer, table in done.tables.items()},
+        done.made_with,
+        done.observations.images,
+    ] + [getattr(done.observations, name).tolist() for name in ("image", "token", "count", "values")]
+
+
+def read_table(folder: Path) -> Reading:
+    return ReferenceTable.load(folder, layer=3).fingerprint
+
+
+def make_part(folder: Path) -> None:
+    work = Work(folder, {"made_with": MADE_WITH}, LAYERS)
+    work.claim()
+    work.write_part(0, observations(), [])
+
+
+def read_part(folder: Path) -> Reading:
+    work = Work(folder, {"made_with": MADE_WITH}, LAYERS)
+    work.claim()
+    rows, skipped = work.read_part(0, IMAGES)
+    return [[row.key, row.token.tolist(), row.count.tolist(), row.values.tolist()] for row in rows], skipped
+
+
+def make_run(folder: Path) -> None:
+    if "toy" not in BENCHMARKS:
+        BENCHMARKS.add("toy", Toy)
+    pictures = folder.parent / "pictures"
+    pictures.mkdir(exist_ok=True)
+    for number in TRUTH:
+        Image.new("RGB", (4, 4), (number, 0, 0)).save(pictures / f"{number}.png")
+    records = Toy(pictures).records()
+    record = make_record(
+        benchmark={"name": "toy", "options": {}, "limit": None, "shard": "1/1"},
+        model={"id": "me/model"},
+        decoding={"decoder": "base"},
+        records=records,
+        images=pictures,
+        seed=42,
+        folders={"data": str(pictures)},
+    )
+    open_run(folder, record, records)
+    generate(lambda batch: [Answer(f"a dog {batch.start}")], records, folder, images=pictures, show=False)
+
+
+def read_run(folder: Path) -> Reading:
+    """As scoring and resuming read it: a run that lost its end is unfinished, which scoring refuses."""
+    from reweigh.runs.record import RESPONSES, run_owner
+
+    source = read_sources([folder])
+    answered(folder / RESPONSES, Toy(folder).records(), run_owner(folder))
+    items, _ = score(Toy(folder), source)
+    return [(row.id, row.text) for row in source.responses], [item.to_json() for item in items], source.record
+
+
+def make_scored(folder: Path) -> None:
+    make_run(folder)
+    source = read_sources([folder])
+    items, summary = score(Toy(folder), source)
+    write_scores(folder, items, summary, source, benchmark=Toy(folder))
+
+
+def read_scored_run(folder: Path) -> Reading:
+    run = read_scored(folder)
+    return [item.to_json() for item in run.items], run.texts, run.results, run.record, run.manifest
+
+
+def make_images(folder: Path) -> None:
+    pixels = np.random.default_rng(0).integers(0, 255, (12, 16, 3), dtype=np.uint8)
+    for kind in ("bmp", "gif", "jpeg", "png", "tiff", "webp"):
+        Image.fromarray(pixels).save(folder / f"a.{kind}")
+
+
+def read_images(folder: Path) -> Reading:
+    """Every image under the key by which records know it."""
+    found = {}
+    for image in open_corpus(folder).images:
+        picture = image.read()
+        assert picture.mode == "RGB"
+        found[image.key] = hashlib.sha256(picture.tobytes()).hexdigest()
+    assert len(found) == 6, "an image is neither read nor refused"
+    return ByKey(found)
+
+
+class ByKey(dict):  # type: ignore[type-arg]
+    """Contents by the hash that stands for them; two agree if no hash stands for two contents."""
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, dict) and all(self[key] == other[key] for key in self.keys() & other.keys())
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+def make_manifest(folder: Path) -> None:
+    for name in ("a.png", "b.png"):
+        Image.new("RGB", (4, 4)).save(folder / name)
+    (folder / "list.json").write_text('["a.png", {"image": "b.png"}]')
+    (folder / "list.jsonl").write_text('"a.png"\n{"image": "b.png"}\n')
+    (folder / "list.txt").write_text("a.png\nb.png\n")
+
+
+def read_manifest(folder: Path) -> Reading:
+    return ByKey(
+        {
+            (corpus := open_corpus(path)).hash: [image.key for image in corpus.images]
+            for path in folder.glob("list.*")
+        }
+    )
+
+
+CONTENT = {f"deep/{number}.bin": bytes(range(number, number + 40)) * 9 for number in range(3)}
+
+
+def make_archives(folder: Path) -> None:
+    with zipfile.ZipFile(folder / "a.zip", "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, body in CONTENT.items():
+            archive.writestr(zipfile.ZipInfo(name), body)
+    with tarfile.open(folder / "a.tar.gz", "w:gz") as packed:
+        for name, body in CONTENT.items():
+            info = tarfile.TarInfo(name)
+            info.size = len(body)
+            packed.addfile(info, io.BytesIO(body))
+
+
+def read_archives(folder: Path) -> Reading:
+    found = {}
+    for path in sorted(folder.glob("a.*")):
+        out = folder.parent / f"out-{path.name}"
+        for name in unpack(path, out, max_bytes=1 << 20):
+            found[path.name, name] = (out / name).read_bytes()
+    return found
+
+
+KEY = sha256_text("a key")
+
+
+def make_cache(folder: Path) -> None:
+    EvidenceCache(folder=folder).put(KEY, torch.linspace(0.001, 1, 50))
+
+
+def read_cache(folder: Path) -> Reading:
+    found = EvidenceCache(folder=folder).get(KEY)
+    return None if found is None else found.tolist()
+
+
+class Silent:
+    """A judge that says nothing, so that a kept verdict can be told from a new one."""
+
+    def describe(self) -> dict[str, Any]:
+        return {"model": "m"}
+
+    def ask(self, request: Any) -> str:
+        return ""
+
+
+class Kind(Silent):
+    def ask(self, request: Any) -> str:
+        return "Rating: 6"
+
+
+def make_verdict(folder: Path) -> None:
+    CachedJudge(Kind(), folder).ask(user("how good?"))
+
+
+def read_verdict(folder: Path) -> Reading:
+    return CachedJudge(Silent(), folder).ask(user("how good?")) or None
+
+
+TARGETS = (
+    Target("table", make_calibration, read_table, "layer-3/*"),
+    Target("calibration", make_calibration, read_calibration),
+    Target("part", make_part, read_part, ".reweigh-work/*"),
+    Target("run", make_run, read_run),
+    Target("scored run", make_scored, read_scored_run),
+    Target("image", make_images, read_images),
+    Target("manifest", make_manifest, read_manifest, "list.*"),
+    Target("archive", make_archives, read_archives),
+    Target("cached vector", make_cache, read_cache),
+    Target("verdict", make_verdict, read_verdict),
+)
+
+
+def quietly(read: Callable[[Path], Reading], folder: Path) -> Reading:
+    """Read without warnings of decoders on the terminal."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return read(folder)

@@ -1,0 +1,186 @@
+"""Full and read-only disks, real ones of a few hundred kilobytes: one message, nothing lost, and on it goes with room."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+import torch
+
+from faults.targets import (
+    IMAGES,
+    LAYERS,
+    make_calibration,
+    make_scored,
+    observations,
+    read_calibration,
+)
+from reweigh.artifacts import LEFTOVER, only_one, write_json
+from reweigh.benchmarks.base import Record
+from reweigh.calibration.resume import Work
+from reweigh.cli import app
+from reweigh.engines.answer import Answer
+from reweigh.engines.cache import EvidenceCache
+from reweigh.errors import ArtifactError
+from reweigh.runs.record import RESPONSES
+from reweigh.runs.results import read_scored
+from reweigh.runs.run import Batch, generate
+from reweigh.runs.score import read_sources, score, write_scores
+from toy_benchmark import Toy
+
+Disk = tuple[Path, Callable[[str], None]]
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Iterator[Disk]:
+    """A folder on a disk of 256 kB, and a function that mounts it anew with other options."""
+    place = tmp_path / "disk"
+    place.mkdir()
+
+    def mount(options: str) -> None:
+        done = subprocess.run(
+            ["mount", "-t", "tmpfs", "-o", options, "tmpfs", str(place)],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        if done.returncode:
+            pytest.skip(f"this machine does not let us mount a disk ({done.stderr.strip()[:80]})")
+
+    if sys.platform != "linux":
+        pytest.skip("mounts a tmpfs, which Linux has")
+    try:
+        mount("size=256k")
+    except FileNotFoundError:
+        pytest.skip("there is no mount command")
+    yield place, mount
+    subprocess.run(["umount", "-l", str(place)], check=False)
+
+
+def left_over(folder: Path) -> list[Path]:
+    return list(folder.rglob(f"*{LEFTOVER}"))
+
+
+RECORDS = [Record(id=i, image=f"{i % 2}.png", prompt="Say.", max_new_tokens=8) for i in range(40)]
+
+
+def say_much(batch: Batch) -> list[Answer]:
+    return [Answer(f"{batch.start} " + "x" * 10_000)]
+
+
+@pytest.fixture
+def pictures(tmp_path: Path) -> Path:
+    from PIL import Image
+
+    (tmp_path / "images").mkdir()
+    for i in range(2):
+        Image.new("RGB", (4, 4)).save(tmp_path / "images" / f"{i}.png")
+    return tmp_path / "images"
+
+
+def test_a_run_on_a_full_disk_keeps_its_answers_and_goes_on_with_room(disk: Disk, pictures: Path) -> None:
+    place, mount = disk
+    with pytest.raises(ArtifactError, match="No space left") as caught:
+        generate(say_much, RECORDS, place / "run", images=pictures, show=False)
+    assert "make room" in str(caught.value)
+    mount("remount,size=4m")
+    asked: list[int] = []
+
+    def ask(batch: Batch) -> list[Answer]:
+        asked.append(batch.start)
+        return say_much(batch)
+
+    generate(ask, RECORDS, place / "run", images=pictures, show=False)
+    generate(say_much, RECORDS, place / "whole", images=pictures, show=False)
+    assert 0 < len(asked) < len(RECORDS)
+    assert (place / "run" / RESPONSES).read_bytes() == (place / "whole" / RESPONSES).read_bytes()
+
+
+def test_a_calibration_on_a_full_disk_keeps_its_batches(disk: Disk) -> None:
+    place, mount = disk
+    work = Work(place / "out", {"rule": "stable"}, LAYERS)
+    work.claim()
+    done: list[int] = []
+
+    def write_all() -> None:
+        for part in range(500):
+            work.write_part(part, observations(), [])
+            done.append(part)
+
+    with pytest.raises(ArtifactError, match="No space left"):
+        write_all()
+    number = len(done)
+    assert number > 1
+    assert left_over(place) == []
+    for before in range(number):
+        assert len(work.read_part(before, IMAGES)[0]) == 2
+    mount("remount,size=4m")
+    work.write_part(number, observations(), [])
+    work.tidy()
+    assert list((place / "out").rglob("*.safetensors")) == []
+
+
+def test_scoring_on_a_full_disk_leaves_the_old_scores(disk: Disk) -> None:
+    place, _ = disk
+    make_scored(place / "run")
+    before = read_scored(place / "run").results
+    with suppress(OSError), (place / "ballast").open("ab", buffering=0) as ballast:
+        while True:
+            ballast.write(bytes(1024))
+    source = read_sources([place / "run"])
+    items, summary = score(Toy(place), source)
+    with pytest.raises(ArtifactError, match="No space left"):
+        write_scores(place / "run", items, summary, source, benchmark=Toy(place))
+    assert read_scored(place / "run").results == before
+    assert left_over(place) == []
+
+
+def test_evidence_on_a_full_disk_is_told_of_once_and_costs_no_answer(disk: Disk) -> None:
+    place, _ = disk
+    cache = EvidenceCache(folder=place)
+    vectors = [torch.rand(8000, generator=torch.Generator().manual_seed(seed)) for seed in range(20)]
+
+    def put_all() -> None:
+        for seed, vector in enumerate(vectors):
+            cache.put(f"{seed:064x}", vector)
+
+    with pytest.warns(UserWarning, match="No space left") as told:
+        put_all()
+    assert len(told) == 1
+    again = EvidenceCache(folder=place)
+    found = [again.get(f"{seed:064x}") for seed in range(20)]
+    assert 0 < sum(vector is not None for vector in found) < 20
+    assert all(
+        torch.equal(kept, vector) for kept, vector in zip(found, vectors, strict=True) if kept is not None
+    )
+
+
+def test_a_read_only_disk_is_read_and_not_written(
+    disk: Disk, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    place, mount = disk
+    make_scored(place / "run")
+    make_calibration(place / "calibration")
+    scores, calibration = read_scored(place / "run").results, read_calibration(place / "calibration")
+    mount("remount,ro")
+    assert read_scored(place / "run").results == scores
+    assert read_calibration(place / "calibration") == calibration
+    for write in (lambda: write_json(place / "x.json", {}), lambda: Work(place / "new", {}, LAYERS).claim()):
+        with pytest.raises(ArtifactError, match="Read-only file system") as caught:
+            write()
+        assert "choose another" in str(caught.value)
+    with pytest.raises(ArtifactError, match="Read-only"), only_one(place / "new"):
+        pass
+    for command in (["eval", "score", "{}/run"], ["table", "merge", "{}/calibration", "-o", "{}/merged"]):
+        monkeypatch.setattr(sys, "argv", ["reweigh", *(part.format(place) for part in command)])
+        with pytest.raises(SystemExit) as ended:
+            app.main()
+        told = capsys.readouterr().err
+        assert ended.value.code == 1
+        assert told.startswith("error: ")
+        assert "Read-only file system" in told
+        assert "Traceback" not in told

@@ -1,0 +1,83 @@
+"""``kill -9`` at random moments of every command that writes: the same command goes on and ends with the same bytes.
+
+What measures time (costs) or notes every try (counts of edits) cannot have the same bytes; what is made of it is read.
+``reweigh serve`` is killed in tests/serve/test_serve_process.py.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+SHORT = ["--option", "scenes=3", "--limit", "3"]
+COMMANDS = {
+    "calibrate": [
+        "calibrate",
+        "world",
+        "{images}",
+        "-o",
+        "{out}",
+        "-l",
+        "2",
+        "-l",
+        "3",
+        "--max-new-tokens",
+        "12",
+    ],
+    "eval": ["eval", "run", "world", "-b", "world", "--data", "{pictures}", "-o", "{out}", *SHORT],
+    "tune": ["tune", "world", "--layers", "2", "--betas", "0.5,1", "-o", "{out}", *SHORT],
+    "ablate": ["ablate", "world", "--arms", "global,blind", "-o", "{out}", *SHORT],
+    "compare": ["compare", "world", "-m", "base,vcd,reweigh", "-o", "{out}", *SHORT],
+}
+TIMED = {
+    "costs.jsonl",
+    "edits.jsonl",
+    "comparison.md",
+    "comparison.html",
+    "comparison.tex",
+    "comparison.json",
+}
+PLACES = {"record.json", "results.json", "report.html", "ablation.json"}
+"""Files that say where they lie, or hash one that does."""
+
+
+def tree(folder: Path) -> dict[str, bytes]:
+    """Every file that must be the same, with its content."""
+    return {
+        str(path.relative_to(folder)): path.read_bytes()
+        for path in folder.rglob("*")
+        if path.is_file() and path.name not in TIMED | PLACES and path.suffix != ".reweigh-part"
+    }
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork to start a loaded model many times")
+@pytest.mark.parametrize("name", COMMANDS)
+def test_killed_at_random_moments_it_goes_on_and_ends_the_same(tmp_path: Path, name: str) -> None:
+    images = tmp_path / "images"
+    if name == "calibrate":
+        from reweigh.benchmarks.world import World
+
+        World(images, split="tuning", scenes=4).records()
+    command = [
+        part.format(images=images, pictures=tmp_path / "pictures", out="{out}") for part in COMMANDS[name]
+    ]
+    done = subprocess.run(
+        [sys.executable, "-m", "faults.killing", str(tmp_path), "7", *command],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(sys.path)},
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert int(done.stdout.split()[-1]) >= 1
+    expected = tree(tmp_path / "whole")
+    assert expected
+    for folder in sorted(tmp_path.glob("killed-*")):
+        assert tree(folder) == expected
+        left = [path for path in folder.rglob("*.reweigh-part") if path.parent.name != "pictures"]
+        assert left == []
