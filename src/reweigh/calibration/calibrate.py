@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from contextlib import closing, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from reweigh.artifacts import only_one, sha256_json
 from reweigh.calibration.ahead import build_ahead
@@ -34,9 +34,40 @@ from reweigh.progress import bar
 from reweigh.provenance import versions
 
 
+class Job(Protocol):
+    """One calibration: model, what to read, and how to decode, on whatever engine."""
+
+    @property
+    def layers(self) -> tuple[int, ...]:
+        """Blocks to read, ascending."""
+        ...
+
+    @property
+    def batch_size(self) -> int:
+        """Images decoded together."""
+        ...
+
+    @property
+    def readout(self) -> str:
+        """How logits become evidence."""
+        ...
+
+    def made_with(self) -> dict[str, Any]:
+        """What every shard of this calibration shares, and every table carries."""
+        ...
+
+    def inputs(self, pictures: Sequence[Any]) -> dict[str, Any]:
+        """The engine's inputs for some pictures."""
+        ...
+
+    def observe(self, keys: Sequence[str], inputs: dict[str, Any]) -> list[ImageObservations]:
+        """Decode one batch greedily and turn it into observations, one per row."""
+        ...
+
+
 @dataclass(frozen=True)
 class _Job:
-    """One calibration: model, what to read, and how to decode."""
+    """A calibration of a transformers model."""
 
     model: Any
     processor: Any
@@ -138,6 +169,20 @@ def calibrate(
     lens = Lens(anatomy.norm, anatomy.head, dtype=dtype, chunk=chunk)
     decoding = (prompt, template, max_new_tokens, batch_size)
     job = _Job(model, processor, anatomy, lens, blocks, *decoding, kernel, readout)
+    return carry_out(job, images, out=out, rule=rule, show=show, on_skip=on_skip)
+
+
+def carry_out(
+    job: Job,
+    images: str | Path | Sequence[Any],
+    *,
+    out: str | Path | None,
+    rule: str,
+    show: bool | None = None,
+    on_skip: Callable[[str, str], None] | None = None,
+) -> Calibration:
+    """Observe the images of a corpus and register what they show; see ``calibrate``."""
+    blocks, readout = job.layers, job.readout
     corpus = open_corpus(images)
     made_with = job.made_with()
     asked = {"made_with": made_with, "corpus": corpus.hash, "rule": rule}
@@ -164,7 +209,7 @@ def calibrate(
 
 
 def _run(
-    job: _Job,
+    job: Job,
     corpus: Corpus,
     work: Work | None,
     *,

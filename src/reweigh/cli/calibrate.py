@@ -4,14 +4,19 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 import typer
 
 from reweigh.cli import common
 from reweigh.cli.groups import grouped
 from reweigh.cli.table import table_rows, tell_tables
+from reweigh.errors import InputError, require_known
+from reweigh.options import parse_options
 
 app = typer.Typer(add_completion=False)
+
+ENGINES = ("transformers", "vllm")
 
 
 @app.command()
@@ -32,13 +37,19 @@ def calibrate(
         help="0-based block to read, repeatable; -1 is the last. The paper's for this model, else the last, if not given.",
     ),
     question: common.Question,
-    batch_size: int = typer.Option(1, "--batch-size", "-b", min=1, help="Images decoded together."),
+    batch_size: int | None = typer.Option(
+        None, "--batch-size", "-b", min=1, help="Images decoded together: 1, or 32 inside vLLM, if not given."
+    ),
     lens: str = typer.Option("native", help="Type of the ranked logits: native or float32."),
     rule: str = typer.Option("stable", help="Registration rule: stable, or count-N."),
     readout: str = typer.Option(
         "dmrr", help="How logits become evidence: dmrr, or prob, logprob, zscore, zprob for comparison."
     ),
     kernel: str = typer.Option("auto", help="Ranking kernel."),
+    engine: str = typer.Option("transformers", help="What runs the model: transformers, or vllm."),
+    engine_option: list[str] = typer.Option(
+        [], help="An argument of vLLM's LLM as name=value, repeatable: tensor_parallel_size=2."
+    ),
     weights: common.Weights,
     json: bool = common.JSON,
 ) -> None:
@@ -46,23 +57,26 @@ def calibrate(
 
     Stop it at any time; the same command goes on where it was and ends with the same bytes.
     """
-    loaded, processor = weights.load(model)
-    from reweigh.calibration.calibrate import calibrate as run
-
-    done = run(
-        loaded,
-        processor,
-        images,
-        layers=layer or None,
-        out=out,
+    shared = {
+        "layers": layer or None,
+        "out": out,
         **asdict(question),
-        batch_size=batch_size,
-        dtype=lens,
-        rule=rule,
-        readout=readout,
-        kernel=kernel,
-        on_skip=lambda name, reason: typer.echo(f"skipped {name}: {reason}", err=True),
-    )
+        "rule": rule,
+        "readout": readout,
+        "on_skip": lambda name, reason: typer.echo(f"skipped {name}: {reason}", err=True),
+        **({} if batch_size is None else {"batch_size": batch_size}),
+    }
+    require_known("engine", [engine], ENGINES)
+    if engine == "vllm":
+        done = _in_vllm(
+            model, images, weights, parse_options(engine_option), lens=lens, kernel=kernel, **shared
+        )
+    elif engine_option:
+        raise InputError("--engine-option goes to vLLM", hint="add --engine vllm")
+    else:
+        from reweigh.calibration.calibrate import calibrate as run
+
+        done = run(*weights.load(model), images, dtype=lens, kernel=kernel, **shared)
     rows = table_rows(done, out)
     summary = {
         "images": len(done.observations.images),
@@ -77,3 +91,31 @@ def calibrate(
         f"{summary['images']} images, {len(done.skipped)} skipped, {summary['observations']:,} observations"
     )
     tell_tables(rows)
+
+
+def _in_vllm(
+    model: str,
+    images: Path,
+    weights: common.Weights,
+    options: dict[str, Any],
+    *,
+    lens: str,
+    kernel: str,
+    **shared: Any,
+) -> Any:
+    """Calibrate with a model that vLLM loads."""
+    if lens != "native" or kernel != "auto" or weights.device is not None:
+        raise InputError(
+            "vLLM ranks its own logits where it runs: --lens, --kernel and --device do not go with it"
+        )
+    from reweigh.calibration.vllm import calibrate_in_vllm
+
+    name, folder = model, model
+    if model == common.WORLD:
+        name, folder = "reweigh world", str(common.world_path())
+    chosen = {
+        "dtype": weights.dtype,
+        "revision": weights.revision,
+        "trust_remote_code": weights.trust_remote_code,
+    }
+    return calibrate_in_vllm(folder, images, name=name, engine={**chosen, **options}, **shared)

@@ -29,13 +29,15 @@ class Part(StrEnum):
     calibration = "calibration"
     large = "large"
     serve = "serve"
+    vllm = "vllm"
 
 
 @app.command()
 def bench(
     parts: list[Part] = typer.Argument(
         None,
-        help="What to measure; kernels and step if nothing is named. `large` is a random model of 0.95 B.",
+        help="What to measure; kernels and step if nothing is named. `large` is a random model of 0.95 B; `vllm` runs "
+        "inside vLLM.",
     ),
     shape: list[str] = typer.Option([], "--shape", "-s", help="Only these model shapes; all if not given."),
     rival: list[str] = typer.Option(
@@ -125,6 +127,10 @@ def _measure(
         from reweigh.speed.serve import serve_figures
 
         yield from serve_figures(rounds)
+    if Part.vllm in parts:
+        from reweigh.speed.vllm import vllm_figures
+
+        yield from vllm_figures(rounds, **length)
 
 
 def _tell(text: str) -> None:

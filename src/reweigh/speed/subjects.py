@@ -157,7 +157,7 @@ def random_llava(
         "attention_mask": torch.ones_like(ids),
         "pixel_values": torch.randn(1, 3, 14 * side, 14 * side),
     }
-    attached = attach(model, table=_random_table(vocab, blocks - 3), beta=1.1, force=True)
+    attached = attach(model, table=random_table(vocab, blocks - 3), beta=1.1, force=True)
     return Subject("random LLaVA", model, _Words(), inputs, attached, new_tokens)
 
 
@@ -177,9 +177,11 @@ class _Words:
         return " ".join(map(str, ids))
 
 
-def _random_table(vocab: int, layer: int) -> ReferenceTable:
+def random_table(vocab: int, layer: int) -> ReferenceTable:
+    """A table of random references, of the size of a real one; it belongs to no model."""
     random = np.random.default_rng(0)
     count = min(REGISTERED, vocab // 2)
     tokens = np.sort(random.choice(vocab, count, replace=False)).astype(np.int64)
     references = random.uniform(0, 2e-3, count)
-    return ReferenceTable(layer, 1e-3, tokens, references, np.full(count, 10, dtype=np.int64), {})
+    made_with = {"identity": {"model_id": "none, references are random"}}
+    return ReferenceTable(layer, 1e-3, tokens, references, np.full(count, 10, dtype=np.int64), made_with)

@@ -10,6 +10,7 @@ import pytest
 from reweigh.engines.vllm import plugin
 from reweigh.engines.vllm.config import MARK, Settings
 from reweigh.engines.vllm.frontend import prepare
+from reweigh.engines.vllm.outputs import complete
 from reweigh.engines.vllm.refusals import check_engine
 from reweigh.engines.vllm.report import Ledger, attach, outcome, tell
 from reweigh.engines.vllm.served import check_family, visual_positions
@@ -173,6 +174,20 @@ def test_an_output_without_news_is_left_alone():
     assert vars(shared) == {}
     assert attach(None, {"a": edited()}, 0.1) is None
     assert outcome(edited())["edited"]
+
+
+def test_an_output_that_carries_no_outcome_is_said_not_to_be_edited():
+    asked = {"a": True, "b": True}
+    told_already = Plain(request_id="a", kv_transfer_params={"reweigh": {"edited": True}})
+    silent, other = (
+        Plain(request_id="b", kv_transfer_params=None),
+        Plain(request_id="c", kv_transfer_params=None),
+    )
+    assert complete(asked, [told_already, silent, other]) == ["a", "b"]
+    assert told_already.kv_transfer_params == {"reweigh": {"edited": True}}
+    assert not silent.kv_transfer_params["reweigh"]["edited"]
+    assert other.kv_transfer_params is None
+    assert complete(asked, [told_already]) == []
 
 
 def test_newlines_are_told_apart_by_the_layout_of_the_family():

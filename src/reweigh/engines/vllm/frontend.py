@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import logging
-from functools import cache
 from typing import Any
 
-from reweigh.engines.vllm import metrics
+from reweigh.engines.vllm import metrics, outputs
 from reweigh.engines.vllm.config import MARK, Settings, asked_beta, settings_in, speaks_of_reweigh
 from reweigh.engines.vllm.refusals import check_engine
 from reweigh.errors import InputError
@@ -29,7 +28,9 @@ def check(config: Any) -> None:
 
 
 def tie(processor: Any) -> None:
-    """Let every request of an input processor be prepared."""
+    """Let every request of an input processor be prepared, and its outcome be watched for."""
+    from vllm.exceptions import VLLMValidationError
+
     config = processor.vllm_config
     settings = settings_in(config.additional_config)
     default = _default_beta(settings, config.model_config.hf_config)
@@ -38,12 +39,15 @@ def tie(processor: Any) -> None:
     def process_inputs(*args: Any, **kwargs: Any) -> Any:
         request = original(*args, **kwargs)
         if request.sampling_params is not None:
-            prepare(request, settings, default, config.model_config.logprobs_mode)
+            try:
+                prepare(request, settings, default, config.model_config.logprobs_mode)
+            except InputError as error:  # as vLLM says it, so that a server answers 400
+                raise VLLMValidationError(str(error)) from error
         return request
 
     processor.process_inputs = process_inputs
-    if settings is not None:
-        _count_outputs()
+    if settings is not None and not settings.observe:
+        outputs.watch()
 
 
 def _default_beta(settings: Settings | None, config: Any) -> float:
@@ -83,24 +87,3 @@ def prepare(request: Any, settings: Settings | None, default: float, logprobs_mo
 def _is_beam(params: Any) -> bool:
     """The single steps into which vLLM takes its beam search apart."""
     return bool(params.max_tokens == 1 and params.logprobs and not params.detokenize)
-
-
-@cache
-def _count_outputs() -> None:
-    """Count outcomes as outputs come by, in this process and once."""
-    from vllm.v1.engine.output_processor import OutputProcessor
-
-    original = OutputProcessor.process_outputs
-
-    def process_outputs(self: Any, engine_core_outputs: Any, *args: Any, **kwargs: Any) -> Any:
-        if self.log_stats:
-            states = self.request_states
-            first = [
-                output.request_id
-                for output in engine_core_outputs
-                if (state := states.get(output.request_id)) is not None and state.is_prefilling
-            ]
-            metrics.observe(engine_core_outputs, first)
-        return original(self, engine_core_outputs, *args, **kwargs)
-
-    OutputProcessor.process_outputs = process_outputs

@@ -17,16 +17,20 @@ TIED = "_reweigh_tied"
 
 
 def register() -> None:
-    """Called by vLLM in each of its processes (entry point ``vllm.general_plugins``); repeated calls change nothing."""
+    """Called by vLLM in each of its processes (entry point ``vllm.general_plugins``); repeated calls change nothing.
+
+    An engine or worker process loads plugins while its outermost object is already being made, so the ties are to what
+    is made next: scheduler and worker.
+    """
     from vllm.engine.arg_utils import EngineArgs
-    from vllm.v1.engine.core import EngineCore
+    from vllm.v1.core.sched.scheduler import Scheduler
     from vllm.v1.engine.input_processor import InputProcessor
-    from vllm.v1.worker.worker_base import WorkerWrapperBase
+    from vllm.v1.worker.worker_base import WorkerBase
 
     _after(EngineArgs, "create_engine_config", lambda args, config: frontend.check(config))
     _after(InputProcessor, "__init__", lambda processor, _: frontend.tie(processor))
-    _after(EngineCore, "__init__", lambda core, _: _tie_scheduler(core))
-    _after(WorkerWrapperBase, "init_worker", lambda wrapper, _: tie_worker(wrapper.worker))
+    _after(Scheduler, "__init__", lambda scheduler, _: _tie_scheduler(scheduler))
+    _after(WorkerBase, "__init__", lambda worker, _: tie_worker(worker))
 
 
 def _after(owner: Any, name: str, then: Callable[[Any, Any], None]) -> None:
@@ -45,12 +49,12 @@ def _after(owner: Any, name: str, then: Callable[[Any, Any], None]) -> None:
     setattr(owner, name, followed)
 
 
-def _tie_scheduler(core: Any) -> None:
-    settings = settings_in(core.vllm_config.additional_config)
+def _tie_scheduler(scheduler: Any) -> None:
+    settings = settings_in(scheduler.vllm_config.additional_config)
     if settings is not None and not settings.observe:
         from reweigh.engines.vllm.scheduling import tie
 
-        tie(core.scheduler, settings)
+        tie(scheduler, settings)
 
 
 def tie_worker(worker: Any) -> None:

@@ -91,7 +91,7 @@ def _follow(worker: Any, installed: Installed) -> None:
         return attach(output, capture.news(), processor.seconds)
 
     worker.execute_model, worker.sample_tokens = execute_model, sample_tokens
-    worker.reweigh_take = installed.take
+    worker.reweigh, worker.reweigh_take = installed, installed.take
 
 
 def install(worker: Any, settings: Settings) -> Installed:

@@ -73,6 +73,13 @@ class Engine:
         asked = [SamplingParams(**params, extra_args=self.reference.asks(kind)) for kind in kinds]
         return list(self.llm.generate(self.reference.prompts(cases), asked, use_tqdm=False))
 
+    def answer_with(self, extra_args: dict[str, Any] | None) -> Any:
+        """Decode the first case with these extra arguments."""
+        from vllm import SamplingParams
+
+        params = SamplingParams(temperature=0, max_tokens=self.reference.tokens, extra_args=extra_args)
+        return self.llm.generate(self.reference.prompts([0]), params, use_tqdm=False)[0]
+
     @property
     def worker(self) -> Any:
         """The engine's worker."""
@@ -109,17 +116,17 @@ def _override_once() -> None:
     CpuPlatform.register_triton_kernel_overrides = classmethod(lambda cls: replace())
 
 
-@contextmanager
-def running(
-    reference: Reference, *, reweigh: dict[str, Any] | None = None, **options: Any
-) -> Iterator[Engine]:
-    """An engine in this process, shut down at the end."""
-    from vllm import LLM
-    from vllm.distributed import cleanup_dist_env_and_memory
+def section(reference: Reference) -> dict[str, Any]:
+    """The settings under which the reference was made."""
+    return {"table": str(reference.table), "layer": reference.layer, "beta": reference.beta}
 
-    _override_once()
-    section = {"table": str(reference.table), "layer": reference.layer, "beta": reference.beta}
-    settings: dict[str, Any] = {
+
+def arguments(
+    reference: Reference, *, reweigh: dict[str, Any] | None = None, **options: Any
+) -> dict[str, Any]:
+    """Arguments of an engine on a small machine; ``reweigh`` and ``options`` win."""
+    return {
+        "model": str(reference.checkpoint),
         "dtype": "float32",
         "enforce_eager": True,
         "distributed_executor_backend": "uni",
@@ -128,13 +135,40 @@ def running(
         "seed": 0,
         "limit_mm_per_prompt": {"image": 3},
         "mm_processor_kwargs": {"use_fast": False},
-        "additional_config": {"reweigh": {**section, **(reweigh or {})}},
+        "additional_config": {"reweigh": {**section(reference), **(reweigh or {})}},
+        **options,
     }
-    llm = LLM(model=str(reference.checkpoint), **{**settings, **options})
+
+
+def engine_config(reference: Reference, **options: Any) -> Any:
+    """The configuration of an engine, which is checked as it is made."""
+    from vllm import EngineArgs
+
+    return EngineArgs(**arguments(reference, **options)).create_engine_config()
+
+
+@contextmanager
+def running(reference: Reference, **options: Any) -> Iterator[Engine]:
+    """An engine in this process, shut down at the end."""
+    from vllm import LLM
+
+    with stopped():
+        llm = LLM(**arguments(reference, **options))
+        try:
+            yield Engine(reference, llm)
+        finally:
+            llm.llm_engine.engine_core.shutdown()
+            del llm
+
+
+@contextmanager
+def stopped() -> Iterator[None]:
+    """Leave nothing behind that would stand in the next engine's way."""
+    from vllm.distributed import cleanup_dist_env_and_memory
+
+    _override_once()
     try:
-        yield Engine(reference, llm)
+        yield
     finally:
-        llm.llm_engine.engine_core.shutdown()
-        del llm
         gc.collect()
         cleanup_dist_env_and_memory()
