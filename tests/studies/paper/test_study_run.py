@@ -10,7 +10,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from reweigh.errors import ReweighError, UnknownNameError
+from reweigh.errors import CalibrationError, ReweighError, UnknownNameError
 from reweigh.registry import Registry
 from reweigh.report.charts import chart
 from reweigh.report.tables import Estimate
@@ -111,6 +111,16 @@ def test_an_unmet_precondition_is_told_instead_of_a_number(material, tmp_path):
     assert outcome.unmet == "7 images are fewer than 30"
     assert set(tree(tmp_path / "count")) == {"table.csv", "table.json", "sentences.md", "study.json"}
     assert "not computed, 7 images are fewer than 30" in (tmp_path / "count" / "sentences.md").read_text()
+
+
+def test_a_readout_without_a_usable_table_is_told(material):
+    class Unmatched(Count):
+        def rows(self, material):
+            raise CalibrationError("no scale gives the mean edit", hint="calibrate on more")
+
+    outcome = compute(Unmatched, material)
+    assert outcome.unmet == "no scale gives the mean edit"
+    assert outcome.rows == ()
 
 
 def test_a_row_must_have_its_columns(material):

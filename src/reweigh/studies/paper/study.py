@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 from reweigh.benchmarks.types import Metric
-from reweigh.errors import ReweighError
+from reweigh.errors import CalibrationError, ReweighError
 from reweigh.report.tables import Estimate
 from reweigh.studies.paper.material import Material
 
@@ -118,9 +118,13 @@ class Outcome:
 def compute(study: type[Study], material: Material) -> Outcome:
     """Run a study, or tell why it cannot be run."""
     made = study()
-    if (reason := made.unmet(material)) is not None:
+    try:
+        reason = made.unmet(material)
+        rows = [] if reason is not None else [_checked(study, row) for row in made.rows(material)]
+    except CalibrationError as error:  # a readout has no usable table on these images: no study of it
+        reason = error.message
+    if reason is not None:
         return Outcome(study, (), (f"{made.title}: not computed, {reason}.",), reason)
-    rows = [_checked(study, row) for row in made.rows(material)]
     return Outcome(study, tuple(rows), tuple(made.sentences(rows, material)))
 
 
