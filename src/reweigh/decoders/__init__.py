@@ -45,6 +45,8 @@ DECODERS: Registry[type[Decoder]] = Registry(
         "code": "reweigh.decoders.code:CODE",
         "damro": "reweigh.decoders.damro:DAMRO",
         "asd": "reweigh.decoders.asd:ASD",
+        "focal": "reweigh.decoders.focal:FocalContrast",
+        "halc": "reweigh.decoders.halc:HALC",
         "projectaway": "reweigh.decoders.projectaway:ProjectAway",
         "projectaway-auto": "reweigh.decoders.projectaway_auto:ProjectAwayAuto",
     },

@@ -13,11 +13,11 @@ import torch
 from torch import Tensor
 
 from reweigh.decoders.opera_letter import LetterSearch
-from reweigh.decoders.opera_loop import Loop, output_of, rows_of
+from reweigh.decoders.opera_loop import Loop, output_of
 from reweigh.decoders.retrospection import Rules, Search
 from reweigh.engines.base import Decoder, UpcomingPass, in_range
 from reweigh.engines.context import paused
-from reweigh.engines.transformers.branch import BranchState, Runner, new_cache
+from reweigh.engines.transformers.branch import BranchState, Runner
 from reweigh.errors import InputError, UnsupportedError
 from reweigh.families.anatomy import Anatomy
 
@@ -162,35 +162,18 @@ class OPERA(Decoder):
         count = generation_config.num_beams
         if count < 2 or generation_config.do_sample:
             raise InputError("OPERA is a beam search", hint="leave num_beams (2 or more) and do_sample to it")
-        state, logits = self._prefill(model, input_ids, model_kwargs)
+        why = "OPERA needs the attention of the whole answer"
+        state, raw = self.runner.prefill(model, input_ids, model_kwargs, why)
+        logits = self.read(raw)
         columns = self._local.columns
         found = []
         with paused(self.anatomy.model):
             for prompt in range(input_ids.shape[0] // count):
                 rows = torch.arange(prompt * count, (prompt + 1) * count, device=input_ids.device)
                 walk = Loop(self, input_ids[rows[0]], columns[prompt], logits_processor, stopping_criteria)
-                found.append(walk.run(rows_of(state, rows, self.anatomy), logits[rows], generation_config))
+                found.append(walk.run(self.runner.rows(state, rows), logits[rows], generation_config))
         self.rollbacks = [search.rollbacks for search in found]
         return output_of([search.best() for search in found], input_ids[::count], generation_config)
-
-    def _prefill(self, model: Any, ids: Tensor, kwargs: dict[str, Any]) -> tuple[BranchState, Tensor]:
-        cache = kwargs.pop("past_key_values", None)
-        if cache is not None and cache.get_seq_length():
-            raise UnsupportedError(
-                "OPERA cannot continue a kept cache: it needs the attention of the whole answer",
-                hint="start without past_key_values",
-            )
-        kwargs = {**kwargs, "past_key_values": new_cache(self.anatomy), "use_cache": True}
-        inputs = model.prepare_inputs_for_generation(ids, is_first_iteration=True, **kwargs)
-        output = model(**inputs, return_dict=True)
-        mask, position = kwargs.get("attention_mask"), inputs.get("position_ids")
-        if position is None:
-            position = torch.arange(ids.shape[1], device=ids.device)[None]
-        last = position[..., -1:].expand(*position.shape[:-2], ids.shape[0], 1)
-        deltas = [part.rope_deltas for part in self.runner._holders]
-        end = kwargs["past_key_values"].get_seq_length()
-        state = BranchState(kwargs["past_key_values"], last, mask, end, end, deltas)
-        return state, self.read(output.logits)
 
     def rows(self) -> Tensor:
         """The attention rows (B, n, t + 1) of the pass that has just run, each divided by its sum."""

@@ -13,8 +13,7 @@ from transformers.generation import GenerateBeamDecoderOnlyOutput
 
 from reweigh.decoders.beams import Finished
 from reweigh.decoders.retrospection import Search
-from reweigh.engines.transformers.branch import BranchState, new_cache
-from reweigh.families.anatomy import Anatomy
+from reweigh.engines.transformers.branch import BranchState
 
 if TYPE_CHECKING:
     from reweigh.decoders.opera import OPERA
@@ -75,17 +74,6 @@ class Loop:
             return whole
         starts = [column for column in self.image if column - 1 not in self.image]
         return whole - len(self.image) + self.decoder.image_ids * len(starts)
-
-
-def rows_of(state: BranchState, rows: Tensor, anatomy: Anatomy) -> BranchState:
-    """A state of its own for some rows."""
-    cache = new_cache(anatomy)
-    for index, layer in enumerate(state.cache.layers):
-        cache.update(layer.keys[rows], layer.values[rows], index)
-    mask = None if state.mask is None else state.mask[rows]
-    position = state.position.index_select(-2, rows)
-    deltas = [None for _ in state.deltas]
-    return BranchState(cache, position, mask, state.fed, state.prompt_end, deltas)
 
 
 def output_of(found: list[list[Finished]], prompts: Tensor, config: Any) -> Any:

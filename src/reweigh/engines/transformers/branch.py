@@ -103,6 +103,39 @@ class Runner:
             :, -1:
         ]
 
+    def prefill(
+        self, model: Any, ids: Tensor, kwargs: dict[str, Any], why: str
+    ) -> tuple[BranchState, Tensor]:
+        """The first pass of a decoding loop of one's own: its state, and the logits (B, K, V) of the prompt.
+
+        ``kwargs`` are what ``generate`` hands to the loop, ``why`` says what a kept cache would lack.
+        """
+        cache = kwargs.pop("past_key_values", None)
+        if cache is not None and cache.get_seq_length():
+            raise UnsupportedError(
+                f"{why}, so a kept cache cannot be continued", hint="start without past_key_values"
+            )
+        kwargs = {**kwargs, "past_key_values": new_cache(self.anatomy), "use_cache": True}
+        inputs = model.prepare_inputs_for_generation(ids, is_first_iteration=True, **kwargs)
+        output = model(**inputs, return_dict=True)
+        mask, position = kwargs.get("attention_mask"), inputs.get("position_ids")
+        if position is None:
+            position = torch.arange(ids.shape[1], device=ids.device)[None]
+        last = position[..., -1:].expand(*position.shape[:-2], ids.shape[0], 1)
+        deltas = [part.rope_deltas for part in self._holders]
+        end = kwargs["past_key_values"].get_seq_length()
+        return BranchState(kwargs["past_key_values"], last, mask, end, end, deltas), output.logits
+
+    def rows(self, state: BranchState, rows: Tensor) -> BranchState:
+        """A state of its own for some rows of another."""
+        cache = new_cache(self.anatomy)
+        for index, layer in enumerate(state.cache.layers):
+            cache.update(layer.keys[rows], layer.values[rows], index)
+        mask = None if state.mask is None else state.mask[rows]
+        deltas = [None for _ in state.deltas]
+        position = state.position.index_select(-2, rows)
+        return BranchState(cache, position, mask, state.fed, state.prompt_end, deltas)
+
     def apart(self) -> AbstractContextManager[Any]:
         """Run passes of other sequences (a generation of the decoder's own) without disturbing the main one."""
         return self._state([None] * len(self._holders))
