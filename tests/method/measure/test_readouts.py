@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from reweigh.errors import MismatchError, NumericsError, UnknownNameError
+from reweigh.method.measure import sums as sums_module
 from reweigh.method.measure.ranks import RankSum
 from reweigh.method.measure.readouts import READOUTS
 from reweigh.method.measure.scale import (
@@ -79,6 +80,18 @@ def test_one_read_gives_all_and_chunks_merges_and_tokens_agree():
         torch.testing.assert_close(first.evidence(name), whole.evidence(name), rtol=1e-6, atol=1e-12)
         torch.testing.assert_close(some.evidence(name), whole.evidence(name)[tokens], rtol=1e-6, atol=1e-12)
     assert torch.equal(first.evidence("dmrr"), whole.evidence("dmrr"))
+
+
+def test_float64_copies_are_of_bounded_parts(monkeypatch):
+    logits, names = random_logits(7, positions=9), list(READOUTS)
+    whole, parts = ReadoutSums(names, logits.shape[1]), ReadoutSums(names, logits.shape[1])
+    whole.add(logits)
+    monkeypatch.setattr(sums_module, "AT_ONCE", 2 * logits.shape[1] + 1)
+    assert [len(part.logits) for part in sums_module.blocks(logits)] == [2, 2, 2, 2, 1]
+    parts.add(logits)
+    assert parts.count == whole.count == 9
+    for name in names:
+        torch.testing.assert_close(parts.evidence(name), whole.evidence(name), rtol=1e-6, atol=1e-12)
 
 
 def test_a_position_without_spread_counts_as_zero():

@@ -5,7 +5,7 @@ Knows logits only: not where they come from, nor what the evidence is used for.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
 
 import torch
@@ -15,6 +15,9 @@ from reweigh.errors import MismatchError, NumericsError, require_known
 from reweigh.method.measure.kernels.base import refuse_nan
 from reweigh.method.measure.ranks import RankSum, checked_tokens
 from reweigh.method.measure.readouts import DMRR, FLOOR, READOUTS
+
+AT_ONCE = 1 << 22
+"""Logits that are taken to float64 at once; a readout holds a few such copies."""
 
 
 class Positions:
@@ -44,6 +47,12 @@ class Positions:
     def scale(self) -> Tensor:
         """sigma_j, the standard deviation of each position's logits (P,)."""
         return self.double.std(dim=1, correction=0)
+
+
+def blocks(logits: Tensor) -> Iterator[Positions]:
+    """Logits (P, V) in parts whose float64 copies stay small, whatever the vocabulary."""
+    for part in torch.split(logits, max(1, AT_ONCE // logits.shape[1])):
+        yield Positions(part)
 
 
 def standardized(values: Tensor) -> Tensor:
@@ -93,7 +102,15 @@ class ReadoutSums:
 
     def add(self, logits: Tensor | Positions) -> None:
         """Add positions: logits (P, V) in the head's own dtype."""
-        positions = logits if isinstance(logits, Positions) else Positions(logits)
+        if isinstance(logits, Positions):
+            self._add(logits)
+        elif self._sums:
+            for positions in blocks(logits):
+                self._add(positions)
+        else:
+            self._add(Positions(logits))
+
+    def _add(self, positions: Positions) -> None:
         if self.ranks is not None:
             self.ranks.add(positions.logits)
         for term, total in self._sums.items():

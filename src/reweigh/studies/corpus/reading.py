@@ -24,7 +24,7 @@ from reweigh.method.measure.scale import (
     rescaled,
     summarise,
 )
-from reweigh.method.measure.sums import Positions, ReadoutSums
+from reweigh.method.measure.sums import Positions, ReadoutSums, blocks
 from reweigh.studies.corpus.image import EQUALIZED_PROB, RESCALED_LOGPROB, RESCALED_RANK
 
 
@@ -45,24 +45,26 @@ def read_image_states(
     sums = ReadoutSums(list(READOUTS), lens.vocab_size, kernel=kernel)
     parts = []
     for logits in lens.chunks(states):
-        positions = Positions(logits)
-        sums.add(positions)
-        parts.append(summarise(positions))
+        for positions in blocks(logits):
+            sums.add(positions)
+            parts.append(summarise(positions))
     original = join(parts)
     equalize = equalizing_factor(original.scale)
     permute = permuting_factor(original.scale, seed, number)
     even = ReadoutSums(["prob"], lens.vocab_size)
     moved = ReadoutSums(["logprob"], lens.vocab_size)
     ranks = RankSum(lens.vocab_size, kernel=kernel)
-    parts = []
-    for start, logits in zip(range(0, len(states), lens.chunk), lens.chunks(states), strict=True):
-        part = slice(start, start + len(logits))
-        positions = Positions(rescaled(logits, equalize[part]))
-        even.add(positions)
-        parts.append(summarise(positions))
-        permuted = rescaled(logits, permute[part])
-        moved.add(permuted)
-        ranks.add(ordinals(permuted))
+    parts, start = [], 0
+    for logits in lens.chunks(states):
+        for raw in blocks(logits):
+            part = slice(start, start + len(raw.logits))
+            positions = Positions(rescaled(raw.logits, equalize[part]))
+            even.add(positions)
+            parts.append(summarise(positions))
+            permuted = rescaled(raw.logits, permute[part])
+            moved.add(permuted)
+            ranks.add(ordinals(permuted))
+            start = part.stop
     evidence = {name: sums.evidence(name) for name in READOUTS}
     evidence |= {RESCALED_RANK: ranks.dmrr(), RESCALED_LOGPROB: moved.evidence("logprob")}
     evidence[EQUALIZED_PROB] = even.evidence("prob")
