@@ -15,7 +15,6 @@ from reweigh.benchmarks.bootstrap import (
     paired_difference,
     point,
     ratio,
-    resample,
     sum_counts,
 )
 from reweigh.errors import InputError
@@ -161,25 +160,3 @@ def test_harmonic_mean(first: float, second: float) -> None:
     else:
         assert result == pytest.approx(2 * first * second / (first + second))
     assert np.isnan(harmonic(np.asarray(np.nan), np.asarray(second)))
-
-
-def test_resampling_a_statistic_of_weights_agrees_with_sums_and_covers() -> None:
-    def mean(weights):
-        return {"mean": (weights * values).sum(axis=-1) / weights.sum(axis=-1)}
-
-    values = np.random.default_rng(5).normal(size=60)
-    items = [Item(id=i, image=f"{i:03d}", counts={"x": value, "n": 1.0}) for i, value in enumerate(values)]
-    by_sums = intervals(items, lambda counts: {"mean": counts["x"] / counts["n"]})
-    found = resample(mean, 60)
-    assert found["mean"].value == pytest.approx(by_sums["mean"].value)
-    assert (found["mean"].low, found["mean"].high) == pytest.approx(
-        (by_sums["mean"].low, by_sums["mean"].high)
-    )
-    assert resample(mean, 60) == found
-
-    covered = 0
-    for seed in range(200):
-        values = np.random.default_rng(seed).normal(loc=1.0, size=60)
-        metric = resample(mean, 60, resamples=200)["mean"]
-        covered += (metric.low or 0.0) <= 1.0 <= (metric.high or 0.0)
-    assert 0.88 <= covered / 200 <= 0.99

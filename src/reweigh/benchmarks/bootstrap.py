@@ -144,31 +144,13 @@ def _figures_of_draws(
     matrices: Sequence[Array], names: Sequence[str], figures: Figures, resamples: int, seed: int
 ) -> list[Mapping[str, Array]]:
     blocks = [
-        [weights @ matrix for matrix in matrices]
-        for weights in draw_weights(len(matrices[0]), resamples=resamples, seed=seed)
+        [weights @ matrix for matrix in matrices] for weights in _weights(len(matrices[0]), resamples, seed)
     ]
     sums = [np.concatenate([block[index] for block in blocks]) for index in range(len(matrices))]
     return [figures(_named(names, total)) for total in sums]
 
 
-def resample(
-    statistic: Callable[[Array], Mapping[str, Array]],
-    images: int,
-    *,
-    resamples: int = RESAMPLES,
-    level: float = LEVEL,
-    seed: int = SEED,
-) -> dict[str, Metric]:
-    """Intervals of statistics that no sums give: of image weights (..., images) they make values (...), NaN if undefined."""
-    values = {name: _number(value) for name, value in statistic(np.ones(images)).items()}
-    blocks = [statistic(weights) for weights in draw_weights(images, resamples=resamples, seed=seed)]
-    return {
-        name: _metric(value, np.concatenate([block[name] for block in blocks]), images, level, None)
-        for name, value in values.items()
-    }
-
-
-def draw_weights(images: int, *, resamples: int = RESAMPLES, seed: int = SEED) -> Iterator[Array]:
+def _weights(images: int, resamples: int, seed: int) -> Iterator[Array]:
     """Yield blocks of multinomial weights, (resamples in the block, images)."""
     generator = np.random.default_rng(seed)
     step = max(1, _BLOCK // images)

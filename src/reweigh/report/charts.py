@@ -172,6 +172,9 @@ def _ends(value: Value) -> tuple[float, float]:
 
 
 def _legend(panel: Any) -> None:
+    """Name the series above the panel, where no mark can lie below them."""
     handles, titles = panel.get_legend_handles_labels()
     if chosen := dict(zip(titles, handles, strict=True)):
-        panel.legend(chosen.values(), chosen, fontsize=8, loc="best")
+        place = {"loc": "lower left", "bbox_to_anchor": (-0.02, 1.0), "borderaxespad": 0.2}
+        panel.legend(chosen.values(), chosen, fontsize=7.5, ncols=len(chosen), columnspacing=1.0,
+                     handletextpad=0.4, handlelength=1.4, **place)  # fmt: skip

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from reweigh.benchmarks.base import Item
 from reweigh.benchmarks.bootstrap import intervals
-from reweigh.studies.analyses.allocation import Field, allocate
+from reweigh.studies.analyses.allocation import StepField, allocate
 from reweigh.studies.analyses.confidence import Onsets, deficits, top_quartile
 from reweigh.studies.analyses.detection import auroc
 from reweigh.studies.analyses.windows import (
@@ -87,7 +87,7 @@ def test_selectivity_is_the_planted_one_and_its_interval_repeats() -> None:
 # allocation
 
 
-def naive_order(field: Field, ids: np.ndarray) -> list[int]:
+def naive_order(field: StepField, ids: np.ndarray) -> list[int]:
     def before(one: int, other: int) -> bool:
         if field.strength[one] != field.strength[other]:
             return bool(field.strength[one] > field.strength[other])
@@ -111,9 +111,9 @@ FIELDS = st.lists(
 @given(FIELDS, st.data())
 def test_order_and_allocation_agree_with_their_twins(deficits_: list[float], data: st.DataObject) -> None:
     ids = np.array(data.draw(st.permutations(range(10, 10 + len(deficits_)))))
-    own = Field.of(np.zeros(len(ids)), np.array(deficits_), 1.0)
+    own = StepField.of(np.zeros(len(ids)), np.array(deficits_), 1.0)
     values = data.draw(st.lists(st.floats(-1, 2), min_size=len(ids), max_size=len(ids)))
-    other = Field.of(np.zeros(len(ids)), np.array(values), 1.0)
+    other = StepField.of(np.zeros(len(ids)), np.array(values), 1.0)
     assert own.order(ids).tolist() == naive_order(own, ids)
     assert (
         allocate(own, own, ids).tolist() == own.strength.tolist()
@@ -127,7 +127,7 @@ def test_order_and_allocation_agree_with_their_twins(deficits_: list[float], dat
 def test_ties_go_by_deficit_then_registration_then_id() -> None:
     nan = float("nan")
     ids = np.array([40, 30, 20, 10, 50, 5])
-    field = Field.of(np.zeros(6), np.array([3.0, 9.0, nan, -1.0, -1.0, nan]), 1.0)
+    field = StepField.of(np.zeros(6), np.array([3.0, 9.0, nan, -1.0, -1.0, nan]), 1.0)
     assert field.strength.tolist() == [1.0, 1.0, 0.0, 0.0, 0.0, 0.0]
     assert ids[field.order(ids)].tolist() == [30, 40, 10, 50, 5, 20]
 

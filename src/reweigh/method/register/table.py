@@ -122,6 +122,12 @@ class ReferenceTable:
         at = int(np.searchsorted(self.tokens, token))
         return float(self.references[at]) if at < len(self.tokens) and self.tokens[at] == token else None
 
+    def over(self, vocab_size: int) -> NDArray[np.float64]:
+        """b(v) over a whole vocabulary, NaN where a token is not registered."""
+        found = np.full(vocab_size, np.nan)
+        found[self.tokens] = self.references
+        return found
+
     def save_pretrained(self, folder: str | Path) -> Path:
         """Write the table into a folder; nothing half-written is ever left under the final names."""
         folder = Path(folder)

@@ -18,7 +18,7 @@ Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
-class Field:
+class StepField:
     """Edits of the candidates of one step.
 
     Attributes:
@@ -30,7 +30,7 @@ class Field:
     strength: Floats
 
     @classmethod
-    def of(cls, evidence: NDArray[Any], references: NDArray[Any], scale: float) -> Field:
+    def of(cls, evidence: NDArray[Any], references: NDArray[Any], scale: float) -> StepField:
         """The field of some candidates; a reference is NaN where the token is not registered."""
         deficit = (np.asarray(references, float) - np.asarray(evidence, float)) / scale
         return cls(deficit, np.nan_to_num(np.clip(deficit, 0.0, 1.0), nan=0.0))
@@ -41,7 +41,7 @@ class Field:
         return np.lexsort((ids, -known, -self.strength)).astype(np.int64)
 
 
-def allocate(donor: Field, assignment: Field, ids: NDArray[Any]) -> Floats:
+def allocate(donor: StepField, assignment: StepField, ids: NDArray[Any]) -> Floats:
     """The donor's magnitudes, descending, given to the candidates in the assignment's order."""
     edit = np.empty(len(ids))
     edit[assignment.order(ids)] = np.sort(donor.strength)[::-1]

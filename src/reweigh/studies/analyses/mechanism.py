@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from reweigh.studies.analyses.allocation import Field
+from reweigh.studies.analyses.allocation import StepField
 from reweigh.studies.analyses.windows import winner
 from reweigh.studies.corpus.image import StudyImage
 
@@ -24,7 +24,7 @@ def step_rows(
     """Every candidate of a step: logits before and after, evidence, reference, deficit, strength, the winners marked."""
     ids, logits = image.step(step)
     evidence = image.evidence["dmrr"][ids].astype(np.float64)
-    field = Field.of(evidence, references[ids], scale)
+    field = StepField.of(evidence, references[ids], scale)
     shift = beta * field.strength
     raw = logits.astype(np.float64)
     before, after = winner(ids, raw), winner(ids, raw - shift)
@@ -52,7 +52,7 @@ def parting(image: StudyImage, references: NDArray[np.float64], scale: float, be
     """The first step at which the edit changes the winner: up to there the method says what the base says."""
     for step in range(len(image)):
         ids, logits = image.step(step)
-        field = Field.of(image.evidence["dmrr"][ids], references[ids], scale)
+        field = StepField.of(image.evidence["dmrr"][ids], references[ids], scale)
         raw = logits.astype(np.float64)
         if winner(ids, raw) != winner(ids, raw - beta * field.strength):
             return step

@@ -34,8 +34,7 @@ class Field:
 
     def __init__(self, table: ReferenceTable, vocab_size: int, factor: float = 1.0) -> None:
         self.scale, self.factor = table.scale, factor
-        self.references = np.full(vocab_size, np.nan)
-        self.references[table.tokens] = table.references
+        self.references = table.over(vocab_size)
 
     def registered(self, ids: Ids) -> NDArray[np.bool_]:
         """Which tokens have a reference."""

@@ -10,6 +10,7 @@ windows that one assignment alone switches, those whose role is structural.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +19,7 @@ from numpy.typing import NDArray
 
 from reweigh.benchmarks.bootstrap import Array, intervals, ratio
 from reweigh.benchmarks.types import Item
-from reweigh.method.register.table import ReferenceTable
-from reweigh.studies.analyses.allocation import Field, allocate
+from reweigh.studies.analyses.allocation import StepField, allocate
 from reweigh.studies.analyses.roles import ROLES, WORDS, Role, piece_roles
 from reweigh.studies.analyses.windows import count_windows, first_switch, selectivity, switches
 from reweigh.studies.analyses.words import finding, said
@@ -62,7 +62,7 @@ class Allocation(Study):
     def rows(self, material: Material) -> list[Row]:
         pieces = material.evaluation.pieces()
         roles = piece_roles(pieces["pieces"], set(pieces["special"]))
-        fields = {arm: _Dense.of(material, arm) for arm in ARMS}
+        fields = {arm: ArmField.of(material, arm) for arm in ARMS}
         items = [
             Item(
                 id=image.id, image=image.number, counts=allocation_counts(image, fields, roles, material.beta)
@@ -126,22 +126,23 @@ class Allocation(Study):
         return {kind: sorted(words.split()) for kind, words in WORDS.items()}
 
 
-class _Dense:
-    """A table's references over the whole vocabulary, NaN where not registered, and the vector they belong to."""
+@dataclass(frozen=True, eq=False)
+class ArmField:
+    """What an arm does to any candidates: its vector, its references over the vocabulary and its scale."""
 
-    def __init__(self, vector: str, table: ReferenceTable, vocab_size: int) -> None:
-        self.vector, self.scale = vector, table.scale
-        self.references: NDArray[np.float64] = np.full(vocab_size, np.nan)
-        self.references[table.tokens] = table.references
+    vector: str
+    references: NDArray[np.float64]
+    scale: float
 
     @classmethod
-    def of(cls, material: Material, arm: str) -> _Dense:
+    def of(cls, material: Material, arm: str) -> ArmField:
+        """The field of an arm."""
         found = material.arm(arm)
-        return cls(found.readout, found.table, material.evaluation.vocab_size)
+        return cls(found.readout, found.table.over(material.evaluation.vocab_size), found.table.scale)
 
-    def field(self, image: StudyImage, ids: NDArray[Any]) -> Field:
-        """The field of the candidates of one step."""
-        return Field.of(image.evidence[self.vector][ids], self.references[ids], self.scale)
+    def at(self, image: StudyImage, ids: NDArray[Any]) -> StepField:
+        """The field at the candidates of one step."""
+        return StepField.of(image.evidence[self.vector][ids], self.references[ids], self.scale)
 
 
 def lacks_tokens(material: Material) -> str | None:
@@ -151,13 +152,13 @@ def lacks_tokens(material: Material) -> str | None:
 
 
 def allocation_counts(
-    image: StudyImage, fields: Mapping[str, _Dense], roles: Sequence[Role], beta: float
+    image: StudyImage, fields: Mapping[str, ArmField], roles: Sequence[Role], beta: float
 ) -> dict[str, float]:
     """Counts of one image: windows and onsets that each donor and assignment switches, by kind and role."""
     switched: dict[str, list[bool]] = {f"{donor}|{order}": [] for donor in ARMS for order in ARMS}
     for step in range(len(image)):
         ids, logits = image.step(step)
-        both = {arm: fields[arm].field(image, ids) for arm in ARMS}
+        both = {arm: fields[arm].at(image, ids) for arm in ARMS}
         for donor in ARMS:
             for order in ARMS:
                 edit = beta * allocate(both[donor], both[order], ids)

@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from reweigh.artifacts import write_json, write_text
 from reweigh.benchmarks.base import read_responses
@@ -158,15 +157,12 @@ def _choose(told: _Told) -> dict[str, list[Choice]]:
     }
 
 
-def _references(material: Material) -> NDArray[np.float64]:
-    found = np.full(material.evaluation.vocab_size, np.nan)
-    found[material.table.tokens] = material.table.references
-    return found
-
-
 def _choose_step(material: Material, order: Sequence[Id]) -> tuple[StudyImage, int] | None:
     """The first image of an order whose first changed step is the onset of a hallucinated mention."""
-    references, place = _references(material), {image: number for number, image in enumerate(order)}
+    references, place = (
+        material.table.over(material.evaluation.vocab_size),
+        {image: number for number, image in enumerate(order)},
+    )
     best: tuple[int, StudyImage, int] | None = None
     for image in material.evaluation:
         if image.id not in place or (best is not None and place[image.id] > best[0]):
@@ -182,7 +178,14 @@ def _draw_step(material: Material, image: StudyImage, step: int, folder: Path) -
     pieces = material.evaluation.pieces()["pieces"]
     by_bytes = any(piece is not None and piece.startswith("Ġ") for piece in pieces)
     texts = [visible(piece_text(piece or "", by_bytes=by_bytes)) for piece in pieces]
-    rows = step_rows(image, step, _references(material), material.table.scale, material.beta, texts)
+    rows = step_rows(
+        image,
+        step,
+        material.table.over(material.evaluation.vocab_size),
+        material.table.scale,
+        material.beta,
+        texts,
+    )
     loser, gainer = (next(row for row in rows if row[key]) for key in ("before_winner", "after_winner"))
     shown = _picture(material, image.id)
     painted = _painted(material, shown, [loser["id"], gainer["id"]])

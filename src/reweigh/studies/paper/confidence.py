@@ -95,8 +95,7 @@ class Confidence(Study):
 
 def read_onsets(material: Material) -> Onsets:
     """Confidence, kind and deficit of every mention's onset."""
-    references = np.full(material.evaluation.vocab_size, np.nan)
-    references[material.table.tokens] = material.table.references
+    references = material.table.over(material.evaluation.vocab_size)
     rows = []
     for number, image in enumerate(material.evaluation):
         for mention in image.mentions:
