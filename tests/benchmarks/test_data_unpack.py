@@ -178,3 +178,20 @@ def test_a_zip_with_a_wrong_checksum_is_refused(tmp_path: Path) -> None:
     archive.write_bytes(data)
     with pytest.raises(UnpackError, match="cannot be unpacked"):
         unpack(archive, tmp_path / "out")
+
+
+@pytest.mark.parametrize("data", [bytes(512), bytes(10240)])
+def test_a_file_of_zeros_is_not_taken_for_an_archive_of_nothing(tmp_path: Path, data: bytes) -> None:
+    (tmp_path / "x.zip").write_bytes(data)
+    with pytest.raises(UnpackError, match="holds no file"):
+        unpack(tmp_path / "x.zip", tmp_path / "out")
+
+
+def test_a_zip_that_lost_a_member_from_its_list_is_refused(tmp_path: Path) -> None:
+    data = bytearray(make_zip(tmp_path / "x.zip", {f"{i}.bin": b"x" * 40 for i in range(3)}).read_bytes())
+    second = data.index(b"PK\1\2", data.index(b"PK\1\2") + 1)
+    data[second + 33] = 4  # a comment so long that it hides the third
+    (tmp_path / "x.zip").write_bytes(data)
+    assert len(zipfile.ZipFile(tmp_path / "x.zip").infolist()) == 2
+    with pytest.raises(UnpackError, match="states 3 files and lists 2"):
+        unpack(tmp_path / "x.zip", tmp_path / "out")

@@ -22,6 +22,8 @@ MAX_BYTES = 64 << 30
 MAX_FILES = 1_000_000
 BLOCK = 1 << 20
 SCRATCH = ".reweigh-unpacking-"
+END_RECORD = struct.Struct("<4s4H2LH")
+"""The end of a zip file: mark, two numbers of disks, members on this disk and in all, size, offset, comment."""
 
 
 BROKEN = (
@@ -110,6 +112,8 @@ def _write_all(archive: Path, scratch: Path, max_bytes: int, max_files: int) -> 
                     raise UnpackError(f"{archive} unpacks to more than {max_bytes:,} bytes")
                 written.write(block)
             sizes[name] = written.tell()
+    if not sizes:  # a file of zeros is a tar of nothing
+        raise UnpackError(f"{archive} holds no file", hint="is it the right file, and whole?")
     return sizes
 
 
@@ -126,6 +130,12 @@ def _members(archive: Path) -> Iterator[tuple[str, IO[bytes]]]:
 
 def _zip_members(archive: Path) -> Iterator[tuple[str, IO[bytes]]]:
     with zipfile.ZipFile(archive) as opened:
+        stated = _stated_members(archive)
+        if stated is not None and stated != len(opened.infolist()):
+            raise UnpackError(
+                f"{archive} states {stated} files and lists {len(opened.infolist())}",
+                hint="it is damaged; fetch it again",
+            )
         for info in opened.infolist():
             mode = stat.S_IFMT(info.external_attr >> 16)
             if mode not in (0, stat.S_IFREG, stat.S_IFDIR):
@@ -134,6 +144,18 @@ def _zip_members(archive: Path) -> Iterator[tuple[str, IO[bytes]]]:
                 safe_name(info.filename, archive)
             else:
                 yield info.filename, opened.open(info)
+
+
+def _stated_members(archive: Path) -> int | None:
+    """How many members the end of a zip file states, which the standard library does not compare; None beyond 65,534."""
+    with archive.open("rb") as stream:
+        stream.seek(max(0, archive.stat().st_size - (1 << 16) - END_RECORD.size))
+        tail = stream.read()
+    at = tail.rfind(b"PK\5\6")
+    if at < 0 or len(tail) - at < END_RECORD.size:
+        return None
+    stated = int(END_RECORD.unpack_from(tail, at)[4])
+    return None if stated == 0xFFFF else stated
 
 
 def _tar_members(archive: Path) -> Iterator[tuple[str, IO[bytes]]]:
