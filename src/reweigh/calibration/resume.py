@@ -24,8 +24,8 @@ from reweigh.calibration.corpus import Corpus, CorpusImage
 from reweigh.calibration.result import MANIFEST, OBSERVATIONS, Calibration
 from reweigh.errors import ArtifactError, InputError, MismatchError
 from reweigh.method.measure.readouts import DMRR
+from reweigh.method.register.folders import NUMBERS, PAGE
 from reweigh.method.register.observations import ImageObservations, Observations, collect, split
-from reweigh.method.register.table import NUMBERS, PAGE
 from reweigh.provenance import first_difference
 from reweigh.seals import read_sealed_tensors, write_sealed_tensors
 

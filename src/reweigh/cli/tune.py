@@ -67,7 +67,8 @@ def tune(
     from reweigh.artifacts import only_one, write_json, write_text
     from reweigh.engines.cache import EvidenceCache
     from reweigh.method.intervene.edit import check_beta
-    from reweigh.method.register.table import ReferenceTable, table_layers
+    from reweigh.method.register.folders import table_layers
+    from reweigh.method.register.table import ReferenceTable
     from reweigh.studies.tune.report import build_json, build_page, build_table
     from reweigh.studies.tune.search import RULE, parse_numbers
     from reweigh.studies.tune.study import tune as run

@@ -18,7 +18,8 @@ from reweigh.engines.transformers.recall import Recall
 from reweigh.engines.transformers.session import Session
 from reweigh.errors import InputError, ReweighError, UnsupportedError
 from reweigh.families.anatomy import find_anatomy
-from reweigh.method.register.table import ReferenceTable, table_layers
+from reweigh.method.register.folders import table_layers
+from reweigh.method.register.table import ReferenceTable
 from reweigh.serve.batch import streams
 from reweigh.serve.prepare import Prepared, prepare_inputs
 from reweigh.serve.wire import Message

@@ -17,7 +17,8 @@ from reweigh.artifacts import sha256_file, write_sealed, write_tensors
 from reweigh.errors import ArtifactError, InputError, MismatchError
 from reweigh.families.identity import Identity
 from reweigh.families.signature import sign
-from reweigh.method.register.table import NUMBERS, PAGE, ReferenceTable, table_layers
+from reweigh.method.register.folders import NUMBERS, PAGE, table_layers
+from reweigh.method.register.table import ReferenceTable
 
 ONES = sign(torch.ones(16), (4, 4))
 IDENTITY = Identity(

@@ -11,8 +11,8 @@ from typer.testing import CliRunner
 from reweigh.cli.app import app
 from reweigh.engines.transformers.gather import Gatherer
 from reweigh.errors import InputError
+from reweigh.method.register.folders import table_layers
 from reweigh.method.register.point import POINT
-from reweigh.method.register.table import table_layers
 from reweigh.runs.results import read_scored
 from reweigh.studies.tune.search import FIGURES, Quality, gain
 from reweigh.world import table_path

@@ -19,7 +19,6 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 
 from reweigh.engines.base import Decoder, ForwardPass, Request, UpcomingPass
@@ -34,8 +33,8 @@ from reweigh.engines.transformers.continuation import (
     past_columns,
     trail_on,
 )
+from reweigh.engines.transformers.hooks import Hooks
 from reweigh.engines.transformers.prompt import Prompt, missing_image, read_prompt
-from reweigh.engines.transformers.shadow import Shadow
 from reweigh.engines.transformers.trail import Trail
 from reweigh.errors import ReweighError, UnsupportedError
 from reweigh.families.anatomy import Anatomy
@@ -79,7 +78,7 @@ class Tap:
         self._local = _Local()
         self._uses: dict[Decoder, int] = {}
         self._undo_decoder: dict[Decoder, Callable[[], None]] = {}
-        self._undo: list[Callable[[], None]] = []
+        self._hooks = Hooks()
         self._read: set[int] = set()
         self._attention = Attention(anatomy)
         self._signature = inspect.signature(anatomy.speaker.forward)
@@ -143,12 +142,12 @@ class Tap:
                 other._hold(request)
                 return
             try:
-                before = len(self._undo)
+                before = len(self._hooks)
                 if other is None:
                     self._install()
                     _taps[self.anatomy.model] = self
                 self._read_layers(decoder.layers_of(request))
-                if len(self._undo) > before:
+                if len(self._hooks) > before:
                     forget_compiled(self.anatomy.model, wrapped=self.anatomy.compiled)
                 if decoder not in self._uses:
                     self._undo_decoder[decoder] = self._engage(decoder)
@@ -174,8 +173,7 @@ class Tap:
     def _close_if_unused(self) -> None:
         if self._uses:
             return
-        while self._undo:
-            self._undo.pop()()
+        self._hooks.remove()
         self._read.clear()
         if _taps.get(self.anatomy.model) is self:
             del _taps[self.anatomy.model]
@@ -198,34 +196,21 @@ class Tap:
 
     def _install(self) -> None:
         model, speaker = self.anatomy.model, self.anatomy.speaker
-        self._watch(speaker, self._before, prepend=True)
-        after = torch.compiler.disable(self._after)  # type: ignore[no-untyped-call]
-        self._undo.append(speaker.register_forward_hook(after).remove)
+        self._hooks.before(speaker, self._before, prepend=True)
+        self._hooks.after(speaker, self._after)
         if speaker is not model:
-            self._watch(model, self._outer)
+            self._hooks.before(model, self._outer)
         if hasattr(model, "generate"):
-            self._shadow(model, "generate", self._generate)
+            self._hooks.shadow(model, "generate", self._generate, self._is_active)
         for module in {id(part): part for part in (model, speaker)}.values():
             for name in PACKED:
                 if hasattr(module, name):
-                    self._shadow(module, name, functools.partial(_refuse, name))
+                    self._hooks.shadow(module, name, functools.partial(_refuse, name), self._is_active)
 
     def _read_layers(self, layers: frozenset[int]) -> None:
         for layer in sorted(layers - self._read):
-            self._watch(self.anatomy.exit_of(layer), functools.partial(self._capture, layer))
+            self._hooks.before(self.anatomy.exit_of(layer), functools.partial(self._capture, layer))
             self._read.add(layer)
-
-    def _watch(self, module: nn.Module, hook: Callable[..., None], *, prepend: bool = False) -> None:
-        """Call ``hook`` ahead of a module; a compiled forward breaks its graph there instead of tracing it."""
-        quiet = torch.compiler.disable(hook)  # type: ignore[no-untyped-call]
-        self._undo.append(module.register_forward_pre_hook(quiet, with_kwargs=True, prepend=prepend).remove)
-
-    def _shadow(self, module: Any, name: str, function: Callable[..., Any]) -> None:
-        """Put a function before a method; undoing it brings back exactly what was there."""
-        own = vars(module)
-        before = own.get(name)
-        own[name] = Shadow(module, name, function, self._is_active)
-        self._undo.append(lambda: own.pop(name) if before is None else own.update({name: before}))
 
     def _is_active(self) -> bool:
         opened = opened_on(self.anatomy.model)

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from reweigh.artifacts import read_json
-from reweigh.errors import ArtifactError
+from reweigh.errors import ArtifactError, MismatchError
 
 POINT = "operating_point.json"
 
@@ -62,3 +62,18 @@ def read_point(folder: Path) -> TunedPoint | None:
         OperatingPoint(layer, beta, f"tuned on {records:,} records of {benchmark}, recorded with the table"),
         tables,
     )
+
+
+def tuned_point(folder: Path, layer: int, fingerprint: str) -> OperatingPoint | None:
+    """The point recorded in a table's folder or its calibration's, if it is about this very table."""
+    for home in (folder, folder.parent) if folder.name.startswith("layer-") else (folder,):
+        tuned = read_point(home)
+        if tuned is None or tuned.point.layer != layer:
+            continue
+        if not tuned.fits(fingerprint):
+            raise MismatchError(
+                f"{home / POINT} was chosen for another table of layer {layer}",
+                hint="tune again with `reweigh tune`, or take the file away",
+            )
+        return tuned.point
+    return None

@@ -14,32 +14,16 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from reweigh.artifacts import (
-    read_sealed,
-    read_tensors,
-    require_fields,
-    sha256_file,
-    sha256_json,
-    write_sealed,
-    write_tensors,
-)
-from reweigh.errors import ArtifactError, InputError, MismatchError
+from reweigh.artifacts import read_tensors, sha256_file, sha256_json, write_sealed, write_tensors
+from reweigh.errors import ArtifactError, MismatchError
 from reweigh.method.measure.readouts import DMRR, READOUTS
-from reweigh.method.register.point import POINT, OperatingPoint, read_point
+from reweigh.method.register.folders import NUMBERS, PAGE, SCHEMA, find_table, read_page
+from reweigh.method.register.point import POINT, OperatingPoint, tuned_point
 from reweigh.method.register.references import References
 
-SCHEMA = 2
-READABLE = (1, SCHEMA)
-"""Pages of schema 1 lack a sample of every weight: they can be read and forced, not verified."""
-
-PAGE = "reference_table.json"
-NUMBERS = "reference_table.safetensors"
 ARRAYS = ("tokens", "references", "counts")
 REQUIRED = {"dtype": "its lens dtype", "candidates": "its candidate rule"}
 """What a pairing compares besides the identity."""
-
-FIELDS = {"layer": int, "b0": float, "made_with": dict, "numbers_sha256": str}
-"""What every page holds."""
 
 
 class ModelIdentity(Protocol):
@@ -155,7 +139,7 @@ class ReferenceTable:
             layer: The layer wanted; the tuned one of the folder, then ``default``, if not given.
         """
         folder = find_table(Path(folder), layer, default)
-        page = _read_page(folder / PAGE)
+        page = read_page(folder / PAGE)
         if not (folder / NUMBERS).is_file():
             raise ArtifactError(
                 f"{folder / NUMBERS} is missing", hint="the table was copied in part; fetch it again"
@@ -172,7 +156,7 @@ class ReferenceTable:
         table = cls(layer=page["layer"], scale=page["b0"], made_with=page["made_with"], **columns)
         table.verify()
         table.check_layer(layer)
-        return replace(table, point=_tuned(table, folder))
+        return replace(table, point=tuned_point(folder, table.layer, table.fingerprint))
 
     @classmethod
     def from_pretrained(
@@ -310,76 +294,6 @@ class ReferenceTable:
             "median_abs_log_ratio": float(np.median(ratio)) if shares else None,
             "max_abs_log_ratio": float(ratio.max()) if shares else None,
         }
-
-
-def find_table(folder: Path, layer: int | None, default: int | None = None) -> Path:
-    """The folder of one table: itself, or the right ``layer-N`` below a calibration folder."""
-    if (folder / PAGE).is_file():
-        return folder
-    below = sorted(path.parent for path in folder.glob(f"layer-*/{PAGE}"))
-    if layer is None and len(below) > 1:
-        tuned = read_point(folder)
-        wanted = default if tuned is None else tuned.point.layer
-        layer = wanted if folder / f"layer-{wanted}" in below else None
-    chosen = [path for path in below if layer is None or path.name == f"layer-{layer}"]
-    if len(chosen) == 1:
-        return chosen[0]
-    if not below:
-        raise ArtifactError(
-            f"{folder} holds no reference table ({PAGE})", hint="make one with `reweigh calibrate`"
-        )
-    names = ", ".join(path.name.removeprefix("layer-") for path in below)
-    if layer is None:
-        raise InputError(
-            f"{folder} holds tables of several layers: {names}, and no tuned point",
-            hint="say which with layer= (--layer), or let `reweigh tune` choose",
-        )
-    raise InputError(f"{folder} holds no table of layer {layer}", hint=f"it holds {names}")
-
-
-def _tuned(table: ReferenceTable, folder: Path) -> OperatingPoint | None:
-    """The point recorded in the table's folder or the calibration's, if it is about this very table."""
-    for place in (folder, folder.parent) if folder.name.startswith("layer-") else (folder,):
-        tuned = read_point(place)
-        if tuned is None or tuned.point.layer != table.layer:
-            continue
-        if not tuned.fits(table.fingerprint):
-            raise MismatchError(
-                f"{place / POINT} was chosen for another table of layer {table.layer}",
-                hint="tune again with `reweigh tune`, or take the file away",
-            )
-        return tuned.point
-    return None
-
-
-def table_layers(folder: Path) -> list[int]:
-    """The layers of the tables in a calibration folder, or that of a single table's folder, ascending."""
-    if (folder / PAGE).is_file():
-        return [int(_read_page(folder / PAGE)["layer"])]
-    names = (path.parent.name.removeprefix("layer-") for path in folder.glob(f"layer-*/{PAGE}"))
-    if found := sorted(int(name) for name in names if name.isdigit()):
-        return found
-    raise ArtifactError(
-        f"{folder} holds no reference table ({PAGE})", hint="make one with `reweigh calibrate`"
-    )
-
-
-def _read_page(path: Path) -> dict[str, Any]:
-    page = read_sealed(path)
-    schema = page.get("schema_version")
-    if type(schema) is not int or schema not in READABLE:
-        raise ArtifactError(
-            f"{path} has schema {schema!r}, this version reads {SCHEMA}",
-            hint="upgrade reweigh, or make the table again",
-        )
-    require_fields(page, path, FIELDS)
-    identity = page["made_with"].get("identity")
-    if not isinstance(identity, Mapping) or not identity:
-        raise ArtifactError(
-            f"{path} does not say which model the table belongs to: its identity is empty",
-            hint="its page was written by hand; calibrate the model again",
-        )
-    return page
 
 
 def _words(rule: Any) -> str:
