@@ -487,7 +487,7 @@ def test_no_readable_image_is_refused(llava, tmp_path):
     (tmp_path / "a.png").write_bytes(b"")
     (tmp_path / "b.png").write_bytes(b"x")
     with pytest.raises(
-        CalibrationError, match=r"none of the 2 images could be read, e.g. a.png: .*a.png cannot be read"
+        CalibrationError, match=r"none of the 2 images could be read, e.g. a.png: .*a.png is none of BMP"
     ):
         run(llava, tmp_path)
 
