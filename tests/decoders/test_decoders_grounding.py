@@ -73,6 +73,7 @@ def test_blip_scores_each_text_as_it_does_alone(tmp_path):
     assert len(set(scores)) == 3
     assert scores == pytest.approx([found(picture(1), [text])[0] for text in texts], abs=1e-5)
     assert scores != pytest.approx(found(picture(9), texts), abs=1e-6)
+    assert len(found(picture(1), ["a dog " * 200])) == 1  # a text beyond the model's positions is cut
 
 
 def test_checkpoints_of_another_kind_are_refused(tmp_path):

@@ -263,6 +263,13 @@ def test_refusals(loaded, batch):
             model.generate(**more, max_new_tokens=2)
 
 
+def test_a_record_names_what_was_plugged_in(loaded):
+    model, processor = loaded("llava")
+    record = reweigh.decoder("halc", model, processor, detect=no_boxes, match=by_letters, beams=2).record()
+    name = by_letters.__module__
+    assert record["options"] == {"detect": f"{name}.no_boxes", "match": f"{name}.by_letters", "beams": 2}
+
+
 def test_it_runs_on_checkpoints_of_a_detector_and_a_matcher(loaded, tmp_path):
     model, processor = loaded("llava")
     session = reweigh.decoder(

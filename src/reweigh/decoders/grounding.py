@@ -112,7 +112,8 @@ class BlipMatcher:
 
     @torch.no_grad()
     def __call__(self, picture: Image, texts: Sequence[str]) -> list[float]:
-        given = {"return_tensors": "pt", "padding": True, "truncation": True}
+        longest = self.model.config.text_config.max_position_embeddings
+        given = {"return_tensors": "pt", "padding": True, "truncation": True, "max_length": longest}
         inputs = self.processor(images=picture, text=list(texts), **given).to(self.model.device)
         shown = inputs["pixel_values"].expand(len(texts), -1, -1, -1)
         words = {name: inputs[name] for name in ("input_ids", "attention_mask")}

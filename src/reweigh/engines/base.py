@@ -219,7 +219,16 @@ class Decoder:
 
     def record(self) -> dict[str, Any]:
         """What the record of a run keeps of the decoder."""
-        return {"decoder": self.name, "generation": self.decoding(), "options": dict(self.options)}
+        options = {name: _named(value) for name, value in self.options.items()}
+        return {"decoder": self.name, "generation": self.decoding(), "options": options}
+
+
+def _named(value: Any) -> Any:
+    """An option as a record can hold it: a function by its name."""
+    if not callable(value):
+        return value
+    kind = value if hasattr(value, "__qualname__") else type(value)
+    return f"{kind.__module__}.{kind.__qualname__}"
 
 
 def in_range(name: str, value: float, low: float, high: float = float("inf")) -> float:
