@@ -95,3 +95,34 @@ def test_without_kept_observations_registration_by_count_is_left_out(tmp_path):
     assert [row["arm"] for row in found["arms"]] == ["base", "full"]
     assert found["beta"] == 2
     assert "count-5 is left out: no observations" in done.stderr
+
+
+@pytest.mark.slow
+def test_readout_arms_come_from_the_calibration_images(tmp_path):
+    pictures, table, out = (str(tmp_path / name) for name in ("pictures", "table", "out"))
+    assert run(app, ["world", "draw", "-o", pictures, "--count", "24"]).exit_code == 0
+    made = ["-o", table, "--layer", "2", "--batch-size", "12", "--max-new-tokens", "40"]
+    assert run(app, ["calibrate", "world", pictures, *made]).exit_code == 0
+    given = [
+        "--table",
+        table,
+        "--beta",
+        "2.1",
+        "--calibration",
+        pictures,
+        "--arms",
+        "probability,zscore-matched",
+    ]
+    done = run(app, ["ablate", "world", *given, "--limit", "2", "--batch-size", "2", "-o", out, "--json"])
+    assert done.exit_code == 0, done.output + str(done.exception)
+    found = json.loads(done.stdout)
+    names = ["base", "full", "probability", "zscore-matched", "rank-zscore-matched"]
+    assert [row["arm"] for row in found["arms"]] == names
+    registered = found["registered"]
+    assert registered["zscore-matched"] == registered["rank-zscore-matched"] <= registered["full"]
+    assert all(row["edits"]["escapes"] == 0 for row in found["arms"][1:])
+    assert "probability registers" in (tmp_path / "out" / "ablation.md").read_text()
+    without = ["ablate", "world", "--table", table, "--arms", "zscore", "-o", out + "2", "--limit", "2"]
+    other = run(app, [*without, "--calibration", str(tmp_path / "nowhere")])
+    assert other.exit_code != 0
+    assert "neither a folder nor a manifest" in str(other.exception)
