@@ -133,12 +133,12 @@ def lines(
     *,
     across: str = "",
     up: str = "",
-    level: tuple[str, float] | None = None,
-    marked: tuple[float, float] | None = None,
+    level: tuple[str, float | None] | None = None,
+    marked: tuple[float, float | None] | None = None,
 ) -> None:
     """Draw lines over a common axis with bands for their intervals.
 
-    ``level`` is a named value that goes all across, dashed; ``marked`` is a point circled.
+    ``level`` is a named value that goes all across, dashed; ``marked`` is a point circled. One without value is left out.
     """
     for number, (title, points) in enumerate(series.items()):
         colour, mark = COLOURS[number % len(COLOURS)], MARKS[number % len(MARKS)]
@@ -150,11 +150,11 @@ def lines(
         if any(low != high for low, high in ends):
             low, high = zip(*ends, strict=True)
             panel.fill_between(places, low, high, color=colour, alpha=0.15, lw=0)
-    if level is not None:
+    if level is not None and level[1] is not None:
         panel.axhline(level[1], color=MUTED, lw=1.1, ls="--")
         panel.annotate(level[0], (0.995, level[1]), (0, 2), xycoords=("axes fraction", "data"),
                        textcoords="offset points", ha="right", va="bottom", fontsize=7.5, color=MUTED)  # fmt: skip
-    if marked is not None:
+    if marked is not None and marked[1] is not None:
         panel.plot(*marked, "o", ms=12, mfc="none", mec=INK, mew=1.3)
     panel.set_xlabel(across)
     panel.set_ylabel(up)
