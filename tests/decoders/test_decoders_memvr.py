@@ -8,6 +8,7 @@ import sys
 import threading
 import weakref
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -19,8 +20,14 @@ from transformers import DynamicCache
 import reweigh
 from checkpoints import FAMILIES, picture
 from checkpoints.more import more
+from reweigh.decoders import Decoder
+from reweigh.decoders.memvr import _Pass
 from reweigh.decoders.retrace import mixed, retraced, uncertainty
+from reweigh.engines.base import UpcomingPass
+from reweigh.engines.context import paused
+from reweigh.engines.transformers.stream import StreamEdit
 from reweigh.errors import InputError, UnsupportedError
+from reweigh.families.anatomy import find_anatomy
 from reweigh.families.prompts import build_inputs
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -275,3 +282,47 @@ def test_a_finished_generation_is_released(loaded, batch):
         gc.collect()
         assert len(alive) >= 6
         assert all(one() is None for one in alive)
+
+
+def test_a_row_is_mixed_once_while_another_still_waits(loaded):
+    model, processor = loaded("llava")
+    decoder = reweigh.decoder("memvr", model, processor, end=3).decoder
+    sure, unsure = torch.zeros(20), torch.zeros(20)
+    sure[3] = 99.0
+    found = _Pass(UpcomingPass(0, 4, 2, [[0], [0]]), [torch.ones(1, 4), torch.ones(1, 4)])
+    decoder._local.under_way = found
+    for layer, rows in ((1, [unsure, sure]), (2, [unsure, unsure])):
+        decoder.lens = SimpleNamespace(read=lambda states, norm, rows=rows: torch.stack(rows))
+        decoder._look(layer, torch.zeros(2, 4, 4))
+    assert found.due == {0: 2, 1: 3}
+
+
+def test_the_passes_of_another_decoders_request_are_never_edited(loaded, batch):
+    class Louder(Decoder):
+        """Doubles the stream after the first block, whatever the pass."""
+
+        def __init__(self, anatomy, processor=None):
+            super().__init__(anatomy, processor)
+            self.stream = StreamEdit(self)
+
+        def engage(self, tap):
+            return self.stream.install(states={0: lambda layer, states: 2 * states})
+
+    model, processor = loaded("llava")
+    inputs, found = batch("llava"), {}
+    base = run(model, inputs)
+
+    def beside():
+        with reweigh.decoder("greedy", model, processor):
+            found["other"] = run(model, inputs)
+
+    with Louder(find_anatomy(model), processor).attach(model, processor):
+        ours = run(model, inputs)
+        other = threading.Thread(target=beside)
+        other.start()
+        other.join()
+        with paused(model):
+            found["paused"] = run(model, inputs)
+    assert not torch.equal(base.logits[0], ours.logits[0])
+    for name in ("other", "paused"):
+        assert all(torch.equal(a, b) for a, b in zip(base.logits, found[name].logits, strict=True))
