@@ -7,9 +7,10 @@ import pytest
 
 from reweigh.artifacts import LEFTOVER
 from reweigh.calibration.corpus import CorpusImage
+from reweigh.calibration.result import Calibration, tables_of
 from reweigh.calibration.resume import WORK, Work
 from reweigh.errors import ArtifactError, InputError, MismatchError
-from reweigh.method.register.observations import ImageObservations
+from reweigh.method.register.observations import ImageObservations, collect
 from reweigh.seals import read_sealed_tensors, write_sealed_tensors
 
 LAYERS = (1, 3)
@@ -59,7 +60,7 @@ def test_every_flipped_byte_of_a_part_is_noticed(work):
     [
         (lambda arrays: arrays["values"].__setitem__((0, 0), 1e36), None, r"outside \(0, 1\]"),
         (lambda arrays: arrays["values"].__setitem__((1, 1), 0.0), None, r"outside \(0, 1\]"),
-        (lambda arrays: arrays["values"].__setitem__((1, 1), np.nan), None, r"outside \(0, 1\]"),
+        (lambda arrays: arrays["values"].__setitem__((1, 1), np.nan), None, "evidence"),
         (lambda arrays: arrays["count"].__setitem__(0, 0), None, "a count is not positive"),
         (lambda arrays: arrays["token"].__setitem__(0, -1), None, "tokens are not in order"),
         (lambda arrays: arrays["token"].__setitem__(1, 3), None, "tokens are not in order"),
@@ -117,3 +118,12 @@ def test_what_a_calibration_would_replace_stops_it_before_it_begins(tmp_path, na
     with pytest.raises(InputError, match="would be replaced"):
         Work(tmp_path, {"rule": "stable"}, LAYERS).claim()
     assert (tmp_path / name).read_text() == "mine"
+
+
+@pytest.mark.parametrize(("tokens", "warned"), [(3, True), (9, True), (10, False)])
+def test_a_table_of_few_tokens_says_so(tokens, warned):
+    values = np.full((1, tokens), 0.25, dtype=np.float32)
+    observations = collect((1,), [ImageObservations("a", np.arange(tokens), np.full(tokens, 9), values)])
+    identity = {"identity": {"model_id": "m"}}
+    done = Calibration(observations, tables_of(observations, identity, rule="count-5"), identity)
+    assert (done.warnings().get(1, "").startswith(f"only {tokens} tokens are registered")) is warned

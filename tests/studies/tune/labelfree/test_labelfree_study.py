@@ -8,6 +8,7 @@ import pytest
 
 from checkpoints import load, picture
 from reweigh.errors import InputError, MismatchError
+from reweigh.seals import append_sealed_rows
 from reweigh.studies.tune.labelfree.pictures import open_lexicon, open_pictures
 from reweigh.studies.tune.labelfree.study import tune_without_labels
 from reweigh.studies.tune.labelfree.verifier import ModelVerifier, question
@@ -53,7 +54,8 @@ def answer(task, tmp_path):
         folder = tmp_path / f"{layer}-{beta}"
         folder.mkdir(exist_ok=True)
         rows = [{"id": record.id, "response": text} for record, text in zip(task.records, texts, strict=True)]
-        (folder / "responses.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+        (folder / "responses.jsonl").unlink(missing_ok=True)
+        append_sealed_rows(folder / "responses.jsonl", rows, owner="")
         return folder
 
     return write

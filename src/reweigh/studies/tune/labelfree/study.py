@@ -16,8 +16,9 @@ from reweigh.artifacts import append_jsonl, read_json, read_jsonl, sha256_json, 
 from reweigh.errors import InputError, MismatchError
 from reweigh.images import read_image
 from reweigh.progress import bar
-from reweigh.runs.record import RESPONSES, find_image
+from reweigh.runs.record import RESPONSES, find_image, run_owner
 from reweigh.runs.task import Task
+from reweigh.seals import read_sealed_rows
 from reweigh.studies.tune.labelfree.figures import (
     Mentions,
     Trust,
@@ -133,7 +134,8 @@ def _judge(points: Points, asking: _Asking, bound: float) -> tuple[Quality, list
 
 
 def _mentions(folder: Path, lexicon: Lexicon) -> Mentions:
-    return [Counter(lexicon(str(row["response"]))) for row in read_jsonl(folder / RESPONSES)]
+    rows = read_sealed_rows(folder / RESPONSES, owner=run_owner(folder))
+    return [Counter(lexicon(str(row["response"]))) for row in rows]
 
 
 class _Asking:
