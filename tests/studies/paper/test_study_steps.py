@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 from made_material import BED, CAT, DOG, DOT, ING, THE, VOCAB, A, image, material, table
 
+from reweigh.artifacts import read_json
+from reweigh.studies.analyses.roles import FUNCTION_WORDS
 from reweigh.studies.paper.allocation import Allocation
 from reweigh.studies.paper.confidence import Confidence
 from reweigh.studies.paper.detection import Detection
@@ -169,6 +173,13 @@ def test_effects_of_roles_sum_to_the_effect() -> None:
     rows = compute(Allocation, found).rows
     roles = sum(row["value"] for row in rows if row["group"] == "role")
     assert roles == pytest.approx(value(rows, group="effect", quantity="rank", at="window"))
+
+
+def test_the_list_of_structural_words_is_published_with_the_result(tmp_path: Path) -> None:
+    files = Allocation().extras([], material(allocated), tmp_path)
+    listed = read_json(tmp_path / files[0])["structural"]
+    assert {word for words in listed.values() for word in words} == FUNCTION_WORDS
+    assert "beneath" in (tmp_path / files[1]).read_text()
 
 
 def test_without_registered_tokens_allocation_says_so() -> None:

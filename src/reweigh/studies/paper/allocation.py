@@ -17,8 +17,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from reweigh.artifacts import write_json, write_text
 from reweigh.benchmarks.bootstrap import Array, intervals, ratio
 from reweigh.benchmarks.types import Item
+from reweigh.report.html import element
 from reweigh.studies.analyses.allocation import StepField, allocate
 from reweigh.studies.analyses.roles import ROLES, WORDS, Role, piece_roles
 from reweigh.studies.analyses.windows import count_windows, first_switch, selectivity, switches
@@ -27,6 +29,7 @@ from reweigh.studies.corpus.image import StudyImage
 from reweigh.studies.paper.detection import ONSET, WINDOW, kinds_of, lacks_mentions
 from reweigh.studies.paper.endtoend import PROBABILITY, RANK
 from reweigh.studies.paper.material import Material
+from reweigh.studies.paper.run import FRAGMENT
 from reweigh.studies.paper.study import (
     ESTIMATE,
     Column,
@@ -41,6 +44,7 @@ from reweigh.studies.paper.study import (
 ARMS = (RANK, PROBABILITY)
 EFFECT, ROLE, SHARE = "effect", "role", "share"
 STRUCTURAL: Role = "structural"
+LIST = "structural-words.json"
 
 
 class Allocation(Study):
@@ -120,10 +124,14 @@ class Allocation(Study):
             dots(right, {"share": shares}, label="structural share, %")
             right.set_xlim(-3, 103)
 
-    @staticmethod
-    def word_list() -> Mapping[str, list[str]]:
-        """The closed list of structural words, published with the result."""
-        return {kind: sorted(words.split()) for kind, words in WORDS.items()}
+    def extras(self, rows: Sequence[Row], material: Material, folder: Path) -> list[str]:
+        """Publish the closed list of structural words with the result."""
+        listed = {kind: sorted(words.split()) for kind, words in WORDS.items()}
+        write_json(folder / LIST, {STRUCTURAL: listed})
+        items = [element("li", element("b", kind), ": ", ", ".join(words)) for kind, words in listed.items()]
+        summary = element("summary", "The words that count as structural")
+        write_text(folder / FRAGMENT, element("details", summary, element("ul", *items)))
+        return [LIST, FRAGMENT]
 
 
 @dataclass(frozen=True, eq=False)

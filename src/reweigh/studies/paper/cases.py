@@ -36,7 +36,7 @@ from reweigh.studies.corpus.image import StudyImage
 from reweigh.studies.paper.drawing import draw_mechanism
 from reweigh.studies.paper.endtoend import BASE, NO_MODEL, PROBABILITY, RANK, EndToEnd
 from reweigh.studies.paper.material import Material
-from reweigh.studies.paper.run import FIGURE
+from reweigh.studies.paper.run import FIGURE, FRAGMENT
 from reweigh.studies.paper.study import Column, Row, Study, too_few_images
 
 REMOVAL, OVER, DEGENERATE, MISPLACED = "net removal", "rank over probability", "degenerate", "misallocated"
@@ -50,7 +50,7 @@ ORDERS = {
 ARMS = {DEGENERATE: "unbounded", MISPLACED: "global"}
 TITLES = {BASE: "base", PROBABILITY: "matched probability", RANK: "ReWEIGH"}
 SHOWN = 5
-FRAGMENT, TEXTS = "fragment.html", "cases.json"
+TEXTS = "cases.json"
 SIDE = 336
 
 

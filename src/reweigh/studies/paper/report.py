@@ -13,10 +13,10 @@ from typing import Any
 from reweigh.artifacts import write_text
 from reweigh.report.html import Html, element, join, page
 from reweigh.report.tables import MISSING
-from reweigh.studies.paper.run import FIGURE
+from reweigh.studies.paper.run import FIGURE, FRAGMENT
 from reweigh.studies.paper.study import Outcome, Row
 
-REPORT, FRAGMENT = "report.html", "fragment.html"
+REPORT = "report.html"
 LONG = 30
 """Rows from which on a table is folded away on the screen; it is printed all the same."""
 INTERVAL = ("value", "low", "high")

@@ -1,7 +1,7 @@
 """Running studies into a folder: one folder for each, a finished one is not computed again.
 
 A study's folder holds ``table.csv`` and ``table.json`` (the same numbers), ``figure.png`` and ``figure.svg``,
-``sentences.md``, and last ``study.json``: what it was computed from, and the hash of each file.
+``sentences.md``, what else the study wrote, and last ``study.json``: what it was computed from, and the hash of each file.
 """
 
 from __future__ import annotations
@@ -28,6 +28,8 @@ PAGE, TABLE_CSV, TABLE_JSON, SENTENCES, FIGURE = (
     "sentences.md",
     "figure",
 )
+FRAGMENT = "fragment.html"
+"""Markup that a study may add to its part of the page."""
 
 
 def run_studies(
