@@ -139,6 +139,18 @@ def test_the_editor_is_laid_out_again_when_the_batch_changes():
     assert set(bench.capture.store.requests) == {"a"}
 
 
+def test_requests_that_follow_each_other_in_one_row_are_never_mixed_up():
+    """The strengths of a later request may lie at the address of an earlier one's."""
+    bench, raw = Bench(), logits(1)
+    bench.step(scheduled([new("a")], counts={"a": PROMPT}), "a", stream(seed=1))
+    bench.processor.apply(raw.clone())
+    address = bench.strengths("a")
+    bench.step(scheduled([new("b")], counts={"b": PROMPT}, finished="a"), "b", stream(seed=2))
+    bench.capture.store.requests["b"].strengths = address.copy_(bench.strengths("b"))
+    edited = bench.processor.apply(raw.clone())
+    assert torch.equal(edited, edit_step(raw, address[None], 1.0).logits)
+
+
 def test_slots_serve_drafts_and_parts_of_the_batch():
     """Three rows for a request that drafts two tokens; verification may ask for each request apart."""
     bench, plain = Bench(), Bench()

@@ -7,6 +7,7 @@ a prefix that vLLM has cached is the same prefix. Knows nothing of vLLM; whoever
 from __future__ import annotations
 
 import hashlib
+import itertools
 import time
 from bisect import bisect_left
 from collections import OrderedDict
@@ -55,6 +56,7 @@ class Entry:
         seconds: Time its evidence took.
         told: Whether its outcome was reported.
         steps: Candidates by output position, where observations are made.
+        serial: Tells entries apart for good; an address can come again.
     """
 
     key: str
@@ -71,6 +73,7 @@ class Entry:
     seconds: float = 0.0
     told: bool = False
     steps: dict[int, tuple[Any, Any]] = field(default_factory=dict)
+    serial: int = field(default_factory=itertools.count().__next__)
 
     @property
     def is_decided(self) -> bool:
