@@ -88,7 +88,8 @@ footer { margin-top: 3rem; padding-top: 1rem; border-top: 1px solid var(--line);
   :root { color-scheme: light; --paper: #ffffff; --card: #ffffff; --ink: #000000; --muted: #444444; --line: #bbbbbb;
     --good: #1f5fbf; --good-wash: #ffffff; --bad: #c2282d; --bad-wash: #ffffff; --mark: #8a5a00; --mark-wash: #ffffff; }
   body { font-size: 10pt; } main { max-width: none; padding: 0; }
-  .scroll { overflow: visible; } .range { font-size: 7pt; } th, td { white-space: normal; padding: .15rem .35rem; font-size: 8pt; }
+  .scroll { overflow: visible; } .range { font-size: 7pt; }
+  th, td { white-space: normal; padding: .15rem .35rem; font-size: 8pt; }
   h2, h3 { break-after: avoid; } figure, .card, .tile, tr { break-inside: avoid; } thead { display: table-header-group; }
   details::details-content { content-visibility: visible; display: block; } }
 """
