@@ -8,7 +8,11 @@ import torch
 from checkpoints import load, picture
 from reweigh.errors import InputError
 from reweigh.families.prompts import build_inputs
+from reweigh.serve.batch import decode
+from reweigh.serve.metrics import Metrics
 from reweigh.serve.prepare import Prepared, prepare_inputs, stack, stackable
+from reweigh.serve.row import Row
+from reweigh.serve.served import Served
 from reweigh.serve.wire import Conversation
 
 PROMPTS = ("Please describe this image in detail.", "What is there?", "Describe it.")
@@ -76,3 +80,31 @@ def test_the_processors_complaints_become_ours(checkpoint):
         prepare_inputs(model, processor, conversation("What?", 2), [picture(0)])
     with pytest.raises(InputError, match="image token"):
         prepare_inputs(model, processor, conversation("an <image> more"), [picture(0)])
+
+
+@pytest.mark.parametrize("family", ["llava_next", "qwen2_5_vl", "internvl", "gemma3"])
+def test_a_batch_writes_what_each_row_would_alone(checkpoint, family):
+    """Also where a family keeps positions on the model itself, or pads pictures."""
+    model, processor = load(checkpoint(family))
+    served = Served(model, processor, name=family)
+    session = served.session("base", None)
+
+    def written(places):
+        pieces = []
+        rows = [
+            Row(
+                place,
+                served.prepare(conversation(PROMPTS[place]), [picture(place, SIZES[place])]),
+                session,
+                pieces.append,
+                most=3 + 2 * place,
+                evidence=True,
+            )
+            for place in places
+        ]
+        decode(rows, served.recall, Metrics())
+        return [[one["token"] for p in pieces if p.index == place for one in p.tokens] for place in places]
+
+    together = written([0, 1, 2])
+    assert together == [*written([0]), *written([1]), *written([2])]
+    assert [len(tokens) for tokens in together] == [3, 5, 7]

@@ -11,28 +11,34 @@ import typer
 
 from reweigh.cli import common
 from reweigh.cli.groups import grouped
+from reweigh.serve.bounds import Bounds
 
 app = typer.Typer(add_completion=False)
 
 KEY = "REWEIGH_API_KEY"
 """Environment variable of the key that clients must present."""
+DEFAULTS = Bounds()
 
 
 @dataclass(frozen=True, kw_only=True)
 class Limits:
     """What the server accepts; a group of options."""
 
-    body_bytes: int = typer.Option(32 << 20, min=1, help="Bytes of one request.")
-    body_seconds: float = typer.Option(30.0, min=0.001, help="Time in which a request's body must arrive.")
-    image_bytes: int = typer.Option(20 << 20, min=1, help="Bytes of one encoded image.")
-    image_pixels: int = typer.Option(48_000_000, min=4, help="Pixels of one image.")
-    images: int = typer.Option(8, min=1, help="Images of one conversation.")
-    prompt_tokens: int = typer.Option(32768, min=1, help="Tokens of one prompt.")
-    new_tokens: int = typer.Option(2048, min=1, help="Tokens of one answer.")
-    choices: int = typer.Option(16, min=1, help="Answers to one request (n).")
-    queue_rows: int = typer.Option(256, "--queue", min=1, help="Answers that may wait; more get 429.")
-    batch_rows: int = typer.Option(16, "--batch", min=1, help="Answers decoded together.")
-    seconds: float = typer.Option(300.0, min=0.001, help="Time for one request.")
+    body_bytes: int = typer.Option(DEFAULTS.body_bytes, min=1, help="Bytes of one request.")
+    body_seconds: float = typer.Option(
+        DEFAULTS.body_seconds, min=0.001, help="Time in which a request's body must arrive."
+    )
+    image_bytes: int = typer.Option(DEFAULTS.image_bytes, min=1, help="Bytes of one encoded image.")
+    image_pixels: int = typer.Option(DEFAULTS.image_pixels, min=4, help="Pixels of one image.")
+    images: int = typer.Option(DEFAULTS.images, min=1, help="Images of one conversation.")
+    prompt_tokens: int = typer.Option(DEFAULTS.prompt_tokens, min=1, help="Tokens of one prompt.")
+    new_tokens: int = typer.Option(DEFAULTS.new_tokens, min=1, help="Tokens of one answer.")
+    choices: int = typer.Option(DEFAULTS.choices, min=1, help="Answers to one request (n).")
+    queue_rows: int = typer.Option(
+        DEFAULTS.queue_rows, "--queue", min=1, help="Answers that may wait; more get 429."
+    )
+    batch_rows: int = typer.Option(DEFAULTS.batch_rows, "--batch", min=1, help="Answers decoded together.")
+    seconds: float = typer.Option(DEFAULTS.seconds, min=0.001, help="Time for one request.")
 
 
 @app.command()
@@ -67,7 +73,6 @@ def serve(
 
     require_extra()
     from reweigh.serve.app import Server
-    from reweigh.serve.bounds import Bounds
     from reweigh.serve.fetch import Fetcher
     from reweigh.serve.gate import LOOPBACK
 
