@@ -612,3 +612,29 @@ def test_the_papers_layer_is_read_unless_another_is_given(checkpoint, monkeypatc
     ]  # as LLaVA-1.5's 29 of 32
     monkeypatch.setattr("reweigh.families.points.PUBLISHED", ())
     assert list(reweigh.calibrate(model, processor, images, **short).tables) == [blocks - 1]
+
+
+@pytest.mark.parametrize("parts", [2, 3])
+def test_shards_with_whole_batches_merge_to_the_bytes_of_the_whole(llava, tmp_path, parts):
+    """Batches of two of five images, one unreadable: the shards cut the batches that one machine would."""
+    images = tmp_path / "images"
+    images.mkdir()
+    for number in range(4):
+        picture(number, (40 + 13 * number, 50)).save(images / f"{number}.png")
+    (images / "1-broken.png").write_bytes(b"no image")
+    settings = {"images": images, "batch_size": 2}
+    run(llava, **settings, out=tmp_path / "whole")
+    folders = [tmp_path / f"part-{number}" for number in range(1, parts + 1)]
+    for number, folder in enumerate(folders, start=1):
+        run(llava, **settings, out=folder, shard=f"{number}/{parts}")
+        run(llava, **settings, out=folder, shard=f"{number}/{parts}")  # finished: nothing to do
+    merge_calibrations([Calibration.load(folder) for folder in folders[::-1]]).save(tmp_path / "merged")
+    assert tree(tmp_path / "merged") == tree(tmp_path / "whole")
+
+
+def test_a_shard_does_not_go_on_in_the_folder_of_another(llava, tmp_path):
+    run(llava, out=tmp_path, shard="1/2")
+    with pytest.raises(MismatchError, match="another corpus"):
+        run(llava, out=tmp_path, shard="2/2")
+    with pytest.raises(InputError, match="shard 3/3 holds no image: there are 3 images, 2 at a time"):
+        run(llava, batch_size=2, shard="3/3")

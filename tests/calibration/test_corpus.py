@@ -15,6 +15,7 @@ from PIL import Image
 from checkpoints import picture
 from reweigh.calibration.corpus import open_corpus
 from reweigh.errors import ImageError, InputError
+from reweigh.shards import Shard
 
 
 @pytest.fixture
@@ -206,3 +207,39 @@ def test_a_link_that_leads_nowhere_is_a_member_that_fails_when_read(folder):
     assert last.name == "z.png"
     with pytest.raises(ImageError, match="does not exist"):
         last.read()
+
+
+def test_a_shard_hashes_its_own_images_alone(folder, monkeypatch):
+    hashed = []
+    monkeypatch.setattr(
+        "reweigh.calibration.corpus.sha256_file", lambda path: hashed.append(path.name) or "x"
+    )
+    assert names(open_corpus(folder, shard=Shard(2, 2), batch_size=1)) == hashed == ["c.png"]
+    assert names(open_corpus(folder, shard=Shard(1, 2), batch_size=2)) == ["b.png", "c.png"]
+
+
+def test_addresses_are_read_like_files(folder):
+    """A folder at an address, and a manifest that names one; the content is hashed as that of a file is."""
+    local = open_corpus(folder)
+    stored = open_corpus(f"file://{folder}")
+    assert [image.key for image in stored.images] == [image.key for image in local.images]
+    assert np.array_equal(stored.images[2].read(), picture(1))
+    (folder / "list.txt").write_text(f"file://{folder}/c.png\nfile://{folder}/gone.png\nb.png\n")
+    found = open_corpus(folder / "list.txt").images
+    assert [image.sha256 for image in found] == [local.images[1].sha256, "unreadable", local.images[0].sha256]
+    with pytest.raises(ImageError, match=r"gone.png cannot be read \(FileNotFoundError"):
+        found[1].read()
+
+
+@pytest.mark.parametrize("address", ["nosuch://bucket/x", "file:///no/such/folder"])
+def test_an_address_that_leads_nowhere_is_refused(address):
+    with pytest.raises(InputError, match=r"cannot be listed|holds no image"):
+        open_corpus(address)
+
+
+def test_an_image_knows_whether_this_machine_sees_the_same_file(folder):
+    first = open_corpus(folder).images[0]
+    assert first.is_same_here()
+    (folder / "b.png").write_bytes(b"another one")
+    assert not first.is_same_here()
+    assert open_corpus([("x", picture(0))]).images[0].is_same_here()

@@ -130,3 +130,18 @@ def test_a_processor_without_chat_template_needs_a_template(cli, checkpoint, pho
         "--json",
     )
     assert done.json["images"] == 8
+
+
+def test_shards_by_hand_merge_to_the_whole(cli, arguments, calibrated, tmp_path):
+    """What an array of cluster jobs does: a shard each, then one merge."""
+    at = arguments.index(calibrated)
+    for part in ("1", "2"):
+        cli(*arguments[:at], tmp_path / part, *arguments[at + 1 :], "--shard", f"{part}/2")
+    cli("table", "merge", tmp_path / "2", tmp_path / "1", "-o", tmp_path / "whole")
+    files = [path.relative_to(calibrated) for path in calibrated.rglob("*") if path.is_file()]
+    assert {name: (tmp_path / "whole" / name).read_bytes() for name in files} == {
+        name: (calibrated / name).read_bytes() for name in files
+    }
+    refused = cli(*arguments[:at], tmp_path / "x", *arguments[at + 1 :], "--shard", "3")
+    assert refused.code == 1
+    assert "shard '3' is not of the form i/n" in refused.err

@@ -8,8 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from PIL import Image
 
 from reweigh.artifacts import only_one, write_json
@@ -21,7 +19,6 @@ from reweigh.runs.record import (
     NOT_COMPARED,
     RECORD,
     RESPONSES,
-    Shard,
     find_image,
     make_record,
     open_run,
@@ -179,24 +176,6 @@ def test_a_name_that_leads_out_of_the_folder_is_refused(tmp_path: Path, name: st
     (tmp_path / "images").mkdir()
     with pytest.raises(InputError, match="is not a name below"):
         find_image(tmp_path / "images", name.format(absolute=secret))
-
-
-@given(st.integers(0, 30), st.integers(1, 7))
-def test_shards_are_the_whole(count: int, parts: int) -> None:
-    records = [Record(id=i, image="", prompt="", max_new_tokens=1) for i in range(count)]
-    shards = [Shard(i + 1, parts).of(records) for i in range(parts)]
-    assert sorted((r.id for shard in shards for r in shard), key=int) == list(range(count))
-    assert max(map(len, shards)) - min(map(len, shards)) <= 1
-
-
-@pytest.mark.parametrize("text", ["0/4", "5/4", "1", "a/b", "1/0", "-1/2", "1/2/3", ""])
-def test_wrong_shards_are_refused(text: str) -> None:
-    with pytest.raises(InputError, match="shard"):
-        Shard.parse(text)
-
-
-def test_a_shard_is_written_as_it_is_read() -> None:
-    assert str(Shard.parse(" 2/3 ".strip())) == "2/3"
 
 
 def test_first_difference_looks_inside() -> None:

@@ -21,10 +21,11 @@ from reweigh.errors import ArtifactError, InputError, MismatchError
 from reweigh.report.comparison import comparison_page, difference_table, mention_table
 from reweigh.report.evaluation import evaluation_page
 from reweigh.runs.diff import compare, hallucinated
-from reweigh.runs.record import Shard, make_record, open_run
+from reweigh.runs.record import make_record, open_run
 from reweigh.runs.results import read_metrics, read_scored
 from reweigh.runs.run import Ask, generate
 from reweigh.runs.score import as_results, read_sources, score
+from reweigh.shards import Shard
 from toy_benchmark import TRUTH, Toy
 
 if "toy" not in BENCHMARKS:

@@ -6,29 +6,39 @@ import hashlib
 import json
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from reweigh.artifacts import sha256_file, sha256_json
+from reweigh.calibration.stored import is_address, list_stored, read_stored
 from reweigh.errors import ImageError, InputError
 from reweigh.images import SUFFIXES, list_images, read_image
+from reweigh.shards import Shard
 from reweigh.text import escape_bytes
 
 if TYPE_CHECKING:
     from PIL.Image import Image
 
+WHOLE = Shard()
 UNREADABLE = "unreadable"
 """Stands for the hash of a file that cannot be read at all."""
 
 
 @dataclass(frozen=True)
 class CorpusImage:
-    """One image: its name, a hash of its content, and how to read it."""
+    """One image: its name, a hash of its content, how to read it, and where it lies if not in memory."""
 
     name: str
     sha256: str
     read: Callable[[], Image]
+    place: str | None = None
+
+    def is_same_here(self) -> bool:
+        """Whether its file, as this machine sees it, is the one that was hashed; a picture in memory is."""
+        if self.place is None or is_address(self.place):
+            return True
+        return _hash_of(Path(self.place)) == self.sha256
 
     @property
     def key(self) -> str:
@@ -50,44 +60,79 @@ class Corpus:
         """Identifies the images and their order."""
         return sha256_json([image.key for image in self.images])
 
+    def batches(self, size: int) -> list[tuple[CorpusImage, ...]]:
+        """The images cut into the batches that are decoded together."""
+        return [self.images[start : start + size] for start in range(0, len(self), size)]
+
     def consists_of(self, keys: Iterable[str]) -> bool:
         """Whether these are the corpus's images, in any order."""
         return sorted(keys) == sorted(image.key for image in self.images)
 
 
-def open_corpus(source: str | Path | Sequence[Any]) -> Corpus:
+def open_corpus(source: str | Path | Sequence[Any], *, shard: Shard = WHOLE, batch_size: int = 1) -> Corpus:
     """Open a folder, a manifest file (one path per line, a JSON list, or JSONL), or a list.
 
-    List items are paths, pictures, or ``(name, picture)`` pairs. Paths in a manifest are relative to it.
+    List items are paths, pictures, or ``(name, picture)`` pairs. Paths in a manifest are relative to it, unless they are
+    addresses such as ``s3://bucket/a.png``, which fsspec reads. Of a shard only its own images are hashed, and it takes
+    whole batches of ``batch_size``, as a run over everything cuts them.
     """
-    if isinstance(source, str | Path):
-        path = Path(source)
-        if path.is_dir():
-            images = [
-                _file(file, escape_bytes(file.relative_to(path).as_posix())) for file in list_images(path)
-            ]
-        elif path.is_file() and path.suffix.lower() in SUFFIXES:
-            raise InputError(f"{path} is one image, not a folder or a manifest", hint="give its folder")
-        elif path.is_file():
-            images = [_file(path.parent / name, name) for name in _manifest(path)]
-        else:
-            raise InputError(
-                f"{path} is neither a folder nor a manifest file", hint="give images to calibrate on"
-            )
-    else:
-        images = [_item(item, number) for number, item in enumerate(source)]
-    if not images:
+    entries = _entries(source)
+    if not entries:
         raise InputError(f"{source if isinstance(source, str | Path) else 'the list'} names no image")
+    chosen = shard.of_batches(entries, batch_size)
+    if not chosen:
+        raise InputError(
+            f"shard {shard} holds no image: there are {len(entries)} images, {batch_size} at a time",
+            hint="cut the work into fewer shards",
+        )
+    images = [entry() for entry in chosen]
     _refuse_repeats(images)
     return Corpus(tuple(images))
 
 
+def _entries(source: str | Path | Sequence[Any]) -> list[Callable[[], CorpusImage]]:
+    """The images of a source in their order; calling one hashes it."""
+    if not isinstance(source, str | Path):
+        return [partial(_item, item, number) for number, item in enumerate(source)]
+    if is_address(str(source)):
+        return [partial(_stored, address, name) for address, name in list_stored(str(source))]
+    path = Path(source)
+    if path.is_dir():
+        return [
+            partial(_file, file, escape_bytes(file.relative_to(path).as_posix()))
+            for file in list_images(path)
+        ]
+    if path.is_file() and path.suffix.lower() in SUFFIXES:
+        raise InputError(f"{path} is one image, not a folder or a manifest", hint="give its folder")
+    if path.is_file():
+        return [
+            partial(_stored, name, name) if is_address(name) else partial(_file, path.parent / name, name)
+            for name in _manifest(path)
+        ]
+    raise InputError(f"{path} is neither a folder nor a manifest file", hint="give images to calibrate on")
+
+
 def _file(path: Path, name: str) -> CorpusImage:
+    return CorpusImage(name, _hash_of(path), partial(read_image, path), str(path))
+
+
+def _stored(address: str, name: str) -> CorpusImage:
     try:
-        digest = sha256_file(path)
-    except (OSError, ValueError):  # reading it will say why; here it only has to be told apart
+        digest = hashlib.sha256(read_stored(address)).hexdigest()
+    except ImageError:
         digest = UNREADABLE
-    return CorpusImage(name, digest, lambda: read_image(path))
+    return CorpusImage(escape_bytes(name), digest, partial(_read_stored, address), address)
+
+
+def _read_stored(address: str) -> Image:
+    return read_image(read_stored(address))
+
+
+def _hash_of(path: Path) -> str:
+    try:
+        return sha256_file(path)
+    except (OSError, ValueError):  # reading it will say why; here it only has to be told apart
+        return UNREADABLE
 
 
 def _item(item: Any, number: int) -> CorpusImage:
@@ -101,7 +146,7 @@ def _item(item: Any, number: int) -> CorpusImage:
         content = hashlib.sha256(f"{picture.mode}{picture.size}".encode() + picture.tobytes()).hexdigest()
     except OSError:  # opened lazily, and its file is cut
         content = UNREADABLE
-    return CorpusImage(escape_bytes(str(name)), content, lambda: read_image(picture))
+    return CorpusImage(escape_bytes(str(name)), content, partial(read_image, picture))
 
 
 def _manifest(path: Path) -> list[str]:

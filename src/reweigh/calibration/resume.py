@@ -34,7 +34,7 @@ WORK = ".reweigh-work"
 
 LOCK = f"{WORK}/.lock"
 JOB = "job.json"
-PARTS = "part-[0-9][0-9][0-9][0-9][0-9][0-9].safetensors"
+PARTS = "part-[0-9][0-9][0-9][0-9][0-9][0-9]*.safetensors"
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from reweigh.artifacts import sha256_json
-from reweigh.calibration.calibrate import carry_out
+from reweigh.calibration.complete import carry_out
 from reweigh.calibration.decoding import greedy_settings
 from reweigh.calibration.result import Calibration
 from reweigh.engines.vllm.observe import Observer, check_layers
@@ -27,7 +27,7 @@ BATCH = 32
 
 
 @dataclass(frozen=True)
-class _VllmJob:
+class VllmJob:
     """A calibration of a model inside vLLM."""
 
     observer: Observer
@@ -80,6 +80,7 @@ def calibrate_in_vllm(
     readout: str = DMRR,
     name: str | None = None,
     engine: Mapping[str, Any] | None = None,
+    shard: str = "1/1",
     show: bool | None = None,
     on_skip: Callable[[str, str], None] | None = None,
 ) -> Calibration:
@@ -90,18 +91,44 @@ def calibrate_in_vllm(
         name: What tables call the model, if not that.
         engine: Further arguments of vLLM's ``LLM``: ``dtype``, ``tensor_parallel_size``, ...
     """
+    rule_named(rule)
+    job = open_vllm_job(
+        model,
+        layers=layers,
+        prompt=prompt,
+        template=template,
+        max_new_tokens=max_new_tokens,
+        batch_size=batch_size,
+        readout=readout,
+        name=name,
+        engine=engine,
+    )
+    return carry_out(job, images, out=out, rule=rule, shard=shard, show=show, on_skip=on_skip)
+
+
+def open_vllm_job(
+    model: str,
+    *,
+    layers: Sequence[int] | None = None,
+    prompt: str = DESCRIBE,
+    template: str | None = None,
+    max_new_tokens: int = 512,
+    batch_size: int = BATCH,
+    readout: str = DMRR,
+    name: str | None = None,
+    engine: Mapping[str, Any] | None = None,
+) -> VllmJob:
+    """Have vLLM load a model, and tie the settings of a calibration to it."""
     if batch_size < 1 or max_new_tokens < 1:
         raise InputError(f"batch_size {batch_size} and max_new_tokens {max_new_tokens} must be at least 1")
     if readout != DMRR:
         raise UnsupportedError(
             f"the readout {readout} is not observed inside vLLM", hint="use the transformers engine for it"
         )
-    rule_named(rule)
     blocks = _layers(model, layers, engine or {})
     observer = Observer(model, blocks, engine or {}, name=name or model)
     generation = greedy_settings(observer.generation_config())
-    job = _VllmJob(observer, blocks, prompt, template, max_new_tokens, batch_size, generation)
-    return carry_out(job, images, out=out, rule=rule, show=show, on_skip=on_skip)
+    return VllmJob(observer, blocks, prompt, template, max_new_tokens, batch_size, generation)
 
 
 def _layers(model: str, layers: Sequence[int] | None, engine: Mapping[str, Any]) -> tuple[int, ...]:

@@ -23,8 +23,8 @@ ENGINES = ("transformers", "vllm")
 @grouped
 def calibrate(
     model: str = common.MODEL,
-    images: Path = typer.Argument(
-        help="A folder of images, or a manifest: one path per line, a JSON list or JSONL."
+    images: str = typer.Argument(
+        help="A folder of images, a manifest (one path per line, a JSON list or JSONL), or an address such as s3://..."
     ),
     *,
     out: Path = typer.Option(
@@ -46,6 +46,9 @@ def calibrate(
         "dmrr", help="How logits become evidence: dmrr, or prob, logprob, zscore, zprob for comparison."
     ),
     kernel: str = typer.Option("auto", help="Ranking kernel."),
+    shard: str = typer.Option(
+        "1/1", help="Part i of n of the images, as i/n; `reweigh table merge` unites the parts."
+    ),
     engine: str = typer.Option("transformers", help="What runs the model: transformers, or vllm."),
     engine_option: list[str] = typer.Option(
         [], help="An argument of vLLM's LLM as name=value, repeatable: tensor_parallel_size=2."
@@ -63,6 +66,7 @@ def calibrate(
         **asdict(question),
         "rule": rule,
         "readout": readout,
+        "shard": shard,
         "on_skip": lambda name, reason: typer.echo(f"skipped {name}: {reason}", err=True),
         **({} if batch_size is None else {"batch_size": batch_size}),
     }
@@ -95,7 +99,7 @@ def calibrate(
 
 def _in_vllm(
     model: str,
-    images: Path,
+    images: str,
     weights: common.Weights,
     options: dict[str, Any],
     *,

@@ -8,8 +8,8 @@ from typing import Any
 
 from reweigh.benchmarks.base import find_benchmark
 from reweigh.benchmarks.open import data_folder, image_folder, open_benchmark
-from reweigh.runs.record import Shard
 from reweigh.runs.task import Task
+from reweigh.shards import Shard
 from reweigh.text import escape_bytes
 
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 import glob
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path, PurePath
 from typing import Any
 
@@ -38,35 +37,6 @@ FIELDS = {"benchmark": dict, "model": dict, "decoding": dict, "records": int, "m
 
 NOT_COMPARED = frozenset({"places"})
 """Folders of data and images: where they are does not change a response; what they hold does, and is hashed."""
-
-
-@dataclass(frozen=True, slots=True)
-class Shard:
-    """Part ``index`` of ``count``, counted from 1; the parts of all indices are the whole."""
-
-    index: int = 1
-    count: int = 1
-
-    def __post_init__(self) -> None:
-        if not 1 <= self.index <= self.count:
-            raise InputError(
-                f"shard {self} is not one of {self.count}", hint="give 1/4, 2/4, 3/4 or 4/4, say"
-            )
-
-    def __str__(self) -> str:
-        return f"{self.index}/{self.count}"
-
-    @classmethod
-    def parse(cls, text: str) -> Shard:
-        """Read ``i/n``."""
-        index, slash, count = text.partition("/")
-        if not (slash and index.strip().isdecimal() and count.strip().isdecimal()):
-            raise InputError(f"shard {text!r} is not of the form i/n", hint="give 1/4 for the first of four")
-        return cls(int(index), int(count))
-
-    def of(self, records: Sequence[Record]) -> list[Record]:
-        """The records of this part: every ``count``-th, so that parts are alike."""
-        return list(records[self.index - 1 :: self.count])
 
 
 def manifest_rows(records: Sequence[Record]) -> list[dict[str, Any]]:

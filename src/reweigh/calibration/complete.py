@@ -1,0 +1,151 @@
+"""Completing a calibration: have the batches observed that are not on disk yet, then register and save the whole.
+
+Who observes is given, one model here or many elsewhere; batches may come back in any order. The engine hides behind
+``Job``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import closing, nullcontext
+from functools import partial
+from pathlib import Path
+from typing import Any, Protocol, TypeAlias
+
+from reweigh.artifacts import only_one
+from reweigh.calibration.ahead import build_ahead
+from reweigh.calibration.corpus import Corpus, CorpusImage, open_corpus
+from reweigh.calibration.prepare import prepare, read
+from reweigh.calibration.result import MANIFEST, Calibration, tables_of
+from reweigh.calibration.resume import LOCK, Work, finished
+from reweigh.errors import CalibrationError
+from reweigh.method.measure.readouts import DMRR
+from reweigh.method.register.observations import ImageObservations, collect
+from reweigh.progress import bar
+from reweigh.shards import Shard
+
+Batches: TypeAlias = Mapping[int, Sequence[CorpusImage]]
+Observed: TypeAlias = tuple[list[ImageObservations], list[dict[str, str]]]
+"""What a batch gave: the observations of its images, and those that were left out, with their reasons."""
+
+Observe: TypeAlias = Callable[[Batches], Generator[tuple[int, Observed], None, None]]
+"""Observes numbered batches and gives each back once, in any order."""
+
+OnSkip: TypeAlias = Callable[[str, str], None] | None
+
+
+class Job(Protocol):
+    """One calibration: what is read at which layers, and an engine that observes batches."""
+
+    @property
+    def batch_size(self) -> int:
+        """Images decoded together."""
+
+    def made_with(self) -> dict[str, Any]:
+        """What every shard of this calibration shares, and every table carries."""
+
+    def inputs(self, pictures: Sequence[Any]) -> dict[str, Any]:
+        """The engine's inputs of some pictures; a picture it cannot take raises."""
+
+    def observe(self, keys: Sequence[str], inputs: dict[str, Any]) -> list[ImageObservations]:
+        """Decode one batch greedily and turn it into observations, one per row."""
+
+
+def carry_out(
+    job: Job,
+    images: str | Path | Sequence[Any],
+    *,
+    out: str | Path | None,
+    rule: str,
+    shard: str = "1/1",
+    show: bool | None = None,
+    on_skip: OnSkip = None,
+) -> Calibration:
+    """Observe the images of a corpus, or of a shard of it, and register what they show; see ``calibrate``."""
+    corpus = open_corpus(images, shard=Shard.parse(shard), batch_size=job.batch_size)
+    folder = None if out is None else Path(out)
+    return complete(
+        partial(observe_batches, job),
+        corpus,
+        job.made_with(),
+        rule=rule,
+        out=folder,
+        show=show,
+        on_skip=on_skip,
+    )
+
+
+def observe_batches(job: Job, batches: Batches) -> Generator[tuple[int, Observed], None, None]:
+    """Observe batches in their order with a job of this process; the next ones are read and built meanwhile."""
+    ahead = build_ahead(batches.values(), read, lambda images: prepare(images, job.inputs))
+    with closing(ahead):  # a run that ends early, whatever the reason, leaves no thread behind
+        for number, batch in zip(batches, ahead, strict=True):
+            yield number, (job.observe(batch.keys, batch.inputs) if batch.keys else [], batch.skipped)
+
+
+def complete(
+    observe: Observe,
+    corpus: Corpus,
+    made_with: dict[str, Any],
+    *,
+    rule: str,
+    out: Path | None,
+    show: bool | None = None,
+    on_skip: OnSkip = None,
+) -> Calibration:
+    """Finish the calibration of a corpus; ``made_with`` says how, and ``out`` keeps what was done before."""
+    layers, readout = tuple(made_with["layers"]), str(made_with.get("readout", DMRR))
+    asked = {"made_with": made_with, "corpus": corpus.hash, "rule": rule}
+    work = None if out is None else Work(out, asked, layers, readout)
+    if work is not None and (work.folder / MANIFEST).is_file():
+        return finished(work, corpus)
+    with nullcontext() if work is None else only_one(work.folder, lock=LOCK):
+        if work is not None and (work.folder / MANIFEST).is_file():  # finished while the lock was waited for
+            return finished(work, corpus)
+        if work is not None:
+            work.claim()
+        parts = _parts(observe, corpus.batches(made_with["batch_size"]), work, show=show, on_skip=on_skip)
+        found = [row for number in sorted(parts) for row in parts[number][0]]
+        skipped = [skip for number in sorted(parts) for skip in parts[number][1]]
+        if not found:
+            raise CalibrationError(
+                f"none of the {len(corpus)} images could be read, e.g. {skipped[0]['name']}: {skipped[0]['reason']}"
+            )
+        observations = collect(layers, found, readout=readout)
+        skipped.sort(key=lambda skip: skip["key"])  # as merging shards does
+        done = Calibration(observations, tables_of(observations, made_with, rule=rule), made_with, skipped)
+        if work is not None:
+            done.save(work.folder)
+            work.tidy()
+    return done
+
+
+def _parts(
+    observe: Observe,
+    batches: Sequence[Sequence[CorpusImage]],
+    work: Work | None,
+    *,
+    show: bool | None,
+    on_skip: OnSkip,
+) -> dict[int, Observed]:
+    """Every batch's outcome: those on disk, and the missing ones as they come."""
+    parts = {
+        number: work.read_part(number, images)
+        for number, images in enumerate(batches)
+        if work is not None and work.part(number).is_file()
+    }
+    missing = {number: images for number, images in enumerate(batches) if number not in parts}
+    total, left = (sum(map(len, some)) for some in (batches, missing.values()))
+    with (
+        closing(observe(missing)) as outcomes,  # whoever observes ends with us, whatever the reason
+        bar("calibrating", total=total, done=total - left, unit="image", show=show) as progress,
+    ):
+        for number, (rows, unread) in outcomes:
+            if work is not None:
+                work.write_part(number, rows, unread)
+            for skip in unread:
+                if on_skip is not None:
+                    on_skip(skip["name"], skip["reason"])
+            parts[number] = rows, unread
+            progress.update(len(missing[number]))
+    return parts

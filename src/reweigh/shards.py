@@ -1,0 +1,55 @@
+"""Part i of n: how work is cut so that several machines do it apart, and the parts of all indices are the whole."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+from reweigh.errors import InputError
+
+Item = TypeVar("Item")
+
+
+@dataclass(frozen=True, slots=True)
+class Shard:
+    """Part ``index`` of ``count``, counted from 1."""
+
+    index: int = 1
+    count: int = 1
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.index <= self.count:
+            raise InputError(
+                f"shard {self} is not one of {self.count}", hint="give 1/4, 2/4, 3/4 or 4/4, say"
+            )
+
+    def __str__(self) -> str:
+        return f"{self.index}/{self.count}"
+
+    @classmethod
+    def parse(cls, text: str) -> Shard:
+        """Read ``i/n``."""
+        index, slash, count = text.partition("/")
+        if not (slash and index.strip().isdecimal() and count.strip().isdecimal()):
+            raise InputError(f"shard {text!r} is not of the form i/n", hint="give 1/4 for the first of four")
+        return cls(int(index), int(count))
+
+    def of(self, items: Sequence[Item]) -> list[Item]:
+        """The items of this part: every ``count``-th, so that parts are alike.
+
+        Example:
+            >>> Shard(2, 3).of("abcdefgh")
+            ['b', 'e', 'h']
+        """
+        return list(items[self.index - 1 :: self.count])
+
+    def of_batches(self, items: Sequence[Item], size: int) -> list[Item]:
+        """The items of this part where ``size`` of them are worked on together: whole batches, as the whole cuts them.
+
+        Example:
+            >>> Shard(2, 2).of_batches("abcdefgh", 2)
+            ['c', 'd', 'g', 'h']
+        """
+        starts = self.of(range(0, len(items), size))
+        return [item for start in starts for item in items[start : start + size]]
