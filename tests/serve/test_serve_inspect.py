@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import io
+from types import SimpleNamespace
 
 import httpx
 import pytest
@@ -14,6 +15,7 @@ import reweigh
 from reweigh.engines.transformers.check import check
 from reweigh.families.prompts import build_inputs
 from reweigh.serve.app import Server
+from reweigh.serve.inspect import _covered
 from reweigh.serve.served import Served
 from reweigh.world.scenes import scene
 
@@ -70,6 +72,20 @@ def test_heat_is_the_librarys_grid_at_every_layer(house, reference):
 def test_heat_of_several_images_has_a_grid_for_each(house):
     told = post(house, "heat", messages=[user(picture(8), picture(9))], word="dog").json()
     assert [grid["image"] for grid in told["layers"][0]["grids"]] == [0, 1]
+    assert [grid["covers"] for grid in told["layers"][0]["grids"]] == ["whole", "whole"]
+
+
+def test_what_a_grid_covers_is_told_of_crops_and_centres():
+    def covers(grids, *, crops=False, centre=False):
+        anatomy = SimpleNamespace(family=SimpleNamespace(crops=crops))
+        reader = SimpleNamespace(do_center_crop=centre)
+        served = SimpleNamespace(anatomy=anatomy, processor=SimpleNamespace(image_processor=reader))
+        return [one for _, one in _covered(served, grids)]
+
+    views = [(0, 0, 4, 4), (0, 1, 4, 4), (0, 2, 4, 4), (1, 0, 4, 4)]
+    assert covers(views) == ["whole"] * 4
+    assert covers(views, crops=True) == [None, None, "whole", "whole"]
+    assert covers(views[-1:], centre=True) == ["centre"]
 
 
 def test_a_text_is_checked_as_the_command_checks_it(house, reference):

@@ -29,7 +29,7 @@ BUILT_IN = (
     Family("qwen3_vl", pictures=qwen2_5_vl.pictures),
     Family("qwen3_vl_moe", pictures=qwen2_5_vl.pictures),
     Family("glm4v", pictures=qwen2_5_vl.pictures),
-    Family("internvl", pictures=internvl.pictures, causal=True),
+    Family("internvl", pictures=internvl.pictures, causal=True, crops=True),
     Family("gemma3", pictures=gemma3.pictures, causal=True, nested_images=True),
     Family("paligemma", pictures=gemma3.pictures),
     Family("blip-2", causal=True, delegates=True, bare_prompt=True),

@@ -26,6 +26,7 @@ class Family:
         delegates: ``generate`` hands over to the generate of the inner ``language_model``.
         nested_images: The processor wants a list of images for each row.
         bare_prompt: There is no chat template; the processor puts the image tokens before the text itself.
+        crops: Of several views of an image all but the last are crops; where they lie is not told.
         refused: Why the family cannot be served, if it cannot.
     """
 
@@ -37,4 +38,5 @@ class Family:
     delegates: bool = False
     nested_images: bool = False
     bare_prompt: bool = False
+    crops: bool = False
     refused: str | None = None

@@ -26,6 +26,9 @@ from reweigh.serve.problem import Problem
 from reweigh.serve.served import Served
 from reweigh.text import DESCRIBE
 
+Grid = tuple[int, int, int, int]
+"""Image, tile, rows and columns of one grid."""
+
 SCENES = 1_000_000
 """Scenes that can be asked for by number."""
 
@@ -98,10 +101,7 @@ def measure_all(served: Served, prepared: Prepared) -> dict[str, Any]:
         "layers": served.layers,
         "positions": len(places),
         "measured": measured,
-        "grids": [
-            {"image": image, "tile": tile, "rows": rows, "cols": cols}
-            for image, tile, rows, cols in _grids(places)
-        ],
+        "grids": [{**_grid(grid), "covers": covers} for grid, covers in _covered(served, _grids(places))],
     }
 
 
@@ -149,7 +149,7 @@ def heat(served: Served, prepared: Prepared, token: int) -> dict[str, Any]:
 
 
 def _heat_of(
-    served: Served, found: Evidence, layer: int, token: int, grids: Sequence[tuple[int, int, int, int]]
+    served: Served, found: Evidence, layer: int, token: int, grids: Sequence[Grid]
 ) -> dict[str, Any]:
     located = found.located
     assert located is not None
@@ -159,14 +159,8 @@ def _heat_of(
         told |= {"b": one.reference, "s": one.strength}
     told["max"] = float(located[found.layers.index(layer)].max())
     told["grids"] = [
-        {
-            "image": image,
-            "tile": tile,
-            "rows": rows,
-            "cols": cols,
-            "cells": _plain(found.grid(layer, 0, image=image, tile=tile)),
-        }
-        for image, tile, rows, cols in grids
+        {**_grid(grid), "covers": covers, "cells": _plain(found.grid(layer, 0, image=grid[0], tile=grid[1]))}
+        for grid, covers in _covered(served, grids)
     ]
     return told
 
@@ -213,10 +207,23 @@ def _places(served: Served, prepared: Prepared) -> list[Any]:
     return [patch for _, patch in rows[0]]
 
 
-def _grids(patches: Sequence[Any]) -> list[tuple[int, int, int, int]]:
+def _grids(patches: Sequence[Any]) -> list[Grid]:
     """Image, tile, rows and columns of each grid."""
     found = ((patch.image, patch.tile, patch.rows, patch.cols) for patch in patches if patch is not None)
     return sorted(dict.fromkeys(found))
+
+
+def _grid(grid: Grid) -> dict[str, int]:
+    return dict(zip(("image", "tile", "rows", "cols"), grid, strict=True))
+
+
+def _covered(served: Served, grids: Sequence[Grid]) -> list[tuple[Grid, str | None]]:
+    """What of its picture each grid covers: all, the square in its centre, or a crop whose place is not told."""
+    reader = getattr(served.processor, "image_processor", None)
+    whole = "centre" if getattr(reader, "do_center_crop", False) else "whole"
+    last = {image: tile for image, tile, *_ in sorted(grids)}
+    crops = served.anatomy.family.crops
+    return [(grid, None if crops and grid[1] != last[grid[0]] else whole) for grid in grids]
 
 
 def _plain(cells: torch.Tensor) -> list[list[float | None]]:

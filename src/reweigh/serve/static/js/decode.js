@@ -1,0 +1,33 @@
+// Asking for answers: what is sent for each side, and which answer gets which part of what comes back.
+
+import { stream } from "./api.js";
+
+/**
+ * Write answers anew. `sides` says which: "both" or "right" alone. The base model and ReWEIGH are two choices of one
+ * request, decoded together; a rival is asked on its own. `first()` is called with the first word that arrives.
+ */
+export async function decode({ model, messages, beside, beta, layer, available, sides }, { left, right }, signal, first) {
+  const common = { model, messages };
+  const edited = { trace: true, layer };
+  const runs = [];
+  if (!available) runs.push([{ ...common, reweigh: { decoder: beside, evidence: true } }, [left]]);
+  else if (sides === "right") runs.push([{ ...common, reweigh: { ...edited, beta } }, [right]]);
+  else if (beside === "base") runs.push([{ ...common, n: 2, reweigh: { ...edited, beta: [0, beta] } }, [left, right]]);
+  else {
+    runs.push([{ ...common, reweigh: { decoder: beside, evidence: true } }, [left]]);
+    runs.push([{ ...common, reweigh: { ...edited, beta } }, [right]]);
+  }
+  await Promise.all(runs.map(([body, answers]) => write(body, answers, signal, first)));
+}
+
+async function write(body, answers, signal, first) {
+  let cleared = false;
+  for await (const frame of stream(body, signal)) {
+    if (!cleared) for (const answer of answers) answer.clear();
+    cleared = true;
+    for (const choice of frame.choices) {
+      if (choice.delta.content) first();
+      if (choice.delta.content || choice.reweigh) answers[choice.index].push(choice.delta.content ?? "", choice.reweigh);
+    }
+  }
+}

@@ -1,0 +1,344 @@
+// The page: what is set, what is asked, and which word is open.
+
+import { Answer } from "./answer.js";
+import { get, post, Trouble, useKey } from "./api.js";
+import { decode } from "./decode.js";
+import { differences } from "./diff.js";
+import { byId, el, say } from "./dom.js";
+import { number } from "./explain.js";
+import { Heat } from "./heat.js";
+import { picture, save, trace } from "./keep.js";
+import { LONGEST, read, write } from "./link.js";
+import { Pictures } from "./pictures.js";
+import { StepPanel } from "./step.js";
+import { speaker, support } from "./words.js";
+
+const FIRST_SCENE = 24;
+
+let facts;
+let pictures;
+let heat;
+let panel;
+let left;
+let right;
+let checked;
+let chosen = null; // {answer, place}
+let running = null; // AbortController
+let measured = "";
+
+async function begin() {
+  try {
+    facts = await get("/inspect/facts");
+  } catch (error) {
+    if (error.status !== 401) return trouble(error.message);
+    byId("key-form").hidden = false;
+    return byId("key").focus();
+  }
+  byId("key-form").hidden = true;
+  trouble("");
+  build();
+  await restore(read(location.hash));
+}
+
+function build() {
+  panel = new StepPanel();
+  left = new Answer(byId("left"), { name: "Base", look });
+  right = new Answer(byId("right"), { name: "ReWEIGH", look });
+  checked = new Answer(byId("checked"), { name: "Checked text", look });
+  checked.checked = true;
+  pictures = new Pictures({ limits: facts.limits, world: facts.world, changed: forget, refused: trouble });
+  heat = new Heat({ pictures: () => pictures.list, messages, failed: trouble });
+  heat.cleared = () => choose(null);
+  describe();
+  for (const sample of document.querySelectorAll(".sample[data-fill]")) {
+    const bar = el("span", { class: "bar" });
+    bar.style.setProperty("--reach", sample.dataset.fill);
+    sample.append(bar);
+  }
+  listen();
+}
+
+/** Say what is served, and what it cannot do. */
+function describe() {
+  const { reweigh, parity } = facts;
+  const known = reweigh.available ? ` · layers ${reweigh.layers.join(", ")} of ${reweigh.blocks} · ${reweigh.registered} words with a reference` : "";
+  byId("facts").textContent = `${facts.model}${known}`;
+  byId("foot").textContent = `reweigh ${facts.version}. Everything on this page happens on the server it came from.`;
+  const offered = facts.decoders.filter(({ name }) => name !== "reweigh" && name !== "greedy");
+  byId("beside").replaceChildren(...offered.map(({ name, title }) => el("option", { value: name }, title)));
+  if (!reweigh.available) {
+    const more = parity && !parity.holds
+      ? "Its answers are shown as they are, and no word of them is judged."
+      : "Its answers are shown, but no word can be compared with what is normal for it.";
+    say(byId("notice"), `ReWEIGH is not offered for this model: ${reweigh.reason}. ${more}`);
+    for (const id of ["beta-setting", "layer-setting", "legend", "check"]) byId(id).hidden = true;
+    byId("right").closest("article").hidden = true;
+    return;
+  }
+  byId("layer").max = reweigh.layers.length - 1;
+  byId("layer-setting").hidden = reweigh.layers.length < 2;
+  byId("beta").max = Math.max(4, Math.ceil(2 * reweigh.beta));
+}
+
+function listen() {
+  byId("ask").addEventListener("submit", (event) => {
+    event.preventDefault();
+    ask("both");
+  });
+  byId("stop").addEventListener("click", () => running?.abort());
+  byId("beta").addEventListener("input", () => settle(() => ask("right")));
+  byId("layer").addEventListener("input", () => {
+    heat.turn(layer());
+    settle(() => ask(beside() === "base" ? "both" : "right"));
+  });
+  byId("beside").addEventListener("change", () => ask("both"));
+  byId("question").addEventListener("keydown", (event) => {
+    if (event.key === "Enter" && !event.shiftKey) {
+      event.preventDefault();
+      byId("ask").requestSubmit();
+    }
+  });
+  byId("check-form").addEventListener("submit", check);
+  byId("step-before").addEventListener("click", () => walk(-1));
+  byId("step-after").addEventListener("click", () => walk(1));
+  byId("step-close").addEventListener("click", close);
+  document.addEventListener("keydown", (event) => {
+    if (event.key === "Escape") close();
+  });
+  byId("share").addEventListener("click", share);
+  byId("save-trace").addEventListener("click", () => {
+    if (!left.text && !right.text) return say(byId("keep-status"), "Ask something first.");
+    save("reweigh-trace.json", trace({ facts, question: question(), pictures: pictures.list, answers: [left, right] }));
+  });
+  byId("save-picture").addEventListener("click", async () => {
+    if (!pictures.list.length) return say(byId("keep-status"), "Add a picture first.");
+    save("reweigh-picture.png", await picture(pictures.list, heat));
+  });
+}
+
+const question = () => byId("question").value.trim();
+const beta = () => Number(byId("beta").value);
+const layer = () => facts.reweigh.layers[Number(byId("layer").value)];
+const beside = () => byId("beside").value;
+const title = () => byId("beside").selectedOptions[0]?.textContent ?? "Base";
+
+function messages() {
+  const shown = pictures.list.map(({ url }) => ({ type: "image_url", image_url: { url } }));
+  return [{ role: "user", content: [...shown, { type: "text", text: question() }] }];
+}
+
+function settle(then) {
+  byId("beta-shown").textContent = number(beta(), 1);
+  byId("layer-shown").textContent = `${layer()} of ${facts.reweigh.blocks}`;
+  byId("layer").setAttribute("aria-valuetext", `layer ${layer()} of ${facts.reweigh.blocks}`);
+  if (then && pictures.list.length && left.text) then();
+}
+
+/** Other pictures: what was known of the old ones goes. */
+function forget() {
+  running?.abort();
+  measured = "";
+  trouble("");
+  close();
+  heat.forget();
+  for (const one of [left, right, checked]) one.clear();
+  byId("checked").hidden = true;
+  say(byId("check-status"), "");
+  if (ready) ask("both");
+}
+let ready = false;
+
+async function ask(sides) {
+  if (!pictures.list.length) return trouble("Add a picture first: drop one, paste one, or choose one.");
+  if (!question()) return trouble("Write a question first.");
+  const began = performance.now();
+  running?.abort();
+  const own = (running = new AbortController());
+  // an answer that was cut off has to be written again with the other one
+  const partly = sides === "right" && !left.finished;
+  const wanted = partly ? "both" : sides;
+  if (wanted === "both") left.finished = false;
+  busy(true);
+  trouble("");
+  if (chosen && chosen.answer !== checked) close();
+  try {
+    if (facts.reweigh.available) await measure(own.signal);
+    let waited = null;
+    const first = () => {
+      waited ??= performance.now() - began;
+    };
+    name();
+    const set = { model: facts.model, messages: messages(), beside: beside(), beta: beta(), layer: layer(), sides: wanted };
+    await decode({ ...set, available: facts.reweigh.available }, { left, right }, own.signal, first);
+    left.finished = true;
+    finish(waited);
+  } catch (error) {
+    if (running !== own) return;
+    if (error.name === "AbortError") byId("status").textContent = "Stopped.";
+    else {
+      byId("status").textContent = "";
+      trouble(error.message);
+    }
+  } finally {
+    if (running === own) busy(false);
+  }
+}
+
+/** Have all layers measured and kept before the first answer, so that sliders need no second look at the picture. */
+async function measure(signal) {
+  const key = JSON.stringify(messages());
+  if (measured === key) return;
+  byId("status").textContent = "Looking at the picture …";
+  heat.forget();
+  await post("/inspect/measure", { messages: messages() }, signal);
+  measured = key;
+}
+
+function name() {
+  byId("status").textContent = "Writing …";
+  left.rename(title());
+  byId("left-title").textContent = title();
+  const chosenOne = facts.decoders.find(({ name }) => name === beside());
+  const whole = chosenOne?.streams === false ? " It shows its answer when all of it is written." : "";
+  byId("left-note").textContent = (beside() === "base" ? "The model alone, always taking its highest score." : "Another way to decode the same model.") + whole;
+  byId("right-note").textContent = `Unsupported candidates lose up to ${number(beta(), 1)}, read after layer ${layer()}.`;
+}
+
+function finish(waited) {
+  const words = (one) => one.words.map(({ text }) => text);
+  const both = facts.reweigh.available;
+  const [ours, theirs] = differences(words(left), words(right));
+  if (both) {
+    left.mark(ours);
+    right.mark(theirs);
+  }
+  const lacking = (one) => one.words.filter((word) => support(speaker(word)) === "short").length;
+  const time = waited === null ? "" : ` First word after ${Math.round(waited)} ms.`;
+  byId("status").textContent = both
+    ? `${theirs.filter(Boolean).length} words differ; without support: ${lacking(left)} left, ${lacking(right)} right.${time}`
+    : `Done.${time}`;
+  document.documentElement.dataset.firstWord = waited === null ? "" : waited.toFixed(0);
+}
+
+function busy(is) {
+  byId("stop").hidden = !is;
+  byId("answers").setAttribute("aria-busy", String(is));
+  document.documentElement.dataset.busy = String(is);
+}
+
+/** A word was pointed at, reached, left or chosen. */
+function look(answer, place, how) {
+  if (how === "leave") return chosen && open(chosen);
+  if (how !== "pick") return open({ answer, place });
+  const again = chosen?.answer === answer && chosen.place === place;
+  if (again) return heat.clear();
+  open({ answer, place });
+  choose({ answer, place });
+  const word = answer.words[place];
+  const token = speaker(word);
+  return heat.show(token.token, token.text.trim() ? token.text : word.text, layer());
+}
+
+function open({ answer, place }) {
+  if (!answer.facts || !answer.words[place]) return;
+  panel.open(answer, place);
+  point();
+}
+
+function choose(one) {
+  chosen = one;
+  point();
+}
+
+function point() {
+  for (const answer of [left, right, checked])
+    answer.point(panel.shown?.answer === answer ? panel.shown.place : -1, chosen?.answer === answer ? chosen.place : -1);
+}
+
+function walk(by) {
+  if (!panel.shown) return;
+  const { answer, place } = panel.shown;
+  if (answer.words[place + by]) look(answer, place + by, chosen ? "pick" : "hover");
+}
+
+function close() {
+  panel.clear();
+  heat.clear();
+}
+
+async function check(event) {
+  event.preventDefault();
+  const text = byId("check-text").value;
+  if (!pictures.list.length) return trouble("Add a picture first: drop one, paste one, or choose one.");
+  if (!text.trim()) return say(byId("check-status"), "Paste a text first.");
+  say(byId("check-status"), "Checking …");
+  try {
+    const told = await post("/inspect/check", { messages: messages(), text, layer: layer() });
+    checked.clear();
+    byId("checked").hidden = false;
+    checked.push(told.text, { decoder: null, beta: null, layer: told.layer, b0: facts.reweigh.b0, tokens: told.tokens });
+    const short = checked.words.filter((word) => support(speaker(word)) === "short").map((word) => word.text);
+    const many = short.length === 1 ? "1 word lacks" : `${short.length} words lack`;
+    say(byId("check-status"), short.length ? `${many} support: ${short.join(", ")}.` : "No word lacks support.");
+  } catch (error) {
+    say(byId("check-status"), "");
+    trouble(error.message);
+  }
+  return undefined;
+}
+
+function state() {
+  const one = pictures.scene === null && pictures.list.length === 1 ? pictures.list[0].url : "";
+  const known = facts.reweigh.available;
+  const at = chosen && chosen.answer !== checked ? chosen : null;
+  return {
+    scene: pictures.scene, question: question(), beside: beside(),
+    beta: known ? beta() : null, layer: known ? layer() : null, picture: one.length <= LONGEST ? one : null,
+    answer: at ? (at.answer === left ? "left" : "right") : null, step: at ? at.place : null,
+  };
+}
+
+async function share() {
+  const now = state();
+  history.replaceState(null, "", write(now));
+  const lost = now.scene === null && !now.picture && pictures.list.length;
+  const but = lost ? " It holds question and settings; the picture is too large and stays here." : "";
+  try {
+    await navigator.clipboard.writeText(location.href);
+    say(byId("keep-status"), `Link copied.${but}`);
+  } catch {
+    say(byId("keep-status"), `The link is in the address bar.${but}`);
+  }
+}
+
+/** Set the page as a link says, and write what it shows; the embedded model begins with a scene. */
+async function restore(wanted) {
+  const { reweigh } = facts;
+  byId("question").value = wanted.question ?? facts.prompt;
+  byId("beta").value = wanted.beta ?? reweigh.beta ?? 0;
+  byId("layer").value = Math.max(0, reweigh.layers.indexOf(wanted.layer ?? reweigh.layer));
+  if (facts.decoders.some(({ name }) => name === wanted.beside)) byId("beside").value = wanted.beside;
+  else byId("beside").value = "base";
+  if (reweigh.available) settle();
+  if (wanted.picture) await pictures.showUrl(wanted.picture);
+  else if (facts.world) await pictures.showScene(wanted.scene ?? FIRST_SCENE);
+  ready = true;
+  if (!pictures.list.length) return;
+  await ask("both");
+  const answer = { left, right }[wanted.answer];
+  if (answer?.words[wanted.step]) look(answer, wanted.step, "pick");
+}
+
+function trouble(message) {
+  say(byId("trouble"), message);
+}
+
+byId("key-form").addEventListener("submit", (event) => {
+  event.preventDefault();
+  useKey(byId("key").value.trim());
+  begin();
+});
+addEventListener("unhandledrejection", (event) => {
+  if (event.reason instanceof Trouble) trouble(event.reason.message);
+});
+begin();
