@@ -82,6 +82,19 @@ def test_a_missing_extra_is_named(monkeypatch):
     assert "reweigh[serve]" in str(error.value)
 
 
+def test_a_taken_address_is_told_before_a_model_is_loaded():
+    from reweigh.errors import InputError
+    from reweigh.serve.run import listen
+
+    with listen("127.0.0.1", 0) as taken:
+        port = taken.getsockname()[1]
+        with pytest.raises(InputError, match=f"port {port}") as error:
+            listen("127.0.0.1", port)
+        assert "--port 0" in str(error.value)
+    with pytest.raises(InputError, match=r"192\.0\.2\.1"):
+        listen("192.0.2.1", 0)
+
+
 def test_a_folders_name_is_not_told(checkpoint):
     """A local checkpoint is served under its family's name."""
     from reweigh.cli.common import Point, Weights

@@ -69,7 +69,7 @@ def serve(
     The environment variable REWEIGH_API_KEY sets the key that clients must present. Without a table the server answers
     with the base model and the other decoders. Ctrl-C finishes the answers under way.
     """
-    from reweigh.serve.run import require_extra, run
+    from reweigh.serve.run import listen, require_extra, run
 
     require_extra()
     from reweigh.serve.app import Server
@@ -78,26 +78,30 @@ def serve(
 
     bounds = Bounds(**asdict(limits))
     fetcher = None if allow_urls is None else Fetcher(allow_urls, most=bounds.image_bytes)
-    served = _load(model, point, weights, name=name, cache=cache, template=template, force=force)
-    server = Server(
-        served,
-        bounds,
-        key=os.environ.get(KEY) or None,
-        hosts=LOOPBACK if host in LOOPBACK else None,
-        fetcher=fetcher,
-        log_prompts=log_prompts,
-    )
-    if served.reason is not None:
-        typer.echo(f"ReWEIGH is not offered: {served.reason}", err=True)
-    if host not in LOOPBACK and not os.environ.get(KEY):
-        typer.echo(f"anyone who can reach {host} can use this server; set {KEY} to ask for a key", err=True)
-    shown = f"[{host}]" if ":" in host else host
-    run(
-        server.app(),
-        host=host,
-        port=port,
-        ready=lambda taken: typer.echo(f"{served.name} at http://{shown}:{taken} (Ctrl-C stops)", err=True),
-    )
+    with listen(host, port) as address:
+        served = _load(model, point, weights, name=name, cache=cache, template=template, force=force)
+        server = Server(
+            served,
+            bounds,
+            key=os.environ.get(KEY) or None,
+            hosts=LOOPBACK if host in LOOPBACK else None,
+            fetcher=fetcher,
+            log_prompts=log_prompts,
+        )
+        if served.reason is not None:
+            typer.echo(f"ReWEIGH is not offered: {served.reason}", err=True)
+        if host not in LOOPBACK and not os.environ.get(KEY):
+            typer.echo(
+                f"anyone who can reach {host} can use this server; set {KEY} to ask for a key", err=True
+            )
+        shown = f"[{host}]" if ":" in host else host
+        run(
+            server.app(),
+            address,
+            ready=lambda taken: typer.echo(
+                f"{served.name} at http://{shown}:{taken} (Ctrl-C stops)", err=True
+            ),
+        )
 
 
 def _load(

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import logging
+import socket
 import sys
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
-from reweigh.errors import MissingExtraError
+from reweigh.errors import InputError, MissingExtraError
 
 GRACE_SECONDS = 120
 
@@ -22,31 +23,40 @@ def require_extra() -> None:
             raise MissingExtraError("reweigh serve", "serve", package) from error
 
 
-def run(app: Any, *, host: str, port: int, ready: Callable[[int], None] = lambda _port: None) -> None:
-    """Serve until a signal; ``ready`` is called with the port once requests are taken."""
+def listen(host: str, port: int) -> socket.socket:
+    """Take an address, before a model is loaded for it."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        return socket.create_server((host, port), family=family)
+    except (OSError, OverflowError) as error:
+        raise InputError(
+            f"nothing can listen on {host} port {port} ({error})",
+            hint="another program may have it; --port 0 takes a free one",
+        ) from error
+
+
+def run(app: Any, taken: socket.socket, ready: Callable[[int], None] = lambda _port: None) -> None:
+    """Serve at an address until a signal; ``ready`` is called with the port once requests are taken."""
     import uvicorn
 
     class Announcing(uvicorn.Server):
         async def startup(self, sockets: Any = None) -> None:
             await super().startup(sockets=sockets)
             if self.started:
-                ready(self.servers[0].sockets[0].getsockname()[1])
+                ready(taken.getsockname()[1])
 
     _log_to_stderr()
     config = uvicorn.Config(
         app,
-        host=host,
-        port=port,
         log_config=None,
         access_log=False,
         server_header=False,
         timeout_graceful_shutdown=GRACE_SECONDS,
         lifespan="on",
     )
-    with suppress(
-        KeyboardInterrupt
-    ):  # uvicorn repeats the signal that stopped it; to be stopped is how a server ends
-        Announcing(config).run()
+    # uvicorn repeats the signal that stopped it; to be stopped is how a server ends
+    with suppress(KeyboardInterrupt):
+        Announcing(config).run(sockets=[taken])
 
 
 def _log_to_stderr() -> None:
