@@ -32,7 +32,7 @@ PROMPT = "<image> word"
 
 
 def vllm_figures(
-    rounds: Rounds, *, new_tokens: int = 24, width: int = 1536, blocks: int = 8, side: int = 24
+    rounds: Rounds, *, new_tokens: int = 16, width: int = 1536, blocks: int = 6, side: int = 24
 ) -> Iterator[Figure]:
     """The figures of one random LLaVA with ``side`` x ``side`` visual positions and a vocabulary of 32,000."""
     try:
@@ -98,7 +98,10 @@ class _Engine:
     def __init__(self, model: Path, additional_config: dict[str, Any], new_tokens: int) -> None:
         import os
 
+        from reweigh.engines.vllm.frontend import bear_llvmlite
+
         os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"
+        bear_llvmlite()
         from vllm import LLM
 
         llm: Any = LLM(

@@ -9,7 +9,7 @@ import pytest
 
 from reweigh.engines.vllm import plugin
 from reweigh.engines.vllm.config import MARK, Settings
-from reweigh.engines.vllm.frontend import prepare
+from reweigh.engines.vllm.frontend import bear_llvmlite, prepare
 from reweigh.engines.vllm.outputs import complete
 from reweigh.engines.vllm.refusals import check_engine
 from reweigh.engines.vllm.report import Ledger, attach, outcome, tell
@@ -222,3 +222,11 @@ def test_following_a_method_twice_changes_nothing():
         plugin._after(Owner, "made", lambda owner, result: seen.append(result))
     assert Owner().made(1) == 2
     assert seen == [2]
+
+
+def test_llvmlite_s_library_can_be_looked_at():
+    """As vLLM looks at every value of every module for kernels."""
+    ffi = pytest.importorskip("llvmlite.binding.ffi")
+    bear_llvmlite()
+    bear_llvmlite()
+    assert vars(ffi.lib).get("kernel") is None

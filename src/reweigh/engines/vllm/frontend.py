@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import sys
 from typing import Any
 
 from reweigh.engines.vllm import metrics, outputs
@@ -22,9 +23,22 @@ def check(config: Any) -> None:
 
     from reweigh.engines.vllm.pairing import check_table
 
+    bear_llvmlite()
     check_engine(config, settings, on_cpu=current_platform.is_cpu())
     check_table(config.model_config, config.load_config, settings)
     metrics.start_anew()
+
+
+def bear_llvmlite() -> None:
+    """Let vLLM look through all modules of this process for kernels, as it does when a worker starts on a CPU.
+
+    llvmlite's library, loaded with numba, answers any attribute with a foreign function, ``__dict__`` too; it is taught
+    to answer that one with a mapping.
+    """
+    library = getattr(sys.modules.get("llvmlite.binding.ffi"), "lib", None)
+    table = getattr(library, "_fntab", None)
+    if isinstance(table, dict):
+        table.setdefault("__dict__", {})
 
 
 def tie(processor: Any) -> None:
