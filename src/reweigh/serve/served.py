@@ -23,6 +23,7 @@ from reweigh.method.register.table import ReferenceTable
 from reweigh.serve.batch import streams
 from reweigh.serve.prepare import Prepared, prepare_inputs
 from reweigh.serve.wire import Message
+from reweigh.text import DESCRIBE
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -80,6 +81,7 @@ class Served:
         if self.reason is None:
             self.layer = self.reweigh(layer).layer
             self.layers = self._table_layers()
+            self._warm_up()
 
     def _examine(self) -> tuple[dict[str, Any] | None, str | None]:
         """What `reweigh doctor` would say, and why ReWEIGH cannot be offered, if so."""
@@ -94,6 +96,14 @@ class Served:
         if not found["parity"]["holds"]:
             reason = "norm and head do not reproduce this model's logits, so its evidence cannot be read"
         return found, reason
+
+    def _warm_up(self) -> None:
+        """Write two tokens: kernels are compiled and the lens is proved before anyone waits for it."""
+        from PIL import Image
+
+        session = self.reweigh()
+        sample = Image.radial_gradient("L").convert("RGB")
+        session.respond(session.prepare([sample], [DESCRIBE], template=self.template), max_new_tokens=2)
 
     def _table_layers(self) -> list[int]:
         if isinstance(self._table, str | Path) and Path(self._table).is_dir():
