@@ -93,6 +93,7 @@ def test_a_text_is_checked_as_the_command_checks_it(house, reference):
     told = post(house, "check", messages=[user(picture(3))], text=text).json()
     expected = check(reference.model, reference.processor, picture(3), text, table=reference.table).to_json()
     assert told.pop("layer") == reference.layer
+    assert told.pop("b0") == reference.table.scale
     assert told == expected
     assert post(house, "check", messages=[user(picture(3))], text=text, layer=1).json()["layer"] == 1
 

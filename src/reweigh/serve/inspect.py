@@ -171,7 +171,7 @@ def check(served: Served, prepared: Prepared, text: str, layer: int | None) -> d
     ids, offsets = tokenize(served.processor, text)
     found, _ = evidence_of(served, prepared, [session.layer])
     checked = check_tokens(text, ids, offsets, found[session.layer].at(session.layer), session.table)
-    return {**checked.to_json(), "layer": session.layer}
+    return {**checked.to_json(), "layer": session.layer, "b0": session.table.scale}
 
 
 def token_of(served: Served, word: str) -> int:

@@ -22,7 +22,7 @@ let panel;
 let left;
 let right;
 let checked;
-let chosen = null; // {answer, place}
+let chosen = null; // {answer, place, text}
 let running = null; // AbortController
 let measured = "";
 
@@ -31,6 +31,7 @@ async function begin() {
     facts = await get("/inspect/facts");
   } catch (error) {
     if (error.status !== 401) return trouble(error.message);
+    if (!byId("key-form").hidden) trouble(error.message);
     byId("key-form").hidden = false;
     return byId("key").focus();
   }
@@ -90,6 +91,7 @@ function listen() {
   byId("layer").addEventListener("input", () => {
     heat.turn(layer());
     settle(() => ask(beside() === "base" ? "both" : "right"));
+    if (!byId("checked").hidden) check();
   });
   byId("beside").addEventListener("change", () => ask("both"));
   byId("question").addEventListener("keydown", (event) => {
@@ -98,7 +100,10 @@ function listen() {
       byId("ask").requestSubmit();
     }
   });
-  byId("check-form").addEventListener("submit", check);
+  byId("check-form").addEventListener("submit", (event) => {
+    event.preventDefault();
+    check();
+  });
   byId("step-before").addEventListener("click", () => walk(-1));
   byId("step-after").addEventListener("click", () => walk(1));
   byId("step-close").addEventListener("click", close);
@@ -160,7 +165,6 @@ async function ask(sides) {
   if (wanted === "both") left.finished = false;
   busy(true);
   trouble("");
-  if (chosen && chosen.answer !== checked) close();
   try {
     if (facts.reweigh.available) await measure(own.signal);
     let waited = null;
@@ -201,7 +205,7 @@ function name() {
   const chosenOne = facts.decoders.find(({ name }) => name === beside());
   const whole = chosenOne?.streams === false ? " It shows its answer when all of it is written." : "";
   byId("left-note").textContent = (beside() === "base" ? "The model alone, always taking its highest score." : "Another way to decode the same model.") + whole;
-  byId("right-note").textContent = `Unsupported candidates lose up to ${number(beta(), 1)}, read after layer ${layer()}.`;
+  byId("right-note").textContent = `Words without support lose up to ${number(beta(), 1)} (layer ${layer()}).`;
 }
 
 function finish(waited) {
@@ -212,12 +216,20 @@ function finish(waited) {
     left.mark(ours);
     right.mark(theirs);
   }
+  reopen();
   const lacking = (one) => one.words.filter((word) => support(speaker(word)) === "short").length;
   const time = waited === null ? "" : ` First word after ${Math.round(waited)} ms.`;
   byId("status").textContent = both
     ? `${theirs.filter(Boolean).length} words differ; without support: ${lacking(left)} left, ${lacking(right)} right.${time}`
     : `Done.${time}`;
   document.documentElement.dataset.firstWord = waited === null ? "" : waited.toFixed(0);
+}
+
+/** Keep the open word open if the new answer has it in the same place. */
+function reopen() {
+  if (!panel.shown || panel.shown.answer === checked) return;
+  if (chosen && chosen.answer.words[chosen.place]?.text === chosen.text) open(chosen);
+  else close();
 }
 
 function busy(is) {
@@ -233,8 +245,10 @@ function look(answer, place, how) {
   const again = chosen?.answer === answer && chosen.place === place;
   if (again) return heat.clear();
   open({ answer, place });
-  choose({ answer, place });
   const word = answer.words[place];
+  choose({ answer, place, text: word.text });
+  // on a phone the sheet covers the lower half
+  if (matchMedia("(max-width: 640px)").matches) answer.buttons[place].scrollIntoView({ block: "start" });
   const token = speaker(word);
   return heat.show(token.token, token.text.trim() ? token.text : word.text, layer());
 }
@@ -266,8 +280,7 @@ function close() {
   heat.clear();
 }
 
-async function check(event) {
-  event.preventDefault();
+async function check() {
   const text = byId("check-text").value;
   if (!pictures.list.length) return trouble("Add a picture first: drop one, paste one, or choose one.");
   if (!text.trim()) return say(byId("check-status"), "Paste a text first.");
@@ -276,7 +289,7 @@ async function check(event) {
     const told = await post("/inspect/check", { messages: messages(), text, layer: layer() });
     checked.clear();
     byId("checked").hidden = false;
-    checked.push(told.text, { decoder: null, beta: null, layer: told.layer, b0: facts.reweigh.b0, tokens: told.tokens });
+    checked.push(told.text, { decoder: null, beta: null, layer: told.layer, b0: told.b0, tokens: told.tokens });
     const short = checked.words.filter((word) => support(speaker(word)) === "short").map((word) => word.text);
     const many = short.length === 1 ? "1 word lacks" : `${short.length} words lack`;
     say(byId("check-status"), short.length ? `${many} support: ${short.join(", ")}.` : "No word lacks support.");

@@ -1,0 +1,181 @@
+"""What a person does on the page, in a real browser on the embedded model."""
+
+from __future__ import annotations
+
+import io
+import json
+
+import httpx
+import pytest
+from live import picture, user
+from PIL import Image
+
+pytestmark = pytest.mark.slow
+
+COUNTS = """() => {
+  window.counts = { left: [], right: [] };
+  for (const side of ["left", "right"])
+    new MutationObserver(() => window.counts[side].push(document.querySelectorAll(`#${side} .word`).length))
+      .observe(document.getElementById(side), { childList: true });
+}"""
+
+
+def answers_of(house, number, **knobs):
+    body = {"model": "reweigh-world", "messages": [user(picture(number))], **knobs}
+    told = httpx.post(f"{house.url}/v1/chat/completions", json=body, timeout=60).json()
+    return [choice["message"]["content"] for choice in told["choices"]]
+
+
+def test_a_dropped_picture_is_described_by_both_sides_as_they_stream(visit, house):
+    seen = visit().written()
+    seen.page.evaluate(COUNTS)
+    seen.drop(("beach.png", picture(8)))
+    beta = httpx.get(f"{house.url}/inspect/facts", timeout=60).json()["reweigh"]["beta"]
+    base, edited = answers_of(house, 8, n=2, reweigh={"beta": [0, beta]})
+    assert "".join(seen.words("left")) == base.replace(" ", "")
+    assert "".join(seen.words("right")) == edited.replace(" ", "")
+    assert base != edited
+    for side in ("left", "right"):
+        grown = sorted(set(seen.page.evaluate(f"window.counts.{side}")) - {0})
+        assert len(grown) > 10, "the words came all at once"
+        assert seen.page.locator(f"#{side} .word.differs").count() > 0
+    assert seen.page.locator("#left .word.short .bar").count() > 0
+    assert seen.page.locator("#right del.held").count() > 0
+    assert not seen.errors
+
+
+def test_pointing_at_a_word_opens_its_step(visit):
+    seen = visit("#scene=24").written()
+    changed = seen.page.locator("#right .place:has(del) .word").nth(1)
+    changed.hover()
+    said = seen.text("#step-say")
+    assert "was ahead, but the picture shows less of it than usual" in said
+    assert "was written instead" in said
+    table = seen.page.locator("#step-body table")
+    assert table.locator("tbody tr").count() >= 2
+    assert table.locator("tr.lost .badge").inner_text() == "was ahead"
+    assert table.locator("tr.won .badge").inner_text() == "written"
+    before, after = (float(table.locator("tr.lost td.number").nth(place).inner_text()) for place in (0, 1))
+    assert before > after
+    assert table.locator("tr.lost svg .shift").count() == 1
+    seen.page.locator("#left .word").first.hover()
+    assert "nothing is edited here" in seen.text("#step-say")
+    assert seen.page.locator("#step-body tr.lost").count() == 0
+
+
+def test_clicking_a_word_paints_its_evidence_layer_by_layer(visit):
+    seen = visit("#scene=24").written()
+    dog = seen.page.locator("#right .word", has_text="dog")
+    dog.click()
+    seen.page.wait_for_selector("#heat:not([hidden])")
+    seen.page.wait_for_selector("canvas.painted")
+    assert "“dog”" in seen.text("#heat-say")
+    assert seen.page.locator("#heat-layers label").all_inner_texts() == ["1", "2", "3"]
+    assert dog.get_attribute("aria-pressed") == "true"
+    assert seen.pixels(".frame canvas") > 1000
+    shot = seen.page.locator(".frame")
+    two = shot.screenshot()
+    seen.page.locator("#heat-layers label").first.click()
+    seen.page.wait_for_timeout(400)
+    assert shot.screenshot() != two
+    with seen.page.expect_download() as kept:
+        seen.page.click("#save-picture")
+    saved = Image.open(io.BytesIO(kept.value.path().read_bytes()))
+    assert saved.size == (768, 768 + 44)
+    seen.page.click("#heat-clear")
+    assert seen.page.locator("canvas.painted").count() == 0
+    assert dog.get_attribute("aria-pressed") == "false"
+
+
+def test_sliders_write_anew_from_kept_evidence(visit, house, capsys):
+    seen = visit("#scene=24").written()
+    before = seen.words("right")
+    asked = [url for url in seen.requests if url.endswith("/inspect/measure")]
+    seen.page.locator("#right .word").first.click()
+    seen.page.wait_for_selector("canvas.painted")
+    seen.ask_again(lambda: seen.page.locator("#beta").fill("0"))
+    waited = [int(seen.page.evaluate("document.documentElement.dataset.firstWord"))]
+    assert seen.words("right") == seen.words("left") != before
+    assert seen.page.locator(".word.differs").count() == 0
+    seen.ask_again(lambda: seen.page.locator("#layer").press("ArrowLeft"))
+    waited.append(int(seen.page.evaluate("document.documentElement.dataset.firstWord")))
+    assert seen.text("#layer-shown") == "1 of 5"
+    assert seen.page.locator("#heat-layers input:checked").get_attribute("value") == "1"
+    assert "“The”" in seen.text("#step-title")
+    seen.ask_again(lambda: seen.page.locator("#beta").fill("2.1"))
+    waited.append(int(seen.page.evaluate("document.documentElement.dataset.firstWord")))
+    expected = answers_of(house, 24, reweigh={"beta": 2.1, "layer": 1})[0]
+    assert "".join(seen.words("right")) == expected.replace(" ", "")
+    assert [url for url in seen.requests if url.endswith("/inspect/measure")] == asked
+    with capsys.disabled():
+        print(f"\nfirst word after a slider moved: {waited} ms")  # noqa: T201
+
+
+def test_a_rival_stands_beside_reweigh(visit, house):
+    seen = visit("#scene=24").written()
+    ours = seen.words("right")
+    seen.ask_again(lambda: seen.page.select_option("#beside", "vcd"))
+    assert seen.text("#left-title") == "VCD"
+    expected = answers_of(house, 24, reweigh={"decoder": "vcd"})[0]
+    assert "".join(seen.words("left")) == expected.replace(" ", "")
+    assert seen.words("right") == ours
+    seen.page.locator("#left .word").nth(3).hover()
+    assert "not traced" in seen.text("#step-body")
+
+
+def test_a_text_is_checked(visit):
+    seen = visit("#scene=24").written()
+    seen.page.fill("#check-text", "A dog and a boat near a book.")
+    seen.page.click("#check-go")
+    seen.page.wait_for_selector("#checked .word")
+    assert "".join(seen.words("checked")) == "Adogandaboatnearabook."
+    assert "boat" in seen.text("#check-status")
+    short = seen.page.eval_on_selector_all(
+        "#checked .word.short", "nodes => nodes.map(node => node.firstChild.textContent)"
+    )
+    assert "boat" in short
+    assert not {"dog", "book"} & set(short)
+    seen.ask_again(lambda: seen.page.locator("#layer").press("ArrowRight"))
+    seen.page.locator("#checked .word", has_text="boat").click()
+    assert "much less of it than usual" in seen.text("#step-say")
+    seen.page.wait_for_selector("canvas.painted")
+
+
+def test_a_link_brings_back_what_was_seen_and_the_trace_is_a_file(visit, house):
+    seen = visit("#scene=24&beta=1.5&layer=3&question=What+is+here%3F").written()
+    assert seen.page.input_value("#question") == "What is here?"
+    assert seen.text("#beta-shown") == "1.5"
+    assert seen.text("#layer-shown") == "3 of 5"
+    seen.page.locator("#right .word").nth(4).click()
+    seen.page.wait_for_selector("canvas.painted")
+    seen.page.click("#share")
+    seen.page.wait_for_selector("#keep-status:not([hidden])")
+    address = seen.page.evaluate("location.hash")
+    again = visit(address)
+    again.page.wait_for_selector("canvas.painted")
+    assert again.words("right") == seen.words("right")
+    assert again.text("#step-title") == seen.text("#step-title")
+    with again.page.expect_download() as kept:
+        again.page.click("#save-trace")
+    told = json.loads(kept.value.path().read_text())
+    assert [one["name"] for one in told["answers"]] == ["Base (greedy)", "ReWEIGH"]
+    assert told["answers"][1]["beta"] == 1.5
+    assert told["answers"][1]["layer"] == 3
+    assert told["answers"][1]["tokens"][0]["candidates"]
+
+
+def test_several_pictures_are_asked_about_and_painted(visit):
+    seen = visit().written()
+    seen.drop(("one.png", picture(8)), ("two.png", picture(9)))
+    assert seen.page.locator("figcaption").all_inner_texts() == ["one.png", "two.png"]
+    seen.page.locator("#right .word").nth(4).click()
+    seen.page.wait_for_selector("canvas.painted")
+    assert seen.page.locator("canvas.painted").count() == 2
+
+
+def test_another_scene_is_described(visit):
+    seen = visit("#scene=24").written()
+    before = seen.words("left")
+    seen.ask_again(lambda: seen.page.click("#another"))
+    assert "Scene 25" in seen.text("#scene")
+    assert seen.words("left") != before
