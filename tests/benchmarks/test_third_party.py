@@ -102,7 +102,7 @@ def test_decoders_are_compared_on_it(colours: type[Benchmark], images: Path, tmp
     assert done.exit_code == 0, done.output + str(done.exception)
     latex = (tmp_path / "out" / "comparison.tex").read_text()
     assert "Colour words" in latex
-    assert r"Wrong colours$\downarrow$ & Colours named &" in latex
+    assert r"Wrong colours $\downarrow$ & Colours named &" in latex
 
 
 def test_no_benchmark_is_named_outside_its_package() -> None:

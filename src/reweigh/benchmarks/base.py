@@ -102,6 +102,10 @@ class Benchmark(ABC):
         """Count one response; needed unless ``score`` is overridden."""
         raise NotImplementedError(f"{type(self).__name__} defines neither score_response nor score")
 
+    def objects(self, text: str) -> list[str]:
+        """The objects that a text mentions, repeats kept; for benchmarks that look for objects."""
+        raise InputError(f"{self.name} looks for no objects in texts", hint="take world or chair")
+
     def known_ids(self) -> Collection[Id]:
         """Ids that may be answered; those of all records unless overridden."""
         return [record.id for record in self.records()]

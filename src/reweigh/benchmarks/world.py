@@ -76,6 +76,10 @@ class World(Benchmark):
         """Draw the pictures into the data folder and list the prompts."""
         return [self._record(scene) for scene in self.scenes(limit)]
 
+    def objects(self, text: str) -> list[str]:
+        """The objects of the world that a text mentions."""
+        return [name for *_, name in mentions(text)]
+
     def score(
         self, responses: Sequence[Response], *, ids: Collection[Id] | None = None
     ) -> tuple[list[Item], Summary]:

@@ -41,7 +41,7 @@ def facts(served: Served, bounds: Bounds, *, key_needed: bool) -> dict[str, Any]
     return {
         "model": served.name,
         "version": __version__,
-        "world": served.world,
+        "embedded": served.world,
         "prompt": DESCRIBE,
         "key_needed": key_needed,
         "reweigh": {

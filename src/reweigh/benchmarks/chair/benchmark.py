@@ -120,6 +120,10 @@ class CHAIR(Benchmark):
         backend = self._backend or language(self._sentences)
         return MentionFinder(Vocabulary.read(path), self.variant, backend)
 
+    def objects(self, text: str) -> list[str]:
+        """The COCO categories that a text mentions, by CHAIR's synonyms."""
+        return [mention.category for mention in self.finder.read(text).mentions]
+
     @cached_property
     def truth(self) -> Truth:
         """The reference objects."""

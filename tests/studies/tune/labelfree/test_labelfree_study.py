@@ -133,8 +133,8 @@ def test_a_vocabulary_without_yes_is_refused(checkpoint):
 def test_pictures_of_no_folder(tmp_path):
     with pytest.raises(InputError, match="not a folder"):
         open_pictures(tmp_path / "none")
-    with pytest.raises(InputError, match="no lexicon is called 'coco'"):
-        open_lexicon("coco")
+    with pytest.raises(InputError, match="pope looks for no objects"):
+        open_lexicon("pope")("A dog.")
 
 
 @pytest.mark.slow

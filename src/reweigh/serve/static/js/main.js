@@ -47,7 +47,7 @@ function build() {
   right = new Answer(byId("right"), { name: "ReWEIGH", look });
   checked = new Answer(byId("checked"), { name: "Checked text", look });
   checked.checked = true;
-  pictures = new Pictures({ limits: facts.limits, world: facts.world, changed: forget, refused: trouble });
+  pictures = new Pictures({ limits: facts.limits, world: facts.embedded, changed: forget, refused: trouble });
   heat = new Heat({ pictures: () => pictures.list, messages, failed: trouble });
   heat.cleared = () => choose(null);
   describe();
@@ -334,7 +334,7 @@ async function restore(wanted) {
   else byId("beside").value = "base";
   if (reweigh.available) settle();
   if (wanted.picture) await pictures.showUrl(wanted.picture);
-  else if (facts.world) await pictures.showScene(wanted.scene ?? FIRST_SCENE);
+  else if (facts.embedded) await pictures.showScene(wanted.scene ?? FIRST_SCENE);
   ready = true;
   if (!pictures.list.length) return;
   await ask("both");

@@ -14,8 +14,6 @@ from reweigh.runs.task import Task
 from reweigh.studies.tune.labelfree.study import Lexicon
 from reweigh.text import DESCRIBE
 
-LEXICONS = ("world", "chair")
-
 
 class Pictures(Benchmark):
     """A folder of pictures to describe; it has no figures of its own."""
@@ -47,14 +45,7 @@ def open_pictures(folder: Path, *, limit: int | None = None) -> Task:
 
 
 def open_lexicon(name: str, data: Path | None = None) -> Lexicon:
-    """Find objects in texts: by the embedded world's names, or by CHAIR's synonyms with its language toolkit."""
-    if name == "world":
-        from reweigh.world.vocabulary import mentions
+    """Find objects in texts as a benchmark does: the embedded world's names, CHAIR's synonyms, a third party's."""
+    from reweigh.benchmarks.open import open_benchmark
 
-        return lambda text: [found for *_, found in mentions(text)]
-    if name == "chair":
-        from reweigh.benchmarks.open import open_benchmark
-
-        finder = open_benchmark("chair", data).finder  # type: ignore[attr-defined]
-        return lambda text: [mention.category for mention in finder.read(text).mentions]
-    raise InputError(f"no lexicon is called {name!r}", hint=f"known: {', '.join(LEXICONS)}")
+    return open_benchmark(name, data).objects
