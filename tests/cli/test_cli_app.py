@@ -63,20 +63,30 @@ def test_wrong_usage_exits_with_two(cli, arguments):
     assert done.err
 
 
-def test_an_unknown_model_is_one_message_and_exit_code_one(cli, tmp_path):
-    done = cli("describe", "no-one/no-model", "x.png", "--table", tmp_path)
+@pytest.mark.parametrize(
+    ("typed", "meant"), [("descibe", "describe"), ("calibrat", "calibrate"), ("tabel", "table")]
+)
+def test_an_unknown_command_gets_a_suggestion(cli, typed, meant):
+    done = cli(typed)
+    assert done.code == 2
+    assert f"no command is called '{typed}'; did you mean {meant}" in done.err
+    assert "reweigh -h lists them" in cli("zzzzzz").err
+
+
+def test_an_unknown_model_is_one_message_and_exit_code_one(cli, photos, calibrated):
+    done = cli("describe", "no-one/no-model", photos / "6.png", "--table", calibrated)
     assert (done.code, done.out) == (1, "")
     assert done.err.startswith("error: no-one/no-model cannot be loaded")
     assert "\n  hint: " in done.err
     assert "Traceback" not in done.err
 
 
-def test_ctrl_c_says_that_it_can_go_on(cli, monkeypatch, tmp_path):
+def test_ctrl_c_says_that_it_can_go_on(cli, monkeypatch):
     def interrupted(*_args, **_kwargs):
         raise KeyboardInterrupt
 
     monkeypatch.setattr(common.Weights, "load", interrupted)
-    done = cli("calibrate", "model", "images", "-o", tmp_path)
+    done = cli("doctor", "model")
     assert done.code == 130
     assert "the same command goes on" in done.err
 
@@ -90,7 +100,7 @@ def broken(monkeypatch):
         raise ZeroDivisionError("one\ntwo")
 
     monkeypatch.setattr(common.Weights, "load", fail)
-    return ("calibrate", "model", "images", "-o", "out")
+    return ("doctor", "model")
 
 
 def test_what_nobody_foresaw_is_one_line_and_asks_for_a_report(cli, broken):
@@ -115,7 +125,7 @@ def test_what_the_system_refuses_is_no_bug(cli, monkeypatch):
         raise PermissionError(13, "Permission denied", "/some/file")
 
     monkeypatch.setattr(common.Weights, "load", refused)
-    done = cli("calibrate", "model", "images", "-o", "out")
+    done = cli("doctor", "model")
     assert (done.code, done.err) == (1, "error: /some/file: Permission denied\n")
 
 
@@ -126,7 +136,7 @@ def load(*_):
     print("loading", flush=True)
     time.sleep(60)
 common.Weights.load = load
-sys.argv = ["reweigh", "calibrate", "model", "images", "-o", "out"]
+sys.argv = ["reweigh", "doctor", "model"]
 app.main()
 """
 

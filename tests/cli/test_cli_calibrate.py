@@ -67,7 +67,7 @@ def test_another_readout_is_matched_recorded_and_told(cli, checkpoint, photos, t
         (["--readout", "rank"], "no readout is called 'rank'"),
         (["-l", "4"], "layer 4 is out of range: LlavaForConditionalGeneration has 4 decoder blocks"),
         (["--rule", "x"], "registration rule 'x' is unknown"),
-        (["--lens", "int8"], "lens dtype 'int8' is unknown"),
+        (["--lens", "int8"], "no lens type is called 'int8'"),
         (["--dtype", "int8"], "dtype 'int8' is unknown"),
         (["--kernel", "x"], "'x'"),
     ],

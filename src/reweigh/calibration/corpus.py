@@ -77,8 +77,7 @@ def open_corpus(source: str | Path | Sequence[Any], *, shard: Shard = WHOLE, bat
     whole batches of ``batch_size``, as a run over everything cuts them.
     """
     entries = _entries(source)
-    if not entries:
-        raise InputError(f"{source if isinstance(source, str | Path) else 'the list'} names no image")
+    _require_some(entries, source)
     chosen = shard.of_batches(entries, batch_size)
     if not chosen:
         raise InputError(
@@ -88,6 +87,17 @@ def open_corpus(source: str | Path | Sequence[Any], *, shard: Shard = WHOLE, bat
     images = [entry() for entry in chosen]
     _refuse_repeats(images)
     return Corpus(tuple(images))
+
+
+def require_images(source: str | Path) -> None:
+    """Refuse a folder or manifest that names no image; cheap, so that it can be asked before a model is loaded."""
+    if not is_address(str(source)):  # what a store holds is listed once, when it is opened
+        _require_some(_entries(source), source)
+
+
+def _require_some(entries: Sequence[Any], source: str | Path | Sequence[Any]) -> None:
+    if not entries:
+        raise InputError(f"{source if isinstance(source, str | Path) else 'the list'} names no image")
 
 
 def _entries(source: str | Path | Sequence[Any]) -> list[Callable[[], CorpusImage]]:

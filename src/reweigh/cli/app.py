@@ -7,6 +7,7 @@ of this program, 128 and the number of a signal: stopped by it (130 for Ctrl-C).
 from __future__ import annotations
 
 import contextlib
+import difflib
 import importlib
 import io
 import os
@@ -62,6 +63,13 @@ class LazyGroup(TyperGroup):
         command = get_command(importlib.import_module(COMMANDS[cmd_name]).app)
         command.name = cmd_name
         return command
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        if args and not args[0].startswith("-") and self.get_command(ctx, args[0]) is None:
+            near = difflib.get_close_matches(args[0], COMMANDS, n=2, cutoff=0.5)
+            hint = f"; did you mean {' or '.join(near)}?" if near else "; reweigh -h lists them"
+            ctx.fail(f"no command is called {args[0]!r}{hint}")
+        return super().resolve_command(ctx, args)
 
     def invoke(self, ctx: Any) -> Any:
         try:

@@ -80,6 +80,7 @@ def calibrate(
     else:
         from reweigh.calibration.calibrate import calibrate as run
 
+        _require(images, lens=lens, rule=rule, readout=readout, shard=shard)
         done = run(*weights.load(model), images, dtype=lens, kernel=kernel, **shared)
     rows = table_rows(done, out)
     summary = {
@@ -95,6 +96,20 @@ def calibrate(
         f"{summary['images']} images, {len(done.skipped)} skipped, {summary['observations']:,} observations"
     )
     tell_tables(rows)
+
+
+def _require(images: str, *, lens: str, rule: str, readout: str, shard: str) -> None:
+    """Find what is wrong with the settings before a model is loaded."""
+    from reweigh.calibration.corpus import require_images
+    from reweigh.method.measure.readouts import READOUTS
+    from reweigh.method.register.references import rule_named
+    from reweigh.shards import Shard
+
+    require_known("lens type", [lens], ("native", "float32"))
+    require_known("readout", [readout], READOUTS)
+    rule_named(rule)
+    Shard.parse(shard)
+    require_images(images)
 
 
 def _in_vllm(

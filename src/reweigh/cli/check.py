@@ -51,6 +51,7 @@ def check(
     json: bool = common.JSON,
 ) -> None:
     """Tell which words of a description lack evidence in the image; nothing is edited."""
+    common.require_pictures(model, [image])
     if signal == "confidence":
         loaded, processor = weights.load(model)
         show_confidence(

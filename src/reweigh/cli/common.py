@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -73,6 +74,12 @@ class Point:
     layer: int | None = LAYER
     beta: float | None = BETA
 
+    def __post_init__(self) -> None:
+        if self.beta is not None:
+            from reweigh.method.intervene.edit import check_beta
+
+            check_beta(self.beta)
+
     def of(self, name: str) -> str:
         """The table for the model of that name."""
         return table_of(name, self.table)
@@ -101,8 +108,11 @@ def world_path() -> Path:
 
 
 def table_of(name: str, table: str | None) -> str:
-    """The table of a command; the embedded model brings its own."""
+    """The table of a command, seen to be there before a model is loaded; the embedded model brings its own."""
     if table is not None:
+        from reweigh.method.register.folders import fetch_folder, table_layers
+
+        table_layers(fetch_folder(table))
         return table
     if name == WORLD:
         from reweigh.world import table_path
@@ -112,6 +122,25 @@ def table_of(name: str, table: str | None) -> str:
         "no reference table was given",
         hint="make one: reweigh calibrate MODEL IMAGES -o FOLDER, then --table FOLDER",
     )
+
+
+def require_pictures(name: str, pictures: Sequence[Path]) -> None:
+    """Refuse pictures that cannot be read before a model is loaded; say it once if they are none `world` can know."""
+    from reweigh.images import read_image
+
+    sizes = {path: read_image(path).size for path in pictures}
+    if name != WORLD:
+        return
+    from reweigh.world.scenes import SIZE
+
+    strange = [path for path, size in sizes.items() if size != (SIZE, SIZE)]
+    if strange:
+        others = f" and {len(strange) - 1} more" if len(strange) > 1 else ""
+        typer.echo(
+            f"warning: {strange[0]}{others} is not of the size of a drawn scene ({SIZE} x {SIZE}): `world` knows only "
+            "its own drawings, and what it says of anything else means nothing; `reweigh world draw -o FOLDER` makes some",
+            err=True,
+        )
 
 
 def quiet() -> None:

@@ -51,7 +51,7 @@ def compare(
 ) -> None:
     """Answer the same records with every method, score them, and write one table with cost as ratios to greedy."""
     from reweigh.artifacts import only_one, write_json, write_text
-    from reweigh.decoders import DECODERS
+    from reweigh.decoders import DECODERS, check_options
     from reweigh.studies.compare import render
     from reweigh.studies.compare.methods import make_method, parse_methods, parse_options
     from reweigh.studies.compare.study import compare as run
@@ -68,6 +68,7 @@ def compare(
     for name in names:
         if DECODERS[name].needs_table:
             options[name] = {**point.options(model), "force": force, **options[name]}
+        check_options(name, DECODERS[name], options[name])
     loaded = weights.load(model)
     rows = [make_method(name, *loaded, options[name]) for name in names]
     for method in rows:

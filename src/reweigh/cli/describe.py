@@ -29,6 +29,7 @@ def describe(
     json: bool = common.JSON,
 ) -> None:
     """Describe an image with fewer things that are not in it."""
+    common.require_pictures(model, [image])
     session = point.attach(model, weights, force=force)
     from reweigh.decoders import decoder
 

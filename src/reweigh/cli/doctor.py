@@ -28,7 +28,10 @@ def doctor(
     Exit code 1 if the model cannot be served.
     """
     from reweigh.engines.transformers.examine import examine
+    from reweigh.images import read_image
 
+    if image is not None:
+        read_image(image)  # before the model is loaded
     loaded, processor = weights.load(model)
     report = examine(loaded, processor, image, template=template)
     if json:

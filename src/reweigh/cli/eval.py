@@ -167,7 +167,7 @@ def _decoder_options(
     force: bool,
 ) -> dict[str, Any]:
     """The decoder's options; table, layer, beta and cache are those of ReWEIGH and mean nothing to others."""
-    from reweigh.decoders import DECODERS
+    from reweigh.decoders import DECODERS, check_options
 
     if DECODERS[decoder].needs_table:
         given = {**point.options(model), "force": force, **options}
@@ -175,10 +175,12 @@ def _decoder_options(
             from reweigh.engines.cache import EvidenceCache
 
             given["cache"] = EvidenceCache(folder=cache)
+        check_options(decoder, DECODERS[decoder], given)
         return given
     for name, value in {**asdict(point), "cache": cache}.items():
         if value is not None:
             raise InputError(f"--{name} means nothing for the decoder {decoder!r}", hint="leave it out")
+    check_options(decoder, DECODERS[decoder], options)
     return options
 
 

@@ -40,6 +40,7 @@ def trace(
         raise InputError(
             f"{plot} is no name of an SVG, which a plot is", hint=f"--plot {plot.with_suffix('.svg')}"
         )
+    common.require_pictures(model, [image])
     session = point.attach(model, weights, force=force)
     with session.request(trace=True) as request:
         text = session.describe(image, **asdict(question))

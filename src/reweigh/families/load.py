@@ -32,6 +32,7 @@ def load(
     from transformers import AutoModelForImageTextToText
 
     target = device or best_device()
+    _require_device(target)
     torch_dtype = _dtype(dtype, target)
     options: dict[str, Any] = {"revision": revision, "trust_remote_code": trust_remote_code}
     try:
@@ -48,7 +49,7 @@ def load(
             hint="give a Hub id or a folder with config.json, weights and processor files; offline, only folders "
             "and models already in the cache can be used",
         ) from error
-    return _move(model, target).eval(), processor
+    return model.to(target).eval(), processor
 
 
 def best_device() -> str:
@@ -58,9 +59,10 @@ def best_device() -> str:
     return "mps" if torch.backends.mps.is_available() else "cpu"
 
 
-def _move(model: Any, device: str) -> Any:
+def _require_device(device: str) -> None:
+    """Refuse a device that is not there before anything is loaded for it."""
     try:
-        return model.to(device)
+        torch.empty(0, device=device)
     except (RuntimeError, AssertionError) as error:  # torch asserts that it was built for the device
         raise InputError(
             f"the model cannot be put on device {device!r} ({_first_line(error)})",

@@ -8,7 +8,7 @@ from typing import Any
 
 from reweigh.artifacts import read_sealed, require_fields
 from reweigh.errors import ArtifactError, InputError
-from reweigh.method.register.point import read_point
+from reweigh.method.register.point import POINT, read_point
 
 SCHEMA = 2
 READABLE = (1, SCHEMA)
@@ -44,6 +44,22 @@ def find_table(folder: Path, layer: int | None, default: int | None = None) -> P
             hint="say which with layer= (--layer), or let `reweigh tune` choose",
         )
     raise InputError(f"{folder} holds no table of layer {layer}", hint=f"it holds {names}")
+
+
+def fetch_folder(name: str | Path, *, revision: str | None = None, **hub: Any) -> Path:
+    """The folder of that name, or a Hub repository's tables brought here; ``hub`` goes to ``snapshot_download``."""
+    if Path(name).exists():
+        return Path(name)
+    from huggingface_hub import snapshot_download
+
+    files = [PAGE, NUMBERS, f"*/{PAGE}", f"*/{NUMBERS}", POINT]
+    try:
+        return Path(snapshot_download(str(name), revision=revision, allow_patterns=files, **hub))
+    except Exception as error:  # the Hub's client raises those of whatever HTTP library it is built on
+        raise ArtifactError(
+            f"{name} is neither a folder nor a Hub repository that can be reached ({type(error).__name__})",
+            hint="make a table with `reweigh calibrate MODEL IMAGES -o FOLDER` and give that folder",
+        ) from error
 
 
 def table_layers(folder: Path) -> list[int]:

@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 from reweigh.artifacts import read_tensors, sha256_file, sha256_json, write_sealed, write_tensors
 from reweigh.errors import ArtifactError, MismatchError
 from reweigh.method.measure.readouts import DMRR, READOUTS
-from reweigh.method.register.folders import NUMBERS, PAGE, SCHEMA, find_table, read_page
-from reweigh.method.register.point import POINT, OperatingPoint, tuned_point
+from reweigh.method.register.folders import NUMBERS, PAGE, SCHEMA, fetch_folder, find_table, read_page
+from reweigh.method.register.point import OperatingPoint, tuned_point
 from reweigh.method.register.references import References
 
 ARRAYS = ("tokens", "references", "counts")
@@ -169,23 +169,7 @@ class ReferenceTable:
         **hub: Any,
     ) -> ReferenceTable:
         """Load a table from a folder or from a Hub repository; the layer is chosen as ``load`` does."""
-        if Path(name).exists():
-            return cls.load(name, layer=layer, default=default)
-        from huggingface_hub import snapshot_download
-
-        try:
-            folder = snapshot_download(
-                str(name),
-                revision=revision,
-                allow_patterns=[PAGE, NUMBERS, f"*/{PAGE}", f"*/{NUMBERS}", POINT],
-                **hub,
-            )
-        except Exception as error:  # the Hub's client raises those of whatever HTTP library it is built on
-            raise ArtifactError(
-                f"{name} is neither a folder nor a Hub repository that can be reached ({type(error).__name__})",
-                hint="make a table with `reweigh calibrate MODEL IMAGES -o FOLDER` and give that folder",
-            ) from error
-        return cls.load(folder, layer=layer, default=default)
+        return cls.load(fetch_folder(name, revision=revision, **hub), layer=layer, default=default)
 
     def push_to_hub(
         self,

@@ -1,0 +1,93 @@
+"""Cheap mistakes are found before a model is loaded, and the embedded model says what it cannot know."""
+
+from __future__ import annotations
+
+import pytest
+from PIL import Image
+
+from reweigh.cli import common
+from reweigh.world.scenes import scenes
+
+VCD = ["-b", "world", "-o", "{}/out", "--decoder", "vcd"]
+
+
+@pytest.fixture
+def unloaded(cli, monkeypatch):
+    """The command line where loading a model is an error."""
+
+    def load(*_args, **_options):
+        raise AssertionError("a model was loaded")
+
+    monkeypatch.setattr(common.Weights, "load", load)
+    return cli
+
+
+@pytest.fixture
+def drawn(tmp_path):
+    path = tmp_path / "scene.png"
+    next(iter(scenes("evaluation", 1, 0))).image().save(path)
+    return path
+
+
+@pytest.mark.parametrize("command", ["describe", "trace", "check", "doctor"])
+def test_a_missing_picture(unloaded, tmp_path, command):
+    done = unloaded(command, "world", tmp_path / "gone.png")
+    assert done.code == 1
+    assert "gone.png does not exist" in done.err
+
+
+@pytest.mark.parametrize("command", ["describe", "trace", "check"])
+def test_a_table_that_is_none(unloaded, drawn, tmp_path, command):
+    (tmp_path / "empty").mkdir()
+    done = unloaded(command, "world", drawn, "--table", tmp_path / "empty")
+    assert done.code == 1
+    assert "holds no reference table" in done.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["calibrate", "world", "{}", "-o", "{}/out"], "holds no image"),
+        (["calibrate", "world", "{}/gone", "-o", "{}/out"], "neither a folder nor a manifest"),
+        (["calibrate", "world", "{}", "-o", "{}/out", "--rule", "often"], "registration rule 'often'"),
+        (["calibrate", "world", "{}", "-o", "{}/out", "--readout", "dmr"], "did you mean dmrr"),
+        (["calibrate", "world", "{}", "-o", "{}/out", "--lens", "int8"], "no lens type is called 'int8'"),
+        (["calibrate", "world", "{}", "-o", "{}/out", "--shard", "half"], "not of the form i/n"),
+        (["eval", "run", "world", "-b", "world", "-o", "{}/out", "--decoder", "vdc"], "did you mean"),
+        (["eval", "run", "world", *VCD, "--decoder-option", "alfa=1"], "did you mean alpha"),
+        (["compare", "world", "-m", "base,vdc", "-o", "{}/out"], "did you mean"),
+        (["compare", "world", "-m", "vcd", "--method-option", "vcd.alfa=1", "-o", "{}/out"], "alpha"),
+        (["tune", "world", "--betas", "much", "-o", "{}/out"], "betas"),
+        (["tune", "world", "--pictures", "{}", "-o", "{}/out"], "holds no image"),
+        (["ablate", "world", "--arms", "globl", "-o", "{}/out"], "did you mean global"),
+        (["ablate", "world", "--beta", "-1", "-o", "{}/out"], "it must be a finite number >= 0"),
+        (["serve", "world", "--beta", "nan"], "it must be a finite number >= 0"),
+        (["serve", "world", "--table", "{}"], "holds no reference table"),
+    ],
+)
+def test_a_bad_option_or_folder(unloaded, tmp_path, arguments, message):
+    done = unloaded(*(one.replace("{}", str(tmp_path)) for one in arguments))
+    assert done.code == 1
+    assert message in done.err
+
+
+def test_a_device_that_is_not_there(tmp_path):
+    from reweigh.errors import InputError
+    from reweigh.families.load import load
+
+    with pytest.raises(InputError, match="cannot be put on device 'gpu'"):
+        load(tmp_path / "nothing", device="gpu")
+
+
+def test_the_embedded_model_warns_once_of_what_is_no_drawing(drawn, tmp_path, capsys):
+    paths = [tmp_path / f"{number}.png" for number in range(3)]
+    for path in paths:
+        Image.new("RGB", (640, 480)).save(path)
+    common.require_pictures("world", [drawn, *paths])
+    told = capsys.readouterr().err
+    assert told.count("warning:") == 1
+    assert "0.png and 2 more" in told
+    assert "knows only its own drawings" in told
+    common.require_pictures("world", [drawn])
+    common.require_pictures("another/model", paths)
+    assert capsys.readouterr().err == ""
