@@ -179,3 +179,36 @@ def test_another_scene_is_described(visit):
     seen.ask_again(lambda: seen.page.click("#another"))
     assert "Scene 25" in seen.text("#scene")
     assert seen.words("left") != before
+
+
+def test_a_picture_can_be_pasted_and_chosen(visit, tmp_path):
+    seen = visit("#scene=24").written()
+    before = seen.words("left")
+    picture(9).save(tmp_path / "airport.png")
+    seen.ask_again(lambda: seen.page.set_input_files("#file", tmp_path / "airport.png"))
+    chosen = seen.words("left")
+    assert chosen != before
+    assert seen.text("figcaption") == "airport.png"
+    paste = """async (url) => {
+      const held = new DataTransfer();
+      held.items.add(new File([await (await fetch(url)).blob()], "pasted.png", { type: "image/png" }));
+      document.dispatchEvent(new ClipboardEvent("paste", { clipboardData: held, bubbles: true }));
+    }"""
+    seen.page.route("**/airport.png", lambda route: route.fulfill(path=tmp_path / "airport.png"))
+    seen.ask_again(lambda: seen.page.evaluate(paste, f"{seen.url}/airport.png"))
+    assert seen.text("figcaption") == "pasted.png"
+    assert seen.words("left") == chosen
+
+
+def test_an_answer_can_be_stopped(visit):
+    seen = visit("#scene=24").written()
+    whole = seen.words("left")
+    seen.page.route("**/v1/chat/completions", lambda route: None)  # an answer that does not come
+    seen.page.click("#go")
+    seen.page.wait_for_selector("#stop:not([hidden])")
+    seen.page.click("#stop")
+    seen.page.wait_for_selector("html[data-busy=false]")
+    assert seen.text("#status") == "Stopped."
+    seen.page.unroute("**/v1/chat/completions")
+    seen.ask_again(lambda: seen.page.locator("#beta").fill("1"))
+    assert seen.words("left") == whole, "a slider finishes what was stopped"
