@@ -20,6 +20,7 @@ ORDER = (
     "world",
     "benchmarks",
     "runs",
+    "scale",
     "report",
     "studies",
     "serve",
@@ -36,6 +37,7 @@ APART = {
     "calibration": {"families", "engines"},
     "world": {"families"},
     "benchmarks": {"world"},
+    "scale": {"families", "engines", "decoders", "calibration", "benchmarks", "runs"},
     "report": {"benchmarks", "runs"},
     "serve": {"families", "engines", "decoders", "world"},
 }

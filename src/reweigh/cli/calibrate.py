@@ -9,6 +9,7 @@ from typing import Any
 import typer
 
 from reweigh.cli import common
+from reweigh.cli.cluster import RayOptions, loading
 from reweigh.cli.groups import grouped
 from reweigh.cli.table import table_rows, tell_tables
 from reweigh.errors import InputError, require_known
@@ -53,6 +54,7 @@ def calibrate(
     engine_option: list[str] = typer.Option(
         [], help="An argument of vLLM's LLM as name=value, repeatable: tensor_parallel_size=2."
     ),
+    cluster: RayOptions,
     weights: common.Weights,
     json: bool = common.JSON,
 ) -> None:
@@ -71,7 +73,15 @@ def calibrate(
         **({} if batch_size is None else {"batch_size": batch_size}),
     }
     require_known("engine", [engine], ENGINES)
-    if engine == "vllm":
+    if cluster.ray is not None:
+        if engine == "vllm":
+            raise InputError(
+                "--ray runs the transformers engine",
+                hint="vLLM spreads itself: --engine-option, or --shard i/n",
+            )
+        _require(images, lens=lens, rule=rule, readout=readout, shard=shard)
+        done = _on_ray(model, images, weights, cluster, dtype=lens, kernel=kernel, **shared)
+    elif engine == "vllm":
         done = _in_vllm(
             model, images, weights, parse_options(engine_option), lens=lens, kernel=kernel, **shared
         )
@@ -110,6 +120,27 @@ def _require(images: str, *, lens: str, rule: str, readout: str, shard: str) -> 
     rule_named(rule)
     Shard.parse(shard)
     require_images(images)
+
+
+def _on_ray(
+    model: str,
+    images: str,
+    weights: common.Weights,
+    options: RayOptions,
+    *,
+    out: Path,
+    rule: str,
+    shard: str,
+    on_skip: Any,
+    **settings: Any,
+) -> Any:
+    """Calibrate with the actors of a cluster."""
+    from reweigh.scale.calibrate import calibrate_on, calibrator
+
+    arguments = {**loading(model, weights), "settings": settings}
+    return calibrate_on(
+        options.cluster(), calibrator, arguments, images, out=out, rule=rule, shard=shard, on_skip=on_skip
+    )
 
 
 def _in_vllm(

@@ -10,12 +10,14 @@ import typer
 
 from reweigh.cli import common
 from reweigh.cli.benchmark import DATA, IMAGES, OPTION, BenchmarkOptions, JudgeOptions
+from reweigh.cli.cluster import RayOptions, loading
 from reweigh.cli.groups import grouped
 from reweigh.errors import InputError
 from reweigh.options import parse_options
 
 if TYPE_CHECKING:
     from reweigh.runs.results import ScoredRun
+    from reweigh.runs.task import Task
 
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, help="Benchmarks: generate, score, compare.")
@@ -38,6 +40,7 @@ def run(
     point: common.Point,
     shard: str = typer.Option("1/1", help="Part i of n of the records, as i/n."),
     cache: Path = common.CACHE,
+    cluster: RayOptions,
     weights: common.Weights,
     force: bool = common.FORCE,
 ) -> None:
@@ -48,11 +51,14 @@ def run(
     task = records.task(benchmark, shard=shard)
     options = parse_options(decoder_option)
     given = _decoder_options(decoder, options, model, point, cache, force=force)
-    loaded = weights.load(model)
-    session = open_session(*loaded, decoder, given)
-    with only_one(out):
-        runs = records.runs(task, model, weights, loaded)
-        new = runs.answer(asking(session, template=records.template), out, session.record())
+    if cluster.ray is not None:
+        new = _on_ray(model, task, records, decoder, given, cluster, weights, out)
+    else:
+        loaded = weights.load(model)
+        session = open_session(*loaded, decoder, given)
+        with only_one(out):
+            runs = records.runs(task, model, weights, loaded)
+            new = runs.answer(asking(session, template=records.template), out, session.record())
     count = len(task.records)
     typer.echo(f"{new} answered now, {count} of {count} in all", err=True)
     typer.echo(out)
@@ -155,6 +161,38 @@ def amber_score(
     else:
         interval = "" if metric.low is None else f" [{metric.low:.2f}, {metric.high:.2f}]"
         typer.echo(f"AMBER score {metric.value:.2f}{interval}")
+
+
+def _on_ray(
+    model: str,
+    task: Task,
+    records: BenchmarkOptions,
+    decoder: str,
+    given: dict[str, Any],
+    cluster: RayOptions,
+    weights: common.Weights,
+    out: Path,
+) -> int:
+    """Answer with the actors of a cluster."""
+    from reweigh.runs.task import Runs
+    from reweigh.scale.answer import answer_on
+
+    if "cache" in given:
+        raise InputError(
+            "--cache is a folder of this machine and does not go with --ray", hint="leave it out"
+        )
+    options = {**given}
+    if (table := options.get("table")) is not None and Path(table).is_dir():
+        options["table"] = str(Path(table).resolve())
+    about = {"id": model, "revision": weights.revision, "dtype": weights.dtype}
+    runs = Runs(task, about, records.batch_size, records.seed, records.template)
+    arguments = {
+        **loading(model, weights),
+        "decoder": decoder,
+        "options": options,
+        "template": records.template,
+    }
+    return answer_on(cluster.cluster(), arguments, runs, out)
 
 
 def _decoder_options(

@@ -1,0 +1,1 @@
+"""Past one machine: work in shards that are claimed, retried and counted once, on Ray."""

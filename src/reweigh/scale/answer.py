@@ -1,0 +1,102 @@
+"""Evaluation on a cluster: actors answer batches in any order, the driver writes the answers in that of the manifest.
+
+Pictures travel with their batch, so that workers need no access to the benchmark's files. Answers that come before an
+earlier one are held in memory; a stopped driver has those asked again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from reweigh.artifacts import only_one
+from reweigh.benchmarks.base import Record
+from reweigh.engines.answer import Answer
+from reweigh.runs.run import Ask, Batch, batches, open_batch
+from reweigh.runs.task import Runs
+from reweigh.scale.crew import Crew, work_through
+from reweigh.scale.ray_crew import Cluster, ray_crew
+
+
+class Answerer:
+    """Answers batches with a decoder inside an actor."""
+
+    def __init__(self, about: Mapping[str, Any], decoding: Mapping[str, Any], ask: Ask) -> None:
+        self.page = {"model": dict(about), "decoding": dict(decoding)}
+        self.ask = ask
+
+    def describe(self) -> dict[str, Any]:
+        """What the record of a run keeps of model and decoder."""
+        return self.page
+
+    def work(self, task: Batch) -> list[Answer]:
+        """Answer one batch."""
+        return self.ask(task)
+
+
+def answerer(
+    *,
+    name: str,
+    load: Mapping[str, Any],
+    called: str,
+    decoder: str,
+    options: Mapping[str, Any],
+    template: str | None,
+) -> Answerer:
+    """Make a hand that loads a model with transformers and ties a decoder to it."""
+    from reweigh.families.load import load as load_model
+    from reweigh.runs.model import asking, describe_model, open_session
+
+    model, processor = load_model(name, **load)
+    model.name_or_path = called
+    session = open_session(model, processor, decoder, options)
+    return Answerer(describe_model(model, processor), session.record(), asking(session, template=template))
+
+
+def answer_on(cluster: Cluster, arguments: dict[str, Any], runs: Runs, folder: Path) -> int:
+    """Answer what has no answer yet with the actors of a cluster and return how many that were.
+
+    ``runs.model`` is completed with what the actors say of the model; ``arguments`` are ``answerer``'s.
+    """
+    with only_one(folder), ray_crew(cluster, answerer, arguments) as crew:
+        known = replace(runs, model={**runs.model, **crew.described["model"]})
+        decoding = crew.described["decoding"]
+        known.open(folder, decoding)
+        return known.answer(asking_crew(crew, Waiting(known, known.done(folder))), folder, decoding)
+
+
+class Waiting(Mapping[int, Batch]):
+    """The batches of a run without all of their answers, by position; one is opened when it is asked for."""
+
+    def __init__(self, runs: Runs, done: int) -> None:
+        self._runs = runs
+        self._records: dict[int, Sequence[Record]] = {
+            start: part
+            for start, part in batches(runs.task.records, runs.batch_size)
+            if start + len(part) > done
+        }
+
+    def __getitem__(self, start: int) -> Batch:
+        return open_batch(start, self._records[start], self._runs.task.images, self._runs.seed)
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self._records)
+
+    def __len__(self) -> int:
+        return len(self._records)
+
+
+def asking_crew(crew: Crew, waiting: Mapping[int, Batch]) -> Ask:
+    """Answer batches in their order by what a crew returns in any order."""
+    coming = work_through(crew, waiting)
+    early: dict[int, list[Answer]] = {}
+
+    def ask(batch: Batch) -> list[Answer]:
+        while batch.start not in early:
+            start, answers = next(coming)
+            early[start] = answers
+        return early.pop(batch.start)
+
+    return ask

@@ -1,0 +1,63 @@
+"""The driver's loop: hand shards to a crew of workers until each has been returned once, whoever fails on the way.
+
+A crew is whatever starts work and reports what became of it: actors on Ray, or a simulated one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from reweigh.errors import ReweighError
+from reweigh.scale.schedule import ATTEMPTS, Schedule
+
+
+@dataclass(frozen=True)
+class Report:
+    """What became of a shard that a worker had: its result, or why there is none."""
+
+    worker: str
+    shard: int
+    result: Any = None
+    failure: str | None = None
+
+
+class Crew(Protocol):
+    """Workers that take one shard at a time."""
+
+    def now(self) -> float:
+        """The time, in seconds."""
+
+    def idle(self) -> Sequence[str]:
+        """Workers without a shard."""
+
+    def give(self, worker: str, shard: int, task: Any) -> None:
+        """Let an idle worker begin."""
+
+    def wait(self) -> Sequence[Report]:
+        """Wait for workers to report; an empty list says that time passed."""
+
+
+def work_through(crew: Crew, tasks: Mapping[int, Any]) -> Generator[tuple[int, Any], None, None]:
+    """Yield the result of each task as it comes, each once.
+
+    Raises:
+        ReweighError: A task failed again and again.
+    """
+    schedule = Schedule.of(tasks)
+    while not schedule.is_finished:
+        for worker in crew.idle():
+            shard = schedule.claim(worker, crew.now())
+            if shard is None:
+                break
+            crew.give(worker, shard, tasks[shard])
+        for report in crew.wait():
+            if report.failure is None:
+                if schedule.finish(report.worker, report.shard, crew.now()):
+                    yield report.shard, report.result
+            elif schedule.fail(report.worker, report.shard) >= ATTEMPTS:
+                raise ReweighError(
+                    f"shard {report.shard} failed {ATTEMPTS} times, the last time on {report.worker}: {report.failure}",
+                    hint="what was finished is kept; the same command goes on from there",
+                )

@@ -1,0 +1,233 @@
+"""A crew of Ray actors: each loads its model once and works on the shards it is given; one that dies is started again.
+
+An actor's recipe is a module-level function of this package and its arguments, so that a worker needs nothing but the
+package. At most one result per actor is on its way, which bounds the object store.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from reweigh.errors import InputError, MismatchError, MissingExtraError, ReweighError
+from reweigh.provenance import first_difference
+from reweigh.scale.crew import Report
+
+LOCAL = "local"
+"""The address that stands for a cluster of this machine, started for one command."""
+
+STORE = 256 * 2**20
+"""Bytes of the object store of a local cluster; results are far smaller."""
+
+POLL = 1.0
+"""Seconds after which the driver looks for slow workers although nobody reported."""
+
+
+class Hand(Protocol):
+    """What works inside an actor."""
+
+    def describe(self) -> dict[str, Any]:
+        """What its results depend on; the same in every actor, or the work is refused."""
+
+    def work(self, task: Any) -> Any:
+        """Do one shard."""
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """An error of this package as it travels: it would come again on every worker, so that nothing is retried."""
+
+    message: str
+    hint: str | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cluster:
+    """Where actors run, and what each one takes.
+
+    Attributes:
+        address: ``local``, ``auto`` for the cluster this machine belongs to, or ``host:port``.
+        workers: Number of actors; as many as fit if not given.
+        gpus: GPUs of each actor; a fraction shares one.
+        cpus: CPUs of each actor.
+    """
+
+    address: str = LOCAL
+    workers: int | None = None
+    gpus: float = 0.0
+    cpus: float = 1.0
+
+    def __post_init__(self) -> None:
+        if (self.workers is not None and self.workers < 1) or self.gpus < 0 or self.cpus < 0:
+            raise InputError(
+                f"{self.workers} workers with {self.gpus:g} GPUs and {self.cpus:g} CPUs each cannot be started"
+            )
+
+    def size(self, resources: dict[str, float]) -> int:
+        """How many actors are started on a cluster of such resources."""
+        needs = {"GPU": self.gpus, "CPU": self.cpus}
+        fits = [int(resources.get(kind, 0) / need) for kind, need in needs.items() if need]
+        most = min(fits, default=1)
+        if most < 1:
+            raise InputError(
+                f"no worker with {self.gpus:g} GPUs and {self.cpus:g} CPUs fits the cluster, "
+                f"which has {resources.get('GPU', 0):g} and {resources.get('CPU', 0):g}",
+                hint="ask for less with --ray-gpus and --ray-cpus, or for another cluster",
+            )
+        return most if self.workers is None else min(self.workers, most)
+
+
+class Actor:
+    """The actor: makes its hand when it starts, and hands errors of this package back as values."""
+
+    def __init__(self, make: Callable[..., Hand], arguments: dict[str, Any]) -> None:
+        self.hand: Hand | None = None
+        self.refusal: Refusal | None = None
+        try:
+            self.hand = make(**arguments)
+        except ReweighError as error:
+            self.refusal = Refusal(error.message, error.hint)
+
+    def describe(self) -> Any:
+        """What the hand's results depend on."""
+        return self._try(lambda hand: hand.describe())
+
+    def work(self, task: Any) -> Any:
+        """Do one shard."""
+        return self._try(lambda hand: hand.work(task))
+
+    def _try(self, call: Callable[[Hand], Any]) -> Any:
+        if self.hand is None:
+            return self.refusal
+        try:
+            return call(self.hand)
+        except ReweighError as error:
+            return Refusal(error.message, error.hint)
+
+
+class RayCrew:
+    """Actors as a crew; ``described`` is what they all agree on.
+
+    An actor that failed gets no shard before it has answered again: Ray starts a dead one anew, which takes as long as
+    loading the model does.
+    """
+
+    def __init__(
+        self, ray: Any, cluster: Cluster, make: Callable[..., Hand], arguments: dict[str, Any]
+    ) -> None:
+        self._ray = ray
+        kind = ray.remote(Actor).options(
+            num_cpus=cluster.cpus, num_gpus=cluster.gpus, max_restarts=-1, max_task_retries=0
+        )
+        count = cluster.size(ray.cluster_resources())
+        self._actors = {f"worker {number + 1}": kind.remote(make, arguments) for number in range(count)}
+        self._busy: dict[Any, tuple[str, int]] = {}
+        self._returning: dict[Any, str] = {}
+        pages = [_value(page) for page in ray.get([self._ask(worker) for worker in self._actors])]
+        self.described: dict[str, Any] = dict(pages[0])
+        for page in pages[1:]:
+            self._require_same(page)
+
+    def _ask(self, worker: str) -> Any:
+        return self._actors[worker].describe.options(max_task_retries=-1).remote()
+
+    def _require_same(self, page: dict[str, Any]) -> None:
+        """Refuse a worker whose results depend on something else: the whole would be a mixture."""
+        if (found := first_difference(self.described, page)) is not None:
+            raise MismatchError(
+                "two workers differ in {}: {!r} and {!r}".format(*found),
+                hint="give every node the same model, packages and kind of device",
+            )
+
+    def now(self) -> float:
+        """Seconds of a clock that only moves forward."""
+        return time.monotonic()
+
+    def idle(self) -> Sequence[str]:
+        """Actors that are there and have no shard."""
+        taken = {worker for worker, _ in self._busy.values()} | set(self._returning.values())
+        return [worker for worker in self._actors if worker not in taken]
+
+    def give(self, worker: str, shard: int, task: Any) -> None:
+        """Send a shard to an actor."""
+        self._busy[self._actors[worker].work.remote(task)] = worker, shard
+
+    def wait(self) -> list[Report]:
+        """Take what the next actor returns, or what its death left."""
+        waited = [*self._busy, *self._returning]
+        if not waited:
+            raise ReweighError(
+                "no worker is left: none could be started again",
+                hint="what was finished is kept; look after the cluster, then run the same command",
+            )
+        ready, _ = self._ray.wait(waited, num_returns=1, timeout=POLL)
+        return [report for one in ready for report in self._reports(one)]
+
+    def _reports(self, one: Any) -> list[Report]:
+        if one in self._returning:
+            self._welcome(one)
+            return []
+        worker, shard = self._busy.pop(one)
+        try:
+            return [Report(worker, shard, result=_value(self._ray.get(one)))]
+        except ReweighError:
+            raise
+        except Exception as error:  # the actor died, its node went, or the engine failed in its own way
+            self._returning[self._ask(worker)] = worker
+            words = str(error).strip()[-400:]
+            return [Report(worker, shard, failure=f"{type(error).__name__}: {words}")]
+
+    def _welcome(self, one: Any) -> None:
+        """Let an actor that was started again take part, if it is what it was; one that cannot be is given up."""
+        worker = self._returning.pop(one)
+        try:
+            self._require_same(_value(self._ray.get(one)))
+        except ReweighError:
+            raise
+        except Exception:
+            del self._actors[worker]
+
+
+def _value(answer: Any) -> Any:
+    if isinstance(answer, Refusal):
+        raise ReweighError(answer.message, hint=answer.hint)
+    return answer
+
+
+@contextlib.contextmanager
+def ray_crew(cluster: Cluster, make: Callable[..., Hand], arguments: dict[str, Any]) -> Iterator[RayCrew]:
+    """Start actors that are ``make(**arguments)`` each, and end them; a local cluster ends with them."""
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    try:
+        import ray
+    except ImportError as error:
+        raise MissingExtraError("working on a cluster", "ray", "ray") from error
+
+    options: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
+    if cluster.address == LOCAL:
+        options |= {"address": "local", "_node_ip_address": "127.0.0.1", "include_dashboard": False}
+        options |= {"object_store_memory": STORE, "num_cpus": _local_cpus(cluster)}
+    else:
+        options |= {"address": cluster.address}
+    try:
+        ray.init(**options)
+    except (ConnectionError, ValueError, RuntimeError, OSError) as error:
+        raise InputError(
+            f"no Ray cluster answers at {cluster.address!r} ({str(error).strip().splitlines()[0]})",
+            hint="give local, auto, or the host:port of a running cluster's head",
+        ) from error
+    try:
+        yield RayCrew(ray, cluster, make, arguments)
+    finally:
+        ray.shutdown()
+
+
+def _local_cpus(cluster: Cluster) -> int:
+    """CPUs that a cluster of this machine announces: its own, or as many as the workers asked for take."""
+    here = os.cpu_count() or 1
+    return here if cluster.workers is None else max(here, int(cluster.workers * max(cluster.cpus, 1)))

@@ -1,0 +1,64 @@
+"""Answers of a crew, in whatever order they come: the file of a run is that of one machine, also after a stop."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from test_schedule import Dice
+
+from reweigh.engines.answer import Answer
+from reweigh.runs.record import RESPONSES
+from reweigh.runs.run import Batch
+from reweigh.runs.task import Runs, Task
+from reweigh.scale.answer import Answerer, Waiting, asking_crew
+from reweigh.scale.crew import Report
+from toy_benchmark import Toy
+
+
+def ask(batch: Batch) -> list[Answer]:
+    return [
+        Answer(f"{record.id} {batch.seed} {picture.size}")
+        for record, picture in zip(batch.records, batch.pictures, strict=True)
+    ]
+
+
+class Answering(Dice):
+    """Dice whose workers answer."""
+
+    def report(self, worker):
+        _, task, _ = self.busy[worker]
+        self.busy[worker] = self.busy[worker][0], 0, 0
+        found = super().report(worker)
+        if found.failure is not None:
+            return found
+        return Report(worker, found.shard, result=Answerer({}, {}, ask).work(task))
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    from checkpoints import picture
+
+    images = tmp_path_factory.mktemp("images")
+    bench = Toy(images)
+    records = bench.records()
+    for name in {record.image for record in records}:
+        picture(1).save(images / name)
+    return Runs(Task(bench, records, images, {"name": "toy"}, {}), {"id": "m"}, batch_size=2)
+
+
+@settings(deadline=None, max_examples=12)
+@given(seed=st.integers(0, 10**6), workers=st.integers(1, 4), kept=st.integers(0, 5))
+def test_any_order_gives_the_file_of_one_machine(runs, tmp_path_factory, seed, workers, kept):
+    folder = tmp_path_factory.mktemp("run")
+    runs.answer(ask, folder / "alone", {})
+    expected = (folder / "alone" / RESPONSES).read_bytes()
+    runs.open(folder / "ray", {})
+    begun = b"".join(expected.splitlines(keepends=True)[:kept])
+    if begun:
+        (folder / "ray" / RESPONSES).write_bytes(begun)
+    crew = Answering(workers, seed)
+    new = runs.answer(asking_crew(crew, Waiting(runs, runs.done(folder / "ray"))), folder / "ray", {})
+    assert (folder / "ray" / RESPONSES).read_bytes() == expected
+    assert new == len(runs.task.records) - kept
+    assert set(crew.given) == {start for start in range(0, len(runs.task.records), 2) if start + 2 > kept}
