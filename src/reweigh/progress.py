@@ -1,33 +1,77 @@
-"""Progress of long work: one bar with the time left, on standard error, silent where nobody looks."""
+"""Progress of long work on standard error: a bar with the time left, or a line now and then where no terminal is."""
 
 from __future__ import annotations
 
+import io
 import sys
 from collections.abc import Iterable, Iterator
 from typing import Any, TypeVar
 
+from tqdm import tqdm
+
 T = TypeVar("T")
+
+SECONDS = 30.0
+"""Between two lines where no terminal is; shorter work is silent there."""
+
+_quiet = False
+
+
+def be_quiet(quiet: bool) -> None:
+    """Show no progress from now on, or show it again."""
+    global _quiet
+    _quiet = quiet
+
+
+class Lines(tqdm):
+    """A bar for a log: whole lines, seldom, and one at the end if there was any."""
+
+    monitor_interval = 0  # no thread that would watch it
+
+    def __init__(self, items: Any = None, **options: Any) -> None:
+        self.told = False
+        known = options.get("total") is not None or hasattr(items, "__len__")
+        form = "{desc}: {n_fmt} of {total_fmt} ({percentage:.0f}%), {elapsed} so far, {remaining} left"
+        super().__init__(
+            items,
+            **options,
+            bar_format=form if known else "{desc}: {n_fmt}, {elapsed} so far",
+            mininterval=SECONDS,
+            miniters=1,
+            delay=SECONDS,
+            unit_scale=options.get("unit") == "B",
+        )
+
+    def display(self, msg: str | None = None, pos: int | None = None) -> None:
+        self.fp.write(f"{self if msg is None else msg}\n")
+        self.fp.flush()
+        self.told = True
+
+    def close(self) -> None:
+        if not self.disable:
+            if self.told and self.n > self.last_print_n:
+                self.display()
+            self.fp = io.StringIO()  # what a terminal would get at the end
+        super().close()
 
 
 def progress(
     items: Iterable[T], what: str, *, total: int | None = None, done: int = 0, show: bool | None = None
 ) -> Iterator[T]:
     """Iterate with a bar; ``done`` items of ``total`` were finished by an earlier run."""
-    from tqdm import tqdm
-
-    disable = not (sys.stderr.isatty() if show is None else show)
-    yield from tqdm(
-        items, desc=what, total=total, initial=done, disable=disable, file=sys.stderr, dynamic_ncols=True
-    )
+    yield from _made(items, show, desc=what, total=total, initial=done)
 
 
 def bar(
     what: str, *, total: int | None = None, done: int = 0, unit: str = "it", show: bool | None = None
 ) -> Any:
     """A bar that the caller advances with ``update(n)``; use it as a context manager."""
-    from tqdm import tqdm
+    return _made(None, show, desc=what, total=total, initial=done, unit=unit)
 
-    disable = not (sys.stderr.isatty() if show is None else show)
-    return tqdm(
-        desc=what, total=total, initial=done, unit=unit, disable=disable, file=sys.stderr, dynamic_ncols=True
-    )
+
+def _made(items: Iterable[Any] | None, show: bool | None, **options: Any) -> Any:
+    """A bar on a terminal or where it is asked for, lines elsewhere, nothing where nobody wants it."""
+    options |= {"disable": _quiet or show is False, "file": sys.stderr}
+    if show or sys.stderr.isatty():
+        return tqdm(items, **options, dynamic_ncols=True)
+    return Lines(items, **options)

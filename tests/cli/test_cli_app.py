@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 import os
 import signal
@@ -9,6 +10,7 @@ import subprocess
 import sys
 
 import pytest
+from typer.main import get_command
 
 import reweigh
 from reweigh.cli import common
@@ -61,6 +63,35 @@ def test_wrong_usage_exits_with_two(cli, arguments):
     assert done.code == 2
     assert done.out == ""
     assert done.err
+
+
+def _short_flags(command, place):
+    """Each short flag with the option it stands for, by the command that has it."""
+    for name, below in getattr(command, "commands", {}).items():
+        yield from _short_flags(below, f"{place} {name}")
+    for parameter in command.params:
+        flags = list(parameter.opts)
+        for short in (flag for flag in flags if len(flag) == 2):
+            yield short, max(flags, key=len), place
+
+
+def test_a_short_flag_means_one_thing():
+    found: dict[str, set[str]] = {}
+    for name, module in COMMANDS.items():
+        command = get_command(importlib.import_module(module).app)
+        for short, long, _ in _short_flags(command, name):
+            found.setdefault(short, set()).add(long)
+    assert {short: longs for short, longs in found.items() if len(longs) > 1} == {}
+    assert found["-o"] == {"--out"}
+    assert "-v" not in found
+    assert "-q" not in found
+
+
+def test_completion_and_verbosity_are_options_of_the_whole(cli):
+    shown = cli("--help").out
+    for flag in ("--install-completion", "--show-completion", "--quiet", "--verbose", "-q", "-v"):
+        assert flag in shown
+    assert cli("-q", "points", "--json").code == 0
 
 
 @pytest.mark.parametrize(

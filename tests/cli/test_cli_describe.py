@@ -57,6 +57,33 @@ def test_describe_compares_with_the_base_model(cli, given):
     assert page["base"] == page["reweigh"]
 
 
+def test_describe_takes_several_images(cli, given, photos):
+    model, first, *rest = given
+    second = photos / "2.png"
+    page = cli("describe", model, first, second, *rest, *SHORT, "--beta", "3", "--json").json
+    alone = [
+        cli("describe", model, one, *rest, *SHORT, "--beta", "3", "--json").json for one in (first, second)
+    ]
+    assert page == alone
+    assert [one["image"] for one in page] == [str(first), str(second)]
+    shown = cli("describe", model, first, second, *rest, *SHORT, "--beta", "3").out
+    assert shown == "".join(f"{one['image']}:\n{one['reweigh']}\n" for one in page)
+
+
+def test_describe_takes_decoding_options(cli, given):
+    def said(*options):
+        return cli("describe", *given, *SHORT, *options, "--json").json["reweigh"]
+
+    greedy = said()
+    assert said("--temperature", "0") == greedy
+    hot = ["--temperature", "50", "--top-p", "1"]
+    assert said(*hot, "--seed", "1") == said(*hot, "--seed", "1")
+    assert len({said(*hot, "--seed", str(seed)) for seed in range(3)}) > 1
+    assert said("--top-p", "0.000001") == greedy  # the likeliest word alone
+    assert said("--beams", "3")
+    assert cli("describe", *given, "--top-p", "2").code == 2
+
+
 def test_beta_has_the_papers_default(cli, given):
     assert cli("describe", *given, "--max-new-tokens", "1", "--json").json["beta"] == 1.1
 

@@ -84,7 +84,7 @@ class LazyGroup(TyperGroup):
 app = typer.Typer(
     cls=LazyGroup,
     no_args_is_help=True,
-    add_completion=False,
+    add_completion=True,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
     help="Fewer hallucinated objects from vision-language models, at decoding time, without training.",
@@ -105,9 +105,18 @@ def _root(
     traceback: bool = typer.Option(
         False, "--traceback", help=f"Show where an error came from; so does {TRACEBACK}=1 in the environment."
     ),
+    verbose: bool = typer.Option(
+        False, "--verbose", "-v", help="Show what transformers says while it loads a model, too."
+    ),
+    quiet: bool = typer.Option(False, "--quiet", "-q", help="Show no progress."),
 ) -> None:
     if traceback:
         os.environ[TRACEBACK] = "1"
+    from reweigh.cli import common
+    from reweigh.progress import be_quiet
+
+    be_quiet(quiet)
+    common.be_verbose(verbose)
 
 
 class Stopped(KeyboardInterrupt):

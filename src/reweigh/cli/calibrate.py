@@ -39,7 +39,7 @@ def calibrate(
     ),
     question: common.Question,
     batch_size: int | None = typer.Option(
-        None, "--batch-size", "-b", min=1, help="Images decoded together: 1, or 32 inside vLLM, if not given."
+        None, "--batch-size", min=1, help="Images decoded together: 1, or 32 inside vLLM, if not given."
     ),
     lens: str = typer.Option("native", help="Type of the ranked logits: native or float32."),
     rule: str = typer.Option("stable", help="Registration rule: stable, or count-N."),

@@ -24,7 +24,9 @@ FORCE = typer.Option(
 TABLE = typer.Option(
     None, "--table", "-t", help="Table folder or Hub repository; the shipped one for `world`."
 )
-LAYER = typer.Option(None, help="0-based decoder block; the tuned or published one if not given.")
+LAYER = typer.Option(
+    None, "--layer", "-l", help="0-based decoder block; the tuned or published one if not given."
+)
 BETA = typer.Option(None, help="Maximum penalty in logits; the tuned or published one if not given.")
 CACHE = typer.Option(
     None, "--cache", help="Folder of kept evidence, which runs of eval, tune and ablate may share."
@@ -64,6 +66,27 @@ class Question:
     prompt: str = typer.Option(DESCRIBE, help="What the model is asked.")
     template: str | None = TEMPLATE
     max_new_tokens: int = typer.Option(512, min=1, help="Longest description.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Decoding:
+    """How the next word is taken; a group of options. Greedy if none is given."""
+
+    temperature: float | None = typer.Option(None, min=0.0, help="Sample at this temperature; 0 is greedy.")
+    top_p: float | None = typer.Option(
+        None, min=0.0, max=1.0, help="Sample from the likeliest words that hold this share."
+    )
+    beams: int = typer.Option(1, min=1, help="Beams that are searched.")
+    seed: int = typer.Option(42, help="Seed of what is sampled.")
+
+    def options(self) -> dict[str, Any]:
+        """The options as ``Session.describe`` takes them."""
+        found: dict[str, Any] = {} if self.beams == 1 else {"num_beams": self.beams}
+        if self.temperature == 0 or (self.temperature is None and self.top_p is None):
+            return found
+        temperature = 1.0 if self.temperature is None else self.temperature
+        sampled = {"do_sample": True, "temperature": temperature, "top_k": 0, "seed": self.seed}
+        return {**found, **sampled, "top_p": 1.0 if self.top_p is None else self.top_p}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -143,10 +166,23 @@ def require_pictures(name: str, pictures: Sequence[Path]) -> None:
         )
 
 
+_verbose = False
+
+
+def be_verbose(verbose: bool) -> None:
+    """Let transformers speak from now on, or only of errors."""
+    global _verbose
+    _verbose = verbose
+
+
 def quiet() -> None:
-    """Keep transformers' loading bars and notes off the terminal; errors still come through."""
+    """Keep transformers' loading bars and notes off the terminal unless they are wanted; errors always come through."""
     from transformers.utils import logging
 
+    if _verbose:
+        logging.set_verbosity_info()
+        logging.enable_progress_bar()
+        return
     logging.set_verbosity_error()
     logging.disable_progress_bar()
 

@@ -84,7 +84,8 @@ def compare(
     if as_json:
         common.emit_json(made.to_json())
     else:
-        common.console().print(render.terminal(made))
+        console = common.console()
+        console.print(render.terminal(made, console.width))
     typer.echo(f"tables: {', '.join(str(out / name) for name in FILES)}", err=True)
 
 

@@ -42,6 +42,7 @@ def list_datasets(as_json: bool = typer.Option(False, "--json", help="Print JSON
 def get(
     name: str = typer.Argument(help="Name of the dataset, see `reweigh data list`."),
     source: Path | None = typer.Option(None, "--from", help="Folder or file with your own copy."),
+    as_json: bool = typer.Option(False, "--json", help="Print JSON."),
 ) -> None:
     """Fetch a dataset whole, or go on with one that was cut; prints its folder."""
     from reweigh.benchmarks.data import dataset
@@ -54,7 +55,10 @@ def get(
         folder = fetch(entry, source=source, advance=progress.update)
     if entry.by_hand:
         typer.echo(f"note: {entry.by_hand}", err=True)
-    typer.echo(folder)
+    if as_json:
+        typer.echo(json.dumps({"dataset": name, "folder": str(folder)}, indent=2))
+    else:
+        typer.echo(folder)
 
 
 @app.command()

@@ -1,9 +1,10 @@
-"""``reweigh describe``: describe an image with ReWEIGH, beside the unedited model if asked."""
+"""``reweigh describe``: describe images with ReWEIGH, beside the unedited model if asked."""
 
 from __future__ import annotations
 
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 import typer
 
@@ -17,10 +18,11 @@ app = typer.Typer(add_completion=False)
 @grouped
 def describe(
     model: str = common.MODEL,
-    image: Path = typer.Argument(help="The picture."),
+    images: list[Path] = typer.Argument(help="One picture or several."),
     *,
     point: common.Point,
     question: common.Question,
+    decoding: common.Decoding,
     compare: bool = typer.Option(
         False, "--compare", help="Show the unedited description too, with the changed words marked."
     ),
@@ -28,27 +30,29 @@ def describe(
     force: bool = common.FORCE,
     json: bool = common.JSON,
 ) -> None:
-    """Describe an image with fewer things that are not in it."""
-    common.require_pictures(model, [image])
+    """Describe images with fewer things that are not in them."""
+    common.require_pictures(model, images)
     session = point.attach(model, weights, force=force)
     from reweigh.decoders import decoder
 
-    question_options = asdict(question)
-    edited = session.describe(image, **question_options)
-    base = (
-        decoder("base", session.model, session.processor).describe(image, **question_options)
-        if compare
-        else None
-    )
+    options = {**asdict(question), **decoding.options()}
+    base = decoder("base", session.model, session.processor) if compare else None
+    pages: list[dict[str, Any]] = []
+    for image in images:
+        edited = session.describe(image, **options)
+        before = None if base is None else base.describe(image, **options)
+        page = {"image": str(image), "reweigh": edited, "layer": session.layer, "beta": session.beta}
+        pages.append(page if before is None else {**page, "base": before})
+        if json:
+            continue
+        if len(images) > 1:
+            typer.echo(f"{image}:")
+        if before is None:
+            typer.echo(edited)
+        else:
+            _side_by_side(before, edited)
     if json:
-        common.emit_json(
-            {"reweigh": edited, "layer": session.layer, "beta": session.beta}
-            | ({"base": base} if compare else {})
-        )
-    elif base is None:
-        typer.echo(edited)
-    else:
-        _side_by_side(base, edited)
+        common.emit_json(pages[0] if len(pages) == 1 else pages)
 
 
 def _side_by_side(base: str, edited: str) -> None:

@@ -43,6 +43,7 @@ def run(
     cluster: RayOptions,
     weights: common.Weights,
     force: bool = common.FORCE,
+    as_json: bool = common.JSON,
 ) -> None:
     """Answer every record of a benchmark; answers are written as they come, and a stopped run resumes."""
     from reweigh.artifacts import only_one
@@ -60,6 +61,9 @@ def run(
             runs = records.runs(task, model, weights, loaded)
             new = runs.answer(asking(session, template=records.template), out, session.record())
     count = len(task.records)
+    if as_json:
+        common.emit_json({"out": str(out), "answered_now": new, "records": count})
+        return
     typer.echo(f"{new} answered now, {count} of {count} in all", err=True)
     typer.echo(out)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 
 import pytest
@@ -100,7 +101,7 @@ def test_latex():
     assert r"\multicolumn{2}{c}{CHAIR} & \multicolumn{2}{c}{Cost}" in text
     assert r"\cmidrule(lr){2-3}\cmidrule(lr){4-5}" in text
     assert r"CHAIR\_S $\downarrow$" in text
-    assert r"\quad PAI & \cellcolor{green!15}\underline{42.40} & \cellcolor{red!35}60.00" in text
+    assert r"\quad PAI & \cellcolor{blue!10}\underline{42.40} & \cellcolor{red!35}60.00" in text
     assert r"\cellcolor{red!35}2.01$\times$ & \cellcolor{red!15}1.06$\times$" in text
     assert text.count(r"\\") == 2 + len(ROWS)
 
@@ -118,14 +119,19 @@ def test_json_keeps_unrounded_values():
     assert rows[4]["reason"]
 
 
-def test_terminal_has_every_method():
+@pytest.mark.parametrize("width", [30, 40, 60, 120])
+def test_terminal_has_every_method_and_every_figure_at_any_width(width):
     from rich.console import Console
 
-    console = Console(width=120, record=True, file=open("/dev/null", "w"))  # noqa: SIM115
-    console.print(render.terminal(TABLE))
-    shown = console.export_text()
-    console.file.close()
+    stream = io.StringIO()
+    Console(width=width, file=stream).print(render.terminal(TABLE, width))
+    shown = stream.getvalue()
+    assert "…" not in shown
     assert all(row.title in shown for row in ROWS)
+    assert all(one.heading in shown for one in TABLE.figures)
+    parts = shown.count("\n method ")
+    assert all(shown.count(f"\n {row.title} ") == parts for row in ROWS)
+    assert parts == 1 or width < 120
 
 
 def test_ratios():

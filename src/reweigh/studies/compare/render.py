@@ -9,17 +9,18 @@ from reweigh.benchmarks.base import Metric
 from reweigh.report.html import Html, element, figure, page, section
 from reweigh.report.plots import scatter_plot
 from reweigh.report.tables import MISSING, tex
-from reweigh.studies.compare.table import Comparison, Figure, Row
+from reweigh.studies.compare.table import Comparison
 
 if TYPE_CHECKING:
+    from rich.console import Group
     from rich.table import Table as RichTable
     from rich.text import Text
 
-TEX_SHADES = {"better": "green!15", "better-strong": "green!35", "worse": "red!15", "worse-strong": "red!35"}
+TEX_SHADES = {"better": "blue!10", "better-strong": "blue!25", "worse": "red!15", "worse-strong": "red!35"}
 SIGNS = {"better": " ▲", "better-strong": " ▲▲", "worse": " ▼", "worse-strong": " ▼▼", "": ""}
 STYLES = {
-    "better": "green",
-    "better-strong": "bold green",
+    "better": "blue",
+    "better-strong": "bold blue",
     "worse": "red",
     "worse-strong": "bold red",
     "": "",
@@ -31,6 +32,7 @@ td.second { text-decoration: underline; text-underline-offset: .25em; }
 th.group { text-align: center; border-bottom: 1px solid var(--line); }
 """
 COST = "Cost"
+METHOD = "method"
 
 
 def ends(metric: Metric | None, digits: int, *, signed: bool = False) -> str:
@@ -188,28 +190,69 @@ def _quality_against_cost(made: Comparison) -> Html | None:
     )
 
 
-def terminal(made: Comparison) -> RichTable:
-    """A table for a rich console; intervals stand below their values."""
+def terminal(made: Comparison, width: int | None = None) -> Group:
+    """Tables for a rich console of that width: intervals below their values if there is room, columns in parts if not.
+
+    Every part begins with the methods' names, which are never cut.
+    """
+    from rich.console import Group
+    from rich.text import Text
+
+    columns = range(len(made.figures))
+    longest = max(len(METHOD), *(len(row.title) for row in made.rows))
+    room = None if width is None else width - longest - 2
+    cells = [_cells(made, j, intervals=True) for j in columns]
+    roomy = room is None or sum(map(_wide, cells)) <= room
+    if not roomy:
+        cells = [_cells(made, j, intervals=False) for j in columns]
+    note = [] if roomy else ["Intervals and differences need a wider terminal; the written tables have them."]
+    parts: list[list[int]] = [[]]
+    for j in columns:
+        if room is not None and parts[-1] and sum(_wide(cells[k]) for k in [*parts[-1], j]) > room:
+            parts.append([])
+        parts[-1].append(j)
+    titles = [row.title for row in made.rows]
+    tables = [_part(titles, [cells[j] for j in part], longest) for part in parts]
+    words = "\n".join([made.legend(), *made.caption(), *note])
+    return Group(Text(made.model), *tables, Text(words))
+
+
+def _cells(made: Comparison, j: int, *, intervals: bool) -> list[Text]:
+    """A column: its heading and its cells."""
+    from rich.text import Text
+
+    rows = range(len(made.rows))
+    return [Text(made.figures[j].heading), *(_text(made, i, j, intervals=intervals) for i in rows)]
+
+
+def _wide(column: Sequence[Text]) -> int:
+    """How many characters a column takes, with the space beside it."""
+    return 3 + max(line.cell_len for cell in column for line in cell.split("\n", allow_blank=True))
+
+
+def _part(titles: Sequence[str], columns: Sequence[Sequence[Text]], longest: int) -> RichTable:
     from rich.box import SIMPLE_HEAD
     from rich.table import Table as RichTable
     from rich.text import Text
 
-    caption = "\n".join([made.legend(), *made.caption()])
-    table = RichTable(box=SIMPLE_HEAD, pad_edge=False, caption=caption, caption_justify="left")
-    table.add_column(made.model)
-    for one in made.figures:
-        table.add_column(Text(one.heading), justify="right", no_wrap=True)
-    for i, row in enumerate(made.rows):
-        table.add_row(row.title, *(_text(made, i, j, row, one) for j, one in enumerate(made.figures)))
+    table = RichTable(box=SIMPLE_HEAD, pad_edge=False)
+    table.add_column(METHOD, no_wrap=True, min_width=longest)
+    for heading, *_ in columns:
+        table.add_column(heading, justify="right", no_wrap=True)
+    for i, title in enumerate(titles, start=1):
+        table.add_row(Text(title), *(column[i] for column in columns))
     return table
 
 
-def _text(made: Comparison, i: int, j: int, row: Row, one: Figure) -> Text:
+def _text(made: Comparison, i: int, j: int, *, intervals: bool) -> Text:
     from rich.text import Text
 
+    row, one = made.rows[i], made.figures[j]
     emphasis = {"best": "bold", "second": "underline", "": ""}[made.rank_of(i, j)]
     shown = made.shade_of(i, j)
     text = Text(one.show(row.values[j]) + SIGNS[shown], f"{STYLES[shown]} {emphasis}".strip())
+    if not intervals:
+        return text
     for extra in (
         ends(row.interval(j), 1),
         "" if row.difference(j) is None else f"Δ {change(row.difference(j), 1)}",
