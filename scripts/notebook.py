@@ -32,15 +32,15 @@ def show(value: Any) -> dict[str, Any]:
 def run_cell(source: str, names: dict[str, Any], count: int) -> list[dict[str, Any]]:
     """Execute one cell among the names of those before it; the outputs it leaves."""
     tree = ast.parse(source)
-    last = tree.body.pop() if tree.body and isinstance(tree.body[-1], ast.Expr) else None
-    printed = io.StringIO()
+    last: ast.expr | None = None
+    if tree.body and isinstance(tree.body[-1], ast.Expr):
+        last = tree.body[-1].value
+        tree.body.pop()
+    printed, value = io.StringIO(), None
     with contextlib.redirect_stdout(printed):
         exec(compile(tree, f"cell {count}", "exec"), names)
-        value = (
-            None
-            if last is None
-            else eval(compile(ast.Expression(last.value), f"cell {count}", "eval"), names)
-        )
+        if last is not None:
+            value = eval(compile(ast.Expression(last), f"cell {count}", "eval"), names)
     outputs: list[dict[str, Any]] = []
     if printed.getvalue():
         outputs.append({"output_type": "stream", "name": "stdout", "text": printed.getvalue()})
