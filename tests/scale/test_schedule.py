@@ -21,7 +21,7 @@ class Dice:
         self.dice = random.Random(seed)
         self.deaths, self.fatal = deaths, fatal
         self.busy, self.clock = {}, 0.0
-        self.lost, self.given = {}, []
+        self.lost, self.given, self.returned = {}, [], []
 
     def now(self):
         return self.clock
@@ -38,7 +38,10 @@ class Dice:
         self.clock += self.dice.uniform(0, 2)
         ready = [worker for worker, (_, _, end) in self.busy.items() if end <= self.clock]
         self.dice.shuffle(ready)
-        return [self.report(worker) for worker in ready]
+        reports = [self.report(worker) for worker in ready]
+        self.returned += [report for report in reports if report.failure is None]
+        twice = [self.dice.choice(self.returned)] if self.returned and self.dice.random() < 0.3 else []
+        return reports + twice  # a result that comes a second time
 
     def report(self, worker):
         shard, task, _ = self.busy.pop(worker)
