@@ -83,6 +83,23 @@ def test_an_error_of_the_server_is_shown(visit):
     assert seen.text("#trouble") == "the queue is full <b>"
 
 
+def test_one_side_that_fails_does_not_cut_off_the_other(visit):
+    seen = visit("#scene=24").written()
+    ours = seen.words("right")
+
+    def refuse_vcd(route):
+        if '"vcd"' in (route.request.post_data or ""):
+            route.fulfill(status=400, body=json.dumps({"error": {"message": "vcd is tired"}}))
+        else:
+            route.continue_()
+
+    seen.page.route("**/v1/chat/completions", refuse_vcd)
+    seen.ask_again(lambda: seen.page.select_option("#beside", "vcd"))
+    assert seen.text("#trouble") == "vcd is tired"
+    assert seen.words("right") == ours
+    assert not seen.words("left"), "the base model's words must not stand under another name"
+
+
 def test_a_model_without_a_table_is_served_honestly(visit, world, running_server):
     running = running_server(Server(Served(world.model, world.processor, name="plain")))
     seen = visit(url=running.url)

@@ -17,17 +17,25 @@ export async function decode({ model, messages, beside, beta, layer, available, 
     runs.push([{ ...common, reweigh: { decoder: beside, evidence: true } }, [left]]);
     runs.push([{ ...common, reweigh: { ...edited, beta } }, [right]]);
   }
-  await Promise.all(runs.map(([body, answers]) => write(body, answers, signal, first)));
+  const ends = await Promise.allSettled(runs.map(([body, answers]) => write(body, answers, signal, first)));
+  const failed = ends.find(({ status }) => status === "rejected"); // the other side was finished all the same
+  if (failed) throw failed.reason;
 }
 
 async function write(body, answers, signal, first) {
-  let cleared = false;
-  for await (const frame of stream(body, signal)) {
-    if (!cleared) for (const answer of answers) answer.clear();
-    cleared = true;
-    for (const choice of frame.choices) {
-      if (choice.delta.content) first();
-      if (choice.delta.content || choice.reweigh) answers[choice.index].push(choice.delta.content ?? "", choice.reweigh);
+  let begun = false;
+  const clear = () => answers.forEach((answer) => answer.clear());
+  try {
+    for await (const frame of stream(body, signal)) {
+      if (!begun) clear();
+      begun = true;
+      for (const choice of frame.choices) {
+        if (choice.delta.content) first();
+        if (choice.delta.content || choice.reweigh) answers[choice.index].push(choice.delta.content ?? "", choice.reweigh);
+      }
     }
+  } catch (error) {
+    if (!begun && error.name !== "AbortError") clear(); // the old words are no answer to this
+    throw error;
   }
 }

@@ -136,7 +136,7 @@ function settle(then) {
   byId("beta-shown").textContent = number(beta(), 1);
   byId("layer-shown").textContent = `${layer()} of ${facts.reweigh.blocks}`;
   byId("layer").setAttribute("aria-valuetext", `layer ${layer()} of ${facts.reweigh.blocks}`);
-  if (then && pictures.list.length && left.text) then();
+  if (then && pictures.list.length && (left.text || right.text)) then();
 }
 
 /** Other pictures: what was known of the old ones goes. */
