@@ -72,3 +72,12 @@ def test_one_row_has_no_best() -> None:
 def test_a_row_of_another_length_is_refused() -> None:
     with pytest.raises(InputError, match="row 1 has 1 cells for 5"):
         Table(COLUMNS, [ROWS[0], ["alone"]])
+
+
+def test_a_row_to_read_is_marked_instead_of_the_best() -> None:
+    columns = [Column("arm"), Column("CHAIR_I", "lower")]
+    table = Table(columns, [["full", 9.0], ["shuffled", 8.0]], read=0)
+    assert "| **full** | **9.0** |" in table.markdown()
+    assert "**8.0**" not in table.markdown()
+    assert '<th class="best words" scope="row">full</th><td class="best">9.0</td>' in table.html()
+    assert table.html().count('scope="col"') == 2

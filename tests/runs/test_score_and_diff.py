@@ -405,6 +405,7 @@ def test_verdicts_follow_the_direction() -> None:
     mentions = mention_table(same)
     assert mentions is not None
     assert "12" in mentions.markdown()
+    assert "| as many" in mentions.markdown()
 
 
 def test_wrong_answers_are_put_right_or_made(tmp_path: Path) -> None:
@@ -421,6 +422,10 @@ def test_wrong_answers_are_put_right_or_made(tmp_path: Path) -> None:
     table = mention_table(found)
     assert table is not None
     assert "wrong answers" in table.markdown()
+    assert "| 1 fewer" in table.markdown()
+    back = mention_table(compare("pope", second, first, before=two.metrics, after=one.metrics))
+    assert back is not None
+    assert "| 1 more" in back.markdown()
 
 
 def test_directions() -> None:

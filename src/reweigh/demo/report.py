@@ -14,7 +14,7 @@ from reweigh.method.intervene.trace import Step, Trace
 from reweigh.report import html
 from reweigh.report.coloured import html as coloured
 from reweigh.report.examples import mention_spans
-from reweigh.report.plots import heatmap, mechanism_plot, visible
+from reweigh.report.plots import heat_scale, heatmap, mechanism_plot, visible
 from reweigh.report.tables import Cell, Column, Estimate, Table
 from reweigh.text import DESCRIBE
 from reweigh.world.drawings import CATALOGUE
@@ -144,7 +144,9 @@ def _note(outcome: Outcome) -> html.Html:
 
 def _case(outcome: Outcome, case: Case) -> html.Html:
     picture = html.figure(
-        html.picture(case.scene.image(PICTURE), alt=case.scene.id),
+        html.picture(
+            case.scene.image(PICTURE), alt=f"Drawn scene with {', '.join(sorted(case.scene.objects))}"
+        ),
         f"In it: {', '.join(sorted(case.scene.objects))}",
     )
     texts = html.element(
@@ -160,7 +162,10 @@ def _case(outcome: Outcome, case: Case) -> html.Html:
             coloured(case.edited_text, mention_spans(case.edited, case.edited_text)),
         ),
     )
-    parts = [html.element("div", picture, texts, class_="pair")]
+    parts = [
+        html.element("h3", f"Scene {case.scene.id}"),
+        html.element("div", picture, texts, class_="pair"),
+    ]
     if case.parting is not None:
         parts.append(
             html.figure(
@@ -188,9 +193,9 @@ def _maps(outcome: Outcome, case: Case) -> list[html.Html]:
     for index, (word, what) in enumerate(((case.kept_word, "kept"), (case.suppressed_word, "suppressed"))):
         grid = evidence.grid(session.layer, index)
         overlay = heatmap(case.scene.image(PICTURE), grid, low=0.0, high=high)
-        figures.append(
-            html.figure(html.picture(overlay, alt=f"evidence for {word}"), f"Evidence for {what} “{word}”")
-        )
+        described = f"The scene under a heat map of the evidence for “{word}”; warm places speak for it"
+        drawn = html.join([html.picture(overlay, alt=described), heat_scale(0.0, high)])
+        figures.append(html.figure(drawn, f"Evidence for {what} “{word}”; both maps have one scale."))
     return figures
 
 

@@ -53,11 +53,24 @@ def mention_table(difference: Difference) -> Table | None:
     """Removed, introduced, kept and net occurrences of hallucinated objects."""
     if not difference.mentions:
         return None
-    names = ("removed", "introduced", "kept", "net")
+    names = ("removed", "introduced", "kept")
     row = [_whole(cell(difference.mentions[name])) for name in names]
-    directions: tuple[Direction | None, ...] = ("higher", "lower", None, "higher")
-    columns = [Column(name, better, 0) for name, better in zip(names, directions, strict=True)]
-    return Table([Column(what_changed(difference)), *columns], [["occurrences", *row]])
+    columns = [*(Column(name, digits=0) for name in names), Column("in all")]
+    return Table(
+        [Column(what_changed(difference)), *columns], [["occurrences", *row, net_in_words(difference)]]
+    )
+
+
+def net_in_words(difference: Difference) -> str:
+    """Removed minus introduced, as "15 fewer [9, 21]" or "3 more [-1, 7]": of two counts one cannot tell which is good."""
+    net = difference.mentions["net"]
+    value = round(net.value or 0)
+    more = value < 0
+    words = f"{abs(value)} {'more' if more else 'fewer'}" if value else "as many"
+    if net.low is None or net.high is None:
+        return words
+    low, high = (-net.high, -net.low) if more else (net.low, net.high)
+    return f"{words} [{low:.0f}, {high:.0f}]"
 
 
 def what_changed(difference: Difference) -> str:
@@ -96,7 +109,9 @@ def comparison_page(
 
 def _tiles(difference: Difference) -> Html:
     made = []
-    for name in ("removed", "introduced", "net", "kept"):
+    words, _, interval = net_in_words(difference).partition(" [")
+    made.append(tile(f"{what_changed(difference)} in all", words, f"[{interval}" if interval else ""))
+    for name in ("removed", "introduced", "kept"):
         metric = difference.mentions[name]
         note = "" if metric.low is None else f"[{metric.low:.0f}, {metric.high:.0f}]"
         made.append(tile(f"{name} {what_changed(difference)}", f"{metric.value or 0:.0f}", note))
@@ -132,14 +147,17 @@ def _cards(
         sides = [
             element(
                 "div",
-                element("h3", name),
+                element("h4", name),
                 coloured_response(by_id[side][change.id], texts[side].get(change.id, "")),
             )
             for side, name in enumerate(names)
         ]
         small = thumbnail(find(change.id))
         body = element(
-            "div", element("div", *sides, class_="pair"), element("p", _summary(change), class_="muted")
+            "div",
+            element("h3", f"{change.id}"),
+            element("div", *sides, class_="pair"),
+            element("p", _summary(change), class_="muted"),
         )
         kind = "card example" if small is not None else "card example plain"
         cards.append(element("div", *([small] if small is not None else []), body, class_=kind))
@@ -147,7 +165,7 @@ def _cards(
 
 
 def _summary(change: Change) -> str:
-    parts = [f"{change.id}"]
+    parts = []
     for name in ("removed", "introduced", "kept"):
         objects: Mapping[str, int] = getattr(change, name)
         if objects:

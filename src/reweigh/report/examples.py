@@ -43,7 +43,7 @@ def thumbnail(path: Path | None) -> Html | None:
     if path is None:
         return None
     try:
-        return picture(read_image(path), alt=path.name, max_side=320, kind="JPEG")
+        return picture(read_image(path), alt=f"The described image, {path.name}", max_side=320, kind="JPEG")
     except ReweighError:
         return None
 

@@ -43,14 +43,21 @@ h3 { font-size: 1rem; margin: 0 0 .5rem; }
 p { margin: .4rem 0; }
 .lead { color: var(--muted); margin-bottom: 1.6rem; }
 .muted, figcaption, caption { color: var(--muted); font-size: .86rem; }
-.scroll { overflow-x: auto; }
+.scroll { overflow-x: auto; background:
+  linear-gradient(to right, var(--paper) 30%, transparent) 0 0 / 2.5rem 100% local,
+  linear-gradient(to left, var(--paper) 30%, transparent) 100% 0 / 2.5rem 100% local,
+  radial-gradient(farthest-side at 0 50%, var(--muted), transparent) 0 0 / .7rem 100% scroll,
+  radial-gradient(farthest-side at 100% 50%, var(--muted), transparent) 100% 0 / .7rem 100% scroll;
+  background-repeat: no-repeat; }
+tbody th { font-weight: 400; }
+.scale { display: flex; align-items: center; gap: .5rem; } .scale i { flex: 1; max-width: 10rem; height: .6rem; }
 table { border-collapse: collapse; width: 100%; font-variant-numeric: tabular-nums; }
 caption { caption-side: bottom; text-align: left; padding-top: .6rem; }
 th, td { padding: .5rem .8rem; text-align: right; border-bottom: 1px solid var(--line); white-space: nowrap; }
 th { font-size: .84rem; color: var(--muted); font-weight: 600; }
 th:first-child, td:first-child { text-align: left; }
 th.words, td.words { text-align: left; white-space: normal; }
-td.best { font-weight: 700; }
+td.best, th.best { font-weight: 700; }
 .range { color: var(--muted); font-size: .84rem; margin-left: .35em; font-weight: 400; }
 .tiles { display: grid; grid-template-columns: repeat(auto-fit, minmax(9.5rem, 1fr)); gap: .9rem;
   margin: 1.2rem 0; }

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from reweigh.errors import InputError
 from reweigh.report import svg
-from reweigh.report.html import Html
+from reweigh.report.html import Html, element
 from reweigh.report.svg import BLUE, BROWN, INK, LINE, MUTED, PAPER, RED
 
 if TYPE_CHECKING:
@@ -254,12 +254,26 @@ def heatmap(
     return buffer.getvalue()
 
 
+WARM = ((0.0, (70, 20, 90)), (0.35, (190, 45, 80)), (0.7, (245, 140, 50)), (1.0, (255, 240, 160)))
+"""Colours of a heat map by share of its range."""
+
+
+def heat_scale(low: float, high: float) -> Html:
+    """The colours of a heat map from ``low`` to ``high``, for below it."""
+    stops = ", ".join(f"rgb{colour} {place:.0%}" for place, colour in WARM)
+    strip = element("i", style=f"background: linear-gradient(to right, {stops})")
+    ends = (element("span", f"{end:.3g}") for end in (low, high))
+    return element("div", next(ends), strip, next(ends), class_="scale muted")
+
+
 def _warm(share: Any) -> Any:
     import numpy as np
 
-    places = np.array([0.0, 0.35, 0.7, 1.0])
-    colours = np.array([[70, 20, 90], [190, 45, 80], [245, 140, 50], [255, 240, 160]], dtype=np.float64)
-    channels = [np.interp(share[..., 0], places, colours[:, channel]) for channel in range(3)]
+    places = [place for place, _ in WARM]
+    channels = [
+        np.interp(share[..., 0], places, [float(colour[channel]) for _, colour in WARM])
+        for channel in range(3)
+    ]
     return np.stack(channels, axis=-1)
 
 

@@ -67,11 +67,12 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """Rows of cells under columns."""
+    """Rows of cells under columns; ``read`` is the row to read, marked instead of the best of each column."""
 
     columns: Sequence[Column]
     rows: Sequence[Sequence[Cell]]
     caption: str = ""
+    read: int | None = None
     _best: frozenset[tuple[int, int]] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -81,6 +82,8 @@ class Table:
         object.__setattr__(self, "_best", frozenset(self._find_best()))
 
     def _find_best(self) -> list[tuple[int, int]]:
+        if self.read is not None:
+            return [(self.read, place) for place in range(len(self.columns))]
         found = []
         for place, column in enumerate(self.columns):
             values = [_value(row[place]) for row in self.rows]
@@ -128,7 +131,7 @@ class Table:
         head = element(
             "tr",
             *(
-                element("th", column.heading, class_="words" if self._is_text(place) else None)
+                element("th", column.heading, class_="words" if self._is_text(place) else None, scope="col")
                 for place, column in enumerate(self.columns)
             ),
         )
@@ -137,13 +140,20 @@ class Table:
             cells = []
             for place, cell in enumerate(row):
                 main, interval = self.columns[place].show(cell)
-                best = "best" if (i, place) in self._best else ("words" if isinstance(cell, str) else None)
+                kinds = {"best": (i, place) in self._best, "words": isinstance(cell, str)}
+                names = " ".join(name for name, holds in kinds.items() if holds) or None
+                heads = place == 0 and isinstance(cell, str)
                 extra = [element("span", interval, class_="range")] if interval else []
-                cells.append(element("td", main, *extra, class_=best))
+                cells.append(
+                    element("th", main, *extra, class_=names, scope="row")
+                    if heads
+                    else element("td", main, *extra, class_=names)
+                )
             body.append(element("tr", *cells))
         caption = [element("caption", self.caption)] if self.caption else []
         table = element("table", *caption, element("thead", head), element("tbody", *body))
-        return element("div", table, class_="scroll")
+        label = self.caption or ", ".join(column.name for column in self.columns if column.name)
+        return element("div", table, class_="scroll", tabindex="0", role="region", aria_label=label)
 
     def terminal(self) -> RichTable:
         """A table for a rich console; where it would grow wide, intervals stand below their values."""

@@ -115,11 +115,13 @@ def spread(rows: Sequence[Row]) -> dict[str, dict[str, float | None]]:
 
 
 def build_table(rows: Sequence[Row], caption: str, *, names: Sequence[str] = tuple(COLUMNS)) -> Table:
-    """The table, or some of its columns; permutations are followed by their mean and range."""
+    """The table, or some of its columns; the full method is marked, permutations are followed by their mean and range."""
     body: list[list[Cell]] = []
+    read = None
     for i, row in enumerate(rows):
         cells: dict[str, Cell] = {**row.values()}
         cells |= {f"{name}_difference": cell(metric) for name, metric in row.difference.items()}
+        read = len(body) if row.kind == FULL else read
         body.append([row.name, *(cells[name] for name in names)])
         last = i + 1 == len(rows) or rows[i + 1].kind != row.kind
         if row.kind == SHUFFLED and last:
@@ -127,7 +129,7 @@ def build_table(rows: Sequence[Row], caption: str, *, names: Sequence[str] = tup
             body += [
                 [f"{SHUFFLED}, {what}", *(numbers[name] for name in names)] for what, numbers in every.items()
             ]
-    return Table([Column("arm"), *(COLUMNS[name] for name in names)], body, caption)
+    return Table([Column("arm"), *(COLUMNS[name] for name in names)], body, caption, read)
 
 
 def build_json(rows: Sequence[Row], about: Mapping[str, Any], left_out: Mapping[str, str]) -> dict[str, Any]:
