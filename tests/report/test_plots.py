@@ -159,3 +159,12 @@ def test_a_single_point_can_be_drawn_and_no_point_cannot() -> None:
     assert "circle" in line_plot({"one": [(1.0, 1.0)]}, across="x", up="y")
     with pytest.raises(InputError, match="at least one point"):
         line_plot({"one": []}, across="x", up="y")
+
+
+def test_the_scale_of_a_heat_map_has_its_ends_and_its_colours() -> None:
+    from reweigh.report.plots import WARM, heat_scale
+
+    shown = heat_scale(0.0, 0.01234)
+    assert "<span>0</span>" in shown
+    assert "<span>0.0123</span>" in shown
+    assert all(f"rgb{colour}" in shown for _, colour in WARM)

@@ -131,11 +131,16 @@ def push(
     repo: str = typer.Argument(help="Hub repository, e.g. me/llava-table."),
     layer: int = common.LAYER,
     private: bool = typer.Option(False, help="Make the repository private."),
+    json: bool = common.JSON,
 ) -> None:
     """Upload a table to the Hub."""
     from reweigh.method.register.table import ReferenceTable
 
-    typer.echo(ReferenceTable.load(folder, layer=layer).push_to_hub(repo, private=private))
+    address = ReferenceTable.load(folder, layer=layer).push_to_hub(repo, private=private)
+    if json:
+        common.emit_json({"address": address})
+    else:
+        typer.echo(address)
 
 
 def _refuse_source(out: Path, sources: list[Path]) -> None:

@@ -82,7 +82,7 @@ def _interval_section(headlines: Sequence[MetricInfo], metrics: Mapping[str, Met
 
 def _record(value: Mapping[str, Any]) -> Html:
     rows = [
-        element("tr", element("td", name), element("td", element("code", text), class_="words"))
+        element("tr", element("th", name, scope="row"), element("td", element("code", text), class_="words"))
         for name, text in _flat(value)
     ]
     table = element("div", element("table", element("tbody", *rows)), class_="scroll")
@@ -96,4 +96,13 @@ def _flat(value: Any, prefix: str = "") -> list[tuple[str, str]]:
             for key, inner in value.items()
             for row in _flat(inner, f"{prefix}.{key}" if prefix else str(key))
         ]
-    return [(prefix, str(value))] if value not in (None, {}, []) else []
+    return [(prefix, _in_words(value))] if value not in (None, {}, []) else []
+
+
+def _in_words(value: Any) -> str:
+    """A value of the record as a person would write it."""
+    if isinstance(value, Mapping):
+        return ", ".join(f"{name} {_in_words(inner)}" for name, inner in value.items())
+    if isinstance(value, list | tuple):
+        return ", ".join(map(_in_words, value))
+    return {True: "yes", False: "no"}[value] if isinstance(value, bool) else str(value)

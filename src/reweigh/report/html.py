@@ -49,7 +49,7 @@ p { margin: .4rem 0; }
   radial-gradient(farthest-side at 0 50%, var(--muted), transparent) 0 0 / .7rem 100% scroll,
   radial-gradient(farthest-side at 100% 50%, var(--muted), transparent) 100% 0 / .7rem 100% scroll;
   background-repeat: no-repeat; }
-tbody th { font-weight: 400; }
+tbody th { font-weight: 400; color: var(--ink); }
 .scale { display: flex; align-items: center; gap: .5rem; } .scale i { flex: 1; max-width: 10rem; height: .6rem; }
 table { border-collapse: collapse; width: 100%; font-variant-numeric: tabular-nums; }
 caption { caption-side: bottom; text-align: left; padding-top: .6rem; }
