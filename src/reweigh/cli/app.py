@@ -67,7 +67,7 @@ class LazyGroup(TyperGroup):
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         if args and not args[0].startswith("-") and self.get_command(ctx, args[0]) is None:
-            near = difflib.get_close_matches(args[0], COMMANDS, n=2, cutoff=0.5)
+            near = difflib.get_close_matches(args[0], COMMANDS, n=2, cutoff=0.6)
             hint = f"; did you mean {' or '.join(near)}?" if near else "; reweigh -h lists them"
             ctx.fail(f"no command is called {args[0]!r}{hint}")
         return super().resolve_command(ctx, args)
