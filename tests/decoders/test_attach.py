@@ -254,7 +254,7 @@ def test_half_precision_models_are_edited_in_float32(checkpoint, family, dtype):
 @pytest.mark.parametrize("family", ["qwen2_5_vl"])
 def test_calibrate_then_attach_end_to_end(case):
     from checkpoints import picture
-    from reweigh.calibration.calibrate import tables_of
+    from reweigh.calibration.result import tables_of
 
     pictures = [picture(seed) for seed in range(4)]
     made = reweigh.calibrate(case.model, case.processor, pictures, layers=[1, 2], max_new_tokens=6)
