@@ -175,8 +175,14 @@ app.main()
 @pytest.mark.parametrize("name", ["SIGTERM", "SIGHUP", "SIGINT"])
 def test_signals_end_like_control_c(tmp_path, name):
     number = getattr(signal, name)
+    # a background job ignores some of them, and its children inherit that
+    reset = f"import signal\nsignal.signal({number:d}, signal.{'default_int_handler' if name == 'SIGINT' else 'SIG_DFL'})\n"
     running = subprocess.Popen(
-        [sys.executable, "-c", SLOW], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=tmp_path
+        [sys.executable, "-c", reset + SLOW],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=tmp_path,
     )
     assert running.stdout.readline() == "loading\n"
     running.send_signal(number)
