@@ -173,8 +173,11 @@ class _Words:
     def __call__(self, text: str, **_options: Any) -> dict[str, list[int]]:
         return {"input_ids": [40 + place for place, _ in enumerate(text.split())]}
 
-    def decode(self, ids: Sequence[int]) -> str:
+    def decode(self, ids: Sequence[int], **_options: Any) -> str:
         return " ".join(map(str, ids))
+
+    def batch_decode(self, rows: Any, **_options: Any) -> list[str]:
+        return [self.decode(row) for row in rows.tolist()]
 
 
 def random_table(vocab: int, layer: int) -> ReferenceTable:

@@ -98,7 +98,12 @@ def _picture(values: Any, processor: Any) -> Image:
     import torch
     from PIL import Image
 
-    maker = processor.image_processor
+    maker = getattr(processor, "image_processor", None)
+    if maker is None:
+        raise UnsupportedError(
+            f"{type(processor).__name__} has no image processor, so pictures cannot be made from pixels again",
+            hint="give the model's whole processor, or the pictures: session.request(pictures=[...])",
+        )
     mean, std = (torch.tensor(part)[:, None, None] for part in (maker.image_mean, maker.image_std))
     shades = (values.detach().float().cpu() * std + mean).clamp(0, 1) * 255
     return Image.fromarray(shades.round().to(torch.uint8).permute(1, 2, 0).contiguous().numpy())
