@@ -80,7 +80,7 @@ def test_killed_workers_and_a_killed_driver_change_no_byte(checkpoint, images, t
         "3",
         "--max-new-tokens",
         "120",
-        "-b",
+        "--batch-size",
         "2",
     ]
     given += ["--device", "cpu"]
