@@ -34,7 +34,7 @@ def test_a_search_leaves_runs_a_point_and_a_page_and_resumes_to_the_same_bytes(t
     assert done.exit_code == 0, done.output + str(done.exception)
     point = json.loads(done.stdout)
     assert point == json.loads((tmp_path / "operating_point.json").read_text())
-    assert set(point) == {"layer", "beta", "base", "grid", "chosen_on"}
+    assert set(point) == {"layer", "beta", "base", "edge", "grid", "chosen_on"}
     assert point["chosen_on"]["options"] == {"split": "tuning", "scenes": 300}
     assert set(point["chosen_on"]["table_sha256"]) == set(LAYERS)
     base = Quality(**point["base"])
