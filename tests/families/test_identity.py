@@ -21,10 +21,10 @@ from reweigh.families.identity import (
     Identity,
     differences,
     identify,
-    image_settings,
     reading_hash,
     tokenizer_hash,
 )
+from reweigh.families.settings import image_settings
 from reweigh.families.signature import BYTES, sign
 from reweigh.families.weights import named_weights, sample
 

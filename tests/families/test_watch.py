@@ -118,6 +118,97 @@ def test_adapters_are_watched(model):
     assert watch.changed() is not None
 
 
+IMAGE_SETTINGS = {
+    "size": {"shortest_edge": 56},
+    "crop_size": {"height": 14, "width": 14},
+    "do_resize": False,
+    "do_center_crop": False,
+    "do_normalize": False,
+    "do_rescale": False,
+    "image_mean": [0.1, 0.2, 0.3],
+    "image_std": [1.0, 1.0, 1.0],
+    "rescale_factor": 0.5,
+    "resample": 0,
+}
+
+
+@pytest.mark.parametrize("name", IMAGE_SETTINGS)
+def test_a_setting_of_the_image_processor_changed_in_place_is_named(model, checkpoint, name):
+    images = copy.deepcopy(twin.case(checkpoint("llava")).processor)
+    watch = Watch(model, images)
+    assert watch.changed() is None
+    kept = getattr(images.image_processor, name)
+    setattr(images.image_processor, name, IMAGE_SETTINGS[name])
+    assert watch.changed().startswith(f"the image processor's {name}")
+    assert " was changed: " in watch.changed()
+    setattr(images.image_processor, name, kept)
+    assert watch.changed() is None
+
+
+def test_settings_changed_inside_their_holders_are_named(model, checkpoint):
+    processor = copy.deepcopy(twin.case(checkpoint("llava")).processor)
+    processor.image_processor.image_mean = [0.5, 0.5, 0.5]
+    model.config.grid = [[1, 2], [3, 4]]
+    watch = Watch(model, processor)
+    processor.image_processor.image_mean[1] = 0.25
+    assert watch.changed() == (
+        "the image processor's image_mean was changed: [0.5, 0.5, 0.5], now [0.5, 0.25, 0.5]"
+    )
+    watch = Watch(model, processor)
+    model.config.grid[1][0] = 5
+    assert watch.changed() == "the configuration's grid was changed: [[1, 2], [3, 4]], now [[1, 2], [5, 4]]"
+    watch = Watch(model, processor)
+    processor.patch_size = 14
+    assert watch.changed() == "the processor's patch_size was changed: 7, now 14"
+    watch = Watch(model, processor)
+    processor.image_processor = type("Other", (), {})()
+    assert watch.changed() is not None
+
+
+def change(holder, path, value):
+    *outer, last = path.split(".")
+    for name in outer:
+        holder = getattr(holder, name)
+    if isinstance(holder, dict):
+        holder[last] = value
+    else:
+        setattr(holder, last, value)
+
+
+@pytest.mark.parametrize(
+    ("family", "path", "value"),
+    [
+        ("llava", "vision_feature_layer", -1),
+        ("llava", "vision_feature_select_strategy", "full"),
+        ("llava", "image_token_index", 9),
+        ("llava", "vision_config.image_size", 56),
+        ("llava", "text_config.rope_parameters.rope_theta", 5.0),
+        ("llava", "text_config.rms_norm_eps", 0.1),
+        ("gemma3", "text_config.final_logit_softcapping", 30.0),
+        ("gemma3", "text_config.sliding_window", 2),
+        ("qwen2_5_vl", "vision_config.spatial_merge_size", 1),
+        ("llava_next", "image_grid_pinpoints", [[28, 28]]),
+    ],
+)
+def test_a_setting_of_the_configuration_changed_in_place_is_named(checkpoint, family, path, value):
+    model = copy.deepcopy(twin.case(checkpoint(family)).model)
+    watch = Watch(model)
+    assert watch.changed() is None
+    change(model.config, path, value)
+    assert watch.changed().startswith(f"the configuration's {path} was changed: ")
+    assert watch.changed().endswith(f"now {value}")
+    assert Watch(model).changed() is None
+
+
+def test_settings_that_shape_nothing_may_change(model):
+    watch = Watch(model)
+    model.config.text_config.use_cache = False
+    model.config.text_config.pad_token_id = 3
+    model.config._name_or_path = "elsewhere"
+    model.generation_config.max_length = 99
+    assert watch.changed() is None
+
+
 def test_running_the_model_changes_nothing(model, checkpoint):
     watch = Watch(model)
     inputs = twin.case(checkpoint("llava")).inputs([1])

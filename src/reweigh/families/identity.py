@@ -8,8 +8,7 @@ computes, as cached evidence does.
 from __future__ import annotations
 
 import hashlib
-import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -17,6 +16,7 @@ import torch
 
 from reweigh.artifacts import sha256_json
 from reweigh.families.anatomy import Anatomy
+from reweigh.families.settings import flat, image_settings, model_settings
 from reweigh.families.signature import BYTES, agree, kind_and_shape, sign
 from reweigh.families.weights import active_adapters, adapter_layers, named_weights, sample
 
@@ -25,28 +25,6 @@ HASHED_VALUES = 4096
 
 NAMED_SETTINGS = 4
 """Differing settings that a message names before it counts the rest."""
-
-NOT_IMAGE_SETTINGS = frozenset(
-    {
-        "image_processor_type",
-        "feature_extractor_type",
-        "processor_class",
-        "auto_map",
-        "device",
-        "return_tensors",
-    }
-)
-
-# fmt: off
-NOT_MODEL_SETTINGS = frozenset({
-    "architectures", "attention_dropout", "attn_implementation", "auto_map", "bos_token_id", "chunk_size_feed_forward",
-    "dtype", "eos_token_id", "hidden_dropout", "id2label", "initializer_factor", "initializer_range",
-    "is_encoder_decoder", "label2id", "name_or_path", "output_attentions", "output_hidden_states", "pad_token_id",
-    "pretraining_tp", "problem_type", "quantization_config", "return_dict", "tie_word_embeddings", "torch_dtype",
-    "transformers_version", "use_cache",
-})
-# fmt: on
-"""Settings of a configuration that say where it comes from, how it is trained, stored or run, not what it computes."""
 
 
 @dataclass(frozen=True)
@@ -121,7 +99,7 @@ def describe(
         adapters=adapters_of(model),
         tokenizer=tokenizer_hash(processor),
         images=image_settings(processor),
-        config=_plain(_without(config.to_dict(), NOT_MODEL_SETTINGS)),
+        config=model_settings(config),
     )
 
 
@@ -146,7 +124,7 @@ def differences(one: Mapping[str, Any], other: Mapping[str, Any], *, sides: tupl
     if one["tokenizer"] != other["tokenizer"] and one["tokenizer"] and other["tokenizer"]:
         found.append(f"tokenizer: {both(one['tokenizer'][:12], other['tokenizer'][:12])}")
     for title, name in (("the image processor's", "images"), ("the configuration's", "config")):
-        mine, theirs = dict(_flat(one[name])), dict(_flat(other[name]))
+        mine, theirs = dict(flat(one[name])), dict(flat(other[name]))
         keys = mine.keys() & theirs.keys() if name == "config" else mine.keys() | theirs.keys()
         differing = (
             [key for key in sorted(keys) if mine.get(key) != theirs.get(key)] if mine and theirs else []
@@ -204,44 +182,6 @@ def tokenizer_hash(processor: Any | None) -> str:
     if tokenizer is None or not hasattr(tokenizer, "get_vocab"):
         return ""
     return sha256_json(sorted(tokenizer.get_vocab().items(), key=lambda item: (item[1], item[0])))
-
-
-def image_settings(processor: Any | None) -> dict[str, Any]:
-    """How pictures become pixels: size, crop, mean, resampling, patches, and the backend that computes it."""
-    images = getattr(processor, "image_processor", None)
-    if processor is None or images is None:
-        return {}
-    kinds = [kind.__name__ for kind in type(images).__mro__]
-    backend = next(
-        (name.removesuffix("Backend").lower() for name in kinds if name.endswith("Backend")), kinds[0]
-    )
-    whole = processor.to_dict() if hasattr(processor, "to_dict") else {}
-    simple = {name: value for name, value in whole.items() if isinstance(value, bool | int | float | str)}
-    settings = {**simple, **images.to_dict(), "backend": backend}
-    return _plain(_without(settings, NOT_IMAGE_SETTINGS | {"chat_template"}))
-
-
-def _without(settings: Mapping[str, Any], names: frozenset[str]) -> dict[str, Any]:
-    """Settings without those of some names or with a private name, at every depth; what is not set is left out."""
-    return {
-        str(name): _without(value, names) if isinstance(value, Mapping) else value
-        for name, value in settings.items()
-        if name not in names and not str(name).startswith("_") and value is not None
-    }
-
-
-def _plain(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Settings as JSON gives them back."""
-    plain: dict[str, Any] = json.loads(json.dumps(settings, default=str))
-    return plain
-
-
-def _flat(settings: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    for name, value in settings.items():
-        if isinstance(value, Mapping):
-            yield from _flat(value, f"{prefix}{name}.")
-        else:
-            yield f"{prefix}{name}", value
 
 
 def reading_hash(anatomy: Anatomy, processor: Any | None) -> str:

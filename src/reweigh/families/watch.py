@@ -1,8 +1,8 @@
-"""Notice that a model changed after it was identified: weights written to or replaced, adapters switched.
+"""Notice that a model changed after it was identified: weights written to or replaced, adapters switched, settings changed.
 
-Cheap enough for once a generation: no value is read but a strided sample of each tensor, gathered in one operation for
-each type and device. What weights accelerate keeps on the disk, and packed integers of quantised layers, are watched
-through their modules only.
+Cheap enough for once a generation: settings are read as they stand, and of weights a strided sample, gathered in one
+operation for each type and device. Weights that accelerate keeps on the disk, and packed integers of quantised layers,
+are watched through their modules only; so is what a layer took from the configuration when it was built.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from reweigh.families.settings import current_settings
 from reweigh.families.weights import active_adapters, adapter_layers, plain_name, weight_stores
 from reweigh.families.wrappers import unwrap
 
@@ -38,14 +39,17 @@ class _Group(NamedTuple):
 
 
 class Watch:
-    """Remembers a model as it is; `changed` tells whether it still is.
+    """Remembers a model and its processor as they are; `changed` tells whether they still are.
 
     Catches whatever replaces a weight or writes to it through its parameter, to the last element, and writes through
-    ``.data`` that reach one of 64 elements spread over the tensor.
+    ``.data`` that reach one of 64 elements spread over the tensor. Catches any change of a setting that shapes evidence,
+    the configuration's as well as the image processor's.
     """
 
-    def __init__(self, model: Any) -> None:
+    def __init__(self, model: Any, processor: Any | None = None) -> None:
         self.model: nn.Module = unwrap(model)[0]
+        self.processor = processor
+        self._settings = self._current_settings()
         modules = list(self.model.named_modules())
         self._parts = [(path, module, tuple(module._modules.values())) for path, module in modules]
         self._adapters = [(path, layer, active_adapters(layer)) for path, layer in adapter_layers(self.model)]
@@ -63,6 +67,8 @@ class Watch:
                 return (
                     f"the adapters of {plain_name(path)} were switched: {_words(active)}, now {_words(now)}"
                 )
+        if (settings := self._current_settings()) != self._settings:
+            return _changed_setting(self._settings, settings)
         for weight in self._weights:
             if (change := _change(weight)) is not None:
                 return change
@@ -71,6 +77,14 @@ class Watch:
             if not torch.equal(values, group.values):
                 return f"{_first_changed(group, values)} was changed in place"
         return None
+
+    def _current_settings(self) -> dict[str, Any]:
+        return current_settings(getattr(self.model, "config", None), self.processor)
+
+
+def _changed_setting(before: dict[str, Any], after: dict[str, Any]) -> str:
+    name = next(name for name in (*before, *after) if before.get(name) != after.get(name))
+    return f"{name} was changed: {before.get(name, 'not set')}, now {after.get(name, 'not set')}"
 
 
 def _weights(path: str, module: nn.Module) -> list[_Weight]:

@@ -202,6 +202,30 @@ def test_a_lora_is_a_model_of_its_own(case, own):
 
 
 @pytest.mark.parametrize("family", ["llava"])
+def test_settings_changed_after_attaching_are_refused_by_name(own):
+    inputs, model, images = own.inputs(), own.model, own.processor.image_processor
+    rw = attach(own, table=calibrated(own))
+    with rw:
+        edited = generate(model, inputs)
+    for holder, name, value in (
+        (images, "image_mean", [0.1, 0.2, 0.3]),
+        (images, "do_resize", False),
+        (model.config, "vision_feature_layer", -1),
+        (model.config.text_config, "rope_parameters", {"rope_type": "default", "rope_theta": 5.0}),
+    ):
+        kept = getattr(holder, name)
+        setattr(holder, name, value)
+        with rw, pytest.raises(MismatchError, match=rf"changed after it was attached \(the .*{name}.*now"):
+            generate(model, inputs)
+        setattr(holder, name, kept)
+    with rw:
+        assert same(generate(model, inputs), edited)
+    model.set_attn_implementation("eager")  # moves the last bits of a state, and is the same model
+    with rw:
+        close(generate(model, inputs), edited)
+
+
+@pytest.mark.parametrize("family", ["llava"])
 def test_prompt_tuning_is_refused_when_attaching(own):
     peft = pytest.importorskip("peft", reason="peft is not installed")
     config = peft.PromptTuningConfig(

@@ -12,7 +12,7 @@ from PIL import Image
 
 import reweigh
 import twin
-from checkpoints import FAMILIES, VOCABULARY
+from checkpoints import FAMILIES, VOCABULARY, load
 from reweigh.engines.cache import EvidenceCache
 from reweigh.engines.transformers.gather import Gatherer, Given, _merged
 from reweigh.engines.transformers.recall import Recall
@@ -262,3 +262,23 @@ def test_the_hash_of_what_reads_knows_image_settings(case):
         assert reading_hash(anatomy, case.processor) != before
     finally:
         case.processor.image_processor.image_mean = kept
+
+
+def test_what_was_kept_is_measured_again_after_a_setting_changed_in_place(checkpoint):
+    own = twin.Case("llava", *load(checkpoint("llava")))
+    cache, shown = EvidenceCache(), pictures(200)
+    attached = attach(own, cache=cache)
+
+    def found():
+        before = cache.hits
+        attached.describe(shown, "What?", max_new_tokens=2)
+        return cache.hits > before
+
+    assert [found(), found()] == [False, True]
+    images, kept = own.processor.image_processor, own.processor.image_processor.image_mean
+    images.image_mean = [0.1, 0.2, 0.3]
+    assert [found(), found()] == [False, True]
+    own.model.config.vision_feature_layer = -1
+    assert [found(), found()] == [False, True]
+    images.image_mean, own.model.config.vision_feature_layer = kept, -2
+    assert found(), "what was kept of the model as it is again"

@@ -95,7 +95,7 @@ class ReWEIGH(Decoder):
         self.force = force
         self.clip = clip
         self._source = table
-        self._watch = Watch(anatomy.model)
+        self._watch = Watch(anatomy.model, processor)
         self.deployed = self._deploy(table, layer)
         self.point = operating_point(anatomy, self.deployed.table, beta)
         self.beta = self.point.beta
@@ -260,7 +260,7 @@ class ReWEIGH(Decoder):
             raise MismatchError(
                 f"the model changed after it was attached ({changed}): {error.message}", hint=error.hint
             ) from error
-        self._watch = Watch(self.anatomy.model)
+        self._watch = Watch(self.anatomy.model, self.processor)
 
     @torch.no_grad()
     def _prove_lens(self, forward: ForwardPass, deployed: Deployed) -> None:

@@ -44,13 +44,13 @@ class Recall:
         self.processor = processor
         self.cache = cache
         self.exact = exact
-        self._watch = Watch(anatomy.model)
+        self._watch = Watch(anatomy.model, processor)
         self._reading = reading_hash(anatomy, processor)
 
     def keys(self, pictures: Sequence[Image | Sequence[Image]], inputs: Mapping[str, Any]) -> list[str]:
         """What each row's evidence depends on, the model and the tokens aside; a row may hold several pictures."""
-        if self._watch.changed() is not None:  # weights or adapters: what was kept belongs to another model
-            self._watch = Watch(self.anatomy.model)
+        if self._watch.changed() is not None:  # what was kept belongs to the model as it was
+            self._watch = Watch(self.anatomy.model, self.processor)
             self._reading = reading_hash(self.anatomy, self.processor)
         return row_keys(self.anatomy, pictures, inputs, exact=self.exact)
 

@@ -1,0 +1,111 @@
+"""Settings that shape evidence: those of a model's configuration, and how a processor makes pixels of a picture.
+
+As an identity records them, and as they stand at this moment, for whoever watches over changes.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+NOT_IMAGE_SETTINGS = frozenset(
+    {
+        "image_processor_type",
+        "feature_extractor_type",
+        "processor_class",
+        "auto_map",
+        "chat_template",
+        "device",
+        "return_tensors",
+    }
+)
+
+# fmt: off
+NOT_MODEL_SETTINGS = frozenset({
+    "architectures", "attention_dropout", "attn_implementation", "auto_map", "bos_token_id", "chunk_size_feed_forward",
+    "dtype", "eos_token_id", "hidden_dropout", "id2label", "initializer_factor", "initializer_range",
+    "is_encoder_decoder", "label2id", "name_or_path", "output_attentions", "output_hidden_states", "pad_token_id",
+    "pretraining_tp", "problem_type", "quantization_config", "return_dict", "tie_word_embeddings", "torch_dtype",
+    "transformers_version", "use_cache",
+})
+# fmt: on
+"""Settings of a configuration that say where it comes from, how it is trained, stored or run, not what it computes."""
+
+ATTENTION = "_attn_implementation_internal"
+"""The one private setting that is watched: the attention kernel, which moves the last bits of a state."""
+
+SCALARS = (bool, int, float, str)
+
+
+def model_settings(config: Any) -> dict[str, Any]:
+    """What a configuration says of the model's computation, as JSON gives it back."""
+    return _plain(_without(config.to_dict(), NOT_MODEL_SETTINGS))
+
+
+def image_settings(processor: Any | None) -> dict[str, Any]:
+    """How pictures become pixels: size, crop, mean, resampling, patches, and the backend that computes it."""
+    images = getattr(processor, "image_processor", None)
+    if processor is None or images is None:
+        return {}
+    kinds = [kind.__name__ for kind in type(images).__mro__]
+    backend = next(
+        (name.removesuffix("Backend").lower() for name in kinds if name.endswith("Backend")), kinds[0]
+    )
+    whole = processor.to_dict() if hasattr(processor, "to_dict") else {}
+    simple = {name: value for name, value in whole.items() if isinstance(value, SCALARS)}
+    return _plain(_without({**simple, **images.to_dict(), "backend": backend}, NOT_IMAGE_SETTINGS))
+
+
+def current_settings(config: Any | None, processor: Any | None) -> dict[str, Any]:
+    """Every setting that shapes evidence as it stands now, by a name for messages; fast, for once a generation."""
+    images = getattr(processor, "image_processor", None)
+    found = dict(_standing("the configuration's ", _held_by(config), NOT_MODEL_SETTINGS))
+    if images is not None:
+        simple = {name: value for name, value in _held_by(processor).items() if isinstance(value, SCALARS)}
+        found.update(_standing("the processor's ", simple, NOT_IMAGE_SETTINGS))
+        found.update(_standing("the image processor's ", _held_by(images), NOT_IMAGE_SETTINGS))
+        found["the image processor's class"] = type(images).__qualname__
+    return found
+
+
+def flat(settings: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """The settings of all depths, by names joined with dots."""
+    for name, value in settings.items():
+        if isinstance(value, Mapping):
+            yield from flat(value, f"{prefix}{name}.")
+        else:
+            yield f"{prefix}{name}", value
+
+
+def _held_by(holder: Any) -> Mapping[str, Any]:
+    return getattr(holder, "__dict__", {})
+
+
+def _standing(prefix: str, settings: Mapping[Any, Any], skipped: frozenset[str]) -> Iterator[tuple[str, Any]]:
+    """Plain values at every depth; a list becomes text, so that a change inside it shows."""
+    for key, value in settings.items():
+        name = str(key)
+        if value is None or name in skipped or (name[:1] == "_" and name != ATTENTION):
+            continue
+        if isinstance(value, SCALARS):
+            yield prefix + name, value
+        elif isinstance(value, Mapping) or hasattr(value, "__dict__"):  # a configuration within, or sizes
+            inner = value if isinstance(value, Mapping) else vars(value)
+            yield from _standing(f"{prefix}{name}.", inner, skipped)
+        else:
+            yield prefix + name, repr(value)
+
+
+def _without(settings: Mapping[str, Any], names: frozenset[str]) -> dict[str, Any]:
+    """Settings without those of some names or with a private name, at every depth; what is not set is left out."""
+    return {
+        str(name): _without(value, names) if isinstance(value, Mapping) else value
+        for name, value in settings.items()
+        if name not in names and not str(name).startswith("_") and value is not None
+    }
+
+
+def _plain(settings: Mapping[str, Any]) -> dict[str, Any]:
+    plain: dict[str, Any] = json.loads(json.dumps(settings, default=str))
+    return plain
