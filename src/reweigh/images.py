@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import threading
 import warnings
 from io import BytesIO
@@ -109,3 +110,10 @@ def list_images(folder: str | Path) -> list[Path]:
 def _is_meant(path: Path) -> bool:
     """Whether a path is a file, or would be one if its link led anywhere: reading it will say why it cannot be."""
     return path.is_file() or (path.is_symlink() and not path.exists())
+
+
+def pixels_hash(picture: Image) -> str:
+    """The hash of what a picture shows: its mode, size and pixels, whatever file it came from."""
+    digest = hashlib.sha256(f"{picture.mode} {picture.size}".encode())
+    digest.update(picture.tobytes())
+    return digest.hexdigest()

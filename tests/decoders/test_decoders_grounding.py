@@ -15,7 +15,7 @@ from reweigh.decoders.grounding import (
     load_detector,
     load_matcher,
 )
-from reweigh.errors import UnsupportedError
+from reweigh.errors import MissingExtraError, UnsupportedError
 
 
 def test_small_and_overlapping_boxes_are_left_out():
@@ -52,7 +52,6 @@ def test_grounding_dino_gives_the_models_boxes_over_its_threshold(tmp_path):
 
 
 def test_owlv2_gives_boxes_of_the_picture_without_its_padding(tmp_path):
-    pytest.importorskip("scipy", reason="the image processor of OWLv2 needs scipy")
     found = load_detector(str(judges.owlv2(tmp_path)))
     assert isinstance(found, Owlv2)
     assert found.threshold == 0.05
@@ -62,6 +61,14 @@ def test_owlv2_gives_boxes_of_the_picture_without_its_padding(tmp_path):
     assert all(is_inside(box) for box in boxes)
     found.threshold = 1.1
     assert found(picture(1, (64, 32)), "dog") == []
+
+
+def test_owlv2_names_the_extra_that_it_lacks(tmp_path, monkeypatch):
+    folder = str(judges.owlv2(tmp_path))
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(MissingExtraError, match="scipy") as told:
+        load_detector(folder)
+    assert "reweigh[halc]" in told.value.hint
 
 
 def test_blip_scores_each_text_as_it_does_alone(tmp_path):

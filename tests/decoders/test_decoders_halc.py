@@ -13,7 +13,7 @@ from transformers import DynamicCache, LogitsProcessor
 import reweigh
 from checkpoints import FAMILIES, judges, picture
 from reweigh.decoders.fields import CENTRE, contrasts, fields, survivors
-from reweigh.decoders.halc import OFFICIAL_ALWAYS, OFFICIAL_EXEMPT, Beam
+from reweigh.decoders.halc_walk import Beam
 from reweigh.decoders.words import Words, bare
 from reweigh.engines.transformers.pictures import crop, with_pictures
 from reweigh.errors import InputError, UnsupportedError
@@ -221,26 +221,33 @@ def test_words_begin_and_end_where_the_official_program_says(loaded):
     assert [bare(word) for word in ("dogs.", "'cat',", "[bus)", "s", "...")] == ["dog", "cat", "bu", "", ""]
 
 
-def test_lists_and_skipped_words_are_switches(loaded, batch):
-    assert (len(OFFICIAL_EXEMPT), len(OFFICIAL_ALWAYS)) == (31, 10)
+def test_lists_and_skipped_words_are_switches(loaded, tmp_path):
     model, processor = loaded("llava")
     options = {"detect": no_boxes, "match": by_letters, "is_entity": str.isalpha}
+    never_asked, always_asked = tmp_path / "exempt.txt", tmp_path / "always.txt"
+    never_asked.write_text("cat\nteddy\n")
+    always_asked.write_text("toaster\n\n")
+    listed = {"exempt": str(never_asked), "always": always_asked}
 
-    def looked_up(word, **more):
-        decoder = reweigh.decoder("halc", model, processor, **options, **more).decoder
-        from reweigh.decoders.halc import _Walk
-        from reweigh.engines.base import UpcomingPass
-
-        walk = _Walk(decoder, UpcomingPass(0, 1, 1, [[0]]), 0, picture(1), torch.tensor([1]), None, None)
-        return [walk.looked_up(word) for _ in range(40)]
+    def looked_up(word, *, seed=0, **more):
+        decoder = reweigh.decoder("halc", model, processor, **{**options, **more}).decoder
+        draw = random.Random(seed)
+        return [decoder.look_up.wants(word, draw) for _ in range(40)]
 
     assert all(looked_up("cat"))
-    assert not any(looked_up("cat", official_lists=True))
+    assert not any(looked_up("cat", **listed))
+    assert all(looked_up("dog", **listed))
     assert not any(looked_up("a.b"))
     assert not any(looked_up(""))
-    assert all(looked_up("toaster", official_lists=True, skip_rate=1.0))
+    assert all(looked_up("toaster", **listed, skip_rate=1.0))
+    assert all(looked_up("toaster", always=["toaster"], exempt=["toaster"]))
+    assert not any(looked_up("toaster", skip_rate=1.0))
     draw = random.Random(3)
     assert looked_up("dog", skip_rate=0.3, seed=3) == [draw.random() >= 0.3 for _ in range(40)]
+    assert all(looked_up("Dog", is_entity=["dogs"]))
+    assert not any(looked_up("cat", is_entity=["dogs"]))
+    with pytest.raises(InputError, match=r"exempt is 'nowhere\.txt', neither a list"):
+        looked_up("dog", exempt="nowhere.txt")
 
 
 def test_refusals(loaded, batch):

@@ -29,7 +29,7 @@ def compare(
         "base,sampling,cut,vcd,opera,dola,pai,revisit,reweigh",
         "--methods",
         "-m",
-        help="Decoders, separated by commas.",
+        help="Decoders, separated by commas; vcd@half is a variant of vcd with options of its own.",
     ),
     benchmark: list[str] = typer.Option(
         ["world"], "--benchmark", "-b", help="world, chair, amber-generative, pope ...; may be repeated."
@@ -39,7 +39,7 @@ def compare(
     ),
     selection: BenchmarkOptions,
     method_option: list[str] = typer.Option(
-        [], help="Option of a method, method.option=value; may be repeated."
+        [], help="Option of a method or variant, method.option=value; may be repeated."
     ),
     shading: str = typer.Option(
         "interval", help="Shade what is beyond chance (interval), or as the paper does from 5% on (paper)."
@@ -53,7 +53,7 @@ def compare(
     from reweigh.artifacts import only_one, write_json, write_text
     from reweigh.decoders import DECODERS, check_options
     from reweigh.studies.compare import render
-    from reweigh.studies.compare.methods import make_method, parse_methods, parse_options
+    from reweigh.studies.compare.methods import decoder_of, make_method, parse_methods, parse_options
     from reweigh.studies.compare.study import compare as run
 
     if shading not in ("interval", "paper"):
@@ -66,9 +66,10 @@ def compare(
         )
     tasks = [_task(name, selection, out) for name in benchmark]
     for name in names:
-        if DECODERS[name].needs_table:
+        entry = DECODERS[decoder_of(name)]
+        if entry.needs_table:
             options[name] = {**point.options(model), "force": force, **options[name]}
-        check_options(name, DECODERS[name], options[name])
+        check_options(name, entry, options[name])
     loaded = weights.load(model)
     rows = [make_method(name, *loaded, options[name]) for name in names]
     for method in rows:

@@ -144,6 +144,32 @@ def diff(
         console.print(table.terminal())
 
 
+@app.command()
+def words(
+    folder: Path = typer.Argument(help="Scored run folder."),
+    count: int = typer.Option(10, min=1, help="How many objects."),
+    out: Path = typer.Option(None, "--out", "-o", help="Write the words here, one to a line."),
+    as_json: bool = common.JSON,
+) -> None:
+    """List the objects that a run makes up most often, e.g. for `projectaway.erase`."""
+    from reweigh.artifacts import write_text
+    from reweigh.report.tables import Column, Table
+    from reweigh.runs.made_up import made_up
+    from reweigh.runs.results import read_scored
+
+    found = made_up(read_scored(folder).items)[:count]
+    if out is not None:
+        write_text(out, "".join(f"{one.name}\n" for one in found))
+        typer.echo(f"words: {out}", err=True)
+    if as_json:
+        common.emit_json([asdict(one) for one in found])
+        return
+    columns = [Column("object"), Column("hallucinated", digits=0), Column("mentions", digits=0)]
+    common.console().print(
+        Table(columns, [[one.name, one.hallucinated, one.mentions] for one in found]).terminal()
+    )
+
+
 @app.command("amber-score")
 def amber_score(
     generative: Path = typer.Argument(help="Scored run folder of amber-generative."),

@@ -62,16 +62,22 @@ def draw(
     count: int = typer.Option(500, min=1, help="How many scenes."),
     seed: int = typer.Option(0, min=0, help="Seed of the series of scenes."),
     split: str = typer.Option("calibration", help="train, calibration, tuning or evaluation."),
+    boxes: bool = typer.Option(
+        False, "--boxes", help="Write the truth beside them, too: boxes.jsonl and the objects' words.txt."
+    ),
     as_json: bool = common.JSON,
 ) -> None:
     """Write scenes as pictures of the model's own size, for `reweigh calibrate` or any other tool."""
     from reweigh.progress import progress
+    from reweigh.world.boxes import write_boxes
     from reweigh.world.pictures import draw as drawn
     from reweigh.world.scenes import scenes
 
     written = [
         str(drawn(scene, out)) for scene in progress(scenes(split, count, seed), "drawing", total=count)
     ]
+    if boxes:
+        write_boxes(scenes(split, count, seed), out)
     if as_json:
         common.emit_json({"out": str(out), "pictures": written})
     else:

@@ -1,9 +1,14 @@
-"""Which words of a text may name a thing, without a tagger: every word that is not a function word.
+"""Which words of a text may name a thing, without a tagger: those of a list, or every word that is not a function word.
 
-A stand-in for a noun test; methods that need one take a callable ``is_entity(word)`` in its place.
+A stand-in for a noun test; methods that need one take a callable ``is_entity(word)``, or words, in its place.
 """
 
 from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from reweigh.errors import InputError
 
 FUNCTION_WORDS = frozenset(
     """
@@ -25,3 +30,32 @@ def may_be_entity(word: str) -> bool:
     """Whether a word has three letters or more and is no function word."""
     plain = word.lower()
     return len(plain) >= 3 and plain.isalpha() and plain not in FUNCTION_WORDS
+
+
+def word_list(name: str, given: Sequence[str] | str | Path) -> tuple[str, ...]:
+    """The words of an option: a list of them, or a file with one to a line."""
+    if isinstance(given, str | Path):
+        try:
+            given = Path(given).read_text(encoding="utf-8").splitlines()
+        except (OSError, UnicodeDecodeError) as error:
+            raise InputError(
+                f"{name} is {str(given)!r}, neither a list of words nor a file of them that can be read ({error})",
+                hint=f'{name}=["dog", "frisbee"], or a file with one word to a line',
+            ) from error
+        given = [word for word in given if word.strip()]
+    if not all(isinstance(word, str) and word.strip() for word in given):
+        raise InputError(f"{name} is {given!r}, not a list of words", hint=f'{name}=["dog", "frisbee"]')
+    return tuple(word.strip() for word in given)
+
+
+def entity_test(given: Callable[[str], bool] | Sequence[str] | str | Path) -> Callable[[str], bool]:
+    """A noun test: a function as it is, or whether a word, its final "s" aside, is among given ones."""
+    if callable(given):
+        return given
+    known = {singular(word) for word in word_list("is_entity", given)}
+    return lambda word: singular(word) in known
+
+
+def singular(word: str) -> str:
+    """A word in lower case without a final "s"."""
+    return word.lower().removesuffix("s")

@@ -5,13 +5,15 @@ Anything callable of the same shape will do in their place.
 
 from __future__ import annotations
 
+import importlib.util
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
 
+from reweigh.decoders.annotated import SUFFIX, AnnotatedBoxes
 from reweigh.decoders.fields import Box
-from reweigh.errors import UnsupportedError
+from reweigh.errors import MissingExtraError, UnsupportedError
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -128,8 +130,11 @@ DETECTORS = {
 
 
 def load_detector(name: str) -> Detector:
-    """A detector from a checkpoint's folder or Hub id: GroundingDINO or OWLv2."""
+    """A detector from a checkpoint's folder or Hub id, GroundingDINO or OWLv2, or from a file of annotated boxes."""
     import transformers
+
+    if name.endswith(SUFFIX):
+        return AnnotatedBoxes(name)
 
     kind = transformers.AutoConfig.from_pretrained(name).model_type
     if kind not in DETECTORS:
@@ -137,6 +142,10 @@ def load_detector(name: str) -> Detector:
             f"{name} is a {kind}, not a detector that can be used",
             hint=f"one of {', '.join(DETECTORS)}, or a callable",
         )
+    if (
+        kind == "owlv2" and importlib.util.find_spec("scipy") is None
+    ):  # its image processor would fail at first use
+        raise MissingExtraError("OWLv2 as HALC's detector", "halc", "scipy")
     model, adapter = DETECTORS[kind]
     loaded = getattr(transformers, model).from_pretrained(name)
     made: Detector = adapter(loaded, transformers.AutoProcessor.from_pretrained(name))

@@ -13,6 +13,7 @@ from transformers.generation import GenerateBeamDecoderOnlyOutput
 
 from reweigh.decoders.beams import Finished
 from reweigh.decoders.retrospection import Search
+from reweigh.engines.transformers.answers import behind_prompts
 from reweigh.engines.transformers.branch import BranchState
 
 if TYPE_CHECKING:
@@ -79,14 +80,7 @@ class Loop:
 def output_of(found: list[list[Finished]], prompts: Tensor, config: Any) -> Any:
     """The best hypotheses of each prompt, padded to one length, in the shape of transformers' beam search."""
     best = [one for ended in found for one in ended[: config.num_return_sequences]]
-    pad = config._pad_token_tensor
-    if pad is None:
-        pad = config._eos_token_tensor[0] if config._eos_token_tensor is not None else -1
-    width = max(len(one.tokens) for one in best)
-    answers = prompts.new_full((len(best), width), int(pad))
-    for row, one in enumerate(best):
-        answers[row, : len(one.tokens)] = one.tokens
-    sequences = torch.cat([prompts.repeat_interleave(len(best) // len(found), dim=0), answers], dim=1)
+    sequences = behind_prompts(prompts, [one.tokens for one in best], config)
     if not config.return_dict_in_generate:
         return sequences
     scores = torch.tensor([one.score for one in best]) if config.output_scores else None

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from reweigh.decoders.entities import word_list
 from reweigh.engines.base import Decoder, ForwardPass, Request, UpcomingPass, in_range
 from reweigh.engines.context import opened_on
 from reweigh.engines.transformers.branch import Runner
@@ -56,7 +58,8 @@ class ProjectAway(Decoder):
     """Subtracts the positive part along each word's text state from the image's states, when an image is read.
 
     Args:
-        erase: The words; none is the base model. ``request(erase=[...])`` gives a caller words of its own.
+        erase: The words, or a file with one to a line; none is the base model. ``request(erase=[...])`` gives a caller
+            words of its own.
         weight: How much of the part is subtracted; 1 removes it exactly, more overshoots.
         image_layer: Block after which the image's states are changed, 0-based.
         text_layer: Index of ``hidden_states`` at which a word's state is read, at its last token; 0 is the embeddings.
@@ -71,7 +74,7 @@ class ProjectAway(Decoder):
         anatomy: Anatomy,
         processor: Any = None,
         *,
-        erase: Sequence[str],
+        erase: Sequence[str] | str | Path,
         weight: float = 1.5,
         image_layer: int = 2,
         text_layer: int = 1,
@@ -83,7 +86,7 @@ class ProjectAway(Decoder):
             raise InputError(
                 "ProjectAway tokenises words", hint='decoder("projectaway", model, processor, ...)'
             )
-        self.erase = _words(erase)
+        self.erase = word_list("erase", erase)
         self.weight = in_range("weight", weight, 0)
         self.image_layer = anatomy.check_layer(image_layer)
         self.text_layer = int(in_range("text_layer", text_layer, 0, len(anatomy.blocks)))
@@ -95,7 +98,7 @@ class ProjectAway(Decoder):
         erase = options.pop("erase", None)
         super().request(outer, **options)
         kept = outer.erase if isinstance(outer, EraseRequest) else self.erase
-        return EraseRequest(self, kept if erase is None else _words(erase))
+        return EraseRequest(self, kept if erase is None else word_list("erase", erase))
 
     def engage(self, tap: Tap) -> Callable[[], None]:
         """Edit the stream after one block."""
@@ -152,9 +155,3 @@ class ProjectAway(Decoder):
                 image = states[beam : beam + 1, own_columns].float()
                 new[beam, own_columns] = project_away(image, own, self.weight)[0].to(states.dtype)
         return new
-
-
-def _words(erase: Sequence[str]) -> tuple[str, ...]:
-    if isinstance(erase, str) or not all(isinstance(word, str) and word.strip() for word in erase):
-        raise InputError(f"erase is {erase!r}, not a list of words", hint='erase=["dog", "frisbee"]')
-    return tuple(word.strip() for word in erase)

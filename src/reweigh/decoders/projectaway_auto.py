@@ -6,13 +6,14 @@ that reads the internal confidence of its words, and the answer itself.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from reweigh.decoders.entities import may_be_entity
+from reweigh.decoders.entities import entity_test, may_be_entity
 from reweigh.decoders.projectaway import ProjectAway
 from reweigh.engines.base import UpcomingPass, in_range
 from reweigh.engines.transformers.confidence import confidence, word_pieces
@@ -27,7 +28,8 @@ class ProjectAwayAuto(ProjectAway):
 
     Args:
         threshold: Internal confidence below which a word is taken out; 0 takes none.
-        is_entity: Tells whether a word may be taken out; every word but function words if not given.
+        is_entity: Whether a word may be taken out, or the words that may, or a file of them; every word but function
+            words if not given.
         max_new_tokens: Longest first description.
         others: Options of ``projectaway`` besides ``erase``.
     """
@@ -40,7 +42,7 @@ class ProjectAwayAuto(ProjectAway):
         processor: Any = None,
         *,
         threshold: float = 0.1,
-        is_entity: Callable[[str], bool] = may_be_entity,
+        is_entity: Callable[[str], bool] | Sequence[str] | str | Path = may_be_entity,
         max_new_tokens: int = 512,
         weight: float = 1.5,
         image_layer: int = 2,
@@ -50,7 +52,7 @@ class ProjectAwayAuto(ProjectAway):
         options = {"image_layer": image_layer, "text_layer": text_layer, "embeddings": embeddings}
         super().__init__(anatomy, processor, erase=(), weight=weight, **options)  # type: ignore[arg-type]
         self.threshold = in_range("threshold", threshold, 0, 1)
-        self.is_entity = is_entity
+        self.is_entity = entity_test(is_entity)
         self.max_new_tokens = int(in_range("max_new_tokens", max_new_tokens, 1))
 
     def targets(self, upcoming: UpcomingPass) -> list[list[Tensor]]:

@@ -7,15 +7,18 @@ model library.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import count
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 from torch import Tensor
 
+from reweigh.artifacts import sha256_file
 from reweigh.errors import InputError
 
 if TYPE_CHECKING:
@@ -224,7 +227,9 @@ class Decoder:
 
 
 def _named(value: Any) -> Any:
-    """An option as a record can hold it: a function by its name."""
+    """An option as a record can hold it: a function by its name, a file by its name and the hash of what it holds."""
+    if isinstance(value, str | Path) and os.path.isfile(value):  # which no text is too long for
+        return {"file": Path(value).name, "sha256": sha256_file(Path(value))}
     if not callable(value):
         return value
     kind = value if hasattr(value, "__qualname__") else type(value)

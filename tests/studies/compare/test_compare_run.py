@@ -33,6 +33,20 @@ def test_methods_begin_with_the_base_once():
         parse_methods("dolla", known)
 
 
+def test_a_variant_is_a_method_with_a_label():
+    known = ["base", "greedy", "vcd"]
+    assert parse_methods("vcd,vcd@half", known) == ["base", "vcd", "vcd@half"]
+    assert parse_options(["vcd@half.alpha=0.5"], ["vcd", "vcd@half"]) == {
+        "vcd": {},
+        "vcd@half": {"alpha": 0.5},
+    }
+    for wrong in ("vcd@", "vcd@a/b", "vcd@-", "base@x", "vcd@a@b"):
+        with pytest.raises(InputError, match="no variant"):
+            parse_methods(wrong, known)
+    with pytest.raises(UnknownNameError, match="did you mean vcd"):
+        parse_methods("vcdd@half", known)
+
+
 def test_options_belong_to_a_method():
     found = parse_options(["vcd.alpha=0.5", "dola.layers=[1, 2]", "dola.norm=true"], ["base", "vcd", "dola"])
     assert found == {"base": {}, "vcd": {"alpha": 0.5}, "dola": {"layers": [1, 2], "norm": True}}
@@ -167,3 +181,73 @@ def test_the_command(checkpoint, tmp_path):
     other = runner.invoke(app, [*arguments, "--method-option", "vcd.alpha=0.5"])
     assert other.exit_code != 0
     assert "another decoding" in str(other.exception)
+    more = [*arguments, "--method-option", "vcd@half.alpha=0.5"]
+    more[3] += ",vcd@half"
+    noted = (out / "world" / "cut" / "costs.jsonl").read_bytes()
+    longer = runner.invoke(app, more, catch_exceptions=False)
+    assert longer.exit_code == 0
+    assert responses.read_bytes() == whole
+    assert (out / "world" / "cut" / "costs.jsonl").read_bytes() == noted, "what is finished is not run again"
+    made = json.loads((out / "comparison.json").read_text())
+    assert [row["method"] for row in made["rows"]][-2:] == ["ReWEIGH", "VCD (half)"]
+
+
+@pytest.mark.slow
+def test_methods_that_need_files_take_them_from_commands(tmp_path):
+    """ASD, ProjectAway and HALC on the embedded world, with files as users make them; none sees an evaluation scene."""
+    runner = CliRunner()
+
+    def call(*arguments):
+        done = runner.invoke(app, [str(one) for one in arguments], catch_exceptions=False)
+        assert done.exit_code == 0, done.output
+        return done.stdout
+
+    call("steer", "world", "-o", tmp_path / "steering", "--limit", 30, "--batch-size", 15)
+    page = json.loads((tmp_path / "steering" / "steering_vectors.json").read_text())
+    assert page["made_with"]["benchmark"]["options"]["split"] == "tuning"
+    words = tmp_path / "erase.txt"
+    listed = json.loads(
+        call("eval", "words", tmp_path / "steering" / "answers", "--count", 3, "-o", words, "--json")
+    )
+    assert words.read_text().splitlines() == [one["name"] for one in listed]
+    assert all(0 < one["hallucinated"] <= one["mentions"] for one in listed)
+    truth = tmp_path / "truth"
+    call("world", "draw", "-o", truth, "--split", "evaluation", "--count", 2, "--boxes")
+    options = {
+        "asd.vectors": tmp_path / "steering",
+        "projectaway.erase": words,
+        "halc@oracle-detector.detect": truth / "boxes.jsonl",
+        "halc@oracle-detector.is_entity": truth / "words.txt",
+        "halc@oracle-detector.match": "own",
+    }
+    given = [part for name, value in options.items() for part in ("--method-option", f"{name}={value}")]
+    call(
+        *("compare", "world", "-m", "base,asd,projectaway,halc@oracle-detector", *given),
+        *("--option", "scenes=2", "--batch-size", 2, "-o", tmp_path / "out"),
+    )
+    made = json.loads((tmp_path / "out" / "comparison.json").read_text())
+    rows = [row["method"] for row in made["rows"]]
+    assert rows == ["Base (greedy)", "ASD (re-implemented)", "ProjectAway", "HALC (oracle-detector)"]
+    record = json.loads((tmp_path / "out" / "world" / "projectaway" / "record.json").read_text())
+    kept = record["decoding"]["options"]["erase"]
+    assert kept["file"] == "erase.txt"
+    assert len(kept["sha256"]) == 64
+    words.write_text("zebra\n")
+    other = runner.invoke(
+        app,
+        [
+            "compare",
+            "world",
+            "-m",
+            "projectaway",
+            "--method-option",
+            f"projectaway.erase={words}",
+            "--option",
+            "scenes=2",
+            "--batch-size",
+            "2",
+            "-o",
+            str(tmp_path / "out"),
+        ],
+    )
+    assert "another decoding.options.erase.sha256" in str(other.exception)

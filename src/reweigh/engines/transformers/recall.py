@@ -8,7 +8,6 @@ can be left out: any question about a picture then finds its evidence, up to tha
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +20,7 @@ from reweigh.engines.transformers.gather import Gatherer
 from reweigh.families.anatomy import Anatomy
 from reweigh.families.identity import reading_hash
 from reweigh.families.watch import Watch
+from reweigh.images import pixels_hash
 from reweigh.method.measure.evidence import Evidence
 from reweigh.method.measure.readouts import DMRR
 
@@ -147,11 +147,5 @@ def row_keys(
             if not value.is_floating_point() and name not in OF_THE_PROMPT
         }
         read = [ids[row, :end].tolist(), mask[row, :end].tolist(), beside]
-        keys.append(sha256_json([[_pixels_hash(picture) for picture in own], read, batch if exact else None]))
+        keys.append(sha256_json([[pixels_hash(picture) for picture in own], read, batch if exact else None]))
     return keys
-
-
-def _pixels_hash(picture: Image) -> str:
-    digest = hashlib.sha256(f"{picture.mode} {picture.size}".encode())
-    digest.update(picture.tobytes())
-    return digest.hexdigest()

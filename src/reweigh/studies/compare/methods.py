@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -13,6 +14,9 @@ if TYPE_CHECKING:
     from reweigh.engines.transformers.session import Session
 
 BASE = "base"
+VARIANT = re.compile(r"[A-Za-z0-9][A-Za-z0-9-]*")
+"""What a variant may be called; it is part of a folder's name."""
+
 PAPER = (BASE, "vcd", "opera", "dola", "pai", "revisit", "reweigh")
 
 
@@ -21,7 +25,7 @@ class Method:
     """One row of the comparison.
 
     Attributes:
-        name: Registered name of the decoder.
+        name: Registered name of the decoder, with the label of a variant behind an ``@``.
         title: The name as papers write it.
         session: The decoder tied to the model; ``None`` where the model cannot serve it.
         reason: Why it cannot be served.
@@ -49,9 +53,18 @@ class Method:
 
 
 def parse_methods(text: str, known: Sequence[str]) -> list[str]:
-    """Names from a comma-separated list; greedy comes first whether it was named or not, as the measure of cost."""
+    """Names from a comma-separated list; greedy comes first whether it was named or not, as the measure of cost.
+
+    ``vcd@half`` is a variant of ``vcd`` with options and a row of its own.
+    """
     names = [name.strip() for name in text.split(",") if name.strip()]
-    require_known("decoder", names, known)
+    require_known("decoder", [decoder_of(name) for name in names], known)
+    for name in names:
+        _, at, label = name.partition("@")
+        if at and (not VARIANT.fullmatch(label) or decoder_of(name) in (BASE, "greedy")):
+            raise InputError(
+                f"{name!r} is no variant of a method", hint="a label of letters, digits and dashes: vcd@half"
+            )
     return list(dict.fromkeys([BASE, *(name for name in names if name != "greedy")]))
 
 
@@ -72,13 +85,19 @@ def parse_options(pairs: Sequence[str], names: Sequence[str]) -> dict[str, dict[
     return found
 
 
+def decoder_of(name: str) -> str:
+    """The decoder of a method or of a variant of one."""
+    return name.partition("@")[0]
+
+
 def make_method(name: str, model: Any, processor: Any, options: Mapping[str, Any]) -> Method:
     """Tie a decoder to the model; a model that cannot serve it leaves a row with the reason."""
     from reweigh.decoders import DECODERS, decoder
 
-    title = DECODERS[name].title or name
+    own, _, label = name.partition("@")
+    title = (DECODERS[own].title or own) + (f" ({label})" if label else "")
     try:
-        session = decoder(name, model, processor, **options)
+        session = decoder(own, model, processor, **options)
     except UnsupportedError as error:
         return Method(name, title, reason=error.message)
     return Method(name, title, session, regime=session.decoder.decoding())
