@@ -13,6 +13,7 @@ from reweigh.studies.ablate.arms import make_arms
 from reweigh.studies.ablate.study import ablate
 from reweigh.studies.compare.methods import make_method
 from reweigh.studies.compare.study import compare
+from reweigh.studies.tune.grid import Grid
 from reweigh.studies.tune.search import FIGURES, gain
 from reweigh.studies.tune.study import tune
 from reweigh.world import operating_point, table_path
@@ -44,7 +45,8 @@ def responses(folder):
 
 
 def test_tune_finds_a_point_and_keeps_every_run(embedded, table, runs, tmp_path):
-    found = tune(*embedded, {table.layer: table}, runs, tmp_path, betas=[2.0], cache=EvidenceCache())
+    tuned = tune(*embedded, Grid({table.layer: table}, [2.0]), runs, tmp_path, cache=EvidenceCache())
+    found = tuned.found
     [point] = found.points
     assert (point.layer, point.beta) == (table.layer, 2.0)
     assert point.gain == gain(point.quality, found.base)

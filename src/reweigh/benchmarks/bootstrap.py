@@ -21,6 +21,9 @@ Figures: TypeAlias = Callable[[Mapping[str, Array]], Mapping[str, Array]]
 
 A count that no item carries is zero, so items need to carry only the counts that concern them."""
 
+Compare: TypeAlias = Callable[[Mapping[str, Array], Mapping[str, Array]], Mapping[str, Array]]
+"""From the figures of two runs, the first and the second, to whatever is held against each other."""
+
 UNDEFINED = "its denominator is zero"
 RESAMPLES = 2000
 LEVEL = 0.95
@@ -79,6 +82,29 @@ def intervals(
     }
 
 
+def paired(
+    first: Sequence[Item],
+    second: Sequence[Item],
+    figures: Figures,
+    compare: Compare,
+    *,
+    resamples: int = RESAMPLES,
+    level: float = LEVEL,
+    seed: int = SEED,
+) -> dict[str, Metric]:
+    """Compare two runs on the same items, drawing the same images for both."""
+    _check_paired(first, second)
+    if not first:
+        return {}
+    names = sorted({name for item in (*first, *second) for name in item.counts})
+    (_, before), (_, after) = (_by_image(items, names) for items in (first, second))
+    values = compare(*(figures(_named(names, matrix.sum(axis=0))) for matrix in (before, after)))
+    draws = compare(*_figures_of_draws([before, after], names, figures, resamples, seed))
+    return {
+        name: _metric(_number(value), draws[name], len(before), level, None) for name, value in values.items()
+    }
+
+
 def paired_difference(
     first: Sequence[Item],
     second: Sequence[Item],
@@ -89,19 +115,12 @@ def paired_difference(
     seed: int = SEED,
 ) -> dict[str, Metric]:
     """Compute ``second - first`` for two runs on the same items, drawing the same images for both."""
-    _check_paired(first, second)
-    if not first:
-        return {}
-    names = sorted({name for item in (*first, *second) for name in item.counts})
-    (_, before), (_, after) = (_by_image(items, names) for items in (first, second))
-    old, new = (figures(_named(names, matrix.sum(axis=0))) for matrix in (before, after))
-    old_draws, new_draws = _figures_of_draws([before, after], names, figures, resamples, seed)
-    return {
-        name: _metric(
-            _number(new[name] - old[name]), new_draws[name] - old_draws[name], len(before), level, None
-        )
-        for name in new
-    }
+    return paired(first, second, figures, differences, resamples=resamples, level=level, seed=seed)
+
+
+def differences(old: Mapping[str, Array], new: Mapping[str, Array]) -> dict[str, Array]:
+    """Each figure of one run minus the other's."""
+    return {name: new[name] - old[name] for name in new}
 
 
 def _check_paired(first: Sequence[Item], second: Sequence[Item]) -> None:

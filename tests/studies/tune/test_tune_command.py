@@ -37,14 +37,20 @@ def test_a_search_leaves_runs_a_point_and_a_page_and_resumes_to_the_same_bytes(t
     assert set(point) == {"layer", "beta", "base", "edge", "grid", "chosen_on"}
     assert point["chosen_on"]["options"] == {"split": "tuning", "scenes": 300}
     assert set(point["chosen_on"]["table_sha256"]) == set(LAYERS)
-    base = Quality(**point["base"])
+    base = Quality(**{name: point["base"][name] for name in FIGURES})
     for row in point["grid"]:
         quality = Quality(**{name: row[name] for name in FIGURES})
         assert row["gain"] == gain(quality, base)
         folder = tmp_path / "runs" / f"layer-{row['layer']}-beta-{row['beta']:g}"
         metrics = read_scored(folder).metrics
         assert {name: metrics[name].value for name in FIGURES} == {name: row[name] for name in FIGURES}
+        assert row["difference"]["gain"]["value"] == pytest.approx(100 * row["gain"])
+        for name in FIGURES:
+            assert row["intervals"][name] == [metrics[name].low, metrics[name].high]
+            assert row["difference"][name]["value"] == pytest.approx(row[name] - point["base"][name])
     assert "<svg" in (tmp_path / "report.html").read_text()
+    assert "Difference to the base" in (tmp_path / "tuning.md").read_text()
+    assert (tmp_path / "tuning.tex").read_text().count("begin{tabular}") == 2
     two = [str(tmp_path / "runs" / name) for name in ("base", f"layer-{LAYERS[-1]}-beta-3")]
     assert json.loads(run(app, ["eval", "diff", *two, "--json"]).stdout)["n"] == 4
 

@@ -9,7 +9,7 @@ from reweigh.benchmarks.base import Metric
 from reweigh.report.html import Html, element, figure, page, section
 from reweigh.report.plots import scatter_plot
 from reweigh.report.tables import MISSING, tex
-from reweigh.studies.compare.table import Comparison
+from reweigh.studies.compare.table import COST, Comparison
 
 if TYPE_CHECKING:
     from rich.console import Group
@@ -31,8 +31,7 @@ td.worse { background: var(--bad-wash); } td.worse-strong { background: var(--ba
 td.second { text-decoration: underline; text-underline-offset: .25em; }
 th.group { text-align: center; border-bottom: 1px solid var(--line); }
 """
-COST = "Cost"
-METHOD = "method"
+PAIRED = "Difference to the base, with paired 95% image-bootstrap intervals"
 
 
 def ends(metric: Metric | None, digits: int, *, signed: bool = False) -> str:
@@ -66,7 +65,7 @@ def markdown(made: Comparison) -> str:
         lines.append("| " + " | ".join([_pipe(row.title), *cells]) + " |")
     lines += ["", made.legend(), *made.caption()]
     if compared := _compared(made):
-        lines += ["", "Difference to the base, with paired 95% image-bootstrap intervals:", ""]
+        lines += ["", f"{PAIRED}:", ""]
         lines += _head(["", *(names[j] for j in compared)])
         for row in made.rows[1:]:
             shown = [change(row.difference(j), made.figures[j].digits) for j in compared]
@@ -84,7 +83,7 @@ def _compared(made: Comparison) -> list[int]:
 
 
 def latex(made: Comparison) -> str:
-    """A ``tabular`` in the paper's layout; needs booktabs, and xcolor with its table option."""
+    """A ``tabular`` in the paper's layout, and one of the differences; needs booktabs, and xcolor with its table option."""
     spans, rules, column = [], [], 2
     for group, width in made.groups():
         spans.append(rf"\multicolumn{{{width}}}{{c}}{{{tex(group)}}}")
@@ -93,13 +92,32 @@ def latex(made: Comparison) -> str:
     lines = [f"% {line}" for line in [*made.caption(), made.legend()]]
     lines += [rf"\begin{{tabular}}{{l{'c' * len(made.figures)}}}", r"\toprule"]
     lines += ["& " + " & ".join(spans) + r" \\", "".join(rules)]
-    lines.append("Method & " + " & ".join(tex(one.heading) for one in made.figures) + r" \\")
+    lines.append(
+        f"{made.kind.capitalize()} & " + " & ".join(tex(one.heading) for one in made.figures) + r" \\"
+    )
     lines.append(r"\midrule")
     for i, row in enumerate(made.rows):
         cells = [_tex_cell(made, i, j) for j in range(len(made.figures))]
         title = tex(made.model) if i == 0 else rf"\quad {tex(row.title)}"
         lines.append(f"{title} & " + " & ".join(cells) + r" \\")
-    return "\n".join([*lines, r"\bottomrule", r"\end{tabular}"]) + "\n"
+    lines += [r"\bottomrule", r"\end{tabular}"]
+    if compared := _compared(made):
+        lines += _tex_differences(made, compared)
+    return "\n".join(lines) + "\n"
+
+
+def _tex_differences(made: Comparison, compared: Sequence[int]) -> list[str]:
+    names = " & ".join(tex(made.figures[j].heading) for j in compared)
+    lines = ["", f"% {PAIRED}.", rf"\begin{{tabular}}{{l{'c' * len(compared)}}}", r"\toprule"]
+    lines += [rf"{made.kind.capitalize()} & {names} \\", r"\midrule"]
+    for i, row in enumerate(made.rows[1:], start=1):
+        cells = []
+        for j in compared:
+            text = tex(change(row.difference(j), made.figures[j].digits))
+            colour = TEX_SHADES.get(made.shade_of(i, j))
+            cells.append(rf"\cellcolor{{{colour}}}{text}" if colour else text)
+        lines.append(f"{tex(row.title)} & {' & '.join(cells)} " + r"\\")
+    return [*lines, r"\bottomrule", r"\end{tabular}"]
 
 
 def _tex_cell(made: Comparison, i: int, j: int) -> str:
@@ -115,19 +133,25 @@ def _tex_cell(made: Comparison, i: int, j: int) -> str:
 
 def html(made: Comparison, title: str = "Comparison of decoders") -> str:
     """A page that needs no other file."""
+    parts = tables(made)
+    if (drawn := _quality_against_cost(made)) is not None:
+        parts.append(section("Quality against cost", drawn))
+    return page(title, *parts, lead=made.model, footer="Written by reweigh compare.")
+
+
+def tables(made: Comparison) -> list[Html]:
+    """The figures with their legend and notes, then the differences to the base, for a page."""
     parts = [element("style", Html(CSS)), _table(made), element("p", made.legend(), class_="muted")]
     parts.append(element("p", "Bold is the best of a column, underlined the second best.", class_="muted"))
     parts += [element("p", line, class_="muted") for line in made.caption()]
     if compared := _compared(made):
-        words = "Method minus base, with paired 95% image-bootstrap intervals."
+        words = f"{made.kind.capitalize()} minus base, with paired 95% image-bootstrap intervals."
         parts.append(
             section(
                 "Difference to the base", element("p", words, class_="muted"), _differences(made, compared)
             )
         )
-    if (drawn := _quality_against_cost(made)) is not None:
-        parts.append(section("Quality against cost", drawn))
-    return page(title, *parts, lead=made.model, footer="Written by reweigh compare.")
+    return parts
 
 
 def _table(made: Comparison) -> Html:
@@ -137,7 +161,7 @@ def _table(made: Comparison) -> Html:
     ]
     top = element("tr", element("td", ""), *spans)
     names = [element("th", one.heading, scope="col") for one in made.figures]
-    head = element("tr", element("th", "Method", scope="col"), *names)
+    head = element("tr", element("th", made.kind.capitalize(), scope="col"), *names)
     body = []
     for i, row in enumerate(made.rows):
         cells = [element("th", row.title, scope="row", title=row.regime or None)]
@@ -149,14 +173,13 @@ def _table(made: Comparison) -> Html:
             cells.append(element("td", shown, *extra, class_=kind or None))
         body.append(element("tr", *cells))
     table = element("table", element("thead", top, head), element("tbody", *body))
-    return element(
-        "div", table, class_="scroll", tabindex="0", role="region", aria_label="Figures of all methods"
-    )
+    label = f"Figures of every {made.kind}"
+    return element("div", table, class_="scroll", tabindex="0", role="region", aria_label=label)
 
 
 def _differences(made: Comparison, compared: Sequence[int]) -> Html:
     names = [element("th", made.figures[j].heading, scope="col") for j in compared]
-    head = element("tr", element("th", "Method", scope="col"), *names)
+    head = element("tr", element("th", made.kind.capitalize(), scope="col"), *names)
     body = []
     for i, row in enumerate(made.rows[1:], start=1):
         cells = [element("th", row.title, scope="row")]
@@ -199,7 +222,7 @@ def terminal(made: Comparison, width: int | None = None) -> Group:
     from rich.text import Text
 
     columns = range(len(made.figures))
-    longest = max(len(METHOD), *(len(row.title) for row in made.rows))
+    longest = max(len(made.kind), *(len(row.title) for row in made.rows))
     room = None if width is None else width - longest - 2
     cells = [_cells(made, j, intervals=True) for j in columns]
     roomy = room is None or sum(map(_wide, cells)) <= room
@@ -212,7 +235,7 @@ def terminal(made: Comparison, width: int | None = None) -> Group:
             parts.append([])
         parts[-1].append(j)
     titles = [row.title for row in made.rows]
-    tables = [_part(titles, [cells[j] for j in part], longest) for part in parts]
+    tables = [_part(made.kind, titles, [cells[j] for j in part]) for part in parts]
     words = "\n".join([made.legend(), *made.caption(), *note])
     return Group(Text(made.model), *tables, Text(words))
 
@@ -230,13 +253,13 @@ def _wide(column: Sequence[Text]) -> int:
     return 3 + max(line.cell_len for cell in column for line in cell.split("\n", allow_blank=True))
 
 
-def _part(titles: Sequence[str], columns: Sequence[Sequence[Text]], longest: int) -> RichTable:
+def _part(kind: str, titles: Sequence[str], columns: Sequence[Sequence[Text]]) -> RichTable:
     from rich.box import SIMPLE_HEAD
     from rich.table import Table as RichTable
     from rich.text import Text
 
     table = RichTable(box=SIMPLE_HEAD, pad_edge=False)
-    table.add_column(METHOD, no_wrap=True, min_width=longest)
+    table.add_column(kind, no_wrap=True, min_width=max(map(len, (kind, *titles))))
     for heading, *_ in columns:
         table.add_column(heading, justify="right", no_wrap=True)
     for i, title in enumerate(titles, start=1):

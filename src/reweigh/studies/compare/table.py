@@ -17,6 +17,7 @@ from reweigh.report.tables import ARROWS, MISSING
 LIGHT, STRONG = 0.05, 0.20
 Shade = Literal["better-strong", "better", "", "worse", "worse-strong"]
 Shading = Literal["interval", "paper"]
+COST = "Cost"
 
 
 @dataclass(frozen=True)
@@ -88,13 +89,14 @@ def shade_by_interval(
 
 @dataclass(frozen=True)
 class Comparison:
-    """Rows of methods, the base first, under columns of figures."""
+    """Rows of methods, or of whatever else is held against the base, the base first, under columns of figures."""
 
     model: str
     figures: Sequence[Figure]
     rows: Sequence[Row]
     notes: Sequence[str] = ()
     shading: Shading = "interval"
+    kind: str = "method"
 
     def shade_of(self, row: int, column: int) -> Shade:
         """The shade of a cell; the base has none."""
@@ -131,19 +133,17 @@ class Comparison:
         """What a reader must know to read the table."""
         regimes = "; ".join(f"{row.title}: {row.regime}" for row in self.rows if row.regime)
         missing = [f"{row.title} was not run: {row.reason}." for row in self.rows if row.reason]
-        return [
-            *self.notes,
-            f"Each method is answered and timed in its own decoding regime ({regimes}).",
-            *missing,
-        ]
+        answered = f"Each {self.kind} is answered and timed in its own decoding regime ({regimes})."
+        return [*self.notes, *([answered] if regimes else []), *missing]
 
     def legend(self) -> str:
         """What the shades mean."""
         if self.shading == "paper":
             return "▲ better and ▼ worse than the base by more than 5%, doubled by more than 20%."
+        costs = any(figure.group == COST for figure in self.figures)
         return (
             "▲ better and ▼ worse than the base beyond chance (the paired 95% interval leaves zero out), doubled where "
-            "the figure moved by more than 20%; cost, which has no interval, from 5% on."
+            f"the figure moved by more than 20%{'; cost, which has no interval, from 5% on' if costs else ''}."
         )
 
     def to_json(self) -> dict[str, Any]:
@@ -160,15 +160,15 @@ class Comparison:
                 }
                 for j, figure in enumerate(self.figures)
             }
-            rows.append({"method": row.title, "regime": row.regime, "reason": row.reason, "figures": cells})
+            rows.append({self.kind: row.title, "regime": row.regime, "reason": row.reason, "figures": cells})
         return {"model": self.model, "shading": self.shading, "rows": rows, "notes": self.caption()}
 
 
 def cost_figures() -> list[Figure]:
     """The two columns of cost, as ratios to greedy."""
     return [
-        Figure("Cost", "Lat.", "lower", unit="×", ranked=False),
-        Figure("Cost", "Mem.", "lower", unit="×", ranked=False),
+        Figure(COST, "Lat.", "lower", unit="×", ranked=False),
+        Figure(COST, "Mem.", "lower", unit="×", ranked=False),
     ]
 
 

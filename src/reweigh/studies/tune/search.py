@@ -6,15 +6,24 @@ Knows no model: whoever searches brings a function that answers and scores one p
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import pairwise
 from typing import Any
 
+import numpy as np
+
+from reweigh.benchmarks.bootstrap import Array
 from reweigh.errors import InputError
 
 FIGURES = ("chair_s", "chair_i", "recall", "f1")
 LOWER = ("chair_s", "chair_i")
+Key = tuple[int | None, float]
+"""A layer and a beta."""
+
+BASE: Key = (None, 0.0)
+"""The base model among the points."""
+
 BETAS = (0.5, 0.7, 0.9, 1.1, 1.3)
 BOUND = 0.5
 RULE = (
@@ -72,13 +81,19 @@ def edge(found: Found) -> str | None:
 def gain(quality: Quality, base: Quality) -> float | None:
     """Mean of the four relative improvements over the base; a figure whose base is 0 counts in points."""
     now, before = asdict(quality), asdict(base)
-    parts: list[float] = []
+    if None in (*now.values(), *before.values()):
+        return None
+    return float(relative_gain(*({name: np.asarray(one[name]) for name in FIGURES} for one in (now, before))))
+
+
+def relative_gain(now: Mapping[str, Array], base: Mapping[str, Array]) -> Array:
+    """The gain of figures, of one run or of many draws."""
+    parts = []
     for name in FIGURES:
-        if now[name] is None or before[name] is None:
-            return None
-        change = (now[name] - before[name]) / (before[name] or 1.0)
+        change = (now[name] - base[name]) / np.where(base[name] == 0, 1.0, base[name])
         parts.append(-change if name in LOWER else change)
-    return sum(parts) / len(parts)
+    found: Array = np.mean(parts, axis=0)
+    return found
 
 
 def judge(layer: int, beta: float, quality: Quality, base: Quality, bound: float) -> Point:

@@ -8,8 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reweigh.benchmarks.chair.metrics import count_caption, figures
-from reweigh.studies.tune.labelfree.figures import Trust, known_absents, pools, pseudo_quality, trust
+from reweigh.benchmarks.base import Record
+from reweigh.benchmarks.bootstrap import point
+from reweigh.benchmarks.chair.metrics import figures
+from reweigh.studies.tune.labelfree.figures import known_absents, pools, pseudo_items
+from reweigh.studies.tune.labelfree.verified import Trust, Verified
+from reweigh.studies.tune.search import BASE
 
 NAMES = "abcdef"
 DESCRIPTION = st.lists(st.sampled_from(NAMES), max_size=6)
@@ -26,22 +30,27 @@ def searches(draw):
 
 
 @given(searches())
-def test_they_are_chairs_figures_with_affirmed_objects_as_the_truth(case):
+def test_they_are_the_formulas_with_denied_mentions_as_inventions(case):
+    """CHAIR_I = sum C (1 - A) / sum C; recall = sum [C > 0] A / sum over U of A; F1 is their harmonic mean."""
     points, affirmed = case
     pool = pools(points)
+    records = [Record(id=i, image=str(i), prompt="", max_new_tokens=1) for i in range(len(pool))]
     for mentions in points.values():
-        found = pseudo_quality(mentions, pool, affirmed)
-        counts: Counter[str] = Counter()
-        for said, objects, yes in zip(mentions, pool, affirmed, strict=True):
-            truth = {name for name in objects if yes[name]}
-            counts.update(count_caption(list(said.elements()), truth, words=0))
-        expected = {name: float(value) for name, value in figures(counts).items()}
-        assert found.chair_s == pytest.approx(expected["chair_s"])
-        if counts["mentions"] and counts["reference"]:
-            for name in ("chair_i", "recall", "f1"):
-                assert getattr(found, name) == pytest.approx(expected[name])
-        else:
-            assert found.f1 is None
+        found = point(pseudo_items(records, mentions, pool, affirmed), figures)
+        every = [(image, name, n) for image, one in enumerate(mentions) for name, n in one.items()]
+        wrong = [(image, n) for image, name, n in every if not affirmed[image][name]]
+        assert found["chair_s"] == pytest.approx(100 * len({image for image, _ in wrong}) / len(pool))
+        said = sum(n for *_, n in every)
+        there = sum(affirmed[image][name] for image, one in enumerate(pool) for name in one)
+        if not said or not there:
+            assert found["f1"] is None
+            continue
+        precision = 1 - sum(n for _, n in wrong) / said
+        recall = sum(affirmed[image][name] for image, name, _ in every) / there
+        assert found["chair_i"] == pytest.approx(100 * (1 - precision))
+        assert found["recall"] == pytest.approx(100 * recall)
+        both = precision + recall
+        assert found["f1"] == pytest.approx(200 * precision * recall / both if both else 0)
 
 
 @given(searches())
@@ -62,10 +71,10 @@ def test_absents_come_from_the_most_similar_images():
 
 
 def test_trust_counts_what_it_says():
-    points = {"base": [Counter(a=2, b=1), Counter(c=1)], 1: [Counter(a=1), Counter(c=1, d=1)]}
-    yes = [{"a": True, "b": False, "x": True}, {"c": True, "d": False, "y": False}]
-    found = trust(points, "base", [["x"], ["y"]], yes)
-    assert found == Trust(h=1.0, f=0.5, d0=25.0, denied=1)
+    points = {BASE: [Counter(a=2, b=1), Counter(c=1)], (1, 1.0): [Counter(a=1), Counter(c=1, d=1)]}
+    gaps = [{"a": 1.0, "b": -0.1, "x": 2.0}, {"c": 0.3, "d": -1.0, "y": 0.0}]
+    found = Verified(points, [["x"], ["y"]], gaps).trust
+    assert found == Trust(h=1.0, f=0.5, d0=25.0, denied=1, asked=6)
     assert found.j == 0.5
 
 

@@ -2,35 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from reweigh.engines.cache import EvidenceCache
-from reweigh.method.register.table import ReferenceTable
 from reweigh.runs.task import Runs
+from reweigh.studies.tune.grid import Grid
 from reweigh.studies.tune.labelfree.pictures import open_lexicon
-from reweigh.studies.tune.labelfree.study import LabelFree, tune_without_labels
+from reweigh.studies.tune.labelfree.study import tune_without_labels
 from reweigh.studies.tune.labelfree.verifier import ModelVerifier
-from reweigh.studies.tune.search import BETAS, BOUND
 from reweigh.studies.tune.study import answering
+from reweigh.studies.tune.tuned import Tuned
 
 
 def tune_free(
     model: Any,
     processor: Any,
-    tables: Mapping[int, ReferenceTable],
+    grid: Grid,
     runs: Runs,
     out: Path,
     *,
     lexicon: str,
     data: Path | None = None,
     verifier: tuple[Any, Any, str] | None = None,
-    betas: Sequence[float] = BETAS,
-    bound: float = BOUND,
     cache: EvidenceCache,
     force: bool = False,
-) -> LabelFree:
+) -> Tuned:
     """Choose layer and beta by a verifier's yes and no.
 
     Args:
@@ -41,7 +38,14 @@ def tune_free(
     words = open_lexicon(lexicon, data)
     judge, reader, name = verifier or (model, processor, str(runs.model.get("id", "")))
     asked = ModelVerifier(judge, reader, template=runs.template, name=name)
-    with answering(model, processor, tables, runs, out, betas=betas, cache=cache, force=force) as answer:
+    with answering(model, processor, grid, runs, out, cache=cache, force=force) as answer:
         return tune_without_labels(
-            answer, runs.task, asked, words, out, layers=list(tables), betas=betas, bound=bound
+            answer,
+            runs.task,
+            asked,
+            words,
+            out,
+            layers=list(grid.tables),
+            betas=grid.betas,
+            bound=grid.bound,
         )

@@ -8,75 +8,41 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from reweigh.artifacts import append_jsonl, read_json, read_jsonl, sha256_json, write_json
+from reweigh.benchmarks.base import Item, Summary
+from reweigh.benchmarks.bootstrap import point
+from reweigh.benchmarks.chair.metrics import figures, summarise_metrics
 from reweigh.errors import InputError, MismatchError
 from reweigh.images import read_image
 from reweigh.progress import bar
 from reweigh.runs.record import RESPONSES, find_image, run_owner
-from reweigh.runs.task import Task
+from reweigh.runs.task import Scored, Task
 from reweigh.seals import read_sealed_rows
-from reweigh.studies.tune.labelfree.figures import (
-    Mentions,
-    Trust,
-    known_absents,
-    pools,
-    pseudo_quality,
-    trust,
-)
+from reweigh.studies.tune.labelfree.figures import Mentions, known_absents, pools, pseudo_items
+from reweigh.studies.tune.labelfree.verified import Verified
 from reweigh.studies.tune.labelfree.verifier import Verifier
-from reweigh.studies.tune.search import BETAS, BOUND, Found, Point, Quality, choose, judge, midpoint
+from reweigh.studies.tune.search import (
+    BASE,
+    BETAS,
+    BOUND,
+    FIGURES,
+    Found,
+    Key,
+    Quality,
+    choose,
+    judge,
+    midpoint,
+)
 from reweigh.studies.tune.study import Answer
-
-BASE = (None, 0.0)
-"""The base model among the points (layer, beta)."""
+from reweigh.studies.tune.tuned import Tuned
 
 VERDICTS = "verdicts.jsonl"
-Points = dict[tuple[int | None, float], Mentions]
+Points = dict[Key, Mentions]
 Lexicon = Callable[[str], Sequence[str]]
 """The objects that a text mentions, repeats kept."""
-
-
-@dataclass(frozen=True)
-class LabelFree:
-    """What a search without labels found.
-
-    Attributes:
-        found: The points with their pseudo figures, and the choice, which a refusal takes away.
-        trust: What the answers say about the verifier.
-        asked: How many questions were put to it.
-    """
-
-    found: Found
-    trust: Trust
-    asked: int
-
-    def in_words(self) -> str:
-        """How far the verifier can be believed, for a person."""
-        shown = {"J": self.trust.j, "h": self.trust.h, "f": self.trust.f}
-        figures = ", ".join(
-            f"{name} {'-' if value is None else f'{value:.2f}'}" for name, value in shown.items()
-        )
-        lines = [
-            f"verifier: {self.asked:,} questions; {figures}; it denies {self.trust.denied} mentions of the base",
-            *(f"note: {warning}" for warning in self.trust.warnings()),
-        ]
-        if (why := self.trust.refusal()) is not None:
-            lines.append(f"refused: {why}")
-        return "\n".join(lines)
-
-    def to_json(self) -> dict[str, Any]:
-        """The verifier's part of the result."""
-        return {
-            **asdict(self.trust),
-            "j": self.trust.j,
-            "asked": self.asked,
-            "refused": self.trust.refusal(),
-            "warnings": self.trust.warnings(),
-        }
 
 
 def tune_without_labels(
@@ -89,7 +55,7 @@ def tune_without_labels(
     layers: Sequence[int],
     betas: Sequence[float] = BETAS,
     bound: float = BOUND,
-) -> LabelFree:
+) -> Tuned:
     """Answer the grid, let the verifier judge every mentioned object, then the midpoint, and choose.
 
     Args:
@@ -104,33 +70,47 @@ def tune_without_labels(
     for layer in layers:
         for beta in betas:
             points[layer, beta] = _mentions(answer(layer, beta), lexicon)
-    base, judged = _judge(points, asking, bound)
-    middle = midpoint(judged)
+    found = _judge(points, asking, bound)
+    middle = midpoint(found.points)
     if middle is not None and middle not in betas:
         for layer in layers:
             points[layer, middle] = _mentions(answer(layer, middle), lexicon)
-        base, judged = _judge(points, asking, bound)
+        found = _judge(points, asking, bound)
     absents = known_absents(pools(points))
     asking.ask([set(names) for names in absents])
-    believed = trust(points, BASE, absents, asking.affirmed)
-    judged.sort(key=lambda point: (point.layer, point.beta))
-    chosen = None if believed.refusal() else choose(judged)
-    return LabelFree(Found(base, tuple(judged), chosen), believed, asking.count)
+    verified = Verified(points, absents, asking.gaps)
+    if verified.trust.refusal() is not None:
+        found = replace(found, chosen=None)
+    scored = {key: _scored(items, task) for key, items in _items(points, asking).items()}
+    return Tuned(found, scored, figures, verified)
 
 
-def _judge(points: Points, asking: _Asking, bound: float) -> tuple[Quality, list[Point]]:
-    pool = pools(points)
-    asking.ask(pool)
-    quality = {key: pseudo_quality(mentions, pool, asking.affirmed) for key, mentions in points.items()}
+def _judge(points: Points, asking: _Asking, bound: float) -> Found:
+    """Ask about all that the points mention, and hold them against the base."""
+    asking.ask(pools(points))
+    found = {key: point(items, figures) for key, items in _items(points, asking).items()}
+    quality = {key: Quality(**{name: one[name] for name in FIGURES}) for key, one in found.items()}
     base = quality.pop(BASE)
     if base.f1 is None:
         raise InputError(
             "the base's descriptions mention no object that the verifier affirms",
             hint="take pictures of objects the lexicon knows, or another verifier",
         )
-    return base, [
+    judged = [
         judge(layer, beta, one, base, bound) for (layer, beta), one in quality.items() if layer is not None
     ]
+    judged.sort(key=lambda point: (point.layer, point.beta))
+    return Found(base, tuple(judged), choose(judged))
+
+
+def _items(points: Points, asking: _Asking) -> dict[Key, list[Item]]:
+    """Every point counted by the verdicts there are."""
+    pool, records, affirmed = pools(points), asking.task.records, asking.affirmed
+    return {key: pseudo_items(records, mentions, pool, affirmed) for key, mentions in points.items()}
+
+
+def _scored(items: list[Item], task: Task) -> Scored:
+    return Scored(items, Summary.of(items, benchmark=task.name, metrics=summarise_metrics(items)))
 
 
 def _mentions(folder: Path, lexicon: Lexicon) -> Mentions:
@@ -144,7 +124,7 @@ class _Asking:
     def __init__(self, verifier: Verifier, task: Task, out: Path) -> None:
         self.verifier = verifier
         self.task = task
-        self.affirmed: list[dict[str, bool]] = [{} for _ in task.records]
+        self.gaps: list[dict[str, float]] = [{} for _ in task.records]
         self.path = out / VERDICTS
         self._open(out / "verifier.json")
 
@@ -159,16 +139,16 @@ class _Asking:
         else:
             write_json(page, about)
         for row in read_jsonl(self.path) if self.path.exists() else []:
-            self.affirmed[row["record"]][row["object"]] = row["gap"] > 0
+            self.gaps[row["record"]][row["object"]] = row["gap"]
 
     @property
-    def count(self) -> int:
-        """Questions asked so far."""
-        return sum(map(len, self.affirmed))
+    def affirmed(self) -> list[dict[str, bool]]:
+        """Yes or no to each question asked so far."""
+        return [{name: gap > 0 for name, gap in one.items()} for one in self.gaps]
 
     def ask(self, wanted: Sequence[set[str]]) -> None:
         """Ask about the objects of each image that have no verdict yet."""
-        missing = [sorted(names - known.keys()) for names, known in zip(wanted, self.affirmed, strict=True)]
+        missing = [sorted(names - known.keys()) for names, known in zip(wanted, self.gaps, strict=True)]
         total = sum(map(len, missing))
         if not total:
             return
@@ -182,5 +162,5 @@ class _Asking:
                 append_jsonl(
                     self.path, ({"record": number, "object": name, "gap": gap} for name, gap in found.items())
                 )
-                self.affirmed[number] |= {name: gap > 0 for name, gap in found.items()}
+                self.gaps[number] |= found
                 progress.update(len(names))
