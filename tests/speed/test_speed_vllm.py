@@ -6,7 +6,8 @@ import pytest
 
 from reweigh.errors import MissingExtraError
 from reweigh.speed.timing import Rounds
-from reweigh.speed.vllm import PROMPT, save_llava, vllm_figures
+from reweigh.speed.vllm import vllm_figures
+from reweigh.speed.vllm_subject import PROMPT, save_llava
 
 
 def test_the_random_checkpoint_loads_and_sees_its_picture(tmp_path):

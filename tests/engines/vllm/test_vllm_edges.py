@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import sys
 from types import SimpleNamespace as Plain
 
 import pytest
@@ -230,3 +231,35 @@ def test_llvmlite_s_library_can_be_looked_at():
     bear_llvmlite()
     bear_llvmlite()
     assert vars(ffi.lib).get("kernel") is None
+
+
+@pytest.mark.parametrize(
+    ("found", "allowed", "reason", "hint"),
+    [
+        (
+            [],
+            None,
+            "no installed package has the entry point 'reweigh' of vllm.general_plugins",
+            "pip install",
+        ),
+        (["other"], None, "no installed package", "PYTHONPATH brings no entry point"),
+        (["reweigh"], ["other"], "VLLM_PLUGINS leaves it out", "VLLM_PLUGINS"),
+    ],
+)
+def test_a_plugin_that_vllm_would_not_load_is_told(monkeypatch, found, allowed, reason, hint):
+    offer(monkeypatch, found, allowed)
+    with pytest.raises(UnsupportedError, match=reason) as caught:
+        plugin.require_plugin()
+    assert hint in caught.value.hint
+
+
+@pytest.mark.parametrize("allowed", [None, ["other", "reweigh"]])
+def test_a_plugin_that_vllm_loads_is_fine(monkeypatch, allowed):
+    offer(monkeypatch, ["other", "reweigh"], allowed)
+    plugin.require_plugin()
+
+
+def offer(monkeypatch, names, allowed):
+    """A vLLM beside which packages offer plugins of these names."""
+    monkeypatch.setitem(sys.modules, "vllm", Plain(envs=Plain(VLLM_PLUGINS=allowed)))
+    monkeypatch.setattr(plugin, "entry_points", lambda group: [Plain(name=name) for name in names])

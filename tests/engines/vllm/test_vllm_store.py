@@ -11,7 +11,9 @@ from hypothesis import strategies as st
 from torch import nn
 
 from reweigh.engines.vllm.store import Entry, Recall, Registered, Store, prompt_key
+from reweigh.engines.vllm.working import _warm
 from reweigh.method.measure.evidence import read_evidence
+from reweigh.method.measure.kernels.base import narrowed
 from reweigh.method.measure.lens import Lens
 
 VOCABULARY, WIDTH, PROMPT = 23, 8, 20
@@ -143,3 +145,37 @@ def test_a_key_covers_text_before_the_last_image_and_the_images_themselves():
     assert key != prompt_key(tokens, [("other", 2, 3)])
     assert key != prompt_key(tokens, [("hash", 1, 4)])
     assert key != prompt_key(tokens, [image, ("hash", 6, 2)])
+
+
+class Counting(nn.Module):
+    """A head like vLLM's, which is no linear layer: only running it tells its type."""
+
+    def __init__(self):
+        super().__init__()
+        self.inner, self.seen = nn.Linear(WIDTH, VOCABULARY, bias=False), []
+        self.out_features, self.in_features = VOCABULARY, WIDTH
+
+    def forward(self, states):
+        self.seen.append(self.inner(states))
+        return self.seen[-1]
+
+
+def counting_store(chunk: int = 288) -> tuple[Store, Counting]:
+    torch.manual_seed(0)
+    head = Counting()
+    table = Registered(TOKENS, torch.full((len(TOKENS),), 0.5), 0.25)
+    return Store(Lens(nn.LayerNorm(WIDTH), head, chunk=chunk), (1,), table), head
+
+
+def test_the_head_runs_once_for_each_chunk_of_positions():
+    store, head = counting_store(chunk=2)
+    store.feed(entry(), 0, [states()])
+    assert [len(logits) for logits in head.seen] == [2, 2, 1]
+
+
+@torch.inference_mode()
+def test_warming_up_takes_the_kernel_of_the_logits_own_type():
+    store, head = counting_store()
+    _warm(store, torch.float32, "cpu")
+    [logits] = head.seen
+    assert narrowed(logits).dtype == torch.float32

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from reweigh.engines.vllm.pairing import blocks_of, dtype_of, identify_model
+from reweigh.engines.vllm.plugin import require_plugin
 from reweigh.errors import CalibrationError, InputError, MissingExtraError, UnsupportedError
 from reweigh.families.identity import Identity
 from reweigh.families.prompts import render
@@ -35,6 +36,7 @@ class Observer:
             from vllm import LLM
         except ImportError as error:
             raise MissingExtraError("calibrating inside vLLM", "vllm", "vllm") from error
+        require_plugin()
         os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"  # observations are handed over within one process
         self.name = name
         section = {"reweigh": {"observe": list(layers)}}

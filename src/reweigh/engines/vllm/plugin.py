@@ -8,16 +8,19 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
+from importlib.metadata import entry_points
 from typing import Any
 
 from reweigh.engines.vllm import frontend
-from reweigh.engines.vllm.config import settings_in
+from reweigh.engines.vllm.config import KEY, settings_in
+from reweigh.errors import UnsupportedError
 
+GROUP = "vllm.general_plugins"
 TIED = "_reweigh_tied"
 
 
 def register() -> None:
-    """Called by vLLM in each of its processes (entry point ``vllm.general_plugins``); repeated calls change nothing.
+    """Called by vLLM in each of its processes (entry point in ``GROUP``); repeated calls change nothing.
 
     An engine or worker process loads plugins while its outermost object is already being made, so the ties are to what
     is made next: scheduler and worker.
@@ -31,6 +34,25 @@ def register() -> None:
     _after(InputProcessor, "__init__", lambda processor, _: frontend.tie(processor))
     _after(Scheduler, "__init__", lambda scheduler, _: _tie_scheduler(scheduler))
     _after(WorkerBase, "__init__", lambda worker, _: tie_worker(worker))
+
+
+def require_plugin() -> None:
+    """Refuse to go on where vLLM would not load this plugin, and so would edit and observe nothing."""
+    from vllm import envs
+
+    installed = any(entry.name == KEY for entry in entry_points(group=GROUP))
+    if installed and (envs.VLLM_PLUGINS is None or KEY in envs.VLLM_PLUGINS):
+        return
+    if installed:
+        raise UnsupportedError(
+            "vLLM does not load reweigh's plugin here: VLLM_PLUGINS leaves it out",
+            hint="name reweigh in VLLM_PLUGINS, or unset it",
+        )
+    raise UnsupportedError(
+        f"vLLM does not load reweigh's plugin here: no installed package has the entry point {KEY!r} of {GROUP}",
+        hint="pip install 'reweigh[vllm]' in vLLM's environment (pip install -e . for a checkout); "
+        "a folder on PYTHONPATH brings no entry point",
+    )
 
 
 def _after(owner: Any, name: str, then: Callable[[Any, Any], None]) -> None:

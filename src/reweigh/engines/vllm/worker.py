@@ -6,15 +6,12 @@ and outcomes not reported, so a worker that finds the entry point switched off r
 
 from __future__ import annotations
 
-from importlib.metadata import entry_points
 from typing import Any
 
-from vllm import envs
 from vllm.platforms import current_platform
 
-from reweigh.engines.vllm.config import KEY, settings_in
-from reweigh.engines.vllm.plugin import tie_worker
-from reweigh.errors import UnsupportedError
+from reweigh.engines.vllm.config import settings_in
+from reweigh.engines.vllm.plugin import require_plugin, tie_worker
 
 if current_platform.is_cpu():
     from vllm.v1.worker.cpu_worker import CPUWorker as PlatformWorker
@@ -28,16 +25,5 @@ class ReweighWorker(PlatformWorker):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         if settings_in(self.vllm_config.additional_config) is not None:
-            _check_plugin()
+            require_plugin()
         tie_worker(self)
-
-
-def _check_plugin() -> None:
-    installed = any(entry.name == KEY for entry in entry_points(group="vllm.general_plugins"))
-    allowed = envs.VLLM_PLUGINS is None or KEY in envs.VLLM_PLUGINS
-    if not (installed and allowed):
-        raise UnsupportedError(
-            "vLLM does not load reweigh's plugin here"
-            f" ({'VLLM_PLUGINS leaves it out' if installed else 'the package is not installed'})",
-            hint="pip install 'reweigh[vllm]', and name reweigh in VLLM_PLUGINS if that is set",
-        )

@@ -126,9 +126,12 @@ def install(worker: Any, settings: Settings) -> Installed:
 
 @torch.inference_mode()
 def _warm(store: Store, dtype: torch.dtype, device: Any) -> None:
-    """Compile ranks and edits now, not in the first request."""
+    """Compile ranks and edits now, not in the first request.
+
+    On states unlike zeros: of their logits, which are all alike, the kernel of another type would take care.
+    """
     width, vocabulary = head_width(store.lens.head), store.lens.vocab_size
-    store.read(torch.zeros(2, width, dtype=dtype, device=device))
+    store.read(torch.linspace(-1, 1, 2 * width, device=device).view(2, width).to(dtype))
     edit_step(torch.zeros(1, vocabulary, device=device), torch.zeros(1, vocabulary, device=device), 1.0)
 
 

@@ -137,11 +137,12 @@ def read_evidence(
     ids = None if tokens is None else torch.as_tensor(tokens, dtype=torch.int64)
     wanted = torch.as_tensor(locate, dtype=torch.int64)
     sums = ReadoutSums(readouts, lens.vocab_size, tokens=ids, kernel=kernel)
-    located, dtype = [], lens.dtype
+    located, dtype = [], None
     for logits in lens.chunks(states):
         dtype = str(logits.dtype).removeprefix("torch.")
         sums.add(logits)
         if len(wanted):
             located.append(reciprocal_ranks(logits, wanted.to(logits.device)))
         del logits  # or two chunks would live while the next is computed
-    return Reading(sums, torch.cat(located) if located else None, dtype)
+    # asked of the head only where it read nothing: to know, it may have to run once more
+    return Reading(sums, torch.cat(located) if located else None, dtype or lens.dtype)
