@@ -101,7 +101,7 @@ def test_a_picture_is_described_once_until_the_model_changes(loaded, batch):
 
 def test_a_bounded_number_of_descriptions_is_kept(loaded, batch, monkeypatch):
     model, processor = loaded("llava")
-    monkeypatch.setattr("reweigh.decoders.description.KEPT", 2)
+    monkeypatch.setattr("reweigh.engines.transformers.description.KEPT", 2)
     attached = reweigh.decoder("code", model, processor, description_tokens=1)
     kept = attached.decoder.describer._kept
     with attached:

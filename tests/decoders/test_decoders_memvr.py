@@ -18,17 +18,18 @@ from hypothesis import strategies as st
 from transformers import DynamicCache
 
 import reweigh
-from checkpoints import FAMILIES, picture
+from checkpoints import FAMILIES, picture, prompt
 from checkpoints.more import more
 from reweigh.decoders import Decoder
 from reweigh.decoders.memvr import _Pass
-from reweigh.decoders.retrace import mixed, retraced, uncertainty
+from reweigh.decoders.retrace import looked_again, mixed, retraced, uncertainty
 from reweigh.engines.base import UpcomingPass
 from reweigh.engines.context import paused
+from reweigh.engines.transformers.features import ImageFeatures
 from reweigh.engines.transformers.stream import StreamEdit
 from reweigh.errors import InputError, UnsupportedError
 from reweigh.families.anatomy import find_anatomy
-from reweigh.families.prompts import build_inputs
+from reweigh.families.prompts import build_inputs, encode
 
 sys.path.insert(0, str(Path(__file__).parent))
 
@@ -205,15 +206,43 @@ def test_a_row_without_image_is_the_base_models(loaded):
     assert all(torch.equal(a[1], b[1]) for a, b in zip(base.logits, ours.logits, strict=True))
 
 
-def test_a_second_turn_still_sees_the_first_turns_image(loaded, batch):
+@pytest.fixture
+def mixed_in(monkeypatch):
+    """The image features that are mixed into an MLP, each time it happens."""
+    seen = []
+
+    def noted(out, x, visual, *rest):
+        seen.append(visual)
+        return looked_again(out, x, visual, *rest)
+
+    monkeypatch.setattr("reweigh.decoders.memvr.looked_again", noted)
+    return seen
+
+
+@pytest.mark.parametrize("family", ["llava", "qwen2_5_vl"])
+def test_all_images_of_a_row_are_looked_at_or_the_last_one(family, loaded, mixed_in):
+    model, processor = loaded(family)
+    text = prompt(processor, images=2)
+    inputs = encode(model, processor, [text], [[picture(1, (56, 84)), picture(2)]])
+    columns = (inputs["input_ids"][0] == find_anatomy(model).image_tokens[0]).nonzero().flatten()
+    shown = {}
+    for last in (False, True):
+        with reweigh.decoder("memvr", model, processor, gamma=0.0, ratio=0.5, last_image=last):
+            run(model, inputs)
+        shown[last] = mixed_in[-1]
+        assert len(mixed_in) == STEPS
+        mixed_in.clear()
+    alone = encode(model, processor, [prompt(processor)], [[picture(2)]])
+    count = int((alone["input_ids"][0] == find_anatomy(model).image_tokens[0]).sum())
+    assert len(shown[False]) == len(columns) > count
+    assert torch.equal(shown[True], shown[False][-count:])
+
+
+def test_a_second_turn_still_sees_the_first_turns_image(loaded, batch, mixed_in):
     model, processor = loaded("llava")
-    inputs = batch("llava", rows=(0,))
+    inputs, seen = batch("llava", rows=(0,)), mixed_in
     more_ids = torch.tensor([[40, 41, 42]])
-    with reweigh.decoder("memvr", model, processor, gamma=0.0, ratio=0.5) as attached:
-        seen, one = [], attached.decoder._one
-        attached.decoder._one = lambda layer, visual, x, out: (
-            seen.append(visual) or one(layer, visual, x, out)
-        )
+    with reweigh.decoder("memvr", model, processor, gamma=0.0, ratio=0.5):
         first = run(model, inputs)
         whole = torch.cat([first.sequences, more_ids], dim=1)
         run(
@@ -289,7 +318,9 @@ def test_a_row_is_mixed_once_while_another_still_waits(loaded):
     decoder = reweigh.decoder("memvr", model, processor, end=3).decoder
     sure, unsure = torch.zeros(20), torch.zeros(20)
     sure[3] = 99.0
-    found = _Pass(UpcomingPass(0, 4, 2, [[0], [0]]), [torch.ones(1, 4), torch.ones(1, 4)])
+    features = ImageFeatures(UpcomingPass(0, 4, 2, [[0], [0]]))
+    features.read(torch.ones(2, 4, 4))
+    found = _Pass(features)
     decoder._local.under_way = found
     for layer, rows in ((1, [unsure, sure]), (2, [unsure, unsure])):
         decoder.lens = SimpleNamespace(read=lambda states, norm, rows=rows: torch.stack(rows))

@@ -12,9 +12,9 @@ from typing import Any
 from torch import Tensor
 
 from reweigh.decoders.contrast import Contrast
-from reweigh.decoders.description import Describer
 from reweigh.decoders.rules import bounded_contrast
 from reweigh.engines.base import ForwardPass, Request, in_range
+from reweigh.engines.transformers.description import Describer
 from reweigh.engines.transformers.inputs import padded, prompt_ids, rows_of
 from reweigh.errors import InputError
 from reweigh.families.anatomy import Anatomy

@@ -19,6 +19,7 @@ from reweigh.engines.base import SAMPLING, ForwardPass
 from reweigh.engines.transformers.inputs import padded, pixels, prompt_ids, rows_of
 from reweigh.errors import UnsupportedError
 from reweigh.families.anatomy import Anatomy
+from reweigh.families.tower import project
 
 
 class DAMRO(Contrast):
@@ -81,28 +82,4 @@ class DAMRO(Contrast):
         """What the language model reads of each image, (images, n, d)."""
         picture = pixels(inputs)
         overview = picture[:, 0] if picture.ndim == 5 else picture  # the whole image comes before its tiles
-        chosen = self.outliers.chosen(overview)
-        if self.outliers.queried:
-            return self._query(chosen, inputs)
-        body = self.anatomy.model.model
-        shown: Tensor = body.multi_modal_projector(chosen)
-        newline = getattr(body, "image_newline", None)
-        if newline is not None:
-            shown = torch.cat([shown, newline.to(shown).expand(len(shown), 1, -1)], dim=1)
-        return shown
-
-    def _query(self, features: Tensor, inputs: Mapping[str, Any]) -> Tensor:
-        """What the Q-Former makes of chosen features: as many vectors as ever."""
-        model, ids = self.anatomy.model, inputs["qformer_input_ids"]
-        queries = model.query_tokens.expand(len(features), -1, -1)
-        asked = inputs.get("qformer_attention_mask")
-        asked = torch.ones_like(ids) if asked is None else asked
-        output = model.qformer(
-            input_ids=ids,
-            attention_mask=torch.cat([asked.new_ones(queries.shape[:2]), asked], dim=1),
-            query_embeds=queries,
-            encoder_hidden_states=features,
-            encoder_attention_mask=asked.new_ones(features.shape[:2]),
-            return_dict=True,
-        )
-        return model.language_projection(output[0][:, : queries.shape[1]])  # type: ignore[no-any-return]
+        return project(self.anatomy, self.outliers.chosen(overview), inputs)

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
-from torch import Tensor, nn
+from torch import Tensor
 
 from reweigh.engines.base import in_range
-from reweigh.errors import InputError, UnsupportedError
+from reweigh.engines.transformers.hooks import outputs_of
+from reweigh.errors import InputError
 from reweigh.families.anatomy import Anatomy
+from reweigh.families.tower import class_token_tower, has_queries
 
 
 def class_attention(query: Tensor, key: Tensor, heads: int) -> Tensor:
@@ -31,9 +30,9 @@ class Outliers:
     """Chooses patches by the attention of one vision tower; the options are DAMRO's."""
 
     def __init__(self, anatomy: Anatomy, keep: int | None, layer: int | None, off_by_one: bool) -> None:
-        self.tower = find_tower(anatomy)
+        self.tower = class_token_tower(anatomy)
         config = anatomy.config
-        self.queried = anatomy.family.name == "instructblip"
+        self.queried = has_queries(anatomy)
         self.features = -1 if self.queried else config.vision_feature_layer
         self.has_class = self.queried or config.vision_feature_select_strategy != "default"
         if off_by_one and not self.has_class:
@@ -50,7 +49,7 @@ class Outliers:
 
     def chosen(self, picture: Tensor) -> Tensor:
         """The features (images, keep, C) of the chosen patches."""
-        with _outputs(self.attention) as seen:
+        with outputs_of(self.attention) as seen:
             output = self.tower(picture, output_hidden_states=True, return_dict=True)
         if self.queried:
             features = output.last_hidden_state
@@ -61,48 +60,3 @@ class Outliers:
             attention = class_attention(seen["q_proj"], seen["k_proj"], 1)
         places = attention.topk(self.keep, dim=1).indices + int(self.shift)
         return features.gather(1, places[..., None].expand(-1, -1, features.shape[-1]))  # type: ignore[no-any-return]
-
-
-def find_tower(anatomy: Anatomy) -> Any:
-    """The vision tower, if it has a class token and its patches become image tokens one by one."""
-    name = type(anatomy.model).__name__
-    body = getattr(anatomy.model, "model", anatomy.model)
-    parts = [getattr(body, part, None) for part in ("vision_tower", "vision_model", "visual")]
-    tower = next((part for part in parts if isinstance(part, nn.Module)), nn.Module())
-    if not {key.rpartition(".")[2] for key, _ in tower.named_parameters()} & {"class_embedding", "cls_token"}:
-        raise UnsupportedError(
-            f"the vision tower of {name} has no class token, and it is its attention that DAMRO reads",
-            hint="LLaVA-1.5, LLaVA-NeXT and InstructBLIP have one",
-        )
-    if anatomy.family.name not in ("llava", "llava_next", "instructblip"):
-        raise UnsupportedError(
-            f"{name} does not make one image token of each patch, so chosen patches cannot be put in the image's place",
-            hint="DAMRO serves LLaVA-1.5, LLaVA-NeXT and InstructBLIP",
-        )
-    if not isinstance(getattr(anatomy.config, "vision_feature_layer", -1), int):
-        raise UnsupportedError(
-            f"{name} joins features of several blocks of its vision tower (vision_feature_layer)",
-            hint="DAMRO chooses by the attention of one block",
-        )
-    return tower
-
-
-@contextmanager
-def _outputs(module: nn.Module) -> Iterator[dict[str, Tensor]]:
-    """What the parts of a module give out while this is open, in this thread."""
-    seen: dict[str, Tensor] = {}
-    own = threading.get_ident()
-
-    def note(name: str, output: Tensor) -> None:
-        if threading.get_ident() == own:
-            seen[name] = output
-
-    handles = [
-        part.register_forward_hook(lambda _part, _args, output, name=name: note(name, output))
-        for name, part in module.named_children()
-    ]
-    try:
-        yield seen
-    finally:
-        for handle in handles:
-            handle.remove()

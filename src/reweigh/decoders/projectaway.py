@@ -17,10 +17,9 @@ from torch import Tensor
 from reweigh.decoders.entities import word_list
 from reweigh.engines.base import Decoder, ForwardPass, Request, UpcomingPass, in_range
 from reweigh.engines.context import opened_on
-from reweigh.engines.transformers.branch import Runner
-from reweigh.engines.transformers.confidence import word_tokens
 from reweigh.engines.transformers.stream import StreamEdit
 from reweigh.engines.transformers.tap import Tap
+from reweigh.engines.transformers.word_state import WordState
 from reweigh.errors import InputError
 from reweigh.families.anatomy import Anatomy
 
@@ -89,9 +88,10 @@ class ProjectAway(Decoder):
         self.erase = word_list("erase", erase)
         self.weight = in_range("weight", weight, 0)
         self.image_layer = anatomy.check_layer(image_layer)
-        self.text_layer = int(in_range("text_layer", text_layer, 0, len(anatomy.blocks)))
-        self.embeddings, self.first_row = embeddings, first_row
-        self.runner, self.stream, self._local = Runner(anatomy), StreamEdit(self), _Local()
+        text_layer = int(in_range("text_layer", text_layer, 0, len(anatomy.blocks)))
+        self.word_state = WordState(anatomy, processor, text_layer, embeddings=embeddings)
+        self.first_row = first_row
+        self.stream, self._local = StreamEdit(self), _Local()
 
     def request(self, outer: Request | None = None, **options: Any) -> Request:
         """A request; ``erase`` replaces the decoder's own words."""
@@ -116,20 +116,6 @@ class ProjectAway(Decoder):
         opened = opened_on(self.anatomy.model)
         erase = opened.request.erase if opened and isinstance(opened.request, EraseRequest) else self.erase
         return [[self.word_state(word) for word in erase]] * len(upcoming.columns)
-
-    @torch.no_grad()
-    def word_state(self, word: str) -> Tensor:
-        """A word's own state (d,): that of its last token after the start token, or its mean embedding."""
-        tokenizer = getattr(self.processor, "tokenizer", self.processor)
-        ids = word_tokens(tokenizer, word)
-        if not ids:
-            raise InputError(f"the word {word!r} has no token")
-        if self.embeddings:
-            table = self.anatomy.speaker.get_input_embeddings()
-            return table(torch.tensor(ids, device=table.weight.device)).float().mean(dim=0)  # type: ignore[no-any-return]
-        start = [] if tokenizer.bos_token_id is None else [tokenizer.bos_token_id]
-        given = torch.tensor([start + ids], device=self.anatomy.model.device)
-        return self.runner.hidden(given, self.text_layer)[0, -1].float()
 
     def edit(self, forward: ForwardPass) -> None:
         """Forget the pass; its logits are left alone."""

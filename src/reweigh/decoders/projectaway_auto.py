@@ -16,8 +16,10 @@ from torch import Tensor
 from reweigh.decoders.entities import entity_test, may_be_entity
 from reweigh.decoders.projectaway import ProjectAway
 from reweigh.engines.base import UpcomingPass, in_range
+from reweigh.engines.transformers.branch import Runner
 from reweigh.engines.transformers.confidence import confidence, word_pieces
-from reweigh.engines.transformers.inputs import forwardable, prompt_ids
+from reweigh.engines.transformers.description import write_apart
+from reweigh.engines.transformers.inputs import forwardable
 from reweigh.engines.transformers.tap import Tap
 from reweigh.errors import UnsupportedError
 from reweigh.families.anatomy import Anatomy
@@ -72,15 +74,13 @@ class ProjectAwayAuto(ProjectAway):
                 hint="start the conversation anew with all its images",
             )
         inputs = forwardable(self.anatomy, upcoming.inputs)
-        length = prompt_ids(inputs).shape[1]
-        greedy = {"do_sample": False, "num_beams": 1, "max_new_tokens": self.max_new_tokens}
-        with Tap.of(self.anatomy).aside(), self.runner.apart():
-            said = self.anatomy.model.generate(**inputs, **greedy)[:, length:]
-            texts = self.processor.batch_decode(said, skip_special_tokens=True)
-            found = [self._entities(text) for text in texts]
-            tokens = sorted({token for words in found for own in words.values() for token in own})
-            if not tokens:
-                return [[] for _ in found]
+        said = write_apart(self.anatomy, self.processor, inputs, self.max_new_tokens)
+        texts = self.processor.batch_decode([one.tokens for one in said], skip_special_tokens=True)
+        found = [self._entities(text) for text in texts]
+        tokens = sorted({token for words in found for own in words.values() for token in own})
+        if not tokens:
+            return [[] for _ in found]
+        with Tap.of(self.anatomy).aside(), Runner(self.anatomy).apart():
             read = confidence(self.anatomy.model, inputs, tokens)
         return [
             [word for word, own in words.items() if row is not None and row.of(own) < self.threshold]

@@ -26,3 +26,15 @@ def retraced(visual: Tensor, x: Tensor, first_scale: float | None = None) -> Ten
 def mixed(out: Tensor, again: Tensor, ratio: float) -> Tensor:
     """(1 - ratio) out + ratio (mean|out| / mean|again|) again, with means over everything given."""
     return (1 - ratio) * out + ratio * (out.abs().mean() / again.abs().mean()) * again
+
+
+def looked_again(
+    out: Tensor, x: Tensor, visual: Tensor, ratio: float, up_scale: float | None = None
+) -> Tensor:
+    """An MLP's output (..., d) for the input x, mixed with the image's features (N, d), in the output's own type.
+
+    ``up_scale`` is mean|W_up| where a SiLU stands between the products: s = mean|W_up| / mean|V|.
+    """
+    visual = visual.to(x.device)
+    scale = None if up_scale is None else up_scale / float(visual.abs().mean())
+    return mixed(out.float(), retraced(visual, x.float(), scale), ratio).to(out.dtype)

@@ -138,6 +138,11 @@ class UpcomingPass:
         last = self.past + self.length
         return [[column - self.past for column in row if self.past <= column < last] for row in self.columns]
 
+    def is_whole(self) -> bool:
+        """Whether it is a whole prompt or one more token, not a part of a prompt, a draft, or what was read before."""
+        at_once = self.past <= self.start and self.past + self.length == self.end
+        return at_once or self.length == 1
+
 
 class Decoder:
     """Base of all decoders: an untouched ``generate``. Every hook does nothing until a method overrides it.

@@ -132,6 +132,18 @@ def mlp_of(anatomy: Anatomy, layer: int) -> nn.Module:
     return mlp
 
 
+def up_weight(mlp: nn.Module) -> Tensor:
+    """The matrix by which an MLP widens its input, in float32; where gate and up are one matrix, both."""
+    for name in ("up_proj", "gate_up_proj"):
+        weight = getattr(getattr(mlp, name, None), "weight", None)
+        if isinstance(weight, Tensor) and weight.is_floating_point():
+            return weight.detach().float()
+    raise UnsupportedError(
+        f"{type(mlp).__name__} has no floating-point up_proj, whose scale is needed",
+        hint="load the weights unquantised, or use a form of the method that does not read them",
+    )
+
+
 def _quiet(hook: Callable[..., Any]) -> Callable[..., Any]:
     """A hook at which a compiled forward breaks its graph instead of tracing it."""
     return torch.compiler.disable(hook)  # type: ignore[no-untyped-call,no-any-return]

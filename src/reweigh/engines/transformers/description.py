@@ -8,11 +8,12 @@ from __future__ import annotations
 import hashlib
 import threading
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
 
+from reweigh.engines.answer import Answer
 from reweigh.engines.base import ForwardPass
 from reweigh.engines.transformers.branch import Runner
 from reweigh.engines.transformers.inputs import (
@@ -25,6 +26,7 @@ from reweigh.engines.transformers.inputs import (
     token_kinds,
 )
 from reweigh.engines.transformers.session import end_tokens, read_answers
+from reweigh.engines.transformers.tap import Tap
 from reweigh.errors import UnsupportedError
 from reweigh.families.anatomy import Anatomy
 from reweigh.families.prompts import render
@@ -100,11 +102,8 @@ class Describer:
                 self._kept.popitem(last=False)
 
     def _write(self, forward: ForwardPass, rows: Sequence[int]) -> list[str]:
-        inputs = self.inputs(forward, rows)
-        with Runner(self.anatomy).apart(), torch.no_grad():
-            output = self.anatomy.model.generate(**inputs, **PLAIN, max_new_tokens=self.length)
-        answers = read_answers(self.processor, output, inputs, end_tokens(self.anatomy.speaker))
-        return [answer.text for answer in answers]
+        written = write_apart(self.anatomy, self.processor, self.inputs(forward, rows), self.length)
+        return [answer.text for answer in written]
 
     def inputs(self, forward: ForwardPass, rows: Sequence[int]) -> dict[str, Any]:
         """The prompt's inputs with the question in place of its text, for the rows that have an image."""
@@ -130,6 +129,13 @@ class Describer:
         first = image[0] - (image[0] > 0 and row[image[0] - 1] in self._marks)
         last = image[-1] + (image[-1] + 1 < len(row) and row[image[-1] + 1] in self._marks)
         return row[first : last + 1]
+
+
+def write_apart(anatomy: Anatomy, processor: Any, inputs: Mapping[str, Any], length: int) -> list[Answer]:
+    """The model's own greedy answers to prepared inputs, in a generation that no decoder and no other sequence notices."""
+    with Tap.of(anatomy).aside(), Runner(anatomy).apart(), torch.no_grad():
+        output = anatomy.model.generate(**inputs, **PLAIN, max_new_tokens=length)
+    return read_answers(processor, output, inputs, end_tokens(anatomy.speaker))
 
 
 def _bytes(part: torch.Tensor) -> bytes:
