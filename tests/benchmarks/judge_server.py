@@ -11,12 +11,25 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 Answer = tuple[int, dict[str, str], bytes] | str
-"""Status, headers and body; or the name of a trouble: "cut", "half", "slow"."""
+"""Status, headers and body; or the name of a trouble: "cut", "half", "slow", "drip" (a byte now and then)."""
 
 
 def completion(text: str | None) -> Answer:
     body = {"model": "judge", "choices": [{"message": {"role": "assistant", "content": text}}]}
     return 200, {"content-type": "application/json"}, json.dumps(body).encode()
+
+
+def decision(probabilities: Any, **more: Any) -> Answer:
+    """A reply of `/v1/systemone` to one `score` question called ``rating``."""
+    answer = {"type": "score", "probabilities": probabilities, "confidence": 0.5}
+    body = {"model": "m", "answers": {"rating": answer}, "usage": {}, **more}
+    return 200, {"content-type": "application/json"}, json.dumps(body).encode()
+
+
+def likely(level: int, levels: int = 7, p: float = 0.7) -> dict[str, float]:
+    """Probabilities with one level above the others, as the server writes them."""
+    rest = (1 - p) / (levels - 1)
+    return {str(one): p if one == level else rest for one in range(levels)}
 
 
 class JudgeServer:
@@ -62,6 +75,12 @@ class JudgeServer:
                 self.close_connection = True
                 if kind == "slow":
                     time.sleep(0.4)
+                elif kind == "drip":
+                    self.wfile.write(b"HTTP/1.1 200 OK\r\ncontent-length: 1000\r\n\r\n")
+                    for _ in range(10):
+                        self.wfile.write(b" ")
+                        self.wfile.flush()
+                        time.sleep(0.05)
                 elif kind == "half":
                     self.wfile.write(b"HTTP/1.1 200 OK\r\ncontent-length: 1000\r\n\r\n{")
                     self.wfile.flush()

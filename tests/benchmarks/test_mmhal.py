@@ -13,7 +13,7 @@ from judge_server import JudgeServer, completion, question_of
 from reweigh.artifacts import read_json, write_json, write_text
 from reweigh.benchmarks.base import BENCHMARKS, Response
 from reweigh.benchmarks.judge import CachedJudge, ChatEndpoint, Request
-from reweigh.benchmarks.mmhal import MMHal, parse_official, parse_strict
+from reweigh.benchmarks.mmhal.benchmark import MMHal, parse_official, parse_strict
 from reweigh.errors import InputError
 from reweigh.runs.score import read_sources, score
 

@@ -14,7 +14,8 @@ from reweigh.benchmarks.judge import CachedJudge, JudgeSettings
 from reweigh.benchmarks.open import data_folder, image_folder
 from reweigh.errors import InputError
 
-BUILT_IN = ("chair", "amber-generative", "amber-discriminative", "pope", "mmhal", "mmvet", "world")
+JUDGED = {"mmhal": "chat", "mmvet": "chat", "mmhal-systemone": "systemone", "mmvet-systemone": "systemone"}
+BUILT_IN = ("chair", "amber-generative", "amber-discriminative", "pope", "world", *JUDGED)
 
 
 @pytest.fixture(autouse=True)
@@ -59,7 +60,8 @@ def test_a_judge_goes_to_benchmarks_that_are_judged(root: Path) -> None:
     assert own.judge is bench.judge
     assert own.rules == "strict"
     assert not hasattr(open_benchmark("pope", judge=settings), "judge")
-    assert {name for name in BUILT_IN if find_benchmark(name).judged} == {"mmhal", "mmvet"}
+    found = {name: find_benchmark(name).judge_kind for name in BUILT_IN if find_benchmark(name).judged}
+    assert found == JUDGED
 
 
 class Counts(dict[str, Any]):
@@ -72,7 +74,11 @@ class Counts(dict[str, Any]):
 @pytest.mark.parametrize("name", BUILT_IN)
 def test_every_figure_is_declared(name: str) -> None:
     benchmark = find_benchmark(name)
-    extra = {"n:rec": np.ones(1), "n=rec+ocr": np.ones(1), "score@0": np.ones(1)} if name == "mmvet" else {}
+    extra = (
+        {"n:rec": np.ones(1), "n=rec+ocr": np.ones(1), "score@0": np.ones(1)}
+        if name.startswith("mmvet")
+        else {}
+    )
     names = list(benchmark.figures(Counts(extra)))
     assert benchmark.title
     assert benchmark.headlines(names)

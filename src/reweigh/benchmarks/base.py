@@ -76,7 +76,16 @@ class Benchmark(ABC):
     """Whether it needs no files and draws its images itself, into ``data_dir``."""
 
     judged: ClassVar[bool] = False
-    """Whether a judge model rates the answers; the constructor then takes judge, prompt, rules and concurrency."""
+    """Whether a judge model rates the answers; the constructor then takes judge, prompt and concurrency."""
+
+    judge_kind: ClassVar[str] = ""
+    """The kind of judge that rates the answers, where one does: ``chat`` or ``systemone``."""
+
+    rated_as: ClassVar[Mapping[str, str]] = {}
+    """By kind of judge, the benchmarks that rate these same answers another way; their figures keep their own name."""
+
+    answers_of: ClassVar[str | None] = None
+    """The benchmark whose answers it rates, where it only rates them another way."""
 
     metrics: ClassVar[Sequence[MetricInfo]] = ()
     """What its figures are called and how they are read, in the order of the pages."""
@@ -176,8 +185,10 @@ BENCHMARKS: Registry[type[Benchmark]] = Registry(
         "amber-generative": "reweigh.benchmarks.amber.generative:AMBERGenerative",
         "amber-discriminative": "reweigh.benchmarks.amber.discriminative:AMBERDiscriminative",
         "pope": "reweigh.benchmarks.pope:POPE",
-        "mmhal": "reweigh.benchmarks.mmhal:MMHal",
-        "mmvet": "reweigh.benchmarks.mmvet:MMVet",
+        "mmhal": "reweigh.benchmarks.mmhal.benchmark:MMHal",
+        "mmhal-systemone": "reweigh.benchmarks.mmhal.systemone:MMHalSystemOne",
+        "mmvet": "reweigh.benchmarks.mmvet.benchmark:MMVet",
+        "mmvet-systemone": "reweigh.benchmarks.mmvet.systemone:MMVetSystemOne",
         "world": "reweigh.benchmarks.world:World",
     },
     group="reweigh.benchmarks",

@@ -10,7 +10,8 @@ from typing import Any
 from reweigh.benchmarks.base import Benchmark, find_benchmark
 from reweigh.benchmarks.data.store import data_root
 from reweigh.benchmarks.judge.protocol import Judge
-from reweigh.benchmarks.judge.settings import JudgeSettings
+from reweigh.benchmarks.judge.scale import Rater
+from reweigh.benchmarks.judge.settings import CHAT, JudgeSettings
 from reweigh.errors import InputError
 
 NOT_OPTIONS = frozenset({"data_dir", "judge"})
@@ -18,7 +19,11 @@ NOT_OPTIONS = frozenset({"data_dir", "judge"})
 
 
 def open_benchmark(
-    name: str, data: str | Path | None = None, *, judge: Judge | JudgeSettings | None = None, **options: Any
+    name: str,
+    data: str | Path | None = None,
+    *,
+    judge: Judge | Rater | JudgeSettings | None = None,
+    **options: Any,
 ) -> Benchmark:
     """Make a benchmark over its data.
 
@@ -41,6 +46,26 @@ def open_benchmark(
         arguments = judge.arguments() if isinstance(judge, JudgeSettings) else {"judge": judge}
     make: Callable[..., Benchmark] = benchmark
     return make(data_folder(benchmark, data), **{**arguments, **options})
+
+
+def rated_by(name: str, kind: str) -> str:
+    """The benchmark that rates the answers of ``name`` by a kind of judge.
+
+    Example:
+        >>> rated_by("mmhal", "systemone")
+        'mmhal-systemone'
+    """
+    benchmark = find_benchmark(name)
+    if kind == benchmark.judge_kind or (kind == CHAT and not benchmark.judged):
+        return name
+    if kind in benchmark.rated_as:
+        return benchmark.rated_as[kind]
+    if not benchmark.judged:
+        raise InputError(f"{name} is scored without a judge", hint="leave out --judge")
+    raise InputError(
+        f"{name} is rated by the judge {benchmark.judge_kind}, not by {kind}",
+        hint=f"--judge {benchmark.judge_kind}",
+    )
 
 
 def known_options(benchmark: type[Benchmark]) -> list[str]:

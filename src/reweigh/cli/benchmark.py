@@ -20,6 +20,9 @@ DATA = typer.Option(
     None, help="Folder of the benchmark's files; by default where `reweigh data get` puts them."
 )
 IMAGES = typer.Option(None, help="Folder of the images, if they are elsewhere.")
+JUDGE = typer.Option(
+    "chat", help="chat, the official judge, or systemone: closed questions to an open model."
+)
 JUDGE_PROMPT = typer.Option(None, help="File with the judge's prompt, if not with the data.")
 JUDGE_CACHE = typer.Option(None, help="Folder of kept verdicts.")
 OPTION = typer.Option([], "--option", help="An option of the benchmark, as name=value; may be repeated.")
@@ -72,12 +75,21 @@ class BenchmarkOptions:
 class JudgeOptions:
     """Which judge rates the answers, and how its replies are read; a group of options."""
 
-    judge_model: str | None = typer.Option(None, help="Judge model; the paper's by default.")
-    judge_url: str | None = typer.Option(None, help="Base URL of an OpenAI-compatible server.")
-    judge_key: str = typer.Option("OPENAI_API_KEY", help="Environment variable that holds the judge's key.")
+    judge: str = JUDGE
+    judge_model: str | None = typer.Option(None, help="Judge model; the paper's by default, for chat.")
+    judge_url: str | None = typer.Option(
+        None, help="Base URL of the server; OpenAI's by default, this machine's port 8000 for systemone."
+    )
+    judge_key: str | None = typer.Option(
+        None,
+        help="Environment variable that holds the judge's key; OPENAI_API_KEY by default, for chat.",
+    )
     judge_prompt: Path | None = JUDGE_PROMPT
     judge_cache: Path | None = JUDGE_CACHE
-    rules: str = typer.Option("strict", help="How a judge's reply is read: strict (the paper's) or official.")
+    judge_timeout: float = typer.Option(60.0, help="Seconds that one try of a question may take.")
+    rules: str | None = typer.Option(
+        None, help="How a chat judge's reply is read: strict (the paper's, the default) or official."
+    )
     concurrency: int = typer.Option(8, help="Questions put to the judge at once.")
     per_minute: float | None = typer.Option(None, help="Largest number of questions in a minute.")
 
@@ -85,13 +97,15 @@ class JudgeOptions:
         """The settings of the judge."""
         from reweigh.benchmarks.judge import JudgeSettings
 
-        named = {"model": self.judge_model, "url": self.judge_url}
         return JudgeSettings(
-            **{name: value for name, value in named.items() if value is not None},
+            kind=self.judge,
+            model=self.judge_model,
+            url=self.judge_url,
             key_variable=self.judge_key,
             prompt=self.judge_prompt,
             cache=self.judge_cache,
             rules=self.rules,
             concurrency=self.concurrency,
             per_minute=self.per_minute,
+            timeout=self.judge_timeout,
         )

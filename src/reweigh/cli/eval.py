@@ -12,7 +12,7 @@ from reweigh.cli import common
 from reweigh.cli.benchmark import DATA, IMAGES, OPTION, BenchmarkOptions, JudgeOptions
 from reweigh.cli.cluster import RayOptions, loading
 from reweigh.cli.groups import grouped
-from reweigh.errors import InputError
+from reweigh.errors import InputError, UnknownNameError
 from reweigh.options import parse_options
 
 if TYPE_CHECKING:
@@ -92,10 +92,10 @@ def score(
     ),
     id_key: str = typer.Option(None, help="Key of the id in a response file."),
     text_key: str = typer.Option(None, help="Key of the text in a response file."),
-    judge: JudgeOptions,
+    judging: JudgeOptions,
     as_json: bool = common.JSON,
 ) -> None:
-    """Score responses; needs no model. Writes items.jsonl, results.json and report.html."""
+    """Score responses; needs no model. Writes items.jsonl, results.json and report.html, or items-systemone.jsonl ..."""
     from reweigh.report.evaluation import write_report
     from reweigh.runs.score import score_paths
 
@@ -108,7 +108,7 @@ def score(
         partial=partial,
         id_key=id_key,
         text_key=text_key,
-        judge=judge.settings(),
+        judge=judging.settings(),
     )
     page = write_report(run, data=data, images=images)
     _tell_caveats(run)
@@ -125,13 +125,17 @@ def diff(
     second: Path = typer.Argument(help="Scored run folder to compare with it."),
     out: Path = typer.Option(None, "--out", "-o", help="Write a page with both runs side by side here."),
     images: Path | None = IMAGES,
+    judge: str = typer.Option("chat", help="Whose scores are compared: chat or systemone."),
     as_json: bool = common.JSON,
 ) -> None:
     """Compare two scored runs item by item: removed, introduced and kept hallucinations, paired intervals."""
+    from reweigh.benchmarks.judge.settings import KINDS
     from reweigh.report.comparison import difference_table, mention_table, write_comparison
     from reweigh.runs.diff import diff_runs
 
-    pair = diff_runs(first, second)
+    if judge not in KINDS:
+        raise UnknownNameError("judge", judge, KINDS)
+    pair = diff_runs(first, second, judge=judge)
     if out is not None:
         write_comparison(out, pair, images=images)
         typer.echo(f"page: {out}", err=True)

@@ -13,7 +13,6 @@ from reweigh.report.html import Html, element, figure, page, section, tiles
 from reweigh.report.metrics import cell, full_table, metric_tile
 from reweigh.report.plots import interval_plot
 from reweigh.report.tables import Cell, Column, Estimate, Table
-from reweigh.runs.record import REPORT
 from reweigh.runs.results import ScoredRun, read_metrics, run_title
 
 FOLD = 12
@@ -23,7 +22,7 @@ def write_report(run: ScoredRun, *, data: Path | None = None, images: Path | Non
     """Write the page of a scored run into its folder; ``data`` and ``images`` are where its images may be."""
     find = run.image_finder(data=data, images=images)
     prompts = {row["id"]: row["prompt"] for row in run.manifest}
-    path = run.folder / REPORT
+    path = run.folder / run.files.report
     write_text(path, evaluation_page(run.results, run.items, run.texts, find=find, prompts=prompts))
     return path
 
@@ -57,6 +56,9 @@ def evaluation_page(
     lead = (
         f"{summary['n']:,} responses on {summary['images']:,} images; 95% intervals by drawing images anew."
     )
+    if judge := summary["scorer"].get("judge"):
+        how = f" over closed questions ({judge['kind']})" if "kind" in judge else ""
+        lead += f" Rated by {judge['model']}{how}."
     if unparsed := summary["scorer"].get("unparsed"):
         lead += f" {unparsed:,} replies could not be read."
     return page(title, *parts, lead=lead, footer="Written by reweigh eval score.")

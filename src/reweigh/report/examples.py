@@ -110,6 +110,9 @@ def _notes(details: Mapping[str, Any]) -> list[str]:
         notes.append(
             f"score {details['score']}" + ("" if details.get("parsed", True) else " (reply not readable)")
         )
+    if isinstance(found := details.get("probabilities"), Mapping):
+        likely = ", ".join(f"{level}: {p:.0%}" for level, p in found.items() if p >= 0.005)
+        notes.append(f"expected {details['expected']:.2f} ({likely})")
     if isinstance(details.get("reference"), str):
         notes.append(f"reference: {details['reference']}")
     return notes

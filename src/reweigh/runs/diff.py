@@ -15,6 +15,7 @@ from typing import Any
 from reweigh.benchmarks.base import Id, Item, Metric, find_benchmark
 from reweigh.benchmarks.bootstrap import Array, intervals, paired_difference
 from reweigh.errors import InputError
+from reweigh.provenance import first_difference
 from reweigh.runs.results import ScoredRun, read_scored
 
 WRONG = "wrong answer"
@@ -79,13 +80,22 @@ class RunPair:
     titles: tuple[str, str]
 
 
-def diff_runs(first: Path, second: Path) -> RunPair:
-    """Compare the scored runs of two folders; both must answer the same records of one benchmark."""
-    one, other = read_scored(first), read_scored(second)
+def diff_runs(first: Path, second: Path, *, judge: str = "") -> RunPair:
+    """Compare the scored runs of two folders; both must answer the same records of one benchmark.
+
+    ``judge`` is the kind of judge whose scores are compared, where it is not the official one.
+    """
+    one, other = read_scored(first, judge), read_scored(second, judge)
     if one.benchmark != other.benchmark:
         raise InputError(
             f"{first} is a run of {one.benchmark} and {second} one of {other.benchmark}",
             hint="compare like with like",
+        )
+    if (found_in := first_difference(one.judging, other.judging)) is not None:
+        raise InputError(
+            f"{first} and {second} were not rated alike: their {found_in.key} is {found_in.first!r} and "
+            f"{found_in.second!r}",
+            hint="score both with the same judge",
         )
     found = compare(one.benchmark, one.items, other.items, before=one.metrics, after=other.metrics)
     titles = (one.title, other.title)

@@ -8,6 +8,7 @@ from typing import Any
 
 from reweigh.benchmarks.base import find_benchmark
 from reweigh.benchmarks.open import data_folder, image_folder, open_benchmark
+from reweigh.errors import InputError
 from reweigh.runs.task import Task
 from reweigh.shards import Shard
 from reweigh.text import escape_bytes
@@ -37,6 +38,11 @@ def open_task(
         drawings: Folder for the images of a benchmark that draws them, if ``data`` names none.
     """
     benchmark = find_benchmark(name)
+    if benchmark.answers_of is not None:
+        raise InputError(
+            f"{name} is a way to score the answers of {benchmark.answers_of}",
+            hint=f"answer {benchmark.answers_of}, then reweigh eval score --judge {benchmark.judge_kind}",
+        )
     folder = data_folder(benchmark, drawings if benchmark.draws_images and data is None else data)
     opened = open_benchmark(name, folder, **(options or {}))
     pictures = image_folder(benchmark, folder, images)

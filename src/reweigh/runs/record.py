@@ -10,6 +10,7 @@ from __future__ import annotations
 import glob
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path, PurePath
 from typing import Any
 
@@ -26,17 +27,41 @@ from reweigh.artifacts import (
     write_text,
 )
 from reweigh.benchmarks.base import Record
+from reweigh.benchmarks.judge.settings import CHAT
 from reweigh.errors import ArtifactError, InputError, MismatchError
 from reweigh.provenance import environment, first_difference
 
 RECORD, MANIFEST, RESPONSES = "record.json", "manifest.jsonl", "responses.jsonl"
 ITEMS, RESULTS, REPORT = "items.jsonl", "results.json", "report.html"
+USUAL = ("", CHAT)
+"""Kinds of judge whose scores carry the plain names: none at all, and the official one."""
 SCHEMA = 2
 FIELDS = {"benchmark": dict, "model": dict, "decoding": dict, "records": int, "manifest_sha256": str}
 """What every record holds."""
 
 NOT_COMPARED = frozenset({"places"})
 """Folders of data and images: where they are does not change a response; what they hold does, and is hashed."""
+
+
+@dataclass(frozen=True, slots=True)
+class ScoreFiles:
+    """Names of the files that scoring writes; scores of another kind of judge stand beside the usual ones."""
+
+    items: str
+    results: str
+    report: str
+
+    @classmethod
+    def of(cls, judge: str = "") -> ScoreFiles:
+        """The names for a kind of judge.
+
+        Example:
+            >>> ScoreFiles.of("systemone").results
+            'results-systemone.json'
+        """
+        if judge in USUAL:
+            return cls(ITEMS, RESULTS, REPORT)
+        return cls(*(f"{Path(name).stem}-{judge}{Path(name).suffix}" for name in (ITEMS, RESULTS, REPORT)))
 
 
 def manifest_rows(records: Sequence[Record]) -> list[dict[str, Any]]:

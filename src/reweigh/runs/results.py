@@ -10,9 +10,10 @@ from typing import Any
 
 from reweigh.artifacts import read_jsonl, read_sealed, require_fields, sha256_file
 from reweigh.benchmarks.base import Id, Item, Metric, find_benchmark, read_responses
+from reweigh.benchmarks.judge.settings import CHAT, KINDS
 from reweigh.benchmarks.open import data_folder, image_folder
 from reweigh.errors import ArtifactError, InputError
-from reweigh.runs.record import ITEMS, RECORD, RESPONSES, RESULTS, find_image, read_run
+from reweigh.runs.record import RECORD, RESPONSES, USUAL, ScoreFiles, find_image, read_run
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +31,19 @@ class ScoredRun:
     def benchmark(self) -> str:
         """The benchmark's name."""
         return str(self.results["summary"]["benchmark"])
+
+    @property
+    def files(self) -> ScoreFiles:
+        """The names of its files."""
+        return ScoreFiles.of(find_benchmark(self.benchmark).judge_kind)
+
+    @property
+    def judging(self) -> dict[str, Any]:
+        """Who rated the answers and by what prompt and rules, wherever it was served; empty where nobody did."""
+        scorer = self.results["summary"]["scorer"]
+        judge = {key: value for key, value in (scorer.get("judge") or {}).items() if key != "base_url"}
+        named = {key: scorer[key] for key in ("rules", "prompt_sha256", "instructions") if key in scorer}
+        return {"judge": judge, **named} if judge else {}
 
     @property
     def metrics(self) -> dict[str, Metric]:
@@ -63,25 +77,51 @@ class ScoredRun:
         return find
 
 
-def read_scored(folder: Path) -> ScoredRun:
-    """Read what scoring wrote into a folder; a file that was altered since is named."""
-    if not (folder / RESULTS).is_file() or not (folder / ITEMS).is_file():
-        hint = f"reweigh eval score {folder}" if (folder / RECORD).is_file() else "give a scored run folder"
-        raise InputError(f"{folder} holds no scored run ({ITEMS} and {RESULTS})", hint=hint)
-    results = _verified(folder)
-    items = [Item.from_json(row) for row in read_jsonl(folder / ITEMS)]
+def read_scored(folder: Path, judge: str = "") -> ScoredRun:
+    """Read what scoring wrote into a folder; a file that was altered since is named.
+
+    ``judge`` is the kind of judge whose scores are wanted, where it is not the official one.
+    """
+    files = ScoreFiles.of(judge)
+    if not (folder / files.results).is_file() or not (folder / files.items).is_file():
+        raise InputError(
+            f"{folder} holds no scored run ({files.items} and {files.results})", hint=_hint(folder, judge)
+        )
+    results = _verified(folder, files)
+    _require_kind(results, folder / files.results, judge)
+    items = [Item.from_json(row) for row in read_jsonl(folder / files.items)]
     path = folder / RESPONSES
     texts: dict[Id, str] = {row.id: row.text for row in read_responses(path)} if path.is_file() else {}
     record, manifest = read_run(folder) if (folder / RECORD).is_file() else (None, [])
     return ScoredRun(folder, items, texts, results, record, manifest)
 
 
-def _verified(folder: Path) -> dict[str, Any]:
+def _hint(folder: Path, judge: str) -> str:
+    """Where scores are to be had."""
+    for kind in KINDS:
+        if kind != judge and (folder / ScoreFiles.of(kind).results).is_file():
+            return f"it holds those of the judge {kind}: --judge {kind}"
+    if not (folder / RECORD).is_file():
+        return "give a scored run folder"
+    return f"reweigh eval score {folder}" + ("" if judge in USUAL else f" --judge {judge}")
+
+
+def _require_kind(results: Mapping[str, Any], path: Path, judge: str) -> None:
+    """Refuse scores of one kind of judge under the name of another's."""
+    found = find_benchmark(results["summary"]["benchmark"]).judge_kind
+    if found != judge and not {found, judge} <= set(USUAL):
+        raise ArtifactError(
+            f"{path} holds scores of the judge {found}, not of {judge or CHAT}",
+            hint="it was renamed; score it again: reweigh eval score",
+        )
+
+
+def _verified(folder: Path, files: ScoreFiles) -> dict[str, Any]:
     """The results of a folder, once the files that they name are those that were scored."""
     again = "score it again: reweigh eval score"
     try:
-        results = read_sealed(folder / RESULTS)
-        require_fields(results, folder / RESULTS, {"summary": dict, "config": dict, "files": dict})
+        results = read_sealed(folder / files.results)
+        require_fields(results, folder / files.results, {"summary": dict, "config": dict, "files": dict})
     except ArtifactError as error:
         raise ArtifactError(error.message, hint=again) from error
     for name, digest in results["files"].items():

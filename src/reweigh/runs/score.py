@@ -23,10 +23,11 @@ from reweigh.benchmarks.base import (
     read_responses,
 )
 from reweigh.benchmarks.judge.protocol import Judge
+from reweigh.benchmarks.judge.scale import Rater
 from reweigh.benchmarks.judge.settings import JudgeSettings
-from reweigh.benchmarks.open import open_benchmark
+from reweigh.benchmarks.open import open_benchmark, rated_by
 from reweigh.errors import ArtifactError, InputError, MismatchError
-from reweigh.runs.record import ITEMS, RECORD, RESPONSES, RESULTS, read_run, run_owner
+from reweigh.runs.record import RECORD, RESPONSES, ScoreFiles, read_run, run_owner
 from reweigh.runs.results import ScoredRun, existing_folder
 from reweigh.seals import read_sealed_rows
 from reweigh.text import replace_surrogates
@@ -52,7 +53,7 @@ def score_paths(
     partial: bool = False,
     id_key: str | None = None,
     text_key: str | None = None,
-    judge: Judge | JudgeSettings | None = None,
+    judge: Judge | Rater | JudgeSettings | None = None,
 ) -> ScoredRun:
     """Score a run (or all its shards) or response files, and write items and results.
 
@@ -74,6 +75,8 @@ def score_paths(
     name = benchmark or recorded.get("name")
     if name is None:
         raise InputError("the benchmark is not known from a response file", hint="name it with --benchmark")
+    if isinstance(judge, JudgeSettings):
+        name = rated_by(name, judge.kind)
     data = data or existing_folder(source.record, "data")
     opened = open_benchmark(name, data, judge=judge, **{**recorded.get("options", {}), **(options or {})})
     try:
@@ -182,13 +185,15 @@ def write_scores(
 ) -> dict[str, Any]:
     """Write ``items.jsonl`` and ``results.json``, which holds the hashes of the others; gives the content of the latter.
 
+    Scores of another kind of judge than the official one have names of their own and stand beside them.
     A folder that is no run of its own gets a copy of the responses, so that runs can be compared with their texts.
     """
-    files = {ITEMS: _lines(item.to_json() for item in items)}
+    named = ScoreFiles.of(benchmark.judge_kind)
+    files = {named.items: _lines(item.to_json() for item in items)}
     own = (folder / RECORD).exists()
     if not own:
         files[RESPONSES] = _lines({"id": row.id, "response": row.text} for row in source.responses)
-        _refuse_foreign(folder, files)
+        _refuse_foreign(folder, files, named.results)
     for name, text in files.items():
         write_text(folder / name, text)
     hashes = {name: sha256_file(folder / name) for name in (*files, *([RESPONSES] if own else []))}
@@ -196,7 +201,7 @@ def write_scores(
     results = as_results(
         summary, source.record, source.names, benchmark=benchmark, asked=None if asked is None else len(asked)
     )
-    write_sealed(folder / RESULTS, results | {"files": hashes})
+    write_sealed(folder / named.results, results | {"files": hashes})
     return results | {"files": hashes}
 
 
@@ -204,16 +209,14 @@ def _lines(rows: Iterable[Mapping[str, Any]]) -> str:
     return "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
 
 
-def _refuse_foreign(folder: Path, files: Mapping[str, str]) -> None:
+def _refuse_foreign(folder: Path, files: Mapping[str, str], page: str) -> None:
     """Refuse to replace what scoring did not write: a file that is neither the same nor named in results of ours."""
     try:
-        kept = read_sealed(folder / RESULTS).get("files", {})
+        kept = read_sealed(folder / page).get("files", {})
     except ArtifactError:
         kept = {}
-        if (folder / RESULTS).exists():
-            raise InputError(
-                _OCCUPIED.format(folder / RESULTS), hint="name another folder with --out"
-            ) from None
+        if (folder / page).exists():
+            raise InputError(_OCCUPIED.format(folder / page), hint="name another folder with --out") from None
     for name, text in files.items():
         there = folder / name
         if there.exists() and sha256_file(there) not in (kept.get(name), sha256_text(text)):

@@ -1,20 +1,27 @@
-"""An LLM judge behind one small protocol: any OpenAI-compatible endpoint, paced, retried and cached."""
+"""An LLM judge behind one small protocol: chat or closed questions, paced, retried and cached."""
 
 from __future__ import annotations
 
-from reweigh.benchmarks.judge.cache import CachedJudge
-from reweigh.benchmarks.judge.endpoint import DEFAULT_MODEL, ChatEndpoint
+from reweigh.benchmarks.judge.cache import CachedJudge, CachedRater
+from reweigh.benchmarks.judge.chat import DEFAULT_MODEL, ChatEndpoint
 from reweigh.benchmarks.judge.protocol import Judge, JudgeError, Message, Request, ask_all
+from reweigh.benchmarks.judge.scale import Distribution, Rater, ScaleQuestion
 from reweigh.benchmarks.judge.settings import JudgeSettings
+from reweigh.benchmarks.judge.systemone import SystemOne
 
 __all__ = [
     "DEFAULT_MODEL",
     "CachedJudge",
+    "CachedRater",
     "ChatEndpoint",
+    "Distribution",
     "Judge",
     "JudgeError",
     "JudgeSettings",
     "Message",
+    "Rater",
     "Request",
+    "ScaleQuestion",
+    "SystemOne",
     "ask_all",
 ]

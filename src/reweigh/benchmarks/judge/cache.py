@@ -1,27 +1,39 @@
 """Verdicts kept on disk by the content of the question, so that a re-run costs nothing and resumes.
 
 One sealed file for each question; one that cannot be read, was altered or answers another question is asked for again.
+Who answers is part of the question, so that judges of two kinds never share a verdict.
 """
 
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic, Protocol, TypeVar
 
 from reweigh.artifacts import read_sealed, sha256_json, write_sealed
 from reweigh.benchmarks.judge.protocol import Judge, Request
-from reweigh.errors import ArtifactError
+from reweigh.benchmarks.judge.scale import Distribution, Rater, ScaleQuestion
+from reweigh.errors import ArtifactError, InputError
 from reweigh.text import replace_surrogates
 
 
-class CachedJudge:
-    """A judge that asks another one only what is not on disk yet.
+class Describing(Protocol):
+    """Whoever says who answers."""
 
-    ``asked`` and ``found`` count what was paid for and what was not.
-    """
+    def describe(self) -> dict[str, Any]:
+        """Name model and address, without any secret."""
+        ...
 
-    def __init__(self, judge: Judge, folder: str | Path) -> None:
+
+Who = TypeVar("Who", bound=Describing)
+T = TypeVar("T")
+
+
+class _Cached(Generic[Who]):
+    """Keeps the verdicts of one judge in a folder; ``asked`` and ``found`` count what was paid for and what was not."""
+
+    def __init__(self, judge: Who, folder: str | Path) -> None:
         self._judge = judge
         self._folder = Path(folder)
         self._under_way: dict[str, threading.Lock] = {}
@@ -33,29 +45,29 @@ class CachedJudge:
         """Name the judge behind the cache: the cache itself changes no verdict."""
         return self._judge.describe()
 
-    def ask(self, request: Request) -> str:
-        """Give the kept reply, or ask and keep it."""
-        question = {"judge": self._judge.describe(), **request.to_json()}
+    def close(self) -> None:
+        """Close the judge behind the cache, if it can be closed."""
+        close = getattr(self._judge, "close", None)
+        if close is not None:
+            close()
+
+    def _kept_or(
+        self, asked: Mapping[str, Any], read: Callable[[Any], T], ask: Callable[[], tuple[T, Any]]
+    ) -> T:
+        """The kept verdict as ``read`` takes it, or that of ``ask``, kept in the form it gives besides."""
+        question = {"judge": self._judge.describe(), **asked}
         key = sha256_json(question)
         path = self._folder / key[:2] / f"{key}.json"
         with self._lock:
             own = self._under_way.setdefault(key, threading.Lock())
         # Two equal questions at the same time: the second waits for the first one's verdict.
         with own:
-            kept = _read(path, question)
-            if kept is not None:
-                self._count(found=True)
-                return kept
-            reply = self._judge.ask(request)
-            write_sealed(path, {"question": question, "reply": replace_surrogates(reply)})
-            self._count(found=False)
-            return replace_surrogates(reply)
-
-    def close(self) -> None:
-        """Close the judge behind the cache, if it can be closed."""
-        close = getattr(self._judge, "close", None)
-        if close is not None:
-            close()
+            verdict = _read(path, question, read)
+            if missing := verdict is None:
+                verdict, reply = ask()
+                write_sealed(path, {"question": question, "reply": reply})
+            self._count(found=not missing)
+            return verdict
 
     def _count(self, *, found: bool) -> None:
         with self._lock:
@@ -63,11 +75,44 @@ class CachedJudge:
             self.asked += not found
 
 
-def _read(path: Path, question: dict[str, Any]) -> str | None:
+class CachedJudge(_Cached[Judge]):
+    """A judge that asks another one only what is not on disk yet."""
+
+    def ask(self, request: Request) -> str:
+        """Give the kept reply, or ask and keep it."""
+
+        def fresh() -> tuple[str, str]:
+            reply = replace_surrogates(self._judge.ask(request))
+            return reply, reply
+
+        return self._kept_or(request.to_json(), _text, fresh)
+
+
+class CachedRater(_Cached[Rater]):
+    """A rater that asks another one only what is not on disk yet."""
+
+    def rate(self, question: ScaleQuestion) -> Distribution:
+        """Give the kept distribution, or ask and keep it."""
+
+        def kept(reply: Any) -> Distribution:
+            return Distribution.parse(reply, len(question.levels))
+
+        def fresh() -> tuple[Distribution, list[float]]:
+            found = self._judge.rate(question)
+            return found, list(found.probabilities)
+
+        return self._kept_or(question.to_json(), kept, fresh)
+
+
+def _read(path: Path, question: Mapping[str, Any], read: Callable[[Any], T]) -> T | None:
     try:
         kept = read_sealed(path)
-    except ArtifactError:
+        return read(kept.get("reply")) if kept.get("question") == question else None
+    except (ArtifactError, InputError):
         return None
-    if kept.get("question") != question or not isinstance(kept.get("reply"), str):
-        return None
-    return str(kept["reply"])
+
+
+def _text(reply: Any) -> str:
+    if not isinstance(reply, str):
+        raise InputError("the kept reply is no text")
+    return reply

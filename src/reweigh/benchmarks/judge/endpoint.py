@@ -1,31 +1,36 @@
-"""A judge at any OpenAI-compatible chat endpoint, over httpx.
+"""A model behind an HTTP address: one call, retried and bounded, whatever the route.
 
 Passing troubles (429, 5xx, time-outs, cut connections, bodies that are no reply) are retried with growing
 waits, Retry-After being honoured; lasting ones (a wrong key, an unknown model, a spent quota) are raised at
-once. The key comes from the environment; neither it nor the credentials of an address appear in a message, record, reply
-or cache file, even if the server repeats them.
+once. A reply is bounded in time and size. The key comes from the environment; neither it nor the credentials of an
+address appear in a message, record, reply or cache file, even if the server repeats them.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import threading
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
 
 from reweigh.benchmarks.judge.pace import Pace, backoff, retry_after
-from reweigh.benchmarks.judge.protocol import JudgeError, Request
+from reweigh.benchmarks.judge.protocol import JudgeError
 from reweigh.benchmarks.judge.secrets import Address, Redactor
 from reweigh.errors import InputError, MissingExtraError
 
 if TYPE_CHECKING:
     import httpx
 
-DEFAULT_MODEL = "gpt-4.1-mini-2025-04-14"
 DEFAULT_URL = "https://api.openai.com/v1"
-DEFAULT_KEY_VARIABLE = "OPENAI_API_KEY"
 PASSING = frozenset({408, 409, 425, 429, 500, 502, 503, 504, 520, 522, 524, 529})
 LASTING_CODES = frozenset({"insufficient_quota", "billing_hard_limit_reached"})
+LARGEST_REPLY = 1 << 22
+"""Bytes of a reply beyond which it is not read on."""
+
+T = TypeVar("T")
 
 
 class PassingError(Exception):
@@ -36,13 +41,28 @@ class PassingError(Exception):
         self.after = after
 
 
-class ChatEndpoint:
-    """Asks a model over HTTP; safe to share between threads, closed by ``with`` or ``close``.
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """What came back: status, headers (in small letters) and the whole body."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+
+    @property
+    def text(self) -> str:
+        """The body as text, whatever its bytes."""
+        return self.body.decode("utf-8", "replace")
+
+
+class Endpoint:
+    """Calls a model over HTTP; safe to share between threads, closed by ``with`` or ``close``.
 
     Args:
-        model: Name of the judge model.
+        model: Name of the model.
         base_url: Address up to and including the version, e.g. ``http://localhost:8000/v1``.
-        key_variable: Environment variable that holds the key.
+        key_variable: Environment variable that holds the key; none is sent without one.
+        role: What messages call it.
         per_minute: Largest number of requests in a minute.
         attempts: Tries for one question before giving up.
         timeout: Seconds for one try.
@@ -51,12 +71,20 @@ class ChatEndpoint:
         patience: Longest Retry-After that is waited for.
     """
 
+    hints: ClassVar[Mapping[int, str]] = {
+        401: "check the key in the environment variable",
+        403: "this key may not use that model",
+        429: "the account has no quota left",
+    }
+    """What to do about a status that will not mend."""
+
     def __init__(
         self,
-        model: str = DEFAULT_MODEL,
+        model: str,
         *,
-        base_url: str = DEFAULT_URL,
-        key_variable: str = DEFAULT_KEY_VARIABLE,
+        base_url: str,
+        key_variable: str | None = None,
+        role: str = "judge",
         per_minute: float | None = None,
         attempts: int = 6,
         timeout: float = 60.0,
@@ -66,10 +94,14 @@ class ChatEndpoint:
     ) -> None:
         if attempts < 1:
             raise InputError(f"{attempts} attempts: at least one is needed")
+        if not timeout > 0:
+            raise InputError(f"{timeout:g} seconds for one try: more than 0 are needed")
         address = Address.parse(base_url)
         self.model = model
         self.base_url = address.url
+        self.role = role
         self._attempts = attempts
+        self._timeout = timeout
         self._waits = (first_wait, longest_wait)
         self._patience = patience
         self._closed = threading.Event()
@@ -80,22 +112,21 @@ class ChatEndpoint:
         )
         self._client = _client(timeout, headers, address)
 
-    def describe(self) -> dict[str, Any]:
-        """Name model and address, without credentials."""
-        return {"model": self.model, "base_url": self.base_url}
+    def call(self, route: str, body: Mapping[str, Any], read: Callable[[Any], T]) -> T:
+        """Post a body and give what ``read`` makes of the reply's JSON.
 
-    def ask(self, request: Request) -> str:
-        """Give the reply's text; a refusal without text is an empty reply."""
+        ``read`` raises :class:`PassingError` for a reply that another try may mend.
+        """
         last = ""
         for attempt in range(self._attempts):
             self._pace.wait()
             try:
-                return self._try(request)
+                return self._try(route, body, read)
             except PassingError as error:
                 last = str(error)
                 self._pause(attempt, error.after)
         raise JudgeError(
-            f"the judge at {self.base_url} gave no reply in {self._attempts} attempts; at last: {last}",
+            f"the {self.role} at {self.base_url} gave no reply in {self._attempts} attempts; at last: {last}",
             hint="run the same command again later: finished verdicts are kept",
         )
 
@@ -104,7 +135,7 @@ class ChatEndpoint:
         self._closed.set()
         self._client.close()
 
-    def __enter__(self) -> ChatEndpoint:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -112,12 +143,12 @@ class ChatEndpoint:
 
     def _pause(self, attempt: int, asked: float | None) -> None:
         if self._closed.is_set():
-            raise JudgeError("the judge was closed while a question was waiting")
+            raise JudgeError(f"the {self.role} was closed while a question was waiting")
         if attempt + 1 == self._attempts:
             return
         if asked is not None and asked > self._patience:
             raise JudgeError(
-                f"the judge at {self.base_url} asks to wait {asked:.0f} s, more than {self._patience:.0f} s",
+                f"the {self.role} at {self.base_url} asks to wait {asked:.0f} s, more than {self._patience:.0f} s",
                 hint="run the same command again later: finished verdicts are kept",
             )
         first, longest = self._waits
@@ -129,11 +160,11 @@ class ChatEndpoint:
             self._pace.hold(asked)
             self._closed.wait(asked + min(wait, 1.0) * 0.1)
 
-    def _try(self, request: Request) -> str:
+    def _try(self, route: str, body: Mapping[str, Any], read: Callable[[Any], T]) -> T:
         import httpx
 
         try:
-            answer = self._client.post(f"{self.base_url}/chat/completions", json=self._body(request))
+            reply = self._send(route, body)
         except httpx.TimeoutException as error:
             raise PassingError("it did not answer in time") from error
         except httpx.TransportError as error:
@@ -143,56 +174,58 @@ class ChatEndpoint:
         except RuntimeError as error:
             # The client says so in this way when another thread has closed it.
             raise JudgeError(
-                f"the judge was closed while a question was under way ({self._told(error)})"
+                f"the {self.role} was closed while a question was under way ({self._told(error)})"
             ) from error
-        if answer.status_code != 200:
-            raise self._refusal(answer)
-        return self._redact(self._content(answer))
+        if reply.status != 200:
+            raise self._refusal(reply)
+        try:
+            found = json.loads(reply.body)
+        except (ValueError, RecursionError) as error:
+            raise PassingError(f"its answer is no JSON: {self._redact(reply.text)[:200]!r}") from error
+        return read(found)
+
+    def _send(self, route: str, body: Mapping[str, Any]) -> Reply:
+        """One request, and its reply as far as time and size allow."""
+        until = time.monotonic() + self._timeout
+        kept = bytearray()
+        with self._client.stream("POST", f"{self.base_url}/{route}", json=body) as answer:
+            for part in answer.iter_bytes():
+                kept += part
+                if len(kept) > LARGEST_REPLY:
+                    raise JudgeError(
+                        f"the {self.role} at {self.base_url} sends more than {LARGEST_REPLY:,} bytes for one answer",
+                        hint="check the address: this is not a reply",
+                    )
+                if time.monotonic() > until:
+                    raise PassingError("it did not answer in time")
+            return Reply(answer.status_code, dict(answer.headers), bytes(kept))
 
     def _told(self, error: Exception) -> str:
         return self._redact(str(error) or type(error).__name__)
 
-    def _content(self, answer: httpx.Response) -> str:
-        try:
-            content = answer.json()["choices"][0]["message"]["content"]
-        except (ValueError, LookupError, TypeError, RecursionError) as error:
-            said = self._redact(answer.text)[:200]
-            raise PassingError(f"its answer is no chat completion: {said!r}") from error
-        if content is None:
-            return ""
-        if not isinstance(content, str):
-            raise PassingError(f"its answer holds a {type(content).__name__} for text")
-        return content
+    def _shown(self, found: Any) -> str:
+        """The start of a reply for a message."""
+        return repr(self._redact(json.dumps(found, ensure_ascii=False))[:200])
 
-    def _body(self, request: Request) -> dict[str, Any]:
-        body: dict[str, Any] = {
-            "model": self.model,
-            "messages": [dict(message) for message in request.messages],
-            "temperature": request.temperature,
-        }
-        return body | ({"max_tokens": request.max_tokens} if request.max_tokens is not None else {})
-
-    def _refusal(self, answer: httpx.Response) -> Exception:
-        code, message = _complaint(answer)
+    def _refusal(self, reply: Reply) -> Exception:
+        code, message = _complaint(reply)
         message = self._redact(message)[:300].strip()
-        said = f"HTTP {answer.status_code}" + (f" ({message})" if message else "")
-        if answer.status_code in PASSING and code not in LASTING_CODES:
-            return PassingError(said, retry_after(answer.headers.get("retry-after")))
-        hints = {
-            401: "check the key in the environment variable",
-            403: "this key may not use that model",
-            404: f"check the base URL and the model name {self.model!r}",
-            429: "the account has no quota left",
-        }
+        said = f"HTTP {reply.status}" + (f" ({message})" if message else "")
+        if reply.status in PASSING and code not in LASTING_CODES:
+            return PassingError(said, retry_after(reply.headers.get("retry-after")))
         return JudgeError(
-            f"the judge at {self.base_url} refuses the request: {said}",
-            hint=hints.get(
-                answer.status_code, "the request itself is not accepted; check model and base URL"
-            ),
+            f"the {self.role} at {self.base_url} refuses the request: {said}",
+            hint=self._hint(reply.status, message),
         )
 
+    def _hint(self, status: int, message: str) -> str:
+        """What to do about a refusal that will not mend."""
+        return self.hints.get(status, "the request itself is not accepted; check model and base URL")
 
-def _headers(variable: str, url: str) -> dict[str, str]:
+
+def _headers(variable: str | None, url: str) -> dict[str, str]:
+    if variable is None:
+        return {}
     key = os.environ.get(variable, "").strip()
     if key:
         if not (key.isascii() and key.isprintable()):
@@ -221,10 +254,22 @@ def _client(timeout: float, headers: Mapping[str, str], address: Address) -> htt
     )
 
 
-def _complaint(answer: httpx.Response) -> tuple[str, str]:
-    """The error code and message of a refusal, as far as the server tells them."""
+def _complaint(reply: Reply) -> tuple[str, str]:
+    """The error code and message of a refusal, as far as the server tells them.
+
+    Either ``{"error": {"code", "message"}}`` or FastAPI's ``{"detail": text or list of {"loc", "msg"}}``.
+    """
     try:
-        error = answer.json()["error"]
+        said = json.loads(reply.body)
+        if "detail" in said:
+            return "", _detail(said["detail"])
+        error = said["error"]
         return str(error.get("code") or ""), str(error.get("message") or "")
     except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
-        return "", answer.text
+        return "", reply.text
+
+
+def _detail(said: Any) -> str:
+    if isinstance(said, str):
+        return said
+    return "; ".join(f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in said)

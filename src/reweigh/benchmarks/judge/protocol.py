@@ -56,16 +56,6 @@ class Judge(Protocol):
         ...
 
 
-def needed(judge: Judge | None, benchmark: str) -> Judge:
-    """The judge, or an error that says how to name one."""
-    if judge is None:
-        raise InputError(
-            f"{benchmark} needs a judge and none was given",
-            hint="set the key in OPENAI_API_KEY, or name a server with --judge-url",
-        )
-    return judge
-
-
 def ask_all(
     tasks: Sequence[Callable[[], T]], *, concurrency: int, advance: Callable[[], Any] | None = None
 ) -> list[T]:

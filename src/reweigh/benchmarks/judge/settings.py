@@ -7,46 +7,74 @@ from pathlib import Path
 from typing import Any
 
 from reweigh.benchmarks.data.store import data_root
-from reweigh.benchmarks.judge.cache import CachedJudge
-from reweigh.benchmarks.judge.endpoint import DEFAULT_KEY_VARIABLE, DEFAULT_MODEL, DEFAULT_URL, ChatEndpoint
+from reweigh.benchmarks.judge.cache import CachedJudge, CachedRater
+from reweigh.benchmarks.judge.chat import DEFAULT_KEY_VARIABLE, DEFAULT_MODEL, ChatEndpoint
+from reweigh.benchmarks.judge.endpoint import DEFAULT_URL
+from reweigh.benchmarks.judge.systemone import LOCAL_URL, SystemOne
+from reweigh.errors import InputError, UnknownNameError
+
+CHAT, SYSTEMONE = KINDS = ("chat", "systemone")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JudgeSettings:
-    """A judge behind an OpenAI-compatible endpoint whose verdicts are kept on disk.
+    """A judge behind an HTTP endpoint whose verdicts are kept on disk.
 
     Attributes:
-        model: The judge model.
-        url: Base URL of the server.
-        key_variable: Environment variable that holds the key.
+        kind: ``chat``, the official judge, whose text is read; or ``systemone``, which answers closed questions.
+        model: The judge model; the paper's by default, for ``chat`` only.
+        url: Base URL of the server; by default OpenAI's, or this machine's for ``systemone``.
+        key_variable: Environment variable that holds the key; by default OpenAI's for ``chat`` and none for ``systemone``.
         prompt: File with the judge's prompt, if not the benchmark's own.
         cache: Folder of verdicts; by default one below the data folder.
-        rules: How a reply is read: ``strict`` (the paper's) or ``official``.
+        rules: How a chat judge's reply is read: ``strict`` (the paper's, the default) or ``official``.
         concurrency: Questions put to the judge at once.
         per_minute: Largest number of questions in a minute.
+        timeout: Seconds for one try of a question.
     """
 
-    model: str = DEFAULT_MODEL
-    url: str = DEFAULT_URL
-    key_variable: str = DEFAULT_KEY_VARIABLE
+    kind: str = CHAT
+    model: str | None = None
+    url: str | None = None
+    key_variable: str | None = None
     prompt: Path | None = None
     cache: Path | None = None
-    rules: str = "strict"
+    rules: str | None = None
     concurrency: int = 8
     per_minute: float | None = None
+    timeout: float = 60.0
 
-    def open(self) -> CachedJudge:
+    def __post_init__(self) -> None:
+        if self.kind not in KINDS:
+            raise UnknownNameError("judge", self.kind, KINDS)
+        if self.kind == SYSTEMONE and self.model is None:
+            raise InputError(
+                "the judge systemone needs the name of its model",
+                hint="--judge-model NAME, as in `transformers serve NAME`",
+            )
+        if self.kind == SYSTEMONE and self.rules is not None:
+            raise InputError(
+                "rules say how a text is read, and the judge systemone writes none", hint="leave out --rules"
+            )
+
+    def open(self) -> CachedJudge | CachedRater:
         """Make the judge; the network is used only when it is asked something."""
-        endpoint = ChatEndpoint(
-            self.model, base_url=self.url, key_variable=self.key_variable, per_minute=self.per_minute
+        options: dict[str, Any] = {"per_minute": self.per_minute, "timeout": self.timeout}
+        folder = self.cache or data_root() / "verdicts"
+        if self.kind == SYSTEMONE:
+            rater = SystemOne(
+                str(self.model), base_url=self.url or LOCAL_URL, key_variable=self.key_variable, **options
+            )
+            return CachedRater(rater, folder)
+        judge = ChatEndpoint(
+            self.model or DEFAULT_MODEL,
+            base_url=self.url or DEFAULT_URL,
+            key_variable=self.key_variable or DEFAULT_KEY_VARIABLE,
+            **options,
         )
-        return CachedJudge(endpoint, self.cache or data_root() / "verdicts")
+        return CachedJudge(judge, folder)
 
     def arguments(self) -> dict[str, Any]:
         """The arguments of a judged benchmark."""
-        return {
-            "judge": self.open(),
-            "prompt": self.prompt,
-            "rules": self.rules,
-            "concurrency": self.concurrency,
-        }
+        given = {"judge": self.open(), "prompt": self.prompt, "concurrency": self.concurrency}
+        return given if self.rules is None else given | {"rules": self.rules}
