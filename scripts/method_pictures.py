@@ -21,8 +21,9 @@ from reweigh.families.load import load
 from reweigh.method.intervene.trace import Row, Step
 from reweigh.method.register.observations import Observations
 from reweigh.report import svg
+from reweigh.report.heat import STRIP, heatmap
 from reweigh.report.html import Html
-from reweigh.report.plots import heatmap, mechanism_plot
+from reweigh.report.plots import mechanism_plot
 from reweigh.world import path, table_path
 from reweigh.world.scenes import Scene, scene
 
@@ -40,14 +41,14 @@ def first_change(rw: ReweighSession, shown: Scene) -> Step:
 
 
 def winners(step: Step) -> list[tuple[Row, str]]:
-    """The word held back and the one written instead, with their colours."""
+    """The word held back and the one written instead, in the colour of what the edit changed."""
     rows = {row.token: row for row in step.candidates}
-    return [(rows[step.winner_before], svg.RED), (rows[step.winner_after], svg.BLUE)]
+    return [(rows[token], svg.BROWN) for token in (step.winner_before, step.winner_after)]
 
 
-def place(data: bytes, x: float) -> str:
+def place(data: bytes, x: float, more: int = 0) -> str:
     source = f"data:image/png;base64,{base64.b64encode(data).decode()}"
-    return f'<image x="{x}" y="0" width="{SIDE}" height="{SIDE}" href="{source}"/>'
+    return f'<image x="{x}" y="0" width="{SIDE}" height="{SIDE + more}" href="{source}"/>'
 
 
 def draw_measure(rw: ReweighSession, shown: Scene, step: Step) -> Html:
@@ -62,11 +63,11 @@ def draw_measure(rw: ReweighSession, shown: Scene, step: Step) -> Html:
     for number, (row, colour) in enumerate(winners(step)):
         x = (number + 1) * (SIDE + GAP)
         cells = evidence.grid(rw.layer, number)
-        parts.append(place(heatmap(shown.image(SIDE), cells, low=0.0, high=1.0), x))
+        parts.append(place(heatmap(shown.image(SIDE), cells, low=0.0, high=1.0, scale=True), x, STRIP))
         words = f"{row.text.strip()}: mean {1e3 * float(np.nanmean(cells)):.1f} · 10⁻³"
-        parts.append(svg.text(x + SIDE / 2, SIDE + 20, words, fill=colour, weight=600))
+        parts.append(svg.text(x + SIDE / 2, SIDE + STRIP + 20, words, fill=colour, weight=600))
     label = "A scene, and for two words the map of one divided by their rank at each of its 64 positions"
-    return svg.svg(3 * SIDE + 2 * GAP, SIDE + 30, parts, label)
+    return svg.svg(3 * SIDE + 2 * GAP, SIDE + STRIP + 30, parts, label)
 
 
 def observed(token: int, layer: int) -> Iterator[float]:
@@ -106,7 +107,7 @@ def draw_register(layer: int, pairs: Sequence[tuple[Row, str]]) -> Html:
             )
         assert row.reference is not None
         assert row.evidence is not None
-        parts.append(svg.line(x(row.reference), middle - 30, x(row.reference), middle + 30, svg.BROWN, 2.5))
+        parts.append(svg.line(x(row.reference), middle - 30, x(row.reference), middle + 30, svg.INK, 2.5))
         parts.append(svg.circle(x(row.evidence), middle, colour, svg.PAPER))
     parts.append(
         svg.text(left, 14, "bar: reference, the median; large dot: this picture", anchor="start", size=12)

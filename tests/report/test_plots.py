@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from reweigh.errors import InputError
-from reweigh.report.plots import heatmap, interval_plot, line_plot, mechanism_plot, visible
+from reweigh.report.heat import heatmap
+from reweigh.report.plots import interval_plot, line_plot, mechanism_plot, visible
 from reweigh.report.tables import Estimate
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -152,7 +153,7 @@ def test_lines_join_their_points_in_order_below_a_common_level() -> None:
     assert float(first["cx"]) < float(middle["cx"]) < float(last["cx"])
     assert float(first["cy"]) > float(middle["cy"]) > float(last["cy"])
     thick = [node for node in tree.iter() if node.tag.endswith("line") and "width:2" in node.attrib["style"]]
-    assert len(thick) == 2, "three points are joined by two lines"
+    assert len(thick) == 2 + 2, "three points are joined by two lines, and each name has a sample"
 
 
 def test_a_single_point_can_be_drawn_and_no_point_cannot() -> None:
@@ -162,9 +163,59 @@ def test_a_single_point_can_be_drawn_and_no_point_cannot() -> None:
 
 
 def test_the_scale_of_a_heat_map_has_its_ends_and_its_colours() -> None:
-    from reweigh.report.plots import WARM, heat_scale
+    from reweigh.report.heat import WARM, heat_scale
 
     shown = heat_scale(0.0, 0.01234)
     assert "<span>0</span>" in shown
     assert "<span>0.0123</span>" in shown
     assert all(f"rgb{colour}" in shown for _, colour in WARM)
+
+
+def test_a_narrow_drawing_says_the_same() -> None:
+    rows = [("a figure with a long name", Estimate(-5.6, -9.1, -2.0)), ("none", Estimate(float("nan"), 0, 1))]
+    wide, narrow = (words(interval_plot(rows, width=width)) for width in (720, 356))
+    assert sorted(wide) == sorted(narrow)
+    lines = {"one": [(1.0, 2.0), (2.0, 4.0)], "two": [(1.0, 3.0)]}
+    wide, narrow = (words(line_plot(lines, across="x", up="y", width=width)) for width in (720, 356))
+    assert sorted(wide) == sorted(narrow)
+
+
+def test_plots_use_no_colour_that_means_good_or_bad() -> None:
+    drawings = [
+        mechanism_plot(STEP),
+        interval_plot([("x", Estimate(1, 0, 2))]),
+        line_plot({str(i): [(i, i)] for i in range(6)}, across="x", up="y"),
+    ]
+    for drawing in drawings:
+        assert "--good" not in drawing
+        assert "--bad" not in drawing
+
+
+def test_a_drawing_is_described_in_words() -> None:
+    label = ElementTree.fromstring(mechanism_plot(STEP)).get("aria-label") or ""
+    assert "cars 17.00, lowered to 15.90, was ahead" in label
+    assert "traffic 16.34, written" in label
+    assert "x 1.0 [0.0, 2.0]" in (
+        ElementTree.fromstring(interval_plot([("x", Estimate(1, 0, 2))])).get("aria-label") or ""
+    )
+
+
+def test_a_piece_is_shown_as_the_word_it_begins() -> None:
+    said = words(
+        mechanism_plot(
+            [row(" f", 2.0, 0.0, after_winner=True, word="fire"), row(" car", 1.0, 0.0, word="car")]
+        )
+    )
+    assert "fire" in said
+    assert "written, piece “f”" in said
+    assert "car" in said
+    assert not any("piece “car”" in word for word in said)
+
+
+def test_a_heat_map_that_stands_alone_carries_its_scale() -> None:
+    plain, scaled = overlay(np.eye(2), low=0.0, high=1.0), overlay(np.eye(2), low=0.0, high=1.0, scale=True)
+    assert (scaled[: len(plain)] == plain).all(), "the map itself is the same"
+    strip = scaled[len(plain) :]
+    assert strip.shape[0] > 0
+    assert (strip == 255).all(axis=2).any(), "white paper"
+    assert (strip < 100).all(axis=2).any(), "and dark numbers"

@@ -53,7 +53,9 @@ def compare(
     from reweigh.artifacts import only_one, write_json, write_text
     from reweigh.decoders import DECODERS, check_options
     from reweigh.studies.compare import render
+    from reweigh.studies.compare.examples import example_sections
     from reweigh.studies.compare.methods import decoder_of, make_method, parse_methods, parse_options
+    from reweigh.studies.compare.page import html
     from reweigh.studies.compare.study import compare as run
 
     if shading not in ("interval", "paper"):
@@ -79,7 +81,7 @@ def compare(
         runs = [selection.runs(task, model, weights, loaded) for task in tasks]
         made = run(model, rows, runs, out, shading="paper" if shading == "paper" else "interval")
     write_text(out / FILES[0], render.markdown(made))
-    write_text(out / FILES[1], render.html(made))
+    write_text(out / FILES[1], html(made, example_sections(made, out)))
     write_text(out / FILES[2], render.latex(made))
     write_json(out / FILES[3], made.to_json())
     if as_json:

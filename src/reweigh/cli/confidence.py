@@ -65,12 +65,12 @@ def _draw(found: Confided, words: list[ConfidentWord], image: Path, out: Path) -
     """A heat map of each word, by word."""
     from reweigh.artifacts import write_bytes
     from reweigh.images import read_image
-    from reweigh.report.plots import heatmap
+    from reweigh.report.heat import heatmap
 
     picture, drawn = read_image(image), {}
     for word in words:
         path = out / f"{word.text.lower()}.png"
         places = found.confidence.localise(picture.size, word.tokens)
-        write_bytes(path, heatmap(picture, places.numpy(), low=0.0, high=1.0))
+        write_bytes(path, heatmap(picture, places.numpy(), low=0.0, high=1.0, scale=True))
         drawn[word.text.lower()] = str(path)
     return drawn

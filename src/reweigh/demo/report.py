@@ -14,7 +14,8 @@ from reweigh.method.intervene.trace import Step, Trace
 from reweigh.report import html
 from reweigh.report.coloured import html as coloured
 from reweigh.report.examples import mention_spans
-from reweigh.report.plots import heat_scale, heatmap, mechanism_plot, visible
+from reweigh.report.heat import heat_scale, heatmap
+from reweigh.report.plots import mechanism_plot, visible
 from reweigh.report.tables import Cell, Column, Estimate, Table
 from reweigh.text import DESCRIBE
 from reweigh.world.drawings import CATALOGUE

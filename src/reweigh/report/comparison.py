@@ -8,7 +8,17 @@ from pathlib import Path
 from reweigh.artifacts import write_text
 from reweigh.benchmarks.base import Direction, Id, Item, MetricInfo, find_benchmark
 from reweigh.report.examples import FindImage, coloured_response, thumbnail
-from reweigh.report.html import Html, element, figure, legend, page, section, tile, tiles
+from reweigh.report.html import (
+    Html,
+    at_every_width,
+    element,
+    figure,
+    legend,
+    page,
+    section,
+    tile,
+    tiles,
+)
 from reweigh.report.metrics import cell, summary_table
 from reweigh.report.plots import interval_plot
 from reweigh.report.tables import Cell, Column, Estimate, Table
@@ -126,7 +136,8 @@ def _plot(difference: Difference, names: tuple[str, str]) -> Html:
     ]
     if not rows:
         return Html("")
-    return figure(interval_plot(rows, zero=True, digits=2), f"{names[1]} minus {names[0]}.")
+    drawn = at_every_width(lambda width: interval_plot(rows, zero=True, digits=2, width=width))
+    return figure(drawn, f"{names[1]} minus {names[0]}.")
 
 
 def _cards(

@@ -9,7 +9,7 @@ from typing import Any
 from reweigh.artifacts import write_text
 from reweigh.benchmarks.base import Id, Item, Metric, MetricInfo, find_benchmark
 from reweigh.report.examples import FindImage, example_section
-from reweigh.report.html import Html, element, figure, page, section, tiles
+from reweigh.report.html import Html, at_every_width, element, figure, page, section, tiles
 from reweigh.report.metrics import cell, full_table, metric_tile
 from reweigh.report.plots import interval_plot
 from reweigh.report.tables import Cell, Column, Estimate, Table
@@ -79,7 +79,8 @@ def _interval_section(headlines: Sequence[MetricInfo], metrics: Mapping[str, Met
     ]
     if not rows:
         return []
-    return [section("Intervals", figure(interval_plot(rows), "Percent, with 95% image-bootstrap intervals."))]
+    drawn = at_every_width(lambda width: interval_plot(rows, width=width))
+    return [section("Intervals", figure(drawn, "Percent, with 95% image-bootstrap intervals."))]
 
 
 def _record(value: Mapping[str, Any]) -> Html:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import base64
 import html as escaping
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from io import BytesIO
 from typing import TYPE_CHECKING, Literal
 
@@ -22,17 +22,19 @@ class Html(str):
     __slots__ = ()
 
 
+WIDTHS = {"wide": 720, "narrow": 356}
+"""Pixels across of a drawing, by the kind of screen."""
 VOID = frozenset({"br", "hr", "img", "input", "meta"})
 
 STYLE = """
 :root { color-scheme: light dark;
   --paper: #fbfaf7; --card: #ffffff; --ink: #1d232b; --muted: #68727f; --line: #e3e0d8;
   --good: #1f5fbf; --good-wash: #e2ecfb; --bad: #c2282d; --bad-wash: #fde5e3;
-  --mark: #8a5a00; --mark-wash: #fdf0d0; }
+  --mark: #8a5a00; --mark-wash: #fdf0d0; --one: #00766c; --two: #7a3e9d; --three: #5d6b00; }
 @media (prefers-color-scheme: dark) { :root {
   --paper: #14171c; --card: #1c2027; --ink: #e4e7eb; --muted: #97a1ae; --line: #313843;
   --good: #86b4ff; --good-wash: #1d3358; --bad: #ff8f88; --bad-wash: #552125;
-  --mark: #f0c264; --mark-wash: #463714; } }
+  --mark: #f0c264; --mark-wash: #463714; --one: #56c8bb; --two: #cf9df0; --three: #c3d35a; } }
 * { box-sizing: border-box; }
 body { margin: 0; background: var(--paper); color: var(--ink);
   font: 16px/1.6 system-ui, -apple-system, "Segoe UI", Roboto, "Helvetica Neue", Arial, sans-serif; }
@@ -49,6 +51,9 @@ p { margin: .4rem 0; }
   radial-gradient(farthest-side at 0 50%, var(--muted), transparent) 0 0 / .7rem 100% scroll,
   radial-gradient(farthest-side at 100% 50%, var(--muted), transparent) 100% 0 / .7rem 100% scroll;
   background-repeat: no-repeat; }
+.scroll th:first-child, .scroll td:first-child { position: sticky; left: 0; background: var(--paper); z-index: 1; }
+.card .scroll th:first-child, .card .scroll td:first-child { background: var(--card); }
+.scroll { scrollbar-width: thin; scrollbar-color: var(--muted) var(--line); padding-bottom: .3rem; }
 tbody th { font-weight: 400; color: var(--ink); }
 .scale { display: flex; align-items: center; gap: .5rem; } .scale i { flex: 1; max-width: 10rem; height: .6rem; }
 table { border-collapse: collapse; width: 100%; font-variant-numeric: tabular-nums; }
@@ -78,10 +83,10 @@ td.best, th.best { font-weight: 700; }
 .changed { color: var(--mark); background: var(--mark-wash); }
 code { font: .88em ui-monospace, SFMono-Regular, Menlo, Consolas, monospace; overflow-wrap: anywhere; }
 details > summary { cursor: pointer; color: var(--muted); }
-figure { margin: 1rem 0; } figure svg { max-width: 100%; height: auto; }
+figure { margin: 1rem 0; } figure svg { max-width: 100%; height: auto; } .narrow { display: none; }
 .contents { columns: 2 22rem; column-gap: 2rem; } .contents h2 { column-span: all; margin-top: 1rem; }
 .contents ol { margin: 0; padding-left: 1.6rem; } .contents li { break-inside: avoid; padding-right: .5rem; }
-a { color: var(--good); }
+a { color: inherit; text-underline-offset: .2em; } a:hover { color: var(--mark); }
 img.drawing { width: 100%; max-width: 48rem; height: auto; background: #ffffff; border-radius: .4rem;
   padding: .4rem; display: block; }
 footer { margin-top: 3rem; padding-top: 1rem; border-top: 1px solid var(--line);
@@ -89,7 +94,8 @@ footer { margin-top: 3rem; padding-top: 1rem; border-top: 1px solid var(--line);
 @media (max-width: 36rem) {
   main { padding: 1.4rem .9rem 3rem; } h1 { font-size: 1.5rem; }
   th, td { padding: .35rem .5rem; font-size: .84rem; }
-  figure { overflow-x: auto; } img.drawing { min-width: 32rem; }
+  .wide { display: none; } .narrow { display: block; }
+  figure { overflow-x: auto; } figure > svg { max-width: none; } img.drawing { min-width: 32rem; }
   .card.example { grid-template-columns: minmax(0, 1fr); } }
 @media print {
   :root { color-scheme: light; --paper: #ffffff; --card: #ffffff; --ink: #000000; --muted: #444444; --line: #bbbbbb;
@@ -164,6 +170,11 @@ def figure(drawing: Html, caption: str = "") -> Html:
     return (
         element("figure", drawing, element("figcaption", caption)) if caption else element("figure", drawing)
     )
+
+
+def at_every_width(draw: Callable[[int], Html]) -> Html:
+    """A drawing laid out twice, for a wide screen and for a telephone; the page shows the one that fits."""
+    return join([element("div", draw(width), class_=name) for name, width in WIDTHS.items()])
 
 
 def section(title: str, *children: str) -> Html:

@@ -11,9 +11,16 @@ INK = "var(--ink, #1d232b)"
 MUTED = "var(--muted, #68727f)"
 LINE = "var(--line, #e3e0d8)"
 PAPER = "var(--card, #ffffff)"
-RED = "var(--bad, #c2282d)"
-BLUE = "var(--good, #1f5fbf)"
 BROWN = "var(--mark, #8a5a00)"
+"""What the edit changed; red and blue are bad and good."""
+LINES = (
+    ("var(--one, #00766c)", ""),
+    ("var(--two, #7a3e9d)", "7 4"),
+    (INK, "2 4"),
+    (MUTED, "10 3 2 3"),
+    ("var(--three, #5d6b00)", "4 2"),
+)
+"""Colours of lines that are told apart and mean nothing else, each with dashes of its own."""
 
 
 def axis(low: float, high: float) -> tuple[float, float, list[float]]:
@@ -38,9 +45,10 @@ def paint(colour: str) -> str:
     return f'style="fill:{colour}"'
 
 
-def line(x1: float, y1: float, x2: float, y2: float, colour: str, thick: float = 1.0) -> str:
+def line(x1: float, y1: float, x2: float, y2: float, colour: str, thick: float = 1.0, dash: str = "") -> str:
     ends = f'x1="{x1:.1f}" y1="{y1:.1f}" x2="{x2:.1f}" y2="{y2:.1f}"'
-    return f'<line {ends} style="stroke:{colour};stroke-width:{thick:g}"/>'
+    broken = f";stroke-dasharray:{dash}" if dash else ""
+    return f'<line {ends} style="stroke:{colour};stroke-width:{thick:g}{broken}"/>'
 
 
 def arrowhead(x: float, tip: float, colour: str) -> str:

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from reweigh.benchmarks.base import Metric
 from reweigh.studies.compare import render
 from reweigh.studies.compare.degenerate import unfinished
+from reweigh.studies.compare.page import html
 from reweigh.studies.compare.table import (
     Comparison,
     Figure,
@@ -107,9 +108,9 @@ def test_latex():
 
 
 def test_html_escapes_and_shades():
-    page = render.html(Comparison("<b>model</b>", FIGURES, ROWS))
+    page = html(Comparison("<b>model</b>", FIGURES, ROWS))
     assert "<b>model</b>" not in page
-    assert '<td class="better-strong best">39.00 ▲▲</td>' in page
+    assert '<td class="better-strong best"><b>39.00 ▲▲</b></td>' in page
     assert '<th colspan="2" class="group" scope="colgroup">CHAIR</th>' in page
 
 
@@ -172,9 +173,9 @@ def test_every_face_has_intervals_and_differences():
     assert "| Own | **47.00** [42.00, 52.00] |" in text, "within chance: no arrow"
     assert "| Own | -3.00 [-7.00, +1.00] |" in text
     assert r"\textbf{47.00} {\scriptsize [42.00, 52.00]}" in render.latex(made)
-    page = render.html(made)
-    assert '<span class="range">[42.00, 52.00]</span>' in page
-    assert "<td>-3.00 [-7.00, +1.00]</td>" in page
+    page = html(made)
+    assert '<span class="range">[42.0, 52.0]</span>' in page
+    assert '<td>-3.00<span class="range">[-7.0, +1.0]</span></td>' in page
     cell = made.to_json()["rows"][1]["figures"]["CHAIR/CHAIR_S"]
     assert (cell["low"], cell["high"], cell["difference_low"], cell["shade"]) == (42.0, 52.0, -7.0, "")
 

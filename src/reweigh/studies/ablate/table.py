@@ -11,7 +11,7 @@ from typing import Any
 from reweigh.benchmarks.base import Item, Metric, MetricInfo, find_metric
 from reweigh.benchmarks.bootstrap import paired_difference
 from reweigh.benchmarks.chair.metrics import METRICS, figures
-from reweigh.report.html import Html, element, figure, page, section
+from reweigh.report.html import Html, at_every_width, element, figure, page, section
 from reweigh.report.metrics import cell
 from reweigh.report.plots import interval_plot
 from reweigh.report.tables import Cell, Column, Estimate, Table
@@ -150,7 +150,7 @@ def build_page(rows: Sequence[Row], lead: str, caption: str, left_out: Mapping[s
         drawn = [(row.name, one) for row in rows if isinstance(one := _estimate(row, name), Estimate)]
         if drawn:
             words = f"{INFO[name].title}, arm minus full method, with paired 95% intervals."
-            plots.append(figure(interval_plot(drawn, zero=True, digits=2), words))
+            plots.append(figure(_drawn(drawn), words))
     kinds = dict.fromkeys(row.kind for row in rows if row.kind in WORDS)
     notes = [element("li", element("b", kind), f": {WORDS[kind]}") for kind in kinds]
     notes += [element("li", element("b", kind), f": left out, {why}") for kind, why in left_out.items()]
@@ -163,6 +163,10 @@ def build_page(rows: Sequence[Row], lead: str, caption: str, left_out: Mapping[s
         lead=lead,
         footer="Written by reweigh ablate.",
     )
+
+
+def _drawn(rows: Sequence[tuple[str, Estimate]]) -> Html:
+    return at_every_width(lambda width: interval_plot(rows, zero=True, digits=2, width=width))
 
 
 def _estimate(row: Row, name: str) -> Cell:

@@ -8,9 +8,12 @@ from pathlib import Path
 from reweigh.benchmarks import find_benchmark
 from reweigh.benchmarks.base import Metric
 from reweigh.benchmarks.bootstrap import paired_difference
+from reweigh.report.evaluation import write_report
+from reweigh.runs.results import read_scored
 from reweigh.runs.task import Runs, Scored
 from reweigh.studies.compare.cost import total
-from reweigh.studies.compare.degenerate import degenerate
+from reweigh.studies.compare.degenerate import degenerate, read_texts
+from reweigh.studies.compare.fluency import broken_shares
 from reweigh.studies.compare.methods import Method
 from reweigh.studies.compare.run import answer_all, read_costs
 from reweigh.studies.compare.table import Comparison, Figure, Row, Shading, cost_figures, ratios
@@ -32,7 +35,16 @@ def compare(
 ) -> Comparison:
     """Answer every benchmark with every method into folders below ``out``, score them, and build the table."""
     scores = {runs.task.name: answer_and_score(runs, methods, out / runs.task.name) for runs in benchmarks}
-    return build(model, methods, scores, out, shading=shading)
+    broken = {runs.task.name: _broken(runs, methods, out / runs.task.name) for runs in benchmarks}
+    return build(model, methods, scores, out, shading=shading, broken=broken)
+
+
+def _broken(runs: Runs, methods: Sequence[Method], out: Path) -> dict[str, float]:
+    """The share of broken texts of each method that was served."""
+    served = {method.name: method.session for method in methods if method.session is not None}
+    first = next(iter(served.values()))
+    texts = {name: read_texts(out / name) for name in served}
+    return broken_shares(first.model, first.processor, runs, texts)
 
 
 def answer_and_score(runs: Runs, methods: Sequence[Method], out: Path) -> dict[str, Scored]:
@@ -42,11 +54,20 @@ def answer_and_score(runs: Runs, methods: Sequence[Method], out: Path) -> dict[s
     for name, session in sessions.items():
         runs.open(folders[name], session.record())
     answer_all(list(sessions.values()), runs, list(folders.values()))
-    return {name: runs.score(folder) for name, folder in folders.items()}
+    scores = {name: runs.score(folder) for name, folder in folders.items()}
+    for folder in folders.values():
+        write_report(read_scored(folder), images=runs.task.images)
+    return scores
 
 
 def build(
-    model: str, methods: Sequence[Method], scores: Scores, out: Path, *, shading: Shading = "interval"
+    model: str,
+    methods: Sequence[Method],
+    scores: Scores,
+    out: Path,
+    *,
+    shading: Shading = "interval",
+    broken: Mapping[str, Mapping[str, float]] | None = None,
 ) -> Comparison:
     """Put figures with intervals, differences to the base and cost of all methods into one table."""
     figures: list[Figure] = []
@@ -65,8 +86,9 @@ def build(
         values += ratios(costs[method.name], base)
         regime = method.regime_in_words() if method.session is not None else ""
         differences = [] if method is methods[0] else _differences(method, methods[0], scores, keys)
-        rows.append(Row(method.title, values, regime, method.reason, metrics, differences))
-    notes = [_note(scores, base["latency"]), *degenerate(methods, scores, out)]
+        runs = {name: f"{name}/{method.name}" for name, found in scores.items() if method.name in found}
+        rows.append(Row(method.title, values, regime, method.reason, metrics, differences, runs))
+    notes = [_note(scores, base["latency"]), *degenerate(methods, scores, out, broken or {})]
     return Comparison(model, [*figures, *cost_figures()], rows, notes, shading)
 
 

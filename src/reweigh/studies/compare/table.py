@@ -8,13 +8,14 @@ which has no interval. In each column the best is bold and the second best under
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from reweigh.benchmarks.base import Metric
 from reweigh.report.tables import ARROWS, MISSING
 
 LIGHT, STRONG = 0.05, 0.20
+CHIEF = "ReWEIGH"
 Shade = Literal["better-strong", "better", "", "worse", "worse-strong"]
 Shading = Literal["interval", "paper"]
 COST = "Cost"
@@ -43,7 +44,10 @@ class Figure:
 
 @dataclass(frozen=True)
 class Row:
-    """A method's figures with intervals and differences to the base, its regime, and why it has none where it has none."""
+    """A method's figures with intervals and differences to the base, its regime, and why it has none where it has none.
+
+    ``runs`` are the folders of its runs below the comparison's, by benchmark.
+    """
 
     title: str
     values: Sequence[float | None]
@@ -51,6 +55,7 @@ class Row:
     reason: str | None = None
     intervals: Sequence[Metric | None] = ()
     differences: Sequence[Metric | None] = ()
+    runs: Mapping[str, str] = field(default_factory=dict)
 
     def interval(self, column: int) -> Metric | None:
         """The figure with its interval, where it has one."""
@@ -119,6 +124,10 @@ class Comparison:
         mine = figure.show(value)
         return "best" if mine == written[0] else ("second" if len(written) > 1 and mine == written[1] else "")
 
+    def chief(self) -> Row:
+        """The row that the page is about: ReWEIGH's, or the last."""
+        return next((row for row in self.rows if row.title == CHIEF), self.rows[-1])
+
     def groups(self) -> list[tuple[str, int]]:
         """Adjacent columns of one group, with their number."""
         found: list[tuple[str, int]] = []
@@ -160,7 +169,8 @@ class Comparison:
                 }
                 for j, figure in enumerate(self.figures)
             }
-            rows.append({self.kind: row.title, "regime": row.regime, "reason": row.reason, "figures": cells})
+            about = {self.kind: row.title, "regime": row.regime, "reason": row.reason}
+            rows.append({**about, "runs": dict(row.runs), "figures": cells})
         return {"model": self.model, "shading": self.shading, "rows": rows, "notes": self.caption()}
 
 

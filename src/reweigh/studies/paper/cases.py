@@ -24,8 +24,9 @@ from reweigh.errors import InputError
 from reweigh.families.prompts import build_inputs
 from reweigh.images import read_image
 from reweigh.report.examples import coloured_response
+from reweigh.report.heat import heatmap
 from reweigh.report.html import Html, element, join, legend, picture
-from reweigh.report.plots import heatmap, visible
+from reweigh.report.plots import visible
 from reweigh.runs.record import RESPONSES, find_image
 from reweigh.runs.task import Scored
 from reweigh.studies.ablate.arms import UNBOUNDED, global_reference

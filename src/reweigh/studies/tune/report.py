@@ -12,9 +12,10 @@ from reweigh.artifacts import write_json, write_text
 from reweigh.benchmarks.base import Metric, find_metric
 from reweigh.benchmarks.chair.metrics import METRICS
 from reweigh.method.register.point import POINT
-from reweigh.report.html import Html, element, figure, page, section
+from reweigh.report.html import Html, at_every_width, element, figure, page, section
 from reweigh.report.plots import line_plot
 from reweigh.studies.compare import render
+from reweigh.studies.compare.page import tables
 from reweigh.studies.compare.table import Comparison, Figure, Row
 from reweigh.studies.tune.search import BASE, FIGURES, Key, Point, edge
 from reweigh.studies.tune.tuned import GAIN, Tuned
@@ -130,7 +131,7 @@ class Report:
         return page(
             "Operating point of ReWEIGH",
             *(element("p", line) for line in self.advice()),
-            section("Grid", *render.tables(self.comparison)),
+            section("Grid", *tables(self.comparison)),
             section("Over beta", *(self._plot(name) for name in DRAWN)),
             lead=self.lead,
             footer="Written by reweigh tune.",
@@ -146,7 +147,10 @@ class Report:
             ]
             for layer in dict.fromkeys(point.layer for point in found.points)
         }
-        drawing = line_plot(lines, across="beta", up=info.title, level=("base", getattr(found.base, name)))
+        level = ("base", getattr(found.base, name))
+        drawing = at_every_width(
+            lambda width: line_plot(lines, across="beta", up=info.title, level=level, width=width)
+        )
         return figure(drawing, f"{info.title} over beta; {info.direction} is better.")
 
     def write(self, out: Path, *, record: Path | None = None) -> list[Path]:
