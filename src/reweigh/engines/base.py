@@ -64,6 +64,7 @@ class ForwardPass:
         start: Column at which the prompt in ``inputs`` begins (after a kept cache).
         end: Column after the prompt; what follows it was generated.
         is_step: Whether it is one more token of a generation under way, which cannot show a new image.
+        layers: The blocks asked for.
     """
 
     request: Request
@@ -71,7 +72,7 @@ class ForwardPass:
     past: int
     length: int
     repeat: int
-    states: Mapping[int, Tensor]
+    states: dict[int, Tensor]
     logits: Tensor
     trail: Trail
     cache: Any
@@ -79,6 +80,12 @@ class ForwardPass:
     start: int = 0
     end: int = 0
     is_step: bool = False
+    layers: frozenset[int] = frozenset()
+
+    @property
+    def rows(self) -> int:
+        """Forward rows."""
+        return self.repeat * len(self.trail.columns)
 
     def new_columns(self) -> list[list[int]]:
         """For each prompt row, the visual columns first seen in this pass, relative to its start; empty if none."""

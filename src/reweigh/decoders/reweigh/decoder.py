@@ -239,7 +239,8 @@ class ReWEIGH(Decoder):
         strengths = strength(references, evidence, scale, low=low, high=high)
 
         def over_rows(values: Tensor) -> Tensor:
-            return spread(values, tokens, deployed.lens.vocab_size).repeat_interleave(repeat, dim=0)
+            laid_out = spread(values, tokens, deployed.lens.vocab_size)
+            return laid_out if repeat == 1 else laid_out.repeat_interleave(repeat, dim=0)
 
         rows = [row * repeat + i for row in found for i in range(repeat)]
         editor = StepEditor(

@@ -16,9 +16,9 @@ import threading
 import weakref
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass, field
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from reweigh.engines.base import Decoder, ForwardPass, Request, UpcomingPass
@@ -35,7 +35,6 @@ from reweigh.engines.transformers.continuation import (
 )
 from reweigh.engines.transformers.hooks import Hooks
 from reweigh.engines.transformers.prompt import Prompt, missing_image, read_prompt
-from reweigh.engines.transformers.trail import Trail
 from reweigh.errors import ReweighError, UnsupportedError
 from reweigh.families.anatomy import Anatomy
 
@@ -43,30 +42,18 @@ PACKED = ("generate_batch", "init_continuous_batching", "continuous_batching_con
 """Ways of generating that pack several sequences into one row."""
 
 NOTHING: frozenset[int] = frozenset()
+PENDING = torch.empty(0)
+"""Stands for the logits of a pass under way."""
+
 _lock = threading.RLock()
 _taps: weakref.WeakKeyDictionary[nn.Module, Tap] = weakref.WeakKeyDictionary()
-
-
-@dataclass(slots=True)
-class _Frame:
-    """A forward pass under way."""
-
-    request: Request
-    arguments: dict[str, Any]
-    past: int
-    rows: int
-    length: int
-    trail: Trail
-    layers: frozenset[int]
-    is_step: bool = False
-    states: dict[int, Tensor] = field(default_factory=dict)
 
 
 class _Local(threading.local):
     """What is under way in one thread."""
 
     prompt: Prompt | None = None
-    frame: _Frame | None = None
+    forward: ForwardPass | None = None
     outer_ids: Tensor | None = None
 
 
@@ -125,13 +112,13 @@ class Tap:
     def aside(self) -> Iterator[None]:
         """Run whole generations or measurements amid a pass; they have nothing to do with the one under way."""
         local = self._local
-        kept = local.prompt, local.frame, local.outer_ids
-        local.prompt = local.frame = local.outer_ids = None
+        kept = local.prompt, local.forward, local.outer_ids
+        local.prompt = local.forward = local.outer_ids = None
         try:
             with self.paused():
                 yield
         finally:
-            local.prompt, local.frame, local.outer_ids = kept
+            local.prompt, local.forward, local.outer_ids = kept
 
     def _hold(self, request: Request) -> None:
         """Install what a request needs unless it is there."""
@@ -234,7 +221,7 @@ class Tap:
             try:
                 result = original(*args, **kwargs)
             finally:
-                self._local.prompt, self._local.frame = outer, None
+                self._local.prompt, self._local.forward = outer, None
         if prompt is not None and prompt.passes == 0 and any(prompt.columns):
             raise UnsupportedError(
                 f"{type(self.anatomy.model).__name__}.generate never called the model's forward, "
@@ -252,39 +239,39 @@ class Tap:
 
     def _before(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         local, opened = self._local, opened_on(self.anatomy.model)
-        local.frame = None  # a pass that failed may have left its own
+        local.forward = None  # a pass that failed may have left its own
         if opened is None or opened.paused or module is not self.anatomy.speaker:
             return
-        request = opened.request
+        request, prompt = opened.request, local.prompt
         decoder = request.decoder
         arguments = bound(self._signature, args, kwargs)
-        trail = next_step(local.prompt, arguments, decoder.key)
-        if trail is None:
-            frame = self._first_look(request, arguments)
+        trail = next_step(prompt, arguments, decoder.key)
+        if trail is None or prompt is None:
+            forward = self._first_look(request, arguments)
         else:
-            layers = decoder.layers_of(request) if decoder.reads_every_step else NOTHING
-            frame = _Frame(request, arguments, trail.seen, trail.rows, 1, trail, layers, True)
+            forward = ForwardPass(
+                request,
+                arguments,
+                trail.seen,
+                1,
+                trail.rows // len(trail.columns),
+                {},
+                PENDING,
+                trail,
+                arguments["past_key_values"],
+                prompt.inputs,
+                prompt.start,
+                prompt.end,
+                True,
+                decoder.layers_of(request) if decoder.reads_every_step else NOTHING,
+            )
         if type(decoder).before is not Decoder.before:
             with self.paused():
-                decoder.before(self._upcoming(frame, local.prompt))
-        local.frame = frame
+                decoder.before(_upcoming(forward))
+        local.forward = forward
 
-    def _upcoming(self, frame: _Frame, prompt: Prompt | None) -> UpcomingPass:
-        end, mask = frame.past + frame.length, frame.arguments.get("attention_mask")
-        return UpcomingPass(
-            past=frame.past,
-            length=frame.length,
-            rows=frame.rows,
-            columns=[list(row) for row in frame.trail.columns],
-            start=frame.past if prompt is None else prompt.start,
-            end=end if prompt is None else prompt.end,
-            mask=mask if isinstance(mask, Tensor) and mask.ndim == 2 else None,
-            inputs=frame.arguments if prompt is None else prompt.inputs,
-            trail=frame.trail,
-        )
-
-    def _first_look(self, request: Request, arguments: dict[str, Any]) -> _Frame:
-        """The frame of any pass: where its images lie, and what it continues."""
+    def _first_look(self, request: Request, arguments: dict[str, Any]) -> ForwardPass:
+        """Any pass: where its images lie, and what it continues."""
         _check_arguments(arguments)
         outer_ids, self._local.outer_ids = self._local.outer_ids, None
         if arguments.get("input_ids") is None and outer_ids is not None:
@@ -300,11 +287,25 @@ class Tap:
             raise ReweighError(f"a pass of {rows} rows cannot belong to {len(trail.columns)} prompts")
         if any(trail.unseen(past, length)) and not brings_image(arguments):
             raise missing_image(prompt)
-        return _Frame(request, arguments, past, rows, length, trail, request.decoder.layers_of(request))
+        return ForwardPass(
+            request=request,
+            arguments=arguments,
+            past=past,
+            length=length,
+            repeat=rows // len(trail.columns),
+            states={},
+            logits=PENDING,
+            trail=trail,
+            cache=arguments.get("past_key_values"),
+            inputs=arguments if prompt is None else prompt.inputs,
+            start=past if prompt is None else prompt.start,
+            end=past + length if prompt is None else prompt.end,
+            layers=request.decoder.layers_of(request),
+        )
 
     def _capture(self, layer: int, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        frame = self._local.frame
-        if frame is None or layer not in frame.layers or module is not self.anatomy.exit_of(layer):
+        forward = self._local.forward
+        if forward is None or layer not in forward.layers or module is not self.anatomy.exit_of(layer):
             return
         state = args[0] if args else kwargs.get("hidden_states")
         if not isinstance(state, Tensor) or state.ndim != 3:
@@ -313,62 +314,66 @@ class Tap:
                 f"the stream after block {layer} of {type(self.anatomy.model).__name__} is {shape}, not (B, T, d)",
                 hint="this family keeps several streams between blocks; read it at the last block (layer=-1)",
             )
-        frame.states[layer] = state
+        forward.states[layer] = state
 
     def _after(self, module: nn.Module, _args: tuple[Any, ...], output: Any) -> Any:
-        frame = self._local.frame
-        if frame is None or module is not self.anatomy.speaker:
+        forward = self._local.forward
+        if forward is None or module is not self.anatomy.speaker:
             return None
-        self._local.frame = None
+        self._local.forward = None
         if not hasattr(output, "logits"):
             raise UnsupportedError(
                 f"{type(self.anatomy.speaker).__name__} returned a {type(output).__name__} without named logits",
                 hint="leave return_dict at True",
             )
-        if len(frame.states) < len(frame.layers):
-            missing = min(frame.layers - frame.states.keys())
+        if len(forward.states) < len(forward.layers):
+            missing = min(forward.layers - forward.states.keys())
             raise UnsupportedError(
                 f"the hook after block {missing} of {type(self.anatomy.model).__name__} was not called, so its "
                 "stream cannot be read",
                 hint="attach to the compiled model, not to the one inside it; a pass that skips blocks cannot be served",
             )
-        cache = frame.arguments.get("past_key_values")
-        cache = cache if cache is not None else getattr(output, "past_key_values", None)
-        prompt, trail, request = self._local.prompt, frame.trail, frame.request
-        if not frame.is_step and cache is not None and trail_on(cache, request.decoder.key) is not trail:
-            leave_trail(cache, request.decoder.key, trail)
-        forward = self._forward_pass(frame, prompt, cache, output.logits)
-        if frame.is_step and not request.decoder.reads_every_step:
-            logits = request.decoder.edit(forward)  # looks at logits alone and runs no pass of its own
+        forward.logits = output.logits
+        decoder, trail = forward.request.decoder, forward.trail
+        if not forward.is_step:
+            _follow_cache(forward, output)
+        if forward.is_step and not decoder.reads_every_step:
+            logits = decoder.edit(forward)  # looks at logits alone and runs no pass of its own
         else:
             with self.paused():
-                logits = request.decoder.edit(forward)
-        trail.seen = max(trail.seen, frame.past + frame.length)
-        trail.rows = frame.rows
-        if prompt is not None:
-            prompt.passes += 1
+                logits = decoder.edit(forward)
+        trail.seen = max(trail.seen, forward.past + forward.length)
+        trail.rows = forward.rows
+        if self._local.prompt is not None:
+            self._local.prompt.passes += 1
         if logits is None:
             return None
         output.logits = logits
         return output
 
-    def _forward_pass(self, frame: _Frame, prompt: Prompt | None, cache: Any, logits: Tensor) -> ForwardPass:
-        past, length = frame.past, frame.length
-        return ForwardPass(
-            request=frame.request,
-            arguments=frame.arguments,
-            past=past,
-            length=length,
-            repeat=frame.rows // len(frame.trail.columns),
-            states=frame.states,
-            logits=logits,
-            trail=frame.trail,
-            cache=cache,
-            inputs=frame.arguments if prompt is None else prompt.inputs,
-            start=past if prompt is None else prompt.start,
-            end=past + length if prompt is None else prompt.end,
-            is_step=frame.is_step,
-        )
+
+def _follow_cache(forward: ForwardPass, output: Any) -> None:
+    """Leave the trail on the pass's cache; a first pass may have made it."""
+    if forward.cache is None:
+        forward.cache = getattr(output, "past_key_values", None)
+    key = forward.request.decoder.key
+    if forward.cache is not None and trail_on(forward.cache, key) is not forward.trail:
+        leave_trail(forward.cache, key, forward.trail)
+
+
+def _upcoming(forward: ForwardPass) -> UpcomingPass:
+    mask = forward.arguments.get("attention_mask")
+    return UpcomingPass(
+        past=forward.past,
+        length=forward.length,
+        rows=forward.rows,
+        columns=[list(row) for row in forward.trail.columns],
+        start=forward.start,
+        end=forward.end,
+        mask=mask if isinstance(mask, Tensor) and mask.ndim == 2 else None,
+        inputs=forward.inputs,
+        trail=forward.trail,
+    )
 
 
 def _check_arguments(arguments: Mapping[str, Any]) -> None:

@@ -146,8 +146,7 @@ class StepEditor:
 
 def _own_copy(logits: Tensor) -> Tensor:
     """The logits in float32, in memory of their own: a hook of the user's may have kept the model's."""
-    own = logits.float()
-    return own.clone() if own.data_ptr() == logits.data_ptr() else own
+    return logits.clone() if logits.dtype is torch.float32 else logits.float()
 
 
 @cache
