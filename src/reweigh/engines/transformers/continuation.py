@@ -36,7 +36,7 @@ def next_step(prompt: Prompt | None, arguments: Mapping[str, Any], key: int) -> 
     if prompt is None or prompt.trail is None or not prompt.passes or ids is None or cache is None:
         return None
     trail = prompt.trail
-    if ids.shape[1] != 1 or ids.shape[0] != trail.rows or trail.seen < prompt.end:
+    if ids.shape != (trail.rows, 1) or trail.seen < prompt.end:
         return None
     if trail_on(cache, key) is not trail or past_length(cache, trail.seen) != trail.seen:
         return None

@@ -91,13 +91,11 @@ class StepEditor:
         self._compiled = strengths.device.type == "cpu" and is_compiled()
         if self._compiled:
             self._width = min(MOST, strengths.shape[1])
-            self._fixed = (
-                np.arange(len(strengths)) if rows is None else rows.numpy(),
-                strengths.numpy(),
-                betas.numpy(),
-                MASS,
-                LEAST,
-            )
+            own_rows = np.arange(len(strengths)) if rows is None else rows.numpy()
+            self._arrays = (own_rows, strengths.contiguous().numpy(), betas.contiguous().numpy())
+            # by address: on a small model each view of a tensor costs as much as the arithmetic
+            addresses = (array.ctypes.data for array in self._arrays)
+            self._fixed = (*addresses, *strengths.shape, MASS, LEAST, self._width)
 
     def __call__(self, logits: Tensor) -> Tensor:
         """The edited logits of one step, in float32; as (B, V) or, with a column of their own, (B, 1, V)."""
@@ -108,8 +106,7 @@ class StepEditor:
             edited = edited.contiguous()
         probability = probabilities(edited)
         edit_logits, _ = _compiled_edits()
-        # by address: on a small model each view of a tensor costs as much as the arithmetic
-        if edit_logits(edited.data_ptr(), probability.data_ptr(), *self._fixed, self._width) >= 0:
+        if edit_logits(edited.data_ptr(), probability.data_ptr(), *self._fixed) >= 0:
             raise self._no_distribution(logits.flatten(0, -2))
         return edited
 
@@ -133,7 +130,7 @@ class StepEditor:
         values = np.empty((2, *shape), np.float32)
         _, edit_rows = _compiled_edits()
         probability = probabilities(edited)
-        if edit_rows(edited.numpy(), probability.numpy(), *self._fixed, ids, keep, values) >= 0:
+        if edit_rows(edited.numpy(), probability.numpy(), *self._arrays, MASS, LEAST, ids, keep, values) >= 0:
             raise self._no_distribution(logits)
         best, shifts = torch.from_numpy(values)
         sound = torch.ones(len(best), dtype=torch.bool)

@@ -73,25 +73,30 @@ def mass_of(probability: Any, ids: Any) -> float:
 def edit_logits(
     logits_at: int,
     probability_at: int,
-    rows: Any,
-    strengths: Any,
-    betas: Any,
+    rows_at: int,
+    strengths_at: int,
+    betas_at: int,
+    count: int,
+    vocabulary: int,
     mass: float,
     least: int,
     width: int,
 ) -> int:
-    """``edit_rows`` for a caller who wants the logits alone; logits and probabilities (B, V) by their addresses.
+    """``edit_rows`` for a caller who wants the logits alone; every array by its address, ``count`` rows to edit.
 
     Few tokens hold most of the mass at most steps: a short list is tried first, the whole one only where it falls short.
     """
     ids, keep = np.empty(width, np.int64), np.empty(width, np.bool_)
     raw = np.empty(width, np.float32)
-    shape = (rows[-1] + 1, strengths.shape[1])
+    rows = carray(pointer(rows_at), (count,), np.int64)
+    betas = carray(pointer(betas_at), (count,), np.float32)
+    strengths = carray(pointer(strengths_at), (count, vocabulary), np.float32)
+    shape = (rows[-1] + 1, vocabulary)
     logits = carray(pointer(logits_at), shape, np.float32)
     probability = carray(pointer(probability_at), shape, np.float32)
-    for n in range(rows.size):
+    for n in range(count):
         b = rows[n]
-        size = min(SHORT, width) if logits.shape[1] <= SMALL else width
+        size = min(SHORT, width) if vocabulary <= SMALL else width
         while True:
             best_of_row(logits[b], raw[:size], ids[:size])
             if not keep_of_row(probability[b], ids[:size], mass, least, keep[:size]):
