@@ -177,7 +177,7 @@ class _Words:
         return " ".join(map(str, ids))
 
     def batch_decode(self, rows: Any, **_options: Any) -> list[str]:
-        return [self.decode(row) for row in rows.tolist()]
+        return [self.decode([int(token) for token in row]) for row in rows]
 
 
 def random_table(vocab: int, layer: int) -> ReferenceTable:
