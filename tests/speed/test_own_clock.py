@@ -58,3 +58,15 @@ def test_a_failure_stops_the_clock_and_puts_everything_back(clock):
         module.fail()
     assert clock.take() == 5
     assert module.fail is fail
+
+
+def test_reading_the_clock_does_not_count():
+    def read():
+        Worker.now += 3
+        return Worker.now
+
+    Worker.now = 0.0
+    clock = OwnClock(read)
+    with clock.following([(Worker, "part")]):
+        Worker().part()
+    assert clock.take() == 10

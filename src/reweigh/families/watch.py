@@ -29,7 +29,7 @@ class _Weight(NamedTuple):
     key: str
     tensor: Tensor
     address: int
-    version: int
+    version: int | None  # inference tensors count none
 
 
 class _Group:
@@ -90,8 +90,10 @@ class Watch:
         if (settings := self._current_settings()) != self._settings:
             return _changed_setting(self._settings, settings)
         for weight in self._weights:
-            if (change := _change(weight)) is not None:
-                return change
+            _, store, key, tensor, address, version = weight
+            written = version is not None and tensor._version != version
+            if store.get(key) is not tensor or tensor.data_ptr() != address or written:
+                return _change(weight)
         for group in self._groups:
             if (name := group.changed()) is not None:
                 return f"{name} was changed in place"
@@ -131,12 +133,13 @@ def _in_memory(store: Any) -> bool:
     return isinstance(getattr(store, "dataset", store), dict)
 
 
-def _version(tensor: Tensor) -> int:
-    return -1 if tensor.is_inference() else tensor._version
+def _version(tensor: Tensor) -> int | None:
+    return None if tensor.is_inference() else tensor._version
 
 
-def _change(weight: _Weight) -> str | None:
-    name, store, key, tensor, address, version = weight
+def _change(weight: _Weight) -> str:
+    """What happened to a weight that is no longer what it was."""
+    name, store, key, tensor, address, _ = weight
     now = store.get(key)
     if now is None:
         return f"{name} was removed"
@@ -144,9 +147,7 @@ def _change(weight: _Weight) -> str | None:
         then = f"{tensor.dtype}".removeprefix("torch.") if now is not tensor else None
         kind = f"{now.dtype} on {now.device}".removeprefix("torch.")
         return f"{name} was replaced, moved or converted: {f'{then}, ' if then else ''}now {kind}"
-    if _version(tensor) != version:
-        return f"{name} was written to in place"
-    return None
+    return f"{name} was written to in place"
 
 
 def _groups(weights: list[_Weight]) -> list[_Group]:

@@ -7,7 +7,6 @@ visual positions; how close the measurement comes to it is timed by itself, sinc
 from __future__ import annotations
 
 import functools
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
@@ -23,6 +22,7 @@ from reweigh.families.anatomy import Anatomy
 from reweigh.method.measure.evidence import read_evidence
 from reweigh.speed.figures import Figure
 from reweigh.speed.machine import peak_mib
+from reweigh.speed.own_clock import OwnClock
 from reweigh.speed.subjects import Subject
 from reweigh.speed.timing import Reading, Rounds, Timing
 
@@ -111,38 +111,14 @@ def _shares(subject: Subject, timings: Mapping[str, Timing], goals: Mapping[str,
         )
 
 
-class _ClockedTap(Tap):
-    """A tap with a clock of its own: how much of a generation is spent in its hooks, the decoder's work included.
-
-    A reading of the clock takes some microseconds itself; two in a row tell how many, and they are left out.
-    """
-
-    seconds = 0.0
-
-    def _timed(self, hook: Callable[..., Any], *given: Any) -> Any:
-        before = time.process_time()
-        begin = time.process_time()
-        try:
-            return hook(*given)
-        finally:
-            self.seconds += time.process_time() - begin - (begin - before)
-
-    def _before(self, *given: Any) -> None:
-        self._timed(super()._before, *given)
-
-    def _capture(self, *given: Any) -> None:
-        self._timed(super()._capture, *given)
-
-    def _after(self, *given: Any) -> Any:
-        return self._timed(super()._after, *given)
-
-
 def _clocked(subject: Subject, tokens: int, *, cached: bool) -> Reading:
-    method = subject.reweigh.decoder
-    tap = _ClockedTap(method.anatomy)
+    """One generation, with a clock that runs in the tap's hooks, the decoder's work included."""
+    method, clock = subject.reweigh.decoder, OwnClock()
+    tap = Tap(method.anatomy)
     request = method.request(evidence=subject.evidence if cached else None)
-    generate(subject, tap.serving(request), tokens)
-    return Reading(own=tap.seconds)
+    with clock.following([(tap, hook) for hook in ("_before", "_capture", "_after")]):
+        generate(subject, tap.serving(request), tokens)
+    return Reading(own=clock.take())
 
 
 @torch.no_grad()

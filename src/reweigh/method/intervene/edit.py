@@ -90,12 +90,13 @@ class StepEditor:
         self.rows = rows
         self._compiled = strengths.device.type == "cpu" and is_compiled()
         if self._compiled:
-            self._width = min(MOST, strengths.shape[1])
-            own_rows = np.arange(len(strengths)) if rows is None else rows.numpy()
-            self._arrays = (own_rows, strengths.contiguous().numpy(), betas.contiguous().numpy())
+            count, vocabulary = strengths.shape
+            self._width = min(MOST, vocabulary)
+            own_rows = torch.arange(count) if rows is None else rows.long().contiguous()
+            self._tensors = (own_rows, strengths.float().contiguous(), betas.float().contiguous())
             # by address: on a small model each view of a tensor costs as much as the arithmetic
-            addresses = (array.ctypes.data for array in self._arrays)
-            self._fixed = (*addresses, *strengths.shape, MASS, LEAST, self._width)
+            addresses = (tensor.data_ptr() for tensor in self._tensors)
+            self._fixed = (*addresses, count, vocabulary, MASS, LEAST, self._width)
 
     def __call__(self, logits: Tensor) -> Tensor:
         """The edited logits of one step, in float32; as (B, V) or, with a column of their own, (B, 1, V)."""
@@ -129,8 +130,8 @@ class StepEditor:
         ids, keep = np.empty(shape, np.int64), np.empty(shape, np.bool_)
         values = np.empty((2, *shape), np.float32)
         _, edit_rows = _compiled_edits()
-        probability = probabilities(edited)
-        if edit_rows(edited.numpy(), probability.numpy(), *self._arrays, MASS, LEAST, ids, keep, values) >= 0:
+        arrays = [tensor.numpy() for tensor in (edited, probabilities(edited), *self._tensors)]
+        if edit_rows(*arrays, MASS, LEAST, ids, keep, values) >= 0:
             raise self._no_distribution(logits)
         best, shifts = torch.from_numpy(values)
         sound = torch.ones(len(best), dtype=torch.bool)
