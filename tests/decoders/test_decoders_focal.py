@@ -92,8 +92,22 @@ def test_the_main_pass_decides_between_the_two_contrasts():
 def test_survivors_are_the_best_texts_without_repeats():
     texts = ["a", "b", "a", "c"]
     assert survivors([0.4, 0.9, 0.5, 0.1], texts, 2) == [1, 2]
-    assert survivors([0.5, 0.5, 0.5, 0.5], texts, 4) == [3, 2, 1]
-    assert survivors([0.1], ["a"], 3) == [0]
+    assert survivors([0.5, 0.5, 0.5, 0.5], texts, 4) == [3, 2, 1, 3]  # the best one fills up
+    assert survivors([0.1], ["a"], 3) == [0, 0, 0]
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(2, 90), st.integers(2, 90), st.lists(st.floats(0, 1), min_size=4, max_size=4))
+def test_a_crop_is_the_one_that_pillow_makes_of_broken_numbers(wide, high, edges):
+    image = picture(1, (wide, high))
+    left, right = sorted(edges[:2])
+    top, bottom = sorted(edges[2:])
+    plain = image.crop((left * wide, top * high, right * wide, bottom * high))
+    found = crop(image, (left, top, right, bottom))
+    if plain.width and plain.height:
+        assert found.tobytes() == plain.tobytes()
+    assert found.width >= 1
+    assert found.height >= 1
 
 
 @pytest.mark.parametrize("family", FAMILIES)

@@ -126,7 +126,9 @@ def twin(model, processor, inputs, image, answer, wordy, *, beams, candidates, s
                 options.append(([*tokens[:start], first], seen | {start}, gone | {start} if drop else gone))
         if ranked:
             texts = [text(tokens) for tokens, *_ in options]
-            options = [options[place] for place in survivors(by_letters(image, texts), texts, beams)]
+            options = [
+                options[place] for place in dict.fromkeys(survivors(by_letters(image, texts), texts, beams))
+            ]
         alive = options
     tokens, _, gone = alive[0]
     kept, dropped = [], False

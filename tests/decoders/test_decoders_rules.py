@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 import numpy as np
+import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -111,6 +112,29 @@ def test_bounded_contrast_of_disjoint_rows_leaves_the_best_and_its_ties():
     assert bounded_contrast(main[1:], reference[1:], 0.7).tolist() == [[-math.inf, -math.inf, 300.0]]
     kept = bounded_contrast(main, reference, 1.0) > -math.inf
     assert kept.tolist() == [[True, True, False], [False, False, True]]
+
+
+def test_rows_may_have_weights_and_cuts_of_their_own():
+    main, reference = torch.randn(3, 20), torch.randn(3, 20)
+    alphas, ratios = torch.tensor([[0.0], [1.0], [2.5]]), torch.tensor([[0.0], [0.1], [1.0]])
+    for log_space in (False, True):
+        found = contrast(main, reference, alphas, ratios, log_space=log_space)
+        for row in range(3):
+            own = main[row], reference[row], float(alphas[row]), float(ratios[row])
+            assert torch.equal(found[row], contrast(*own, log_space=log_space))
+    both = bounded_contrast(main, reference, 0.7)
+    assert all(torch.equal(both[row], bounded_contrast(main[row], reference[row], 0.7)) for row in range(3))
+
+
+@pytest.mark.parametrize("ratio", [0.0, 0.1])
+def test_a_token_that_the_main_pass_rules_out_stays_out(ratio):
+    main = torch.tensor([[1.0, -math.inf, 0.5], [-math.inf, 2.0, 1.0]])
+    reference = torch.tensor([[0.0, -math.inf, 0.0], [1.0, 1.0, 1.0]])
+    found = [contrast(main, reference, 1.0, ratio, log_space=log_space) for log_space in (False, True)]
+    found += [bounded_contrast(main, reference, 0.7), bounded_contrast(main, main.clone(), 0.7)]
+    for one in found:
+        assert not one.isnan().any()
+        assert one.isneginf()[[0, 1], [1, 0]].all()
 
 
 def test_mix_with_a_single_survivor():

@@ -89,8 +89,12 @@ def focal(main: Tensor, logits: Tensor, weight: float = 0.05) -> Tensor:
 
 
 def survivors(scores: Sequence[float], texts: Sequence[str], count: int) -> list[int]:
-    """The places of the ``count`` best texts, no text twice, of equal scores the later one first."""
+    """The places of the ``count`` best texts, no text twice, of equal scores the later one first.
+
+    Where there are fewer different texts the best one fills up, as in the official program.
+    """
     found: dict[str, int] = {}
     for place in np.argsort(np.asarray(scores), kind="stable")[::-1].tolist():
         found.setdefault(texts[place], place)
-    return list(found.values())[:count]
+    best = list(found.values())[:count]
+    return best + best[:1] * (count - len(best))

@@ -154,7 +154,8 @@ class Walk:
         """The beams whose texts match the whole picture best."""
         texts = [self.decoder.words.text(beam.tokens) for beam in options]
         scores = [float(score) for score in self.decoder.match(self.picture, texts)]
-        return [options[place] for place in survivors(scores, texts, self.decoder.beams)]
+        # a beam that only fills up would write what the best one writes
+        return [options[place] for place in dict.fromkeys(survivors(scores, texts, self.decoder.beams))]
 
     def _whole(self, tokens: Sequence[int]) -> Tensor:
         more = torch.tensor(tokens, dtype=self.prompt.dtype, device=self.prompt.device)

@@ -1,6 +1,7 @@
 """The formulas that the decoders share, as pure functions on batches of logits (..., V).
 
-Each row is treated by itself. A cut token is minus infinity; a token exactly on a cut stays.
+Each row is treated by itself; a weight or a ratio may be one number, or a tensor (..., 1) with one for each row. A cut
+token is minus infinity; a token exactly on a cut stays, one that the main pass rules out is cut.
 """
 
 from __future__ import annotations
@@ -13,12 +14,12 @@ from reweigh.method.register.candidates import candidates
 CUT = float("-inf")
 
 
-def keep_ratio(logits: Tensor, ratio: float) -> Tensor:
+def keep_ratio(logits: Tensor, ratio: float | Tensor) -> Tensor:
     """Tokens whose probability is at least ``ratio`` times the largest: a >= max a + ln ratio.
 
     Logits and log-probabilities give the same answer; ratio 0 keeps every token.
     """
-    cut = torch.log(torch.tensor(ratio, dtype=logits.dtype, device=logits.device))
+    cut = torch.as_tensor(ratio, dtype=logits.dtype, device=logits.device).log()
     return ~(logits < cut + logits.amax(dim=-1, keepdim=True))
 
 
@@ -33,10 +34,12 @@ def mix(
     main: Tensor, reference: Tensor, w_main: float | Tensor, w_reference: float | Tensor, keep: Tensor
 ) -> Tensor:
     """``w_main * main + w_reference * reference`` on the kept tokens, minus infinity elsewhere."""
-    return (w_main * main + w_reference * reference).masked_fill(~keep, CUT)
+    return (w_main * main + w_reference * reference).masked_fill(~keep | main.isneginf(), CUT)
 
 
-def contrast(main: Tensor, reference: Tensor, alpha: float, ratio: float, *, log_space: bool) -> Tensor:
+def contrast(
+    main: Tensor, reference: Tensor, alpha: float | Tensor, ratio: float | Tensor, *, log_space: bool
+) -> Tensor:
     """(1 + alpha) * main - alpha * reference on the tokens that pass the ratio cut of ``main``."""
     if log_space:
         main, reference = main.log_softmax(-1), reference.log_softmax(-1)

@@ -160,8 +160,8 @@ def _span(row: list[int], image: Sequence[int]) -> list[int]:
 
 
 def crop(picture: Image, box: Sequence[float]) -> Image:
-    """The part of a picture in a box of fractions, at least a pixel wide and high."""
+    """The part of a picture in a box of fractions: edges at the nearest pixel, at least a pixel wide and high."""
     wide, high = picture.size
-    left, top = (min(int(part * size), size - 1) for part, size in zip(box[:2], picture.size, strict=True))
-    right, bottom = max(left + 1, int(box[2] * wide)), max(top + 1, int(box[3] * high))
+    left, top = min(round(box[0] * wide), wide - 1), min(round(box[1] * high), high - 1)
+    right, bottom = max(left + 1, round(box[2] * wide)), max(top + 1, round(box[3] * high))
     return picture.crop((left, top, right, bottom))
