@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import copy
 import functools
+import gc
 import warnings
+import weakref
 
 import pytest
 import torch
@@ -368,3 +370,73 @@ def test_a_model_compiled_and_warmed_before_attaching(own, way):
     for found, logits in zip(edited(model), expected, strict=True):
         torch.testing.assert_close(found, logits, atol=1e-4, rtol=0)
     assert torch.equal(called(model), base)
+
+
+def compiled_apart(own, warmed):
+    """A compiled wrapper beside the attached model, called before the request or in it for the first time."""
+    wrapper = torch.compile(own.model, backend="eager")
+    inputs, rw = own.inputs(), attach(own)
+    with torch.no_grad():
+        base = wrapper(**inputs).logits if warmed else own.model(**inputs).logits
+        with rw:
+            expected = own.model(**inputs).logits
+            found = wrapper(**inputs).logits
+    assert not torch.equal(base, expected)
+    return found, expected
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("family", ["llava", "instructblip"])
+def test_a_wrapper_compiled_beside_the_attached_model_is_edited_or_refused(own):
+    torch._dynamo.reset()
+    torch.testing.assert_close(*compiled_apart(own, warmed=False), atol=1e-4, rtol=0)
+    torch._dynamo.reset()
+    with pytest.raises(UnsupportedError, match=r"not called, so its (stream|output)") as caught:
+        compiled_apart(own, warmed=True)
+    assert "attach to the compiled model, not to the one inside it" in caught.value.hint
+    torch._dynamo.reset()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("family", ["llava"])
+def test_reopening_a_compiled_model_compiles_nothing_again(own):
+    graphs = []
+
+    def backend(graph, _inputs):
+        graphs.append(graph)
+        return graph.forward
+
+    inputs = own.inputs()
+    wrapper = torch.compile(own.model, backend=backend)
+    rw = attach(twin.Case(own.family, wrapper, own.processor))
+
+    def called():
+        with torch.no_grad():
+            return wrapper(**inputs).logits
+
+    base = called()
+    with rw:
+        edited = called()
+    assert torch.equal(called(), base)
+    compiled = len(graphs)
+    for _ in range(2):
+        with rw:
+            assert torch.equal(called(), edited)
+        assert torch.equal(called(), base)
+    assert len(graphs) == compiled
+    assert not torch.equal(base, edited)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("family", ["llava"])
+def test_a_compiled_model_that_was_attached_can_go(own):
+    """The hooks that stay on it must not keep it."""
+    model, processor = copy.deepcopy(own.model), own.processor
+    model.compile(backend="eager")
+    with attach(twin.Case(own.family, model, processor)), torch.no_grad():
+        model(**own.inputs())
+    left = weakref.ref(model)
+    del model
+    torch._dynamo.reset()
+    gc.collect()
+    assert left() is None

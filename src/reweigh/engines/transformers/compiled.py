@@ -11,12 +11,16 @@ from typing import Any
 from torch import nn
 
 
-def forget_compiled(model: nn.Module, *, wrapped: bool = False) -> None:
-    """Drop the graphs of this process if the model's wrapper or any part is compiled; the next call compiles again."""
-    if wrapped or any(_is_compiled(module) for module in model.modules()):
-        import torch._dynamo
+def is_compiled(model: nn.Module) -> bool:
+    """Whether any part of a model is compiled."""
+    return any(_is_compiled(module) for module in model.modules())
 
-        torch._dynamo.reset()
+
+def forget_graphs() -> None:
+    """Drop the graphs of this process; the next call compiles again."""
+    import torch._dynamo
+
+    torch._dynamo.reset()
 
 
 def _is_compiled(module: Any) -> bool:

@@ -25,7 +25,7 @@ from reweigh.engines.base import Decoder, ForwardPass, Request, UpcomingPass
 from reweigh.engines.context import Opened, enter, leave, opened_on, paused
 from reweigh.engines.transformers.arguments import bound, brings_image
 from reweigh.engines.transformers.attention import Attention
-from reweigh.engines.transformers.compiled import forget_compiled
+from reweigh.engines.transformers.compiled import forget_graphs, is_compiled
 from reweigh.engines.transformers.continuation import (
     find_trail,
     leave_trail,
@@ -41,12 +41,14 @@ from reweigh.families.anatomy import Anatomy
 PACKED = ("generate_batch", "init_continuous_batching", "continuous_batching_context_manager")
 """Ways of generating that pack several sequences into one row."""
 
+COMPILED_APART = "attach to the compiled model, not to the one inside it"
 NOTHING: frozenset[int] = frozenset()
 PENDING = torch.empty(0)
 """Stands for the logits of a pass under way."""
 
 _lock = threading.RLock()
-_taps: weakref.WeakKeyDictionary[nn.Module, Tap] = weakref.WeakKeyDictionary()
+_taps: weakref.WeakValueDictionary[int, Tap] = weakref.WeakValueDictionary()
+"""The tap on each model, by the model's address: its hooks keep it alive, and it keeps the model."""
 
 
 class _Local(threading.local):
@@ -67,6 +69,7 @@ class Tap:
         self._undo_decoder: dict[Decoder, Callable[[], None]] = {}
         self._hooks = Hooks()
         self._read: set[int] = set()
+        self._stays = False
         self._attention = Attention(anatomy)
         self._signature = inspect.signature(anatomy.speaker.forward)
 
@@ -74,7 +77,7 @@ class Tap:
     def of(cls, anatomy: Anatomy) -> Tap:
         """The open tap of a model, or a new one."""
         with _lock:
-            return _taps.get(anatomy.model) or cls(anatomy)
+            return _taps.get(id(anatomy.model)) or cls(anatomy)
 
     def __deepcopy__(self, memo: Any) -> Tap:
         return self  # hooks on a copied model find that they are on another model, and do nothing
@@ -124,7 +127,7 @@ class Tap:
         """Install what a request needs unless it is there."""
         decoder = request.decoder
         with _lock:
-            other = _taps.get(self.anatomy.model)
+            other = _taps.get(id(self.anatomy.model))
             if other is not None and other is not self:  # two threads opened the first request at once
                 other._hold(request)
                 return
@@ -132,10 +135,11 @@ class Tap:
                 before = len(self._hooks)
                 if other is None:
                     self._install()
-                    _taps[self.anatomy.model] = self
+                    _taps[id(self.anatomy.model)] = self
                 self._read_layers(decoder.layers_of(request))
-                if len(self._hooks) > before:
-                    forget_compiled(self.anatomy.model, wrapped=self.anatomy.compiled)
+                if len(self._hooks) > before and (self.anatomy.compiled or is_compiled(self.anatomy.model)):
+                    self._stays = True
+                    forget_graphs()
                 if decoder not in self._uses:
                     self._undo_decoder[decoder] = self._engage(decoder)
                 self._uses[decoder] = self._uses.get(decoder, 0) + 1
@@ -147,7 +151,7 @@ class Tap:
         """Remove what no request needs any longer."""
         decoder = request.decoder
         with _lock:
-            other = _taps.get(self.anatomy.model)
+            other = _taps.get(id(self.anatomy.model))
             if other is not None and other is not self:
                 other._release(request)
                 return
@@ -158,12 +162,13 @@ class Tap:
             self._close_if_unused()
 
     def _close_if_unused(self) -> None:
-        if self._uses:
+        """Take the hooks off, except off a compiled model: it would have to be compiled again for each request."""
+        if self._uses or self._stays:
             return
         self._hooks.remove()
         self._read.clear()
-        if _taps.get(self.anatomy.model) is self:
-            del _taps[self.anatomy.model]
+        if _taps.get(id(self.anatomy.model)) is self:
+            del _taps[id(self.anatomy.model)]
 
     def _engage(self, decoder: Decoder) -> Callable[[], None]:
         release = self._attention.hold() if decoder.attends else None
@@ -187,6 +192,7 @@ class Tap:
         self._hooks.after(speaker, self._after)
         if speaker is not model:
             self._hooks.before(model, self._outer)
+            self._hooks.after(model, self._outer_done)
         if hasattr(model, "generate"):
             self._hooks.shadow(model, "generate", self._generate, self._is_active)
         for module in {id(part): part for part in (model, speaker)}.values():
@@ -236,6 +242,16 @@ class Tap:
             return
         given = bound(inspect.signature(self.anatomy.model.forward), args, kwargs)
         self._local.outer_ids = given.get("input_ids")
+
+    def _outer_done(self, module: nn.Module, _args: tuple[Any, ...], _output: Any) -> None:
+        """The inner language model took the ids, unless it ran in a graph that knows no hooks."""
+        skipped, self._local.outer_ids = self._local.outer_ids, None
+        if skipped is not None and module is self.anatomy.model and self._is_active():
+            raise UnsupportedError(
+                f"the hooks on {type(self.anatomy.speaker).__name__} inside {type(module).__name__} were not called, "
+                "so its output was not edited",
+                hint=COMPILED_APART,
+            )
 
     def _before(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         local, opened = self._local, opened_on(self.anatomy.model)
@@ -331,7 +347,7 @@ class Tap:
             raise UnsupportedError(
                 f"the hook after block {missing} of {type(self.anatomy.model).__name__} was not called, so its "
                 "stream cannot be read",
-                hint="attach to the compiled model, not to the one inside it; a pass that skips blocks cannot be served",
+                hint=f"{COMPILED_APART}; a pass that skips blocks cannot be served",
             )
         forward.logits = output.logits
         decoder, trail = forward.request.decoder, forward.trail
