@@ -11,16 +11,14 @@ from typing import Any
 from torch import nn
 
 
-def is_compiled(model: nn.Module) -> bool:
-    """Whether any part of a model is compiled."""
-    return any(_is_compiled(module) for module in model.modules())
-
-
-def forget_graphs() -> None:
-    """Drop the graphs of this process; the next call compiles again."""
+def forget_compiled(model: nn.Module, *, wrapped: bool = False) -> bool:
+    """Drop the graphs of this process if the model's wrapper or any part is compiled; tell whether that was so."""
+    if not (wrapped or any(_is_compiled(module) for module in model.modules())):
+        return False
     import torch._dynamo
 
     torch._dynamo.reset()
+    return True
 
 
 def _is_compiled(module: Any) -> bool:

@@ -25,7 +25,7 @@ from reweigh.engines.base import Decoder, ForwardPass, Request, UpcomingPass
 from reweigh.engines.context import Opened, enter, leave, opened_on, paused
 from reweigh.engines.transformers.arguments import bound, brings_image
 from reweigh.engines.transformers.attention import Attention
-from reweigh.engines.transformers.compiled import forget_graphs, is_compiled
+from reweigh.engines.transformers.compiled import forget_compiled
 from reweigh.engines.transformers.continuation import (
     find_trail,
     leave_trail,
@@ -137,9 +137,8 @@ class Tap:
                     self._install()
                     _taps[id(self.anatomy.model)] = self
                 self._read_layers(decoder.layers_of(request))
-                if len(self._hooks) > before and (self.anatomy.compiled or is_compiled(self.anatomy.model)):
-                    self._stays = True
-                    forget_graphs()
+                if len(self._hooks) > before:
+                    self._stays = forget_compiled(self.anatomy.model, wrapped=self.anatomy.compiled)
                 if decoder not in self._uses:
                     self._undo_decoder[decoder] = self._engage(decoder)
                 self._uses[decoder] = self._uses.get(decoder, 0) + 1
