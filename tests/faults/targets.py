@@ -24,7 +24,7 @@ from PIL import Image
 from reweigh.artifacts import sha256_text
 from reweigh.benchmarks.base import BENCHMARKS
 from reweigh.benchmarks.data.unpack import unpack
-from reweigh.benchmarks.judge import CachedJudge
+from reweigh.benchmarks.judge import CachedJudge, CachedRater, Distribution, ScaleQuestion
 from reweigh.benchmarks.judge.protocol import user
 from reweigh.calibration.corpus import CorpusImage, open_corpus
 from reweigh.calibration.result import Calibration
@@ -37,6 +37,8 @@ from reweigh.runs.record import make_record, open_run
 from reweigh.runs.results import read_scored
 from reweigh.runs.run import answered, generate
 from reweigh.runs.score import read_sources, score, write_scores
+from reweigh.studies.tune.labelfree.asking import Asking
+from reweigh.studies.tune.labelfree.pictures import open_pictures
 from toy_benchmark import TRUTH, Toy
 
 Reading = Any
@@ -254,6 +256,57 @@ def read_verdict(folder: Path) -> Reading:
     return CachedJudge(Silent(), folder).ask(user("how good?")) or None
 
 
+DISTRIBUTION = Distribution((0.125, 0.25, 0.625))
+RATED = ScaleQuestion(state="a text", instructions="how good?", levels=("bad", "so so", "good"))
+
+
+class Unsure(Silent):
+    def rate(self, question: Any) -> Any:
+        raise KeyError("nothing was kept")
+
+
+class Sure(Silent):
+    def rate(self, question: Any) -> Any:
+        return DISTRIBUTION
+
+
+def make_rating(folder: Path) -> None:
+    CachedRater(Sure(), folder).rate(RATED)
+
+
+def read_rating(folder: Path) -> Reading:
+    try:
+        return CachedRater(Unsure(), folder).rate(RATED)
+    except KeyError:
+        return None
+
+
+class Knowing(Silent):
+    """A verifier that affirms dogs."""
+
+    def ask(self, picture: Any, names: Any) -> Any:
+        return [1.5 if name == "dog" else -2.5 for name in names]
+
+
+def asking(folder: Path) -> Asking:
+    pictures = folder.parent / "asked"
+    pictures.mkdir(exist_ok=True)
+    for number in range(2):
+        Image.new("RGB", (4, 4)).save(pictures / f"{number}.png")
+    return Asking(Knowing(), open_pictures(pictures), folder)
+
+
+def make_affirmed(folder: Path) -> None:
+    asking(folder).ask([{"dog", "cat"}, {"boat"}])
+
+
+def read_affirmed(folder: Path) -> Reading:
+    """Whole or refused; a lost end is asked for again, as a search does."""
+    found = asking(folder)
+    found.ask([{"dog", "cat"}, {"boat"}])
+    return found.gaps
+
+
 TARGETS = (
     Target("table", make_calibration, read_table, "layer-3/*"),
     Target("calibration", make_calibration, read_calibration),
@@ -265,6 +318,8 @@ TARGETS = (
     Target("archive", make_archives, read_archives),
     Target("cached vector", make_cache, read_cache),
     Target("verdict", make_verdict, read_verdict),
+    Target("rating", make_rating, read_rating),
+    Target("verifier", make_affirmed, read_affirmed),
 )
 
 

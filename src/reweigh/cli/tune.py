@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,8 +16,47 @@ from reweigh.errors import InputError
 
 if TYPE_CHECKING:
     from reweigh.runs.task import Task
+    from reweigh.studies.tune.labelfree.served import ServedVerifier
+    from reweigh.studies.tune.labelfree.verifier import ModelVerifier
 
 app = typer.Typer(add_completion=False)
+
+
+@dataclass(frozen=True, kw_only=True)
+class VerifierOptions:
+    """Who affirms or denies mentions where there are no labels; a group of options."""
+
+    verifier: str | None = typer.Option(
+        None, help="Another model that judges mentions; the model itself if not given."
+    )
+    verifier_url: str | None = typer.Option(
+        None, help="Base URL of a server that runs it (/v1/systemone); it is loaded here if not given."
+    )
+    verifier_key: str | None = typer.Option(None, help="Environment variable that holds that server's key.")
+
+    def served(self, out: Path) -> ServedVerifier | None:
+        """The verifier behind an address, if one is named; one that no verdict is kept of yet is tried at once."""
+        from reweigh.benchmarks.judge import SystemOne
+        from reweigh.studies.tune.labelfree.asking import VERDICTS
+        from reweigh.studies.tune.labelfree.served import ServedVerifier
+
+        if self.verifier_url is None:
+            return None
+        if self.verifier is None:
+            raise InputError("--verifier-url needs the name of its model", hint="--verifier NAME")
+        url, key = self.verifier_url, self.verifier_key
+        found = ServedVerifier(SystemOne(self.verifier, base_url=url, key_variable=key, role="verifier"))
+        if not (out / VERDICTS).exists():
+            found.probe()
+        return found
+
+    def load(self, weights: common.Weights, template: str | None) -> ModelVerifier | None:
+        """The verifier loaded here, if another model than the one that is tuned is named."""
+        from reweigh.studies.tune.labelfree.verifier import ModelVerifier
+
+        if self.verifier is None:
+            return None
+        return ModelVerifier(*weights.load(self.verifier), template=template, name=self.verifier)
 
 
 @app.command()
@@ -43,9 +84,7 @@ def tune(
     lexicon: str = typer.Option(
         None, help="Whose object names are looked for without labels: world or chair (needs its data)."
     ),
-    verifier: str = typer.Option(
-        None, help="Another model that judges mentions; the model itself if not given."
-    ),
+    verifying: VerifierOptions,
     out: Path = typer.Option(Path("tuning"), "--out", "-o", help="Folder; a stopped search goes on there."),
     selection: BenchmarkOptions,
     table: str = common.TABLE,
@@ -69,18 +108,18 @@ def tune(
     from reweigh.studies.tune.study import tune as tune_by_labels
 
     free = label_free or pictures is not None
-    if not free and (lexicon or verifier):
+    if not free and (lexicon or verifying.verifier):
         raise InputError("--lexicon and --verifier are for tuning without labels", hint="add --pictures DIR")
     where = common.table_of(model, table)
     grid = Grid.open(where, layers, betas, bound)
     task = _task(benchmark, pictures, selection, out, free=free)
+    served = verifying.served(out)
     loaded = weights.load(model)
     runs = selection.runs(task, model, weights, loaded)
     kept = EvidenceCache(folder=cache or out / "evidence")
-    with only_one(out):
+    with only_one(out), served or nullcontext():
         if free:
             names = lexicon or ("world" if model == common.WORLD else "chair")
-            other = None if verifier is None else (*weights.load(verifier), verifier)
             tuned = tune_free(
                 *loaded,
                 grid,
@@ -88,7 +127,7 @@ def tune(
                 out,
                 lexicon=names,
                 data=selection.data,
-                verifier=other,
+                verifier=served or verifying.load(weights, selection.template),
                 cache=kept,
                 force=force,
             )

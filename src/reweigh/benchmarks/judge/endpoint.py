@@ -110,7 +110,7 @@ class Endpoint:
         self._redact = Redactor(
             [*address.secrets(), *(value.removeprefix("Bearer ") for value in headers.values())]
         )
-        self._client = _client(timeout, headers, address)
+        self._client = _client(role, timeout, headers, address)
 
     def call(self, route: str, body: Mapping[str, Any], read: Callable[[Any], T]) -> T:
         """Post a body and give what ``read`` makes of the reply's JSON.
@@ -239,11 +239,11 @@ def _headers(variable: str | None, url: str) -> dict[str, str]:
     return {}
 
 
-def _client(timeout: float, headers: Mapping[str, str], address: Address) -> httpx.Client:
+def _client(role: str, timeout: float, headers: Mapping[str, str], address: Address) -> httpx.Client:
     try:
         import httpx
     except ImportError as error:
-        raise MissingExtraError("the judge", "eval", "httpx") from error
+        raise MissingExtraError(f"the {role}", "eval", "httpx") from error
     limits = httpx.Limits(max_connections=None, max_keepalive_connections=32)
     return httpx.Client(
         timeout=timeout,

@@ -79,7 +79,8 @@ class Report:
         found = self.tuned.found
         on = dict(self.chosen_on)
         if self.tuned.verified is not None:
-            on["verifier"] = self.tuned.verified.trust.to_json()
+            verified = self.tuned.verified
+            on["verifier"] = {"who": dict(verified.who), **verified.trust.to_json()}
         return {
             "layer": None if found.chosen is None else found.chosen.layer,
             "beta": 0.0 if found.chosen is None else found.chosen.beta,

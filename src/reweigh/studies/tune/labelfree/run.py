@@ -10,7 +10,7 @@ from reweigh.runs.task import Runs
 from reweigh.studies.tune.grid import Grid
 from reweigh.studies.tune.labelfree.pictures import open_lexicon
 from reweigh.studies.tune.labelfree.study import tune_without_labels
-from reweigh.studies.tune.labelfree.verifier import ModelVerifier
+from reweigh.studies.tune.labelfree.verifier import ModelVerifier, Verifier
 from reweigh.studies.tune.study import answering
 from reweigh.studies.tune.tuned import Tuned
 
@@ -24,7 +24,7 @@ def tune_free(
     *,
     lexicon: str,
     data: Path | None = None,
-    verifier: tuple[Any, Any, str] | None = None,
+    verifier: Verifier | None = None,
     cache: EvidenceCache,
     force: bool = False,
 ) -> Tuned:
@@ -33,11 +33,11 @@ def tune_free(
     Args:
         lexicon: ``world`` or ``chair``: whose object names are looked for.
         data: Folder of CHAIR's files.
-        verifier: Another model, its processor and its name; the model itself if not given.
+        verifier: Who affirms or denies; the model itself if not given.
     """
     words = open_lexicon(lexicon, data)
-    judge, reader, name = verifier or (model, processor, str(runs.model.get("id", "")))
-    asked = ModelVerifier(judge, reader, template=runs.template, name=name)
+    name = str(runs.model.get("id", ""))
+    asked = verifier or ModelVerifier(model, processor, template=runs.template, name=name)
     with answering(model, processor, grid, runs, out, cache=cache, force=force) as answer:
         return tune_without_labels(
             answer,

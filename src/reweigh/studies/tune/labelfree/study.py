@@ -11,16 +11,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from reweigh.artifacts import append_jsonl, read_json, read_jsonl, sha256_json, write_json
 from reweigh.benchmarks.base import Item, Summary
 from reweigh.benchmarks.bootstrap import point
 from reweigh.benchmarks.chair.metrics import figures, summarise_metrics
-from reweigh.errors import InputError, MismatchError
-from reweigh.images import read_image
-from reweigh.progress import bar
-from reweigh.runs.record import RESPONSES, find_image, run_owner
+from reweigh.errors import InputError
+from reweigh.runs.record import RESPONSES, run_owner
 from reweigh.runs.task import Scored, Task
 from reweigh.seals import read_sealed_rows
+from reweigh.studies.tune.labelfree.asking import Asking
 from reweigh.studies.tune.labelfree.figures import Mentions, known_absents, pools, pseudo_items
 from reweigh.studies.tune.labelfree.verified import Verified
 from reweigh.studies.tune.labelfree.verifier import Verifier
@@ -39,7 +37,6 @@ from reweigh.studies.tune.search import (
 from reweigh.studies.tune.study import Answer
 from reweigh.studies.tune.tuned import Tuned
 
-VERDICTS = "verdicts.jsonl"
 Points = dict[Key, Mentions]
 Lexicon = Callable[[str], Sequence[str]]
 """The objects that a text mentions, repeats kept."""
@@ -65,7 +62,7 @@ def tune_without_labels(
         lexicon: Finds the objects a text mentions.
         out: Folder for the verdicts.
     """
-    asking = _Asking(verifier, task, out)
+    asking = Asking(verifier, task, out)
     points: Points = {BASE: _mentions(answer(*BASE), lexicon)}
     for layer in layers:
         for beta in betas:
@@ -78,14 +75,14 @@ def tune_without_labels(
         found = _judge(points, asking, bound)
     absents = known_absents(pools(points))
     asking.ask([set(names) for names in absents])
-    verified = Verified(points, absents, asking.gaps)
+    verified = Verified(points, absents, asking.gaps, verifier.describe())
     if verified.trust.refusal() is not None:
         found = replace(found, chosen=None)
     scored = {key: _scored(items, task) for key, items in _items(points, asking).items()}
     return Tuned(found, scored, figures, verified)
 
 
-def _judge(points: Points, asking: _Asking, bound: float) -> Found:
+def _judge(points: Points, asking: Asking, bound: float) -> Found:
     """Ask about all that the points mention, and hold them against the base."""
     asking.ask(pools(points))
     found = {key: point(items, figures) for key, items in _items(points, asking).items()}
@@ -103,7 +100,7 @@ def _judge(points: Points, asking: _Asking, bound: float) -> Found:
     return Found(base, tuple(judged), choose(judged))
 
 
-def _items(points: Points, asking: _Asking) -> dict[Key, list[Item]]:
+def _items(points: Points, asking: Asking) -> dict[Key, list[Item]]:
     """Every point counted by the verdicts there are."""
     pool, records, affirmed = pools(points), asking.task.records, asking.affirmed
     return {key: pseudo_items(records, mentions, pool, affirmed) for key, mentions in points.items()}
@@ -116,51 +113,3 @@ def _scored(items: list[Item], task: Task) -> Scored:
 def _mentions(folder: Path, lexicon: Lexicon) -> Mentions:
     rows = read_sealed_rows(folder / RESPONSES, owner=run_owner(folder))
     return [Counter(lexicon(str(row["response"]))) for row in rows]
-
-
-class _Asking:
-    """Asks each question once, and keeps the verdicts in a file that a stopped search goes on from."""
-
-    def __init__(self, verifier: Verifier, task: Task, out: Path) -> None:
-        self.verifier = verifier
-        self.task = task
-        self.gaps: list[dict[str, float]] = [{} for _ in task.records]
-        self.path = out / VERDICTS
-        self._open(out / "verifier.json")
-
-    def _open(self, page: Path) -> None:
-        about = {"verifier": self.verifier.describe(), "records": len(self.task.records)}
-        about["manifest_sha256"] = sha256_json([record.image for record in self.task.records])
-        if page.exists():
-            if read_json(page) != about:
-                raise MismatchError(
-                    f"{page} tells of another verifier or other pictures", hint="choose another folder"
-                )
-        else:
-            write_json(page, about)
-        for row in read_jsonl(self.path) if self.path.exists() else []:
-            self.gaps[row["record"]][row["object"]] = row["gap"]
-
-    @property
-    def affirmed(self) -> list[dict[str, bool]]:
-        """Yes or no to each question asked so far."""
-        return [{name: gap > 0 for name, gap in one.items()} for one in self.gaps]
-
-    def ask(self, wanted: Sequence[set[str]]) -> None:
-        """Ask about the objects of each image that have no verdict yet."""
-        missing = [sorted(names - known.keys()) for names, known in zip(wanted, self.gaps, strict=True)]
-        total = sum(map(len, missing))
-        if not total:
-            return
-        with bar("verifying", total=total, unit="question") as progress:
-            for number, names in enumerate(missing):
-                if not names:
-                    continue
-                picture = read_image(find_image(self.task.images, self.task.records[number].image))
-                gaps = self.verifier.ask(picture, names)
-                found = dict(zip(names, gaps, strict=True))
-                append_jsonl(
-                    self.path, ({"record": number, "object": name, "gap": gap} for name, gap in found.items())
-                )
-                self.gaps[number] |= found
-                progress.update(len(names))

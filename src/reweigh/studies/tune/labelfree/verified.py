@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -96,11 +96,13 @@ class Verified:
         points: The mentions of every point, and of the base.
         absents: Known absents of each image.
         gaps: For each image, how strongly each object asked about is affirmed; above 0 is yes.
+        who: Who answered.
     """
 
     points: Mapping[Key, Mentions]
     absents: Sequence[Sequence[str]]
     gaps: Sequence[Mapping[str, float]]
+    who: Mapping[str, Any] = field(default_factory=dict)
 
     @cached_property
     def trust(self) -> Trust:

@@ -1,4 +1,4 @@
-"""Who affirms or denies an object: the yes and no logits of one forward pass, or a server's closed questions.
+"""Who affirms or denies an object: the yes and no logits of one forward pass.
 
 Nothing is generated and nothing is parsed.
 """
