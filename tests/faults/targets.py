@@ -95,6 +95,25 @@ def read_calibration(folder: Path) -> Reading:
     ] + [getattr(done.observations, name).tolist() for name in ("image", "token", "count", "values")]
 
 
+def make_sketched(folder: Path) -> None:
+    from reweigh.calibration.result import tables_of
+    from reweigh.method.register.observations import collect
+    from reweigh.method.register.sketches import sketch
+
+    made_with = {**MADE_WITH, "sketch": {"bins": 16}}
+    seen = sketch(collect(LAYERS, observations()), most=16)
+    Calibration(seen, tables_of(seen, made_with, rule="count-5"), made_with, []).save(folder)
+
+
+def read_sketched(folder: Path) -> Reading:
+    done = Calibration.load(folder)
+    return [
+        {layer: table.fingerprint for layer, table in done.tables.items()},
+        done.made_with,
+        {name: array.tolist() for name, array in done.observations.arrays().items()},
+    ]
+
+
 def read_table(folder: Path) -> Reading:
     return ReferenceTable.load(folder, layer=3).fingerprint
 
@@ -310,6 +329,7 @@ def read_affirmed(folder: Path) -> Reading:
 TARGETS = (
     Target("table", make_calibration, read_table, "layer-3/*"),
     Target("calibration", make_calibration, read_calibration),
+    Target("sketches", make_sketched, read_sketched),
     Target("part", make_part, read_part, ".reweigh-work/*"),
     Target("run", make_run, read_run),
     Target("scored run", make_scored, read_scored_run),

@@ -6,18 +6,20 @@ Who observes is given, one model here or many elsewhere; batches may come back i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Mapping, Sequence
-from contextlib import closing, nullcontext
+from collections.abc import Callable, Collection, Generator, Mapping, Sequence
+from contextlib import ExitStack, closing
 from functools import partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, Protocol, TypeAlias
 
 from reweigh.artifacts import only_one
 from reweigh.calibration.ahead import build_ahead
 from reweigh.calibration.corpus import Corpus, CorpusImage, open_corpus
 from reweigh.calibration.prepare import prepare, read
-from reweigh.calibration.result import MANIFEST, Calibration, tables_of
+from reweigh.calibration.result import MANIFEST, Calibration, Kept, tables_of
 from reweigh.calibration.resume import LOCK, Work, finished
+from reweigh.calibration.sums import Sums
 from reweigh.errors import CalibrationError
 from reweigh.method.measure.readouts import DMRR
 from reweigh.method.register.observations import ImageObservations, collect
@@ -58,21 +60,28 @@ def carry_out(
     out: str | Path | None,
     rule: str,
     shard: str = "1/1",
+    sketch: int | None = None,
     show: bool | None = None,
     on_skip: OnSkip = None,
 ) -> Calibration:
     """Observe the images of a corpus, or of a shard of it, and register what they show; see ``calibrate``."""
+    made_with = job.made_with() | sketching(sketch)
     corpus = open_corpus(images, shard=Shard.parse(shard), batch_size=job.batch_size)
     folder = None if out is None else Path(out)
     return complete(
         partial(observe_batches, job),
         corpus,
-        job.made_with(),
+        made_with,
         rule=rule,
         out=folder,
         show=show,
         on_skip=on_skip,
     )
+
+
+def sketching(bins: int | None) -> dict[str, Any]:
+    """What tables record of sketches; nothing where observations are kept."""
+    return {} if bins is None else {"sketch": {"bins": bins}}
 
 
 def observe_batches(job: Job, batches: Batches) -> Generator[tuple[int, Observed], None, None]:
@@ -99,53 +108,82 @@ def complete(
     work = None if out is None else Work(out, asked, layers, readout)
     if work is not None and (work.folder / MANIFEST).is_file():
         return finished(work, corpus)
-    with nullcontext() if work is None else only_one(work.folder, lock=LOCK):
-        if work is not None and (work.folder / MANIFEST).is_file():  # finished while the lock was waited for
-            return finished(work, corpus)
+    with ExitStack() as opened:
+        if work is not None:
+            opened.enter_context(only_one(work.folder, lock=LOCK))
+            if (work.folder / MANIFEST).is_file():  # finished while the lock was waited for
+                return finished(work, corpus)
+        elif "sketch" in made_with:  # sums are kept in files, whether or not the result is
+            work = Work(Path(opened.enter_context(TemporaryDirectory())), asked, layers, readout)
         if work is not None:
             work.claim()
-        parts = _parts(observe, corpus.batches(made_with["batch_size"]), work, show=show, on_skip=on_skip)
-        found = [row for number in sorted(parts) for row in parts[number][0]]
-        skipped = [skip for number in sorted(parts) for skip in parts[number][1]]
-        if not found:
+        batches = corpus.batches(made_with["batch_size"])
+        walk = partial(_work_through, observe, batches, show=show, on_skip=on_skip)
+        observations, skipped = _kept(walk, batches, work, layers, readout)
+        if not observations.image_count:
             raise CalibrationError(
                 f"none of the {len(corpus)} images could be read, e.g. {skipped[0]['name']}: {skipped[0]['reason']}"
             )
-        observations = collect(layers, found, readout=readout)
         skipped.sort(key=lambda skip: skip["key"])  # as merging shards does
         done = Calibration(observations, tables_of(observations, made_with, rule=rule), made_with, skipped)
-        if work is not None:
+        if work is not None and out is not None:
             done.save(work.folder)
             work.tidy()
     return done
 
 
-def _parts(
-    observe: Observe,
+Walk: TypeAlias = Callable[[Collection[int], Callable[[int, Observed], None]], None]
+"""Has the batches observed that are not among those done, and hands each outcome to a keeper."""
+
+
+def _kept(
+    walk: Walk,
     batches: Sequence[Sequence[CorpusImage]],
     work: Work | None,
-    *,
-    show: bool | None,
-    on_skip: OnSkip,
-) -> dict[int, Observed]:
-    """Every batch's outcome: those on disk, and the missing ones as they come."""
+    layers: tuple[int, ...],
+    readout: str,
+) -> tuple[Kept, list[dict[str, str]]]:
+    """What all batches showed, with the images that were left out: those on disk, and the missing ones as they come."""
+    if work is not None and work.bins is not None:
+        sums = Sums(work, batches)
+        walk(sums.done(), sums.keep)
+        return sums.total()
     parts = {
         number: work.read_part(number, images)
         for number, images in enumerate(batches)
         if work is not None and work.part(number).is_file()
     }
-    missing = {number: images for number, images in enumerate(batches) if number not in parts}
+
+    def keep(number: int, observed: Observed) -> None:
+        if work is not None:
+            work.write_part(number, *observed)
+        parts[number] = observed
+
+    walk(parts, keep)
+    found = [row for number in sorted(parts) for row in parts[number][0]]
+    skipped = [skip for number in sorted(parts) for skip in parts[number][1]]
+    return collect(layers, found, readout=readout), skipped
+
+
+def _work_through(
+    observe: Observe,
+    batches: Sequence[Sequence[CorpusImage]],
+    done: Collection[int],
+    keep: Callable[[int, Observed], None],
+    *,
+    show: bool | None,
+    on_skip: OnSkip,
+) -> None:
+    """Have the missing batches observed, and keep each as it comes."""
+    missing = {number: images for number, images in enumerate(batches) if number not in done}
     total, left = (sum(map(len, some)) for some in (batches, missing.values()))
     with (
         closing(observe(missing)) as outcomes,  # whoever observes ends with us, whatever the reason
         bar("calibrating", total=total, done=total - left, unit="image", show=show) as progress,
     ):
-        for number, (rows, unread) in outcomes:
-            if work is not None:
-                work.write_part(number, rows, unread)
-            for skip in unread:
+        for number, observed in outcomes:
+            keep(number, observed)
+            for skip in observed[1]:
                 if on_skip is not None:
                     on_skip(skip["name"], skip["reason"])
-            parts[number] = rows, unread
             progress.update(len(missing[number]))
-    return parts

@@ -64,9 +64,10 @@ class Corpus:
         """The images cut into the batches that are decoded together."""
         return [self.images[start : start + size] for start in range(0, len(self), size)]
 
-    def consists_of(self, keys: Iterable[str]) -> bool:
-        """Whether these are the corpus's images, in any order."""
-        return sorted(keys) == sorted(image.key for image in self.images)
+    def without(self, skipped: Iterable[str]) -> list[str] | None:
+        """The keys of the other images; ``None`` where not all of these are the corpus's."""
+        left, keys = set(skipped), [image.key for image in self.images]
+        return [key for key in keys if key not in left] if left <= set(keys) else None
 
 
 def open_corpus(source: str | Path | Sequence[Any], *, shard: Shard = WHOLE, batch_size: int = 1) -> Corpus:

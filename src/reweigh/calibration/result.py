@@ -2,33 +2,40 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias, TypeVar
 
-from reweigh.artifacts import read_sealed, require_fields, sha256_file, sha256_json, to_json, write_sealed
-from reweigh.errors import ArtifactError, InputError, MismatchError
+from reweigh.artifacts import read_sealed, require_fields, sha256_file, to_json, write_sealed
+from reweigh.errors import ArtifactError, InputError, MismatchError, UnsupportedError
 from reweigh.method.measure.readouts import DMRR
 from reweigh.method.register.observations import Observations, merge
 from reweigh.method.register.references import rule_named
+from reweigh.method.register.sketches import Sketches, merge_sketches
 from reweigh.method.register.table import ReferenceTable
 from reweigh.provenance import first_difference
 
 MANIFEST = "calibration.json"
 OBSERVATIONS = "observations.safetensors"
+SKETCHES = "sketches.safetensors"
+"""In place of the observations where a calibration keeps sketches of them."""
 FEW = 10
 """A table of fewer tokens than this changes next to nothing, and says so."""
 
-FIELDS = {"made_with": dict, "images": list, "skipped": list, "observations_sha256": str}
-"""What a manifest holds."""
+FIELDS = {"made_with": dict, "skipped": list, "observations_sha256": str}
+"""What a manifest holds, besides the images: their keys, or their number where sketches hold their digests."""
+
+One = TypeVar("One", Observations, Sketches)
+Kept: TypeAlias = Observations | Sketches
+"""What a calibration keeps of what its images showed; both are registered, merged and saved alike."""
 
 
 @dataclass(frozen=True)
 class Calibration:
     """The outcome of a calibration: observations, a table for each layer, and what was skipped."""
 
-    observations: Observations
+    observations: Kept
     tables: dict[int, ReferenceTable]
     made_with: dict[str, Any]
     skipped: list[dict[str, str]] = field(default_factory=list)
@@ -42,10 +49,19 @@ class Calibration:
         """What is wrong with the table of a layer although it is one, in words."""
         return {
             layer: f"only {len(table)} tokens are registered, so that hardly a word can be held back: "
-            f"{self.observations.token.size:,} observations of {len(self.observations.images)} images are too few"
+            f"{_observed(self.observations):,} observations of {self.observations.image_count} images are too few"
             for layer, table in self.tables.items()
             if len(table) < FEW
         }
+
+    def exact(self) -> Observations:
+        """The observations image by image, refused where only sketches of them were kept."""
+        if isinstance(self.observations, Observations):
+            return self.observations
+        raise UnsupportedError(
+            "this calibration keeps sketches, which do not tell images apart",
+            hint="calibrate again without sketches (--sketch)",
+        )
 
     def equals(self, other: Calibration) -> bool:
         """Whether both would be saved as the same files."""
@@ -58,14 +74,16 @@ class Calibration:
     def save(self, folder: str | Path) -> Path:
         """Write observations, manifest and one table folder per layer."""
         folder = Path(folder)
-        self.observations.save(folder / OBSERVATIONS)
+        kept = self.observations
+        numbers = folder / (OBSERVATIONS if isinstance(kept, Observations) else SKETCHES)
+        kept.save(numbers)
         for layer, table in self.tables.items():
             table.save_pretrained(folder / f"layer-{layer}")
         page = {
             "made_with": self.made_with,
-            "images": list(self.observations.images),
+            "images": list(kept.images) if isinstance(kept, Observations) else kept.image_count,
             "skipped": self.skipped,
-            "observations_sha256": sha256_file(folder / OBSERVATIONS),
+            "observations_sha256": sha256_file(numbers),
         }
         write_sealed(folder / MANIFEST, page)
         return folder
@@ -80,31 +98,45 @@ class Calibration:
                 hint="make one with `reweigh calibrate`; the same command finishes one that was stopped",
             )
         page = read_sealed(folder / MANIFEST)
-        require_fields(page, folder / MANIFEST, FIELDS)
-        if not (folder / OBSERVATIONS).is_file():
+        sketched = page.get("made_with", {}).get("sketch") is not None
+        require_fields(page, folder / MANIFEST, {**FIELDS, "images": int if sketched else list})
+        numbers = folder / (SKETCHES if sketched else OBSERVATIONS)
+        if not numbers.is_file():
+            raise ArtifactError(f"{numbers} is missing", hint="fetch it again, or calibrate again")
+        if sha256_file(numbers) != page["observations_sha256"]:
             raise ArtifactError(
-                f"{folder / OBSERVATIONS} is missing", hint="fetch it again, or calibrate again"
-            )
-        if sha256_file(folder / OBSERVATIONS) != page["observations_sha256"]:
-            raise ArtifactError(
-                f"{folder / OBSERVATIONS} is not the file its manifest describes: it was cut or altered",
+                f"{numbers} is not the file its manifest describes: it was cut or altered",
                 hint="fetch it again, or calibrate again",
             )
-        readout = str(page["made_with"].get("readout", DMRR))
-        observations = Observations.load(folder / OBSERVATIONS, page["images"], readout=readout)
+        observations = _read(numbers, page)
         tables = {layer: ReferenceTable.load(folder, layer=layer) for layer in observations.layers}
         return cls(observations, tables, page["made_with"], page["skipped"])
 
 
+def _read(path: Path, page: dict[str, Any]) -> Kept:
+    made_with = page["made_with"]
+    readout = str(made_with.get("readout", DMRR))
+    if "sketch" not in made_with:
+        return Observations.load(path, page["images"], readout=readout)
+    found = Sketches.load(path, most=made_with["sketch"]["bins"], readout=readout)
+    if found.image_count != page["images"]:
+        raise ArtifactError(f"{path} holds {found.image_count} images, its manifest {page['images']}")
+    return found
+
+
+def _observed(kept: Kept) -> int:
+    return kept.token.size if isinstance(kept, Observations) else len(kept)
+
+
 def tables_of(
-    observations: Observations, made_with: dict[str, Any], *, rule: str = "stable"
+    observations: Kept, made_with: dict[str, Any], *, rule: str = "stable"
 ) -> dict[int, ReferenceTable]:
     """Register every layer of some observations under a rule; needs no model."""
     about = {
         **made_with,
         "rule": rule,
-        "images": len(observations.images),
-        "corpus": corpus_hash(observations.images),
+        "images": observations.image_count,
+        "corpus": observations.corpus,
     }
     return {
         layer: ReferenceTable.build(layer, observations.register(layer, rule=rule_named(rule)), about)
@@ -112,25 +144,49 @@ def tables_of(
     }
 
 
-def corpus_hash(keys: Sequence[str]) -> str:
-    """Hash of which images were observed, whatever their order."""
-    return sha256_json(sorted(keys))
-
-
-def merge_calibrations(shards: Sequence[Calibration]) -> Calibration:
+def merge_calibrations(shards: Iterable[Calibration]) -> Calibration:
     """Unite calibrations of disjoint images made with the same model and settings, in any order.
 
-    The model may have had another name on each machine; what it is was hashed.
+    The model may have had another name on each machine; what it is was hashed. Of shards that keep sketches, one at a
+    time is held besides the whole.
     """
-    if not shards:
+    records: list[dict[str, Any]] = []
+    skipped: list[dict[str, str]] = []
+
+    def compared() -> Iterator[Kept]:
+        for shard in shards:
+            records.append({**shard.made_with, "rule": shard.rule})
+            skipped.extend(shard.skipped)
+            _refuse_different(records[0], records[-1])
+            yield shard.observations
+
+    observations = merge_kept(compared())
+    first = min(records, key=to_json)
+    rule = str(first.pop("rule"))
+    skipped.sort(key=lambda skip: skip["key"])
+    return Calibration(observations, tables_of(observations, first, rule=rule), first, skipped)
+
+
+def merge_kept(parts: Iterable[Kept]) -> Kept:
+    """Unite what disjoint images showed, all of it observations or all of it sketches."""
+    rest = iter(parts)
+    first = next(rest, None)
+    if first is None:
         raise InputError("there is nothing to merge")
-    first = min(shards, key=lambda shard: to_json(shard.made_with))
-    settings = [{**shard.made_with, "rule": shard.rule} for shard in (first, *shards)]
-    for other in settings[1:]:
-        found = first_difference(settings[0], other, ignore={"identity.model_id"}, absent_is_none=True)
-        if found is not None:
-            raise MismatchError("the shards differ in {}: {!r} and {!r}".format(*found))
-    observations = merge([shard.observations for shard in shards])
-    skipped = sorted((skip for shard in shards for skip in shard.skipped), key=lambda skip: skip["key"])
-    tables = tables_of(observations, first.made_with, rule=first.rule)
-    return Calibration(observations, tables, first.made_with, skipped)
+    if isinstance(first, Sketches):
+        return merge_sketches(_all_of(Sketches, first, rest))
+    return merge(list(_all_of(Observations, first, rest)))
+
+
+def _all_of(kind: type[One], first: One, rest: Iterable[Kept]) -> Iterator[One]:
+    yield first
+    for part in rest:
+        if not isinstance(part, kind):
+            raise MismatchError("observations and sketches of them cannot be merged")
+        yield part
+
+
+def _refuse_different(first: dict[str, Any], other: dict[str, Any]) -> None:
+    found = first_difference(first, other, ignore={"identity.model_id"}, absent_is_none=True)
+    if found is not None:
+        raise MismatchError("the shards differ in {}: {!r} and {!r}".format(*found))

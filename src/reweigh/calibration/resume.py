@@ -21,7 +21,7 @@ from reweigh.artifacts import (
     write_sealed,
 )
 from reweigh.calibration.corpus import Corpus, CorpusImage
-from reweigh.calibration.result import MANIFEST, OBSERVATIONS, Calibration
+from reweigh.calibration.result import MANIFEST, OBSERVATIONS, SKETCHES, Calibration
 from reweigh.errors import ArtifactError, InputError, MismatchError
 from reweigh.method.measure.readouts import DMRR
 from reweigh.method.register.folders import NUMBERS, PAGE
@@ -34,7 +34,7 @@ WORK = ".reweigh-work"
 
 LOCK = f"{WORK}/.lock"
 JOB = "job.json"
-PARTS = "part-[0-9][0-9][0-9][0-9][0-9][0-9]*.safetensors"
+PARTS = ("part-[0-9][0-9][0-9][0-9][0-9][0-9]*.safetensors", "sum-[0-9]-*.safetensors")
 
 
 @dataclass(frozen=True)
@@ -54,6 +54,12 @@ class Work:
     readout: str = DMRR
 
     @property
+    def bins(self) -> int | None:
+        """The most bins of a token where sketches are kept, else ``None``."""
+        sketch = self.asked.get("made_with", {}).get("sketch")
+        return None if sketch is None else int(sketch["bins"])
+
+    @property
     def job(self) -> str:
         """The hash of the settings, by which this job knows its own files."""
         return sha256_json(self.asked)
@@ -61,6 +67,10 @@ class Work:
     def part(self, number: int) -> Path:
         """Where one batch is kept."""
         return self.folder / WORK / f"part-{number:06d}.safetensors"
+
+    def sum(self, level: int, number: int) -> Path:
+        """Where the sketches of many batches are kept; ``sums`` says of which."""
+        return self.folder / WORK / f"sum-{level}-{number:06d}.safetensors"
 
     def claim(self) -> None:
         """Make the folder this job's own, or refuse if another job began there or something would be replaced."""
@@ -106,11 +116,16 @@ class Work:
         work = self.folder / WORK
         if not self._is_own(work / JOB, page=True):
             return
-        for path in work.glob(PARTS):
-            if self._is_own(path):
+        for pattern in PARTS:
+            for path in work.glob(pattern):
+                if self._is_own(path):
+                    path.unlink(missing_ok=True)
+        for left in (
+            f".part-*{LEFTOVER}",
+            f".sum-*{LEFTOVER}",
+        ):  # of a killed writer; no other program names a file so
+            for path in work.glob(left):
                 path.unlink(missing_ok=True)
-        for path in work.glob(f".part-*{LEFTOVER}"):  # of a killed writer; no other program names a file so
-            path.unlink(missing_ok=True)
         drop_leftovers(work / JOB, *self._results())
         for path in (work / JOB, self.folder / LOCK):
             path.unlink(missing_ok=True)
@@ -119,7 +134,8 @@ class Work:
 
     def _results(self) -> list[Path]:
         tables = [self.folder / f"layer-{layer}" / name for layer in self.layers for name in (PAGE, NUMBERS)]
-        return [self.folder / OBSERVATIONS, self.folder / MANIFEST, *tables]
+        numbers = OBSERVATIONS if self.bins is None else SKETCHES
+        return [self.folder / numbers, self.folder / MANIFEST, *tables]
 
     def _is_own(self, path: Path, *, page: bool = False) -> bool:
         try:
@@ -133,8 +149,8 @@ class Work:
 def finished(work: Work, corpus: Corpus) -> Calibration:
     """The finished calibration of a folder, refused if it was made with other settings or images."""
     done = Calibration.load(work.folder)
-    keys = [*done.observations.images, *(skip["key"] for skip in done.skipped)]
-    expected = corpus.hash if corpus.consists_of(keys) else "other images"
+    keys = corpus.without(skip["key"] for skip in done.skipped)
+    expected = corpus.hash if keys is not None and done.observations.holds(keys) else "other images"
     there = {"made_with": done.made_with, "corpus": expected, "rule": done.rule}
     _refuse_other(work.folder, there, work.asked)
     work.tidy()  # a run may have been killed after its last file and before this

@@ -19,6 +19,7 @@ from reweigh.method.measure.lens import CHUNK
 from reweigh.method.measure.readouts import DMRR
 from reweigh.method.register.observations import ImageObservations
 from reweigh.method.register.references import rule_named
+from reweigh.method.register.sketches import require_sketchable
 from reweigh.method.register.table import candidate_rule
 from reweigh.provenance import versions
 
@@ -81,6 +82,7 @@ def calibrate_in_vllm(
     name: str | None = None,
     engine: Mapping[str, Any] | None = None,
     shard: str = "1/1",
+    sketch: int | None = None,
     show: bool | None = None,
     on_skip: Callable[[str, str], None] | None = None,
 ) -> Calibration:
@@ -92,6 +94,8 @@ def calibrate_in_vllm(
         engine: Further arguments of vLLM's ``LLM``: ``dtype``, ``tensor_parallel_size``, ...
     """
     rule_named(rule)
+    if sketch is not None:
+        require_sketchable(readout, sketch)
     job = open_vllm_job(
         model,
         layers=layers,
@@ -103,7 +107,7 @@ def calibrate_in_vllm(
         name=name,
         engine=engine,
     )
-    return carry_out(job, images, out=out, rule=rule, shard=shard, show=show, on_skip=on_skip)
+    return carry_out(job, images, out=out, rule=rule, shard=shard, sketch=sketch, show=show, on_skip=on_skip)
 
 
 def open_vllm_job(

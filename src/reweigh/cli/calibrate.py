@@ -50,6 +50,11 @@ def calibrate(
     shard: str = typer.Option(
         "1/1", help="Part i of n of the images, as i/n; `reweigh table merge` unites the parts."
     ),
+    sketch: int = typer.Option(
+        0,
+        help="Keep at most N bins for each token instead of every observation, for more images than memory holds; "
+        "1024 is a good number, 0 keeps the observations.",
+    ),
     engine: str = typer.Option("transformers", help="What runs the model: transformers, or vllm."),
     engine_option: list[str] = typer.Option(
         [], help="An argument of vLLM's LLM as name=value, repeatable: tensor_parallel_size=2."
@@ -69,6 +74,7 @@ def calibrate(
         "rule": rule,
         "readout": readout,
         "shard": shard,
+        "sketch": sketch or None,
         "on_skip": lambda name, reason: typer.echo(f"skipped {name}: {reason}", err=True),
         **({} if batch_size is None else {"batch_size": batch_size}),
     }
@@ -79,7 +85,7 @@ def calibrate(
                 "--ray runs the transformers engine",
                 hint="vLLM spreads itself: --engine-option, or --shard i/n",
             )
-        _require(images, lens=lens, rule=rule, readout=readout, shard=shard)
+        _require(images, lens=lens, rule=rule, readout=readout, shard=shard, sketch=sketch)
         done = _on_ray(model, images, weights, cluster, dtype=lens, kernel=kernel, **shared)
     elif engine == "vllm":
         done = _in_vllm(
@@ -90,11 +96,11 @@ def calibrate(
     else:
         from reweigh.calibration.calibrate import calibrate as run
 
-        _require(images, lens=lens, rule=rule, readout=readout, shard=shard)
+        _require(images, lens=lens, rule=rule, readout=readout, shard=shard, sketch=sketch)
         done = run(*weights.load(model), images, dtype=lens, kernel=kernel, **shared)
     rows = table_rows(done, out)
     summary = {
-        "images": len(done.observations.images),
+        "images": done.observations.image_count,
         "skipped": done.skipped,
         "observations": len(done.observations),
         "tables": rows,
@@ -108,17 +114,20 @@ def calibrate(
     tell_tables(rows)
 
 
-def _require(images: str, *, lens: str, rule: str, readout: str, shard: str) -> None:
+def _require(images: str, *, lens: str, rule: str, readout: str, shard: str, sketch: int) -> None:
     """Find what is wrong with the settings before a model is loaded."""
     from reweigh.calibration.corpus import require_images
     from reweigh.method.measure.readouts import READOUTS
     from reweigh.method.register.references import rule_named
+    from reweigh.method.register.sketches import require_sketchable
     from reweigh.shards import Shard
 
     require_known("lens type", [lens], ("native", "float32"))
     require_known("readout", [readout], READOUTS)
     rule_named(rule)
     Shard.parse(shard)
+    if sketch:
+        require_sketchable(readout, sketch)
     require_images(images)
 
 
@@ -131,6 +140,7 @@ def _on_ray(
     out: Path,
     rule: str,
     shard: str,
+    sketch: int | None,
     on_skip: Any,
     **settings: Any,
 ) -> Any:
@@ -139,7 +149,15 @@ def _on_ray(
 
     arguments = {**loading(model, weights), "settings": settings}
     return calibrate_on(
-        options.cluster(), calibrator, arguments, images, out=out, rule=rule, shard=shard, on_skip=on_skip
+        options.cluster(),
+        calibrator,
+        arguments,
+        images,
+        out=out,
+        rule=rule,
+        shard=shard,
+        sketch=sketch,
+        on_skip=on_skip,
     )
 
 

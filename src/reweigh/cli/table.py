@@ -18,6 +18,9 @@ app = typer.Typer(
     help="Look at, merge, re-register and compare reference tables.",
 )
 
+SHOWN = 20
+"""Undecided tokens that are named; `--json` names all."""
+
 OVERWRITE = typer.Option(
     False,
     "--force",
@@ -53,6 +56,8 @@ def show(
         + ("" if table.readout == "dmrr" else f", read as {table.readout}")
     )
     typer.echo(f"  b0 = {table.scale:.6g}, {len(table):,} tokens registered from {made.get('images')} images")
+    if sketch := made.get("sketch"):
+        typer.echo(f"  {sketch_words(sketch)}")
     typer.echo(f"  prompt {made.get('prompt')!r}, at most {made.get('max_new_tokens')} new tokens")
     if settings := made.get("generation"):
         typer.echo(f"  decoded with {', '.join(f'{name} {value}' for name, value in settings.items())}")
@@ -70,7 +75,7 @@ def merge(
     from reweigh.calibration.result import Calibration, merge_calibrations
 
     _refuse_source(out, shards)
-    whole = merge_calibrations([Calibration.load(shard) for shard in shards])
+    whole = merge_calibrations(Calibration.load(shard) for shard in shards)
     _save(whole, out, force=force)
     _report(whole, out, json)
 
@@ -95,9 +100,10 @@ def register(
     old = Calibration.load(source)
     observations = old.observations.at(layer) if layer else old.observations
     if size is not None:
-        if not 1 <= size <= len(observations.images):
-            raise InputError(f"{source} holds {len(observations.images)} images, {size} were asked for")
-        observations = observations.only(observations.images[:size])
+        if not 1 <= size <= observations.image_count:
+            raise InputError(f"{source} holds {observations.image_count} images, {size} were asked for")
+        images = old.exact().at(observations.layers)
+        observations = images.only(images.images[:size])
     new = Calibration(
         observations, tables_of(observations, old.made_with, rule=rule), old.made_with, old.skipped
     )
@@ -177,15 +183,15 @@ def _found_in(out: Path, new: Calibration) -> str | None:
         return f"a calibration that cannot be read ({error.message})"
     if old.equals(new):
         return None
-    return f"another calibration: {len(old.observations.images)} images, layers {', '.join(map(str, old.tables))}"
+    return f"another calibration: {old.observations.image_count} images, layers {', '.join(map(str, old.tables))}"
 
 
 def _report(calibration: Calibration, out: Path, json: bool) -> None:
     rows = table_rows(calibration, out)
     if json:
-        common.emit_json({"images": len(calibration.observations.images), "tables": rows})
+        common.emit_json({"images": calibration.observations.image_count, "tables": rows})
         return
-    typer.echo(f"{len(calibration.observations.images)} images")
+    typer.echo(f"{calibration.observations.image_count} images")
     tell_tables(rows)
 
 
@@ -198,7 +204,7 @@ def table_rows(calibration: Calibration, out: Path) -> list[dict[str, Any]]:
             "b0": table.scale,
             "registered": len(table),
             "folder": str(out / f"layer-{layer}"),
-            **({"matched": table.made_with["matched"]} if "matched" in table.made_with else {}),
+            **{name: table.made_with[name] for name in ("matched", "sketch") if name in table.made_with},
             **({"warning": warnings[layer]} if layer in warnings else {}),
         }
         for layer, table in calibration.tables.items()
@@ -217,5 +223,18 @@ def tell_tables(rows: list[dict[str, Any]]) -> None:
                     **row["matched"]
                 )
             )
+        if "sketch" in row:
+            typer.echo(f"  {sketch_words(row['sketch'])}")
         if "warning" in row:
             typer.echo(f"warning: layer {row['layer']}: {row['warning']}; calibrate on more images", err=True)
+
+
+def sketch_words(sketch: dict[str, Any]) -> str:
+    """What a table from sketches says of its own error."""
+    undecided = sketch["undecided"]
+    named = ", ".join(map(str, undecided[:SHOWN])) + (" ..." if len(undecided) > SHOWN else "")
+    return (
+        f"from sketches of {sketch['bins']:,} bins: b(v) within {sketch['value_error']:.2%} and "
+        f"{sketch['rank_error']:.2%} of the ranks, b0 within {sketch['scale_error']:.2%}; "
+        f"{len(undecided):,} tokens undecided and not registered" + (f": {named}" if undecided else "")
+    )

@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from reweigh.calibration.result import corpus_hash
-from reweigh.method.register.references import at_least
+from reweigh.method.register.references import AtLeast
 from reweigh.method.register.table import ReferenceTable
 from reweigh.runs.model import describe_model
 from reweigh.runs.task import Runs
@@ -27,9 +26,9 @@ def material(passing: Any, corpus: Any, folder: Path) -> Material:
         **passing.table.made_with,
         "rule": "count-1",
         "images": len(observations.images),
-        "corpus": corpus_hash(observations.images),
+        "corpus": observations.corpus,
     }
-    found = observations.register(corpus.layer, rule=at_least(1))
+    found = observations.register(corpus.layer, rule=AtLeast(1))
     table = ReferenceTable.build(corpus.layer, found, about)
     runs = Runs(passing.task, {"id": "made", **describe_model(passing.model, passing.processor)}, 2)
     bench = Bench(lambda: (passing.model, passing.processor), runs, folder / "runs", True)

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from reweigh.artifacts import read_tensors, write_tensors
+from reweigh.artifacts import read_tensors, sha256_json, write_tensors
 from reweigh.errors import ArtifactError, InputError, MismatchError
 from reweigh.method.measure.readouts import DMRR, READOUTS
 from reweigh.method.register.matching import Profile, match_scale, mean_edit
@@ -53,8 +53,24 @@ class Observations:
     def __len__(self) -> int:
         return int(self.count.sum())
 
-    def equals(self, other: Observations) -> bool:
+    @property
+    def image_count(self) -> int:
+        """How many images were observed."""
+        return len(self.images)
+
+    @property
+    def corpus(self) -> str:
+        """Hash of which images were observed, whatever their order."""
+        return sha256_json(sorted(self.images))
+
+    def holds(self, keys: Iterable[str]) -> bool:
+        """Whether these are the images observed, in any order."""
+        return sorted(keys) == list(self.images)
+
+    def equals(self, other: Any) -> bool:
         """Whether both say the same, number by number."""
+        if not isinstance(other, Observations):
+            return False
         same = (self.layers, self.images, self.readout) == (other.layers, other.images, other.readout)
         return same and all(
             np.array_equal(getattr(self, name), getattr(other, name)) for name in (*ARRAYS, "ranks")

@@ -64,9 +64,14 @@ def stable(ordered: Floats, scale: float) -> bool:
     return k is not None and edit_variation(ordered, k, scale) < STABILITY
 
 
-def at_least(count: int) -> Rule:
+@dataclass(frozen=True)
+class AtLeast:
     """The ablation's rule: registered from ``count`` observations on."""
-    return lambda ordered, _scale: len(ordered) >= count
+
+    count: int
+
+    def __call__(self, ordered: Floats, scale: float) -> bool:
+        return len(ordered) >= self.count
 
 
 def rule_named(name: str) -> Rule:
@@ -75,7 +80,7 @@ def rule_named(name: str) -> Rule:
         return stable
     kind, _, number = name.partition("-")
     if kind == "count" and number.isdigit() and int(number) > 0:
-        return at_least(int(number))
+        return AtLeast(int(number))
     raise InputError(f"registration rule {name!r} is unknown", hint="stable, or count-N such as count-5")
 
 
@@ -95,14 +100,35 @@ class Match:
 
 
 @dataclass(frozen=True)
+class Doubt:
+    """How far references that were registered from sketches may be from those of all observations; each is a bound.
+
+    Attributes:
+        rank_error: The largest distance of a reference from the median in ranks, as a share of its observations.
+        value_error: The largest distance of a reference from b(v), as a share of the reference.
+        scale_error: The distance of the scale from b0, as a share of it.
+        undecided: Tokens of which De may lie on either side of the rule's bound; none of them is registered.
+    """
+
+    rank_error: float
+    value_error: float
+    scale_error: float
+    undecided: tuple[int, ...]
+
+
+@dataclass(frozen=True)
 class References:
-    """b0 and the references of the registered tokens, ascending by token id; ``match`` if b0 was matched."""
+    """b0 and the references of the registered tokens, ascending by token id.
+
+    ``match`` is there if b0 was matched, ``doubt`` if sketches were registered.
+    """
 
     scale: float
     tokens: NDArray[np.int64]
     references: Floats
     counts: NDArray[np.int64]
     match: Match | None = None
+    doubt: Doubt | None = None
 
 
 def median(values: Floats) -> float:

@@ -76,9 +76,12 @@ class ReferenceTable:
 
     @classmethod
     def build(cls, layer: int, found: References, made_with: Mapping[str, Any]) -> ReferenceTable:
-        """A table from registered references; one whose scale was matched says how well."""
+        """A table from registered references; one whose scale was matched, or that comes from sketches, says how well."""
         if found.match is not None:
             made_with = {**made_with, "matched": asdict(found.match)}
+        if found.doubt is not None:
+            doubt = {**asdict(found.doubt), "undecided": list(found.doubt.undecided)}
+            made_with = {**made_with, "sketch": {**made_with.get("sketch", {}), **doubt}}
         return cls(layer, found.scale, found.tokens, found.references, found.counts, dict(made_with))
 
     def __len__(self) -> int:

@@ -51,8 +51,9 @@ def ablate(
 
 
 def observations_beside(table: str | Path) -> Observations | None:
-    """The observations kept in a calibration folder, which the table's folder is or lies in."""
+    """The observations kept in a calibration folder, which the table's folder is or lies in; sketches are not."""
     for folder in (Path(table), Path(table).parent):
         if (folder / MANIFEST).is_file():
-            return Calibration.load(folder).observations
+            kept = Calibration.load(folder).observations
+            return kept if isinstance(kept, Observations) else None
     return None

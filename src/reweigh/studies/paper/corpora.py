@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from reweigh.artifacts import sha256_file
-from reweigh.calibration.result import MANIFEST, Calibration, corpus_hash
+from reweigh.calibration.result import MANIFEST, Calibration
 from reweigh.errors import MismatchError
 from reweigh.method.register.observations import Observations, merge
 from reweigh.method.register.references import rule_named
@@ -78,6 +78,7 @@ def calibrations(material: Material) -> list[Path]:
 def observed(folder: Path, own: Observations, deployed: ReferenceTable) -> Observations:
     """The observations of a finished calibration at the layer in use; one of another model is refused."""
     found = Calibration.load(folder)
+    seen = found.exact()
     mine, theirs = (made.get("identity") for made in (deployed.made_with, found.made_with))
     if isinstance(mine, dict) and isinstance(theirs, dict):
         mine, theirs = ({**one, "model_id": ""} for one in (mine, theirs))
@@ -86,12 +87,12 @@ def observed(folder: Path, own: Observations, deployed: ReferenceTable) -> Obser
             f"{folder} was calibrated with another model than the table in use",
             hint="calibrate this model on those images, at the same settings",
         )
-    return found.observations.at(own.layers)
+    return seen.at(own.layers)
 
 
 def table_of(part: Observations, deployed: ReferenceTable) -> ReferenceTable:
     """The table of some observations, registered as the table in use was."""
-    made_with = {**deployed.made_with, "images": len(part.images), "corpus": corpus_hash(part.images)}
+    made_with = {**deployed.made_with, "images": len(part.images), "corpus": part.corpus}
     rule = rule_named(str(deployed.made_with["rule"]))
     return ReferenceTable.build(deployed.layer, part.register(deployed.layer, rule=rule), made_with)
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from reweigh.calibration.result import corpus_hash
 from reweigh.errors import CalibrationError, MismatchError
 from reweigh.method.register.observations import Observations
 from reweigh.method.register.references import rule_named
@@ -94,7 +93,7 @@ class Sizes(Sweep):
 def prefix_table(observations: Observations, size: int, table: ReferenceTable) -> ReferenceTable:
     """The table of the first images of a sorted panel, registered as ``table`` was."""
     part = observations.only(observations.images[:size])
-    made_with = {**table.made_with, "images": size, "corpus": corpus_hash(part.images)}
+    made_with = {**table.made_with, "images": size, "corpus": part.corpus}
     rule = rule_named(str(table.made_with["rule"]))
     return ReferenceTable.build(table.layer, part.register(table.layer, rule=rule), made_with)
 
