@@ -13,7 +13,7 @@ import typer
 from typer.main import get_command
 
 from reweigh.artifacts import write_text
-from reweigh.cli.app import app
+from reweigh.cli.app import EVERYWHERE, app
 
 PAGE = Path(__file__).parents[1] / "docs" / "commands.md"
 HEAD = """# Commands
@@ -21,6 +21,8 @@ HEAD = """# Commands
 What `reweigh COMMAND --help` says, on one page; `scripts/command_reference.py` writes it and a test compares the two.
 Data go to standard output, progress and errors to standard error. Exit codes: 0 done, 1 failed, 2 wrong usage, 70 a bug of
 the program, 130 stopped by Ctrl-C. `reweigh --traceback COMMAND`, or `REWEIGH_TRACEBACK=1`, shows where an error came from.
+Before or behind any command, `-q` shows neither progress nor notes (warnings and errors stay), `-v` also what transformers
+says.
 """
 
 
@@ -41,7 +43,7 @@ def describe(command: Any, context: typer.Context) -> Iterator[str]:
     usage = [context.command_path, *command.collect_usage_pieces(context)]
     yield f"{'#' * len(context.command_path.split())} {context.command_path}"
     yield from (" ".join(part.split()) for part in (command.help or "").split("\n\n") if part.strip())
-    parameters = [entry for entry in command.get_params(context) if entry.name != "help"]
+    parameters = [entry for entry in command.get_params(context) if entry.name not in ("help", *EVERYWHERE)]
     records = [(entry, entry.get_help_record(context)) for entry in parameters]
     if not hasattr(command, "commands"):
         yield f"```text\n{' '.join(usage)}\n```"

@@ -47,3 +47,17 @@ def test_quiet_and_asked_for(capsys, impatient):
     assert capsys.readouterr().err == ""
     list(progress(range(5), "counting", show=True))
     assert "counting" in capsys.readouterr().err
+
+
+def test_a_note_behind_the_bar_writes_no_line_of_its_own(capsys):
+    clock = [1000.0]
+    with bar("timing", total=60, unit="run") as shown:
+        shown._time = lambda: clock[0]
+        shown.start_t = shown.last_print_t = clock[0]
+        for _ in range(60):
+            shown.set_postfix_str("a variant")
+            clock[0] += 2.0
+            shown.update()
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) == 4, "two minutes of work, a line each half"
+    assert lines[-1].startswith("timing: 60 of 60")

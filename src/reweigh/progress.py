@@ -23,6 +23,11 @@ def be_quiet(quiet: bool) -> None:
     _quiet = quiet
 
 
+def is_quiet() -> bool:
+    """Whether nobody wants to see progress."""
+    return _quiet
+
+
 class Lines(tqdm):
     """A bar for a log: whole lines, seldom, and one at the end if there was any."""
 
@@ -30,6 +35,7 @@ class Lines(tqdm):
 
     def __init__(self, items: Any = None, **options: Any) -> None:
         self.told = False
+        self.due: float | None = None
         known = options.get("total") is not None or hasattr(items, "__len__")
         form = "{desc}: {n_fmt} of {total_fmt} ({percentage:.0f}%), {elapsed} so far, {remaining} left"
         super().__init__(
@@ -41,6 +47,14 @@ class Lines(tqdm):
             delay=SECONDS,
             unit_scale=options.get("unit") == "B",
         )
+
+    def refresh(self, *args: Any, **options: Any) -> bool | None:
+        """Write a line, unless the last one is too near: a note behind a bar would otherwise write one each time."""
+        now = self._time()
+        if now < (self.start_t + SECONDS if self.due is None else self.due):
+            return None
+        self.due = now + SECONDS
+        return bool(super().refresh(*args, **options))
 
     def display(self, msg: str | None = None, pos: int | None = None) -> None:
         self.fp.write(f"{self if msg is None else msg}\n")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 DESCRIBE = "Please describe this image in detail."
 """The paper's prompt for calibration and CHAIR, and the default wherever an image is described."""
 
@@ -22,3 +24,18 @@ def escape_bytes(name: str) -> str:
         'caf\\\\udce9.png'
     """
     return name.encode("utf-8", "backslashreplace").decode("utf-8")
+
+
+def in_words(value: object) -> str:
+    """A value as a person would write it: lists and dictionaries without brackets, flags as yes and no.
+
+    >>> in_words({"layers": [1, 2], "equal": True, "ratio": None})
+    'layers 1, 2, equal yes, ratio –'
+    """
+    if isinstance(value, Mapping):
+        return ", ".join(f"{name} {in_words(inner)}" for name, inner in value.items())
+    if isinstance(value, list | tuple):
+        return ", ".join(map(in_words, value))
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return "–" if value is None else str(value)

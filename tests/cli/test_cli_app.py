@@ -10,10 +10,11 @@ import subprocess
 import sys
 
 import pytest
+import typer
 from typer.main import get_command
 
 import reweigh
-from reweigh.cli import common
+from reweigh.cli import app, common
 from reweigh.cli.app import COMMANDS
 
 CORE = ["describe", "trace", "check", "doctor", "calibrate", "table"]
@@ -85,6 +86,50 @@ def test_a_short_flag_means_one_thing():
     assert found["-o"] == {"--out"}
     assert "-v" not in found
     assert "-q" not in found
+
+
+def _every_command(command, place=()):
+    """Each command that does something, by its name."""
+    below = getattr(command, "commands", None)
+    if below is None and not hasattr(command, "list_commands"):
+        yield " ".join(place), command
+        return
+    context = typer.Context(command)
+    for name in command.list_commands(context):
+        yield from _every_command(command.get_command(context, name), (*place, name))
+
+
+ALL = dict(_every_command(get_command(app.app)))
+NO_JSON = {"serve": "it prints nothing: it answers over HTTP"}
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_every_command_speaks_json_and_can_be_quiet(name):
+    flags = [flag for parameter in ALL[name].params for flag in parameter.opts]
+    assert ("--json" in flags) is (name not in NO_JSON)
+    assert {"--quiet", "-q", "--verbose", "-v"} <= set(flags)
+    assert len(flags) == len(set(flags)), "one flag, one option"
+
+
+def test_quiet_before_and_behind_a_command(cli, photos, calibrated, checkpoint):
+    describe = ("describe", checkpoint("llava"), photos / "6.png", "--table", calibrated, "-l", "1")
+    describe += ("--max-new-tokens", "3")
+    assert "beta" in cli(*describe).err, "where the point comes from"
+    assert cli(*describe, "-q").err == cli("-q", *describe).err == ""
+
+
+def test_quiet_keeps_notes_away_and_warnings_stay(cli, photos, capsys):
+    cli("-q", "points")
+    common.note("nobody needs this")
+    assert capsys.readouterr().err == ""
+    common.require_pictures("world", [photos / "6.png"])
+    assert capsys.readouterr().err.startswith("warning: ")
+    cli("points", "-q")
+    common.note("nobody needs this")
+    assert capsys.readouterr().err == ""
+    cli("points")
+    common.note("a note")
+    assert capsys.readouterr().err == "a note\n"
 
 
 def test_completion_and_verbosity_are_options_of_the_whole(cli):

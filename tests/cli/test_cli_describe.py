@@ -14,6 +14,7 @@ from reweigh.cli import trace as trace_command
 from reweigh.method.intervene.trace import Recorded, Trace
 from reweigh.method.register.candidates import Candidates
 from reweigh.method.register.table import ReferenceTable
+from reweigh.report.heat import STRIP
 
 SHORT = ["--max-new-tokens", "6"]
 BRIEF = ["--max-new-tokens", "1"]
@@ -221,10 +222,30 @@ def test_token_texts_that_look_like_markup_are_shown_as_they_are(capsys, monkeyp
     )
     zeros = torch.zeros(1, 3)
     trace.record(Recorded(chosen, zeros + 1, zeros, zeros, torch.tensor([0]), torch.tensor([0])))
-    trace_command._table(trace, trace.step(0), 8)
+    trace_command._table(trace, trace.step(0), 8, {})
     shown = capsys.readouterr().out
-    assert "'[/INST]'" in shown
-    assert "'[red]'" in shown
+    assert "[/INST]" in shown
+    assert "[red]" in shown
+
+
+def test_pieces_are_shown_as_the_words_they_begin(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "120")
+    texts = [" f", "ire", " car"]
+    trace = Trace(scale=1.0, beta=1.0, layer=0, references=torch.ones(3), decode=lambda token: texts[token])
+    chosen = Candidates(
+        torch.arange(3)[None], torch.ones(1, 3, dtype=torch.bool), torch.zeros(1, 3), torch.tensor([True])
+    )
+    zeros = torch.zeros(1, 3)
+    for before, after in ((2, 0), (1, 1), (2, 2)):  # " f" where " car" was ahead, then "ire", then " car"
+        trace.record(Recorded(chosen, zeros, zeros, zeros, torch.tensor([before]), torch.tensor([after])))
+    assert [trace.word(step) for step in range(3)] == ["fire", "fire", "car"]
+    trace_command._table(trace, trace.step(0), 8, {0: trace.word(0), 2: "carpet"})
+    shown = capsys.readouterr().out
+    assert "fire (piece “f”)" in shown
+    assert "carpet (piece “car”)" in shown
+    assert "was ahead" in shown
+    assert "written" in shown
+    assert "<td>car</td><td>fire</td>" in trace._repr_html_()
 
 
 def test_check_marks_given_words(cli, given, calibrated):
@@ -317,7 +338,7 @@ def test_check_by_confidence_needs_no_table_and_draws_maps(cli, checkpoint, phot
     assert [word["text"] for word in page["words"]] == ["a", "dog", "near", "a", "cat"]
     assert sorted(page["maps"]) == ["cat", "dog"]
     with Image.open(page["maps"]["dog"]) as drawn, Image.open(photo) as own:
-        assert drawn.size == own.size
+        assert drawn.size == (own.width, own.height + STRIP), "the map, and its scale below"
     sure = {word["text"]: word["confidence"] for word in page["words"]}
     shown = cli("check", *given, "-w", "cat", "--threshold", "1.1")
     assert f"cat: internal confidence {sure['cat']:.3f}" in shown.out

@@ -15,7 +15,15 @@ from reweigh.world.scenes import scenes
 from reweigh.world.speaking import descriptions, load
 
 SCENES = 20
-COLUMNS = {"CHAIR_S": "chair_s", "CHAIR_I": "chair_i", "Recall": "recall", "F1": "f1", "Words": "length"}
+COLUMNS = {
+    "CHAIR_S": "chair_s",
+    "CHAIR_I": "chair_i",
+    "distinct CHAIR_I": "chair_i_distinct",
+    "Recall": "recall",
+    "F1": "f1",
+    "Words": "length",
+    "Mentions": "mentions",
+}
 
 
 def demo(report, *more):

@@ -108,4 +108,4 @@ def ablate(
         for names in PARTS:
             common.console().print(build_table(rows, "", names=names).terminal())
         typer.echo(" ".join([sheet.caption, EXPLAINED, *sets]))
-    typer.echo(f"written: {', '.join(str(out / name) for name in FILES)}", err=True)
+    common.note(f"written: {', '.join(str(out / name) for name in FILES)}")

@@ -7,6 +7,7 @@ of this program, 128 and the number of a signal: stopped by it (130 for Ctrl-C).
 from __future__ import annotations
 
 import contextlib
+import copy
 import difflib
 import importlib
 import io
@@ -63,6 +64,7 @@ class LazyGroup(TyperGroup):
             return None
         command = get_command(importlib.import_module(COMMANDS[cmd_name]).app)
         command.name = cmd_name
+        _take_along(command, [one for one in self.params if one.name in EVERYWHERE])
         return command
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
@@ -81,6 +83,21 @@ class LazyGroup(TyperGroup):
             raise typer.Exit(128 + getattr(stop, "signal", signal.SIGINT)) from None
 
 
+EVERYWHERE = ("verbose", "quiet")
+"""Options of the whole that may stand behind any command too."""
+
+
+def _take_along(command: Any, options: list[Any]) -> None:
+    """Give a command, and those below it, options that act by themselves."""
+    for below in getattr(command, "commands", {}).values():
+        _take_along(below, options)
+    if not hasattr(command, "commands"):
+        own = [copy.copy(one) for one in options]
+        for one in own:
+            one.expose_value = False
+        command.params = [*command.params, *own]
+
+
 app = typer.Typer(
     cls=LazyGroup,
     no_args_is_help=True,
@@ -97,6 +114,21 @@ def _version(value: bool) -> None:
         raise typer.Exit
 
 
+def _hush(context: typer.Context, value: bool) -> None:
+    """Act on --quiet, wherever it stands: behind a command it does not take back what stood before it."""
+    from reweigh.progress import be_quiet
+
+    if value or context.parent is None:
+        be_quiet(value)
+
+
+def _speak(context: typer.Context, value: bool) -> None:
+    from reweigh.cli import common
+
+    if value or context.parent is None:
+        common.be_verbose(value)
+
+
 @app.callback()
 def _root(
     version: bool = typer.Option(
@@ -106,17 +138,22 @@ def _root(
         False, "--traceback", help=f"Show where an error came from; so does {TRACEBACK}=1 in the environment."
     ),
     verbose: bool = typer.Option(
-        False, "--verbose", "-v", help="Show what transformers says while it loads a model, too."
+        False,
+        "--verbose",
+        "-v",
+        callback=_speak,
+        help="Show what transformers says while it loads a model, too.",
     ),
-    quiet: bool = typer.Option(False, "--quiet", "-q", help="Show no progress."),
+    quiet: bool = typer.Option(
+        False,
+        "--quiet",
+        "-q",
+        callback=_hush,
+        help="Show no progress and no notes; warnings and errors stay.",
+    ),
 ) -> None:
     if traceback:
         os.environ[TRACEBACK] = "1"
-    from reweigh.cli import common
-    from reweigh.progress import be_quiet
-
-    be_quiet(quiet)
-    common.be_verbose(verbose)
 
 
 class Stopped(KeyboardInterrupt):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -119,7 +120,7 @@ class Point:
 
         session = attach(model, processor, **options, force=force)
         if self.beta is None:
-            typer.echo(str(session.point), err=True)
+            note(str(session.point))
         return session
 
 
@@ -141,6 +142,8 @@ def table_of(name: str, table: str | None) -> str:
         from reweigh.world import table_path
 
         return str(table_path())
+    if difflib.get_close_matches(name, [WORLD], cutoff=0.7):
+        raise InputError(f"no model is called {name!r}", hint=f"the embedded model is called {WORLD}")
     raise InputError(
         "no reference table was given",
         hint="make one: reweigh calibrate MODEL IMAGES -o FOLDER, then --table FOLDER",
@@ -185,6 +188,14 @@ def quiet() -> None:
         return
     logging.set_verbosity_error()
     logging.disable_progress_bar()
+
+
+def note(text: str) -> None:
+    """Say something on standard error that nobody needs to know; silent if quiet is wanted."""
+    from reweigh.progress import is_quiet
+
+    if not is_quiet():
+        typer.echo(text, err=True)
 
 
 def emit_json(value: Any) -> None:

@@ -89,7 +89,7 @@ def compare(
     else:
         console = common.console()
         console.print(render.terminal(made, console.width))
-    typer.echo(f"tables: {', '.join(str(out / name) for name in FILES)}", err=True)
+    common.note(f"tables: {', '.join(str(out / name) for name in FILES)}")
 
 
 def _task(name: str, selection: BenchmarkOptions, out: Path) -> Task:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
-from typing import Any
 
 import typer
+
+from reweigh.cli import common
 
 app = typer.Typer(
     no_args_is_help=True, add_completion=False, help="Fetch and check the benchmarks' own files."
@@ -14,14 +14,14 @@ app = typer.Typer(
 
 
 @app.command("list")
-def list_datasets(as_json: bool = typer.Option(False, "--json", help="Print JSON.")) -> None:
+def list_datasets(as_json: bool = common.JSON) -> None:
     """List what can be fetched, how large it is, under which licence, and what is here."""
     from reweigh.benchmarks.data import data_root, listing
     from reweigh.report.tables import Cell, Column, Table
 
     rows = listing()
     if as_json:
-        typer.echo(json.dumps(rows, indent=2))
+        common.emit_json(rows)
         return
     cells: list[list[Cell]] = [
         [
@@ -35,14 +35,15 @@ def list_datasets(as_json: bool = typer.Option(False, "--json", help="Print JSON
         for row in rows
     ]
     columns = [Column(name) for name in ("name", "what", "size", "checksum", "licence", "here")]
-    _print(Table(columns, cells, caption=f"in {data_root()} (moved by REWEIGH_DATA)"))
+    table = Table(columns, cells, caption=f"in {data_root()} (moved by REWEIGH_DATA)")
+    common.console().print(table.terminal())
 
 
 @app.command()
 def get(
     name: str = typer.Argument(help="Name of the dataset, see `reweigh data list`."),
     source: Path | None = typer.Option(None, "--from", help="Folder or file with your own copy."),
-    as_json: bool = typer.Option(False, "--json", help="Print JSON."),
+    as_json: bool = common.JSON,
 ) -> None:
     """Fetch a dataset whole, or go on with one that was cut; prints its folder."""
     from reweigh.benchmarks.data import dataset
@@ -50,13 +51,13 @@ def get(
     from reweigh.progress import bar
 
     entry = dataset(name)
-    typer.echo(f"{entry.title}; licence: {entry.licence}; {entry.page}", err=True)
+    common.note(f"{entry.title}; licence: {entry.licence}; {entry.page}")
     with bar(entry.name, total=entry.size if source is None else None, unit="B") as progress:
         folder = fetch(entry, source=source, advance=progress.update)
     if entry.by_hand:
         typer.echo(f"note: {entry.by_hand}", err=True)
     if as_json:
-        typer.echo(json.dumps({"dataset": name, "folder": str(folder)}, indent=2))
+        common.emit_json({"dataset": name, "folder": str(folder)})
     else:
         typer.echo(folder)
 
@@ -64,7 +65,7 @@ def get(
 @app.command()
 def check(
     name: str = typer.Argument(help="Name of the dataset."),
-    as_json: bool = typer.Option(False, "--json", help="Print JSON."),
+    as_json: bool = common.JSON,
 ) -> None:
     """Read a dataset's files again and compare them with their checksums; exit code 1 if something is wrong."""
     from reweigh.benchmarks.data import check as inspect
@@ -73,9 +74,7 @@ def check(
     entry = dataset(name)
     problems = inspect(entry)
     if as_json:
-        typer.echo(
-            json.dumps({"dataset": name, "folder": str(folder_of(entry)), "problems": problems}, indent=2)
-        )
+        common.emit_json({"dataset": name, "folder": str(folder_of(entry)), "problems": problems})
     elif problems:
         for problem in problems:
             typer.echo(problem)
@@ -100,9 +99,3 @@ def _size(size: int | None) -> str:
 def _checked(checksums: list[str]) -> str:
     kinds = sorted({checksum.partition(":")[0] for checksum in checksums})
     return ", ".join(kinds)
-
-
-def _print(table: Any) -> None:
-    from rich.console import Console
-
-    Console().print(table.terminal())

@@ -1,4 +1,4 @@
-"""``reweigh demo``: the whole method on the embedded model, in about two minutes, with nothing to download."""
+"""``reweigh demo``: the whole method on the embedded model, with nothing to download; says how long it took."""
 
 from __future__ import annotations
 
@@ -40,10 +40,13 @@ def demo(
     harmed = [trace_case(outcome, number) for number in outcome.harmed(1)]
     write_text(report, page(outcome, cases, harmed))
     if json:
-        common.emit_json({"base": outcome.base.to_json(), "reweigh": outcome.reweigh.to_json()})
+        described = {"base": outcome.base.to_json(), "reweigh": outcome.reweigh.to_json()}
+        common.emit_json(
+            {**described, "seconds": {name: round(one, 1) for name, one in outcome.seconds.items()}}
+        )
     else:
         _print(outcome, cases)
-    typer.echo(f"wrote {report}", err=True)
+    common.note(f"wrote {report}; the whole {outcome.took()}, and nothing was downloaded")
 
 
 def _print(outcome: Outcome, cases: list[Case]) -> None:

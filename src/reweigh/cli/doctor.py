@@ -43,6 +43,8 @@ def doctor(
 
 
 def _print(report: dict[str, Any]) -> None:
+    from reweigh.text import in_words
+
     visual, parity = report["visual_positions"], report["parity"]
     tiles = ", ".join(f"tile {tile}: {rows}x{cols}" for tile, rows, cols in visual["tiles"]) or "no grid"
     lines = [
@@ -63,7 +65,9 @@ def _print(report: dict[str, Any]) -> None:
         f"rank agreement {parity['rank_agreement']:.4f} at {parity['positions']} positions",
     ]
     if parity["between_blocks"]:
-        lines.append(f"  adds to the stream after blocks {parity['between_blocks']}; read after the addition")
+        lines.append(
+            f"  adds to the stream after blocks {in_words(parity['between_blocks'])}; read after the addition"
+        )
     lines.append(
         "verdict: "
         + ("supported" if parity["holds"] else "NOT supported: the lens is not this model's output path")

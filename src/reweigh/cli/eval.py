@@ -64,7 +64,7 @@ def run(
     if as_json:
         common.emit_json({"out": str(out), "answered_now": new, "records": count})
         return
-    typer.echo(f"{new} answered now, {count} of {count} in all", err=True)
+    common.note(f"{new} answered now, {count} of {count} in all")
     typer.echo(out)
 
 
@@ -116,7 +116,7 @@ def score(
         common.emit_json(run.results)
     else:
         _print_score(run)
-        typer.echo(f"page: {page}", err=True)
+        common.note(f"page: {page}")
 
 
 @app.command()
@@ -138,7 +138,7 @@ def diff(
     pair = diff_runs(first, second, judge=judge)
     if out is not None:
         write_comparison(out, pair, images=images)
-        typer.echo(f"page: {out}", err=True)
+        common.note(f"page: {out}")
     if as_json:
         common.emit_json(pair.difference.to_json())
         return
@@ -164,7 +164,7 @@ def words(
     found = made_up(read_scored(folder).items)[:count]
     if out is not None:
         write_text(out, "".join(f"{one.name}\n" for one in found))
-        typer.echo(f"words: {out}", err=True)
+        common.note(f"words: {out}")
     if as_json:
         common.emit_json([asdict(one) for one in found])
         return

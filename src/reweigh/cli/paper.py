@@ -42,7 +42,7 @@ def paper(
         common.emit_json(data)
     else:
         common.console().print(_table(data).terminal())
-    typer.echo(f"written: {out / INDEX}", err=True)
+    common.note(f"written: {out / INDEX}")
 
 
 def _table(data: dict[str, Any]) -> Table:

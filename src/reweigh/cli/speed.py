@@ -1,4 +1,4 @@
-"""``reweigh bench``: what exact evidence and the edit cost on this machine."""
+"""``reweigh speed``: what exact evidence and the edit cost on this machine."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Part(StrEnum):
 
 
 @app.command()
-def bench(
+def speed(
     parts: list[Part] = typer.Argument(
         None,
         help="What to measure; kernels and step if nothing is named. `large` is a random model of 0.95 B; `vllm` runs "
@@ -85,7 +85,7 @@ def bench(
     else:
         _print_missed(page.figures)
     if page.undrawn:
-        typer.echo(f"no plot: {page.undrawn}", err=True)
+        common.note(f"no plot: {page.undrawn}")
     if stopped or plan.stopped:
         later = (
             "the same command goes on from here" if out else "with --out the next run would go on from here"
@@ -138,9 +138,10 @@ def _tell(text: str) -> None:
 
 
 def _print_machine(machine: dict[str, Any]) -> None:
+    from reweigh.text import in_words
+
     for name, value in machine.items():
-        text = ", ".join(f"{key} {one}" for key, one in value.items()) if isinstance(value, dict) else value
-        common.console().print(f"{name}: {text}", soft_wrap=True)
+        common.console().print(f"{name.replace('_', ' ')}: {in_words(value)}", soft_wrap=True)
 
 
 def _print_table(table: Table) -> None:

@@ -87,7 +87,7 @@ def study(
     else:
         for outcome in outcomes:
             _show(outcome)
-    typer.echo(f"written: {', '.join(str(out / one) for one in names)}, {report}", err=True)
+    common.note(f"written: {', '.join(str(out / one) for one in names)}, {report}")
 
 
 def _show(outcome: Outcome) -> None:

@@ -120,6 +120,7 @@ def compare(
 ) -> None:
     """Say how two tables differ."""
     from reweigh.method.register.table import ReferenceTable
+    from reweigh.text import in_words
 
     found = ReferenceTable.from_pretrained(first, layer=layer).compare(
         ReferenceTable.from_pretrained(second, layer=layer)
@@ -128,7 +129,7 @@ def compare(
         common.emit_json(found)
         return
     for key, value in found.items():
-        typer.echo(f"{key.replace('_', ' ')}: {value}")
+        typer.echo(f"{key.replace('_', ' ')}: {in_words(value)}")
 
 
 @app.command()

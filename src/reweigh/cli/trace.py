@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import typer
 
@@ -47,8 +48,9 @@ def trace(
     recorded = request.trace
     changed = [found.index for found in recorded.steps() if found.changed]
     shown_step = recorded.step(_which(step, changed, len(recorded)))
+    words = {} if json and plot is None else _words(session, recorded, shown_step, image, question, top)
     if plot is not None:
-        _plot(shown_step, plot, top)
+        _plot(shown_step, plot, top, words)
     if json:
         common.emit_json({"text": text, "changed_steps": changed, **recorded.to_json()})
         return
@@ -56,7 +58,7 @@ def trace(
     typer.echo(
         f"\n{len(recorded)} steps; the edit changed the winner at {', '.join(map(str, changed)) or 'none'}"
     )
-    _table(recorded, shown_step, top)
+    _table(recorded, shown_step, top, words)
 
 
 def _which(step: int | None, changed: list[int], count: int) -> int:
@@ -67,9 +69,25 @@ def _which(step: int | None, changed: list[int], count: int) -> int:
     return step
 
 
-def _table(recorded: Trace, shown_step: Step, top: int) -> None:
-    from rich.markup import escape
+def _words(
+    session: Any, recorded: Trace, step: Step, image: Path, question: common.Question, top: int
+) -> dict[int, str]:
+    """The candidates that are shown as whole words: the written one as the text has it, the others as they would go on."""
+    from reweigh.engines.transformers.words import whole_words
+    from reweigh.images import read_image
+
+    said = [recorded.step(index).winner_after for index in range(step.index)]
+    tokens = [row.token for row in step.candidates[:top]]
+    inputs = session.prepare([read_image(image)], [question.prompt], template=question.template)
+    found = whole_words(session.model, session.processor, inputs, said, tokens)
+    return {**found, step.winner_after: recorded.word(step.index)}
+
+
+def _table(recorded: Trace, shown_step: Step, top: int, words: Mapping[int, str]) -> None:
     from rich.table import Table
+    from rich.text import Text
+
+    from reweigh.report.plots import visible
 
     sheet = Table(
         title=f"step {shown_step.index}: b0 = {recorded.scale:.6g}, beta = {recorded.beta:g}, layer {recorded.layer}"
@@ -77,20 +95,25 @@ def _table(recorded: Trace, shown_step: Step, top: int) -> None:
     sheet.add_column("candidate")
     for name in ("z", "DMRR e-3", "b e-3", "deficit e-3", "s", "beta s", "z'"):
         sheet.add_column(name, justify="right")
+    sheet.add_column("")
     for row in shown_step.candidates[:top]:
-        mark = "bold red" if row.token == shown_step.winner_before and shown_step.changed else ""
-        mark = "bold blue" if row.token == shown_step.winner_after and shown_step.changed else mark
+        roles = {shown_step.winner_before: "was ahead", shown_step.winner_after: "written"}
+        role = roles.get(row.token, "")
+        piece = visible(row.text)
+        candidate = Text(words.get(row.token) or piece)
+        if candidate.plain != piece:
+            candidate.append(f" (piece “{piece}”)", style="dim not bold")
         evidence = [_thousandths(row.evidence), _thousandths(row.reference), _thousandths(row.deficit)]
         strength = "-" if row.strength is None else f"{row.strength:.3f}"
         cells = [
-            escape(repr(row.text)),
             f"{row.logit:.3f}",
             *evidence,
             strength,
             f"{row.shift:.3f}",
             f"{row.edited:.3f}",
+            role,
         ]
-        sheet.add_row(*cells, style=mark)
+        sheet.add_row(candidate, *cells, style="bold yellow" if role and shown_step.changed else "")
     common.console().print(sheet)
     if len(shown_step.candidates) > top:
         typer.echo(f"and {len(shown_step.candidates) - top} more candidates; --top shows them")
@@ -100,9 +123,9 @@ def _thousandths(value: float | None) -> str:
     return "-" if value is None else f"{value * 1000:.3f}"
 
 
-def _plot(shown_step: Step, path: Path, top: int) -> None:
+def _plot(shown_step: Step, path: Path, top: int, words: Mapping[int, str]) -> None:
     from reweigh.artifacts import write_text
     from reweigh.report.plots import mechanism_plot
 
-    write_text(path, mechanism_plot(shown_step.plot_rows(), title=f"step {shown_step.index}", limit=top))
-    typer.echo(f"wrote {path}", err=True)
+    write_text(path, mechanism_plot(shown_step.plot_rows(words), title=f"step {shown_step.index}", limit=top))
+    common.note(f"wrote {path}")

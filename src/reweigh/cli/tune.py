@@ -143,7 +143,7 @@ def tune(
         console = common.console()
         console.print(terminal(report.comparison, console.width))
         typer.echo("\n".join(report.advice()))
-    typer.echo(f"written: {', '.join(map(str, written))}", err=True)
+    common.note(f"written: {', '.join(map(str, written))}")
 
 
 def _task(

@@ -122,10 +122,15 @@ def train(
     workers: int = typer.Option(
         2, min=1, max=16, help="Single-threaded processes; 2 is what the recipe was made with."
     ),
+    as_json: bool = common.JSON,
 ) -> None:
     """Train the embedded model by the recipe; the same command goes on after a stop or a kill."""
     from reweigh.world.recipe import finish, until
     from reweigh.world.recipe import train as run
 
     run(out, recipe=until(stage), workers=workers)
-    typer.echo(str(finish(out, until(stage))))
+    folder = str(finish(out, until(stage)))
+    if as_json:
+        common.emit_json({"checkpoint": folder})
+    else:
+        typer.echo(folder)

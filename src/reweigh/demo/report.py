@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
 from reweigh.benchmarks.base import Item, Metric
 from reweigh.benchmarks.world import MAX_NEW_TOKENS, score_scene
 from reweigh.demo.run import Outcome
 from reweigh.engines.transformers.measure import measure
+from reweigh.engines.transformers.words import whole_words
 from reweigh.families.prompts import build_inputs
 from reweigh.method.intervene.trace import Step, Trace
 from reweigh.report import html
@@ -22,12 +24,17 @@ from reweigh.world.drawings import CATALOGUE
 from reweigh.world.scenes import Scene
 from reweigh.world.vocabulary import surfaces
 
+if TYPE_CHECKING:
+    from PIL.Image import Image
+
 COLUMNS = {
     "chair_s": Column("CHAIR_S", "lower"),
     "chair_i": Column("CHAIR_I", "lower"),
+    "chair_i_distinct": Column("distinct CHAIR_I", "lower"),
     "recall": Column("Recall", "higher"),
     "f1": Column("F1", "higher"),
     "length": Column("Words"),
+    "mentions": Column("Mentions"),
 }
 PICTURE = 336
 
@@ -45,7 +52,7 @@ def figures_table(outcome: Outcome) -> Table:
 def _signed(metric: Metric) -> str:
     """A difference as text, so that it does not compete for the best value of its column."""
     estimate = _estimate(metric)
-    return "" if estimate is None else "{:+.1f} [{:+.1f}, {:+.1f}]".format(*estimate)
+    return "" if estimate is None else "{:+.1f}\n[{:+.1f}, {:+.1f}]".format(*estimate)
 
 
 def _estimate(metric: Metric) -> Estimate | None:
@@ -64,8 +71,17 @@ class Case:
     base_text: str
     edited_text: str
     parting: Step | None
-    suppressed_word: str = ""
-    kept_word: str = ""
+    words: Mapping[int, str] = field(default_factory=dict)
+
+    @property
+    def suppressed_word(self) -> str:
+        """The whole word that was ahead at the step."""
+        return self.words.get(self.parting.winner_before, "") if self.parting is not None else ""
+
+    @property
+    def kept_word(self) -> str:
+        """The whole word that was written at the step."""
+        return self.words.get(self.parting.winner_after, "") if self.parting is not None else ""
 
 
 def trace_case(outcome: Outcome, number: int) -> Case:
@@ -80,19 +96,19 @@ def trace_case(outcome: Outcome, number: int) -> Case:
     objects = object_tokens(session.processor.tokenizer)
     named = [step for step in changed if {step.winner_before, step.winner_after} & objects]
     parting = next(iter([*named, *changed]), None)
-    words = () if parting is None else _words(session.processor.tokenizer, trace, parting)
-    return Case(scene, score_scene(scene, base), score_scene(scene, edited), base, edited, parting, *words)
+    words = {} if parting is None else _words(outcome, picture, trace, parting)
+    return Case(scene, score_scene(scene, base), score_scene(scene, edited), base, edited, parting, words)
 
 
-def _words(tokenizer: Any, trace: Trace, step: Step) -> tuple[str, str]:
-    """The suppressed token, and the whole word that was written in its place."""
-    written = tokenizer.decode([step.winner_after])
-    for later in range(step.index + 1, len(trace)):
-        piece = tokenizer.decode([trace.step(later).winner_after])
-        if not piece[:1].isalpha():
-            break
-        written += piece
-    return visible(tokenizer.decode([step.winner_before])), visible(written)
+def _words(outcome: Outcome, picture: Image, trace: Trace, step: Step) -> dict[int, str]:
+    """The candidates as whole words: the written one as the text has it, the others as the model would go on."""
+    session = outcome.session
+    said = [trace.step(index).winner_after for index in range(step.index)]
+    inputs = session.prepare([picture], [DESCRIBE])
+    tokens = [row.token for row in step.candidates]
+    found = whole_words(session.model, session.processor, inputs, said, tokens)
+    pieces = {row.token: visible(row.text) for row in step.candidates}
+    return {**pieces, **found, step.winner_after: trace.word(step.index)}
 
 
 def object_tokens(tokenizer: Any) -> frozenset[int]:
@@ -137,8 +153,7 @@ def page(outcome: Outcome, cases: list[Case], harmed: list[Case]) -> str:
 def _note(outcome: Outcome) -> html.Html:
     return html.element(
         "p",
-        "Brackets are 95% image-bootstrap intervals; the difference is paired by scene. "
-        + ", ".join(f"{name} {seconds:.0f} s" for name, seconds in outcome.seconds.items()),
+        f"Brackets are 95% image-bootstrap intervals; the difference is paired by scene. It {outcome.took()}.",
         class_="muted",
     )
 
@@ -170,7 +185,7 @@ def _case(outcome: Outcome, case: Case) -> html.Html:
     if case.parting is not None:
         parts.append(
             html.figure(
-                mechanism_plot(case.parting.plot_rows()),
+                mechanism_plot(case.parting.plot_rows(case.words)),
                 f"Step {case.parting.index}, at which the edit changed the word: “{case.suppressed_word}” was "
                 f"ahead, “{case.kept_word}” was written.",
             )
@@ -198,7 +213,3 @@ def _maps(outcome: Outcome, case: Case) -> list[html.Html]:
         drawn = html.join([html.picture(overlay, alt=described), heat_scale(0.0, high)])
         figures.append(html.figure(drawn, f"Evidence for {what} “{word}”; both maps have one scale."))
     return figures
-
-
-def _marked(item: Item, text: str) -> html.Html:
-    return coloured(text, mention_spans(item, text))

@@ -24,7 +24,7 @@ from reweigh.world.scenes import Scene, scenes
 
 CALIBRATION = 500
 BATCH = 50
-SHOWN = ("chair_s", "chair_i", "recall", "f1", "length")
+SHOWN = ("chair_s", "chair_i", "chair_i_distinct", "recall", "f1", "length", "mentions")
 
 
 @dataclass(frozen=True)
@@ -51,6 +51,11 @@ class Outcome:
     plain: Session
     session: ReweighSession
     seconds: dict[str, float]
+
+    def took(self) -> str:
+        """How long it took, in all and by part."""
+        parts = ", ".join(f"{name} {seconds:.0f} s" for name, seconds in self.seconds.items())
+        return f"took {sum(self.seconds.values()):.0f} s ({parts})"
 
     def telling(self, count: int = 3) -> list[int]:
         """Scenes in which hallucinated objects went and nothing true was lost, the clearest first."""
@@ -88,16 +93,16 @@ def run(
     block = point["layer"] if layer is None else layer
     clock = _Clock()
     model, processor = load(path(), device="cpu")
-    clock.mark("load")
+    clock.mark("loading")
     table = _table(model, processor, block, calibration, quick, show)
     session = attach(model, processor, table=table, beta=point["beta"] if beta is None else beta)
-    clock.mark("calibrate")
+    clock.mark("reference table")
     chosen = list(scenes("evaluation", count, seed))
     plain = decoder("base", model, processor)
     base = _describe(plain, chosen, "base", show)
     clock.mark("base")
     edited = _describe(session, chosen, "ReWEIGH", show)
-    clock.mark("reweigh")
+    clock.mark("ReWEIGH")
     difference = paired_difference(base.items, edited.items, figures)
     return Outcome(chosen, base, edited, difference, plain, session, clock.seconds)
 

@@ -17,8 +17,10 @@ from reweigh.errors import MissingExtraError
 from reweigh.report.tables import Estimate
 
 INK, MUTED, GRID = "#1d232b", "#68727f", "#e3e0d8"
-COLOURS = ("#0072b2", "#d55e00", "#1d232b", "#e69f00", "#cc79a7", "#009e73", "#56b4e9")
-"""Okabe and Ito's palette: told apart with any kind of colour vision."""
+CHANGED = "#8a5a00"
+"""What the edit changed, as on the pages."""
+COLOURS = ("#009e73", "#cc79a7", "#1d232b", "#e69f00", "#7a3e9d", "#68727f", "#5d6b00")
+"""Told apart with any kind of colour vision; after Okabe and Ito, without the blue and red that mean good and bad."""
 MARKS = ("o", "s", "^", "D", "v", "P", "X")
 HATCHES = ("", "///", "...", "xx", "\\\\", "++", "oo")
 WIDTH = 7.2

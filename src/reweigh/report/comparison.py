@@ -163,7 +163,7 @@ def _cards(
             )
             for side, name in enumerate(names)
         ]
-        small = thumbnail(find(change.id))
+        small = thumbnail(find(change.id), by_id[0][change.id])
         body = element(
             "div",
             element("h3", f"{change.id}"),

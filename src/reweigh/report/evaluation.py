@@ -14,6 +14,7 @@ from reweigh.report.metrics import cell, full_table, metric_tile
 from reweigh.report.plots import interval_plot
 from reweigh.report.tables import Cell, Column, Estimate, Table
 from reweigh.runs.results import ScoredRun, read_metrics, run_title
+from reweigh.text import in_words
 
 FOLD = 12
 
@@ -88,7 +89,14 @@ def _record(value: Mapping[str, Any]) -> Html:
         element("tr", element("th", name, scope="row"), element("td", element("code", text), class_="words"))
         for name, text in _flat(value)
     ]
-    table = element("div", element("table", element("tbody", *rows)), class_="scroll")
+    table = element(
+        "div",
+        element("table", element("tbody", *rows)),
+        class_="scroll",
+        tabindex="0",
+        role="region",
+        aria_label="Record of the run",
+    )
     return element("details", element("summary", "everything the figures depend on"), table)
 
 
@@ -99,13 +107,4 @@ def _flat(value: Any, prefix: str = "") -> list[tuple[str, str]]:
             for key, inner in value.items()
             for row in _flat(inner, f"{prefix}.{key}" if prefix else str(key))
         ]
-    return [(prefix, _in_words(value))] if value not in (None, {}, []) else []
-
-
-def _in_words(value: Any) -> str:
-    """A value of the record as a person would write it."""
-    if isinstance(value, Mapping):
-        return ", ".join(f"{name} {_in_words(inner)}" for name, inner in value.items())
-    if isinstance(value, list | tuple):
-        return ", ".join(map(_in_words, value))
-    return {True: "yes", False: "no"}[value] if isinstance(value, bool) else str(value)
+    return [(prefix, in_words(value))] if value not in (None, {}, []) else []

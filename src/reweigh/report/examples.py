@@ -36,16 +36,23 @@ def mention_spans(item: Item, text: str) -> list[Span]:
     return spans
 
 
-def thumbnail(path: Path | None) -> Html | None:
-    """A small embedded picture; None where no file can be read."""
+def thumbnail(path: Path | None, item: Item | None = None) -> Html | None:
+    """A small embedded picture, described by what its annotations list; None where no file can be read."""
     from reweigh.images import read_image
 
     if path is None:
         return None
     try:
-        return picture(read_image(path), alt=f"The described image, {path.name}", max_side=320, kind="JPEG")
+        return picture(read_image(path), alt=_in_words(path, item), max_side=320, kind="JPEG")
     except ReweighError:
         return None
+
+
+def _in_words(path: Path, item: Item | None) -> str:
+    there = None if item is None else item.details.get("reference")
+    if isinstance(there, list) and there:
+        return f"The described image, {path.name}: {', '.join(map(str, there))}"
+    return f"The described image, {path.name}"
 
 
 def example_section(
@@ -86,7 +93,7 @@ def _choose(items: Sequence[Item]) -> list[Item]:
 
 
 def _card(item: Item, text: str, find: FindImage, prompt: str | None) -> Html:
-    small = thumbnail(find(item.id))
+    small = thumbnail(find(item.id), item)
     body = [element("h3", f"{item.id}")]
     details = item.details
     if question := details.get("question", prompt):

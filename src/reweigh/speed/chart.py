@@ -52,7 +52,7 @@ def _panel(panel: Any, case: str, rows: Sequence[Figure]) -> None:
     panel.axvline(1, color=MUTED, linewidth=0.8)
     for place, row in enumerate(rows):
         value, low, high = row.ratio or (1.0, 1.0, 1.0)
-        colour = RED if row.within_goal is False else BLUE
+        colour = {None: INK, True: BLUE, False: RED}[row.within_goal]
         panel.plot([low, high], [place, place], color=colour, linewidth=2)
         panel.plot([value], [place], "o", color=colour, markersize=4)
         end = max(high, row.goal or 0.0)

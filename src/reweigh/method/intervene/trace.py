@@ -5,7 +5,7 @@ Recording keeps small tensors on the device while decoding runs; they become pla
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -63,12 +63,13 @@ class Step:
         """Whether the edit moved the argmax."""
         return self.winner_before != self.winner_after
 
-    def plot_rows(self) -> list[dict[str, Any]]:
-        """Candidates as the mechanism plot wants them: by their text, the winners marked."""
+    def plot_rows(self, words: Mapping[int, str] | None = None) -> list[dict[str, Any]]:
+        """Candidates as the mechanism plot wants them: by their text, the winners marked; ``words`` are whole, by token."""
         return [
             {
                 **row.to_json(),
                 "token": row.text,
+                "word": (words or {}).get(row.token),
                 "before_winner": row.token == self.winner_before,
                 "after_winner": row.token == self.winner_after,
             }
@@ -163,11 +164,23 @@ class Trace:
 
     def _repr_html_(self) -> str:
         rows = [
-            (step.index, self._decode(step.winner_before), self._decode(step.winner_after), f"{lost:.3f}")
+            (step.index, self._decode(step.winner_before).strip(), self.word(step.index), f"{lost:.3f}")
             for step, lost in self._changed()
         ]
         title = f"{len(self)} steps, layer {self.layer}; steps whose winner the edit changed (row 0)"
-        return grid(title, ("step", "held back", "written instead", "lost logit"), rows)
+        return grid(title, ("step", "held back (its first piece)", "written instead", "lost logit"), rows)
+
+    def word(self, index: int, row: int = 0) -> str:
+        """The whole word of which a step wrote a piece; what a mark or blank writes, as it is."""
+        pieces = [self._decode(int(recorded.after[row])) for recorded in self._recorded]
+        if not pieces[index].strip()[:1].isalpha():
+            return pieces[index].strip()
+        first = last = index
+        while first > 0 and pieces[first][:1].isalpha() and pieces[first - 1].strip()[-1:].isalpha():
+            first -= 1
+        while last + 1 < len(pieces) and pieces[last + 1][:1].isalpha():
+            last += 1
+        return "".join(pieces[first : last + 1]).strip()
 
     def _changed(self) -> list[tuple[Step, float]]:
         """Steps of row 0 at which the edit changed the winner, with what the former winner lost."""

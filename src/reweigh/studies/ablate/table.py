@@ -19,7 +19,7 @@ from reweigh.runs.task import Scored
 from reweigh.studies.ablate.arms import FULL, SHUFFLED, WORDS
 
 BASE = "base"
-FIGURES = ("chair_s", "chair_i", "recall", "f1")
+FIGURES = ("chair_s", "chair_i", "chair_i_distinct", "recall", "f1")
 COMPARED = ("chair_i", "f1")
 INFO: Mapping[str, MetricInfo] = {name: find_metric(METRICS, name) for name in FIGURES}
 COLUMNS = {
@@ -28,10 +28,11 @@ COLUMNS = {
     "fire": Column("fire %"),
     "escapes": Column("escapes"),
     "length": Column("words"),
+    "mentions": Column("mentions"),
     "repetition": Column("repeats"),
 }
 DIFFERENCES = tuple(f"{name}_difference" for name in COMPARED)
-PARTS = (FIGURES, DIFFERENCES, ("fire", "escapes", "length", "repetition"))
+PARTS = (FIGURES, DIFFERENCES, ("fire", "escapes", "length", "mentions", "repetition"))
 """The columns in parts that fit a terminal."""
 EXPLAINED = (
     "Fire is the share of candidate positions that are edited, escapes are edits larger than beta, repeats is how "
@@ -80,7 +81,7 @@ class Row:
             **{f"{name}_difference": _value(self.difference.get(name)) for name in COMPARED},
             "fire": self.fire,
             "escapes": None if self.edits is None else self.edits["escapes"],
-            "length": self.metrics["length"].value,
+            **{name: self.metrics[name].value for name in ("length", "mentions")},
             "repetition": self.repetition,
         }
 
@@ -89,7 +90,7 @@ class Row:
         return {
             "arm": self.name,
             "changes": WORDS.get(self.kind, "no edit at all"),
-            **{name: self.metrics[name].to_json() for name in (*FIGURES, "length")},
+            **{name: self.metrics[name].to_json() for name in (*FIGURES, "length", "mentions")},
             "difference": {name: metric.to_json() for name, metric in self.difference.items()},
             "fire": self.fire,
             "edits": None if self.edits is None else dict(self.edits),

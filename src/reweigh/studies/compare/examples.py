@@ -85,7 +85,7 @@ def _card(told: Sequence[Told], chief: Told, identity: Id) -> Html:
                 element("div", *more, class_="pair"),
             )
         )
-    small = thumbnail(base.run.image_finder()(identity))
+    small = thumbnail(base.run.image_finder()(identity), _item(base, identity))
     kind = "card example" if small is not None else "card example plain"
     return element("article", *([small] if small is not None else []), element("div", *body), class_=kind)
 

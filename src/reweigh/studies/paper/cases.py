@@ -247,13 +247,20 @@ def _card(material: Material, told: _Told, case: str, image: Id) -> Html:
     names = {**TITLES, **({ARMS[case]: f"{ARMS[case]} arm"} if case in ARMS else {})}
     answers = [
         element(
-            "div", element("h3", title), coloured_response(told.item(name, image), told.texts[name][image])
+            "div", element("h4", title), coloured_response(told.item(name, image), told.texts[name][image])
         )
         for name, title in names.items()
     ]
-    shown = picture(_picture(material, image), alt=f"image {image}", max_side=SIDE)
+    shown = picture(_picture(material, image), alt=_alt(told.item(BASE, image)), max_side=SIDE)
     head = [
         element("h3", f"{case.capitalize()}: image {image}"),
         element("p", f"First by {ORDERS[case]}.", class_="muted"),
     ]
     return element("div", shown, element("div", *head, *answers), class_="card example")
+
+
+def _alt(item: Item) -> str:
+    """The picture in words: what the annotations say is in it."""
+    there = item.details.get("reference")
+    named = ", ".join(map(str, there)) if isinstance(there, list) and there else "objects that are not listed"
+    return f"Image {item.id}, in which there are: {named}"

@@ -7,10 +7,9 @@ from io import BytesIO
 from pathlib import Path
 from typing import Any
 
-from reweigh.report.charts import COLOURS, INK, MUTED, chart
+from reweigh.report.charts import CHANGED, INK, MUTED, chart
 
 LIMIT = 6
-BLUE, RED = COLOURS[0], COLOURS[1]
 
 
 def draw_mechanism(
@@ -48,7 +47,7 @@ def select(rows: Sequence[Mapping[str, Any]], limit: int = LIMIT) -> list[Mappin
 
 def _draw_logits(panel: Any, rows: Sequence[Mapping[str, Any]]) -> None:
     for place, row in enumerate(rows):
-        colour = BLUE if row["after_winner"] else RED if row["before_winner"] else INK
+        colour = CHANGED if row["after_winner"] or row["before_winner"] else INK
         mark = "s" if row["before_winner"] else "o"
         panel.plot([place], [row["z"]], mark, color=colour, ms=7)
         if row["shift"] > 0:
@@ -61,16 +60,22 @@ def _draw_logits(panel: Any, rows: Sequence[Mapping[str, Any]]) -> None:
             panel.plot([place], [row["z_after"]], mark, mfc="white", mec=colour, ms=7)
             panel.annotate(f"−{row['shift']:.2f}", (place, (row["z"] + row["z_after"]) / 2), (9, 0),
                            textcoords="offset points", va="center", fontsize=8, color=colour)  # fmt: skip
-    labels = [f"{row['token']}\n{_evidence(row)}" for row in rows]
+    labels = [f"{row['token']}{_role(row)}\n{_evidence(row)}" for row in rows]
     panel.set_xticks(range(len(rows)), labels)
     for tick, row in zip(panel.get_xticklabels(), rows, strict=True):
-        tick.set_color(BLUE if row["after_winner"] else RED if row["before_winner"] else INK)
+        tick.set_color(CHANGED if row["after_winner"] or row["before_winner"] else INK)
         tick.set_fontsize(8)
     panel.set_xlim(-0.6, len(rows) - 0.4)
     panel.margins(y=0.15)
     panel.grid(axis="x", visible=False)
     panel.set_ylabel("logit")
     panel.set_xlabel("below each word: evidence against reference, in 10⁻³", color=MUTED, fontsize=8)
+
+
+def _role(row: Mapping[str, Any]) -> str:
+    if row["after_winner"]:
+        return " (written)"
+    return " (was ahead)" if row["before_winner"] else ""
 
 
 def _evidence(row: Mapping[str, Any]) -> str:

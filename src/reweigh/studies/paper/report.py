@@ -15,6 +15,7 @@ from reweigh.report.html import Html, element, join, page
 from reweigh.report.tables import MISSING
 from reweigh.studies.paper.run import FIGURE, FRAGMENT
 from reweigh.studies.paper.study import Outcome, Row
+from reweigh.text import in_words
 
 REPORT = "report.html"
 LONG = 30
@@ -58,12 +59,17 @@ def study_section(folder: Path, outcome: Outcome) -> Html:
     parts = [element("h2", study.title, id=study.name), element("p", study.place, class_="muted")]
     parts += [element("p", sentence) for sentence in outcome.sentences]
     if (drawing := folder / study.name / f"{FIGURE}.svg").is_file() and outcome.unmet is None:
-        parts.append(element("figure", embedded_svg(drawing, alt=f"Figure: {study.title}")))
+        parts.append(element("figure", embedded_svg(drawing, alt=_described(outcome))))
     if (further := folder / study.name / FRAGMENT).is_file() and outcome.unmet is None:
         parts.append(Html(further.read_text(encoding="utf-8")))
     if outcome.rows:
         parts.append(tidy_table(outcome))
     return element("section", *parts, class_="study")
+
+
+def _described(outcome: Outcome) -> str:
+    """What a figure shows, for who cannot see it: the study's own sentences."""
+    return f"Figure: {outcome.study.title}. {' '.join(outcome.sentences)}".strip()
 
 
 def embedded_svg(path: Path, *, alt: str) -> Html:
@@ -77,13 +83,27 @@ def tidy_table(outcome: Outcome) -> Html:
     columns = [column for column in outcome.study.columns if column.name not in ("low", "high")]
     kinds = {column.name: column.kind for column in columns}
     used = [one for one in columns if any(row[one.name] not in (None, "") for row in outcome.rows)]
-    head = [element("th", one.name, class_=_class(kinds[one.name]), title=one.what) for one in used]
+    head = [
+        element("th", one.name, class_=_class(kinds[one.name]), title=one.what, scope="col") for one in used
+    ]
     body = [
-        element("tr", *(element("td", *cell(row, one.name), class_=_class(kinds[one.name])) for one in used))
+        element(
+            "tr",
+            *(
+                element(
+                    "td" if place else "th",
+                    *cell(row, one.name),
+                    class_=_class(kinds[one.name]),
+                    scope=None if place else "row",
+                )
+                for place, one in enumerate(used)
+            ),
+        )
         for row in outcome.rows
     ]
     table = element("table", element("thead", element("tr", *head)), element("tbody", *body))
-    shown = element("div", table, class_="scroll")
+    label = f"Table: {outcome.study.title}"
+    shown = element("div", table, class_="scroll", tabindex="0", role="region", aria_label=label)
     summary = element("summary", f"Table, {len(outcome.rows)} rows")
     return element("details", summary, shown, open=len(outcome.rows) <= LONG)
 
@@ -119,9 +139,13 @@ def record_section(record: Mapping[str, Any]) -> Html:
 
 def _listed(record: Mapping[str, Any]) -> Html:
     rows = [
-        element("tr", *(element("td", part, class_="words") for part in (name, element("code", text))))
+        element(
+            "tr",
+            element("th", name, class_="words", scope="row"),
+            element("td", element("code", text), class_="words"),
+        )
         for name, value in flat(record)
-        for text in [str(value) if isinstance(value, bool) else number(value)]
+        for text in [in_words(value) if isinstance(value, bool) else number(value)]
     ]
     return element("div", element("table", element("tbody", *rows)), class_="scroll")
 
@@ -133,4 +157,4 @@ def flat(record: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, Any
             yield from flat(value, f"{before}{name}.")
         else:
             known = isinstance(value, int | float | str) or value is None
-            yield f"{before}{name}", value if known else str(value)
+            yield f"{before}{name}", value if known else in_words(value)

@@ -119,7 +119,7 @@ def _numbers(table: Published, measured: Measured | None, reference: str | None)
     rows = []
     for place in places(table, measured):
         cells = [
-            _words(place.metric),
+            element("th", place.metric, class_="words", scope="row"),
             _words(place.row),
             *(_cell(table.values[model].get(place)) for model in models),
         ]
@@ -131,10 +131,15 @@ def _numbers(table: Published, measured: Measured | None, reference: str | None)
                 cells.append(element("td", MISSING if gap is None else f"{gap:+.4g}"))
         rows.append(element("tr", *cells))
     head = element(
-        "tr", *(element("th", name, class_="words" if i < 2 else None) for i, name in enumerate(heads))
+        "tr",
+        *(
+            element("th", name, class_="words" if i < 2 else None, scope="col")
+            for i, name in enumerate(heads)
+        ),
     )
     body = element("table", element("thead", head), element("tbody", *rows))
-    return element("div", body, class_="scroll")
+    label = f"Published and measured values of {table.title}"
+    return element("div", body, class_="scroll", tabindex="0", role="region", aria_label=label)
 
 
 def _words(text: str) -> Html:
@@ -200,10 +205,10 @@ def build_index(found: Mapping[str, Measured]) -> str:
         else:
             state, by = "nothing to measure", ""
         link = element("a", label, href=file_name(label))
-        cells = [element("td", part, class_="words") for part in (link, table.title, state, by)]
-        rows.append(element("tr", *cells))
+        cells = [element("td", part, class_="words") for part in (table.title, state, by)]
+        rows.append(element("tr", element("th", link, class_="words", scope="row"), *cells))
     heads = ("label", "title", "state", "order")
-    head = element("tr", *(element("th", name, class_="words") for name in heads))
+    head = element("tr", *(element("th", name, class_="words", scope="col") for name in heads))
     body = element("table", element("thead", head), element("tbody", *rows))
     lead = (
         "Published values are those of the paper: 7B models and larger on photographs. Measured values stand under the name "
@@ -211,7 +216,9 @@ def build_index(found: Mapping[str, Measured]) -> str:
     )
     return page(
         "The paper, table by table",
-        element("div", body, class_="scroll"),
+        element(
+            "div", body, class_="scroll", tabindex="0", role="region", aria_label="All tables and figures"
+        ),
         lead=lead,
         footer="Written by reweigh paper.",
     )
