@@ -75,12 +75,18 @@ def tune(
         "-b",
         help="world (300 scenes of its tuning split) or chair (images of its train split).",
     ),
-    pictures: Path = typer.Option(
+    pictures: Path | None = typer.Option(
         None, help="Folder of pictures without labels: a verifier judges the mentions (experimental)."
     ),
     label_free: bool = typer.Option(
         False, "--label-free", help="Do so on the benchmark's records, as if they had no labels."
     ),
+    against_labels: bool = typer.Option(
+        False,
+        "--against-labels",
+        help="Do so, and hold the choice and those of worse verifiers against the labels'.",
+    ),
+    draws: int = typer.Option(100, min=1, help="Draws of images for --against-labels."),
     lexicon: str = typer.Option(
         None, help="Whose object names are looked for without labels: world or chair (needs its data)."
     ),
@@ -103,16 +109,20 @@ def tune(
     from reweigh.engines.cache import EvidenceCache
     from reweigh.studies.compare.render import terminal
     from reweigh.studies.tune.grid import Grid
+    from reweigh.studies.tune.labelfree import against_report
+    from reweigh.studies.tune.labelfree.run import against_labels as hold
     from reweigh.studies.tune.labelfree.run import tune_free
     from reweigh.studies.tune.report import Report
     from reweigh.studies.tune.study import tune as tune_by_labels
 
-    free = label_free or pictures is not None
+    if against_labels and pictures is not None:
+        raise InputError("--pictures has no labels to hold a choice against", hint="take --benchmark")
+    free = label_free or against_labels or pictures is not None
     if not free and (lexicon or verifying.verifier):
         raise InputError("--lexicon and --verifier are for tuning without labels", hint="add --pictures DIR")
     where = common.table_of(model, table)
     grid = Grid.open(where, layers, betas, bound)
-    task = _task(benchmark, pictures, selection, out, free=free)
+    task = _task(benchmark, pictures, selection, out, labels=against_labels or not free)
     served = verifying.served(out)
     loaded = weights.load(model)
     runs = selection.runs(task, model, weights, loaded)
@@ -133,21 +143,31 @@ def tune(
             )
         else:
             tuned = tune_by_labels(*loaded, grid, runs, out, cache=kept, force=force)
+        held = (
+            hold(tuned, runs, out, bound=bound, draws=draws, seed=selection.seed) if against_labels else None
+        )
     chosen_on = grid.chosen_on(task, limit=selection.limit, seed=selection.seed)
     report = Report(tuned, model, chosen_on, None if table is None else where)
     named = Path(table) if record and table is not None and Path(table).is_dir() else None
     written = report.write(out, record=named)
+    found = report.to_json()
+    if held is not None:
+        written += against_report.write(held, out, report.lead, chosen_on)
+        found["against_labels"] = against_report.to_json(held, {})
     if as_json:
-        common.emit_json(report.to_json())
+        common.emit_json(found)
     else:
         console = common.console()
         console.print(terminal(report.comparison, console.width))
         typer.echo("\n".join(report.advice()))
+        if held is not None:
+            console.print(against_report.build_table(held).terminal())
+            typer.echo("\n".join(against_report.sentences(held)))
     common.note(f"written: {', '.join(map(str, written))}")
 
 
 def _task(
-    benchmark: str, pictures: Path | None, selection: BenchmarkOptions, out: Path, *, free: bool
+    benchmark: str, pictures: Path | None, selection: BenchmarkOptions, out: Path, *, labels: bool
 ) -> Task:
     """The records of the search: a benchmark's, kept for choices, or those of a folder of pictures."""
     from reweigh.benchmarks import find_benchmark
@@ -160,7 +180,7 @@ def _task(
     else:
         preset = find_benchmark(benchmark).tuning_options
         task = selection.task(benchmark, drawings=out / "pictures", preset=preset)
-    if not free:
+    if labels:
         task.require(FIGURES, "tuning")
     task.require_records()
     return task

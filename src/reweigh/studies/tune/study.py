@@ -59,17 +59,23 @@ def answering(
     with bar("tuning", total=total, done=done, unit="answer") as progress:
 
         def answer(layer: int | None, beta: float) -> Path:
-            name, decoder, options = "base", "base", {}
+            folder = folder_of(out, (layer, beta))
+            decoder, options = "base", {}
             if layer is not None:
-                name, decoder = f"layer-{layer}-beta-{beta:g}", "reweigh"
+                decoder = "reweigh"
                 options = {"table": grid.tables[layer], "beta": beta, "cache": cache, "force": force}
-            progress.set_description(name)
+            progress.set_description(folder.name)
             session = open_session(model, processor, decoder, options)
-            folder = out / "runs" / name
             runs.answer(asking(session, template=runs.template), folder, session.record(), progress=progress)
             return folder
 
         yield answer
+
+
+def folder_of(out: Path, key: Key) -> Path:
+    """Where the run of a point is kept."""
+    layer, beta = key
+    return out / "runs" / ("base" if layer is None else f"layer-{layer}-beta-{beta:g}")
 
 
 def quality(run: Scored) -> Quality:

@@ -6,12 +6,16 @@ from pathlib import Path
 from typing import Any
 
 from reweigh.engines.cache import EvidenceCache
+from reweigh.errors import InputError
 from reweigh.runs.task import Runs
 from reweigh.studies.tune.grid import Grid
+from reweigh.studies.tune.labelfree.against import Against, hold_against_labels
+from reweigh.studies.tune.labelfree.arrays import Arrays
 from reweigh.studies.tune.labelfree.pictures import open_lexicon
 from reweigh.studies.tune.labelfree.study import tune_without_labels
 from reweigh.studies.tune.labelfree.verifier import ModelVerifier, Verifier
-from reweigh.studies.tune.study import answering
+from reweigh.studies.tune.search import BOUND
+from reweigh.studies.tune.study import answering, folder_of
 from reweigh.studies.tune.tuned import Tuned
 
 
@@ -49,3 +53,13 @@ def tune_free(
             betas=grid.betas,
             bound=grid.bound,
         )
+
+
+def against_labels(
+    tuned: Tuned, runs: Runs, out: Path, *, bound: float = BOUND, draws: int, seed: int
+) -> Against:
+    """Score the runs of a finished search by labels, and hold its choice and those of worse verifiers against theirs."""
+    if tuned.verified is None:
+        raise InputError("the search was made with labels", hint="search without them")
+    items = {key: runs.score(folder_of(out, key)).items for key in tuned.verified.points}
+    return hold_against_labels(Arrays.of(tuned.verified, items), bound=bound, draws=draws, seed=seed)

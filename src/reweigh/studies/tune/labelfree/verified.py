@@ -14,6 +14,10 @@ LEAST_DENIED = 30
 LEAST_J = 0.5
 MOST_F = 0.4
 LEAST_D0 = 8.0
+ALWAYS = (
+    "a model that believes its own inventions makes the choice too timid, and no check here can see that; "
+    "another model as verifier (--verifier) can"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,8 +56,8 @@ class Trust:
             )
         return None
 
-    def warnings(self) -> list[str]:
-        """What a reader must know before using the choice."""
+    def noticed(self) -> list[str]:
+        """What is suspicious in these answers."""
         said = []
         if self.f is not None and self.f > MOST_F:
             said.append(f"the verifier affirms {self.f:.0%} of known absents: it leans to yes")
@@ -62,11 +66,11 @@ class Trust:
                 f"the verifier denies only {self.d0:.1f}% of the base's mentions: the model invents little, "
                 "or the verifier believes its inventions"
             )
-        said.append(
-            "a model that believes its own inventions makes the choice too timid, and no check here can see that; "
-            "another model as verifier (--verifier) can"
-        )
         return said
+
+    def warnings(self) -> list[str]:
+        """What a reader must know before using the choice."""
+        return [*self.noticed(), ALWAYS]
 
     def in_words(self) -> str:
         """How far the verifier can be believed, for a person."""
