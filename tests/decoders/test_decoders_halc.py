@@ -312,3 +312,22 @@ def test_a_finished_generation_is_released(loaded, batch):
             gc.collect()
             assert len(alive) > 2
             assert all(one() is None for one in alive)
+
+
+def test_nothing_of_a_generation_that_failed_is_kept(loaded, batch):
+    model, processor = loaded("llava")
+
+    def broken(image, word):
+        raise InputError("no detector today")
+
+    options = {"detect": broken, "match": by_letters, "is_entity": has_letter}
+    session = reweigh.decoder("halc", model, processor, **options)
+    wordy = Wordy(processor.tokenizer, find_anatomy(model))
+    with session, pytest.raises(InputError, match="no detector"):
+        run(model, batch("llava"), logits_processor=[wordy])
+    local = session.decoder._local
+    assert (local.upcoming, local.early) == (None, {})
+    base = run(model, batch("llava"))
+    options |= {"detect": no_boxes, "is_entity": never, "dola": False}
+    with reweigh.decoder("halc", model, processor, **options):
+        assert torch.equal(base, run(model, batch("llava")))

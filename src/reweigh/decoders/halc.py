@@ -21,6 +21,7 @@ from reweigh.decoders.entities import entity_test, may_be_entity, word_list
 from reweigh.decoders.gain import OWN, PictureGain
 from reweigh.decoders.grounding import Detector, Matcher, load_detector, load_matcher
 from reweigh.decoders.halc_walk import Beam, Walk
+from reweigh.decoders.lens_boxes import LENS, LensBoxes
 from reweigh.decoders.words import LookUp, Words
 from reweigh.engines.base import Decoder, Request, UpcomingPass, in_range
 from reweigh.engines.context import opened_on, paused
@@ -48,8 +49,8 @@ class HALC(Decoder):
     """Words that name things are grounded, contrasted and ranked while the answer is written.
 
     Args:
-        detect: From a picture and a word to boxes; or a GroundingDINO or OWLv2 checkpoint; or a file of annotated boxes
-            (.jsonl), an oracle.
+        detect: From a picture and a word to boxes; or a GroundingDINO or OWLv2 checkpoint; or "lens", where the model's
+            own image positions are sure of the word; or a file of annotated boxes (.jsonl), an oracle.
         match: From a picture and texts to scores; or a BLIP image-text retrieval checkpoint; or "own", what the picture
             adds to the text's likelihood by the model itself.
         is_entity: Whether a word is looked up, or the words that are, or a file of them; every word but function words
@@ -102,10 +103,7 @@ class HALC(Decoder):
                 f"{candidates} candidates cannot be made of {count} fields",
                 hint="an even number, two for each pair",
             )
-        self.detect = load_detector(detect) if isinstance(detect, str) else detect
-        if isinstance(match, str):
-            match = PictureGain(anatomy, processor, template) if match == OWN else load_matcher(match)
-        self.match: Matcher = match
+        self.detect, self.match = _detector(self, detect, template), _matcher(self, match, template)
         listed = frozenset(word_list("exempt", exempt)), frozenset(word_list("always", always))
         self.look_up = LookUp(entity_test(is_entity), *listed, in_range("skip_rate", skip_rate, 0, 1))
         self.beams, self.candidates = int(in_range("beams", beams, 1)), candidates
@@ -159,7 +157,20 @@ class HALC(Decoder):
         """The ``custom_generate`` of transformers."""
         if generation_config.num_beams > 1 or generation_config.do_sample:
             raise InputError("HALC has beams of its own and does not sample", hint="use its option beams")
-        state, raw = self.runner.prefill(model, input_ids, model_kwargs, "HALC rolls words back")
+        try:
+            answers = self._answers(model, input_ids, logits_processor, stopping_criteria, model_kwargs)
+        finally:
+            self._local.upcoming, self._local.early = None, {}
+        sequences = behind_prompts(input_ids, answers, generation_config)
+        if generation_config.return_dict_in_generate:
+            return GenerateDecoderOnlyOutput(sequences=sequences)
+        return sequences
+
+    def _answers(
+        self, model: Any, input_ids: Tensor, processors: Any, criteria: Any, kwargs: dict[str, Any]
+    ) -> list[list[int]]:
+        """The tokens of each row's answer."""
+        state, raw = self.runner.prefill(model, input_ids, kwargs, "HALC rolls words back")
         upcoming, opened = self._local.upcoming, opened_on(self.anatomy.model)
         if upcoming is None or opened is None:
             raise InputError("generate was called outside the decoder's `with` block")
@@ -173,11 +184,19 @@ class HALC(Decoder):
             for row, picture in enumerate(pictures):
                 own = self.runner.rows(state, torch.tensor([row], device=input_ids.device))
                 begin = Beam(own, (), scores[row] if picture is not None else plain[row])
-                rules = logits_processor, stopping_criteria
-                best = Walk(self, upcoming.inputs, row, picture, input_ids[row], *rules).run(begin)
+                walk = Walk(self, upcoming.inputs, row, picture, input_ids[row], processors, criteria)
+                best = walk.run(begin)
                 answers.append(self.words.without(best.tokens, best.deleted))
-        self._local.upcoming, self._local.early = None, {}
-        sequences = behind_prompts(input_ids, answers, generation_config)
-        if generation_config.return_dict_in_generate:
-            return GenerateDecoderOnlyOutput(sequences=sequences)
-        return sequences
+        return answers
+
+
+def _detector(decoder: HALC, given: Detector | str, template: str | None) -> Detector:
+    if given == LENS:
+        return LensBoxes(decoder.anatomy, decoder.processor, template=template)
+    return load_detector(given) if isinstance(given, str) else given
+
+
+def _matcher(decoder: HALC, given: Matcher | str, template: str | None) -> Matcher:
+    if given == OWN:
+        return PictureGain(decoder.anatomy, decoder.processor, template)
+    return load_matcher(given) if isinstance(given, str) else given

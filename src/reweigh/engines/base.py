@@ -245,7 +245,7 @@ def _named(value: Any) -> Any:
     if not callable(value):
         return value
     kind = value if hasattr(value, "__qualname__") else type(value)
-    return f"{kind.__module__}.{kind.__qualname__}"
+    return f"{getattr(kind, '__module__', 'builtins')}.{kind.__qualname__}"  # methods of built-in types have none
 
 
 def in_range(name: str, value: float, low: float, high: float = float("inf")) -> float:
