@@ -17,16 +17,11 @@ from checkpoints import FAMILIES, VOCABULARY
 from reweigh.artifacts import to_json
 from reweigh.errors import UnsupportedError
 from reweigh.families.anatomy import find_anatomy
-from reweigh.families.identity import (
-    Identity,
-    differences,
-    identify,
-    reading_hash,
-    tokenizer_hash,
-)
+from reweigh.families.identity import identify, reading_hash, tokenizer_hash
 from reweigh.families.settings import image_settings
-from reweigh.families.signature import BYTES, sign
 from reweigh.families.weights import named_weights, sample
+from reweigh.method.register.identity import Identity, differences
+from reweigh.method.register.signature import BYTES, sign
 
 
 @pytest.fixture(scope="module")

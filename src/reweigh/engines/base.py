@@ -39,10 +39,15 @@ class Request:
 
     A request is open in the thread or task that opened it, and in no other. A decoder with settings of its own makes
     a subclass in ``Decoder.request``.
+
+    Attributes:
+        decoder: What edits the caller's passes.
+        layers: Blocks whose output they need; the decoder's unless given.
     """
 
-    def __init__(self, decoder: Decoder) -> None:
+    def __init__(self, decoder: Decoder, layers: frozenset[int] | None = None) -> None:
         self.decoder = decoder
+        self.layers = decoder.layers if layers is None else layers
         self.number = next(_keys)
 
 
@@ -219,10 +224,6 @@ class Decoder:
 
     def see_attention(self, layer: int, weights: Tensor) -> None:
         """Look at attention weights (B, H, T, S)."""
-
-    def layers_of(self, request: Request) -> frozenset[int]:
-        """Blocks whose output a request needs."""
-        return self.layers
 
     def edit(self, forward: ForwardPass) -> Tensor | None:
         """Look at one forward pass; return logits (B, K, V) in place of the raw ones, or ``None``."""

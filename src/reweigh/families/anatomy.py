@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from torch import nn
@@ -56,7 +57,7 @@ class Anatomy:
         """Whether what follows the last image surely leaves the states of visual positions alone."""
         return self.family.causal
 
-    @property
+    @cached_property
     def vocab_size(self) -> int:
         """Rows of the head: ranks run over all of them, rows beyond the tokenizer included."""
         return head_rows(self.head)

@@ -69,15 +69,6 @@ def current_settings(config: Any | None, processor: Any | None) -> dict[str, Any
     return found
 
 
-def flat(settings: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """The settings of all depths, by names joined with dots."""
-    for name, value in settings.items():
-        if isinstance(value, Mapping):
-            yield from flat(value, f"{prefix}{name}.")
-        else:
-            yield f"{prefix}{name}", value
-
-
 def _held_by(holder: Any) -> Mapping[str, Any]:
     return getattr(holder, "__dict__", {})
 

@@ -17,9 +17,10 @@ from torch import Tensor
 
 from reweigh.errors import UnsupportedError
 from reweigh.families.anatomy import Anatomy, find_anatomy
-from reweigh.families.identity import Identity, describe
-from reweigh.families.signature import BYTES, sign
+from reweigh.families.identity import describe
 from reweigh.families.weights import sample
+from reweigh.method.register.identity import Identity
+from reweigh.method.register.signature import BYTES, Sampled
 
 WRAPPERS = frozenset({"model", "language_model", "vision_model", "text_model"})
 """Parts of a weight's name that differ between files and classes."""
@@ -36,8 +37,8 @@ def identify_stored(folder: Path, config: Any, processor: Any, *, name: str = ""
     anatomy = empty_model(config)
     with ExitStack() as files:
         stored = dict(_stored(folder, files))
-        weights = _signatures(anatomy, stored, config)
-    return describe(anatomy, processor, weights, model_id=name or str(folder))
+        samples = _samples(anatomy, stored)
+    return describe(anatomy, processor, samples, model_id=name or str(folder))
 
 
 def empty_model(config: Any) -> Anatomy:
@@ -49,8 +50,9 @@ def empty_model(config: Any) -> Anatomy:
     return find_anatomy(model)
 
 
-def _signatures(anatomy: Anatomy, stored: Mapping[str, Tensor], config: Any) -> dict[str, str]:
-    found, absent = {}, []
+def _samples(anatomy: Anatomy, stored: Mapping[str, Tensor]) -> dict[str, Sampled]:
+    found: dict[str, Sampled] = {}
+    absent = []
     for name in anatomy.model.state_dict():
         plain = _plain(name)
         tensor = stored.get(plain)
@@ -59,7 +61,7 @@ def _signatures(anatomy: Anatomy, stored: Mapping[str, Tensor], config: Any) -> 
         if tensor is None:
             absent.append(name)
         else:
-            found[name] = sign(sample(tensor, BYTES), tuple(tensor.shape))
+            found[name] = sample(tensor, BYTES), tuple(tensor.shape)
     if absent:
         raise UnsupportedError(
             f"{len(absent)} weights of {type(anatomy.model).__name__} are not among the checkpoint's files, "

@@ -23,7 +23,7 @@ from reweigh.artifacts import (
     write_tensors,
 )
 from reweigh.errors import ArtifactError, CalibrationError, MismatchError
-from reweigh.method.register.table import ModelIdentity
+from reweigh.method.register.identity import Identity
 
 SCHEMA = 1
 PAGE = "steering_vectors.json"
@@ -130,7 +130,7 @@ class SteeringVectors:
         if not shaped or sorted(set(self.layers)) != list(self.layers) or not np.isfinite(self.vectors).all():
             raise ArtifactError("the steering vectors are not usable", hint="make them again")
 
-    def check_pairing(self, identity: ModelIdentity) -> None:
+    def check_pairing(self, identity: Identity) -> None:
         """Refuse vectors that another model or processor made, naming both sides."""
         record = self.made_with.get("identity")
         record = record if isinstance(record, Mapping) else {}

@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 
 from reweigh.artifacts import sha256_file, write_sealed, write_tensors
 from reweigh.errors import ArtifactError, InputError, MismatchError
-from reweigh.families.identity import Identity
-from reweigh.families.signature import sign
 from reweigh.method.register.folders import NUMBERS, PAGE, table_layers
+from reweigh.method.register.identity import Identity
+from reweigh.method.register.signature import sign
 from reweigh.method.register.table import ReferenceTable
 
 ONES = sign(torch.ones(16), (4, 4))

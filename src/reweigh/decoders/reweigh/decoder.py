@@ -99,7 +99,8 @@ class ReWEIGH(Decoder):
         self.deployed = self._deploy(table, layer)
         self.point = operating_point(anatomy, self.deployed.table, beta)
         self.beta = self.point.beta
-        self._proved = False
+        self._proved = False  # until then a request also reads the last block, to prove the lens
+        self._last_block = len(anatomy.blocks) - 1
 
     @property
     def table(self) -> ReferenceTable:
@@ -136,7 +137,8 @@ class ReWEIGH(Decoder):
         recorded = self._trace(deployed, bound) if trace else None
         observers = () if around is None else around.observers
         observers += tuple(one for one in (recorded, observer) if one is not None)
-        return ReweighRequest(self, deployed, bound, given, observers, recorded, around)
+        layers = {deployed.table.layer} if self._proved else {deployed.table.layer, self._last_block}
+        return ReweighRequest(self, frozenset(layers), deployed, bound, given, observers, recorded, around)
 
     def _trace(self, deployed: Deployed, beta: float | tuple[float, ...]) -> Trace:
         tokenizer = getattr(self.processor, "tokenizer", self.processor)
@@ -153,12 +155,6 @@ class ReWEIGH(Decoder):
         from reweigh.decoders.reweigh.session import ReweighSession
 
         return ReweighSession(model, processor, self)
-
-    def layers_of(self, request: Request) -> frozenset[int]:
-        """The table's layer, and until the lens is proved the last one."""
-        deployed = request.deployed if isinstance(request, ReweighRequest) else self.deployed
-        last = len(self.anatomy.blocks) - 1
-        return frozenset({deployed.table.layer} if self._proved else {deployed.table.layer, last})
 
     def record(self) -> dict[str, Any]:
         """What the record of a run keeps: beta, layer and the table's hash."""
@@ -231,24 +227,20 @@ class ReWEIGH(Decoder):
 
     def _lay_out(self, forward: ForwardPass, request: ReweighRequest) -> _Layout:
         trail, repeat, device = forward.trail, forward.repeat, forward.logits.device
-        deployed, scale = request.deployed, request.deployed.table.scale
-        layer, (low, high) = deployed.table.layer, self.clip
-        found = {row: one[layer] for row, one in enumerate(deployed.gatherer.readings(trail)) if one}
+        deployed, (low, high) = request.deployed, self.clip
+        prompts, evidence = deployed.gatherer.stacked(trail, device)
+        betas = request.betas(prompts, len(trail.columns), repeat, device)
+        some = len(prompts) < len(trail.columns)
+        rows = [row * repeat + i for row in prompts for i in range(repeat)] if some else []
         tokens, references = deployed.tokens.to(device), deployed.references.to(device)
-        evidence = torch.stack([one.evidence(deployed.table.readout).to(device) for one in found.values()])
-        strengths = strength(references, evidence, scale, low=low, high=high)
-
-        def over_rows(values: Tensor) -> Tensor:
-            laid_out = spread(values, tokens, deployed.lens.vocab_size)
-            return laid_out if repeat == 1 else laid_out.repeat_interleave(repeat, dim=0)
-
-        rows = [row * repeat + i for row in found for i in range(repeat)]
-        editor = StepEditor(
-            over_rows(strengths),
-            request.betas(list(found), len(trail.columns), repeat, device),
-            None if len(found) == len(trail.columns) else torch.tensor(rows, device=device),
-        )
-        return _Layout(editor, over_rows(evidence) if request.observers else None, list(found))
+        strengths = strength(references, evidence, deployed.table.scale, low=low, high=high)
+        strengths = spread(strengths, tokens, deployed.lens.vocab_size)
+        seen = spread(evidence, tokens, deployed.lens.vocab_size) if request.observers else None
+        if repeat > 1:
+            strengths = strengths.repeat_interleave(repeat, dim=0)
+            seen = None if seen is None else seen.repeat_interleave(repeat, dim=0)
+        editor = StepEditor(strengths, betas, torch.tensor(rows, device=device) if some else None)
+        return _Layout(editor, seen, prompts)
 
     def _check_model(self, table: ReferenceTable) -> None:
         """Once per image: a model that changed since it was attached must still be the table's."""
@@ -270,7 +262,7 @@ class ReWEIGH(Decoder):
         if self._proved:
             return
         rows = [row * forward.repeat for row, columns in enumerate(forward.trail.columns) if columns]
-        stream = forward.states[len(self.anatomy.blocks) - 1][rows, -1]
+        stream = forward.states[self._last_block][rows, -1]
         own = forward.logits[rows, -1].float()
         gap = lens_disagreement(deployed.lens.read(stream).to(own.device), own)
         if not gap <= LENS_TOLERANCE:

@@ -56,6 +56,7 @@ class ReweighRequest(Request):
     def __init__(
         self,
         decoder: ReWEIGH,
+        layers: frozenset[int],
         deployed: Deployed,
         beta: float | tuple[float, ...],
         given: Sequence[Evidence | None] | None,
@@ -63,7 +64,7 @@ class ReweighRequest(Request):
         trace: Trace | None,
         outer: ReweighRequest | None = None,
     ) -> None:
-        super().__init__(decoder)
+        super().__init__(decoder, layers)
         self.outer = outer
         self.deployed = deployed
         self.beta = beta

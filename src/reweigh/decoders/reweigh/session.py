@@ -7,8 +7,8 @@ with rw:
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -69,7 +69,6 @@ class ReweighSession(Session):
         about |= {"chosen": self.point.source, "registered tokens": f"{len(self.table):,}"}
         return facts("ReWEIGH", about)
 
-    @contextmanager
     def request(  # type: ignore[override]  # options by name, for editors
         self,
         *,
@@ -79,7 +78,7 @@ class ReweighSession(Session):
         evidence: Sequence[Evidence | None] | None = None,
         trace: bool = False,
         observer: Observer | None = None,
-    ) -> Iterator[ReweighRequest]:
+    ) -> AbstractContextManager[ReweighRequest]:
         """Open a request with settings of its own; what is not given is taken from the request it is nested in.
 
         Args:
@@ -91,8 +90,7 @@ class ReweighSession(Session):
             observer: Is shown every step.
         """
         options = {"beta": beta, "layer": layer, "table": table, "evidence": evidence}
-        with super().request(**options, trace=trace, observer=observer) as made:
-            yield made
+        return self._open(**options, trace=trace, observer=observer)
 
     def answer(
         self,

@@ -120,6 +120,12 @@ class Gatherer:
             rows.append(merged or None)
         return rows
 
+    def stacked(self, trail: Trail, device: torch.device) -> tuple[list[int], Tensor]:
+        """The prompt rows that have evidence, and theirs of the first layer and readout (n, T) on a device."""
+        layer, readout = self.layers[0], self.readouts[0]
+        found = {row: one[layer] for row, one in enumerate(self.readings(trail)) if one is not None}
+        return list(found), torch.stack([one.evidence(readout).to(device) for one in found.values()])
+
     def _check(self, part: dict[int, Reading | Given]) -> None:
         """Refuse what another request read at other layers or of other tokens: its states are gone."""
         for layer in self.layers:

@@ -27,8 +27,9 @@ def pair(
     ``force`` accepts another model, tokenizer or dtype; the layer must exist and the vocabulary fit all the same.
     """
     block = None if layer is None else anatomy.check_layer(layer)
+    published, vocab_size = published_point(anatomy), anatomy.vocab_size
+    identity = None if force else identify(anatomy, processor)
     if not isinstance(table, ReferenceTable):
-        published = published_point(anatomy)
         default = None if published is None else published.layer
         table = ReferenceTable.from_pretrained(table, layer=block, default=default)
     made = table.made_with
@@ -40,11 +41,11 @@ def pair(
     )
     table.check_layer(block)
     table.verify()
-    if not force:
-        table.check_pairing(identify(anatomy, processor), dtype=lens.dtype)
+    if identity is not None:
+        table.check_pairing(identity, dtype=lens.dtype)
     anatomy.check_layer(table.layer)
-    if len(table) and int(table.tokens[-1]) >= anatomy.vocab_size:
+    if table.tokens.size and int(table.tokens[-1]) >= vocab_size:
         raise MismatchError(
-            f"the table speaks of token {int(table.tokens[-1])}, but the model's head has {anatomy.vocab_size} tokens"
+            f"the table speaks of token {int(table.tokens[-1])}, but the model's head has {vocab_size} tokens"
         )
     return table, lens

@@ -11,7 +11,7 @@ uses the model as it is.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -45,9 +45,12 @@ class Session:
         self.processor = processor
         self.decoder: Any = decoder
 
-    @contextmanager
-    def request(self, **options: Any) -> Iterator[Any]:
+    def request(self, **options: Any) -> AbstractContextManager[Any]:
         """Open a request with settings of its own; what is not given is taken from the request it is nested in."""
+        return self._open(**options)
+
+    @contextmanager
+    def _open(self, **options: Any) -> Iterator[Any]:
         made = self.decoder.request(self._outer(), **options)
         with Tap.of(self.decoder.anatomy).serving(made):
             yield made
@@ -72,7 +75,7 @@ class Session:
 
     def generate(self, *args: Any, **kwargs: Any) -> Any:
         """``model.generate`` with this decoder, and nothing else changed; opens a request where it runs."""
-        with self.request():
+        with self._open():
             return self.model.generate(*args, **kwargs)
 
     def describe(
@@ -127,7 +130,7 @@ class Session:
             options = {"temperature": None, "top_p": None, "top_k": None, **options}
         if seed is not None:
             torch.manual_seed(seed)
-        with self.request(), torch.no_grad():
+        with self._open(), torch.no_grad():
             output = self.model.generate(**inputs, **options)
         return read_answers(self.processor, output, inputs, end_tokens(self.decoder.anatomy.speaker))
 

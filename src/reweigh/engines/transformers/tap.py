@@ -68,7 +68,7 @@ class Tap:
         self._uses: dict[Decoder, int] = {}
         self._undo_decoder: dict[Decoder, Callable[[], None]] = {}
         self._hooks = Hooks()
-        self._read: set[int] = set()
+        self._exits: dict[int, nn.Module] = {}
         self._stays = False
         self._attention = Attention(anatomy)
         self._signature = inspect.signature(anatomy.speaker.forward)
@@ -136,7 +136,7 @@ class Tap:
                 if other is None:
                     self._install()
                     _taps[id(self.anatomy.model)] = self
-                self._read_layers(decoder.layers_of(request))
+                self._read_layers(request.layers)
                 if len(self._hooks) > before:
                     self._stays = forget_compiled(self.anatomy.model, wrapped=self.anatomy.compiled)
                 if decoder not in self._uses:
@@ -165,7 +165,7 @@ class Tap:
         if self._uses or self._stays:
             return
         self._hooks.remove()
-        self._read.clear()
+        self._exits.clear()
         if _taps.get(id(self.anatomy.model)) is self:
             del _taps[id(self.anatomy.model)]
 
@@ -200,9 +200,10 @@ class Tap:
                     self._hooks.shadow(module, name, functools.partial(_refuse, name), self._is_active)
 
     def _read_layers(self, layers: frozenset[int]) -> None:
-        for layer in sorted(layers - self._read):
-            self._hooks.before(self.anatomy.exit_of(layer), functools.partial(self._capture, layer))
-            self._read.add(layer)
+        new = {layer: self.anatomy.exit_of(layer) for layer in sorted(layers - self._exits.keys())}
+        for layer, module in new.items():
+            self._hooks.before(module, functools.partial(self._capture, layer))
+        self._exits |= new
 
     def _is_active(self) -> bool:
         opened = opened_on(self.anatomy.model)
@@ -278,7 +279,7 @@ class Tap:
                 prompt.start,
                 prompt.end,
                 True,
-                decoder.layers_of(request) if decoder.reads_every_step else NOTHING,
+                request.layers if decoder.reads_every_step else NOTHING,
             )
         if type(decoder).before is not Decoder.before:
             with self.paused():
@@ -315,12 +316,12 @@ class Tap:
             inputs=arguments if prompt is None else prompt.inputs,
             start=past if prompt is None else prompt.start,
             end=past + length if prompt is None else prompt.end,
-            layers=request.decoder.layers_of(request),
+            layers=request.layers,
         )
 
     def _capture(self, layer: int, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         forward = self._local.forward
-        if forward is None or layer not in forward.layers or module is not self.anatomy.exit_of(layer):
+        if forward is None or layer not in forward.layers or module is not self._exits.get(layer):
             return
         state = args[0] if args else kwargs.get("hidden_states")
         if not isinstance(state, Tensor) or state.ndim != 3:

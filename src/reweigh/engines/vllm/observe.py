@@ -13,8 +13,8 @@ import numpy as np
 from reweigh.engines.vllm.pairing import blocks_of, dtype_of, identify_model
 from reweigh.engines.vllm.plugin import require_plugin
 from reweigh.errors import CalibrationError, InputError, MissingExtraError, UnsupportedError
-from reweigh.families.identity import Identity
 from reweigh.families.prompts import render
+from reweigh.method.register.identity import Identity
 from reweigh.method.register.observations import ImageObservations, count_candidates
 
 PENALTY = "repetition_penalty"

@@ -10,9 +10,9 @@ from typing import Any
 
 from reweigh.engines.vllm.config import Settings
 from reweigh.errors import MismatchError
-from reweigh.families.identity import Identity
 from reweigh.families.points import nearest_point, point_in_use
 from reweigh.families.stored import identify_stored
+from reweigh.method.register.identity import Identity
 from reweigh.method.register.point import OperatingPoint
 from reweigh.method.register.table import ReferenceTable
 

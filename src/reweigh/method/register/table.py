@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,26 +21,12 @@ from reweigh.method.register.folders import NUMBERS, PAGE, SCHEMA, fetch_folder,
 from reweigh.method.register.point import OperatingPoint, tuned_point
 from reweigh.method.register.references import References
 
+if TYPE_CHECKING:
+    from reweigh.method.register.identity import Identity
+
 ARRAYS = ("tokens", "references", "counts")
 REQUIRED = {"dtype": "its lens dtype", "candidates": "its candidate rule"}
 """What a pairing compares besides the identity."""
-
-
-class ModelIdentity(Protocol):
-    """Which model is loaded, and how it differs from a recorded one."""
-
-    @property
-    def model_id(self) -> str:
-        """Name of the model, for messages."""
-        ...
-
-    def missing(self, record: Mapping[str, Any]) -> list[str]:
-        """What the record lacks for a comparison."""
-        ...
-
-    def differences(self, record: Mapping[str, Any]) -> list[str]:
-        """What differs, in words that name both sides."""
-        ...
 
 
 def candidate_rule() -> dict[str, float]:
@@ -234,7 +220,7 @@ class ReferenceTable:
                 hint=f"leave the layer out, say {self.layer}, or calibrate layer {layer}",
             )
 
-    def check_pairing(self, identity: ModelIdentity, *, dtype: str) -> None:
+    def check_pairing(self, identity: Identity, *, dtype: str) -> None:
         """Refuse a table that another model, processor, lens dtype or candidate rule made, naming both sides.
 
         Raises:

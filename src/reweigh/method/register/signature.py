@@ -10,6 +10,7 @@ with one that was rounded to bfloat16 at once. Knows nothing of models.
 from __future__ import annotations
 
 import base64
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -25,8 +26,16 @@ SMALLEST_NORMAL = 2.0**-14
 HALF_STEP = 2.0**-25
 """Of float16: its smallest normal number, and half the distance of the numbers below it."""
 
+Sampled = tuple[Tensor, tuple[int, ...]]
+"""Values of a weight, and its shape."""
+
 BITS = {"float32": 0, "bfloat16": 8, "float16": 11}
 """Significant bits of the types that round; float32 is taken as it is."""
+
+
+def signatures(samples: Mapping[str, Sampled]) -> dict[str, str]:
+    """The signature of each weight, by name."""
+    return {name: sign(values, shape) for name, (values, shape) in samples.items()}
 
 
 def sign(values: Tensor, shape: tuple[int, ...]) -> str:

@@ -9,8 +9,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from reweigh.families.signature import BYTES, agree, kind_and_shape, sign
 from reweigh.families.weights import sample
+from reweigh.method.register.signature import BYTES, agree, kind_and_shape, sign
 
 HALVES = (torch.bfloat16, torch.float16)
 
