@@ -13,8 +13,10 @@ from transformers import DynamicCache
 
 import reweigh
 from checkpoints import FAMILIES
+from reweigh.decoders.vcd import VCD
 from reweigh.engines.transformers.branch import BranchState
 from reweigh.errors import UnsupportedError
+from reweigh.families.anatomy import find_anatomy
 
 METHODS = {"vcd": {}, "pai": {"alpha": 0.0, "gamma": 1.5}, "icd": {}}
 STEPS = 5
@@ -245,3 +247,29 @@ def test_a_finished_generation_is_released(method, loaded, batch):
         gc.collect()
         assert alive
         assert all(one() is None for one in alive)
+
+
+def test_rows_may_be_contrasted_with_weights_of_their_own(loaded, batch):
+    class Uneven(VCD):
+        def weight(self, forward):
+            return torch.tensor([[[0.0]], [[1.5]]])
+
+    model, processor = loaded("llava")
+    inputs = batch("llava")
+    options = {
+        "max_new_tokens": 1,
+        "do_sample": False,
+        "output_logits": True,
+        "return_dict_in_generate": True,
+    }
+    made = {}
+    for name, kind, more in (
+        ("uneven", Uneven, {}),
+        ("none", VCD, {"alpha": 0.0}),
+        ("all", VCD, {"alpha": 1.5}),
+    ):
+        with kind(find_anatomy(model), processor, **more).attach(model, processor):
+            made[name] = model.generate(**inputs, **options).logits[0]
+    assert torch.equal(made["uneven"][0], made["none"][0])
+    assert torch.equal(made["uneven"][1], made["all"][1])
+    assert not torch.equal(made["none"][1], made["all"][1])

@@ -37,8 +37,8 @@ class Contrast(Decoder):
         """The branch's prompt: what the model's forward takes."""
         raise NotImplementedError
 
-    def weight(self, forward: ForwardPass) -> float:
-        """Weight of the contrast at this step."""
+    def weight(self, forward: ForwardPass) -> float | Tensor:
+        """Weight of the contrast at this step: one for all, or (B, 1, 1) with one for each row."""
         return self.alpha
 
     def edit(self, forward: ForwardPass) -> Tensor | None:
