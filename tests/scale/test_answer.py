@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from test_schedule import Dice
 
+from dice import Dice
 from reweigh.engines.answer import Answer
 from reweigh.runs.record import RESPONSES
 from reweigh.runs.run import Batch

@@ -2,54 +2,14 @@
 
 from __future__ import annotations
 
-import random
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from dice import Dice
 from reweigh.errors import ReweighError
 from reweigh.scale.crew import Report, work_through
 from reweigh.scale.schedule import ATTEMPTS, SLOW, Schedule
-
-
-class Dice:
-    """A crew whose workers return, die or dawdle as dice say; late copies report after the first one did."""
-
-    def __init__(self, workers, seed, deaths=0.3, fatal=()):
-        self.workers = [f"worker {number}" for number in range(workers)]
-        self.dice = random.Random(seed)
-        self.deaths, self.fatal = deaths, fatal
-        self.busy, self.clock = {}, 0.0
-        self.lost, self.given, self.returned = {}, [], []
-
-    def now(self):
-        return self.clock
-
-    def idle(self):
-        return [worker for worker in self.workers if worker not in self.busy]
-
-    def give(self, worker, shard, task):
-        self.given.append(shard)
-        long = 50.0 if self.dice.random() < 0.2 else 1.0
-        self.busy[worker] = shard, task, self.clock + self.dice.uniform(0.5, 1.5) * long
-
-    def wait(self):
-        self.clock += self.dice.uniform(0, 2)
-        ready = [worker for worker, (_, _, end) in self.busy.items() if end <= self.clock]
-        self.dice.shuffle(ready)
-        reports = [self.report(worker) for worker in ready]
-        self.returned += [report for report in reports if report.failure is None]
-        twice = [self.dice.choice(self.returned)] if self.returned and self.dice.random() < 0.3 else []
-        return reports + twice  # a result that comes a second time
-
-    def report(self, worker):
-        shard, task, _ = self.busy.pop(worker)
-        dies = self.lost.get(shard, 0) < ATTEMPTS - 1 and self.dice.random() < self.deaths
-        if dies or shard in self.fatal:
-            self.lost[shard] = self.lost.get(shard, 0) + 1
-            return Report(worker, shard, failure="killed")
-        return Report(worker, shard, result=task * task)
 
 
 @settings(deadline=None)
@@ -57,6 +17,13 @@ class Dice:
 def test_every_shard_counts_once_whatever_happens(workers, shards, seed):
     found = list(work_through(Dice(workers, seed), {shard: shard + 1 for shard in shards}))
     assert sorted(found) == [(shard, (shard + 1) ** 2) for shard in sorted(shards)]
+
+
+def test_a_late_copy_of_earlier_work_is_not_taken_for_this():
+    """Results and failures under numbers that were never given out change nothing."""
+    crew = Dice(3, seed=5)
+    crew.returned = [Report("worker 1", 50, result=-1), Report("worker 2", 51, failure="killed")]
+    assert sorted(work_through(crew, {7: 2, 8: 3})) == [(7, 4), (8, 9)]
 
 
 def test_slow_shards_are_given_to_a_second_worker():

@@ -62,12 +62,15 @@ class BenchmarkOptions:
             drawings=drawings,
         )
 
-    def runs(self, task: Task, name: str, weights: common.Weights, loaded: tuple[Any, Any]) -> Runs:
-        """How runs of a loaded model are answered and recorded."""
+    def runs(
+        self, task: Task, name: str, weights: common.Weights, loaded: tuple[Any, Any] | None = None
+    ) -> Runs:
+        """How runs of a model are answered and recorded; one that is loaded elsewhere is described from there."""
         from reweigh.runs.model import describe_model
         from reweigh.runs.task import Runs
 
-        model = {"id": name, "revision": weights.revision, "dtype": weights.dtype} | describe_model(*loaded)
+        about = {} if loaded is None else describe_model(*loaded)
+        model = {"id": name, "revision": weights.revision, "dtype": weights.dtype} | about
         return Runs(task, model, self.batch_size, self.seed, self.template)
 
 

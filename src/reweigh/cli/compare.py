@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import typer
 
 from reweigh.cli import common
 from reweigh.cli.benchmark import BenchmarkOptions
+from reweigh.cli.cluster import RayOptions, loading
 from reweigh.cli.groups import grouped
 from reweigh.errors import InputError
 
 if TYPE_CHECKING:
     from reweigh.runs.task import Task
+    from reweigh.studies.compare.methods import Method
+    from reweigh.studies.compare.table import Comparison, Shading
 
 app = typer.Typer(add_completion=False)
 
@@ -45,6 +49,7 @@ def compare(
         "interval", help="Shade what is beyond chance (interval), or as the paper does from 5% on (paper)."
     ),
     point: common.Point,
+    cluster: RayOptions,
     weights: common.Weights,
     force: bool = common.FORCE,
     as_json: bool = common.JSON,
@@ -54,9 +59,8 @@ def compare(
     from reweigh.decoders import DECODERS, check_options
     from reweigh.studies.compare import render
     from reweigh.studies.compare.examples import example_sections
-    from reweigh.studies.compare.methods import decoder_of, make_method, parse_methods, parse_options
+    from reweigh.studies.compare.methods import decoder_of, parse_methods, parse_options
     from reweigh.studies.compare.page import html
-    from reweigh.studies.compare.study import compare as run
 
     if shading not in ("interval", "paper"):
         raise InputError(f"no shading is called {shading!r}", hint="interval or paper")
@@ -72,14 +76,18 @@ def compare(
         if entry.needs_table:
             options[name] = {**point.options(model), "force": force, **options[name]}
         check_options(name, entry, options[name])
-    loaded = weights.load(model)
-    rows = [make_method(name, *loaded, options[name]) for name in names]
-    for method in rows:
-        if method.reason:
-            typer.echo(f"{method.name} is left out: {method.reason}", err=True)
+    compared = _here if cluster.ray is None else _on_ray
     with only_one(out):
-        runs = [selection.runs(task, model, weights, loaded) for task in tasks]
-        made = run(model, rows, runs, out, shading="paper" if shading == "paper" else "interval")
+        made = compared(
+            model,
+            options,
+            tasks,
+            selection,
+            weights,
+            cluster,
+            out,
+            "paper" if shading == "paper" else "interval",
+        )
     write_text(out / FILES[0], render.markdown(made))
     write_text(out / FILES[1], html(made, example_sections(made, out)))
     write_text(out / FILES[2], render.latex(made))
@@ -90,6 +98,56 @@ def compare(
         console = common.console()
         console.print(render.terminal(made, console.width))
     common.note(f"tables: {', '.join(str(out / name) for name in FILES)}")
+
+
+def _here(
+    model: str,
+    options: dict[str, dict[str, Any]],
+    tasks: list[Task],
+    selection: BenchmarkOptions,
+    weights: common.Weights,
+    cluster: RayOptions,
+    out: Path,
+    shading: Shading,
+) -> Comparison:
+    """Compare with a model of this process."""
+    from reweigh.studies.compare.methods import make_method
+    from reweigh.studies.compare.study import compare as run
+
+    loaded = weights.load(model)
+    rows = [make_method(name, *loaded, given) for name, given in options.items()]
+    _tell_reasons(rows)
+    runs = [selection.runs(task, model, weights, loaded) for task in tasks]
+    return run(model, rows, runs, out, shading=shading)
+
+
+def _on_ray(
+    model: str,
+    options: dict[str, dict[str, Any]],
+    tasks: list[Task],
+    selection: BenchmarkOptions,
+    weights: common.Weights,
+    cluster: RayOptions,
+    out: Path,
+    shading: Shading,
+) -> Comparison:
+    """Compare with the actors of a cluster."""
+    from reweigh.studies.compare.on_ray import compare_on
+
+    arguments = {
+        **loading(model, weights),
+        "methods": options,
+        "template": selection.template,
+        "where": str(Path.cwd()),
+    }
+    runs = [selection.runs(task, model, weights) for task in tasks]
+    return compare_on(cluster.cluster(), arguments, model, runs, out, shading=shading, tell=_tell_reasons)
+
+
+def _tell_reasons(methods: Sequence[Method]) -> None:
+    for method in methods:
+        if method.reason:
+            typer.echo(f"{method.name} is left out: {method.reason}", err=True)
 
 
 def _task(name: str, selection: BenchmarkOptions, out: Path) -> Task:

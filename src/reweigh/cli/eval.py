@@ -208,7 +208,6 @@ def _on_ray(
     out: Path,
 ) -> int:
     """Answer with the actors of a cluster."""
-    from reweigh.runs.task import Runs
     from reweigh.scale.answer import answer_on
 
     if "cache" in given:
@@ -218,8 +217,7 @@ def _on_ray(
     options = {**given}
     if (table := options.get("table")) is not None and Path(table).is_dir():
         options["table"] = str(Path(table).resolve())
-    about = {"id": model, "revision": weights.revision, "dtype": weights.dtype}
-    runs = Runs(task, about, records.batch_size, records.seed, records.template)
+    runs = records.runs(task, model, weights)
     arguments = {
         **loading(model, weights),
         "decoder": decoder,

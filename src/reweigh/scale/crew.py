@@ -45,7 +45,7 @@ def work_through(crew: Crew, tasks: Mapping[int, Any]) -> Generator[tuple[int, A
     Raises:
         ReweighError: A task failed again and again.
     """
-    schedule = Schedule.of(tasks)
+    schedule, own = Schedule.of(tasks), frozenset(tasks)
     while not schedule.is_finished:
         for worker in crew.idle():
             shard = schedule.claim(worker, crew.now())
@@ -53,6 +53,8 @@ def work_through(crew: Crew, tasks: Mapping[int, Any]) -> Generator[tuple[int, A
                 break
             crew.give(worker, shard, tasks[shard])
         for report in crew.wait():
+            if report.shard not in own:
+                continue  # a late copy of what the crew did before
             if report.failure is None:
                 if schedule.finish(report.worker, report.shard, crew.now()):
                     yield report.shard, report.result

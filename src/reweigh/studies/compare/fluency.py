@@ -6,11 +6,12 @@ that the model, unedited, gave to each of its tokens; a text with a token far be
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import torch
+from PIL.Image import Image
 
 from reweigh.engines.transformers.inputs import followed_by
 from reweigh.families.prompts import build_inputs
@@ -29,23 +30,79 @@ WORDS = 4
 """Shorter answers are no sentences."""
 
 
+class Passage(NamedTuple):
+    """Texts of several methods about one picture."""
+
+    picture: Image
+    prompt: str
+    texts: Mapping[str, str]
+
+
+Reader: TypeAlias = Callable[[Passage], dict[str, float]]
+"""The lowest probability of a token in each of a passage's texts."""
+ReadAgain: TypeAlias = Callable[[Mapping[int, Passage]], Iterable[tuple[int, dict[str, float]]]]
+"""Reads numbered passages and gives what a reader found for each, in any order."""
+
+
+class Passages(Mapping[int, Passage]):
+    """What is read again of a benchmark, by the number of the record; a picture is opened when it is asked for.
+
+    Answers too short to be sentences are left out.
+    """
+
+    def __init__(self, runs: Runs, texts: Mapping[str, Sequence[str]]) -> None:
+        self._runs = runs
+        self._due: dict[int, dict[str, str]] = {}
+        for number in range(min(LOOKED_AT, len(runs.task.records))):
+            found = {name: said[number].strip() for name, said in texts.items() if number < len(said)}
+            long = {name: text for name, text in found.items() if len(text.split()) >= WORDS}
+            if long:
+                self._due[number] = long
+
+    def __getitem__(self, number: int) -> Passage:
+        record = self._runs.task.records[number]
+        picture = read_image(find_image(Path(self._runs.task.images), record.image))
+        return Passage(picture, record.prompt, self._due[number])
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self._due)
+
+    def __len__(self) -> int:
+        return len(self._due)
+
+    def count(self, name: str) -> int:
+        """How many texts of a method there are."""
+        return sum(name in found for found in self._due.values())
+
+
 def broken_shares(
-    model: Any, processor: Any, runs: Runs, texts: Mapping[str, Sequence[str]], *, show: bool | None = None
+    read_again: ReadAgain, runs: Runs, texts: Mapping[str, Sequence[str]], *, show: bool | None = None
 ) -> dict[str, float]:
     """For each method the share of its first texts that hold an improbable token; sentences only."""
-    records = runs.task.records[:LOOKED_AT]
-    due = {name: [text.strip() for text in found[: len(records)]] for name, found in texts.items()}
-    count = {name: sum(len(text.split()) >= WORDS for text in found) for name, found in due.items()}
-    broken = dict.fromkeys(due, 0)
+    passages = Passages(runs, texts)
+    count = {name: passages.count(name) for name in texts}
+    broken = dict.fromkeys(texts, 0)
     with bar("reading texts again", total=sum(count.values()), unit="text", show=show) as progress:
-        for number, record in enumerate(records):
-            picture = read_image(find_image(Path(runs.task.images), record.image))
-            inputs = build_inputs(model, processor, [picture], [record.prompt], template=runs.template)
-            for name, found in due.items():
-                if len(found[number].split()) >= WORDS:
-                    broken[name] += least_likely(model, processor, inputs, found[number]) < IMPROBABLE
-                    progress.update(1)
-    return {name: broken[name] / count[name] for name in due if count[name]}
+        for _, lowest in read_again(passages):
+            for name, probability in lowest.items():
+                broken[name] += probability < IMPROBABLE
+            progress.update(len(lowest))
+    return {name: broken[name] / count[name] for name in texts if count[name]}
+
+
+def reading(model: Any, processor: Any, *, template: str | None = None) -> Reader:
+    """Read with a model of this process."""
+
+    def read(passage: Passage) -> dict[str, float]:
+        inputs = build_inputs(model, processor, [passage.picture], [passage.prompt], template=template)
+        return {name: least_likely(model, processor, inputs, text) for name, text in passage.texts.items()}
+
+    return read
+
+
+def one_by_one(reader: Reader) -> ReadAgain:
+    """Let one reader read all passages."""
+    return lambda passages: ((number, reader(passages[number])) for number in passages)
 
 
 def least_likely(model: Any, processor: Any, inputs: Mapping[str, Any], text: str) -> float:

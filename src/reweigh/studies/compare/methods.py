@@ -29,6 +29,8 @@ class Method:
         title: The name as papers write it.
         session: The decoder tied to the model; ``None`` where the model cannot serve it.
         reason: Why it cannot be served.
+        regime: How its authors decode.
+        decoding: What a run's record keeps of it.
     """
 
     name: str
@@ -36,6 +38,7 @@ class Method:
     session: Session | None = None
     reason: str | None = None
     regime: Mapping[str, Any] = field(default_factory=dict)
+    decoding: Mapping[str, Any] = field(default_factory=dict)
 
     def regime_in_words(self) -> str:
         """The regime for a note under the table."""
@@ -100,4 +103,4 @@ def make_method(name: str, model: Any, processor: Any, options: Mapping[str, Any
         session = decoder(own, model, processor, **options)
     except UnsupportedError as error:
         return Method(name, title, reason=error.message)
-    return Method(name, title, session, regime=session.decoder.decoding())
+    return Method(name, title, session, regime=session.decoder.decoding(), decoding=session.record())

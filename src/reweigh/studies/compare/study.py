@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from reweigh.benchmarks import find_benchmark
@@ -13,9 +14,9 @@ from reweigh.runs.results import read_scored
 from reweigh.runs.task import Runs, Scored
 from reweigh.studies.compare.cost import total
 from reweigh.studies.compare.degenerate import degenerate, read_texts
-from reweigh.studies.compare.fluency import broken_shares
+from reweigh.studies.compare.fluency import ReadAgain, broken_shares, one_by_one, reading
 from reweigh.studies.compare.methods import Method
-from reweigh.studies.compare.run import answer_all, read_costs
+from reweigh.studies.compare.run import Turns, answer_all, in_turns, read_costs
 from reweigh.studies.compare.table import Comparison, Figure, Row, Shading, cost_figures, ratios
 
 DECIDING = 100
@@ -32,32 +33,59 @@ def compare(
     out: Path,
     *,
     shading: Shading = "interval",
+    doing: Callable[[Runs], Doing] | None = None,
 ) -> Comparison:
-    """Answer every benchmark with every method into folders below ``out``, score them, and build the table."""
-    scores = {runs.task.name: answer_and_score(runs, methods, out / runs.task.name) for runs in benchmarks}
-    broken = {runs.task.name: _broken(runs, methods, out / runs.task.name) for runs in benchmarks}
+    """Answer every benchmark with every method into folders below ``out``, score them, and build the table.
+
+    ``doing`` says who does the work of a benchmark, if not the methods' own sessions.
+    """
+    scores, broken = {}, {}
+    for runs in benchmarks:
+        name = runs.task.name
+        done_by = own_doing(methods, runs) if doing is None else doing(runs)
+        scores[name] = answer_and_score(runs, methods, out / name, done_by.turns)
+        texts = {method: read_texts(out / name / method) for method in scores[name]}
+        broken[name] = broken_shares(done_by.read_again, runs, texts)
     return build(model, methods, scores, out, shading=shading, broken=broken)
 
 
-def _broken(runs: Runs, methods: Sequence[Method], out: Path) -> dict[str, float]:
-    """The share of broken texts of each method that was served."""
-    served = {method.name: method.session for method in methods if method.session is not None}
-    first = next(iter(served.values()))
-    texts = {name: read_texts(out / name) for name in served}
-    return broken_shares(first.model, first.processor, runs, texts)
+@dataclass(frozen=True)
+class Doing:
+    """Who does the work of one benchmark.
+
+    Attributes:
+        turns: Answers batches.
+        read_again: Reads finished texts again, to find broken ones.
+    """
+
+    turns: Turns
+    read_again: ReadAgain
 
 
-def answer_and_score(runs: Runs, methods: Sequence[Method], out: Path) -> dict[str, Scored]:
-    """Answer one benchmark with every method that is served, and score the answers."""
+def own_doing(methods: Sequence[Method], runs: Runs) -> Doing:
+    """Do it with the sessions of the methods."""
     sessions = {method.name: method.session for method in methods if method.session is not None}
-    folders = {name: out / name for name in sessions}
-    for name, session in sessions.items():
-        runs.open(folders[name], session.record())
-    answer_all(list(sessions.values()), runs, list(folders.values()))
+    first = next(iter(sessions.values()))
+    reader = reading(first.model, first.processor, template=runs.template)
+    return Doing(in_turns(sessions, template=runs.template), one_by_one(reader))
+
+
+def answer_and_score(runs: Runs, methods: Sequence[Method], out: Path, turns: Turns) -> dict[str, Scored]:
+    """Answer one benchmark with every method that is served, and score the answers."""
+    folders = open_folders(runs, methods, out)
+    answer_all(turns, runs, folders)
     scores = {name: runs.score(folder) for name, folder in folders.items()}
     for folder in folders.values():
         write_report(read_scored(folder), images=runs.task.images)
     return scores
+
+
+def open_folders(runs: Runs, methods: Sequence[Method], out: Path) -> dict[str, Path]:
+    """The run folder of each method that is served, begun or found to hold the same run."""
+    served = [method for method in methods if method.reason is None]
+    for method in served:
+        runs.open(out / method.name, method.decoding)
+    return {method.name: out / method.name for method in served}
 
 
 def build(
@@ -84,7 +112,7 @@ def build(
         metrics = [_metric(scores[name].get(method.name), metric) for name, metric in keys]
         values = [None if metric is None else metric.value for metric in metrics]
         values += ratios(costs[method.name], base)
-        regime = method.regime_in_words() if method.session is not None else ""
+        regime = method.regime_in_words() if method.reason is None else ""
         differences = [] if method is methods[0] else _differences(method, methods[0], scores, keys)
         runs = {name: f"{name}/{method.name}" for name, found in scores.items() if method.name in found}
         rows.append(Row(method.title, values, regime, method.reason, metrics, differences, runs))

@@ -1,0 +1,168 @@
+"""A comparison on a cluster: each actor has every method and answers a batch with all of them in turn.
+
+So the methods' costs are taken side by side on one machine, batch by batch, whichever machine that is; answers are those of
+one machine. The driver loads no model, writes in the order of the manifest and scores.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+from reweigh.runs.run import Batch, open_batch
+from reweigh.runs.task import Runs
+from reweigh.scale.crew import Crew, work_through
+from reweigh.scale.ray_crew import Cluster, ray_crew
+from reweigh.studies.compare.fluency import Passage, Reader, reading
+from reweigh.studies.compare.methods import Method, make_method
+from reweigh.studies.compare.run import Measured, Turns, due, in_turns
+from reweigh.studies.compare.study import Doing, compare, open_folders
+from reweigh.studies.compare.table import Comparison, Shading
+
+Task = tuple[Batch, list[str]]
+"""A batch, and the methods that are to answer it."""
+
+
+class Comparer:
+    """Answers batches with several methods inside an actor, and reads their texts again."""
+
+    def __init__(
+        self, about: Mapping[str, Any], methods: Sequence[Method], turns: Turns, reader: Reader
+    ) -> None:
+        rows = {method.name: page_of(method) for method in methods}
+        self.page = {"model": dict(about), "methods": rows}
+        self.turns, self.reader = turns, reader
+
+    def describe(self) -> dict[str, Any]:
+        """What the runs' records keep of the model and of each method."""
+        return self.page
+
+    def work(self, task: Task | Passage) -> dict[str, Measured] | dict[str, float]:
+        """Answer one batch with the methods named, in turn; or read a passage."""
+        return self.reader(task) if isinstance(task, Passage) else dict(self.turns(*task))
+
+
+def page_of(method: Method) -> dict[str, Any]:
+    """What the driver has to know of a method."""
+    told = ("name", "title", "reason", "regime", "decoding")
+    return {name: getattr(method, name) for name in told}
+
+
+def comparer(
+    *,
+    name: str,
+    load: Mapping[str, Any],
+    called: str,
+    methods: Mapping[str, Mapping[str, Any]],
+    template: str | None,
+    where: str,
+) -> Comparer:
+    """Make a hand that loads a model with transformers and ties every method to it.
+
+    ``where`` is the folder the command was started in: a file that an option names means the same here.
+    """
+    from reweigh.families.load import load as load_model
+    from reweigh.runs.model import describe_model
+
+    if Path(where).is_dir():
+        os.chdir(where)
+    model, processor = load_model(name, **load)
+    model.name_or_path = called
+    rows = [make_method(method, model, processor, options) for method, options in methods.items()]
+    sessions = {row.name: row.session for row in rows if row.session is not None}
+    turns, reader = in_turns(sessions, template=template), reading(model, processor, template=template)
+    return Comparer(describe_model(model, processor), rows, turns, reader)
+
+
+def compare_on(
+    cluster: Cluster,
+    arguments: dict[str, Any],
+    model: str,
+    benchmarks: Sequence[Runs],
+    out: Path,
+    *,
+    shading: Shading = "interval",
+    tell: Callable[[Sequence[Method]], None] = lambda _: None,
+) -> Comparison:
+    """Compare with the actors of a cluster; ``arguments`` are ``comparer``'s, ``tell`` is told what they serve.
+
+    ``model`` of the benchmarks' runs is completed with what the actors say of it.
+    """
+    with ray_crew(cluster, comparer, arguments) as crew:
+        methods = [Method(**page) for page in crew.described["methods"].values()]
+        tell(methods)
+        known = [replace(runs, model={**runs.model, **crew.described["model"]}) for runs in benchmarks]
+        doing = crew_doing(crew, Waiting(known, methods, out))
+        return compare(model, methods, known, out, shading=shading, doing=doing)
+
+
+class Renumbered(Mapping[int, Passage]):
+    """Passages under other numbers."""
+
+    def __init__(self, passages: Mapping[int, Passage], numbers: Mapping[int, int]) -> None:
+        self._passages, self._numbers = passages, numbers
+
+    def __getitem__(self, number: int) -> Passage:
+        return self._passages[self._numbers[number]]
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self._numbers)
+
+    def __len__(self) -> int:
+        return len(self._numbers)
+
+
+class Waiting(Mapping[int, Task]):
+    """The batches of all benchmarks that some methods have not answered, numbered; opened when asked for."""
+
+    def __init__(self, benchmarks: Sequence[Runs], methods: Sequence[Method], out: Path) -> None:
+        self.number: dict[tuple[str, int], int] = {}
+        self._tasks: list[tuple[Runs, int, list[Any], list[str]]] = []
+        for runs in benchmarks:
+            folders = open_folders(runs, methods, out / runs.task.name)
+            done = {name: runs.done(folder) for name, folder in folders.items()}
+            for start, part, names in due(runs, done):
+                self.number[runs.task.name, start] = len(self._tasks)
+                self._tasks.append((runs, start, part, names))
+
+    def __getitem__(self, number: int) -> Task:
+        runs, start, part, names = self._tasks[number]
+        return open_batch(start, part, runs.task.images, runs.seed), names
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(range(len(self._tasks)))
+
+    def __len__(self) -> int:
+        return len(self._tasks)
+
+
+def crew_doing(crew: Crew, waiting: Waiting) -> Callable[[Runs], Doing]:
+    """Have a crew do the work: batches are taken in their order by what comes back in any order.
+
+    One loop serves the answers of all benchmarks, and passages have numbers of their own: a late second result of one task
+    is never taken for another's.
+    """
+    coming = work_through(crew, waiting)
+    early: dict[int, dict[str, Measured]] = {}
+    free = count(len(waiting))
+
+    def doing(runs: Runs) -> Doing:
+        def turns(batch: Batch, names: Sequence[str]) -> Iterator[tuple[str, Measured]]:
+            wanted = waiting.number[runs.task.name, batch.start]
+            while wanted not in early:
+                number, measured = next(coming)
+                early[number] = measured
+            yield from early.pop(wanted).items()
+
+        def read_again(passages: Mapping[int, Passage]) -> Iterator[tuple[int, dict[str, float]]]:
+            numbers = {next(free): number for number in passages}
+            for number, found in work_through(crew, Renumbered(passages, numbers)):
+                yield numbers[number], found
+
+        return Doing(turns, read_again)
+
+    return doing
