@@ -1,16 +1,32 @@
-"""``reweigh scale``: rates measured here, costs of every size, and the simulation beside them."""
+"""`reweigh scale` as a user runs it: a table, and the same to a program."""
 
 from __future__ import annotations
 
+import pytest
 
-def test_costs_and_simulations_are_printed(cli):
-    given = ["scale", "--scenes", "1", "--image-seconds", "0.5", "--batch-size", "4"]
-    page = cli(*given, "--json").json
-    assert page["rates"]["image_seconds"] == 0.5
-    assert min(page["rates"].values()) > 0
-    costs = {(one["images"], one["gpus"]): one for one in page["costs"]}
-    assert costs[10**4, 1]["seconds"] > 5000 > costs[10**4, 100]["seconds"]
-    assert costs[10**4, 1000]["limit"] == "too few shards"
+
+@pytest.mark.slow
+def test_costs_and_simulations_are_told_to_a_program_and_to_a_reader(cli):
+    asked = ("scale", "--scenes", "2", "--image-seconds", "2", "--batch-size", "4")
+    page = cli(*asked, "--json").json
+    assert page["rates"]["image_seconds"] == 2
+    assert all(rate > 0 for rate in page["rates"].values())
+    assert [(one["images"], one["gpus"]) for one in page["costs"][:2]] == [(10**4, 1), (10**4, 10)]
+    assert page["costs"][-1]["images"] == 10**8
+    alone = page["costs"][0]
+    assert alone["limit"] == "GPUs"
+    assert alone["seconds"] > 2 * 10**4  # no less than the work itself
+    assert page["costs"][-1]["limit"] == "driver's memory"
     for one in page["simulated"]:
-        assert 0.5 < one["model"] / one["seconds"] < 2
-    assert "0.5 s for an image on one worker (as given)" in cli(*given).out
+        assert 0.5 < one["model"] / one["seconds"] < 2, one
+    told = cli(*asked).out
+    assert "2 s for an image on one worker (as given)" in told
+    assert len(told.splitlines()) == 2 + len(page["costs"]) + 2 + len(page["simulated"]) + 1
+
+
+@pytest.mark.parametrize("wrong", [("--stragglers", "0.9"), ("--image-seconds", "0")])
+def test_an_impossible_cluster_is_refused_before_anything_is_measured(cli, monkeypatch, wrong):
+    monkeypatch.setattr("reweigh.cli.scale._measure", lambda scenes: pytest.fail("it was measured"))
+    done = cli("scale", *wrong)
+    assert done.code == 1
+    assert "no cluster behaves like" in done.err

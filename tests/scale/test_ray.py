@@ -1,58 +1,32 @@
-"""A real local Ray: workers and the driver are killed with -9 under way, and the bytes are those of one machine."""
+"""A real local Ray: workers and the driver are killed with -9 at random moments, and the bytes are those of one machine."""
 
 from __future__ import annotations
 
-import os
-import subprocess
+import json
+import random
 import sys
-import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+from cluster import finish, kill_driver, kill_worker, reweigh, start, until
 
 from checkpoints import picture
 from reweigh.errors import InputError, MissingExtraError
-from reweigh.scale.ray_crew import Cluster, ray_crew
+from reweigh.scale.ray_crew import Cluster, RayCrew, ray_crew
 
-PATIENCE = 240
-"""Seconds after which a cluster that does not move has hung."""
+on_ray = pytest.mark.skipif(not Path("/proc").is_dir(), reason="looks for the actors' processes in /proc")
+ON_RAY = ["--ray", "local", "--ray-workers", "2"]
+
+
+@pytest.fixture
+def ray():
+    pytest.importorskip("ray", reason="ray is not installed")
+    pytest.importorskip("psutil", reason="psutil is not installed")
 
 
 def tree(folder):
     return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
-
-
-def reweigh(*arguments):
-    """Start a command of its own process, one thread each, as actors have."""
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(sys.path)}
-    command = [sys.executable, "-m", "reweigh", *map(str, arguments)]
-    return subprocess.Popen(
-        command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
-    )
-
-
-def until(condition, process):
-    """Wait for something to become true while a process runs."""
-    end = time.monotonic() + PATIENCE
-    while not (found := condition()):
-        assert process.poll() is None, process.communicate()[0]
-        assert time.monotonic() < end
-        time.sleep(0.02)
-    return found
-
-
-def actors(process):
-    """The processes in which actors of a local cluster live."""
-    import psutil
-
-    found = []
-    for child in psutil.Process(process.pid).children(recursive=True):
-        try:
-            if child.cmdline()[:1] and child.cmdline()[0].startswith("ray::Actor"):
-                found.append(child)
-        except psutil.Error:
-            continue
-    return found
 
 
 @pytest.fixture
@@ -65,51 +39,131 @@ def images(tmp_path):
     return folder
 
 
+def survive(given, out, done, seed):
+    """Run a command on Ray whose worker is killed, then its driver; run it again, with another worker killed.
+
+    ``done`` counts what is finished on disk. Returns how much of it there was when the driver died, and what was said.
+    """
+    dice = random.Random(seed)
+    driver = reweigh(*given, "-o", out, *ON_RAY)
+    assert until(lambda: done() >= 1, driver), driver.communicate()[0]
+    kill_worker(driver, dice)
+    until(lambda: done() >= 2, driver)
+    assert driver.poll() is None, "it was to be killed before its end"
+    kill_driver(driver, dice)
+    kept = done()
+    again = reweigh(*given, "-o", out, *ON_RAY)
+    until(lambda: done() > kept, again)
+    if again.poll() is None:
+        kill_worker(again, dice)
+    return kept, finish(again)
+
+
+@on_ray
 @pytest.mark.slow
-@pytest.mark.skipif(not Path("/proc").is_dir(), reason="looks for the actors' processes in /proc")
-def test_killed_workers_and_a_killed_driver_change_no_byte(checkpoint, images, tmp_path):
-    pytest.importorskip("ray", reason="ray is not installed")
-    psutil = pytest.importorskip("psutil", reason="psutil is not installed")
-    given = [
-        "calibrate",
-        checkpoint("llava"),
-        images,
-        "-l",
-        "1",
-        "-l",
-        "3",
-        "--max-new-tokens",
-        "120",
-        "--batch-size",
-        "2",
-    ]
-    given += ["--device", "cpu"]
-    alone = reweigh(*given, "-o", tmp_path / "alone")
-    assert "10 images, 1 skipped" in alone.communicate(timeout=PATIENCE)[0]
+def test_a_calibration_survives_kills_without_a_byte_changed(ray, checkpoint, images, tmp_path):
+    given = ["calibrate", checkpoint("llava"), images, "-l", "1", "-l", "3", "--max-new-tokens", "120"]
+    given += ["--batch-size", "1", "--device", "cpu"]
+    assert "10 images, 1 skipped" in finish(reweigh(*given, "-o", tmp_path / "alone"))
     out = tmp_path / "out"
-    on_ray = [*given, "-o", out, "--ray", "local", "--ray-workers", "2"]
+    written = {}
 
     def parts():
-        return len(list(out.glob(".reweigh-work/part-*.safetensors")))
+        for path in out.glob(".reweigh-work/part-*.safetensors"):
+            written.setdefault(path, path.stat().st_mtime_ns)
+        return len(written)
 
-    driver = reweigh(*on_ray)
-    until(lambda: parts() >= 1, driver)
-    victim = actors(driver)[0]
-    victim.kill()
-    until(lambda: parts() >= 2, driver)
-    below = psutil.Process(driver.pid).children(recursive=True)
-    driver.kill()
-    driver.communicate()
-    assert not (out / "calibration.json").exists()
-    kept = {path: path.stat().st_mtime_ns for path in out.glob(".reweigh-work/part-*.safetensors")}
-    assert kept
-    again = reweigh(*on_ray)
-    until(lambda: parts() > len(kept) or (out / "calibration.json").exists(), again)
-    assert all(not path.exists() or path.stat().st_mtime_ns == before for path, before in kept.items())
-    assert "10 images, 1 skipped" in again.communicate(timeout=PATIENCE)[0]
+    kept, said = survive(given, out, parts, seed=1)
+    assert 2 <= kept < 11
+    assert "10 images, 1 skipped" in said
     assert tree(out) == tree(tmp_path / "alone")
-    for process in psutil.wait_procs(below, timeout=20)[1]:  # of the killed driver; Ray ends its own
-        process.kill()
+
+
+@on_ray
+@pytest.mark.slow
+def test_an_evaluation_survives_kills_without_a_byte_changed(ray, checkpoint, tmp_path):
+    given = ["eval", "run", checkpoint("llava"), "-b", "world", "--data", tmp_path / "pictures"]
+    given += ["--option", "scenes=12", "--decoder", "sampling", "--device", "cpu"]
+    finish(reweigh(*given, "-o", tmp_path / "alone"))
+    responses = tmp_path / "out" / "responses.jsonl"
+
+    def answers():
+        return responses.read_bytes().count(b"\n") if responses.exists() else 0
+
+    kept, said = survive(given, tmp_path / "out", answers, seed=2)
+    assert 2 <= kept < 12
+    assert "12 of 12 in all" in said
+    assert tree(tmp_path / "out") == tree(tmp_path / "alone")
+
+
+def work_through(folder, workers, tasks):
+    """A driver with light hands, see ``ray_driver``."""
+    folder.mkdir()
+    return start(Path(__file__).parent / "ray_driver.py", folder, workers, json.dumps(tasks))
+
+
+def results(said):
+    return [tuple(map(int, line.split()[1:])) for line in said.splitlines() if line.startswith("result")]
+
+
+@on_ray
+@pytest.mark.slow
+def test_workers_killed_at_random_moments_lose_no_shard(ray, tmp_path):
+    tasks = [[0.3]] * 20
+    driver = work_through(tmp_path / "notes", 2, tasks)
+    dice = random.Random(3)
+    for wanted in (1, 5, 9):  # three kills: no shard can fail the four times that end the work
+        returned = until(lambda n=wanted: len(list((tmp_path / "notes").glob("*.returned"))) >= n, driver)
+        assert returned, driver.communicate()[0]
+        kill_worker(driver, dice)
+    assert sorted(results(finish(driver))) == [(number, number * number) for number in range(len(tasks))]
+
+
+@on_ray
+@pytest.mark.slow
+def test_a_slow_worker_is_overtaken_and_its_late_result_dropped(ray, tmp_path):
+    """The first attempt at shard 8 dawdles; its copy is quick, and the first result comes while shard 9 is under way."""
+    tasks = [[0.05]] * 8 + [[3.0, 0.05], [5.0]]
+    found = results(finish(work_through(tmp_path / "notes", 3, tasks)))
+    assert sorted(found) == [(number, number * number) for number in range(10)]
+    assert found.index((8, 64)) < found.index((9, 81))
+    for attempt in (0, 1):
+        assert (tmp_path / "notes" / f"8.{attempt}.returned").exists(), "both workers returned it"
+
+
+class Remote:
+    """Ray's decorator, as far as it is told what an actor takes."""
+
+    def __init__(self):
+        self.options_given = None
+
+    def remote(self, kind):
+        return SimpleNamespace(options=self.options)
+
+    def options(self, **given):
+        self.options_given = given
+        return SimpleNamespace(remote=lambda make, arguments: Answering(make(**arguments)))
+
+    def cluster_resources(self):
+        return {"CPU": 64.0, "GPU": 8.0}
+
+    def get(self, asked):
+        return asked
+
+
+class Answering:
+    """An actor that answers at once."""
+
+    def __init__(self, hand):
+        self.describe = SimpleNamespace(options=lambda **_: SimpleNamespace(remote=lambda: dict(hand)))
+
+
+def test_each_actor_declares_what_it_takes():
+    ray = Remote()
+    crew = RayCrew(ray, Cluster(gpus=2, cpus=4), dict, {"a": 1})
+    assert ray.options_given == {"num_cpus": 4, "num_gpus": 2, "max_restarts": -1, "max_task_retries": 0}
+    assert list(crew.idle()) == ["worker 1", "worker 2", "worker 3", "worker 4"]
+    assert crew.described == {"a": 1}
 
 
 def test_without_ray_the_extra_is_named(monkeypatch):

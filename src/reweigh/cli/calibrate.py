@@ -79,25 +79,25 @@ def calibrate(
         **({} if batch_size is None else {"batch_size": batch_size}),
     }
     require_known("engine", [engine], ENGINES)
-    if cluster.ray is not None:
-        if engine == "vllm":
-            raise InputError(
-                "--ray runs the transformers engine",
-                hint="vLLM spreads itself: --engine-option, or --shard i/n",
-            )
-        _require(images, lens=lens, rule=rule, readout=readout, shard=shard, sketch=sketch)
-        done = _on_ray(model, images, weights, cluster, dtype=lens, kernel=kernel, **shared)
-    elif engine == "vllm":
-        done = _in_vllm(
-            model, images, weights, parse_options(engine_option), lens=lens, kernel=kernel, **shared
-        )
+    _require(images, lens=lens, rule=rule, readout=readout, shard=shard, sketch=sketch)
+    inside: dict[str, Any] | None = None  # what vLLM is given
+    if engine == "vllm":
+        inside = _vllm_arguments(weights, parse_options(engine_option), lens=lens, kernel=kernel)
     elif engine_option:
         raise InputError("--engine-option goes to vLLM", hint="add --engine vllm")
     else:
+        shared |= {"dtype": lens, "kernel": kernel}
+    if cluster.ray is not None:
+        done = _on_ray(model, images, weights, cluster, inside, **shared)
+    elif inside is not None:
+        from reweigh.calibration.vllm import calibrate_in_vllm
+
+        found = loading(model, weights)
+        done = calibrate_in_vllm(found["name"], images, name=found["called"], engine=inside, **shared)
+    else:
         from reweigh.calibration.calibrate import calibrate as run
 
-        _require(images, lens=lens, rule=rule, readout=readout, shard=shard, sketch=sketch)
-        done = run(*weights.load(model), images, dtype=lens, kernel=kernel, **shared)
+        done = run(*weights.load(model), images, **shared)
     rows = table_rows(done, out)
     summary = {
         "images": done.observations.image_count,
@@ -136,6 +136,7 @@ def _on_ray(
     images: str,
     weights: common.Weights,
     options: RayOptions,
+    engine: dict[str, Any] | None,
     *,
     out: Path,
     rule: str,
@@ -144,13 +145,16 @@ def _on_ray(
     on_skip: Any,
     **settings: Any,
 ) -> Any:
-    """Calibrate with the actors of a cluster."""
-    from reweigh.scale.calibrate import calibrate_on, calibrator
+    """Calibrate with the actors of a cluster; ``engine`` are the arguments of vLLM where that runs the model."""
+    from reweigh.scale.calibrate import calibrate_on, calibrator, vllm_calibrator
 
     arguments = {**loading(model, weights), "settings": settings}
+    if engine is not None:
+        del arguments["load"]
+        arguments["engine"] = engine
     return calibrate_on(
         options.cluster(),
-        calibrator,
+        calibrator if engine is None else vllm_calibrator,
         arguments,
         images,
         out=out,
@@ -161,29 +165,17 @@ def _on_ray(
     )
 
 
-def _in_vllm(
-    model: str,
-    images: str,
-    weights: common.Weights,
-    options: dict[str, Any],
-    *,
-    lens: str,
-    kernel: str,
-    **shared: Any,
-) -> Any:
-    """Calibrate with a model that vLLM loads."""
+def _vllm_arguments(
+    weights: common.Weights, options: dict[str, Any], *, lens: str, kernel: str
+) -> dict[str, Any]:
+    """Arguments of vLLM's ``LLM``."""
     if lens != "native" or kernel != "auto" or weights.device is not None:
         raise InputError(
             "vLLM ranks its own logits where it runs: --lens, --kernel and --device do not go with it"
         )
-    from reweigh.calibration.vllm import calibrate_in_vllm
-
-    name, folder = model, model
-    if model == common.WORLD:
-        name, folder = "reweigh world", str(common.world_path())
     chosen = {
         "dtype": weights.dtype,
         "revision": weights.revision,
         "trust_remote_code": weights.trust_remote_code,
     }
-    return calibrate_in_vllm(folder, images, name=name, engine={**chosen, **options}, **shared)
+    return {**chosen, **options}

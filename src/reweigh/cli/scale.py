@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tempfile
 import time
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,7 @@ SIMULATED = ((100, 1), (1000, 10), (1000, 100), (5000, 100), (1000, 1000), (5000
 
 @app.command()
 def scale(
-    image_seconds: float = typer.Option(
+    image_seconds: float | None = typer.Option(
         None, help="Time of an image on one of your workers; that of the embedded model here if not given."
     ),
     batch_size: int = typer.Option(8, min=1, help="Images of a shard."),
@@ -37,13 +37,18 @@ def scale(
     from reweigh.scale.cost import Rates, cost
     from reweigh.scale.simulate import Conditions, expected_seconds, simulate
 
+    how = Conditions(  # what cannot be is told before anything is measured
+        seconds=(1.0 if image_seconds is None else image_seconds) * batch_size,
+        stragglers=stragglers,
+        failures=failures,
+        restart=restart,
+    )
     measured = _measure(scenes)
-    if image_seconds is not None:
+    if image_seconds is None:
+        how = replace(how, seconds=measured["image_seconds"] * batch_size)
+    else:
         measured["image_seconds"] = image_seconds
     rates = Rates(**measured)
-    how = Conditions(
-        seconds=rates.image_seconds * batch_size, stragglers=stragglers, failures=failures, restart=restart
-    )
     costs = [
         cost(images, gpus, rates, how, batch=batch_size, memory=memory * 2**30)
         for images in IMAGES

@@ -54,6 +54,15 @@ def calibrator(*, name: str, load: Mapping[str, Any], called: str, settings: Map
     return Calibrator(open_job(model, processor, **settings))
 
 
+def vllm_calibrator(
+    *, name: str, called: str, engine: Mapping[str, Any], settings: Mapping[str, Any]
+) -> Calibrator:
+    """Make a hand whose model vLLM loads, with the arguments ``engine``."""
+    from reweigh.calibration.vllm import open_vllm_job
+
+    return Calibrator(open_vllm_job(name, name=called, engine=engine, **settings))
+
+
 def calibrate_on(
     cluster: Cluster,
     make: Callable[..., Hand],
@@ -67,7 +76,7 @@ def calibrate_on(
     show: bool | None = None,
     on_skip: OnSkip = None,
 ) -> Calibration:
-    """Calibrate with the actors of a cluster; ``make(**arguments)`` is the hand of each, see ``calibrator``.
+    """Calibrate with the actors of a cluster; ``make(**arguments)`` is the hand of each, see above.
 
     The result is, byte for byte, that of one machine with the same settings, packages and kind of device.
     """

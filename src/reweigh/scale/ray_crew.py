@@ -210,6 +210,9 @@ def ray_crew(cluster: Cluster, make: Callable[..., Hand], arguments: dict[str, A
 
     options: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
     if cluster.address == LOCAL:
+        os.environ.setdefault(
+            "RAY_worker_niceness", "0"
+        )  # else its workers come after all else on this machine
         options |= {"address": "local", "_node_ip_address": "127.0.0.1", "include_dashboard": False}
         options |= {"object_store_memory": STORE, "num_cpus": _local_cpus(cluster)}
     else:

@@ -65,7 +65,9 @@ def tables(figures: Sequence[Figure]) -> list[Table]:
 
 
 def _table(part: str, case: str, figures: Sequence[Figure]) -> Table:
-    digits = 4 if any(figure.ratio and abs(figure.ratio.value) < 0.1 for figure in figures) else 3
+    small = any(figure.ratio and abs(figure.ratio.value) < 0.1 for figure in figures)
+    strict = any(figure.goal is not None and abs(figure.goal - 1) <= 0.01 for figure in figures)
+    digits = 4 if small or strict else 3
     against = next((figure.against for figure in figures if figure.against), "")
     columns = [Column("variant"), Column(figures[0].unit, digits=2), Column(f"x {against}", digits=digits)]
     rows: list[list[Cell]] = [[figure.variant, figure.cost, figure.ratio] for figure in figures]

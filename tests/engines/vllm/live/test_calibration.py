@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+import json
+import os
+import subprocess
+import sys
+import time
+
 import numpy as np
 import pytest
 from harness import V2, Reference, reference_folder, stopped
@@ -11,17 +17,19 @@ from reweigh.method.register.table import ReferenceTable
 
 pytestmark = pytest.mark.skipif(V2, reason="forty steps on the interpreter; the processor is the same object")
 
+OPTIONS = {
+    "enforce_eager": True,
+    "distributed_executor_backend": "uni",
+    "max_num_seqs": 4,
+    "mm_processor_kwargs": {"use_fast": False},
+}
+PATIENCE = 600
+
 
 def test_observations_are_the_transformers_engine_s(world: Reference, tmp_path):
     from reweigh.calibration.vllm import calibrate_in_vllm
 
     kept = Calibration.load(reference_folder("world") / "observed")
-    options = {
-        "enforce_eager": True,
-        "distributed_executor_backend": "uni",
-        "max_num_seqs": 4,
-        "mm_processor_kwargs": {"use_fast": False},
-    }
     with stopped():
         found = calibrate_in_vllm(
             str(world.checkpoint),
@@ -30,7 +38,7 @@ def test_observations_are_the_transformers_engine_s(world: Reference, tmp_path):
             out=tmp_path / "out",
             max_new_tokens=40,
             rule="count-1",
-            engine=options,
+            engine=OPTIONS,
         )
     mine, theirs = found.observations, kept.observations
     assert mine.images == theirs.images
@@ -45,3 +53,51 @@ def test_observations_are_the_transformers_engine_s(world: Reference, tmp_path):
     assert own["weights"].keys() == recorded["weights"].keys()
     for part in ("architecture", "blocks", "vocab_size", "tokenizer", "images", "weights"):
         assert own[part] == recorded[part], part
+
+
+def command(*arguments):
+    """Start a command in a process of its own."""
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    return subprocess.Popen([sys.executable, "-m", "reweigh", *map(str, arguments)], env=environment)
+
+
+def tree(folder):
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def test_the_command_is_killed_and_goes_on_in_an_actor(world: Reference, tmp_path):
+    """With -9 after the first part; then on a local Ray, whose actor has vLLM: the bytes are those of one run here."""
+    from reweigh.calibration.vllm import calibrate_in_vllm
+
+    pytest.importorskip("ray", reason="ray is not installed")
+    images, out = tmp_path / "images", tmp_path / "out"
+    images.mkdir()
+    for number, picture in enumerate(world.pictures):
+        picture.save(images / f"{number}.png")
+    with stopped():
+        calibrate_in_vllm(
+            str(world.checkpoint),
+            images,
+            layers=[world.layer],
+            out=tmp_path / "alone",
+            max_new_tokens=40,
+            batch_size=1,
+            rule="count-1",
+            engine=OPTIONS,
+        )
+    given = ["calibrate", world.checkpoint, images, "-o", out, "-l", world.layer, "--engine", "vllm"]
+    given += ["--max-new-tokens", 40, "--batch-size", 1, "--rule", "count-1"]
+    for name, value in OPTIONS.items():
+        given += ["--engine-option", f"{name}={json.dumps(value)}"]
+    begun, end = command(*given), time.monotonic() + PATIENCE
+    while not list(out.glob(".reweigh-work/part-*.safetensors")):
+        assert begun.poll() is None
+        assert time.monotonic() < end
+        time.sleep(0.005)
+    begun.kill()
+    begun.wait()
+    assert not (out / "calibration.json").exists(), "it was to be killed before its end"
+    kept = {path: path.stat().st_mtime_ns for path in out.glob(".reweigh-work/part-*.safetensors")}
+    assert 1 <= len(kept) < len(world.pictures)
+    assert command(*given, "--ray", "local", "--ray-workers", 1).wait(PATIENCE) == 0
+    assert tree(out) == tree(tmp_path / "alone")
