@@ -213,7 +213,9 @@ def test_the_command_prints_writes_and_speaks_json(tmp_path: Path, monkeypatch: 
     has_matplotlib = importlib.util.find_spec("matplotlib") is not None
     assert (tmp_path / "kernels.svg").exists() == has_matplotlib
     assert ("reweigh[plot]" in told.stderr) != has_matplotlib
-    assert "head's product" in (tmp_path / "speed.md").read_text()
+    written = (tmp_path / "speed.md").read_text()
+    assert "head's product" in written
+    assert "- versions: reweigh " in written
     shown = runner.invoke(command.app, ["step", "-r", "1"])
     assert shown.exit_code == 0
     assert "us per step" in shown.stdout

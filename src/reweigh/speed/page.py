@@ -11,6 +11,7 @@ from reweigh.errors import MissingExtraError
 from reweigh.report.tables import Table
 from reweigh.speed.chart import draw
 from reweigh.speed.figures import Figure, tables
+from reweigh.text import in_words
 
 
 class Page:
@@ -67,6 +68,6 @@ class Page:
             self._show(table)
         if new and self._out is not None:
             write_json(self._out / "speed.json", self.report)
-            lines = [f"- {name}: {value}" for name, value in self.machine.items()]
+            lines = [f"- {name.replace('_', ' ')}: {in_words(value)}" for name, value in self.machine.items()]
             pages = [table.markdown() for table in tables(self.figures)]
             write_text(self._out / "speed.md", "\n".join(lines) + "\n\n" + "\n".join(pages))
