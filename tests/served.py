@@ -23,6 +23,12 @@ TEMPLATE = (
     "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}"
     "{% if add_generation_prompt %}assistant:{% endif %}"
 )
+WORLD_DECISIONS = {
+    "labels": {"noul": [" Yes", " No"]},
+    "chat_template": "{{ bos_token }}USER: {% for image in images %}<image>\n{% endfor %}"
+    "{{ question.instructions }} ASSISTANT:",
+}
+"""The embedded model answers to its own prompt only, and begins a word with a blank."""
 STARTING = 300.0
 
 
@@ -58,6 +64,12 @@ def text_model(folder: Path) -> Path:
     model.save_pretrained(folder)
     tokens.save_pretrained(folder)
     return folder
+
+
+def world_settings(folder: Path) -> tuple[str, ...]:
+    """Options with which the served embedded model answers as the loaded one does."""
+    (folder / "decisions.json").write_text(json.dumps(WORLD_DECISIONS))
+    return "--dtype", "float32", "--decision-config", str(folder / "decisions.json")
 
 
 @contextmanager

@@ -7,9 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from judge_server import Answer, JudgeServer, completion, decision, likely, question_of
+from PIL import Image
 from typer.testing import CliRunner
 
+from judge_server import Answer, JudgeServer, completion, decision, likely, question_of
 from reweigh.artifacts import append_jsonl, write_json, write_text
 from reweigh.benchmarks.base import Response
 from reweigh.benchmarks.judge import Distribution, JudgeError, JudgeSettings, ScaleQuestion
@@ -18,10 +19,13 @@ from reweigh.benchmarks.mmhal.systemone import MMHalSystemOne, levels
 from reweigh.benchmarks.mmvet.systemone import MMVetSystemOne
 from reweigh.benchmarks.open import open_benchmark, rated_by
 from reweigh.cli.app import app
+from reweigh.engines.answer import Answer as Said
 from reweigh.errors import ArtifactError, InputError
 from reweigh.runs.diff import diff_runs
 from reweigh.runs.open import open_task
 from reweigh.runs.results import read_scored
+from reweigh.runs.score import score_paths
+from reweigh.runs.task import Runs
 
 ROWS = [
     {"image_src": f"http://x/{i}.jpg", "image_content": ["Cat"], "question": f"Q{i}?", "gt_answer": "A."}
@@ -267,6 +271,24 @@ def test_a_server_that_dies_midway_costs_nothing_that_was_answered(
     kept, _ = bench.score([Response(i, f"a{i}") for i in range(10)])
     assert (rater.found, rater.asked) == (10, 0)
     assert {item.details["score"] for item in kept} == {4}
+
+
+def test_options_of_the_run_that_only_a_chat_judge_knows_are_left_out(data: Path) -> None:
+    Image.new("RGB", (4, 4)).save(data / "a.png")
+    (data / "images").mkdir()
+    (data / "a.png").rename(data / "images" / "a.png")
+    runs = Runs(open_task("mmvet", data, options={"runs": 5}), {"id": "m"})
+    runs.answer(lambda batch: [Said("b")], data / "run", {"decoder": "base"})
+    rated = decision({str(level): float(level == 9) for level in range(11)})
+    with JudgeServer(lambda *_: rated) as server:
+        settings = JudgeSettings(kind="systemone", model="m", url=server.url)
+        run = score_paths([data / "run"], judge=settings)
+        assert len(server.requests) == 1, "six equal questions are one"
+        with pytest.raises(InputError, match="no option 'runs'"):
+            score_paths([data / "run"], judge=settings, options={"runs": 5})
+    assert (run.benchmark, run.metrics["total"].value) == ("mmvet-systemone", pytest.approx(90))
+    assert run.record is not None
+    assert run.record["benchmark"]["name"] == "mmvet"
 
 
 def test_rules_and_unjudged_benchmarks_are_refused(answers: Path) -> None:

@@ -89,7 +89,9 @@ class JudgeOptions:
     )
     judge_prompt: Path | None = JUDGE_PROMPT
     judge_cache: Path | None = JUDGE_CACHE
-    judge_timeout: float = typer.Option(60.0, help="Seconds that one try of a question may take.")
+    judge_timeout: float | None = typer.Option(
+        None, help="Seconds that one try of a question may take; 60 by default, 300 for systemone."
+    )
     rules: str | None = typer.Option(
         None, help="How a chat judge's reply is read: strict (the paper's, the default) or official."
     )

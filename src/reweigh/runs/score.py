@@ -25,7 +25,7 @@ from reweigh.benchmarks.base import (
 from reweigh.benchmarks.judge.protocol import Judge
 from reweigh.benchmarks.judge.scale import Rater
 from reweigh.benchmarks.judge.settings import JudgeSettings
-from reweigh.benchmarks.open import open_benchmark, rated_by
+from reweigh.benchmarks.open import known_options, open_benchmark, rated_by
 from reweigh.errors import ArtifactError, InputError, MismatchError
 from reweigh.runs.record import RECORD, RESPONSES, ScoreFiles, read_run, run_owner
 from reweigh.runs.results import ScoredRun, existing_folder
@@ -78,7 +78,12 @@ def score_paths(
     if isinstance(judge, JudgeSettings):
         name = rated_by(name, judge.kind)
     data = data or existing_folder(source.record, "data")
-    opened = open_benchmark(name, data, judge=judge, **{**recorded.get("options", {}), **(options or {})})
+    made_with = dict(recorded.get("options", {}))
+    if name != recorded.get(
+        "name"
+    ):  # another judge: what says how the first one is asked means nothing to it
+        made_with = {key: made_with[key] for key in known_options(find_benchmark(name)) if key in made_with}
+    opened = open_benchmark(name, data, judge=judge, **{**made_with, **(options or {})})
     try:
         items, summary = score(opened, source, partial=partial)
     finally:

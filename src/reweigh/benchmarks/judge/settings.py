@@ -30,7 +30,7 @@ class JudgeSettings:
         rules: How a chat judge's reply is read: ``strict`` (the paper's, the default) or ``official``.
         concurrency: Questions put to the judge at once.
         per_minute: Largest number of questions in a minute.
-        timeout: Seconds for one try of a question.
+        timeout: Seconds for one try of a question; by default 60, or 300 for ``systemone``.
     """
 
     kind: str = CHAT
@@ -42,7 +42,7 @@ class JudgeSettings:
     rules: str | None = None
     concurrency: int = 8
     per_minute: float | None = None
-    timeout: float = 60.0
+    timeout: float | None = None
 
     def __post_init__(self) -> None:
         if self.kind not in KINDS:
@@ -59,7 +59,9 @@ class JudgeSettings:
 
     def open(self) -> CachedJudge | CachedRater:
         """Make the judge; the network is used only when it is asked something."""
-        options: dict[str, Any] = {"per_minute": self.per_minute, "timeout": self.timeout}
+        options: dict[str, Any] = {"per_minute": self.per_minute}
+        if self.timeout is not None:
+            options["timeout"] = self.timeout
         folder = self.cache or data_root() / "verdicts"
         if self.kind == SYSTEMONE:
             rater = SystemOne(

@@ -18,6 +18,9 @@ LOCAL_URL = "http://localhost:8000/v1"
 """Where `transformers serve` listens unless told otherwise."""
 
 ROUTE = "systemone"
+TIMEOUT = 300.0
+"""Seconds for one try: a local server answers its callers one after the other."""
+
 MOST_QUESTIONS, MOST_IMAGES = 64, 4
 """What one request may carry."""
 
@@ -25,8 +28,10 @@ MOST_QUESTIONS, MOST_IMAGES = 64, 4
 class SystemOne(Endpoint):
     """Puts closed questions to a model; options are those of :class:`Endpoint`."""
 
-    def __init__(self, model: str, *, base_url: str = LOCAL_URL, **options: Any) -> None:
-        super().__init__(model, base_url=base_url, **options)
+    def __init__(
+        self, model: str, *, base_url: str = LOCAL_URL, timeout: float = TIMEOUT, **options: Any
+    ) -> None:
+        super().__init__(model, base_url=base_url, timeout=timeout, **options)
 
     def describe(self) -> dict[str, Any]:
         """Name kind, model and address, without credentials."""

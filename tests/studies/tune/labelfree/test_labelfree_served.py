@@ -24,7 +24,7 @@ from reweigh.cli.app import app
 from reweigh.errors import InputError
 from reweigh.studies.tune.labelfree.served import LONGEST_SIDE, ROWS, ServedVerifier, data_url, log_odds
 from reweigh.studies.tune.labelfree.verifier import ModelVerifier
-from served import serving
+from served import serving, world_settings
 
 OPTIONS: dict[str, Any] = {"first_wait": 0.01, "longest_wait": 0.05, "timeout": 1.0, "role": "verifier"}
 
@@ -102,14 +102,6 @@ def test_the_command_tries_the_verifier_before_anything_long(
         assert "--verifier NAME" in str(nameless)
 
 
-DECISIONS = {
-    "labels": {"noul": [" Yes", " No"]},
-    "chat_template": "{{ bos_token }}USER: {% for image in images %}<image>\n{% endfor %}"
-    "{{ question.instructions }} ASSISTANT:",
-}
-"""The embedded model answers to its own prompt only, and begins a word with a blank."""
-
-
 @pytest.mark.slow
 def test_the_embedded_model_answers_alike_loaded_and_served(tmp_path: Path) -> None:
     """The same model in another process: the same verdicts, the same choice, from the command line too."""
@@ -117,12 +109,10 @@ def test_the_embedded_model_answers_alike_loaded_and_served(tmp_path: Path) -> N
     from reweigh.world import path
     from reweigh.world.scenes import scene
 
-    (tmp_path / "decisions.json").write_text(json.dumps(DECISIONS))
-    settings = ("--dtype", "float32", "--decision-config", str(tmp_path / "decisions.json"))
     names = ["dog", "cat", "boat", "bench", "car", "apple", "tree"]
     free = ["tune", "world", "--label-free", "--limit", "3", "--layers", "2", "--betas", "3.5"]
     free += ["--batch-size", "3", "--json"]
-    with serving(path(), *settings) as server:
+    with serving(path(), *world_settings(tmp_path)) as server:
         here = ModelVerifier(*load(path()))
         with ServedVerifier(SystemOne(server.model, base_url=server.url, role="verifier")) as there:
             for number in range(3):
