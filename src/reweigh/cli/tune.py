@@ -118,7 +118,7 @@ def tune(
     if against_labels and pictures is not None:
         raise InputError("--pictures has no labels to hold a choice against", hint="take --benchmark")
     free = label_free or against_labels or pictures is not None
-    if not free and (lexicon or verifying.verifier):
+    if not free and (lexicon or verifying.verifier or verifying.verifier_url):
         raise InputError("--lexicon and --verifier are for tuning without labels", hint="add --pictures DIR")
     where = common.table_of(model, table)
     grid = Grid.open(where, layers, betas, bound)
