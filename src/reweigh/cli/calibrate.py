@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
@@ -14,6 +14,9 @@ from reweigh.cli.groups import grouped
 from reweigh.cli.table import table_rows, tell_tables
 from reweigh.errors import InputError, require_known
 from reweigh.options import parse_options
+
+if TYPE_CHECKING:
+    from reweigh.calibration.result import Calibration
 
 app = typer.Typer(add_completion=False)
 
@@ -87,17 +90,31 @@ def calibrate(
         raise InputError("--engine-option goes to vLLM", hint="add --engine vllm")
     else:
         shared |= {"dtype": lens, "kernel": kernel}
+    _tell(_run(model, images, weights, cluster, inside, **shared), out, json=json)
+
+
+def _run(
+    model: str,
+    images: str,
+    weights: common.Weights,
+    cluster: RayOptions,
+    engine: dict[str, Any] | None,
+    **shared: Any,
+) -> Calibration:
+    """Calibrate on a cluster, inside vLLM, or with a model loaded here."""
     if cluster.ray is not None:
-        done = _on_ray(model, images, weights, cluster, inside, **shared)
-    elif inside is not None:
+        return _on_ray(model, images, weights, cluster, engine, **shared)
+    if engine is not None:
         from reweigh.calibration.vllm import calibrate_in_vllm
 
         found = loading(model, weights)
-        done = calibrate_in_vllm(found["name"], images, name=found["called"], engine=inside, **shared)
-    else:
-        from reweigh.calibration.calibrate import calibrate as run
+        return calibrate_in_vllm(found["name"], images, name=found["called"], engine=engine, **shared)
+    from reweigh.calibration.calibrate import calibrate as run
 
-        done = run(*weights.load(model), images, **shared)
+    return run(*weights.load(model), images, **shared)
+
+
+def _tell(done: Calibration, out: Path, *, json: bool) -> None:
     rows = table_rows(done, out)
     summary = {
         "images": done.observations.image_count,
@@ -144,7 +161,7 @@ def _on_ray(
     sketch: int | None,
     on_skip: Any,
     **settings: Any,
-) -> Any:
+) -> Calibration:
     """Calibrate with the actors of a cluster; ``engine`` are the arguments of vLLM where that runs the model."""
     from reweigh.scale.calibrate import calibrate_on, calibrator, vllm_calibrator
 

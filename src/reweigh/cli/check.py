@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import typer
 
@@ -11,6 +12,9 @@ from reweigh.cli.confidence import show_confidence
 from reweigh.cli.groups import grouped
 from reweigh.errors import InputError
 from reweigh.text import DESCRIBE
+
+if TYPE_CHECKING:
+    from reweigh.method.intervene.check import Checked
 
 app = typer.Typer(add_completion=False)
 
@@ -53,18 +57,10 @@ def check(
     """Tell which words of a description lack evidence in the image; nothing is edited."""
     common.require_pictures(model, [image])
     if signal == "confidence":
-        loaded, processor = weights.load(model)
-        show_confidence(
-            (loaded, processor),
-            image,
-            text,
-            words=word,
-            out=out,
-            threshold=0.1 if threshold is None else threshold,
-            prompt=prompt,
-            template=template,
-            json=json,
-        )
+        loaded = weights.load(model)
+        low = 0.1 if threshold is None else threshold
+        shown: dict[str, Any] = {"prompt": prompt, "template": template, "json": json}
+        show_confidence(loaded, image, text, words=word, out=out, threshold=low, **shown)
         return
     if signal != "strength" or word or out is not None:
         raise InputError(
@@ -72,35 +68,23 @@ def check(
             + ("has no --word and no --out" if signal == "strength" else "is unknown"),
             hint="--signal confidence has both; the other one is strength",
         )
-    threshold = 0.5 if threshold is None else threshold
     where = common.table_of(model, table)
-    loaded, processor = weights.load(model)
-    from reweigh.decoders import decoder
+    loaded = weights.load(model)
     from reweigh.engines.transformers.check import check as run
-    from reweigh.engines.transformers.pairing import pair
-    from reweigh.families.anatomy import find_anatomy
-    from reweigh.report.coloured import Span, terminal
 
-    # a table that does not fit is refused before a description is waited for
-    fitting, _ = pair(find_anatomy(loaded), processor, where, layer=layer, force=force)
-    if text is None:
-        text = decoder("base", loaded, processor).describe(image, prompt, template=template)
-    found = run(
-        loaded,
-        processor,
-        image,
-        text,
-        table=fitting,
-        prompt=prompt,
-        template=template,
-        force=force,
-    )
+    options: dict[str, Any] = {"prompt": prompt, "template": template}
+    found = run(*loaded, image, text, table=where, layer=layer, force=force, **options)
     if json:
         common.emit_json(found.to_json())
-        return
-    weak = [one for one in found.words() if one.strength is not None and one.strength >= threshold]
-    spans = [Span(one.start, one.end, "hallucinated") for one in weak]
-    common.console().print(terminal(text, spans))
+    else:
+        _tell(found, 0.5 if threshold is None else threshold)
+
+
+def _tell(found: Checked, threshold: float) -> None:
+    from reweigh.report.coloured import Span, terminal
+
+    weak = found.weak(threshold)
+    common.console().print(terminal(found.text, [Span(one.start, one.end, "hallucinated") for one in weak]))
     for one in weak:
         typer.echo(f"  {one.text}: strength {one.strength:.2f}")
     if not weak:

@@ -26,14 +26,11 @@ def show_confidence(
     json: bool,
 ) -> None:
     """Read the confidence of a text's words (of the words given, if no text is), mark the weak ones and draw maps."""
-    from reweigh.decoders import decoder
     from reweigh.decoders.entities import may_be_entity
     from reweigh.engines.transformers.confidence import check_confidence
 
     if text is None and words:
         text = " ".join(["", *words])  # as they stand inside a sentence
-    if text is None:
-        text = decoder("base", *loaded).describe(image, prompt, template=template)
     found = check_confidence(*loaded, image, text, prompt=prompt, template=template)
     asked = {one.lower() for one in " ".join(words).split()}
     looked_at = [

@@ -53,6 +53,24 @@ def test_every_token_has_its_twins_strength(llava, table):
     assert seen == {True, False}
 
 
+def test_weak_words_reach_the_threshold():
+    tokens = [
+        CheckedToken(i, word, at, at + 1, None, None, s)
+        for i, (word, at, s) in enumerate([("a", 0, 0.4), ("b", 2, None), ("c", 4, 0.5), ("d", 6, 1.0)])
+    ]
+    found = Checked("a b c d", tuple(tokens))
+    assert [word.text for word in found.weak()] == ["c", "d"]
+    assert [word.text for word in found.weak(0.75)] == ["d"]
+
+
+def test_without_a_text_the_models_own_description_is_checked(llava, table):
+    shown = picture(1, (70, 50))
+    said = reweigh.decoder("base", llava.model, llava.processor).describe(shown)
+    assert check(llava, table, None) == check(llava, table, said)
+    with pytest.raises(ArtifactError):
+        check(llava, "no/such/table", None)
+
+
 def test_the_strengths_are_those_of_the_edit(llava, table):
     import torch
 

@@ -8,8 +8,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from reweigh.engines.base import Decoder
 from reweigh.engines.transformers.measure import measure
 from reweigh.engines.transformers.pairing import pair
+from reweigh.engines.transformers.session import Session
 from reweigh.errors import InputError
 from reweigh.families.anatomy import find_anatomy
 from reweigh.families.prompts import DESCRIBE, build_inputs
@@ -25,7 +27,7 @@ def check(
     model: Any,
     processor: Any,
     image: str | Path | bytes | Image,
-    text: str,
+    text: str | None = None,
     *,
     table: ReferenceTable | str | Path,
     layer: int | None = None,
@@ -36,12 +38,13 @@ def check(
     """Compare each token of ``text`` with its reference, given the image.
 
     Args:
-        text: A description the model wrote, or any other.
+        text: A description the model wrote, or any other; the model's own description of the image if not given.
         table: A reference table, its folder, or a Hub repository.
         prompt: The prompt the image is shown with; use the table's own.
     """
     anatomy = find_anatomy(model)
     table, lens = pair(anatomy, processor, table, layer=layer, force=force)
+    text = own_description(model, processor, image, prompt, template) if text is None else text
     ids, offsets = tokenize(processor, text)
     inputs = build_inputs(model, processor, [read_image(image)], [prompt], template=template)
     reading: dict[str, Any] = {"dtype": lens.mode, "chunk": lens.chunk, "readout": table.readout}
@@ -49,6 +52,14 @@ def check(
     if found is None:
         raise InputError("the prompt holds no image")
     return check_tokens(text, ids, offsets, found.at(table.layer), table)
+
+
+def own_description(
+    model: Any, processor: Any, image: str | Path | bytes | Image, prompt: str, template: str | None
+) -> str:
+    """What the unedited model says of an image."""
+    session = Session(model, processor, Decoder(find_anatomy(model)))
+    return str(session.describe(image, prompt, template=template))
 
 
 def tokenize(processor: Any, text: str) -> tuple[list[int], list[tuple[int, int]]]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from reweigh.engines.base import Decoder, ForwardPass
-from reweigh.engines.transformers.check import tokenize
+from reweigh.engines.transformers.check import own_description, tokenize
 from reweigh.engines.transformers.measure import forward_options
 from reweigh.engines.transformers.tap import Tap
 from reweigh.errors import InputError
@@ -150,13 +150,18 @@ def check_confidence(
     model: Any,
     processor: Any,
     image: str | Path | bytes | Image,
-    text: str,
+    text: str | None = None,
     *,
     prompt: str = DESCRIBE,
     template: str | None = None,
     top: int | str | None = "family",
 ) -> Confided:
-    """The internal confidence of each word of ``text``, given the image; nothing is edited and no table is needed."""
+    """The internal confidence of each word of ``text``, given the image; nothing is edited and no table is needed.
+
+    Args:
+        text: The model's own description of the image if not given.
+    """
+    text = own_description(model, processor, image, prompt, template) if text is None else text
     pieces = word_pieces(processor, text)
     if not pieces:
         raise InputError(f"{text!r} holds no word")

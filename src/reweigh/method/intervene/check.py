@@ -63,6 +63,10 @@ class Checked:
             words.append(CheckedWord(self.text[start:end], start, end, strength))
         return words
 
+    def weak(self, threshold: float = 0.5) -> list[CheckedWord]:
+        """The words whose strength is at least ``threshold``: the image does not support them."""
+        return [word for word in self.words() if word.strength is not None and word.strength >= threshold]
+
     def to_json(self) -> dict[str, Any]:
         """Plain values."""
         return {
