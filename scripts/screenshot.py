@@ -1,6 +1,6 @@
-"""Serve the embedded model, open the page in Chromium, choose a word that ReWEIGH changed, and record what is seen.
+"""Record the pictures of README and docs in Chromium: the inspector with a changed word chosen, and the demo's first case.
 
-Give a path to write elsewhere: scripts/screenshot.py my.png
+python scripts/screenshot.py [inspector] [demo]
 """
 
 from __future__ import annotations
@@ -12,10 +12,11 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
-from playwright.sync_api import sync_playwright
+from playwright.sync_api import Page, sync_playwright
 
-OUT = Path(__file__).parents[1] / "docs" / "images" / "inspector.png"
+IMAGES = Path(__file__).parents[1] / "docs" / "images"
 SIZE = {"width": 1280, "height": 1120}
 
 
@@ -37,8 +38,9 @@ def served() -> Iterator[str]:
             process.communicate()
 
 
-def record(url: str, out: Path) -> None:
-    """Open the page and record it once a word is chosen and painted."""
+@contextmanager
+def opened(url: str) -> Iterator[Page]:
+    """A page in a browser of its own."""
     chromium = shutil.which("chromium") or shutil.which("chromium-browser")
     if chromium is None:
         raise SystemExit("Chromium is not installed (apt-get install chromium)")
@@ -46,15 +48,33 @@ def record(url: str, out: Path) -> None:
         browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
         page = browser.new_page(viewport=SIZE, color_scheme="light", reduced_motion="reduce")
         page.goto(url)
+        yield page
+        browser.close()
+
+
+def record_inspector(out: Path) -> None:
+    """Serve the embedded model and record the page once a word is chosen and painted."""
+    with served() as address, opened(address) as page:
         page.wait_for_selector("html[data-busy=false] #right .word", timeout=120_000)
         page.locator("#right .place:has(del) .word").nth(1).click()
         page.wait_for_selector("canvas.painted")
         page.mouse.move(5, 5)
         page.screenshot(path=out)
-        browser.close()
+
+
+def record_demo(out: Path) -> None:
+    """Run the demonstration on a few scenes and record the first case of its page."""
+    with TemporaryDirectory() as folder:
+        report = Path(folder) / "report.html"
+        command = ["reweigh", "demo", "--quick", "--scenes", "40", "--report", str(report)]
+        subprocess.run([sys.executable, "-m", *command], check=True)
+        with opened(report.as_uri()) as page:
+            page.locator("article.card").first.screenshot(path=out)
 
 
 if __name__ == "__main__":
-    target = Path(sys.argv[1]) if len(sys.argv) > 1 else OUT
-    with served() as address:
-        record(address, target)
+    wanted = sys.argv[1:] or ["inspector", "demo"]
+    if "inspector" in wanted:
+        record_inspector(IMAGES / "inspector.png")
+    if "demo" in wanted:
+        record_demo(IMAGES / "demo.png")

@@ -126,11 +126,6 @@ def test_a_missing_file_is_named(tmp_path):
         read_image(tmp_path / "nothing.png")
 
 
-def test_a_folder_is_not_an_image(tmp_path):
-    with pytest.raises(ImageError, match="cannot be read as an image"):
-        read_image(tmp_path)
-
-
 @pytest.mark.parametrize("data", [b"", b"not an image at all", b"\x89PNG\r\n\x1a\n"])
 def test_what_is_no_image_is_refused(data):
     with pytest.raises(ImageError, match="is none of BMP, GIF"):
@@ -232,3 +227,18 @@ def test_threads_that_open_at_the_same_time_leave_the_filters_of_warnings_alone(
     with ThreadPoolExecutor(2) as pool:
         assert [found.size for found in pool.map(read_image, [data, data])] == [(12, 9), (12, 9)]
     assert warnings.filters == before
+
+
+def test_a_missing_picture_and_a_folder_get_a_hint(tmp_path):
+    Image.new("RGB", (4, 4)).save(tmp_path / "kitchen.png")
+    with pytest.raises(ImageError, match="does not exist") as missed:
+        read_image(tmp_path / "kichen.png")
+    assert missed.value.hint == f"did you mean {tmp_path / 'kitchen.png'}?"
+    with pytest.raises(ImageError) as elsewhere:
+        read_image(tmp_path / "nowhere" / "a.png")
+    assert elsewhere.value.hint == f"there is no folder {tmp_path / 'nowhere'}"
+    with pytest.raises(ImageError) as alone:
+        read_image(tmp_path / "zebra.jpg")
+    assert alone.value.hint is None
+    with pytest.raises(ImageError, match="is a folder, and a picture is wanted"):
+        read_image(tmp_path)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import hashlib
 import threading
 import warnings
@@ -44,7 +45,11 @@ def read_image(source: str | Path | bytes | Image, *, max_pixels: int = MAX_PIXE
             )  # the limit here is the lower one
             opened = pillow.open(BytesIO(source) if isinstance(source, bytes) else source, formats=FORMATS)
     except FileNotFoundError as error:
-        raise ImageError(f"{name} does not exist") from error
+        raise ImageError(f"{name} does not exist", hint=_near(Path(name))) from error
+    except IsADirectoryError as error:
+        raise ImageError(
+            f"{name} is a folder, and a picture is wanted", hint=f"name one, or all of them: {name}/*.png"
+        ) from error
     except UnidentifiedImageError as error:
         raise ImageError(
             f"{name} is none of {', '.join(FORMATS)}",
@@ -90,6 +95,16 @@ def _eight_bits(picture: Image, name: str) -> Image:
             f"{name} has 32-bit values, whose black and white no file says", hint="convert it to 8 or 16 bits"
         )
     return picture
+
+
+def _near(path: Path) -> str | None:
+    """What a name that does not exist may have been meant for."""
+    folder = path.parent
+    if not folder.is_dir():
+        return f"there is no folder {folder}"
+    there = [found.name for found in folder.iterdir() if found.suffix.lower() in SUFFIXES]
+    near = difflib.get_close_matches(path.name, there, n=1, cutoff=0.75)
+    return f"did you mean {folder / near[0]}?" if near else None
 
 
 def _unreadable(name: str, error: Exception) -> ImageError:

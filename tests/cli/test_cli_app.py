@@ -149,6 +149,13 @@ def test_an_unknown_command_gets_a_suggestion(cli, typed, meant):
     assert "reweigh -h lists them" in cli("zzzzzz").err
 
 
+def test_a_near_miss_of_the_embedded_model_is_told(cli, photos):
+    done = cli("describe", "wrld", photos / "6.png")
+    assert done.code == 1
+    assert done.err == "error: no model is called 'wrld'\n  hint: the embedded model is called world\n"
+    assert "no reference table was given" in cli("describe", "my/llava", photos / "6.png").err
+
+
 def test_an_unknown_model_is_one_message_and_exit_code_one(cli, photos, calibrated):
     done = cli("describe", "no-one/no-model", photos / "6.png", "--table", calibrated)
     assert (done.code, done.out) == (1, "")

@@ -95,7 +95,8 @@ def trace_case(outcome: Outcome, number: int) -> Case:
     changed = [step for step in trace.steps() if step.changed]
     objects = object_tokens(session.processor.tokenizer)
     named = [step for step in changed if {step.winner_before, step.winner_after} & objects]
-    parting = next(iter([*named, *changed]), None)
+    both = [step for step in named if {step.winner_before, step.winner_after} <= objects]
+    parting = next(iter([*both, *named, *changed]), None)
     words = {} if parting is None else _words(outcome, picture, trace, parting)
     return Case(scene, score_scene(scene, base), score_scene(scene, edited), base, edited, parting, words)
 

@@ -45,14 +45,14 @@ h3 { font-size: 1rem; margin: 0 0 .5rem; }
 p { margin: .4rem 0; }
 .lead { color: var(--muted); margin-bottom: 1.6rem; }
 .muted, figcaption, caption { color: var(--muted); font-size: .86rem; }
-.scroll { overflow-x: auto; background:
-  linear-gradient(to right, var(--paper) 30%, transparent) 0 0 / 2.5rem 100% local,
-  linear-gradient(to left, var(--paper) 30%, transparent) 100% 0 / 2.5rem 100% local,
+body { --ground: var(--paper); } .card { --ground: var(--card); }
+.scroll, figure { overflow-x: auto; background:
+  linear-gradient(to right, var(--ground) 30%, transparent) 0 0 / 2.5rem 100% local,
+  linear-gradient(to left, var(--ground) 30%, transparent) 100% 0 / 2.5rem 100% local,
   radial-gradient(farthest-side at 0 50%, var(--muted), transparent) 0 0 / .7rem 100% scroll,
   radial-gradient(farthest-side at 100% 50%, var(--muted), transparent) 100% 0 / .7rem 100% scroll;
   background-repeat: no-repeat; }
-.scroll th:first-child, .scroll td:first-child { position: sticky; left: 0; background: var(--paper); z-index: 1; }
-.card .scroll th:first-child, .card .scroll td:first-child { background: var(--card); }
+.scroll th:first-child, .scroll td:first-child { position: sticky; left: 0; background: var(--ground); z-index: 1; }
 .scroll { scrollbar-width: thin; scrollbar-color: var(--muted) var(--line); padding-bottom: .3rem; }
 tbody th { font-weight: 400; color: var(--ink); }
 .scale { display: flex; align-items: center; gap: .5rem; } .scale i { flex: 1; max-width: 10rem; height: .6rem; }
@@ -61,7 +61,7 @@ caption { caption-side: bottom; text-align: left; padding-top: .6rem; }
 th, td { padding: .5rem .8rem; text-align: right; border-bottom: 1px solid var(--line); white-space: nowrap; }
 th { font-size: .84rem; color: var(--muted); font-weight: 600; }
 th:first-child, td:first-child { text-align: left; }
-th.words, td.words { text-align: left; white-space: normal; }
+th.words, td.words { text-align: left; white-space: pre-line; }
 td.best, th.best { font-weight: 700; }
 .range { color: var(--muted); font-size: .84rem; margin-left: .35em; font-weight: 400; }
 .tiles { display: grid; grid-template-columns: repeat(auto-fit, minmax(9.5rem, 1fr)); gap: .9rem;
@@ -95,7 +95,8 @@ footer { margin-top: 3rem; padding-top: 1rem; border-top: 1px solid var(--line);
   main { padding: 1.4rem .9rem 3rem; } h1 { font-size: 1.5rem; }
   th, td { padding: .35rem .5rem; font-size: .84rem; }
   .wide { display: none; } .narrow { display: block; }
-  figure { overflow-x: auto; } figure > svg { max-width: none; } img.drawing { min-width: 32rem; }
+  .scroll tbody th:first-child { max-width: 45vw; white-space: normal; overflow-wrap: anywhere; }
+  figure > svg { max-width: none; } img.drawing { min-width: 32rem; }
   .card.example { grid-template-columns: minmax(0, 1fr); } }
 @media print {
   :root { color-scheme: light; --paper: #ffffff; --card: #ffffff; --ink: #000000; --muted: #444444; --line: #bbbbbb;
