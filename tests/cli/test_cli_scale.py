@@ -17,11 +17,16 @@ def test_costs_and_simulations_are_told_to_a_program_and_to_a_reader(cli):
     assert alone["limit"] == "GPUs"
     assert alone["seconds"] > 2 * 10**4  # no less than the work itself
     assert page["costs"][-1]["limit"] == "driver's memory"
+    for one in page["sketches"]:  # bounded by the vocabulary, but for sixteen bytes an image
+        small, large = one["sketches"]["32000"], one["sketches"]["152000"]
+        assert small <= 32_000 * (1024 * 12 + 17) + 2**16 * 12 + 16 * one["images"]
+        assert small <= large <= one["observations"] * 2 + 16 * one["images"]
     for one in page["simulated"]:
         assert 0.5 < one["model"] / one["seconds"] < 2, one
     told = cli(*asked).out
     assert "2 s for an image on one worker (as given)" in told
-    assert len(told.splitlines()) == 2 + len(page["costs"]) + 2 + len(page["simulated"]) + 1
+    tables = [page[name] for name in ("costs", "sketches", "simulated")]
+    assert len(told.splitlines()) == 1 + sum(2 + len(rows) for rows in tables)
 
 
 @pytest.mark.parametrize("wrong", [("--stragglers", "0.9"), ("--image-seconds", "0")])

@@ -16,6 +16,7 @@ app = typer.Typer(add_completion=False)
 
 IMAGES = (10**4, 10**5, 10**6, 10**7, 10**8)
 GPUS = (1, 10, 100, 1000)
+VOCABULARIES = (32_000, 152_000)
 SIMULATED = ((100, 1), (1000, 10), (1000, 100), (5000, 100), (1000, 1000), (5000, 1000))
 """Shards and workers of the simulations."""
 
@@ -34,7 +35,7 @@ def scale(
     json: bool = common.JSON,
 ) -> None:
     """Estimate a calibration on a cluster from rates measured here, and check the estimate by simulation."""
-    from reweigh.scale.cost import Rates, cost
+    from reweigh.scale.cost import Rates, cost, sketch_bytes
     from reweigh.scale.simulate import Conditions, expected_seconds, simulate
 
     how = Conditions(  # what cannot be is told before anything is measured
@@ -59,7 +60,20 @@ def scale(
         | asdict(simulate(shards, workers, how))
         for shards, workers in SIMULATED
     ]
-    page = {"rates": asdict(rates), "costs": [asdict(one) for one in costs], "simulated": checks}
+    sketches = [
+        {
+            "images": images,
+            "observations": images * rates.image_bytes,
+            "sketches": {str(size): sketch_bytes(images, size, rates) for size in VOCABULARIES},
+        }
+        for images in IMAGES
+    ]
+    page = {
+        "rates": asdict(rates),
+        "costs": [asdict(one) for one in costs],
+        "sketches": sketches,
+        "simulated": checks,
+    }
     if json:
         common.emit_json(page)
     else:
@@ -105,6 +119,11 @@ def _tell(page: dict[str, Any], *, given: bool) -> None:
             f"{one['images']:>12,} {one['gpus']:>6,} {one['seconds'] / 3600:>10,.2f} {one['efficiency']:>6.0%} "
             f"{one['bytes'] / 1e9:>8,.2f}  {one['limit']}"
         )
+    heads = "".join(f"{f'sketches, V={size:,}':>22}" for size in VOCABULARIES)
+    typer.echo(f"\n{'images':>12} {'observations':>13}{heads}   GB at most, one layer")
+    for one in page["sketches"]:
+        sizes = "".join(f"{one['sketches'][str(size)] / 1e9:>22,.2f}" for size in VOCABULARIES)
+        typer.echo(f"{one['images']:>12,} {one['observations'] / 1e9:>13,.2f}{sizes}")
     typer.echo(f"\n{'shards':>8} {'workers':>8} {'model s':>9} {'simulated s':>12} {'lost':>5} {'copied':>7}")
     for one in page["simulated"]:
         typer.echo(

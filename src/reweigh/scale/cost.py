@@ -11,10 +11,17 @@ from reweigh.calibration.complete import Observed
 from reweigh.calibration.corpus import open_corpus
 from reweigh.calibration.resume import Work
 from reweigh.errors import InputError
+from reweigh.method.register.sketches import BINS, DIGEST, POOLED
 from reweigh.scale.simulate import Conditions, expected_seconds
 
 REPEATS = 5
 """Parts that are kept to measure how long it takes."""
+
+PAIR_BYTES = 20
+"""Bytes that an image's observations take for each of its tokens, read at one layer."""
+
+BIN_BYTES, OWNER_BYTES = 12, 17
+"""Bytes of a bin, and of what a sketch says of each token besides."""
 
 FOLDER_LIMIT = 1_000_000
 """Parts that one folder is asked to hold."""
@@ -72,6 +79,13 @@ def cost(images: int, gpus: int, rates: Rates, conditions: Conditions, *, batch:
     }
     limit = next((name for name, holds in limits.items() if holds), "GPUs")
     return Cost(images, gpus, seconds, ideal / seconds, images * rates.image_bytes, limit)
+
+
+def sketch_bytes(images: int, vocabulary: int, rates: Rates, *, bins: int = BINS) -> float:
+    """The most that sketches of one layer can take: no more bins than observations, nor than every token may have."""
+    pairs = images * rates.image_bytes / PAIR_BYTES
+    kept = min(pairs, vocabulary * bins) + min(pairs, POOLED)
+    return BIN_BYTES * kept + OWNER_BYTES * min(pairs, vocabulary) + DIGEST * images
 
 
 def measure_driver(images: Path, observed: Observed, layers: Sequence[int], folder: Path) -> dict[str, float]:

@@ -82,7 +82,8 @@ def test_merging_in_any_order_and_bracketing_gives_the_bins_of_the_whole(rows, c
 @settings(deadline=None, max_examples=50)
 @given(ROWS, st.integers(0, 23))
 def test_dropping_bits_drops_them_of_all_owners(rows, least):
-    made = drop_bits(bins(rows), least, limit)
+    whole = bins(rows)
+    made = drop_bits(whole, np.full(len(whole), least), limit)
     assert made.problem(limit) is None
     assert (made.shift >= least).all()
     assert made.count.sum() == sum(count for *_, count in rows)

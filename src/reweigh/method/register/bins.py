@@ -103,9 +103,9 @@ def merge_bins(parts: Sequence[Bins], limit: Limit) -> Bins:
     return _counted(owners, shift, rows, edges, counts, limit)
 
 
-def drop_bits(bins: Bins, least: int, limit: Limit) -> Bins:
-    """The same values with at least so many trailing bits dropped."""
-    return merge_bins([replace(bins, shift=np.maximum(bins.shift, np.uint8(least)))], limit)
+def drop_bits(bins: Bins, least: Ints, limit: Limit) -> Bins:
+    """The same values with at least so many trailing bits of each owner dropped."""
+    return merge_bins([replace(bins, shift=np.maximum(bins.shift, least).astype(np.uint8))], limit)
 
 
 def _counted(

@@ -37,6 +37,10 @@ TOKENS = 2**32
 """An owner is ``layer's place * TOKENS + token + 1``; with 0 in place of the token's part it is the union of the layer."""
 
 DIGEST = 16
+"""Bytes kept of each image."""
+
+FRACTION = 23
+"""Bits of a float32's fraction."""
 
 
 @dataclass(frozen=True)
@@ -140,8 +144,13 @@ class Sketches:
         return replace(self, layers=tuple(wanted), bins=replace(found, owner=owner))
 
     def with_bits(self, bits: int) -> Sketches:
-        """These with no more than so many bits of a value's fraction: what more images would leave of them at last."""
-        return replace(self, bins=drop_bits(self.bins, 23 - bits, self._limit))
+        """These with no more than so many bits of a value's fraction, which is what more images would leave of them.
+
+        The union of a layer keeps as many bits more as it may have more bins.
+        """
+        spare = np.log2(self._limit(self.bins.owner) / self.most).astype(np.int64)
+        least = np.maximum(FRACTION - bits - spare, 0)
+        return replace(self, bins=drop_bits(self.bins, least, self._limit))
 
     def _place(self, layer: int) -> int:
         if layer not in self.layers:
