@@ -126,10 +126,10 @@ def test_a_failed_forward_keeps_no_tensor(case):
     rw = attach(case)
     inputs = case.inputs()
     with rw:
-        local = Tap.of(rw.decoder.anatomy)._local
+        local = Tap.of(rw.decoder.anatomy)._passes._local
         with pytest.raises(ValueError, match="features"):
             generate(case, {**inputs, "pixel_values": torch.cat([inputs["pixel_values"]] * 2)})
-        assert (local.frame, local.prompt, local.outer_ids) == (None, None, None)
+        assert (local.forward, local.prompt, local.outer_ids) == (None, None, None)
 
 
 @pytest.mark.parametrize("family", ["llava"])

@@ -60,3 +60,17 @@ def past_length(cache: Any, known: int | None = None) -> int:
 def look_up(source: Any, name: str) -> Any:
     """A value by name from a mapping or a configuration, ``None`` where it is not set."""
     return source.get(name) if isinstance(source, Mapping) else getattr(source, name, None)
+
+
+def check_arguments(arguments: Mapping[str, Any]) -> None:
+    """Refuse arguments of a forward pass under which the edit could not be right."""
+    if isinstance(arguments.get("logits_to_keep"), Tensor):
+        raise UnsupportedError(
+            "logits_to_keep picks single columns, so their positions in the sequence cannot be told",
+            hint="give a number of last columns",
+        )
+    if arguments.get("labels") is not None:
+        raise UnsupportedError(
+            "labels were given: the model would return the loss of the unedited logits",
+            hint="leave labels out and compute the loss from the output's logits",
+        )
