@@ -20,6 +20,7 @@ from starlette.requests import ClientDisconnect
 from reweigh.errors import ReweighError
 from reweigh.serve import inspect
 from reweigh.serve.answers import Answers, ClientLeft
+from reweigh.serve.body import read_body
 from reweigh.serve.bounds import Bounds
 from reweigh.serve.chat import Reply, make_rows
 from reweigh.serve.fetch import Fetcher
@@ -117,7 +118,7 @@ class Server:
         """``POST /v1/chat/completions``."""
         begin = time.monotonic()
         with self.scheduler.arriving():
-            asked = parse_chat(await self._body(request))
+            asked = parse_chat(await read_body(request, self.bounds))
             self._check_model(asked)
             answers = Answers(self.scheduler, self.bounds.seconds, request.receive)
             try:
@@ -195,24 +196,6 @@ class Server:
         """Do something in the one thread that makes requests ready: one request's pictures are in memory at a time."""
         return await asyncio.get_running_loop().run_in_executor(self._preparing, work)
 
-    async def _body(self, request: Request) -> bytes:
-        """The body, as far as the bounds allow."""
-        if request.headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
-            raise Problem(400, "the Content-Type must be application/json", code="not_json")
-        most, kept = self.bounds.body_bytes, bytearray()
-        length = request.headers.get("content-length", "0")
-        if not length.isdigit() or int(length) > most:
-            raise _too_long(most)
-        try:
-            async with asyncio.timeout(self.bounds.body_seconds):
-                async for chunk in request.stream():
-                    kept += chunk
-                    if len(kept) > most:
-                        raise _too_long(most)
-        except TimeoutError:
-            raise Problem(408, "the request's body did not arrive in time", code="timeout") from None
-        return bytes(kept)
-
     def _note(self, request: Request, asked: ChatRequest, rows: Sequence[Row]) -> None:
         note = request.scope["state"]["note"]
         note |= {"decoder": rows[0].decoder, "n": len(rows), "prompt": rows[0].prepared.prompt_tokens}
@@ -258,13 +241,13 @@ class Server:
 
     async def measure(self, request: Request) -> Any:
         """``POST /inspect/measure``."""
-        asked = parse(Conversation, await self._body(request))
+        asked = parse(Conversation, await read_body(request, self.bounds))
         prepared = await self._prepare(asked.messages)
         return await self._on_model(request, lambda: inspect.measure_all(self.served, prepared))
 
     async def heat(self, request: Request) -> Any:
         """``POST /inspect/heat``."""
-        asked = parse(HeatRequest, await self._body(request))
+        asked = parse(HeatRequest, await read_body(request, self.bounds))
         prepared = await self._prepare(asked.messages)
 
         def work() -> dict[str, Any]:
@@ -275,7 +258,7 @@ class Server:
 
     async def check(self, request: Request) -> Any:
         """``POST /inspect/check``."""
-        asked = parse(CheckRequest, await self._body(request))
+        asked = parse(CheckRequest, await read_body(request, self.bounds))
         prepared = await self._prepare(asked.messages)
         return await self._on_model(
             request, lambda: inspect.check(self.served, prepared, asked.text, asked.layer)
@@ -305,7 +288,3 @@ def _tell_http(routes: frozenset[str], request: Request, error: Any) -> Response
     # the static files behind the routes know nothing of a route's other methods
     status = 405 if error.status_code == 404 and request.url.path in routes else error.status_code
     return _tell_problem(request, Problem(status, words.get(status, str(error.detail)), code="not_found"))
-
-
-def _too_long(most: int) -> Problem:
-    return Problem(413, f"the request's body has more than {most:,} bytes", code="body_too_large")

@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 
 from reweigh.artifacts import read_json, write_json, write_sealed
+from reweigh.studies.reproduction.commands import RUN
 from reweigh.studies.reproduction.pages import DATA, INDEX, file_name, write_pages
 from reweigh.studies.reproduction.published import Place, published
-from reweigh.studies.reproduction.sources import RUN, read_results
+from reweigh.studies.reproduction.sources import read_results
 
 RECORD = {
     "identity": {"model_id": "reweigh world"},

@@ -11,7 +11,7 @@ from reweigh.studies.paper.references import GLOBAL, MASS, MEDIAN, REDUCTION, SH
 from reweigh.studies.paper.rescaling import CHANGE, CLOSED, OCCURRENCES
 from reweigh.studies.paper.tokens import ANOVA, BALANCED, BETWEEN, SIMPLE, WEIGHTED, WITHIN
 from reweigh.studies.reproduction.published import Place, published
-from reweigh.studies.reproduction.sources import STUDIES
+from reweigh.studies.reproduction.rows import STUDIES
 
 VALUE = {"value": 0.5, "low": 0.25, "high": 0.75}
 SHARE = Estimate(50.0, 25.0, 75.0)

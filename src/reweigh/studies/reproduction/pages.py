@@ -15,9 +15,10 @@ from reweigh.report.html import Html, element, page
 from reweigh.report.tables import MISSING, Estimate
 from reweigh.studies.paper.report import embedded_svg
 from reweigh.studies.paper.report import number as shown
+from reweigh.studies.reproduction.commands import RUN
 from reweigh.studies.reproduction.order import Order, number, orders
 from reweigh.studies.reproduction.published import Place, Published, published
-from reweigh.studies.reproduction.sources import RUN, Measured
+from reweigh.studies.reproduction.sources import Measured
 
 INDEX, DATA = "index.html", "paper.json"
 NOTHING = "It holds no numbers of its own."

@@ -1,0 +1,37 @@
+"""The body of a request, read as far as the bounds allow."""
+
+from __future__ import annotations
+
+import asyncio
+
+from starlette.requests import Request
+
+from reweigh.serve.bounds import Bounds
+from reweigh.serve.problem import Problem
+
+
+async def read_body(request: Request, bounds: Bounds) -> bytes:
+    """The JSON that a client sends, refused where it is too long or too slow.
+
+    Raises:
+        Problem: With the status for the client.
+    """
+    if request.headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
+        raise Problem(400, "the Content-Type must be application/json", code="not_json")
+    most, kept = bounds.body_bytes, bytearray()
+    length = request.headers.get("content-length", "0")
+    if not length.isdigit() or int(length) > most:
+        raise _too_long(most)
+    try:
+        async with asyncio.timeout(bounds.body_seconds):
+            async for chunk in request.stream():
+                kept += chunk
+                if len(kept) > most:
+                    raise _too_long(most)
+    except TimeoutError:
+        raise Problem(408, "the request's body did not arrive in time", code="timeout") from None
+    return bytes(kept)
+
+
+def _too_long(most: int) -> Problem:
+    return Problem(413, f"the request's body has more than {most:,} bytes", code="body_too_large")
