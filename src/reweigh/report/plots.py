@@ -132,7 +132,8 @@ def interval_plot(
     if not rows:
         raise InputError("an interval plot needs at least one row")
     slender = width < SLENDER
-    left, right, tall = (14, 14, 48) if slender else (190, 150, 30)
+    longest = max(len(name) for name, _ in rows)
+    left, right, tall = (14, 14, 48) if slender else (max(190, 7 * longest + 14), 150, 30)
     top = 34 if title else 10
     floor = top + tall * len(rows)
     known = [estimate for _, estimate in rows if all(math.isfinite(part) for part in estimate)]

@@ -34,8 +34,8 @@ def test_an_ablation_leaves_tables_and_resumes_to_the_same_bytes(tmp_path, monke
     assert by_name["base"]["edits"] is None
     assert by_name["full"]["edits"]["escapes"] == 0
     assert 0 < by_name["full"]["fire"] < 100
-    assert set(by_name["cyclic"]["difference"]) == {"chair_i", "f1"}
-    for name in ("ablation.json", "ablation.md", "report.html"):
+    assert set(by_name["cyclic"]["difference"]) == {"chair_s", "chair_i", "chair_i_distinct", "recall", "f1"}
+    for name in ("ablation.json", "ablation.md", "ablation.tex", "report.html"):
         assert (tmp_path / name).stat().st_size > 100
     two = [str(tmp_path / "runs" / name) for name in ("full", "cyclic")]
     assert json.loads(run(app, ["eval", "diff", *two, "--json"]).stdout)["n"] == 3

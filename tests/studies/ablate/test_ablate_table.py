@@ -6,8 +6,17 @@ import pytest
 
 from reweigh.benchmarks.base import Item, Summary
 from reweigh.benchmarks.chair.metrics import count_caption, summarise_metrics
+from reweigh.report.tables import Estimate
 from reweigh.runs.task import Scored
-from reweigh.studies.ablate.table import Row, build_json, build_page, build_table, repetition, spread
+from reweigh.studies.ablate.table import (
+    FIGURES,
+    Row,
+    build_json,
+    build_page,
+    build_table,
+    repetition,
+    spread,
+)
 
 REFERENCE = {"dog", "cat"}
 
@@ -81,6 +90,9 @@ def test_permutations_are_followed_by_their_mean_and_range():
     assert [row["arm"] for row in made["arms"]] == [row.name for row in rows]
     assert made["arms"][0]["edits"] is None
     assert made["shuffled"]["highest"]["chair_i"] == 100
+    figures = build_table(rows, "", names=FIGURES).rows
+    assert isinstance(figures[2][2], Estimate), "a figure of a run has its interval"
+    assert figures[4][2] == 50.0, "a mean over permutations has none"
     page = build_page(rows, "lead", "caption", {"count-5": "none kept"})
     assert "left out, none kept" in page
     assert "<svg" in page

@@ -20,20 +20,22 @@ from reweigh.studies.ablate.arms import FULL, SHUFFLED, WORDS
 
 BASE = "base"
 FIGURES = ("chair_s", "chair_i", "chair_i_distinct", "recall", "f1")
-COMPARED = ("chair_i", "f1")
+DRAWN = ("chair_i", "f1")
 INFO: Mapping[str, MetricInfo] = {name: find_metric(METRICS, name) for name in FIGURES}
 COLUMNS = {
     **{name: Column(info.title, info.direction, 2) for name, info in INFO.items()},
-    **{f"{name}_difference": Column(f"Δ {INFO[name].title}", digits=2, signed=True) for name in COMPARED},
+    **{f"{name}_difference": Column(f"Δ {INFO[name].title}", digits=2, signed=True) for name in FIGURES},
     "fire": Column("fire %"),
     "escapes": Column("escapes"),
     "length": Column("words"),
     "mentions": Column("mentions"),
     "repetition": Column("repeats"),
 }
-DIFFERENCES = tuple(f"{name}_difference" for name in COMPARED)
+DIFFERENCES = tuple(f"{name}_difference" for name in FIGURES)
 PARTS = (FIGURES, DIFFERENCES, ("fire", "escapes", "length", "mentions", "repetition"))
 """The columns in parts that fit a terminal."""
+INTERVALS = "Brackets are 95% image-bootstrap intervals; the full method is bold."
+PAIRED = "Δ is arm minus full method, the same images drawn for both."
 EXPLAINED = (
     "Fire is the share of candidate positions that are edited, escapes are edits larger than beta, repeats is how "
     "often one description names one object at most."
@@ -64,7 +66,7 @@ class Row:
     def of(cls, name: str, kind: str, run: Scored, full: Scored, edits: Mapping[str, int] | None) -> Row:
         """A row from scored runs of an arm and of the full method."""
         found = {} if kind == FULL else paired_difference(full.items, run.items, figures)
-        difference = {name: found[name] for name in COMPARED if name in found}
+        difference = {name: found[name] for name in FIGURES if name in found}
         return cls(name, kind, run.summary.metrics, difference, edits, repetition(run.items))
 
     @property
@@ -78,7 +80,7 @@ class Row:
         """Every number of the row by its name, without intervals."""
         return {
             **{name: self.metrics[name].value for name in FIGURES},
-            **{f"{name}_difference": _value(self.difference.get(name)) for name in COMPARED},
+            **{f"{name}_difference": _value(self.difference.get(name)) for name in FIGURES},
             "fire": self.fire,
             "escapes": None if self.edits is None else self.edits["escapes"],
             **{name: self.metrics[name].value for name in ("length", "mentions")},
@@ -120,7 +122,7 @@ def build_table(rows: Sequence[Row], caption: str, *, names: Sequence[str] = tup
     body: list[list[Cell]] = []
     read = None
     for i, row in enumerate(rows):
-        cells: dict[str, Cell] = {**row.values()}
+        cells: dict[str, Cell] = {**row.values(), **{name: cell(row.metrics[name]) for name in FIGURES}}
         cells |= {f"{name}_difference": cell(metric) for name, metric in row.difference.items()}
         read = len(body) if row.kind == FULL else read
         body.append([row.name, *(cells[name] for name in names)])
@@ -147,7 +149,7 @@ def build_json(rows: Sequence[Row], about: Mapping[str, Any], left_out: Mapping[
 def build_page(rows: Sequence[Row], lead: str, caption: str, left_out: Mapping[str, str]) -> str:
     """A page that needs no other file: the table in two parts, the differences drawn, what each arm changes."""
     plots = []
-    for name in COMPARED:
+    for name in DRAWN:
         drawn = [(row.name, one) for row in rows if isinstance(one := _estimate(row, name), Estimate)]
         if drawn:
             words = f"{INFO[name].title}, arm minus full method, with paired 95% intervals."
@@ -157,9 +159,9 @@ def build_page(rows: Sequence[Row], lead: str, caption: str, left_out: Mapping[s
     notes += [element("li", element("b", kind), f": left out, {why}") for kind, why in left_out.items()]
     return page(
         "Ablation of ReWEIGH",
-        section("Figures", build_table(rows, caption, names=PARTS[0] + PARTS[1]).html()),
+        section("Figures", build_table(rows, caption, names=PARTS[0]).html()),
+        section("Difference to the full method", build_table(rows, PAIRED, names=PARTS[1]).html(), *plots),
         section("Edits and texts", build_table(rows, EXPLAINED, names=PARTS[2]).html()),
-        section("Difference to the full method", *plots) if plots else Html(""),
         section("What each arm changes", element("ul", *notes)),
         lead=lead,
         footer="Written by reweigh ablate.",

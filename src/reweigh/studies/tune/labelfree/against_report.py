@@ -8,7 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from reweigh.artifacts import write_json, write_text
-from reweigh.report.html import element, figure, page, section
+from reweigh.benchmarks.base import find_metric
+from reweigh.benchmarks.chair.metrics import METRICS
+from reweigh.report.html import at_every_width, element, figure, page, section
 from reweigh.report.plots import interval_plot
 from reweigh.report.tables import Cell, Column, Estimate, Table
 from reweigh.studies.tune.labelfree.against import Against, Held
@@ -30,7 +32,8 @@ COLUMNS = (
 )
 EXPLAINED = (
     "right: right answers; rho: rank correlation over the points of the gain by the answers with the true gain; gain: true "
-    "gain of the choice on pictures it was not made on, mean and 95% of draws; regret: what the labels' choice gains more; "
+    "gain of the choice on pictures it was not made on, mean and 95% of draws, a refused choice counted as if it were "
+    "used; regret: what the labels' choice gains more; "
     "f: known absents affirmed; J: present objects affirmed, minus f; d0: the base's mentions denied; refuses, warns: "
     "share of draws; blind: a fifth of the gain is lost and most draws neither refuse nor warn."
 )
@@ -52,7 +55,9 @@ def sentences(held: Against) -> list[str]:
     """The reading, made from the numbers."""
     own = held.rows[0]
     labels, verifier = (_named(key) for key in held.chosen)
-    rho = ", ".join(f"{name} {value:.3f}" for name, value in held.correlation.items())
+    rho = ", ".join(
+        f"{find_metric(METRICS, name).title} {value:.3f}" for name, value in held.correlation.items()
+    )
     said = [
         f"Chosen on all {held.images} pictures: {labels} by labels, "
         f"{'the same' if labels == verifier else verifier} by the verifier ({held.questions:,} questions).",
@@ -108,7 +113,10 @@ def build_page(held: Against, lead: str) -> str:
         "Choosing without labels, held against labels",
         *(element("p", line) for line in sentences(held)),
         section("Verifiers", build_table(held).html()),
-        section("What the choice gains", figure(interval_plot(drawn), words)),
+        section(
+            "What the choice gains",
+            figure(at_every_width(lambda width: interval_plot(drawn, width=width)), words),
+        ),
         lead=lead,
         footer="Written by reweigh tune --against-labels.",
     )
