@@ -144,11 +144,11 @@ def interval_plot(
         return left + (value - low) / (high - low) * (width - left - right)
 
     parts = [svg.text(0, 18, title, weight=600, anchor="start", size=14)] if title else []
-    for tick in ticks:
-        parts.append(svg.line(across(tick), top, across(tick), floor, LINE))
-        parts.append(svg.text(across(tick), floor + 20, f"{tick:g}", fill=MUTED))
-    if zero:
-        parts.append(svg.line(across(0), top, across(0), floor, INK, 1.2))
+    spans = [(top + tall * i + 22, top + tall * (i + 1) - 2) for i in range(len(rows))]  # below the names
+    for start, end in spans if slender else [(top, floor)]:
+        parts += [svg.line(across(tick), start, across(tick), end, LINE) for tick in ticks]
+        parts += [svg.line(across(0), start, across(0), end, INK, 1.2)] if zero else []
+    parts += [svg.text(across(tick), floor + 20, f"{tick:g}", fill=MUTED) for tick in ticks]
     told = []
     for place, (name, estimate) in enumerate(rows):
         base = top + tall * place

@@ -84,7 +84,8 @@ def tidy_table(outcome: Outcome) -> Html:
     kinds = {column.name: column.kind for column in columns}
     used = [one for one in columns if any(row[one.name] not in (None, "") for row in outcome.rows)]
     head = [
-        element("th", one.name, class_=_class(kinds[one.name]), title=one.what, scope="col") for one in used
+        element("th", _spaced(one.name), class_=_class(kinds[one.name]), title=one.what, scope="col")
+        for one in used
     ]
     body = [
         element(
@@ -106,6 +107,10 @@ def tidy_table(outcome: Outcome) -> Html:
     shown = element("div", table, class_="scroll", tabindex="0", role="region", aria_label=label)
     summary = element("summary", f"Table, {len(outcome.rows)} rows")
     return element("details", summary, shown, open=len(outcome.rows) <= LONG)
+
+
+def _spaced(name: str) -> str:
+    return name.replace("_", " ")
 
 
 def _class(kind: str) -> str | None:
