@@ -229,6 +229,17 @@ def test_a_scale_that_may_be_zero_is_refused():
         wide.register(1)
 
 
+def test_images_that_show_nothing_are_refused():
+    none = [
+        ImageObservations("a", np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros((2, 0), np.float32))
+    ]
+    made = of(none)
+    assert (made.problem(), len(made), made.image_count) == (None, 0, 1)
+    assert merge_sketches([made, of(observed())]).image_count == 41
+    with pytest.raises(CalibrationError, match="no observation to register from"):
+        made.register(1)
+
+
 def test_sketches_come_back_from_their_file(tmp_path):
     made = of(observed())
     made.save(tmp_path / "a.safetensors")

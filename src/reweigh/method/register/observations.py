@@ -98,7 +98,7 @@ class Observations:
 
     def _row(self, layer: int) -> int:
         if layer not in self.layers:
-            raise self._not_calibrated(layer)
+            raise not_calibrated(layer, self.layers)
         return self.layers.index(layer)
 
     def at(self, layers: Iterable[int]) -> Observations:
@@ -106,7 +106,7 @@ class Observations:
         wanted = sorted(set(layers))
         unknown = [layer for layer in wanted if layer not in self.layers]
         if unknown:
-            raise self._not_calibrated(unknown[0])
+            raise not_calibrated(unknown[0], self.layers)
         rows = [self.layers.index(layer) for layer in wanted]
         ranks = None if self.ranks is None else self.ranks[rows]
         return replace(self, layers=tuple(wanted), values=self.values[rows], ranks=ranks)
@@ -129,11 +129,6 @@ class Observations:
             count=self.count[rows],
             values=self.values[:, rows],
             ranks=None if self.ranks is None else self.ranks[:, rows],
-        )
-
-    def _not_calibrated(self, layer: int) -> InputError:
-        return InputError(
-            f"layer {layer} was not calibrated", hint=f"calibrated: {', '.join(map(str, self.layers))}"
         )
 
     def save(self, path: str | Path) -> None:
@@ -275,6 +270,11 @@ def _refuse_repeats(keys: Sequence[str]) -> None:
             raise MismatchError(
                 f"the image {one!r} is in two shards and would count twice", hint="make shards disjoint"
             )
+
+
+def not_calibrated(layer: int, layers: Sequence[int]) -> InputError:
+    """The error for a layer that was not read."""
+    return InputError(f"layer {layer} was not calibrated", hint=f"calibrated: {', '.join(map(str, layers))}")
 
 
 def count_candidates(ids: NDArray[Any], keep: NDArray[Any]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

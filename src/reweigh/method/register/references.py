@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from statistics import NormalDist
 from typing import Any
@@ -130,11 +130,27 @@ class References:
     match: Match | None = None
     doubt: Doubt | None = None
 
+    @classmethod
+    def of(cls, scale: float, kept: Sequence[tuple[int, float, int]], **how: Any) -> References:
+        """References of tokens, each with its b(v) and the number of its observations."""
+        return cls(
+            scale,
+            np.array([token for token, _, _ in kept], dtype=np.int64),
+            np.array([reference for _, reference, _ in kept], dtype=np.float64),
+            np.array([count for _, _, count in kept], dtype=np.int64),
+            **how,
+        )
+
 
 def median(values: Floats) -> float:
     """Middle value, or the mean of the two middle ones; ``values`` must be sorted."""
     middle = len(values) // 2
     return float(values[middle]) if len(values) % 2 else float((values[middle - 1] + values[middle]) / 2)
+
+
+def nothing_observed() -> CalibrationError:
+    """The error for images of which nothing was observed."""
+    return CalibrationError("there is no observation to register from", hint="calibrate on more images")
 
 
 def register(
@@ -159,7 +175,7 @@ def register(
     if counts is not None:
         pooled, owner = np.repeat(pooled, counts), np.repeat(owner, counts)
     if not len(pooled):
-        raise CalibrationError("there is no observation to register from", hint="calibrate on more images")
+        raise nothing_observed()
     if not np.isfinite(pooled).all():
         raise CalibrationError(
             "some evidence values are not finite", hint="the model gave NaN; check its dtype"
@@ -177,10 +193,4 @@ def register(
     for start, group in zip(starts, np.split(pooled, starts[1:]), strict=True):
         if rule(group, scale):
             kept.append((int(owner[start]), median(group), len(group)))
-    return References(
-        scale,
-        np.array([token for token, _, _ in kept], dtype=np.int64),
-        np.array([reference for _, reference, _ in kept], dtype=np.float64),
-        np.array([count for _, _, count in kept], dtype=np.int64),
-        match,
-    )
+    return References.of(scale, kept, match=match)

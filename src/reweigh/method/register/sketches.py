@@ -21,8 +21,8 @@ from reweigh.errors import ArtifactError, InputError, MismatchError, Unsupported
 from reweigh.method.measure.readouts import DMRR, READOUTS
 from reweigh.method.register.binned import Between, Binned, scale_of, verdict
 from reweigh.method.register.bins import ARRAYS, Bins, count_bins, drop_bits, merge_bins
-from reweigh.method.register.observations import Observations
-from reweigh.method.register.references import Doubt, References, Rule, stable
+from reweigh.method.register.observations import Observations, not_calibrated
+from reweigh.method.register.references import Doubt, References, Rule, nothing_observed, stable
 
 BINS = 1024
 """Bins of a token and layer: with sixteen octaves all filled, 64 an octave, so that b(v) is told within 0.8%."""
@@ -62,7 +62,8 @@ class Sketches:
     readout: str = DMRR
 
     def __len__(self) -> int:
-        return len(self._seen(self.bins.owner == 0)) if len(self.bins) else 0
+        union = self._union(0)
+        return 0 if union is None else len(union)
 
     @property
     def image_count(self) -> int:
@@ -89,11 +90,10 @@ class Sketches:
 
     def register(self, layer: int, *, rule: Rule = stable) -> References:
         """References of one layer under a rule, with how far they may be from those of all observations."""
-        place = self._place(layer) * TOKENS
-        scale = scale_of(self._seen(self.bins.owner == place))
+        scale = self.scale(layer)
         kept: list[tuple[int, float, int]] = []
         errors, undecided = [(0.0, 0.0)], []
-        for token, seen in self._tokens(place):
+        for token, seen in self.tokens(layer):
             decided = verdict(rule, seen, scale)
             if decided is None:
                 undecided.append(token)
@@ -102,30 +102,29 @@ class Sketches:
                 kept.append((token, reference.value, len(seen)))
                 errors.append((seen.rank_error(), reference.error))
         rank_error, value_error = (max(column) for column in zip(*errors, strict=True))
-        return References(
-            scale.value,
-            np.array([token for token, _, _ in kept], dtype=np.int64),
-            np.array([reference for _, reference, _ in kept], dtype=np.float64),
-            np.array([count for _, _, count in kept], dtype=np.int64),
-            doubt=Doubt(rank_error, value_error, scale.error, tuple(undecided)),
-        )
+        doubt = Doubt(rank_error, value_error, scale.error, tuple(undecided))
+        return References.of(scale.value, kept, doubt=doubt)
 
     def scale(self, layer: int) -> Between:
         """b0 of a layer between its bounds."""
-        return scale_of(self._seen(self.bins.owner == self._place(layer) * TOKENS))
+        union = self._union(self._place(layer))
+        if union is None:
+            raise nothing_observed()
+        return scale_of(union)
 
     def tokens(self, layer: int) -> Iterator[tuple[int, Binned]]:
         """Each token of a layer with its observations in bins."""
-        return self._tokens(self._place(layer) * TOKENS)
-
-    def _tokens(self, place: int) -> Iterator[tuple[int, Binned]]:
+        place = self._place(layer) * TOKENS
         ends = np.cumsum(self.bins.size)
         for at in np.flatnonzero((self.bins.owner > place) & (self.bins.owner < place + TOKENS)):
             rows = slice(int(ends[at] - self.bins.size[at]), int(ends[at]))
             yield int(self.bins.owner[at]) - place - 1, self._binned(rows, int(self.bins.shift[at]))
 
-    def _seen(self, owner: NDArray[np.bool_]) -> Binned:
-        at = int(np.flatnonzero(owner)[0])
+    def _union(self, place: int) -> Binned | None:
+        """All observations of a layer; ``None`` where there are none."""
+        at = int(np.searchsorted(self.bins.owner, place * TOKENS))
+        if at == len(self.bins) or self.bins.owner[at] != place * TOKENS:
+            return None
         start = int(self.bins.size[:at].sum())
         return self._binned(slice(start, start + int(self.bins.size[at])), int(self.bins.shift[at]))
 
@@ -154,9 +153,7 @@ class Sketches:
 
     def _place(self, layer: int) -> int:
         if layer not in self.layers:
-            raise InputError(
-                f"layer {layer} was not calibrated", hint=f"calibrated: {', '.join(map(str, self.layers))}"
-            )
+            raise not_calibrated(layer, self.layers)
         return self.layers.index(layer)
 
     def _limit(self, owner: NDArray[np.int64]) -> NDArray[np.int64]:
