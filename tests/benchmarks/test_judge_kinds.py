@@ -193,7 +193,9 @@ def answers(data: Path) -> Path:
 def test_two_judges_on_one_folder_keep_two_sets_of_scores(answers: Path) -> None:
     out = answers / "out"
     with JudgeServer(talk) as server:
-        assert command(answers, server).exit_code == 0
+        usual = command(answers, server)
+        assert usual.exit_code == 0
+        assert "MMHal-Bench, answers: 16 responses" in usual.stdout
         plain = {path.name: path.read_bytes() for path in out.iterdir()}
         done = command(answers, server, "--judge", "systemone", "--json")
         assert done.exit_code == 0, done.output
@@ -244,6 +246,7 @@ def test_a_difference_is_taken_between_scores_of_one_judge(answers: Path, tmp_pa
     assert json.loads(run(app, ["eval", "diff", *same, "--json"]).stdout)["before"]["score"]["value"] == 5
     shown = run(app, ["eval", "diff", *same, "--judge", "systemone"]).output
     assert "expected score" in shown
+    assert "MMHal-Bench (systemone): 16 items" in shown
     with pytest.raises(InputError, match=r"not rated alike: their judge\.model is 'm' and 'n'"):
         diff_runs(tmp_path / "one", tmp_path / "three")
     with pytest.raises(InputError, match="--judge chat"):

@@ -255,10 +255,14 @@ def _decoder_options(
 
 
 def _print_score(run: ScoredRun) -> None:
+    from reweigh.benchmarks import find_benchmark
     from reweigh.report.metrics import figure_table
 
     summary = run.results["summary"]
-    caption = f"{run.title}: {summary['n']:,} responses on {summary['images']:,} images"
+    judge = run.judging.get("judge", {}).get("model")
+    rated = f", rated by {judge}" if judge else ""
+    counted = f"{summary['n']:,} responses on {summary['images']:,} images"
+    caption = f"{find_benchmark(run.benchmark).heading()}, {run.title}: {counted}{rated}"
     common.console().print(figure_table(run.benchmark, run.metrics, caption).terminal())
 
 

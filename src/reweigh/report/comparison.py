@@ -36,6 +36,7 @@ def write_comparison(path: Path, pair: RunPair, *, images: Path | None = None) -
 
 def difference_table(difference: Difference, names: tuple[str, str]) -> Table:
     """Headline figures before, after, and their difference with its paired interval."""
+    heading = find_benchmark(difference.benchmark).heading()
     columns = [Column("figure"), Column(names[0], digits=2), Column(names[1], digits=2)]
     columns += [Column("difference", digits=2, signed=True), Column("")]
     rows: list[list[Cell]] = []
@@ -43,7 +44,9 @@ def difference_table(difference: Difference, names: tuple[str, str]) -> Table:
         change = cell(difference.figures[info.name])
         before, after = difference.before[info.name].value, difference.after[info.name].value
         rows.append([info.title, before, after, change, verdict(info.direction, change)])
-    return Table(columns, rows, caption=f"{difference.n:,} items; paired image-bootstrap 95% intervals.")
+    return Table(
+        columns, rows, caption=f"{heading}: {difference.n:,} items; paired image-bootstrap 95% intervals."
+    )
 
 
 def _headlines(difference: Difference) -> list[MetricInfo]:

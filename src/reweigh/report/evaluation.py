@@ -57,7 +57,8 @@ def evaluation_page(
     lead = (
         f"{summary['n']:,} responses on {summary['images']:,} images; 95% intervals by drawing images anew."
     )
-    if judge := summary["scorer"].get("judge"):
+    judge = summary["scorer"].get("judge") or {}
+    if "model" in judge:
         how = f" over closed questions ({judge['kind']})" if "kind" in judge else ""
         lead += f" Rated by {judge['model']}{how}."
     if unparsed := summary["scorer"].get("unparsed"):

@@ -22,6 +22,8 @@ from reweigh.benchmarks.judge import JudgeError, SystemOne
 from reweigh.cli import common
 from reweigh.cli.app import app
 from reweigh.errors import InputError
+from reweigh.studies.tune.labelfree.asking import Asking
+from reweigh.studies.tune.labelfree.pictures import open_pictures
 from reweigh.studies.tune.labelfree.served import LONGEST_SIDE, ROWS, ServedVerifier, data_url, log_odds
 from reweigh.studies.tune.labelfree.verifier import ModelVerifier
 from served import serving, world_settings
@@ -58,6 +60,31 @@ def test_a_picture_and_its_questions_reach_the_server() -> None:
     received = Image.open(io.BytesIO(base64.b64decode(sent.partition(",")[2])))
     assert sent.startswith("data:image/png;base64,")
     assert np.array_equal(np.asarray(received), np.asarray(seen)), "without loss"
+
+
+def test_a_server_that_dies_midway_loses_no_verdict(tmp_path: Path) -> None:
+    """The second picture's questions meet a dead route; when it is back, only they are asked."""
+    for number in range(3):
+        picture(number, (8, 8)).save(tmp_path / f"{number}.png")
+    task, wanted = open_pictures(tmp_path), [{"dog", "cat"}, {"dog"}, {"boat"}]
+    alive: list[bool] = []
+
+    def script(body: dict[str, Any], number: int) -> Answer:
+        return affirming(body, number) if number == 0 or alive else (404, {}, b'{"detail": "Not Found"}')
+
+    with JudgeServer(script) as server:
+        for expected in (2, 4):
+            with ServedVerifier(SystemOne("m", base_url=server.url, **OPTIONS)) as verifier:
+                asking = Asking(verifier, task, tmp_path / "out")
+                if alive:
+                    asking.ask(wanted)
+                else:
+                    with pytest.raises(JudgeError, match="the verifier at"):
+                        asking.ask(wanted)
+                assert sum(map(len, asking.gaps)) == expected
+            alive.append(True)
+        assert [len(one["questions"]) for one in server.requests] == [2, 1, 1, 1]
+    assert asking.affirmed == [{"cat": False, "dog": True}, {"dog": True}, {"boat": False}]
 
 
 def test_a_huge_picture_is_scaled_and_stays_whole() -> None:
