@@ -76,9 +76,9 @@ class JudgeServer:
                 if kind == "slow":
                     time.sleep(0.4)
                 elif kind == "drip":
-                    self.wfile.write(b"HTTP/1.1 200 OK\r\ncontent-length: 1000\r\n\r\n")
-                    for _ in range(10):
-                        self.wfile.write(b" ")
+                    self.wfile.write(b"HTTP/1.1 200 OK\r\ncontent-length: 12\r\n\r\n")
+                    for part in [b" "] * 10 + [b"{}"]:  # in the end a whole reply, if anybody waits for it
+                        self.wfile.write(part)
                         self.wfile.flush()
                         time.sleep(0.05)
                 elif kind == "half":

@@ -89,6 +89,17 @@ def test_an_edited_verdict_is_not_used(tmp_path: Path) -> None:
     assert cached.ask(user("q")) == "2"
 
 
+def test_a_whole_verdict_under_anothers_name_is_not_used(tmp_path: Path) -> None:
+    cached = CachedJudge(Counting(), tmp_path)
+    cached.ask(user("one"))
+    (first,) = tmp_path.rglob("*.json")
+    cached.ask(user("two"))
+    (second,) = set(tmp_path.rglob("*.json")) - {first}
+    second.write_bytes(first.read_bytes())
+    assert cached.ask(user("two")) == "3"
+    assert cached.ask(user("one")) == "1"
+
+
 def test_a_reply_with_lone_surrogates_is_kept(tmp_path: Path) -> None:
     class Odd(Counting):
         def ask(self, request: Request) -> str:
