@@ -34,7 +34,7 @@ class Lines(tqdm):
     monitor_interval = 0  # no thread that would watch it
 
     def __init__(self, items: Any = None, **options: Any) -> None:
-        self.told = False
+        self.printed = False
         self.due: float | None = None
         known = options.get("total") is not None or hasattr(items, "__len__")
         form = "{desc}: {n_fmt} of {total_fmt} ({percentage:.0f}%), {elapsed} so far, {remaining} left"
@@ -59,11 +59,11 @@ class Lines(tqdm):
     def display(self, msg: str | None = None, pos: int | None = None) -> None:
         self.fp.write(f"{self if msg is None else msg}\n")
         self.fp.flush()
-        self.told = True
+        self.printed = True
 
     def close(self) -> None:
         if not self.disable:
-            if self.told and self.n > self.last_print_n:
+            if self.printed and self.n > self.last_print_n:
                 self.display()
             self.fp = io.StringIO()  # what a terminal would get at the end
         super().close()

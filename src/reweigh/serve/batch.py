@@ -22,7 +22,7 @@ from reweigh.serve.metrics import Metrics
 from reweigh.serve.prepare import stack
 from reweigh.serve.row import Piece, Row
 from reweigh.serve.sampling import Picker
-from reweigh.serve.support import Support, judged, supports, told_of
+from reweigh.serve.support import Support, judged, supports, token_facts
 from reweigh.serve.text import GrowingText
 
 GREEDY = {"do_sample": False, "num_beams": 1, "temperature": None, "top_p": None, "top_k": None}
@@ -91,17 +91,17 @@ def _decode_whole(row: Row, inputs: dict[str, Any], support: Support | None) -> 
         return
     tokenizer = getattr(row.session.processor, "tokenizer", row.session.processor)
     growing = GrowingText(tokenizer, row.stops)
-    told = []
+    known = []
     for step, token in enumerate(answer.tokens):
-        place = growing.push(token)
+        span = growing.push(token)
         if row.evidence or row.trace:
-            told.append(told_of(token, str(tokenizer.decode([token])), step, place, support))
+            known.append(token_facts(token, str(tokenizer.decode([token])), step, span, support))
         if growing.stopped:
             break
     text = growing.ready() + growing.finish()
     ended = growing.stopped or (answer.tokens and answer.tokens[-1] in _ends_of(row.session))
     finish = "stop" if ended else "length"
-    row.end(Piece(row.index, text, tuple(told), finish=finish, count=len(answer.tokens)))
+    row.end(Piece(row.index, text, tuple(known), finish=finish, count=len(answer.tokens)))
 
 
 class Writer(LogitsProcessor):
@@ -128,54 +128,54 @@ class Writer(LogitsProcessor):
 
     def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
         best, picked = scores.argmax(dim=-1).tolist(), scores
-        for place, row in enumerate(self._rows):
+        for index, row in enumerate(self._rows):
             if row.done or row.left:
                 continue
-            picker = self._pickers[place]
-            token = best[place] if picker.greedy else picker.pick(scores[place])
-            self._write(place, token, scores[place])
-            if token != best[place]:  # generate takes the highest
+            picker = self._pickers[index]
+            token = best[index] if picker.greedy else picker.pick(scores[index])
+            self._write(index, token, scores[index])
+            if token != best[index]:  # generate takes the highest
                 picked = scores.clone() if picked is scores else picked
-                picked[place] = -torch.inf
-                picked[place, token] = 0.0
+                picked[index] = -torch.inf
+                picked[index, token] = 0.0
         self._steps += 1
         return picked
 
-    def _write(self, place: int, token: int, logits: Tensor) -> None:
-        row, text = self._rows[place], self._texts[place]
+    def _write(self, index: int, token: int, logits: Tensor) -> None:
+        row, text = self._rows[index], self._texts[index]
         row.begun = True
-        self._counts[place] += 1
-        count, ended = self._counts[place], token in self._ends
-        spans = text.push(token)
+        self._counts[index] += 1
+        count, ended = self._counts[index], token in self._ends
+        span = text.push(token)
         finish = "stop" if ended or text.stopped else "length" if count >= row.most else None
         new = text.ready() if finish is None else text.ready() + text.finish()
-        told = (self._tell(place, token, spans),) if row.evidence or row.trace else ()
+        known = (self._facts(index, token, span),) if row.evidence or row.trace else ()
         logprobs = () if row.logprobs is None else (self._logprob(token, logits, row.logprobs),)
-        piece = Piece(row.index, new, told, logprobs, finish, count)
+        piece = Piece(row.index, new, known, logprobs, finish, count)
         if finish is not None:
             row.end(piece)
-        elif new or told or logprobs:
+        elif new or known or logprobs:
             row.send(piece)
 
-    def _tell(self, place: int, token: int, spans: tuple[int, int]) -> dict[str, Any]:
+    def _facts(self, index: int, token: int, span: tuple[int, int]) -> dict[str, Any]:
         """What is known of a token."""
-        row = self._rows[place]
+        row = self._rows[index]
         if self._support is None:  # ReWEIGH's own evidence is there once the prompt was read
             evidence = [] if self._request is None else self._request.evidence
             self._support = supports(row.judge, evidence, len(self._rows))
-        step = self._counts[place] - 1
-        told = told_of(token, self._word(token), step, spans, self._support[place])
+        step = self._counts[index] - 1
+        known = token_facts(token, self._word(token), step, span, self._support[index])
         request = self._request
         if row.trace and request is not None and len(request.trace) > self._steps:
-            found = request.trace.step(self._steps, place)
+            found = request.trace.step(self._steps, index)
             before, after = self._named(found.winner_before), self._named(found.winner_after)
-            told |= {
+            known |= {
                 "winner_before": before,
                 "winner_after": after,
                 "replaced": before if found.changed else None,
                 "candidates": [candidate.to_json() for candidate in found.candidates],
             }
-        return told
+        return known
 
     def _logprob(self, token: int, logits: Tensor, others: int) -> dict[str, Any]:
         shares = torch.log_softmax(logits.float(), dim=-1)

@@ -185,14 +185,14 @@ class Reply:
 
     def _choice(self, row: Row, pieces: list[Piece]) -> dict[str, Any]:
         text = replace_surrogates("".join(piece.text for piece in pieces))
-        told = [token for piece in pieces for token in piece.tokens]
+        tokens = [token for piece in pieces for token in piece.tokens]
         logprobs = [entry for piece in pieces for entry in piece.logprobs]
         return {
             "index": row.index,
             "message": {"role": "assistant", "content": text, "refusal": None},
             "logprobs": None if row.logprobs is None else {"content": logprobs, "refusal": None},
             "finish_reason": pieces[-1].finish,
-            **self._told(row, told),
+            **self._extras(row, tokens),
         }
 
     async def frames(self, first: Piece, rest: AsyncIterator[Piece]) -> AsyncIterator[str]:
@@ -237,10 +237,10 @@ class Reply:
             "delta": delta,
             "logprobs": None if logprobs is None else {"content": logprobs, "refusal": None},
             "finish_reason": finish,
-            **({} if piece is None else self._told(row, list(piece.tokens))),
+            **({} if piece is None else self._extras(row, list(piece.tokens))),
         }
 
-    def _told(self, row: Row, tokens: list[dict[str, Any]]) -> dict[str, Any]:
+    def _extras(self, row: Row, tokens: list[dict[str, Any]]) -> dict[str, Any]:
         """Our own key of a choice."""
         if not row.evidence and not row.trace:
             return {}

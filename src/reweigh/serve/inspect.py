@@ -153,16 +153,16 @@ def _heat_of(
 ) -> dict[str, Any]:
     located = found.located
     assert located is not None
-    told: dict[str, Any] = {"layer": layer, "dmrr": float(found.at(layer)[token]), "b": None, "s": None}
+    heat_map: dict[str, Any] = {"layer": layer, "dmrr": float(found.at(layer)[token]), "b": None, "s": None}
     if served.layers:
         one = check_tokens("?", [token], [(0, 1)], found.at(layer), served.reweigh(layer).table).tokens[0]
-        told |= {"b": one.reference, "s": one.strength}
-    told["max"] = float(located[found.layers.index(layer)].max())
-    told["grids"] = [
+        heat_map |= {"b": one.reference, "s": one.strength}
+    heat_map["max"] = float(located[found.layers.index(layer)].max())
+    heat_map["grids"] = [
         {**_grid(grid), "covers": covers, "cells": _plain(found.grid(layer, 0, image=grid[0], tile=grid[1]))}
         for grid, covers in _covered(served, grids)
     ]
-    return told
+    return heat_map
 
 
 def check(served: Served, prepared: Prepared, text: str, layer: int | None) -> dict[str, Any]:

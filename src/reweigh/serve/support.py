@@ -67,9 +67,9 @@ def _judged(row: Row, recall: Recall) -> Support | None:
     return None if found is None else Support(found, judge)
 
 
-def told_of(
-    token: int, text: str, step: int, place: tuple[int, int], support: Support | None
+def token_facts(
+    token: int, text: str, step: int, span: tuple[int, int], support: Support | None
 ) -> dict[str, Any]:
-    """What is told of one token: its place in the answer and its support."""
+    """What the server says of one token: where it stands in the answer, and its support."""
     known = UNKNOWN if support is None else support.of(token)
-    return {"step": step, "token": token, "text": text, "start": place[0], "end": place[1], **known}
+    return {"step": step, "token": token, "text": text, "start": span[0], "end": span[1], **known}

@@ -16,7 +16,6 @@ from reweigh.errors import ArtifactError
 from reweigh.method.measure.evidence import Evidence
 from reweigh.method.register.table import ReferenceTable
 
-VISUAL = 576
 VOCAB = 32000
 REGISTERED = 2580
 SURE = 6.0

@@ -65,7 +65,6 @@ def test_words_take_the_largest_of_their_tokens():
     patches = tuple(Patch(0, 0, place // 3, place % 3, 2, 3) for place in range(6))
     found = Confidence((7, 8, 9), values, tuple(range(6)), patches)
     assert found.of([7, 9]) == pytest.approx(float(values[[0, 2]].numpy().max()))
-    np.testing.assert_array_equal(found.heat_map([7, 9]).numpy(), values[[0, 2]].numpy().max(axis=0).T)
     wanted = values[[0, 2]].numpy().max(axis=0).max(axis=0).reshape(2, 3)
     np.testing.assert_array_equal(found.grid([7, 9]).numpy(), wanted)
     assert found.localise((30, 20), [7, 9]).shape == (20, 30)

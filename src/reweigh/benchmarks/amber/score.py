@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from reweigh.benchmarks.amber import discriminative, generative
-from reweigh.benchmarks.base import Item, Metric, Summary
+from reweigh.benchmarks.base import Item, Metric
 from reweigh.benchmarks.bootstrap import Array, intervals
 from reweigh.errors import InputError
 
@@ -22,12 +22,6 @@ def require_halves(first: str, second: str) -> None:
 def amber_score(descriptions: Sequence[Item], answers: Sequence[Item]) -> Metric:
     """Compute ((100 - CHAIR) + F1) / 2 unrounded, drawing the same images for both halves."""
     return intervals([*descriptions, *answers], _figures, reasons={"amber_score": _REASON})["amber_score"]
-
-
-def official_amber_score(descriptions: Summary, answers: Summary) -> float | None:
-    """Compute the score from the two printed figures, as one does by hand; the official code has no such line."""
-    chair, f1 = descriptions.official.get("CHAIR"), answers.official.get("f1")
-    return None if chair is None or f1 is None else ((100 - chair) + f1) / 2
 
 
 def _figures(counts: Mapping[str, Array]) -> dict[str, Array]:

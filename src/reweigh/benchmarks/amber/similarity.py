@@ -15,7 +15,7 @@ from itertools import combinations
 from pathlib import Path
 from typing import Any
 
-from reweigh.artifacts import sha256_file
+from reweigh.artifacts import sha256_file, write_json
 from reweigh.errors import InputError, MissingExtraError
 
 MODEL = "en_core_web_lg"
@@ -68,7 +68,7 @@ def read_pairs(path: str | Path) -> set[frozenset[str]]:
 def write_pairs(path: str | Path, words: Iterable[str], similar: Similar) -> int:
     """Write all near pairs of a vocabulary, so that the table can stand in for the model; give their number."""
     pairs = [[first, second] for first, second in combinations(sorted(words), 2) if similar(first, second)]
-    Path(path).write_text(json.dumps(pairs, indent=1) + "\n", encoding="utf-8")
+    write_json(path, pairs)
     return len(pairs)
 
 

@@ -52,10 +52,6 @@ class Confidence:
         """Internal confidence of a word: the largest probability of any of its tokens, anywhere."""
         return float(self._word(tokens).max())
 
-    def heat_map(self, tokens: Sequence[int] | None = None) -> Tensor:
-        """The largest probability of any of a word's tokens, (P, N + 1)."""
-        return self._word(tokens).amax(dim=0).T
-
     def grid(self, tokens: Sequence[int] | None = None, *, image: int = 0, tile: int = 0) -> Tensor:
         """Localisation: the largest probability over tokens and layers, (rows, cols) of one tile of one image."""
         return over_grid(self._word(tokens).amax(dim=(0, 1)), self.patches, image=image, tile=tile)

@@ -20,7 +20,6 @@ from reweigh.text import in_words
 REPORT = "report.html"
 LONG = 30
 """Rows from which on a table is folded away on the screen; it is printed all the same."""
-INTERVAL = ("value", "low", "high")
 
 
 def write_report(folder: Path, outcomes: Sequence[Outcome], record: Mapping[str, Any]) -> Path:

@@ -62,7 +62,7 @@ def build_page(table: Published, measured: Measured | None) -> str:
     reference, found = compare(table, measured)
     body = [_run(table, measured)]
     if measured is not None and measured.model not in table.values and table.values:
-        body.append(_warning(table, measured))
+        body.append(_warning(measured))
     if table.values:
         body.append(_numbers(table, measured, reference))
     if found:
@@ -102,7 +102,7 @@ def _run(table: Published, measured: Measured | None) -> Html:
     return element("div", *lines, class_="card")
 
 
-def _warning(table: Published, measured: Measured) -> Html:
+def _warning(measured: Measured) -> Html:
     words = (
         f"{measured.model} is none of the paper's models and was measured on other images. Compare orders and signs, not "
         "sizes: the differences below are between different models."
