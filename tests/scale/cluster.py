@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 
-PATIENCE = 240
+PATIENCE = 600
 """Seconds after which a cluster that does not move has hung."""
 
 

@@ -12,8 +12,8 @@ import pytest
 from cluster import finish, kill_driver, kill_worker, reweigh, start, until
 
 from checkpoints import picture
-from reweigh.errors import InputError, MissingExtraError
-from reweigh.scale.ray_crew import Cluster, RayCrew, ray_crew
+from reweigh.errors import InputError, MissingExtraError, ReweighError
+from reweigh.scale.ray_crew import Cluster, RayCrew, _begin, ray_crew
 
 on_ray = pytest.mark.skipif(not Path("/proc").is_dir(), reason="looks for the actors' processes in /proc")
 ON_RAY = ["--ray", "local", "--ray-workers", "2"]
@@ -156,6 +156,33 @@ class Answering:
 
     def __init__(self, hand):
         self.describe = SimpleNamespace(options=lambda **_: SimpleNamespace(remote=lambda: dict(hand)))
+
+
+class Busy:
+    """A Ray that does not come up in time at first."""
+
+    def __init__(self, failures, kind=Exception):
+        self.failures, self.kind, self.ended = failures, kind, 0
+
+    def init(self, **options):
+        if self.failures:
+            self.failures -= 1
+            raise self.kind("The current node timed out during startup.\nMore of it.")
+
+    def shutdown(self):
+        self.ended += 1
+
+
+def test_a_cluster_of_a_busy_machine_is_started_again():
+    ray = Busy(2)
+    _begin(ray, {"address": "local"})
+    assert (ray.failures, ray.ended) == (0, 2)
+    with pytest.raises(
+        ReweighError, match=r"could not be started \(The current node timed out during startup.\)"
+    ):
+        _begin(Busy(3), {"address": "local"})
+    with pytest.raises(InputError, match="no Ray cluster answers at 'here:1'"):
+        _begin(Busy(1, ConnectionError), {"address": "here:1"})
 
 
 def test_each_actor_declares_what_it_takes():

@@ -24,6 +24,9 @@ LOCAL = "local"
 STORE = 256 * 2**20
 """Bytes of the object store of a local cluster; results are far smaller."""
 
+STARTS = 3
+"""Times a cluster is started before that is given up."""
+
 POLL = 1.0
 """Seconds after which the driver looks for slow workers although nobody reported."""
 
@@ -217,17 +220,33 @@ def ray_crew(cluster: Cluster, make: Callable[..., Hand], arguments: dict[str, A
         options |= {"object_store_memory": STORE, "num_cpus": _local_cpus(cluster)}
     else:
         options |= {"address": cluster.address}
-    try:
-        ray.init(**options)
-    except (ConnectionError, ValueError, RuntimeError, OSError) as error:
-        raise InputError(
-            f"no Ray cluster answers at {cluster.address!r} ({str(error).strip().splitlines()[0]})",
-            hint="give local, auto, or the host:port of a running cluster's head",
-        ) from error
+    _begin(ray, options)
     try:
         yield RayCrew(ray, cluster, make, arguments)
     finally:
         ray.shutdown()
+
+
+def _begin(ray: Any, options: dict[str, Any]) -> None:
+    """Join or start a cluster; one of a busy machine may need more than one try until Ray believes that it is there."""
+    address = options["address"]
+    for left in reversed(range(STARTS)):
+        try:
+            ray.init(**options)
+        except (ConnectionError, ValueError, RuntimeError, OSError) as error:
+            raise InputError(
+                f"no Ray cluster answers at {address!r} ({str(error).strip().splitlines()[0]})",
+                hint="give local, auto, or the host:port of a running cluster's head",
+            ) from error
+        except Exception as error:  # how Ray says that its processes did not come up in time
+            ray.shutdown()
+            if not left:
+                raise ReweighError(
+                    f"Ray could not be started ({str(error).strip().splitlines()[0]})",
+                    hint="the machine may be too busy; the same command goes on later, with or without --ray",
+                ) from error
+        else:
+            return
 
 
 def _local_cpus(cluster: Cluster) -> int:
