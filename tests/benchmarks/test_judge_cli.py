@@ -5,9 +5,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from judge_server import JudgeServer, completion, question_of
 from typer.testing import CliRunner
 
+from judge_server import JudgeServer, completion, question_of
 from reweigh.artifacts import append_jsonl, write_json, write_text
 from reweigh.cli.app import app
 from reweigh.errors import InputError

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from judge_server import Answer, JudgeServer, completion, question_of
 
+from judge_server import Answer, JudgeServer, completion, question_of
 from reweigh.benchmarks.judge import CachedJudge, ChatEndpoint, JudgeError, ask_all
 from reweigh.benchmarks.judge.pace import Pace, backoff, retry_after
 from reweigh.benchmarks.judge.protocol import Judge, user

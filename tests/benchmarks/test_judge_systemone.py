@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from judge_server import Answer, JudgeServer, completion, decision, likely
 
+from judge_server import Answer, JudgeServer, completion, decision, likely
 from reweigh.benchmarks.judge import (
     CachedJudge,
     CachedRater,

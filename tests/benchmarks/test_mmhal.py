@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from judge_server import JudgeServer, completion, question_of
 
+from judge_server import JudgeServer, completion, question_of
 from reweigh.artifacts import read_json, write_json, write_text
 from reweigh.benchmarks.base import BENCHMARKS, Response
 from reweigh.benchmarks.judge import CachedJudge, ChatEndpoint, Request
