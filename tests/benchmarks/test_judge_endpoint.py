@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import email.utils
 import json
+import subprocess
+import sys
 import threading
 import time
 from pathlib import Path
@@ -187,6 +189,26 @@ def test_the_first_failure_stops_what_has_not_begun() -> None:
     with pytest.raises(JudgeError, match="no"):
         ask_all([lambda i=i: task(i) for i in range(200)], concurrency=2)
     assert len(begun) < 50
+
+
+STOPPED = """
+import time
+from reweigh.benchmarks.judge import JudgeError, ask_all
+
+def failing():
+    time.sleep(0.2)
+    raise JudgeError("no")
+
+try:
+    ask_all([lambda: time.sleep(600), failing], concurrency=2)
+except JudgeError:
+    print("told")
+"""
+
+
+def test_a_question_under_way_does_not_keep_a_stopped_command_alive() -> None:
+    done = subprocess.run([sys.executable, "-c", STOPPED], capture_output=True, text=True, timeout=120)
+    assert (done.stdout, done.returncode) == ("told\n", 0), done.stderr
 
 
 def test_closing_ends_a_long_wait() -> None:

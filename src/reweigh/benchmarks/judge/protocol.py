@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import threading
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
+from concurrent.futures import FIRST_EXCEPTION, Future, wait
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias, TypeVar, runtime_checkable
 
@@ -66,14 +68,34 @@ def ask_all(
     """
     if concurrency < 1:
         raise InputError(f"concurrency {concurrency} is not a positive number of questions at once")
-    executor = ThreadPoolExecutor(max_workers=concurrency, thread_name_prefix="judge")
+    futures: list[Future[T]] = [Future() for _ in tasks]
+    waiting = deque(zip(tasks, futures, strict=True))
+    for number in range(min(concurrency, len(tasks))):
+        # not an executor's threads: those keep a stopped command alive until the last question times out
+        own = threading.Thread(target=_work, args=(waiting, advance), name=f"judge-{number}", daemon=True)
+        own.start()
     try:
-        futures = [executor.submit(_counted, task, advance) for task in tasks]
         done, _ = wait(futures, return_when=FIRST_EXCEPTION)
         _raise_first(futures, done)
         return [future.result() for future in futures]
     finally:
-        executor.shutdown(wait=False, cancel_futures=True)
+        for future in futures:
+            future.cancel()
+
+
+def _work(waiting: deque[tuple[Callable[[], T], Future[T]]], advance: Callable[[], Any] | None) -> None:
+    """The life of a thread: one task after the other, as long as there are any that nobody has cancelled."""
+    while True:
+        try:
+            task, future = waiting.popleft()
+        except IndexError:
+            return
+        if not future.set_running_or_notify_cancel():
+            continue
+        try:
+            future.set_result(_counted(task, advance))
+        except BaseException as error:
+            future.set_exception(error)
 
 
 def _counted(task: Callable[[], T], advance: Callable[[], Any] | None) -> T:
