@@ -80,7 +80,8 @@ def ablate(
     if as_json:
         common.emit_json(report.to_json())
     else:
-        for table in report.tables():
-            common.console().print(table.terminal())
+        console = common.console()
+        for table in report.tables(console.width):
+            console.print(table.terminal())
         typer.echo(report.words())
     common.note(f"written: {', '.join(map(str, written))}")

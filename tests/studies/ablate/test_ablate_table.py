@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import io
+
 import pytest
+from rich.console import Console
 
 from reweigh.benchmarks.base import Item, Summary
 from reweigh.benchmarks.chair.metrics import count_caption, summarise_metrics
 from reweigh.report.tables import Estimate
 from reweigh.runs.task import Scored
+from reweigh.studies.ablate.prepare import Prepared
+from reweigh.studies.ablate.report import Report
 from reweigh.studies.ablate.table import (
+    COLUMNS,
     FIGURES,
     Row,
     build_json,
@@ -105,3 +111,20 @@ def test_a_range_over_an_undefined_figure_is_undefined():
     ]
     assert spread(rows)["mean"]["chair_i"] is None
     assert spread(rows)["mean"]["recall"] is not None
+
+
+@pytest.mark.parametrize("width", [80, 120, 200])
+def test_no_table_is_wider_than_the_terminal(width):
+    many = [run(["dog", "bus", "car"], *[["dog", "cat"]] * 9), run(*[["bus", "car", "cup"]] * 10)]
+    full = run(*[["dog", "cat"]] * 10)
+    kinds = ("base", "no-abstention")
+    rows = [Row.of(kind, kind, one, full, COUNTS) for kind, one in zip(kinds, many, strict=True)]
+    report = Report(rows, Prepared(table=None, beta=1.0, arms=[], left_out={}), {})
+    tables = report.tables(width)
+    assert {column.name for table in tables for column in table.columns} == {
+        "arm",
+        *(column.name for column in COLUMNS.values()),
+    }
+    console = Console(width=1000, file=io.StringIO())
+    for table in tables:
+        assert console.measure(table.terminal()).maximum <= width

@@ -21,7 +21,7 @@ from reweigh.studies.tune.labelfree.arrays import Arrays, quality_of
 from reweigh.studies.tune.labelfree.figures import known_absents, pools, pseudo_items
 from reweigh.studies.tune.labelfree.verified import Verified
 from reweigh.studies.tune.labelfree.worse import WORSE, Worse, itself, shares_the_base
-from reweigh.studies.tune.search import BASE, FIGURES
+from reweigh.studies.tune.search import BASE, FIGURES, Quality, choose, gain, judge
 
 NAMES = "abcdefgh"
 KEYS = (BASE, (1, 1.0), (1, 2.0), (2, 1.0))
@@ -113,6 +113,45 @@ def test_an_honest_verifier_chooses_as_labels_do(held):
     assert 93 < own.accuracy < 97
     assert (own.refused, own.blind) == (0, False)
     assert [row.name for row in held.rows[:2]] == ["the verifier itself", "the verifier, 40 pictures"]
+
+
+def test_choices_are_judged_by_labels_on_images_that_were_not_drawn():
+    """Against a twin that scores lists of items."""
+    images, draws, seed = 40, 6, 3
+    verified, items = made(9, images)
+    pool, records = (
+        pools(verified.points),
+        [Record(id=i, image=str(i), prompt="", max_new_tokens=1) for i in range(images)],
+    )
+    affirmed = [{name: gap > 0 for name, gap in one.items()} for one in verified.gaps]
+    pseudo = {key: pseudo_items(records, said, pool, affirmed) for key, said in verified.points.items()}
+
+    def qualities(runs, chosen):
+        found = {}
+        for key, run in runs.items():
+            some = [Item(id=n, image=str(n), counts=run[i].counts) for n, i in enumerate(chosen)]
+            found[key] = Quality(**{name: point(some, figures)[name] for name in FIGURES})
+        return found
+
+    def choice(runs, chosen):
+        found = qualities(runs, chosen)
+        points = [judge(*key, one, found[BASE], 0.5) for key, one in found.items() if key != BASE]
+        best = choose(points)
+        return BASE if best is None else (best.layer, best.beta)
+
+    gains, regrets = [], []
+    times = np.random.default_rng(seed).multinomial(images, [1 / images] * images, size=draws)
+    for row in times:
+        drawn = [i for i, often in enumerate(row) for _ in range(often)]
+        others = qualities(items, [i for i, often in enumerate(row) if not often])
+        by_labels, by_verdicts = (
+            100 * gain(others[choice(runs, drawn)], others[BASE]) for runs in (items, pseudo)
+        )
+        gains.append(by_labels)
+        regrets.append(by_labels - by_verdicts)
+    found = hold_against_labels(Arrays.of(verified, items), draws=draws, seed=seed, worse=(), sizes=())
+    assert found.labels.value == pytest.approx(np.mean(gains))
+    assert found.rows[0].regret.value == pytest.approx(np.mean(regrets))
 
 
 def test_the_same_seed_gives_the_same_numbers(search):
