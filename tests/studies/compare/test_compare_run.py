@@ -31,6 +31,9 @@ def test_methods_begin_with_the_base_once():
     assert parse_methods("greedy,vcd,base", known) == ["base", "vcd"]
     with pytest.raises(UnknownNameError, match="did you mean dola"):
         parse_methods("dolla", known)
+    for nothing in ("", " , "):
+        with pytest.raises(InputError, match="no decoder is named"):
+            parse_methods(nothing, known)
 
 
 def test_a_variant_is_a_method_with_a_label():

@@ -61,6 +61,8 @@ def parse_methods(text: str, known: Sequence[str]) -> list[str]:
     ``vcd@half`` is a variant of ``vcd`` with options and a row of its own.
     """
     names = [name.strip() for name in text.split(",") if name.strip()]
+    if not names:
+        raise InputError("no decoder is named", hint="separate several by commas: base,vcd,reweigh")
     require_known("decoder", [decoder_of(name) for name in names], known)
     for name in names:
         _, at, label = name.partition("@")
