@@ -160,6 +160,8 @@ def test_names_follow_the_judge(data: Path) -> None:
         rated_by("mmhal-systemone", "chat")
     with pytest.raises(InputError, match="answer mmhal, then"):
         open_task("mmhal-systemone", data)
+    compared = CliRunner().invoke(app, ["compare", "world", "-b", "mmhal-systemone"]).exception
+    assert "which a comparison does not ask" in str(compared)
     with pytest.raises(InputError, match="no option 'runs'"):
         open_benchmark("mmvet-systemone", data, runs=5)
 

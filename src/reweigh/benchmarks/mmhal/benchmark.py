@@ -109,10 +109,7 @@ def rate(question: Question, answer: str, reply: str, *, rules: Rules) -> Item:
         image=question.image,
         counts={name: float(value) for name, value in counts.items()},
         details={
-            "type": question.type,
-            "question": question.question,
-            "reference": question.answer,
-            "response": answer,
+            **question.shown(answer),
             "reply": reply,
             "score": chosen or 0,
             "parsed": chosen is not None,

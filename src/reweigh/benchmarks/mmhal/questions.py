@@ -51,6 +51,15 @@ class Question:
         """The question type, which the benchmark encodes in the order."""
         return TYPES[self.index % len(TYPES)]
 
+    def shown(self, answer: str) -> dict[str, Any]:
+        """What a report shows of it and of an answer, whoever rates it."""
+        return {
+            "type": self.type,
+            "question": self.question,
+            "reference": self.answer,
+            "response": answer,
+        }
+
 
 Verdict = TypeVar("Verdict")
 

@@ -93,10 +93,7 @@ def rate(question: Question, answer: str, verdict: Distribution) -> Item:
         image=question.image,
         counts={name: float(value) for name, value in counts.items()},
         details={
-            "type": question.type,
-            "question": question.question,
-            "reference": question.answer,
-            "response": answer,
+            **question.shown(answer),
             "score": rating,
             "expected": verdict.expected,
             "probabilities": {str(level): p for level, p in enumerate(verdict.probabilities)},

@@ -162,10 +162,7 @@ def grade_item(question: Question, answer: str, grades: Sequence[Grade], combina
         image=question.image,
         counts=counts,
         details={
-            "capabilities": list(question.capabilities),
-            "question": question.question,
-            "reference": question.answer,
-            "response": answer,
+            **question.shown(answer),
             "replies": [list(grade.replies) for grade in grades],
             "score": None if undefined else mean,
             "parsed": all(grade.parsed for grade in grades),

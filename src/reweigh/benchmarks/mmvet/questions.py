@@ -54,6 +54,15 @@ class Question:
         """The exact set of capabilities, named in one order whatever the file's."""
         return "+".join(self.capabilities)
 
+    def shown(self, answer: str) -> dict[str, Any]:
+        """What a report shows of it and of an answer, whoever grades it."""
+        return {
+            "capabilities": list(self.capabilities),
+            "question": self.question,
+            "reference": self.answer,
+            "response": answer,
+        }
+
 
 Verdict = TypeVar("Verdict")
 

@@ -75,10 +75,7 @@ def grade(question: Question, answer: str, verdict: Distribution, combinations: 
         image=question.image,
         counts=counts,
         details={
-            "capabilities": list(question.capabilities),
-            "question": question.question,
-            "reference": question.answer,
-            "response": answer,
+            **question.shown(answer),
             "score": score,
             "expected": expected,
             "probabilities": dict(zip(GRADES, verdict.probabilities, strict=True)),
