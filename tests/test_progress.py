@@ -42,6 +42,9 @@ def test_quiet_and_asked_for(capsys, impatient):
     be_quiet(True)
     try:
         list(progress(range(5), "counting", show=True))
+        with bar("timing", total=2) as shown:
+            shown.set_postfix_str("a variant")
+            shown.update()
     finally:
         be_quiet(False)
     assert capsys.readouterr().err == ""

@@ -50,6 +50,8 @@ class Lines(tqdm):
 
     def refresh(self, *args: Any, **options: Any) -> bool | None:
         """Write a line, unless the last one is too near: a note behind a bar would otherwise write one each time."""
+        if self.disable:
+            return None
         now = self._time()
         if now < (self.start_t + SECONDS if self.due is None else self.due):
             return None

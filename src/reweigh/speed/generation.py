@@ -116,7 +116,7 @@ def _clocked(subject: Subject, tokens: int, *, cached: bool) -> Reading:
     method, clock = subject.reweigh.decoder, OwnClock()
     tap = Tap(method.anatomy)
     request = method.request(evidence=subject.evidence if cached else None)
-    with clock.following([(tap, hook) for hook in ("_before", "_capture", "_after")]):
+    with clock.following([(tap._passes, hook) for hook in ("before", "capture", "after")]):
         generate(subject, tap.serving(request), tokens)
     return Reading(own=clock.take())
 
