@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from reweigh.runs.task import Task
     from reweigh.studies.tune.labelfree.served import ServedVerifier
     from reweigh.studies.tune.labelfree.verifier import ModelVerifier
+    from reweigh.studies.tune.report import Report
 
 app = typer.Typer(add_completion=False)
 
@@ -107,9 +108,7 @@ def tune(
     """Try layers and betas, judge CHAIR_S, CHAIR_I, recall and F1 together, and say which point to use."""
     from reweigh.artifacts import only_one
     from reweigh.engines.cache import EvidenceCache
-    from reweigh.studies.compare.render import terminal
     from reweigh.studies.tune.grid import Grid
-    from reweigh.studies.tune.labelfree import against_report
     from reweigh.studies.tune.labelfree.run import against_labels as hold
     from reweigh.studies.tune.labelfree.run import tune_free
     from reweigh.studies.tune.report import Report
@@ -147,23 +146,26 @@ def tune(
             hold(tuned, runs, out, bound=bound, draws=draws, seed=selection.seed) if against_labels else None
         )
     chosen_on = grid.chosen_on(task, limit=selection.limit, seed=selection.seed)
-    report = Report(tuned, model, chosen_on, None if table is None else where)
-    named = Path(table) if record and table is not None and Path(table).is_dir() else None
-    written = report.write(out, record=named)
-    found = report.to_json()
-    if held is not None:
-        written += against_report.write(held, out, report.lead, chosen_on)
-        found["against_labels"] = against_report.to_json(held, {})
+    report = Report(tuned, model, chosen_on, None if table is None else where, held)
+    written = report.write(out, record=Path(table) if record and table and Path(table).is_dir() else None)
     if as_json:
-        common.emit_json(found)
+        common.emit_json(report.to_json())
     else:
-        console = common.console()
-        console.print(terminal(report.comparison, console.width))
-        typer.echo("\n".join(report.advice()))
-        if held is not None:
-            console.print(against_report.build_table(held).terminal())
-            typer.echo("\n".join(against_report.sentences(held)))
+        _show(report)
     common.note(f"written: {', '.join(map(str, written))}")
+
+
+def _show(report: Report) -> None:
+    """Print the tables and what follows from them."""
+    from reweigh.studies.compare.render import terminal
+    from reweigh.studies.tune.labelfree.against_report import build_table, sentences
+
+    console = common.console()
+    console.print(terminal(report.comparison, console.width))
+    typer.echo("\n".join(report.advice()))
+    if report.held is not None:
+        console.print(build_table(report.held).terminal())
+        typer.echo("\n".join(sentences(report.held)))
 
 
 def _task(

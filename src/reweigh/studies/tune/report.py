@@ -17,6 +17,8 @@ from reweigh.report.plots import line_plot
 from reweigh.studies.compare import render
 from reweigh.studies.compare.page import tables
 from reweigh.studies.compare.table import Comparison, Figure, Row
+from reweigh.studies.tune.labelfree import against_report
+from reweigh.studies.tune.labelfree.against import Against
 from reweigh.studies.tune.search import BASE, FIGURES, Key, Point, edge
 from reweigh.studies.tune.tuned import GAIN, Tuned
 
@@ -39,12 +41,14 @@ class Report:
         model: Name of the model.
         chosen_on: Records, rule, bound and tables, as the operating point keeps them.
         table: The table that was named, for the command that uses the point.
+        held: A choice without labels held against the labels', if that was asked for.
     """
 
     tuned: Tuned
     model: str
     chosen_on: Mapping[str, Any]
     table: str | None = None
+    held: Against | None = None
 
     @property
     def lead(self) -> str:
@@ -75,6 +79,12 @@ class Report:
         return f"{_named(point)}{', chosen' if point == self.tuned.found.chosen else said}"
 
     def to_json(self) -> dict[str, Any]:
+        """All of it for a program."""
+        if self.held is None:
+            return self.point()
+        return self.point() | {"against_labels": against_report.to_json(self.held, {})}
+
+    def point(self) -> dict[str, Any]:
         """The operating point with all it was chosen from; without one, layer is None and beta 0, the base model."""
         found = self.tuned.found
         on = dict(self.chosen_on)
@@ -156,14 +166,17 @@ class Report:
 
     def write(self, out: Path, *, record: Path | None = None) -> list[Path]:
         """Write the point, the tables and the page; the point also into ``record``, a table's folder."""
-        point = self.to_json()
+        point = self.point()
         texts = (render.markdown(self.comparison), render.latex(self.comparison), self.page())
         write_json(out / FILES[0], point)
         for name, text in zip(FILES[1:], texts, strict=True):
             write_text(out / name, text)
         if record is not None:
             write_json(record / POINT, point)
-        return [out / name for name in FILES]
+        written = [out / name for name in FILES]
+        if self.held is not None:
+            written += against_report.write(self.held, out, self.lead, self.chosen_on)
+        return written
 
 
 def _key(point: Point) -> Key:
