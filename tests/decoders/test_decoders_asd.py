@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import functools
 import gc
 import sys
 import threading
@@ -13,8 +14,10 @@ import numpy as np
 import pytest
 import torch
 
+import generating
 import reweigh
 from checkpoints import BLOCKS, FAMILIES, picture
+from generating import same
 from reweigh.errors import InputError, MismatchError
 from reweigh.families.anatomy import find_anatomy
 from reweigh.families.identity import identify
@@ -26,22 +29,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 from llama_by_hand import embedded, forward
 
 STEPS = 4
-
-
-def run(model, inputs, **options):
-    return model.generate(
-        **inputs,
-        max_new_tokens=STEPS,
-        do_sample=False,
-        output_logits=True,
-        return_dict_in_generate=True,
-        eos_token_id=None,
-        **options,
-    )
-
-
-def same(one, other):
-    return all(torch.equal(a, b) for a, b in zip(one.logits, other.logits, strict=True))
+run = functools.partial(generating.run, steps=STEPS)
 
 
 @pytest.fixture(scope="module")

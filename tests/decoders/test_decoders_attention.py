@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import sys
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import pytest
 import torch
 from transformers import AttentionInterface, AttentionMaskInterface
 
+import generating
 import reweigh
 from checkpoints import FAMILIES
 from reweigh.errors import InputError, UnsupportedError
@@ -18,18 +20,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 from llama_by_hand import embedded, forward
 
 STEPS = 4
-
-
-def run(model, inputs, **options):
-    return model.generate(
-        **inputs,
-        max_new_tokens=STEPS,
-        do_sample=False,
-        output_logits=True,
-        return_dict_in_generate=True,
-        eos_token_id=None,
-        **options,
-    )
+run = functools.partial(generating.run, steps=STEPS)
 
 
 @pytest.fixture

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import gc
 import itertools
 import weakref
@@ -12,8 +13,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import generating
 import reweigh
 from checkpoints import FAMILIES, picture
+from generating import same
 from reweigh.decoders.fields import CENTRE, contrasts, divergences, fields, focal, survivors
 from reweigh.engines.transformers.pictures import crop, with_pictures
 from reweigh.errors import InputError, UnsupportedError
@@ -21,23 +24,8 @@ from reweigh.families.anatomy import find_anatomy
 from reweigh.families.prompts import build_inputs
 
 STEPS = 3
+run = functools.partial(generating.run, steps=STEPS)
 PICTURES = {0: picture(1, (70, 50)), 1: picture(2, (56, 56)), 2: picture(3, (56, 56))}
-
-
-def run(model, inputs, **options):
-    return model.generate(
-        **inputs,
-        max_new_tokens=STEPS,
-        do_sample=False,
-        output_logits=True,
-        return_dict_in_generate=True,
-        eos_token_id=None,
-        **options,
-    )
-
-
-def same(one, other):
-    return all(torch.equal(a, b) for a, b in zip(one.logits, other.logits, strict=True))
 
 
 def test_fields_shrink_and_grow_about_the_centre_and_stop_at_the_edges():

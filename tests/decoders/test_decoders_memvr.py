@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import functools
 import gc
 import sys
 import threading
@@ -17,6 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from transformers import DynamicCache
 
+import generating
 import reweigh
 from checkpoints import FAMILIES, picture, prompt
 from checkpoints.more import more
@@ -36,18 +38,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 from llama_by_hand import embedded, forward
 
 STEPS = 4
-
-
-def run(model, inputs, **options):
-    return model.generate(
-        **inputs,
-        max_new_tokens=STEPS,
-        do_sample=False,
-        output_logits=True,
-        return_dict_in_generate=True,
-        eos_token_id=None,
-        **options,
-    )
+run = functools.partial(generating.run, steps=STEPS)
 
 
 def hooks(model):

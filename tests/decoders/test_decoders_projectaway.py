@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import gc
 import sys
 import weakref
@@ -11,8 +12,10 @@ import numpy as np
 import pytest
 import torch
 
+import generating
 import reweigh
 from checkpoints import FAMILIES, picture
+from generating import same
 from reweigh.decoders.entities import may_be_entity
 from reweigh.decoders.projectaway import project_away
 from reweigh.engines.transformers.confidence import check_confidence, confidence, word_pieces, word_tokens
@@ -24,23 +27,8 @@ sys.path.insert(0, str(Path(__file__).parent))
 from llama_by_hand import embedded, forward
 
 STEPS = 4
+run = functools.partial(generating.run, steps=STEPS)
 WORDS = ["image", "detail"]
-
-
-def run(model, inputs, **options):
-    return model.generate(
-        **inputs,
-        max_new_tokens=STEPS,
-        do_sample=False,
-        output_logits=True,
-        return_dict_in_generate=True,
-        eos_token_id=None,
-        **options,
-    )
-
-
-def same(one, other):
-    return all(torch.equal(a, b) for a, b in zip(one.logits, other.logits, strict=True))
 
 
 def away_twin(states, targets, weight, first_row=False):

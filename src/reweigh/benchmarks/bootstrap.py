@@ -22,7 +22,7 @@ Figures: TypeAlias = Callable[[Mapping[str, Array]], Mapping[str, Array]]
 A count that no item carries is zero, so items need to carry only the counts that concern them."""
 
 Compare: TypeAlias = Callable[[Mapping[str, Array], Mapping[str, Array]], Mapping[str, Array]]
-"""From the figures of two runs, the first and the second, to whatever is held against each other."""
+"""From the figures of two runs, the first and the second, to whatever compares them."""
 
 UNDEFINED = "its denominator is zero"
 RESAMPLES = 2000

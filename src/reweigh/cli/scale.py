@@ -38,7 +38,7 @@ def scale(
     from reweigh.scale.cost import Rates, cost, sketch_bytes
     from reweigh.scale.simulate import Conditions, expected_seconds, simulate
 
-    how = Conditions(  # what cannot be is told before anything is measured
+    how = Conditions(  # refuse what cannot be before anything is measured
         seconds=(1.0 if image_seconds is None else image_seconds) * batch_size,
         stragglers=stragglers,
         failures=failures,

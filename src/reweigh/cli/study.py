@@ -61,7 +61,7 @@ def study(
         return
     names = list(STUDIES) if name == ALL else [part.strip() for part in name.split(",") if part.strip()]
     for one in names:
-        STUDIES[one]  # an unknown name is told before anything is loaded
+        STUDIES[one]  # refuse an unknown name before anything is loaded
     from reweigh.artifacts import only_one
     from reweigh.studies.paper.prepare import Order, prepare
     from reweigh.studies.paper.report import write_report

@@ -107,7 +107,7 @@ def choose(served: Served, asked: ChatRequest, name: str) -> tuple[Session, list
 
 
 def judge_of(served: Served, session: Session) -> ReweighSession | None:
-    """Whose table the tokens are held against: the session's own, or the server's for another decoder."""
+    """Whose table the tokens are compared with: the session's own, or the server's for another decoder."""
     if isinstance(session, ReweighSession):
         return session
     return None if served.reason is not None else served.reweigh()

@@ -94,7 +94,7 @@ def scene(served: Served, number: int) -> dict[str, Any]:
 
 def measure_all(served: Served, prepared: Prepared) -> dict[str, Any]:
     """Measure every layer of the table in one pass, and keep it."""
-    served.reweigh()  # or there are no layers, and the reason is told
+    served.reweigh()  # refuses with the reason where there are no layers
     _, measured = evidence_of(served, prepared, served.layers)
     places = _places(served, prepared)
     return {

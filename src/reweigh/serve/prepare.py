@@ -1,6 +1,6 @@
 """From a conversation to the model's inputs for one row, and from rows to the inputs of a batch.
 
-Each row is made ready alone, before it waits: its length is known, what is wrong with it is told at once, and a batch is
+Each row is made ready alone, before it waits: its length is known, what is wrong with it is an error at once, and a batch is
 put together by padding on the left, as the processor itself would.
 """
 

@@ -51,7 +51,7 @@ class Row:
         session: The decoder it is written with.
         decoder: That decoder's name.
         send: Takes its pieces; called in the thread that decodes.
-        judge: Whose table its tokens are held against; ``None`` where there is none.
+        judge: Whose table its tokens are compared with; ``None`` where there is none.
         beta: Maximum penalty, where ReWEIGH decodes.
         seed: Seed of its own random numbers.
         most: Tokens it may have.

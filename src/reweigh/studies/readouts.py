@@ -30,7 +30,7 @@ ARMS = {
 }
 """Arm to readout."""
 ALIKE = 0.03
-"""Two registered sets that differ by less than this share are told to be nearly the same."""
+"""Two registered sets that differ by less than this share are called nearly the same."""
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""What must not be told of a judge: its key, and the credentials of its address. Knows no network."""
+"""What must stay secret of a judge: its key, and the credentials of its address. Knows no network."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Address:
     """A base URL apart from what is secret in it.
 
     Attributes:
-        url: What may be told: scheme, host, port and path.
+        url: What may be printed: scheme, host, port and path.
         login: User and password, if it holds any.
         query: Its query, which every request carries along.
     """

@@ -81,7 +81,7 @@ class Capture:
         key = prompt_key(tokens, places)
         if known is not None and known.key == key:
             return
-        entry = Entry(key, [], float(beta or 0.0), len(tokens), asked=beta is None or beta > 0)
+        entry = Entry(key, [], float(beta or 0.0), len(tokens), wanted=beta is None or beta > 0)
         if beta is None:
             entry.reason = "vLLM's front end does not have the plugin"
         elif new.prompt_token_ids is None:
@@ -140,9 +140,9 @@ class Capture:
         return found
 
     def news(self) -> dict[str, Entry]:
-        """Requests of this step whose outcome is known and was not told yet."""
+        """Requests of this step whose outcome is known and was not reported yet."""
         found = {}
         for request, entry in zip(self._ids, self.batch, strict=True):
-            if entry is not None and entry.asked and entry.is_decided and not entry.told:
-                found[request], entry.told = entry, True
+            if entry is not None and entry.wanted and entry.is_decided and not entry.reported:
+                found[request], entry.reported = entry, True
         return found

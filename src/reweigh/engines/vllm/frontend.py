@@ -65,7 +65,7 @@ def tie(processor: Any) -> None:
 
 
 def _default_beta(settings: Settings | None, config: Any) -> float:
-    """The beta of requests that name none, told once."""
+    """The beta of requests that name none, logged once."""
     if settings is None or settings.table is None:
         return 0.0
     from reweigh.engines.vllm.pairing import point_of

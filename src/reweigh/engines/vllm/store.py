@@ -47,14 +47,14 @@ class Entry:
         positions: Visual positions P of its prompt, ascending.
         beta: Maximum penalty; 0 for a request that is only measured.
         prompt: Tokens of its prompt.
-        asked: Whether it was to be edited.
+        wanted: Whether it was to be edited.
         read: How many of the positions have been read.
         strengths: s_I over the vocabulary (V,) on the device, once all positions are read.
         evidence: DMRR (L, V) where observations are made.
         source: Where finished evidence came from.
         reason: Why it cannot be edited, if it cannot.
         seconds: Time its evidence took.
-        told: Whether its outcome was reported.
+        reported: Whether its outcome was reported.
         steps: Candidates by output position, where observations are made.
         serial: Tells entries apart for good; an address can come again.
     """
@@ -63,7 +63,7 @@ class Entry:
     positions: Sequence[int]
     beta: float
     prompt: int
-    asked: bool = True
+    wanted: bool = True
     read: int = 0
     sums: dict[int, ReadoutSums] = field(default_factory=dict)
     strengths: Tensor | None = None
@@ -71,7 +71,7 @@ class Entry:
     source: str | None = None
     reason: str | None = None
     seconds: float = 0.0
-    told: bool = False
+    reported: bool = False
     steps: dict[int, tuple[Any, Any]] = field(default_factory=dict)
     serial: int = field(default_factory=itertools.count().__next__)
 

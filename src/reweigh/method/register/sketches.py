@@ -25,7 +25,7 @@ from reweigh.method.register.observations import Observations, not_calibrated
 from reweigh.method.register.references import Doubt, References, Rule, nothing_observed, stable
 
 BINS = 1024
-"""Bins of a token and layer: with sixteen octaves all filled, 64 an octave, so that b(v) is told within 0.8%."""
+"""Bins of a token and layer: with sixteen octaves all filled, 64 an octave, so that b(v) is right within 0.8%."""
 
 LEAST, MOST = 16, 2**16
 """The fewest and the most bins of a token."""

@@ -88,7 +88,7 @@ def compare_on(
     shading: Shading = "interval",
     tell: Callable[[Sequence[Method]], None] = lambda _: None,
 ) -> Comparison:
-    """Compare with the actors of a cluster; ``arguments`` are ``comparer``'s, ``tell`` is told what they serve.
+    """Compare with the actors of a cluster; ``arguments`` are ``comparer``'s, ``tell`` receives what they serve.
 
     ``model`` of the benchmarks' runs is completed with what the actors say of it.
     """

@@ -94,7 +94,7 @@ def shade_by_interval(
 
 @dataclass(frozen=True)
 class Comparison:
-    """Rows of methods, or of whatever else is held against the base, the base first, under columns of figures."""
+    """Rows of methods, or of whatever else is compared with the base, the base first, under columns of figures."""
 
     model: str
     figures: Sequence[Figure]

@@ -45,7 +45,7 @@ def bootstrap(
     resamples: int = RESAMPLES,
     seed: int = SEED,
 ) -> dict[str, Estimate]:
-    """Figures of all units, with intervals; ``figures`` is told how often each unit counts, all figures share the draws."""
+    """Figures of all units, with intervals; ``figures`` receives how often each unit counts, all figures share the draws."""
     whole = figures(np.ones(units, dtype=np.int64))
     if units < 2:
         return {name: Estimate(value, float("nan"), float("nan")) for name, value in whole.items()}

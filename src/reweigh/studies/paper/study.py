@@ -78,7 +78,7 @@ class Study:
         raise NotImplementedError
 
     def sentences(self, rows: Sequence[Row], material: Material) -> list[str]:
-        """Two or three sentences made from the numbers of the table; what the paper finds and this does not, is told."""
+        """Two or three sentences made from the numbers of the table; they say what the paper finds and this does not."""
         raise NotImplementedError
 
     def draw(self, rows: Sequence[Row], path: Path) -> None:

@@ -42,7 +42,7 @@ def file_name(label: str) -> str:
 
 
 def compare(table: Published, measured: Measured | None) -> tuple[str | None, list[Order]]:
-    """The paper's model a measurement is held against, and all comparisons of order."""
+    """The paper's model a measurement is compared with, and all comparisons of order."""
     if measured is None or not measured.values:
         return None, []
     reference = table.reference(measured.model)

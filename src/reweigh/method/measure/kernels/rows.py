@@ -27,7 +27,7 @@ def over_threads(add: Callable[[Tensor, Tensor], None], logits: Tensor, units: T
         with ThreadPoolExecutor(threads) as pool:
             for _ in pool.map(add, blocks, shares):
                 pass
-    except NumericsError:  # a block knows its own rows only; the place is told in all of them
+    except NumericsError:  # a block knows its own rows only; the error names the row among all of them
         raise refuse_nan(logits) from None
     for share in shares:
         units += share
