@@ -95,6 +95,7 @@ footer { margin-top: 3rem; padding-top: 1rem; border-top: 1px solid var(--line);
   main { padding: 1.4rem .9rem 3rem; } h1 { font-size: 1.5rem; }
   th, td { padding: .35rem .5rem; font-size: .84rem; }
   .wide { display: none; } .narrow { display: block; }
+  .scroll caption { position: sticky; left: 0; width: calc(100vw - 2.2rem); }
   .scroll tbody th:first-child { max-width: 45vw; white-space: normal; overflow-wrap: break-word; }
   figure > svg { max-width: none; } img.drawing { min-width: 32rem; }
   .card.example { grid-template-columns: minmax(0, 1fr); } }
