@@ -157,14 +157,15 @@ def tune(
 
 def _show(report: Report) -> None:
     """Print the tables and what follows from them."""
-    from reweigh.studies.compare.render import terminal
-    from reweigh.studies.tune.labelfree.against_report import build_table, sentences
+    from reweigh.studies.compare import render
+    from reweigh.studies.tune.labelfree.against_report import sentences, terminal
 
     console = common.console()
-    console.print(terminal(report.comparison, console.width))
+    console.print(render.terminal(report.comparison, console.width))
     typer.echo("\n".join(report.advice()))
     if report.held is not None:
-        console.print(build_table(report.held).terminal())
+        for table in terminal(report.held, console.width):
+            console.print(table.terminal())
         typer.echo("\n".join(sentences(report.held)))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import random
 from collections import Counter
@@ -10,13 +11,21 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from rich.console import Console
 
 from reweigh.benchmarks.base import Item, Record
 from reweigh.benchmarks.bootstrap import point
 from reweigh.benchmarks.chair.metrics import caption_details, count_caption, figures
 from reweigh.errors import InputError
 from reweigh.studies.tune.labelfree.against import hold_against_labels
-from reweigh.studies.tune.labelfree.against_report import build_page, build_table, sentences, to_json
+from reweigh.studies.tune.labelfree.against_report import (
+    COLUMNS,
+    build_page,
+    build_table,
+    sentences,
+    terminal,
+    to_json,
+)
 from reweigh.studies.tune.labelfree.arrays import Arrays, quality_of
 from reweigh.studies.tune.labelfree.figures import known_absents, pools, pseudo_items
 from reweigh.studies.tune.labelfree.verified import Verified
@@ -211,6 +220,20 @@ def test_faces(held):
     assert page.count('scope="row"') == len(table.rows)
     assert json.loads(json.dumps(found, allow_nan=False))["chosen"]["labels"] == {"layer": 1, "beta": 2.0}
     assert found["rows"][0]["gain"]["value"] == held.rows[0].gain.value
+
+
+@pytest.mark.parametrize("width", [80, 140])
+def test_a_terminal_cuts_nothing(held, width):
+    console = Console(width=width, file=io.StringIO())
+    for table in terminal(held, width):
+        console.print(table.terminal())
+    said = console.file.getvalue()
+    assert "…" not in said
+    for column in COLUMNS:
+        assert column.name in said
+    for row in held.rows:
+        for word in row.name.split():
+            assert word in said
 
 
 def test_one_image_is_not_enough():

@@ -30,6 +30,12 @@ COLUMNS = (
     Column("warns %", digits=0),
     Column(""),
 )
+CHECKS = 5
+"""Place of the first column about the checks."""
+
+ROOMY = 140
+"""Characters of a line that hold all columns."""
+
 EXPLAINED = (
     "right: right answers; rho: rank correlation over the points of the gain by the answers with the true gain; gain: true "
     "gain of the choice on pictures it was not made on, mean and 95% of draws, a refused choice counted as if it were "
@@ -39,10 +45,23 @@ EXPLAINED = (
 )
 
 
-def build_table(held: Against, caption: str = EXPLAINED) -> Table:
+def build_table(held: Against) -> Table:
     """The labels' choice, the verifier's, and worse ones'."""
     labels: list[Cell] = ["labels", 100.0, 1.0, held.labels, *[None] * 6, ""]
-    return Table(COLUMNS, [labels, *map(_cells, held.rows)], caption)
+    return Table(COLUMNS, [labels, *map(_cells, held.rows)], EXPLAINED)
+
+
+def terminal(held: Against, width: int) -> list[Table]:
+    """The table for a terminal of that width; where it does not fit, what a choice is worth comes before the checks."""
+    whole = build_table(held)
+    if width >= ROOMY:
+        return [whole]
+    parts = [range(CHECKS), (0, *range(CHECKS, len(COLUMNS)))]
+    captions = ("", EXPLAINED)
+    return [
+        Table([COLUMNS[j] for j in part], [[row[j] for j in part] for row in whole.rows], caption)
+        for part, caption in zip(parts, captions, strict=True)
+    ]
 
 
 def _cells(row: Held) -> list[Cell]:
