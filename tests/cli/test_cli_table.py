@@ -200,7 +200,7 @@ def test_comparing(cli, calibrated, shards):
     page = cli("table", "compare", calibrated / "layer-1", shards / "0" / "layer-1", "--json").json
     assert not page["equal"]
     assert page["common"] + page["only_first"] == page["registered"][0]
-    assert "equal: False" in cli("table", "compare", calibrated / "layer-1", calibrated / "layer-3").out
+    assert "equal: no" in cli("table", "compare", calibrated / "layer-1", calibrated / "layer-3").out
 
 
 def test_pushing(cli, calibrated, monkeypatch):
