@@ -255,6 +255,7 @@ def test_check_marks_given_words(cli, given, calibrated):
     known = [word for word in page["words"] if word["s"] is not None]
     everything = cli("check", *given, "--text", text, "--threshold", "0")
     assert everything.out.startswith(text)
+    assert "detail.:" not in everything.out, "the full stop is no part of the word"
     assert everything.out.count("strength") == len(known)
     nothing = cli("check", *given, "--text", text, "--threshold", "1.1")
     assert "no registered word lacks its usual evidence" in nothing.out

@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 
 app = typer.Typer(add_completion=False)
 
+MARKS = ".,;:!?()\"'“”"
+"""What stands at the ends of words in a text and belongs to none."""
+
 
 @app.command()
 @grouped
@@ -86,6 +89,6 @@ def _tell(found: Checked, threshold: float) -> None:
     weak = found.weak(threshold)
     common.console().print(terminal(found.text, [Span(one.start, one.end, "hallucinated") for one in weak]))
     for one in weak:
-        typer.echo(f"  {one.text}: strength {one.strength:.2f}")
+        typer.echo(f"  {one.text.strip(MARKS) or one.text}: strength {one.strength:.2f}")
     if not weak:
         typer.echo(f"  no registered word lacks its usual evidence by a strength of {threshold:g} or more")
