@@ -250,3 +250,16 @@ def test_it_is_cheap(model):
         watch.changed()
         times.append(time.perf_counter() - start)
     assert sorted(times)[5] < 1e-3, "for about 100 tensors"
+
+
+def test_quantised_tensors_are_watched_by_their_version_alone():
+    module = torch.nn.Linear(4, 4)
+    module.register_buffer("packed", torch.quantize_per_tensor(torch.ones(8), 0.1, 0, torch.qint8))
+    assert Watch(module).changed() is None
+
+
+def test_a_watched_weight_can_still_be_resized():
+    module = torch.nn.Linear(4, 4)
+    watch = Watch(module)
+    module.weight.data.untyped_storage().resize_(0)
+    assert watch.changed() is not None

@@ -5,7 +5,7 @@ A stand-in for a noun test; methods that need one take a callable ``is_entity(wo
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 from reweigh.errors import InputError
@@ -36,13 +36,16 @@ def word_list(name: str, given: Sequence[str] | str | Path) -> tuple[str, ...]:
     """The words of an option: a list of them, or a file with one to a line."""
     if isinstance(given, str | Path):
         try:
-            given = Path(given).read_text(encoding="utf-8").splitlines()
+            given = Path(given).read_text(encoding="utf-8-sig").splitlines()
         except (OSError, UnicodeDecodeError) as error:
             raise InputError(
                 f"{name} is {str(given)!r}, neither a list of words nor a file of them that can be read ({error})",
                 hint=f'{name}=["dog", "frisbee"], or a file with one word to a line',
             ) from error
         given = [word for word in given if word.strip()]
+    elif not isinstance(given, Iterable):
+        raise InputError(f"{name} is {given!r}, not a list of words", hint=f'{name}=["dog", "frisbee"]')
+    given = list(given)
     if not all(isinstance(word, str) and word.strip() for word in given):
         raise InputError(f"{name} is {given!r}, not a list of words", hint=f'{name}=["dog", "frisbee"]')
     return tuple(word.strip() for word in given)
@@ -57,5 +60,5 @@ def entity_test(given: Callable[[str], bool] | Sequence[str] | str | Path) -> Ca
 
 
 def singular(word: str) -> str:
-    """A word in lower case without a final "s"."""
-    return word.lower().removesuffix("s")
+    """A word in lower case without any final "s", so that it is the same after one was taken off."""
+    return word.lower().rstrip("s")

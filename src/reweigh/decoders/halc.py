@@ -22,7 +22,7 @@ from reweigh.decoders.gain import OWN, PictureGain
 from reweigh.decoders.grounding import Detector, Matcher, load_detector, load_matcher
 from reweigh.decoders.halc_walk import Beam, Walk
 from reweigh.decoders.lens_boxes import LENS, LensBoxes
-from reweigh.decoders.words import LookUp, Words
+from reweigh.decoders.words import LookUp, Words, bare
 from reweigh.engines.base import Decoder, Request, UpcomingPass, in_range
 from reweigh.engines.context import opened_on, paused
 from reweigh.engines.transformers.answers import behind_prompts
@@ -104,7 +104,10 @@ class HALC(Decoder):
                 hint="an even number, two for each pair",
             )
         self.detect, self.match = _detector(self, detect, template), _matcher(self, match, template)
-        listed = frozenset(word_list("exempt", exempt)), frozenset(word_list("always", always))
+        listed = [
+            frozenset(map(bare, word_list(name, words)))
+            for name, words in (("exempt", exempt), ("always", always))
+        ]
         self.look_up = LookUp(entity_test(is_entity), *listed, in_range("skip_rate", skip_rate, 0, 1))
         self.beams, self.candidates = int(in_range("beams", beams, 1)), candidates
         self.growth, self.count = in_range("growth", growth, 0), int(in_range("count", count, 2))

@@ -11,7 +11,6 @@ import itertools
 import math
 from typing import Any, NamedTuple
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -37,25 +36,20 @@ class _Group:
 
     def __init__(self, names: list[str], views: list[Tensor]) -> None:
         self.names = names
-        on_host = views[0].device.type == "cpu"
-        # gathering many small views costs NumPy half of what it costs torch
-        self._views: list[Any] = [view.numpy() for view in views] if on_host else views
-        self._values = self._gathered()
+        self._views = views
+        self._values = torch.cat(views)
 
     def changed(self) -> str | None:
         """The first weight whose sample is no longer what it was."""
-        now = self._gathered()
-        if bool((now == self._values).all()):
+        now = torch.cat(self._views)
+        if torch.equal(now, self._values):
             return None
         ends = itertools.accumulate(len(view) for view in self._views)
         for name, view, end in zip(self.names, self._views, ends, strict=True):
             own = slice(end - len(view), end)
-            if not bool((now[own] == self._values[own]).all()):
+            if not torch.equal(now[own], self._values[own]):
                 return name
         return None
-
-    def _gathered(self) -> Any:
-        return torch.cat(self._views) if isinstance(self._views[0], Tensor) else np.concatenate(self._views)
 
 
 class Watch:
@@ -165,7 +159,9 @@ def _view(tensor: Tensor) -> Tensor | None:
     """Bits of elements spread over a tensor, as a view of one dimension that shows later writes."""
     values = tensor.detach()
     width = BITS.get(values.element_size())
-    if type(values) is not Tensor or width is None or values.is_complex() or not values.numel():
+    if type(values) is not Tensor or width is None or values.is_complex() or values.is_quantized:
+        return None
+    if not values.numel():
         return None
     if not values.is_contiguous():
         values = values.permute(sorted(range(values.dim()), key=values.stride, reverse=True))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 
 import numpy as np
@@ -237,3 +238,32 @@ def test_the_logits_alone_have_the_bits_of_the_whole_step(dtype, rows):
     logits[0] = float("nan")
     with pytest.raises(NumericsError, match="form no distribution"):
         editor(logits)
+
+
+def test_a_copied_editor_reads_its_own_memory():
+    """A copied key-value cache copies the editor, and may outlive the one it was copied from."""
+    logits = torch.randn(2, 40, generator=torch.Generator().manual_seed(0))
+    strengths = torch.rand(2, 40, generator=torch.Generator().manual_seed(1))
+    original = StepEditor(strengths, torch.tensor([1.0, 2.0]))
+    expected = original(logits)
+    copied = copy.deepcopy(original)
+    original.strengths.zero_()  # what the addresses of the original lead to
+    torch.testing.assert_close(copied(logits), expected, rtol=0, atol=0)
+    torch.testing.assert_close(copied.step(logits).logits, expected, rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("whole", [False, True])
+@pytest.mark.parametrize("shape", [(2, 6), (2, 3), (1, 4)])
+def test_logits_of_another_shape_are_refused(shape, whole):
+    editor = StepEditor(torch.ones(2, 4), torch.ones(2))
+    if not editor._compiled:
+        pytest.skip("without numba torch itself refuses them")
+    with pytest.raises(InputError, match="do not belong to strengths"):
+        (editor.step if whole else editor)(torch.zeros(shape))
+
+
+def test_one_beta_serves_all_rows():
+    logits, strengths = torch.zeros(3, 5), torch.ones(3, 5)
+    one = StepEditor(strengths, torch.tensor([0.5]))
+    torch.testing.assert_close(one(logits), StepEditor(strengths, torch.full((3,), 0.5))(logits))
+    torch.testing.assert_close(one.step(logits).logits, one(logits))

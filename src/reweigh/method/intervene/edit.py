@@ -93,15 +93,22 @@ class StepEditor:
             count, vocabulary = strengths.shape
             self._width = min(MOST, vocabulary)
             own_rows = torch.arange(count) if rows is None else rows.long().contiguous()
-            self._tensors = (own_rows, strengths.float().contiguous(), betas.float().contiguous())
+            own_betas = betas.float().expand(count).contiguous()
+            self._tensors = (own_rows, strengths.float().contiguous(), own_betas)
+            self._least_rows = int(own_rows.max()) + 1 if count else 0
             # by address: on a small model each view of a tensor costs as much as the arithmetic
             addresses = (tensor.data_ptr() for tensor in self._tensors)
             self._fixed = (*addresses, count, vocabulary, MASS, LEAST, self._width)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """A copy, such as that of a key-value cache makes, has addresses of its own."""
+        return StepEditor, (self.strengths, self.betas, self.rows)
 
     def __call__(self, logits: Tensor) -> Tensor:
         """The edited logits of one step, in float32; as (B, V) or, with a column of their own, (B, 1, V)."""
         if not self._compiled or (logits.requires_grad and torch.is_grad_enabled()):
             return self.step(logits.flatten(0, -2)).logits.view(logits.shape)
+        self._check_shape(logits)
         edited = _own_copy(logits)
         if not edited.is_contiguous():
             edited = edited.contiguous()
@@ -125,6 +132,7 @@ class StepEditor:
 
     def _compiled_step(self, logits: Tensor) -> EditedStep:
         """The same in one compiled call, with the same bits."""
+        self._check_shape(logits)
         edited = _own_copy(logits).contiguous()
         shape = (len(self.strengths), self._width)
         ids, keep = np.empty(shape, np.int64), np.empty(shape, np.bool_)
@@ -137,6 +145,14 @@ class StepEditor:
         sound = torch.ones(len(best), dtype=torch.bool)
         chosen = Candidates(torch.from_numpy(ids), torch.from_numpy(keep), best, sound)
         return EditedStep(edited, chosen, shifts)
+
+    def _check_shape(self, logits: Tensor) -> None:
+        """The compiled step reads memory by address and would look beyond the end."""
+        if logits.shape[-1] != self.strengths.shape[1] or len(logits) < self._least_rows:
+            raise InputError(
+                f"logits {tuple(logits.shape)} do not belong to strengths {tuple(self.strengths.shape)}",
+                hint="were the model's embeddings resized? attach again, with a table of the model as it is",
+            )
 
     def _no_distribution(self, logits: Tensor) -> NumericsError:
         return no_distribution(logits if self.rows is None else logits[self.rows])
