@@ -350,4 +350,5 @@ def test_check_by_confidence_needs_no_table_and_draws_maps(cli, checkpoint, phot
 
 def test_check_refuses_options_of_the_other_signal(cli, given):
     assert "no --word" in cli("check", *given, "--text", "a", "-w", "dog").err
+    assert "no --table" in cli("check", *given, "--signal", "confidence", "--table", "none").err
     assert "'rank' is unknown" in cli("check", *given, "--text", "a", "--signal", "rank").err

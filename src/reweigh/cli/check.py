@@ -31,8 +31,8 @@ def check(
     text: str | None = typer.Option(
         None, help="The text to check; the model's own description if not given."
     ),
-    table: str = common.TABLE,
-    layer: int = common.LAYER,
+    table: str | None = common.TABLE,
+    layer: int | None = common.LAYER,
     prompt: str = typer.Option(DESCRIBE, help="The prompt the image is shown with."),
     template: str = common.TEMPLATE,
     signal: str = typer.Option(
@@ -60,6 +60,8 @@ def check(
     """Tell which words of a description lack evidence in the image; nothing is edited."""
     common.require_pictures(model, [image])
     if signal == "confidence":
+        if table is not None or layer is not None:
+            raise InputError("the signal 'confidence' has no --table and no --layer", hint="leave them out")
         loaded = weights.load(model)
         low = 0.1 if threshold is None else threshold
         shown: dict[str, Any] = {"prompt": prompt, "template": template, "json": json}

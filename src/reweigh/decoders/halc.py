@@ -104,11 +104,11 @@ class HALC(Decoder):
                 hint="an even number, two for each pair",
             )
         self.detect, self.match = _detector(self, detect, template), _matcher(self, match, template)
-        listed = [
+        never, ever = (
             frozenset(map(bare, word_list(name, words)))
             for name, words in (("exempt", exempt), ("always", always))
-        ]
-        self.look_up = LookUp(entity_test(is_entity), *listed, in_range("skip_rate", skip_rate, 0, 1))
+        )
+        self.look_up = LookUp(entity_test(is_entity), never, ever, in_range("skip_rate", skip_rate, 0, 1))
         self.beams, self.candidates = int(in_range("beams", beams, 1)), candidates
         self.growth, self.count = in_range("growth", growth, 0), int(in_range("count", count, 2))
         self.weight = in_range("weight", weight, 0)

@@ -249,8 +249,10 @@ def _named(value: Any) -> Any:
     return f"{getattr(kind, '__module__', 'builtins')}.{kind.__qualname__}"  # methods of built-in types have none
 
 
-def in_range(name: str, value: float, low: float, high: float = float("inf")) -> float:
+def in_range(name: str, value: Any, low: float, high: float = float("inf")) -> float:
     """Check an option's range; the message names the option."""
+    if isinstance(value, bool) or not isinstance(value, int | float):  # a user's option may be anything
+        raise InputError(f"{name} is {value!r}, but must be a number from {low:g} to {high:g}")
     if not low <= value <= high:
         raise InputError(f"{name} is {value}, but must be from {low:g} to {high:g}")
     return value

@@ -127,7 +127,7 @@ class Endpoint:
                 self._pause(attempt, error.after)
         raise JudgeError(
             f"the {self.role} at {self.base_url} gave no reply in {self._attempts} attempts; at last: {last}",
-            hint="run the same command again later: finished verdicts are kept",
+            hint="does a server run there? The same command goes on later: finished verdicts are kept",
         )
 
     def close(self) -> None:

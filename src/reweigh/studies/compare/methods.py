@@ -66,7 +66,11 @@ def parse_methods(text: str, known: Sequence[str]) -> list[str]:
     require_known("decoder", [decoder_of(name) for name in names], known)
     for name in names:
         _, at, label = name.partition("@")
-        if at and (not VARIANT.fullmatch(label) or decoder_of(name) in (BASE, "greedy")):
+        if at and decoder_of(name) in (BASE, "greedy"):
+            raise InputError(
+                f"{name!r}: the base has no variants", hint="it is what the others are compared with"
+            )
+        if at and not VARIANT.fullmatch(label):
             raise InputError(
                 f"{name!r} is no variant of a method", hint="a label of letters, digits and dashes: vcd@half"
             )

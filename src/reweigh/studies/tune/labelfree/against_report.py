@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
@@ -75,7 +76,8 @@ def sentences(held: Against) -> list[str]:
     own = held.rows[0]
     labels, verifier = (_named(key) for key in held.chosen)
     rho = ", ".join(
-        f"{find_metric(METRICS, name).title} {value:.3f}" for name, value in held.correlation.items()
+        f"{find_metric(METRICS, name).title} {'–' if math.isnan(value) else f'{value:.3f}'}"
+        for name, value in held.correlation.items()
     )
     said = [
         f"Chosen on all {held.images} pictures: {labels} by labels, "
