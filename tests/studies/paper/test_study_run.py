@@ -98,6 +98,15 @@ def test_what_is_missing_or_altered_is_computed_again_to_the_same_bytes(material
     assert tree(tmp_path / "count") == whole
 
 
+def test_what_a_killed_writer_left_goes(material, tmp_path):
+    run_studies(["count"], material, tmp_path, show=False)
+    whole = tree(tmp_path / "count")
+    (tmp_path / "count" / "study.json").unlink()
+    (tmp_path / "count" / ".figure.png.2f402645.reweigh-part").touch()
+    run_studies(["count"], material, tmp_path, show=False)
+    assert tree(tmp_path / "count") == whole
+
+
 def test_other_material_is_computed_anew(material, tmp_path):
     run_studies(["count"], material, tmp_path, show=False)
     material.fingerprint, material.evaluation = "def", range(33)

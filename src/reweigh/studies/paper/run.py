@@ -13,7 +13,15 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from reweigh.artifacts import read_sealed, sha256_file, sha256_json, write_json, write_sealed, write_text
+from reweigh.artifacts import (
+    drop_abandoned,
+    read_sealed,
+    sha256_file,
+    sha256_json,
+    write_json,
+    write_sealed,
+    write_text,
+)
 from reweigh.errors import ArtifactError
 from reweigh.progress import bar
 from reweigh.studies.paper import STUDIES
@@ -70,6 +78,7 @@ def fingerprint_of(study: type[Study], material: Material) -> str:
 def write_study(folder: Path, outcome: Outcome, material: Material, fingerprint: str) -> None:
     """Write a study's files; the page that vouches for them comes last."""
     (folder / PAGE).unlink(missing_ok=True)
+    drop_abandoned(folder)
     names = [column.name for column in outcome.study.columns]
     write_text(folder / TABLE_CSV, to_csv(names, outcome.rows))
     write_json(folder / TABLE_JSON, outcome.to_json())
