@@ -88,17 +88,18 @@ class StepEditor:
         self.strengths = strengths
         self.betas = betas
         self.rows = rows
+        count, self._vocabulary = strengths.shape
+        self._least_rows = count if rows is None else 0  # of given rows, as many as indexing needs
         self._compiled = strengths.device.type == "cpu" and is_compiled()
         if self._compiled:
-            count, vocabulary = strengths.shape
-            self._width = min(MOST, vocabulary)
+            self._width = min(MOST, self._vocabulary)
             own_rows = torch.arange(count) if rows is None else rows.long().contiguous()
             own_betas = betas.float().expand(count).contiguous()
             self._tensors = (own_rows, strengths.float().contiguous(), own_betas)
-            self._least_rows = int(own_rows.max()) + 1 if count else 0
+            self._least_rows = int(own_rows.max()) + 1 if count else 0  # by address nobody else would notice
             # by address: on a small model each view of a tensor costs as much as the arithmetic
             addresses = (tensor.data_ptr() for tensor in self._tensors)
-            self._fixed = (*addresses, count, vocabulary, MASS, LEAST, self._width)
+            self._fixed = (*addresses, count, self._vocabulary, MASS, LEAST, self._width)
 
     def __reduce__(self) -> tuple[Any, ...]:
         """A copy, such as that of a key-value cache makes, has addresses of its own."""
@@ -120,6 +121,7 @@ class StepEditor:
 
     def step(self, logits: Tensor) -> EditedStep:
         """The same, with candidates and shifts."""
+        self._check_shape(logits)
         if self._compiled and not (logits.requires_grad and torch.is_grad_enabled()):
             return self._compiled_step(logits)
         own = logits if self.rows is None else logits[self.rows]
@@ -132,7 +134,6 @@ class StepEditor:
 
     def _compiled_step(self, logits: Tensor) -> EditedStep:
         """The same in one compiled call, with the same bits."""
-        self._check_shape(logits)
         edited = _own_copy(logits).contiguous()
         shape = (len(self.strengths), self._width)
         ids, keep = np.empty(shape, np.int64), np.empty(shape, np.bool_)
@@ -147,8 +148,8 @@ class StepEditor:
         return EditedStep(edited, chosen, shifts)
 
     def _check_shape(self, logits: Tensor) -> None:
-        """The compiled step reads memory by address and would look beyond the end."""
-        if logits.shape[-1] != self.strengths.shape[1] or len(logits) < self._least_rows:
+        """Logits of another width would be edited in the wrong places, by address even beyond their end."""
+        if logits.shape[-1] != self._vocabulary or len(logits) < self._least_rows:
             raise InputError(
                 f"logits {tuple(logits.shape)} do not belong to strengths {tuple(self.strengths.shape)}",
                 hint="were the model's embeddings resized? attach again, with a table of the model as it is",
