@@ -213,14 +213,19 @@ def test_trace_draws_the_mechanism_plot(cli, given, tmp_path):
     assert root.tag.endswith("svg")
 
 
-def test_token_texts_that_look_like_markup_are_shown_as_they_are(capsys, monkeypatch):
-    monkeypatch.setenv("COLUMNS", "120")
-    texts = ["[/INST]", "[red]", "\\[b]"]
+def three_tokens(texts):
+    """An empty trace over three tokens, all of them candidates, and zeros for what it records."""
     trace = Trace(scale=1.0, beta=1.0, layer=0, references=torch.ones(3), decode=lambda token: texts[token])
     chosen = Candidates(
         torch.arange(3)[None], torch.ones(1, 3, dtype=torch.bool), torch.zeros(1, 3), torch.tensor([True])
     )
-    zeros = torch.zeros(1, 3)
+    return trace, chosen, torch.zeros(1, 3)
+
+
+def test_token_texts_that_look_like_markup_are_shown_as_they_are(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "120")
+    texts = ["[/INST]", "[red]", "\\[b]"]
+    trace, chosen, zeros = three_tokens(texts)
     trace.record(Recorded(chosen, zeros + 1, zeros, zeros, torch.tensor([0]), torch.tensor([0])))
     trace_command._table(trace, trace.step(0), 8, {})
     shown = capsys.readouterr().out
@@ -231,11 +236,7 @@ def test_token_texts_that_look_like_markup_are_shown_as_they_are(capsys, monkeyp
 def test_pieces_are_shown_as_the_words_they_begin(capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "120")
     texts = [" f", "ire", " car"]
-    trace = Trace(scale=1.0, beta=1.0, layer=0, references=torch.ones(3), decode=lambda token: texts[token])
-    chosen = Candidates(
-        torch.arange(3)[None], torch.ones(1, 3, dtype=torch.bool), torch.zeros(1, 3), torch.tensor([True])
-    )
-    zeros = torch.zeros(1, 3)
+    trace, chosen, zeros = three_tokens(texts)
     for before, after in ((2, 0), (1, 1), (2, 2)):  # " f" where " car" was ahead, then "ire", then " car"
         trace.record(Recorded(chosen, zeros, zeros, zeros, torch.tensor([before]), torch.tensor([after])))
     assert [trace.word(step) for step in range(3)] == ["fire", "fire", "car"]

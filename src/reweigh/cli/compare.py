@@ -76,18 +76,13 @@ def compare(
         if entry.needs_table:
             options[name] = {**point.options(model), "force": force, **options[name]}
         check_options(name, entry, options[name])
-    compared = _here if cluster.ray is None else _on_ray
+    shade: Shading = "paper" if shading == "paper" else "interval"
+    asked = model, options, tasks, selection, weights
     with only_one(out):
-        made = compared(
-            model,
-            options,
-            tasks,
-            selection,
-            weights,
-            cluster,
-            out,
-            "paper" if shading == "paper" else "interval",
-        )
+        if cluster.ray is None:
+            made = _here(*asked, out, shade)
+        else:
+            made = _on_ray(*asked, out, shade, cluster)
     write_text(out / FILES[0], render.markdown(made))
     write_text(out / FILES[1], html(made, example_sections(made, out)))
     write_text(out / FILES[2], render.latex(made))
@@ -106,7 +101,6 @@ def _here(
     tasks: list[Task],
     selection: BenchmarkOptions,
     weights: common.Weights,
-    cluster: RayOptions,
     out: Path,
     shading: Shading,
 ) -> Comparison:
@@ -127,9 +121,9 @@ def _on_ray(
     tasks: list[Task],
     selection: BenchmarkOptions,
     weights: common.Weights,
-    cluster: RayOptions,
     out: Path,
     shading: Shading,
+    cluster: RayOptions,
 ) -> Comparison:
     """Compare with the actors of a cluster."""
     from reweigh.studies.compare.on_ray import compare_on

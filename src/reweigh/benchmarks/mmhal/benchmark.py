@@ -16,7 +16,13 @@ from reweigh.benchmarks.bootstrap import Array, intervals, ratio, sum_counts
 from reweigh.benchmarks.judge.protocol import user
 from reweigh.benchmarks.judge.settings import SYSTEMONE
 from reweigh.benchmarks.judged import ChatJudged, Rules
-from reweigh.benchmarks.mmhal.questions import HALLUCINATED_BELOW, TYPES, MMHalQuestions, Question
+from reweigh.benchmarks.mmhal.questions import (
+    HALLUCINATED_BELOW,
+    TYPES,
+    MMHalQuestions,
+    Question,
+    type_scores,
+)
 
 METRICS = (
     MetricInfo("score", "higher", unit="", digits=2, headline=True),
@@ -54,14 +60,12 @@ FIGURES = ("score", "hallucination_rate", "unparsed", *(f"score_{name}" for name
 
 def figures(counts: Mapping[str, Array]) -> dict[str, Array]:
     """Mean score, hallucination rate and unparsed share in percent, mean score of each type."""
-    values = {
+    return {
         "score": ratio(counts["score"], counts["n"], scale=1.0),
         "hallucination_rate": ratio(counts["hallucinated"], counts["n"]),
         "unparsed": ratio(counts["unparsed"], counts["n"]),
+        **type_scores(counts),
     }
-    for name in TYPES:
-        values[f"score_{name}"] = ratio(counts[f"score:{name}"], counts[f"n:{name}"], scale=1.0)
-    return values
 
 
 class MMHal(MMHalQuestions[str], ChatJudged[Question, str]):

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 from reweigh.artifacts import read_json
 from reweigh.benchmarks.base import Id, Record, Response
+from reweigh.benchmarks.bootstrap import Array, ratio
 from reweigh.benchmarks.data.dataset import Dataset, File
 from reweigh.benchmarks.judge.prompts import read_prompt
 from reweigh.benchmarks.judged import Judged
@@ -148,6 +149,11 @@ def _question(index: int, row: Any, path: Path) -> Question:
             f"{path}, record {index}, is not as expected ({error!r})",
             hint="each record has image_src (or image_path), image_content, question and gt_answer",
         ) from error
+
+
+def type_scores(counts: Mapping[str, Array]) -> dict[str, Array]:
+    """Mean score of each question type, whoever rated."""
+    return {f"score_{name}": ratio(counts[f"score:{name}"], counts[f"n:{name}"], scale=1.0) for name in TYPES}
 
 
 def _strings(row: Mapping[str, Any], key: str) -> tuple[str, ...]:

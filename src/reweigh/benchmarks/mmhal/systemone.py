@@ -13,7 +13,13 @@ from reweigh.benchmarks.base import Item, Metric, MetricInfo
 from reweigh.benchmarks.bootstrap import Array, intervals, ratio
 from reweigh.benchmarks.judge.scale import Distribution
 from reweigh.benchmarks.judged import ScaleJudged
-from reweigh.benchmarks.mmhal.questions import HALLUCINATED_BELOW, TYPES, MMHalQuestions, Question
+from reweigh.benchmarks.mmhal.questions import (
+    HALLUCINATED_BELOW,
+    TYPES,
+    MMHalQuestions,
+    Question,
+    type_scores,
+)
 
 RATINGS = range(7)
 METRICS = (
@@ -29,15 +35,13 @@ FIGURES = (*(info.name for info in METRICS), *(f"score_{name}" for name in TYPES
 
 def figures(counts: Mapping[str, Array]) -> dict[str, Array]:
     """Mean of the most likely and of the expected rating, both for the share below 3, mean rating of each type."""
-    values = {
+    return {
         "score": ratio(counts["score"], counts["n"], scale=1.0),
         "expected_score": ratio(counts["expected"], counts["n"], scale=1.0),
         "hallucination_rate": ratio(counts["hallucinated"], counts["n"]),
         "expected_hallucination_rate": ratio(counts["expected_hallucinated"], counts["n"]),
+        **type_scores(counts),
     }
-    for name in TYPES:
-        values[f"score_{name}"] = ratio(counts[f"score:{name}"], counts[f"n:{name}"], scale=1.0)
-    return values
 
 
 class MMHalSystemOne(MMHalQuestions[Distribution], ScaleJudged[Question]):

@@ -23,7 +23,7 @@ from reweigh.benchmarks.judge.prompts import strings_of
 from reweigh.benchmarks.judge.protocol import user
 from reweigh.benchmarks.judge.settings import SYSTEMONE
 from reweigh.benchmarks.judged import ChatJudged
-from reweigh.benchmarks.mmvet.questions import CAPABILITIES, MMVetQuestions, Question, kinds
+from reweigh.benchmarks.mmvet.questions import CAPABILITIES, MMVetQuestions, Question, kinds, named_kinds
 from reweigh.errors import InputError
 
 JUDGE_TOKENS = 3
@@ -77,12 +77,7 @@ def figures(counts: Mapping[str, Array]) -> dict[str, Array]:
     """Total, unparsed share, each capability and each exact combination, all in percent."""
     runs = sum(name.startswith("score@") for name in counts)
     values = {"total": _mean_grade(counts, ""), "unparsed": ratio(counts["unparsed"], counts["n"] * runs)}
-    for key in counts:
-        if key.startswith("n:"):
-            values[key[2:]] = _mean_grade(counts, key[1:])
-        elif key.startswith("n="):
-            values[f"exactly_{key[2:]}"] = _mean_grade(counts, key[1:])
-    return values
+    return values | {name: _mean_grade(counts, kind) for name, kind in named_kinds(counts)}
 
 
 def _mean_grade(counts: Mapping[str, Array], kind: str) -> Array:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -127,3 +127,10 @@ def kinds(question: Question, combinations: list[str]) -> list[tuple[str, bool]]
     """Endings of the counts of each capability (``:rec``) and exact set (``=rec+ocr``), and whether it is the question's."""
     found = [(f":{name}", name in question.capabilities) for name in CAPABILITIES]
     return found + [(f"={name}", name == question.combination) for name in combinations]
+
+
+def named_kinds(counts: Iterable[str]) -> Iterator[tuple[str, str]]:
+    """The figures that counts lead to, ``rec`` or ``exactly_rec+ocr``, with the ending of their counts."""
+    for key in counts:
+        if key.startswith(("n:", "n=")):
+            yield (key[2:] if key[1] == ":" else f"exactly_{key[2:]}"), key[1:]

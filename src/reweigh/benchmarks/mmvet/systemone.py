@@ -13,7 +13,7 @@ from reweigh.benchmarks.base import Item, Metric, MetricInfo
 from reweigh.benchmarks.bootstrap import Array, intervals, ratio
 from reweigh.benchmarks.judge.scale import Distribution
 from reweigh.benchmarks.judged import ScaleJudged
-from reweigh.benchmarks.mmvet.questions import CAPABILITIES, MMVetQuestions, Question, kinds
+from reweigh.benchmarks.mmvet.questions import CAPABILITIES, MMVetQuestions, Question, kinds, named_kinds
 
 TENTHS = 10
 GRADES = tuple(f"{level / TENTHS:.1f}" for level in range(TENTHS + 1))
@@ -32,11 +32,9 @@ def figures(counts: Mapping[str, Array]) -> dict[str, Array]:
         "total": ratio(counts["score"], counts["n"]),
         "expected_total": ratio(counts["expected"], counts["n"]),
     }
-    for key in counts:
-        if key.startswith(("n:", "n=")):
-            name = key[2:] if key[1] == ":" else f"exactly_{key[2:]}"
-            values[name] = ratio(counts[f"score{key[1:]}"], counts[key])
-    return values
+    return values | {
+        name: ratio(counts[f"score{kind}"], counts[f"n{kind}"]) for name, kind in named_kinds(counts)
+    }
 
 
 class MMVetSystemOne(MMVetQuestions[Distribution], ScaleJudged[Question]):

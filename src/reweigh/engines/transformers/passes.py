@@ -90,17 +90,15 @@ class Passes:
             return original(*args, **kwargs)
         decoder = opened.request.decoder
         if getattr(kwargs.get("generation_config"), "is_assistant", False):
-            with paused(
-                self.anatomy.model
-            ):  # a draft, written without the image; the passes that verify it are edited
+            # a draft, written without the image; the passes that verify it are edited
+            with paused(self.anatomy.model):
                 return original(*args, **kwargs)
         kwargs = {**decoder.generation, **kwargs}
         if decoder.loop is not None:
             kwargs.setdefault("custom_generate", decoder.loop)
         prompt = read_prompt(self.anatomy, original, args, kwargs)
-        with self._serving(
-            opened.request
-        ):  # the caller's block may end elsewhere before this generation does
+        # the caller's block may end elsewhere before this generation does
+        with self._serving(opened.request):
             outer, self._local.prompt = self._local.prompt, prompt
             try:
                 result = original(*args, **kwargs)
