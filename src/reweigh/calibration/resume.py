@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from reweigh.artifacts import (
-    LEFTOVER,
+    drop_abandoned,
     drop_leftovers,
     read_sealed,
     require_fields,
@@ -120,13 +120,8 @@ class Work:
             for path in work.glob(pattern):
                 if self._is_own(path):
                     path.unlink(missing_ok=True)
-        for left in (
-            f".part-*{LEFTOVER}",
-            f".sum-*{LEFTOVER}",
-        ):  # of a killed writer; no other program names a file so
-            for path in work.glob(left):
-                path.unlink(missing_ok=True)
-        drop_leftovers(work / JOB, *self._results())
+        drop_abandoned(work)
+        drop_leftovers(*self._results())
         for path in (work / JOB, self.folder / LOCK):
             path.unlink(missing_ok=True)
         with contextlib.suppress(OSError):  # it holds files of somebody else
