@@ -13,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from reweigh import artifacts
@@ -169,7 +169,6 @@ def test_a_lock_that_cannot_be_made_is_an_error_that_names_it(tmp_path, place):
         pass
 
 
-@settings(deadline=None)
 @given(VALUES)
 def test_json_is_canonical(value):
     text = artifacts.to_json(value)

@@ -176,7 +176,7 @@ def test_an_image_of_one_pixel_a_side_is_refused(size):
     assert read_image(Image.new("RGB", (2, 2))).size == (2, 2)
 
 
-@settings(deadline=None, max_examples=150)
+@settings(max_examples=150)
 @given(
     kind=st.sampled_from(FORMATS),
     cut=st.floats(0, 1),

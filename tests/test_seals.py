@@ -53,7 +53,7 @@ def test_a_tensor_file_without_a_seal_is_refused(tmp_path):
         read_sealed_tensors(tmp_path / "x")
 
 
-@settings(deadline=None, max_examples=50)
+@settings(max_examples=50)
 @given(
     st.lists(st.dictionaries(st.sampled_from("abc"), st.integers() | st.text("xyzä")), max_size=4), st.data()
 )

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from reweigh.benchmarks.amber.discriminative import (
@@ -104,7 +104,6 @@ def test_readings_of_an_answer(text: str, official: str | None, strict: str | No
     assert read_strict(text) == strict
 
 
-@settings(deadline=None)
 @given(st.text(max_size=30))
 def test_any_text_has_a_reading_and_official_implies_strict(text: str) -> None:
     assert read_strict(text) in ("yes", "no", None)
@@ -112,7 +111,6 @@ def test_any_text_has_a_reading_and_official_implies_strict(text: str) -> None:
         assert read_strict(text) == read_official(text)
 
 
-@settings(deadline=None)
 @given(st.sampled_from(["yes", "no"]), st.text(alphabet=" \n\t.,;:!*#\"'`([{-_~>", max_size=8))
 def test_leading_blanks_and_punctuation_do_not_matter(word: str, prefix: str) -> None:
     assert read_strict(prefix + word.upper() + " indeed") == word

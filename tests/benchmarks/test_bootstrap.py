@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from reweigh.benchmarks.base import Item
@@ -75,7 +75,6 @@ def test_same_seed_same_interval_other_seed_other_interval() -> None:
     assert intervals(scored, rate, seed=1) != intervals(scored, rate, seed=2)
 
 
-@settings(deadline=None)
 @given(st.permutations(range(12)))
 def test_order_of_items_does_not_matter(order: list[int]) -> None:
     scored = sample(12, images=5)
@@ -151,7 +150,6 @@ def test_paired_difference_wants_the_same_items() -> None:
         paired_difference(sample(4), sample(3), rate)
 
 
-@settings(deadline=None)
 @given(st.floats(0, 100), st.floats(0, 100))
 def test_harmonic_mean(first: float, second: float) -> None:
     result = float(harmonic(np.asarray(first), np.asarray(second)))

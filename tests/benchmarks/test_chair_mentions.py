@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from reweigh.benchmarks.chair.mentions import PAIRS, MentionFinder
@@ -79,7 +79,6 @@ def test_spans_are_places_in_the_caption_as_written(wordnet_finder: MentionFinde
     assert [mention.word for mention in found] == ["wine glass", "dog", "stop sign"]
 
 
-@settings(deadline=None)
 @given(st.text(alphabet="adogcts. \"'`“”,-İΣß\n", max_size=60))
 def test_spans_are_in_order_and_inside(wordnet_finder: MentionFinder, caption: str) -> None:
     places = [(mention.start, mention.end) for mention in wordnet_finder.read(caption).mentions]

@@ -3,7 +3,7 @@ from __future__ import annotations
 import random
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from reweigh.benchmarks.base import Item
@@ -82,7 +82,6 @@ def test_worked_example() -> None:
     assert result["set_f1"] == pytest.approx(2 * (200 / 3) * 50 / (200 / 3 + 50))
 
 
-@settings(deadline=None)
 @given(corpora)
 def test_figures_follow_the_definitions(corpus: list[tuple[list[str], set[str], int]]) -> None:
     expected = by_hand(corpus)
@@ -92,7 +91,6 @@ def test_figures_follow_the_definitions(corpus: list[tuple[list[str], set[str], 
         assert result[name] == (None if value is None else pytest.approx(value)), name
 
 
-@settings(deadline=None)
 @given(corpora, st.data())
 def test_adding_a_grounded_mention_never_raises_chair(
     corpus: list[tuple[list[str], set[str], int]], data: st.DataObject
@@ -111,7 +109,6 @@ def test_adding_a_grounded_mention_never_raises_chair(
     assert after["recall"] >= before["recall"] - 1e-9  # type: ignore[operator]
 
 
-@settings(deadline=None)
 @given(corpora, st.randoms(use_true_random=False))
 def test_order_of_captions_does_not_matter(
     corpus: list[tuple[list[str], set[str], int]], shuffler: random.Random

@@ -8,7 +8,7 @@ import zipfile
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from reweigh.benchmarks.language.pattern import load_singularize
@@ -82,7 +82,6 @@ def test_sentences_by_rule(text: str, sentences: list[str]) -> None:
     assert split_sentences(text) == sentences
 
 
-@settings(deadline=None)
 @given(st.text(alphabet="ab. \n\"')A1", max_size=40))
 def test_splitting_loses_nothing_but_blanks(text: str) -> None:
     assert "".join("".join(split_sentences(text)).split()) == "".join(text.split())
@@ -103,7 +102,6 @@ def test_rules_agree_with_punkt_on_real_captions(backend: Language, shared_data:
     ]
 
 
-@settings(deadline=None)
 @given(st.text(alphabet="adog \"'`.,!?()[]{}<>-:;@#$%&*“”‘’«»İΣß\n\t0", max_size=50), st.booleans())
 def test_tokens_stand_where_they_say(backend: Language, text: str, lower: bool) -> None:
     tokens = backend.tokens(text, lower=lower)

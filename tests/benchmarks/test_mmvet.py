@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from reweigh.artifacts import write_json, write_text
@@ -156,7 +156,6 @@ def score_by_hand(grades: dict[str, float]) -> dict[str, float]:
     return {name: 100 * sum(values) / len(values) for name, values in members.items()}
 
 
-@settings(deadline=None)
 @given(st.lists(st.integers(0, 10), min_size=20, max_size=20))
 def test_figures_against_a_twin(tmp_path_factory: pytest.TempPathFactory, tenths: list[int]) -> None:
     folder = tmp_path_factory.getbasetemp() / "mmvet-twin"

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from reweigh.benchmarks.base import BENCHMARKS, Benchmark, Response
@@ -75,7 +75,6 @@ def test_vcd_looks_for_the_label(text: str, right_if_yes: bool, right_if_no: boo
     assert (PARSERS["vcd"](text, "no") == "no") == right_if_no
 
 
-@settings(deadline=None)
 @given(st.text(max_size=20), st.sampled_from(["yes", "no"]), st.sampled_from(sorted(PARSERS)))
 def test_any_text_has_a_reading(text: str, label: str, parser: str) -> None:
     answer = PARSERS[parser](text, label)

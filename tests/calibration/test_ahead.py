@@ -45,7 +45,7 @@ class Undo:
     pauses=st.lists(st.integers(0, 3), min_size=30, max_size=30),
     number=st.integers(1, 8),
 )
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 def test_any_number_of_readers_gives_what_a_plain_loop_gives(sizes, pauses, number):
     starts = [sum(sizes[:place]) for place in range(len(sizes))]
     batches = [list(range(start, start + size)) for start, size in zip(starts, sizes, strict=True)]

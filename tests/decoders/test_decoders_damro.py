@@ -23,7 +23,7 @@ def softmax(row):
     return np.exp(row - row.max()) / np.exp(row - row.max()).sum()
 
 
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=30)
 @given(st.integers(1, 3), st.integers(1, 6), st.sampled_from([1, 2, 4]), st.integers(0, 99))
 def test_class_attention(images, patches, heads, seed):
     draw = np.random.default_rng(seed)

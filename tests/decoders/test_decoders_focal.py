@@ -48,7 +48,7 @@ def divergence_twin(one, other):
     )
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(st.integers(0, 10_000), st.integers(1, 3))
 def test_contrasts_are_the_written_out_ones(seed, pairs):
     logits = np.random.default_rng(seed).normal(size=(4, 9)) * 3
@@ -84,7 +84,7 @@ def test_survivors_are_the_best_texts_without_repeats():
     assert survivors([0.1], ["a"], 3) == [0, 0, 0]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.integers(2, 90), st.integers(2, 90), st.lists(st.floats(0, 1), min_size=4, max_size=4))
 def test_a_crop_is_the_one_that_pillow_makes_of_broken_numbers(wide, high, edges):
     image = picture(1, (wide, high))

@@ -34,7 +34,7 @@ def test_the_box_holds_what_hangs_together_with_the_peak():
     assert around_peak(torch.full((2, 3), 0.4), 0.4) == (0.0, 0.0, 1.0, 1.0)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.integers(0, 10_000), st.integers(1, 6), st.integers(1, 6))
 def test_regions_grow_as_repeated_widening_says(seed, rows, columns):
     grid = np.random.default_rng(seed).random((rows, columns)).astype(np.float32)

@@ -67,7 +67,7 @@ def mix_twin(x, out, visual, ratio, scale=None):
     return (1 - ratio) * out + ratio * np.abs(out).mean() / np.abs(again).mean() * again
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.integers(0, 10_000), st.integers(10, 60), st.floats(0.1, 30.0))
 def test_uncertainty_is_the_written_out_entropy_of_each_row(seed, width, spread):
     logits = np.random.default_rng(seed).normal(size=(3, width)) * spread

@@ -30,7 +30,7 @@ def key_of(layer: int = 0) -> str:
     return sha256_text(str(layer))
 
 
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=30)
 @given(values=st.lists(st.floats(0, 1, width=32), max_size=20))
 def test_values_survive_the_disk_bit_for_bit(
     tmp_path_factory: pytest.TempPathFactory, values: list[float]

@@ -131,7 +131,7 @@ def next_model(path):
     return load(path)
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(width=st.integers(1, 200), height=st.integers(1, 200))
 def test_high_resolution_grid_is_the_one_that_the_model_packs(width, height, checkpoint):
     """Let the model pack coordinates instead of features, and read its order back."""

@@ -52,7 +52,7 @@ def onevision():
     return more("llava_onevision")[0]
 
 
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=30)
 @given(height=st.integers(1, 300), width=st.integers(1, 300), budget=st.sampled_from([1, 2, 9]))
 def test_onevision_shrinks_and_packs_as_the_model_does(height, width, budget):
     model = onevision()

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from PIL import Image
 
@@ -90,6 +90,7 @@ def test_any_token_gives_well_formed_svg(token: str) -> None:
 
 
 @given(st.floats(-1e6, 1e6), st.floats(0, 1e3), st.floats(0, 1e3))
+@example(0.0, 0.0, 5e-324)
 def test_intervals_stay_inside_the_drawing(value: float, below: float, above: float) -> None:
     rows = [("a & b", Estimate(value, value - below, value + above)), ("none", Estimate(float("nan"), 0, 1))]
     svg = ElementTree.fromstring(interval_plot(rows, title="t", zero=True))

@@ -62,7 +62,7 @@ def test_a_plot_of_nothing_is_refused() -> None:
         scatter_plot([], across="x", up="y")
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(
     st.lists(
         st.tuples(st.text(max_size=20), st.floats(-1e3, 1e3), st.floats(-1e3, 1e3)), min_size=1, max_size=9

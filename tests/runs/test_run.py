@@ -70,7 +70,7 @@ def test_every_record_is_answered_in_order(tmp_path: Path, images: Path) -> None
     assert [len(call) for call in fake.calls] == [4, 4, 4, 4, 4, 3]
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(size=st.integers(1, 6), stops=st.lists(st.integers(0, 4), max_size=5), cut=st.integers(0, 200))
 def test_a_stopped_run_ends_with_the_same_bytes(
     tmp_path_factory: pytest.TempPathFactory, images: Path, size: int, stops: list[int], cut: int

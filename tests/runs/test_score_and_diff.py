@@ -318,7 +318,7 @@ def test_an_empty_file_is_a_defined_result(tmp_path: Path) -> None:
     assert "There are no responses." in (tmp_path / "out" / "report.html").read_text()
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=12)
 @given(RUN, RUN)
 def test_removed_introduced_and_kept_against_a_twin(one: list[list[str]], two: list[list[str]]) -> None:
     bench = Toy(".")

@@ -47,7 +47,7 @@ def runs(tmp_path_factory):
     return Runs(Task(bench, records, images, {"name": "toy"}, {}), {"id": "m"}, batch_size=2)
 
 
-@settings(deadline=None, max_examples=12)
+@settings(max_examples=12)
 @given(seed=st.integers(0, 10**6), workers=st.integers(1, 4), kept=st.integers(0, 5))
 def test_any_order_gives_the_file_of_one_machine(runs, tmp_path_factory, seed, workers, kept):
     folder = tmp_path_factory.mktemp("run")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from dice import Dice
@@ -12,7 +12,6 @@ from reweigh.scale.crew import Report, work_through
 from reweigh.scale.schedule import ATTEMPTS, SLOW, Schedule
 
 
-@settings(deadline=None)
 @given(st.integers(1, 5), st.sets(st.integers(0, 99), max_size=25), st.integers(0, 10**6))
 def test_every_shard_counts_once_whatever_happens(workers, shards, seed):
     found = list(work_through(Dice(workers, seed), {shard: shard + 1 for shard in shards}))

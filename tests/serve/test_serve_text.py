@@ -41,7 +41,7 @@ def by_hand(tokenizer, ids, stops):
     return text.strip()
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(
     ids=st.lists(st.integers(0, 1279), max_size=30),
     stops=st.lists(st.sampled_from([" ", "a", "th", "There is", ".", "e \n", "é"]), max_size=3),
@@ -51,7 +51,7 @@ def test_any_tokens_give_the_text_decoded_at_once(tokenizer, ids, stops):
     assert "".join(pieces) == growing.text == by_hand(tokenizer, ids, stops)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(text=st.text(alphabet="ab é日🎈.", min_size=1, max_size=20))
 def test_characters_of_several_tokens_come_whole(tokenizer, text):
     ids = tokenizer(text, add_special_tokens=False)["input_ids"]

@@ -24,7 +24,7 @@ SHARE = st.floats(0, 1)
 
 
 @given(index=INDEX, seed=st.integers(0, 1000), habit=st.builds(Habit, SHARE, SHARE, SHARE))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 def test_mentions_round_trip(index: int, seed: int, habit: Habit) -> None:
     text = describe(scene("train", index), seed, habit)
     assert [found[3] for found in mentions(text.text)] == [m.name for m in text.mentions]
@@ -34,7 +34,7 @@ def test_mentions_round_trip(index: int, seed: int, habit: Habit) -> None:
 
 
 @given(index=INDEX, seed=st.integers(0, 1000))
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 def test_no_object_is_named_twice_and_only_core_ones_are_made_up(index: int, seed: int) -> None:
     made = scene("train", index)
     text = describe(made, seed)
@@ -46,7 +46,7 @@ def test_no_object_is_named_twice_and_only_core_ones_are_made_up(index: int, see
 
 
 @given(index=INDEX)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_a_truthful_speaker_makes_nothing_up(index: int) -> None:
     made = scene("train", index)
     for text in (describe(made, habit=TRUTHFUL), brief(made)):
@@ -110,7 +110,7 @@ def test_surfaces_of_an_unknown_object() -> None:
 
 
 @given(index=INDEX, seed=st.integers(0, 100))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_questions_know_the_truth(index: int, seed: int) -> None:
     made = scene("train", index)
     asked = questions(made, 6, seed)

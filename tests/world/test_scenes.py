@@ -57,13 +57,13 @@ def test_content_has_not_moved_since_the_model_was_trained() -> None:
 
 
 @given(split=SPLIT_NAMES, seed=st.integers(0, 10**6), index=st.integers(0, 10**6))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_a_scene_is_drawn_by_its_numbers_alone(split: str, seed: int, index: int) -> None:
     assert scene(split, index, seed) == scene(split, index, seed)
 
 
 @given(split=SPLIT_NAMES, seed=st.integers(0, 10**6), index=st.integers(0, 10**6))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_the_content_of_a_scene_belongs_to_its_split_alone(split: str, seed: int, index: int) -> None:
     homes = [
         name
@@ -79,7 +79,7 @@ def test_splits_share_no_residue() -> None:
 
 
 @given(split=SPLIT_NAMES, index=st.integers(0, 10**6))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_a_scene_holds_at_least_three_known_objects_inside_the_picture(split: str, index: int) -> None:
     made = scene(split, index)
     assert len(made.objects) >= 3
@@ -92,7 +92,7 @@ def test_a_scene_holds_at_least_three_known_objects_inside_the_picture(split: st
 
 
 @given(index=st.integers(0, 10**6))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_every_object_is_visible_to_a_fair_share(index: int) -> None:
     made = scene("evaluation", index)
     seen = owners(made, SIZE).sum(axis=(1, 2)) * (SIZE / 8) ** 2

@@ -24,14 +24,14 @@ def shipped() -> Any:
 
 
 @given(index=st.integers(0, 10**6))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_descriptions_round_trip(shipped: Any, index: int) -> None:
     text = describe(scene("train", index)).text
     assert shipped.decode(shipped(text, add_special_tokens=False).input_ids) == text
 
 
 @given(text=st.text(max_size=60))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_any_text_round_trips(shipped: Any, text: str) -> None:
     if not any(token in text for token in shipped.all_special_tokens):
         assert shipped.decode(shipped(text, add_special_tokens=False).input_ids) == text

@@ -24,8 +24,9 @@ LINES = (
 
 
 def axis(low: float, high: float) -> tuple[float, float, list[float]]:
-    """Round the range of an axis outward to whole steps and list its ticks."""
-    span = high - low or max(abs(high), 1.0)
+    """Round the range of an axis outward to whole steps and list its ticks; one too narrow to label is widened."""
+    size = max(abs(low), abs(high), 1.0)
+    span = high - low if high - low > 1e-8 * size else size
     step = 10.0 ** math.floor(math.log10(span / 4))
     step *= next(factor for factor in (1, 2, 5, 10) if span / (step * factor) <= 6)
     first, last = math.floor(low / step), math.ceil(high / step)

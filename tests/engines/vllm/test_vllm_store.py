@@ -58,7 +58,7 @@ def test_a_whole_prompt_gives_the_strengths_of_the_definition():
     assert one.seconds > 0
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(cuts=st.sets(st.integers(1, PROMPT - 1)), again=st.integers(0, PROMPT))
 def test_chunks_and_recomputation_change_nothing(cuts, again):
     """Any chunking of the prefill, and a preemption that starts it anew at any point, gives the same bits."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import reweigh
@@ -120,7 +120,6 @@ def test_pieces_of_one_character_are_one_word():
     assert [(word.text, word.strength) for word in found.words()] == [("a", None), (dog, 0.25)]
 
 
-@settings(deadline=None)
 @given(
     st.lists(
         st.tuples(st.text("ab \n.", min_size=1, max_size=4), st.none() | st.floats(0, 1)),

@@ -89,7 +89,7 @@ def test_the_mechanism_table_through_the_candidate_rule():
     assert int(edited.argmax()) == 55
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(
     st.lists(
         st.tuples(st.floats(2**-20, 1, width=32), st.floats(2**-20, 1, width=32)), min_size=1, max_size=20
@@ -125,7 +125,7 @@ def steps(draw):
     return logits, tokens, strengths, draw(st.floats(0, 5, width=32))
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(steps())
 def test_the_edit_only_lowers_candidates_that_are_registered_by_at_most_beta(step):
     logits, tokens, strengths, beta = step
@@ -145,7 +145,7 @@ def test_the_edit_only_lowers_candidates_that_are_registered_by_at_most_beta(ste
                 assert float(np.float32(z) - np.float32(beta)) <= after <= z  # rounding keeps the order
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(steps())
 def test_beta_zero_is_the_identity_bit_for_bit(step):
     logits, _, strengths, _ = step
@@ -153,7 +153,7 @@ def test_beta_zero_is_the_identity_bit_for_bit(step):
     assert torch.equal(edited.view(torch.int32), logits.view(torch.int32))
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(steps(), st.data())
 def test_each_row_has_its_own_beta_and_other_rows_are_not_looked_at(step, data):
     logits, _, strengths, beta = step

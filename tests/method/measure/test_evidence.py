@@ -193,7 +193,7 @@ class Mapped(nn.Module):
         return torch.stack(rows).float()
 
 
-@settings(deadline=None, max_examples=15)
+@settings(max_examples=15)
 @given(
     powers=st.lists(st.integers(-40, 40), min_size=1, max_size=5),
     shifts=st.lists(st.integers(-5000, 5000), min_size=1, max_size=5),

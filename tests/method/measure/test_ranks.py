@@ -109,7 +109,7 @@ floats = st.floats(width=32, allow_nan=False) | st.sampled_from(
 
 
 @pytest.mark.parametrize("kernel", KERNELS)
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(data=st.data())
 def test_any_rows_at_all(kernel: str, data: st.DataObject) -> None:
     vocab = data.draw(st.integers(1, 40))
@@ -127,7 +127,7 @@ def test_any_rows_at_all(kernel: str, data: st.DataObject) -> None:
 
 
 @pytest.mark.parametrize("kernel", KERNELS)
-@settings(deadline=None, max_examples=20)
+@settings(max_examples=20)
 @given(seed=st.integers(0, 10**6), cuts=st.lists(st.integers(0, 40), max_size=4))
 def test_order_chunks_and_merging_change_no_bit(kernel: str, seed: int, cuts: list[int]) -> None:
     logits = kinds(300, rows=40, seed=seed)["gaussian"]

@@ -140,7 +140,7 @@ def test_summaries_are_their_definitions():
         assert found.counts[row].tolist() == [int((p >= tau).sum()) for tau in thresholds(60)]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.integers(0, 10_000), st.floats(1e-3, 1e3))
 def test_a_positive_factor_keeps_every_rank_and_moves_probability(seed, factor):
     logits = random_logits(seed, positions=3, vocab=11)

@@ -56,7 +56,7 @@ def as_dict(made):
     }
 
 
-@settings(deadline=None, max_examples=100)
+@settings(max_examples=100)
 @given(ROWS)
 def test_bins_are_the_finest_that_the_limit_allows(rows):
     made = bins(rows)
@@ -64,7 +64,7 @@ def test_bins_are_the_finest_that_the_limit_allows(rows):
     assert made.problem(limit) is None
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(ROWS, st.integers(1, 5), st.randoms())
 def test_merging_in_any_order_and_bracketing_gives_the_bins_of_the_whole(rows, cuts, random):
     whole = bins(rows)
@@ -79,7 +79,7 @@ def test_merging_in_any_order_and_bracketing_gives_the_bins_of_the_whole(rows, c
     assert nodes[0].equals(whole)
 
 
-@settings(deadline=None, max_examples=50)
+@settings(max_examples=50)
 @given(ROWS, st.integers(0, 23))
 def test_dropping_bits_drops_them_of_all_owners(rows, least):
     whole = bins(rows)

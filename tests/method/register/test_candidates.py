@@ -108,7 +108,7 @@ def test_other_rules(mass: float, least: int, most: int) -> None:
 values = st.floats(-30, 30, width=32) | st.sampled_from([0.0, -0.0, 1.0, -1.0, -float("inf")])
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(data=st.data())
 def test_any_rows(data: st.DataObject) -> None:
     vocab = data.draw(st.integers(1, 70))
@@ -118,7 +118,7 @@ def test_any_rows(data: st.DataObject) -> None:
     check(logits, most=data.draw(st.sampled_from([2, 5, 50])))
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(
     seed=st.integers(0, 10**6),
     spread=st.floats(0, 12),

@@ -60,7 +60,7 @@ def some(keys=("a", "b", "c"), layers=LAYERS, seed=0):
     return collect(layers, parts)
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(shards(), st.randoms())
 def test_merging_is_associative_commutative_and_equal_to_the_whole(made, random):
     parts, numbers = made
@@ -74,7 +74,7 @@ def test_merging_is_associative_commutative_and_equal_to_the_whole(made, random)
     assert same(merge([one, merge([two, three])]), whole)
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(shards())
 def test_splitting_and_collecting_are_inverse(made):
     whole = collect(LAYERS, made[0])
@@ -82,7 +82,7 @@ def test_splitting_and_collecting_are_inverse(made):
     assert len(whole) == sum(int(part.count.sum()) for part in made[0])
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(shards())
 def test_only_equals_collecting_less(made):
     parts, numbers = made
@@ -91,7 +91,7 @@ def test_only_equals_collecting_less(made):
     assert same(found, collect(LAYERS, kept))
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(shards())
 def test_saved_observations_come_back(tmp_path_factory, made):
     path = tmp_path_factory.mktemp("saved") / "x.safetensors"
@@ -156,7 +156,7 @@ def test_a_file_that_is_no_observations_file(tmp_path):
         Observations.load(tmp_path / "y", ["a", "b"])
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(st.lists(st.lists(st.tuples(st.integers(0, 5), st.booleans()), min_size=3, max_size=3), max_size=6))
 def test_candidates_are_counted_by_step(steps):
     ids = np.array([[token for token, _ in step] for step in steps], dtype=np.int64).reshape(-1, 3)

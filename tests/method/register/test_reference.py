@@ -103,7 +103,7 @@ def test_two_hundred_is_summed_and_201_is_not(monkeypatch):
     assert range_index.__wrapped__(201) == 87
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(reference=FLOATS, values=st.lists(FLOATS, min_size=1, max_size=20), scale=FLOATS)
 def test_the_edit_is_clipped_and_equals_its_twin(reference, values, scale):
     found = strength(reference, np.array(values), scale)
@@ -112,7 +112,7 @@ def test_the_edit_is_clipped_and_equals_its_twin(reference, values, scale):
         assert mine == pytest.approx(float(twin_edit(reference, value, scale)), rel=1e-12, abs=1e-12)
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(st.lists(QUARTERS, min_size=6, max_size=40), QUARTERS)
 def test_variation_equals_its_twin_under_massive_ties(values, scale):
     k = range_index(len(values))
@@ -120,7 +120,7 @@ def test_variation_equals_its_twin_under_massive_ties(values, scale):
     assert found == pytest.approx(float(twin_variation(values, k, scale)), abs=1e-12)
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(st.lists(FLOATS, min_size=1, max_size=30))
 def test_the_median_is_a_middle_value_or_the_mean_of_two(values):
     assert median(np.sort(np.array(values))) == float(twin_median(values))
@@ -134,7 +134,7 @@ def compare(found, pairs):
         assert (reference, count) == (float(expected[token][0]), expected[token][1])
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(st.lists(st.tuples(st.integers(0, 4), QUARTERS), min_size=1, max_size=80))
 def test_registration_equals_its_twin_under_massive_ties(pairs):
     # with a power of two as b0 every quotient is exact, so that a variation of exactly 0.5 is decided alike
@@ -143,7 +143,7 @@ def test_registration_equals_its_twin_under_massive_ties(pairs):
     compare(register(np.array(tokens), np.array(values)), pairs)
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(st.lists(st.tuples(st.sampled_from([0, 7, 31999]), FLOATS), min_size=1, max_size=60))
 def test_registration_equals_its_twin_on_any_values(pairs):
     tokens, values = zip(*pairs, strict=True)
@@ -158,7 +158,7 @@ def test_registration_equals_its_twin_on_any_values(pairs):
     assert set(found.tokens.tolist()) == set(expected)
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(st.lists(st.tuples(st.integers(0, 3), QUARTERS, st.integers(1, 9)), min_size=1, max_size=25))
 def test_counts_are_repeats(rows):
     tokens, values, counts = (np.array(column) for column in zip(*rows, strict=True))
@@ -169,7 +169,7 @@ def test_counts_are_repeats(rows):
         assert np.array_equal(getattr(counted, name), getattr(expanded, name))
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(st.lists(st.tuples(st.integers(0, 3), FLOATS), min_size=1, max_size=40), st.randoms())
 def test_the_order_of_observations_does_not_matter(pairs, random):
     shuffled = random.sample(pairs, len(pairs))

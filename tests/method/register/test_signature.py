@@ -34,14 +34,14 @@ def loaded(checkpoint):
     return [checkpoint.to(dtype) for dtype in (torch.float32, *HALVES)]
 
 
-@settings(deadline=None, max_examples=300)
+@settings(max_examples=300)
 @given(values=tensors(), stored=st.sampled_from([torch.float32, *HALVES]))
 def test_one_checkpoint_agrees_however_it_is_loaded(values, stored):
     for one, other in itertools.product(loaded(values.to(stored)), repeat=2):
         assert agree(signed(one), signed(other))
 
 
-@settings(deadline=None, max_examples=300)
+@settings(max_examples=300)
 @given(values=tensors())
 def test_copies_saved_in_another_type_agree_with_the_original(values):
     copies = [values, *(values.to(dtype).float() for dtype in HALVES), values.bfloat16().half()]
@@ -50,7 +50,7 @@ def test_copies_saved_in_another_type_agree_with_the_original(values):
             assert agree(signed(one), signed(other))
 
 
-@settings(deadline=None, max_examples=300)
+@settings(max_examples=300)
 @given(values=tensors(), share=st.floats(0.01, 1), seed=st.integers(0, 2**32))
 def test_noise_of_a_hundredth_is_seen_between_any_two_types(values, share, seed):
     """Half a unit of bfloat16 is at most 1/256 of a value: a fine-tune that moves values by more is told."""
@@ -64,7 +64,7 @@ def test_noise_of_a_hundredth_is_seen_between_any_two_types(values, share, seed)
         assert not agree(signed(one), signed(two))
 
 
-@settings(deadline=None, max_examples=300)
+@settings(max_examples=300)
 @given(values=tensors(), dtype=st.sampled_from([torch.float32, *HALVES]))
 def test_the_smallest_change_is_seen_in_the_same_type(values, dtype):
     one = values.to(dtype)

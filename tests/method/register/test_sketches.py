@@ -54,7 +54,7 @@ def test_few_distinct_values_are_registered_exactly():
             assert mine.doubt.undecided == ()
 
 
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=30)
 @given(st.integers(0, 2**32), st.sampled_from([0.05, 0.3, 1.0, 2.0]), st.integers(0, 23))
 def test_order_statistics_and_their_ranks_lie_within_their_bounds(seed, spread, bits):
     seen = collect(LAYERS, observed(seed=seed, spread=spread))
@@ -75,7 +75,7 @@ def test_order_statistics_and_their_ranks_lie_within_their_bounds(seed, spread, 
             assert binned.rank_error() == 0 or (below - bound <= n / 2 <= through + bound)
 
 
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=30)
 @given(st.integers(0, 2**32), st.sampled_from([0.01, 0.05, 0.3, 1.0]), st.integers(0, 23), st.integers(8, 60))
 def test_a_decision_is_that_of_the_exact_rule_and_de_lies_between_its_bounds(seed, spread, bits, images):
     seen = collect(LAYERS, observed(seed=seed, spread=spread, images=images))
@@ -129,7 +129,7 @@ EXAMPLE = (
 )
 
 
-@settings(deadline=None, max_examples=100)
+@settings(max_examples=100)
 @example(EXAMPLE, (0.1, 0.1), 0.1, 0.1)
 @example(EXAMPLE, (0.1, 0.2), 0.1, 0.2)
 @example(EXAMPLE, (0.1, 0.2), 0.2, 0.1)
@@ -164,7 +164,7 @@ def test_a_token_of_which_de_cannot_be_told_is_refused_by_name():
     assert STABILITY == 0.5
 
 
-@settings(deadline=None, max_examples=25)
+@settings(max_examples=25)
 @given(st.integers(0, 2**32), st.integers(1, 4), st.randoms())
 def test_shards_merge_to_the_whole_in_any_order(seed, cuts, random):
     parts = observed(seed=seed)

@@ -62,7 +62,7 @@ def same(one, other):
     )
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(
     references=st.dictionaries(st.integers(0, 10**6), st.floats(1e-12, 1.0), max_size=8),
     scale=st.floats(1e-300, 1e300),

@@ -39,7 +39,6 @@ def arms(kinds=tuple(WORDS), *, records=5, observations=None, shuffles=3, seed=4
 
 
 @given(st.integers(2, 60), st.integers(0, 2**32))
-@settings(deadline=None)
 def test_a_derangement_is_a_permutation_without_fixed_point(count, seed):
     drawn = derangement(count, seed)
     assert sorted(drawn) == list(range(count))
@@ -63,7 +62,7 @@ def test_the_global_table_has_one_reference():
 
 
 @given(st.integers(0, 1000))
-@settings(deadline=None, max_examples=20)
+@settings(max_examples=20)
 def test_shuffling_keeps_the_references_and_the_tokens(seed):
     changed = shuffled(TABLE, seed)
     assert sorted(changed.references) == sorted(TABLE.references)

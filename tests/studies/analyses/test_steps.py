@@ -7,7 +7,7 @@ from math import isnan
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from reweigh.benchmarks.base import Item
@@ -107,7 +107,6 @@ FIELDS = st.lists(
 )
 
 
-@settings(deadline=None)
 @given(FIELDS, st.data())
 def test_order_and_allocation_agree_with_their_twins(deficits_: list[float], data: st.DataObject) -> None:
     ids = np.array(data.draw(st.permutations(range(10, 10 + len(deficits_)))))
@@ -135,7 +134,6 @@ def test_ties_go_by_deficit_then_registration_then_id() -> None:
 # detection
 
 
-@settings(deadline=None)
 @given(
     st.lists(st.tuples(st.sampled_from([0.0, 0.1, 0.2, 0.9]), st.booleans(), st.integers(0, 3)), max_size=14)
 )

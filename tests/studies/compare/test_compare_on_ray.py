@@ -66,7 +66,7 @@ def benchmarks(tmp_path_factory):
     ]
 
 
-@settings(deadline=None, max_examples=8)
+@settings(max_examples=8)
 @given(seed=st.integers(0, 10**6), workers=st.integers(1, 4), kept=st.integers(0, 7))
 def test_any_order_gives_the_files_of_one_machine(benchmarks, tmp_path_factory, seed, workers, kept):
     folder = tmp_path_factory.mktemp("comparison")

@@ -71,7 +71,7 @@ def test_best_and_second_are_judged_as_printed():
     assert {TABLE.rank_of(i, 2) for i in range(5)} == {""}, "cost has no winner"
 
 
-@settings(deadline=None, max_examples=50)
+@settings(max_examples=50)
 @given(st.lists(st.one_of(st.none(), st.floats(0, 100)), min_size=2, max_size=6), st.booleans())
 def test_places_twin(values, lower):
     figure = Figure("g", "x", "lower" if lower else "higher", digits=1)

@@ -45,7 +45,7 @@ def twin_spearman(first, second):
     return np.corrcoef(one, other)[0, 1]
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 @given(st.lists(st.tuples(st.integers(0, 4), st.integers(0, 4)), min_size=2, max_size=9))
 def test_spearman_is_the_twins(pairs):
     first, second = (np.array(column, dtype=np.float64) for column in zip(*pairs, strict=True))

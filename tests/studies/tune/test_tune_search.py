@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from reweigh.errors import InputError
@@ -132,7 +132,6 @@ grids = st.dictionaries(
 
 
 @given(grids, qualities, st.floats(0.0, 20.0), st.integers())
-@settings(deadline=None)
 def test_choice_and_midpoint_against_a_twin_in_any_order(grid, base, bound, seed):
     points = [judge(layer, beta, quality, base, bound) for (layer, beta), quality in grid.items()]
     allowed = {key: q for key, q in grid.items() if q.f1 >= base.f1 - bound}

@@ -65,7 +65,7 @@ def made(seed: int, images: int, keys=KEYS, invents=(0.7, 0.5, 0.2, 0.6)) -> tup
 
 
 @given(st.integers(0, 10**6), st.integers(2, 12))
-@settings(deadline=None, max_examples=15)
+@settings(max_examples=15)
 def test_arrays_count_as_items_do(seed, images):
     verified, items = made(seed, images)
     search = Arrays.of(verified, items)
