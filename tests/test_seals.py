@@ -1,4 +1,4 @@
-"""Sealed tensor files and rows: what was written comes back; one bit changed, or another's file, is refused and named."""
+"""Sealed pages, tensor files and rows: what was written comes back; a changed bit or another's file is refused and named."""
 
 from __future__ import annotations
 
@@ -11,7 +11,14 @@ from hypothesis import strategies as st
 
 from reweigh.artifacts import append_jsonl, read_jsonl, write_tensors
 from reweigh.errors import ArtifactError
-from reweigh.seals import append_sealed_rows, read_sealed_rows, read_sealed_tensors, write_sealed_tensors
+from reweigh.seals import (
+    append_sealed_rows,
+    read_sealed,
+    read_sealed_rows,
+    read_sealed_tensors,
+    write_sealed,
+    write_sealed_tensors,
+)
 
 ARRAYS = {
     "values": np.linspace(0, 1, 7, dtype=np.float32).reshape(1, 7),
@@ -86,3 +93,34 @@ def test_rows_do_not_bring_back_a_folder_that_was_removed(tmp_path):
     with pytest.raises(ArtifactError, match="cannot be written"):
         append_sealed_rows(tmp_path / "gone" / "rows.jsonl", [{"a": 1}], owner="run")
     assert not (tmp_path / "gone").exists()
+
+
+def test_sealed_pages_come_back(tmp_path):
+    page = {"b0": 0.1 + 0.2, "name": "naïve", "list": [1, None]}
+    write_sealed(tmp_path / "p.json", page)
+    assert read_sealed(tmp_path / "p.json") == page
+
+
+def test_no_changed_byte_of_a_sealed_page_goes_unseen(tmp_path):
+    path = tmp_path / "p.json"
+    page = {"b0": 1e-05, "layer": 29, "on": True, "name": "ab\u00e9"}
+    write_sealed(path, page)
+    whole = path.read_bytes()
+    for position in range(len(whole)):
+        for byte in {whole[position] ^ 1, whole[position] ^ 0x80, ord("9")}:
+            altered = bytearray(whole)
+            altered[position] = byte
+            path.write_bytes(bytes(altered))
+            try:
+                found = read_sealed(path)
+            except ArtifactError:
+                continue
+            assert found == page  # white space is not content
+
+
+@pytest.mark.parametrize("text", ["[]", "3", "{}", '{"b0": 1}', '{"b0": NaN, "page_sha256": "x"}'])
+def test_a_page_without_a_true_seal_is_refused(tmp_path, text):
+    path = tmp_path / "p.json"
+    path.write_text(text)
+    with pytest.raises(ArtifactError, match=r"p.json"):
+        read_sealed(path)

@@ -26,9 +26,6 @@ if TYPE_CHECKING:
 LEFTOVER = ".reweigh-part"
 """Ends the name of a file that is still being written; no other program uses it."""
 
-SEAL = "page_sha256"
-"""Key under which a sealed page carries the hash of the rest of it."""
-
 
 @contextlib.contextmanager
 def replacing(path: str | Path) -> Iterator[Path]:
@@ -133,31 +130,6 @@ def read_json(path: str | Path) -> Any:
         ) from error
 
 
-def write_sealed(path: str | Path, page: Mapping[str, Any]) -> None:
-    """Write a JSON object together with the hash of its content."""
-    write_json(path, {**page, SEAL: sha256_json(dict(page))})
-
-
-def read_sealed(path: str | Path) -> dict[str, Any]:
-    """Read what ``write_sealed`` wrote, refusing a page whose content is not what was written."""
-    return unsealed(read_json(path), path)
-
-
-def unsealed(page: Any, path: str | Path) -> dict[str, Any]:
-    """A page without its seal, which must be that of the rest."""
-    seal = page.get(SEAL) if isinstance(page, dict) else None
-    if seal is None:
-        raise ArtifactError(f"{path} is not a page of this package: it carries no {SEAL}")
-    content = {key: value for key, value in page.items() if key != SEAL}
-    try:
-        whole = seal == sha256_json(content)
-    except (ValueError, RecursionError):  # a number that JSON cannot hold, such as 1e999
-        whole = False
-    if not whole:
-        raise altered(path)
-    return content
-
-
 def require_fields(page: Mapping[str, Any], path: str | Path, fields: Mapping[str, type]) -> None:
     """Refuse a page that lacks a field, or holds another kind of value there."""
     for name, kind in fields.items():
@@ -168,13 +140,6 @@ def require_fields(page: Mapping[str, Any], path: str | Path, fields: Mapping[st
                 f"{path} holds {seen} as {name!r}, not a {kind.__name__}",
                 hint="it was written by hand or by another version; make it again",
             )
-
-
-def altered(path: str | Path, where: str = "") -> ArtifactError:
-    """The error for a file, or a place in it, that is not as it was written."""
-    return ArtifactError(
-        f"{path}{where} was altered after it was written", hint="fetch it or make it again; do not edit it"
-    )
 
 
 def write_tensors(path: str | Path, tensors: Mapping[str, np.ndarray[Any, Any]]) -> None:

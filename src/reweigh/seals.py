@@ -1,7 +1,7 @@
-"""Tensor files and JSONL rows that verify themselves: each carries the hash of what it holds and of what it belongs to.
+"""JSON pages, tensor files and JSONL rows that verify themselves: each carries the hash of its own content.
 
-A file with one bit changed, or under another's name, is refused by its reader and named. Sealed JSON pages are in
-``artifacts``.
+A reader refuses, by name, a file with one bit changed; a row is also sealed with the hash of its owner, so that it cannot be
+taken into another's file.
 """
 
 from __future__ import annotations
@@ -13,25 +13,60 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from reweigh.artifacts import (
-    SEAL,
-    altered,
     append_jsonl,
+    read_json,
     read_jsonl,
     read_safetensors,
     sha256_json,
     to_json,
-    unsealed,
     write_bytes,
+    write_json,
 )
+from reweigh.errors import ArtifactError
 
 if TYPE_CHECKING:
     import numpy as np
+
+SEAL = "page_sha256"
+"""Key under which a sealed page carries the hash of the rest of it."""
 
 ROW_SEAL = "sha256"
 """Key under which a sealed row carries the hash of the rest of it and of its owner."""
 
 SEALED_PAGE, TENSORS_SEAL = "page", "tensors_sha256"
 """Where the header of a sealed tensor file keeps its page, and the page the hash of the arrays."""
+
+
+def write_sealed(path: str | Path, page: Mapping[str, Any]) -> None:
+    """Write a JSON object together with the hash of its content."""
+    write_json(path, {**page, SEAL: sha256_json(dict(page))})
+
+
+def read_sealed(path: str | Path) -> dict[str, Any]:
+    """Read what ``write_sealed`` wrote, refusing a page whose content is not what was written."""
+    return unsealed(read_json(path), path)
+
+
+def unsealed(page: Any, path: str | Path) -> dict[str, Any]:
+    """A page without its seal, which must be that of the rest."""
+    seal = page.get(SEAL) if isinstance(page, dict) else None
+    if seal is None:
+        raise ArtifactError(f"{path} is not a page of this package: it carries no {SEAL}")
+    content = {key: value for key, value in page.items() if key != SEAL}
+    try:
+        whole = seal == sha256_json(content)
+    except (ValueError, RecursionError):  # a number that JSON cannot hold, such as 1e999
+        whole = False
+    if not whole:
+        raise altered(path)
+    return content
+
+
+def altered(path: str | Path, where: str = "") -> ArtifactError:
+    """The error for a file, or a place in it, that is not as it was written."""
+    return ArtifactError(
+        f"{path}{where} was altered after it was written", hint="fetch it or make it again; do not edit it"
+    )
 
 
 def write_sealed_tensors(

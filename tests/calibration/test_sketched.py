@@ -7,7 +7,6 @@ import itertools
 import numpy as np
 import pytest
 
-from reweigh.artifacts import read_sealed, write_sealed
 from reweigh.calibration import sums
 from reweigh.calibration.complete import complete, sketching
 from reweigh.calibration.corpus import Corpus, CorpusImage
@@ -16,7 +15,7 @@ from reweigh.calibration.resume import WORK
 from reweigh.errors import ArtifactError, CalibrationError, MismatchError, UnsupportedError
 from reweigh.method.register.observations import ImageObservations
 from reweigh.method.register.sketches import sketch
-from reweigh.seals import read_sealed_tensors, write_sealed_tensors
+from reweigh.seals import read_sealed, read_sealed_tensors, write_sealed, write_sealed_tensors
 
 LAYERS = (1, 3)
 MADE_WITH = {

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from PIL import Image
 from typer.testing import CliRunner
 
-from reweigh.artifacts import SEAL, append_jsonl, read_sealed, write_json, write_sealed
+from reweigh.artifacts import append_jsonl, write_json
 from reweigh.benchmarks.base import BENCHMARKS, Response, find_benchmark
 from reweigh.cli.app import app
 from reweigh.engines.answer import Answer
@@ -25,6 +25,7 @@ from reweigh.runs.record import make_record, open_run
 from reweigh.runs.results import read_metrics, read_scored
 from reweigh.runs.run import Ask, generate
 from reweigh.runs.score import as_results, read_sources, score
+from reweigh.seals import SEAL, read_sealed, write_sealed
 from reweigh.shards import Shard
 from toy_benchmark import TRUTH, Toy
 

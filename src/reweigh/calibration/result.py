@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeAlias, TypeVar
 
-from reweigh.artifacts import read_sealed, require_fields, sha256_file, to_json, write_sealed
+from reweigh.artifacts import require_fields, sha256_file, to_json
 from reweigh.errors import ArtifactError, InputError, MismatchError, UnsupportedError
 from reweigh.method.measure.readouts import DMRR
 from reweigh.method.register.observations import Observations, merge
@@ -15,6 +15,7 @@ from reweigh.method.register.references import rule_named
 from reweigh.method.register.sketches import Sketches, merge_sketches
 from reweigh.method.register.table import ReferenceTable
 from reweigh.provenance import first_difference
+from reweigh.seals import read_sealed, write_sealed
 
 MANIFEST = "calibration.json"
 OBSERVATIONS = "observations.safetensors"

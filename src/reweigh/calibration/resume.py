@@ -12,14 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from reweigh.artifacts import (
-    drop_abandoned,
-    drop_leftovers,
-    read_sealed,
-    require_fields,
-    sha256_json,
-    write_sealed,
-)
+from reweigh.artifacts import drop_abandoned, drop_leftovers, require_fields, sha256_json
 from reweigh.calibration.corpus import Corpus, CorpusImage
 from reweigh.calibration.result import MANIFEST, OBSERVATIONS, SKETCHES, Calibration
 from reweigh.errors import ArtifactError, InputError, MismatchError
@@ -27,7 +20,7 @@ from reweigh.method.measure.readouts import DMRR
 from reweigh.method.register.folders import NUMBERS, PAGE
 from reweigh.method.register.observations import ImageObservations, Observations, collect, split
 from reweigh.provenance import first_difference
-from reweigh.seals import read_sealed_tensors, write_sealed_tensors
+from reweigh.seals import read_sealed, read_sealed_tensors, write_sealed, write_sealed_tensors
 
 WORK = ".reweigh-work"
 """Folder of the finished batches of a run that is not finished itself."""

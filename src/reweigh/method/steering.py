@@ -14,16 +14,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from reweigh.artifacts import (
-    read_sealed,
-    read_tensors,
-    sha256_file,
-    sha256_json,
-    write_sealed,
-    write_tensors,
-)
+from reweigh.artifacts import read_tensors, sha256_file, sha256_json, write_tensors
 from reweigh.errors import ArtifactError, CalibrationError, MismatchError
 from reweigh.method.register.identity import Identity
+from reweigh.seals import read_sealed, write_sealed
 
 SCHEMA = 1
 PAGE = "steering_vectors.json"

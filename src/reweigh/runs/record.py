@@ -15,21 +15,19 @@ from pathlib import Path, PurePath
 from typing import Any
 
 from reweigh.artifacts import (
-    SEAL,
     drop_abandoned,
     read_json,
     read_jsonl,
-    read_sealed,
     require_fields,
     sha256_file,
     sha256_json,
-    write_sealed,
     write_text,
 )
 from reweigh.benchmarks.base import Record
 from reweigh.benchmarks.judge.settings import CHAT
 from reweigh.errors import ArtifactError, InputError, MismatchError
 from reweigh.provenance import environment, first_difference
+from reweigh.seals import SEAL, read_sealed, write_sealed
 
 RECORD, MANIFEST, RESPONSES = "record.json", "manifest.jsonl", "responses.jsonl"
 ITEMS, RESULTS, REPORT = "items.jsonl", "results.json", "report.html"

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from reweigh.artifacts import naming, read_sealed, sha256_file, sha256_text, write_sealed, write_text
+from reweigh.artifacts import naming, sha256_file, sha256_text, write_text
 from reweigh.benchmarks.base import (
     Benchmark,
     Id,
@@ -29,7 +29,7 @@ from reweigh.benchmarks.open import known_options, open_benchmark, rated_by
 from reweigh.errors import ArtifactError, InputError, MismatchError
 from reweigh.runs.record import RECORD, RESPONSES, ScoreFiles, read_run, run_owner
 from reweigh.runs.results import ScoredRun, existing_folder
-from reweigh.seals import read_sealed_rows
+from reweigh.seals import read_sealed, read_sealed_rows, write_sealed
 from reweigh.text import replace_surrogates
 
 

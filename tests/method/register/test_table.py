@@ -13,12 +13,13 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from reweigh.artifacts import sha256_file, write_sealed, write_tensors
+from reweigh.artifacts import sha256_file, write_tensors
 from reweigh.errors import ArtifactError, InputError, MismatchError
 from reweigh.method.register.folders import NUMBERS, PAGE, table_layers
 from reweigh.method.register.identity import Identity
 from reweigh.method.register.signature import sign
 from reweigh.method.register.table import ReferenceTable
+from reweigh.seals import write_sealed
 
 ONES = sign(torch.ones(16), (4, 4))
 IDENTITY = Identity(

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from reweigh.artifacts import read_json, write_json, write_sealed
+from reweigh.artifacts import read_json, write_json
+from reweigh.seals import write_sealed
 from reweigh.studies.reproduction.commands import RUN
 from reweigh.studies.reproduction.pages import DATA, INDEX, file_name, write_pages
 from reweigh.studies.reproduction.published import Place, published

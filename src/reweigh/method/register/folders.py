@@ -6,9 +6,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from reweigh.artifacts import read_sealed, require_fields
+from reweigh.artifacts import require_fields
 from reweigh.errors import ArtifactError, InputError
 from reweigh.method.register.point import POINT, read_point
+from reweigh.seals import read_sealed
 
 SCHEMA = 2
 READABLE = (1, SCHEMA)

@@ -14,12 +14,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from reweigh.artifacts import read_tensors, sha256_file, sha256_json, write_sealed, write_tensors
+from reweigh.artifacts import read_tensors, sha256_file, sha256_json, write_tensors
 from reweigh.errors import ArtifactError, MismatchError
 from reweigh.method.measure.readouts import DMRR, READOUTS
 from reweigh.method.register.folders import NUMBERS, PAGE, SCHEMA, fetch_folder, find_table, read_page
 from reweigh.method.register.point import OperatingPoint, tuned_point
 from reweigh.method.register.references import References
+from reweigh.seals import write_sealed
 
 if TYPE_CHECKING:
     from reweigh.method.register.identity import Identity

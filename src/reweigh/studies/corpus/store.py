@@ -9,19 +9,12 @@ from typing import Any
 
 import numpy as np
 
-from reweigh.artifacts import (
-    drop_leftovers,
-    read_json,
-    read_sealed,
-    sha256_file,
-    sha256_json,
-    write_sealed,
-)
+from reweigh.artifacts import drop_leftovers, read_json, sha256_file, sha256_json
 from reweigh.errors import ArtifactError, MismatchError
 from reweigh.method.measure.readouts import DMRR, READOUTS
 from reweigh.method.register.observations import ImageObservations, Observations, collect
 from reweigh.provenance import first_difference
-from reweigh.seals import read_sealed_tensors, write_sealed_tensors
+from reweigh.seals import read_sealed, read_sealed_tensors, write_sealed, write_sealed_tensors
 from reweigh.studies.corpus.image import StudyImage, pack, unpack
 
 SCHEMA = 1

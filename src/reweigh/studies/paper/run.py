@@ -13,17 +13,10 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from reweigh.artifacts import (
-    drop_abandoned,
-    read_sealed,
-    sha256_file,
-    sha256_json,
-    write_json,
-    write_sealed,
-    write_text,
-)
+from reweigh.artifacts import drop_abandoned, sha256_file, sha256_json, write_json, write_text
 from reweigh.errors import ArtifactError
 from reweigh.progress import bar
+from reweigh.seals import read_sealed, write_sealed
 from reweigh.studies.paper import STUDIES
 from reweigh.studies.paper.material import Material
 from reweigh.studies.paper.study import Outcome, Row, Study, compute

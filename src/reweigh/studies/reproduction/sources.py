@@ -10,7 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from reweigh.artifacts import read_json, read_sealed
+from reweigh.artifacts import read_json
+from reweigh.seals import read_sealed
 from reweigh.studies.reproduction.rows import FIGURES, STUDIES, Found, number, put
 
 ARMS = {

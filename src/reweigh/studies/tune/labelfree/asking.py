@@ -11,14 +11,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from reweigh.artifacts import read_sealed, sha256_json, write_sealed
+from reweigh.artifacts import sha256_json
 from reweigh.errors import ArtifactError, MismatchError, NumericsError
 from reweigh.images import read_image
 from reweigh.progress import bar
 from reweigh.provenance import first_difference
 from reweigh.runs.record import find_image
 from reweigh.runs.task import Task
-from reweigh.seals import append_sealed_rows, read_sealed_rows
+from reweigh.seals import append_sealed_rows, read_sealed, read_sealed_rows, write_sealed
 from reweigh.studies.tune.labelfree.verifier import Verifier
 
 PAGE, VERDICTS = "verifier.json", "verdicts.jsonl"
