@@ -9,7 +9,7 @@ import pytest
 
 from reweigh.benchmarks.amber.data import Annotations, Words
 from reweigh.benchmarks.amber.generative import REASONS, AMBERGenerative, _Judge
-from reweigh.benchmarks.amber.similarity import choose_similarity, read_pairs, write_pairs
+from reweigh.benchmarks.amber.similarity import choose_similarity, read_pairs
 from reweigh.benchmarks.base import BENCHMARKS, Benchmark, Response
 from reweigh.benchmarks.language.toolkit import Language
 from reweigh.errors import InputError
@@ -227,15 +227,6 @@ def test_tables_of_pairs(tmp_path: Path, name: str, text: str) -> None:
     assert similar("z", "z")
     assert not similar("e", "f")
     assert described["kind"] == "table"
-
-
-def test_written_table_reads_back(tmp_path: Path) -> None:
-    def near(first: str, second: str) -> bool:
-        return abs(ord(first) - ord(second)) == 1
-
-    path = tmp_path / "pairs.json"
-    assert write_pairs(path, "dabf", near) == 1
-    assert read_pairs(path) == {frozenset("ab")}
 
 
 @pytest.mark.parametrize("text", ["[1]", "[[1, 2]]", '[["a"]]', "{", '[["a", "b", "c"]]'])

@@ -9,7 +9,7 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 
-from reweigh.report.charts import COLOURS, bars, chart, dots, lines
+from reweigh.report.charts import COLOURS, chart, dots, lines
 from reweigh.report.tables import Estimate
 
 pytest.importorskip("matplotlib")
@@ -20,11 +20,10 @@ SERIES = {
 
 
 def draw(folder: Path) -> Path:
-    with chart(folder / "all", height=6, rows=3) as panels:
+    with chart(folder / "all", height=4, rows=2) as panels:
         dots(panels[0], SERIES, zero=True, label="points")
-        bars(panels[1], SERIES, label="percent")
         lines(
-            panels[2], {"one": [(2, 1.0), (1, Estimate(2.0, 1.0, 3.0))]}, level=("base", 1.5), marked=(2, 1.0)
+            panels[1], {"one": [(2, 1.0), (1, Estimate(2.0, 1.0, 3.0))]}, level=("base", 1.5), marked=(2, 1.0)
         )
     return folder / "all"
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from reweigh.studies.world_check import auroc, caption_figures
-from reweigh.world.grammar import TRUTHFUL, describe
+from reweigh.world.grammar import Habit, describe
 from reweigh.world.scenes import scene, scenes
 
 
@@ -32,7 +32,7 @@ def test_figures_by_hand() -> None:
 
 def test_honest_descriptions_have_no_hallucination() -> None:
     made = list(scenes("tuning", 40))
-    found = caption_figures(made, [describe(s, habit=TRUTHFUL).text for s in made])
+    found = caption_figures(made, [describe(s, habit=Habit(stray=0.0, noise=0.0)).text for s in made])
     assert found["chair_i"] == 0
     assert found["repeats"] == 0
     assert found["recall"] > 70

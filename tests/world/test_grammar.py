@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from reweigh.errors import UnknownNameError
 from reweigh.world.drawings import CATALOGUE
-from reweigh.world.grammar import TRUTHFUL, Habit, answer, brief, describe, question, questions
+from reweigh.world.grammar import Habit, answer, brief, describe, question, questions
 from reweigh.world.kinds import KINDS
 from reweigh.world.lexicon import WORDS
 from reweigh.world.phrases import BACKDROP_LINES, CLOSINGS, MOODS, OPENINGS, PLACES, VAGUE
@@ -49,7 +49,7 @@ def test_no_object_is_named_twice_and_only_core_ones_are_made_up(index: int, see
 @settings(max_examples=60)
 def test_a_truthful_speaker_makes_nothing_up(index: int) -> None:
     made = scene("train", index)
-    for text in (describe(made, habit=TRUTHFUL), brief(made)):
+    for text in (describe(made, habit=Habit(stray=0.0, noise=0.0)), brief(made)):
         assert {m.name for m in text.mentions} <= made.objects
         assert [found[3] for found in mentions(text.text)] == [m.name for m in text.mentions]
 

@@ -57,7 +57,7 @@ def study(
 
     if name == "list":
         for one in STUDIES:
-            typer.echo(f"{one:<14} {STUDIES[one].title} ({STUDIES[one].place})")
+            typer.echo(f"{one:<14} {STUDIES[one].title} ({STUDIES[one].reproduces})")
         return
     names = list(STUDIES) if name == ALL else [part.strip() for part in name.split(",") if part.strip()]
     for one in names:
@@ -97,7 +97,7 @@ def _show(outcome: Outcome) -> None:
     columns = [
         Column(column.name, digits=4 if column.kind == "number" else 0) for column in outcome.study.columns
     ]
-    title = f"{outcome.study.title} ({outcome.study.place})"
+    title = f"{outcome.study.title} ({outcome.study.reproduces})"
     if outcome.rows:
         body = [[row[column.name] for column in columns] for row in outcome.rows]
         common.console().print(Table(columns, body, title).terminal())

@@ -63,25 +63,25 @@ def _estimate(metric: Metric) -> Estimate | None:
 
 @dataclass(frozen=True)
 class Case:
-    """One scene told twice, traced by itself, and a step at which the edit changed the word: an object's, if any."""
+    """One scene described with and without the edit, and a step at which the edit changed a word, an object if possible."""
 
     scene: Scene
     base: Item
     edited: Item
     base_text: str
     edited_text: str
-    parting: Step | None
+    changed_step: Step | None
     words: Mapping[int, str] = field(default_factory=dict)
 
     @property
     def suppressed_word(self) -> str:
         """The whole word that was ahead at the step."""
-        return self.words.get(self.parting.winner_before, "") if self.parting is not None else ""
+        return self.words.get(self.changed_step.winner_before, "") if self.changed_step is not None else ""
 
     @property
     def kept_word(self) -> str:
         """The whole word that was written at the step."""
-        return self.words.get(self.parting.winner_after, "") if self.parting is not None else ""
+        return self.words.get(self.changed_step.winner_after, "") if self.changed_step is not None else ""
 
 
 def trace_case(outcome: Outcome, number: int) -> Case:
@@ -96,9 +96,11 @@ def trace_case(outcome: Outcome, number: int) -> Case:
     objects = object_tokens(session.processor.tokenizer)
     named = [step for step in changed if {step.winner_before, step.winner_after} & objects]
     both = [step for step in named if {step.winner_before, step.winner_after} <= objects]
-    parting = next(iter([*both, *named, *changed]), None)
-    words = {} if parting is None else _words(outcome, picture, trace, parting)
-    return Case(scene, score_scene(scene, base), score_scene(scene, edited), base, edited, parting, words)
+    changed_step = next(iter([*both, *named, *changed]), None)
+    words = {} if changed_step is None else _words(outcome, picture, trace, changed_step)
+    return Case(
+        scene, score_scene(scene, base), score_scene(scene, edited), base, edited, changed_step, words
+    )
 
 
 def _words(outcome: Outcome, picture: Image, trace: Trace, step: Step) -> dict[int, str]:
@@ -183,11 +185,11 @@ def _case(outcome: Outcome, case: Case) -> html.Html:
         html.element("h3", f"Scene {case.scene.id}"),
         html.element("div", picture, texts, class_="pair"),
     ]
-    if case.parting is not None:
+    if case.changed_step is not None:
         parts.append(
             html.figure(
-                mechanism_plot(case.parting.plot_rows(case.words)),
-                f"Step {case.parting.index}, at which the edit changed the word: “{case.suppressed_word}” was "
+                mechanism_plot(case.changed_step.plot_rows(case.words)),
+                f"Step {case.changed_step.index}, at which the edit changed the word: “{case.suppressed_word}” was "
                 f"ahead, “{case.kept_word}” was written.",
             )
         )
@@ -198,9 +200,9 @@ def _case(outcome: Outcome, case: Case) -> html.Html:
 def _maps(outcome: Outcome, case: Case) -> list[html.Html]:
     """Where the evidence for the kept and for the suppressed token lies."""
     session = outcome.session
-    if case.parting is None:
+    if case.changed_step is None:
         return []
-    tokens = [case.parting.winner_after, case.parting.winner_before]
+    tokens = [case.changed_step.winner_after, case.changed_step.winner_before]
     inputs = build_inputs(session.model, session.processor, [case.scene.image()], [DESCRIBE])
     evidence = measure(session.model, inputs, layers=[session.layer], locate=tokens)[0]
     if evidence is None or evidence.located is None:

@@ -1,7 +1,7 @@
 """One style for all figures of studies: colour-blind-safe, with intervals, as PNG and SVG. Needs matplotlib.
 
-``chart`` yields panels to draw on and writes both files with the same bytes for the same content; ``dots``, ``bars``
-and ``lines`` draw estimates with their intervals on a panel. Colour is never the only difference: marks differ too.
+``chart`` yields panels to draw on and writes both files with the same bytes for the same content; ``dots`` and
+``lines`` draw estimates with their intervals on a panel. Colour is never the only difference: marks differ too.
 """
 
 from __future__ import annotations
@@ -22,7 +22,6 @@ CHANGED = "#8a5a00"
 COLOURS = ("#009e73", "#cc79a7", "#1d232b", "#e69f00", "#7a3e9d", "#68727f", "#5d6b00")
 """Told apart with any kind of colour vision; after Okabe and Ito, without the blue and red that mean good and bad."""
 MARKS = ("o", "s", "^", "D", "v", "P", "X")
-HATCHES = ("", "///", "...", "xx", "\\\\", "++", "oo")
 WIDTH = 7.2
 """Inches across, as wide as a page's column of text."""
 STYLE = {
@@ -99,33 +98,6 @@ def dots(
     if zero:
         panel.axvline(0, color=INK, lw=0.9)
     panel.set_xlabel(label)
-    _legend(panel)
-
-
-def bars(panel: Any, series: Mapping[str, Mapping[str, Value]], *, label: str = "", digits: int = 1) -> None:
-    """Draw groups of bars with whiskers, one group for each name and one hatch for each series; values stand above."""
-    names = list(dict.fromkeys(name for one in series.values() for name in one))
-    wide = 0.8 / max(len(series), 1)
-    for number, (title, values) in enumerate(series.items()):
-        colour, hatch = COLOURS[number % len(COLOURS)], HATCHES[number % len(HATCHES)]
-        first = True
-        for place, name in enumerate(names):
-            if name not in values or not math.isfinite(middle := _middle(values[name])):
-                continue
-            x = place + (number - (len(series) - 1) / 2) * wide
-            panel.bar(x, middle, wide * 0.92, color=colour, alpha=0.85, hatch=hatch, edgecolor="white",
-                      label=title if first and len(series) > 1 else None)  # fmt: skip
-            low, high = _ends(values[name])
-            if low != high:
-                panel.plot([x, x], [low, high], color=INK, lw=1.2)
-            panel.annotate(f"{middle:.{digits}f}", (x, max(high, middle, 0.0)), (0, 2), textcoords="offset points",
-                           ha="center", va="bottom", fontsize=7.5)  # fmt: skip
-            first = False
-    panel.set_xticks(range(len(names)), names)
-    panel.grid(axis="x", visible=False)
-    panel.tick_params(axis="x", length=0)
-    panel.margins(y=0.12)
-    panel.set_ylabel(label)
     _legend(panel)
 
 

@@ -46,7 +46,6 @@ class Habit:
 
 
 USUAL = Habit()
-TRUTHFUL = Habit(stray=0.0, noise=0.0)
 ORDER_NOISE = 0.3
 """How freely objects of different size change places in the order of naming, in sides of the picture."""
 

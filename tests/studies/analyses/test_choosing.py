@@ -18,7 +18,7 @@ from reweigh.studies.analyses.choosing import (
     ordered,
     repetition,
 )
-from reweigh.studies.analyses.words import finding, said
+from reweigh.studies.analyses.words import finding, show
 
 
 def item(identity: int | str, *named: str) -> Item:
@@ -56,9 +56,9 @@ def test_sentences_say_whether_a_finding_shows() -> None:
     def row(value: float | None, low: float | None, high: float | None) -> dict[str, Any]:
         return {"value": value, "low": low, "high": high}
 
-    assert said(row(1.0, 0.5, 1.5), digits=1) == "1.0 [0.5, 1.5]"
-    assert said(row(1.0, None, None), digits=1, signed=True, unit="%") == "+1.0%"
-    assert said(row(None, None, None)) == "not defined"
+    assert show(row(1.0, 0.5, 1.5), digits=1) == "1.0 [0.5, 1.5]"
+    assert show(row(1.0, None, None), digits=1, signed=True, unit="%") == "+1.0%"
+    assert show(row(None, None, None)) == "not defined"
     assert "shows here: +1.00" in finding("x grows", row(1.0, 0.5, 1.5))
     assert "does not show here: +1.00 [-0.50, +1.50], the interval includes zero" in finding(
         "x", row(1.0, -0.5, 1.5)
@@ -85,7 +85,7 @@ def test_the_recorded_step_of_the_paper() -> None:
     from made_step import recorded  # beside this test
 
     image, references, texts = recorded(STEP)
-    from reweigh.studies.analyses.mechanism import parting, step_rows
+    from reweigh.studies.analyses.mechanism import first_changed_step, step_rows
 
     rows = step_rows(image, 0, references, SCALE, BETA, texts)
     for row, (word, z, _, _, s, shift, after) in zip(rows, STEP, strict=True):
@@ -94,5 +94,7 @@ def test_the_recorded_step_of_the_paper() -> None:
         assert (row["s"], row["shift"], row["z_after"]) == pytest.approx((s, shift, after), abs=2e-3)
     assert [row["token"] for row in rows if row["before_winner"]] == ["cars"]
     assert [row["token"] for row in rows if row["after_winner"]] == ["traffic"]
-    assert parting(image, references, SCALE, BETA) == 0
-    assert parting(image, np.full(len(texts), np.nan), SCALE, BETA) is None  # nothing is registered
+    assert first_changed_step(image, references, SCALE, BETA) == 0
+    assert (
+        first_changed_step(image, np.full(len(texts), np.nan), SCALE, BETA) is None
+    )  # nothing is registered

@@ -12,7 +12,7 @@ from reweigh.method.register.table import ReferenceTable
 from reweigh.runs.model import describe_model
 from reweigh.runs.task import Runs
 from reweigh.studies.paper import STUDIES
-from reweigh.studies.paper.material import Bench, Material
+from reweigh.studies.paper.material import Material, Rerun
 from reweigh.studies.paper.report import write_report
 from reweigh.studies.paper.run import PAGE, finished, run_studies
 
@@ -31,8 +31,8 @@ def material(passing: Any, corpus: Any, folder: Path) -> Material:
     found = observations.register(corpus.layer, rule=AtLeast(1))
     table = ReferenceTable.build(corpus.layer, found, about)
     runs = Runs(passing.task, {"id": "made", **describe_model(passing.model, passing.processor)}, 2)
-    bench = Bench(lambda: (passing.model, passing.processor), runs, folder / "runs", True)
-    return Material(corpus, corpus, table, beta=9.0, resamples=20, bench=bench)
+    rerun = Rerun(lambda: (passing.model, passing.processor), runs, folder / "runs", True)
+    return Material(corpus, corpus, table, beta=9.0, resamples=20, rerun=rerun)
 
 
 def files(folder: Path) -> dict[str, bytes]:

@@ -16,7 +16,7 @@ from reweigh.runs.model import describe_model
 from reweigh.runs.record import RESPONSES
 from reweigh.runs.task import Runs
 from reweigh.studies.paper.endtoend import EndToEnd, Given
-from reweigh.studies.paper.material import Bench
+from reweigh.studies.paper.material import Rerun
 
 BETA = 9.0
 
@@ -30,19 +30,19 @@ def material(passing: Any, corpus: Any, tmp_path: Path) -> Any:
         loads.append(1)
         return passing.model, passing.processor
 
-    bench = Bench(load, runs, tmp_path / "runs", True)
+    rerun = Rerun(load, runs, tmp_path / "runs", True)
     return SimpleNamespace(
         evaluation=corpus,
         table=passing.table,
         beta=BETA,
-        bench=bench,
+        rerun=rerun,
         loads=loads,
-        remember=lambda key, make: make(),
+        cached=lambda key, make: make(),
     )
 
 
 def texts(material: Any, name: str) -> list[str]:
-    lines = (material.bench.folder / name / RESPONSES).read_text().splitlines()
+    lines = (material.rerun.folder / name / RESPONSES).read_text().splitlines()
     return [json.loads(line)["response"] for line in lines]
 
 
@@ -71,9 +71,9 @@ def test_kept_evidence_gives_the_answers_of_measured_evidence(material: Any, pas
 def test_a_finished_run_is_scored_not_answered_again(material: Any) -> None:
     runs = EndToEnd(material)
     first = runs.rank()
-    before = (material.bench.folder / "rank" / RESPONSES).read_bytes()
+    before = (material.rerun.folder / "rank" / RESPONSES).read_bytes()
     assert runs.rank().summary.metrics == first.summary.metrics
-    assert (material.bench.folder / "rank" / RESPONSES).read_bytes() == before
+    assert (material.rerun.folder / "rank" / RESPONSES).read_bytes() == before
 
 
 def test_donors_and_blindness_change_whose_evidence_is_given(material: Any) -> None:

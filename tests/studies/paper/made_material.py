@@ -88,6 +88,6 @@ def material(
         beta=beta,
         seed=3,
         resamples=resamples,
-        bench=None,
+        rerun=None,
         is_embedded=False,
     )

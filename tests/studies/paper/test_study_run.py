@@ -26,7 +26,7 @@ class Count(Study):
 
     name = "count"
     title = "Counting"
-    place = "Tab. none"
+    reproduces = "Tab. none"
     columns = (Column("what", "text", "what is counted"), Column("n", "integer", "how many"), *ESTIMATE)
 
     def rows(self, material):

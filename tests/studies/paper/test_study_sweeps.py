@@ -67,11 +67,11 @@ def test_scene_mixes_split_the_own_images(shipped) -> None:
 def test_the_grid_of_the_shipped_search(shipped) -> None:
     _, table = shipped
     point = world.operating_point()
-    rows = compute(Grid, SimpleNamespace(bench=None, table=table)).rows
+    rows = compute(Grid, SimpleNamespace(rerun=None, table=table)).rows
     assert len(rows) == 1 + len(point["grid"])
     [chosen] = [row for row in rows if row["note"] == "chosen"]
     assert (chosen["layer"], chosen["beta"]) == (point["layer"], point["beta"])
-    other = SimpleNamespace(bench=None, table=SimpleNamespace(layer=0, fingerprint="another"))
+    other = SimpleNamespace(rerun=None, table=SimpleNamespace(layer=0, fingerprint="another"))
     assert "reweigh tune" in str(compute(Grid, other).unmet)
 
 

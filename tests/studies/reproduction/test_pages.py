@@ -11,7 +11,7 @@ from reweigh.artifacts import read_json, write_json
 from reweigh.seals import write_sealed
 from reweigh.studies.reproduction.commands import RUN
 from reweigh.studies.reproduction.pages import DATA, INDEX, file_name, write_pages
-from reweigh.studies.reproduction.published import Place, published
+from reweigh.studies.reproduction.published import Entry, published
 from reweigh.studies.reproduction.sources import read_results
 
 RECORD = {
@@ -119,9 +119,9 @@ def test_an_ablation_and_a_comparison_fill_their_tables(tmp_path: Path) -> None:
         tmp_path / "c" / "comparison.json", {"model": "m", "rows": [{"method": "ReWEIGH", "figures": cells}]}
     )
     found = read_results([tmp_path / "a", tmp_path / "c"])
-    assert found["tab:ablation-chair-detail"].values[Place("Full method", "Fire %")] == 80.0
-    assert Place("standardized logit, native", "F1") in found["tab:normalized-readout-control"].values
+    assert found["tab:ablation-chair-detail"].values[Entry("Full method", "Fire %")] == 80.0
+    assert Entry("standardized logit, native", "F1") in found["tab:normalized-readout-control"].values
     assert found["tab:chair-amber"].values == {
-        Place("ReWEIGH", "CHAIR_S"): 41.0,
-        Place("ReWEIGH", "Latency"): 1.1,
+        Entry("ReWEIGH", "CHAIR_S"): 41.0,
+        Entry("ReWEIGH", "Latency"): 1.1,
     }

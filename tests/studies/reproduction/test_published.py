@@ -10,7 +10,7 @@ import pytest
 
 from reweigh.report.tables import Estimate
 from reweigh.studies.reproduction.order import orders
-from reweigh.studies.reproduction.published import REFERENCE, Place, published
+from reweigh.studies.reproduction.published import REFERENCE, Entry, published
 
 SOURCE = Path(os.environ.get("REWEIGH_PAPER", "reweigh.tex"))
 """The paper's LaTeX source, which is not part of this repository."""
@@ -39,16 +39,16 @@ def test_tables_that_repeat_numbers_agree() -> None:
     tables = published()
     full, main = tables["tab:chair-full"].values, tables["tab:chair-amber"].values
     for model in main:
-        for place, value in main[model].items():
-            if place.metric in ("CHAIR_S", "CHAIR_I", "F1"):
-                assert full[model][place] == value
+        for entry, value in main[model].items():
+            if entry.metric in ("CHAIR_S", "CHAIR_I", "F1"):
+                assert full[model][entry] == value
     size = tables["tab:calibration-size"].values[REFERENCE]
     grid = tables["tab:layer-beta-grid"].values[REFERENCE]
     for metric in ("CHAIR_S", "CHAIR_I", "F1"):
-        chosen = full[REFERENCE][Place("ReWEIGH", metric)]
-        assert size[Place("500", metric)] == chosen
-        assert grid[Place("layer 29, beta 1.1", metric)] == chosen
-        assert grid[Place("layer 28, beta 0", metric)] == full[REFERENCE][Place("Base", metric)]
+        chosen = full[REFERENCE][Entry("ReWEIGH", metric)]
+        assert size[Entry("500", metric)] == chosen
+        assert grid[Entry("layer 29, beta 1.1", metric)] == chosen
+        assert grid[Entry("layer 28, beta 0", metric)] == full[REFERENCE][Entry("Base", metric)]
 
 
 def test_shares_sum_to_a_hundred_and_nets_are_differences() -> None:
@@ -56,13 +56,13 @@ def test_shares_sum_to_a_hundred_and_nets_are_differences() -> None:
     for label in ("tab:variance-decomposition", "fig:token-decomposition"):
         values = tables[label].values[REFERENCE]
         for row in tables[label].rows:
-            if Place(row, "between %") in values:
-                assert float(values[Place(row, "between %")]) + float(
-                    values[Place(row, "within %")]
+            if Entry(row, "between %") in values:
+                assert float(values[Entry(row, "between %")]) + float(
+                    values[Entry(row, "within %")]
                 ) == pytest.approx(100)  # type: ignore[arg-type]
     values = tables["tab:detection-not-mitigation"].values[REFERENCE]
     for row in ("rank", "probability"):
-        assert values[Place(row, "Net")] == values[Place(row, "Removed")] - values[Place(row, "Introduced")]  # type: ignore[operator]
+        assert values[Entry(row, "Net")] == values[Entry(row, "Removed")] - values[Entry(row, "Introduced")]  # type: ignore[operator]
 
 
 def test_orders_compare_rows_columns_and_signs() -> None:
@@ -70,23 +70,23 @@ def test_orders_compare_rows_columns_and_signs() -> None:
     table = tables["tab:detection-not-mitigation"]
     paper = table.values[REFERENCE]
     assert all(order.agrees for order in orders(table, paper, paper))
-    measured = {**paper, Place("rank", "CHAIR_S"): 60.0}
+    measured = {**paper, Entry("rank", "CHAIR_S"): 60.0}
     wrong = [order.first.metric for order in orders(table, paper, measured) if not order.agrees]
     assert wrong == ["CHAIR_S"]
 
     table = tables["tab:allocation-mechanism"]
-    measured = {Place("rank donor", "effect"): Estimate(-1.0, -2.0, 0.0), Place("lexical", "effect"): 0.1}
+    measured = {Entry("rank donor", "effect"): Estimate(-1.0, -2.0, 0.0), Entry("lexical", "effect"): 0.1}
     found = {order.first.row: order.agrees for order in orders(table, table.values[REFERENCE], measured)}
     assert found == {"rank donor": False, "lexical": True}
 
     table = tables["tab:token-reference-correspondence"]
-    measured = {Place("token median", "global"): 2.0, Place("token median", "token-specific"): 1.0}
+    measured = {Entry("token median", "global"): 2.0, Entry("token median", "token-specific"): 1.0}
     assert [order.agrees for order in orders(table, table.values[REFERENCE], measured)] == [True]
 
 
 def test_what_the_paper_shows_as_equal_is_not_compared() -> None:
     table = published()["tab:registration-rules"]
-    measured = {Place(row, "AMBER-disc F1"): float(i) for i, row in enumerate(table.rows)}
+    measured = {Entry(row, "AMBER-disc F1"): float(i) for i, row in enumerate(table.rows)}
     assert orders(table, table.values[REFERENCE], measured) == []
 
 

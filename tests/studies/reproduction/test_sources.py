@@ -10,7 +10,7 @@ from reweigh.studies.paper import STUDIES as EVERY
 from reweigh.studies.paper.references import GLOBAL, MASS, MEDIAN, REDUCTION, SHUFFLED, SPECIFIC
 from reweigh.studies.paper.rescaling import CHANGE, CLOSED, OCCURRENCES
 from reweigh.studies.paper.tokens import ANOVA, BALANCED, BETWEEN, SIMPLE, WEIGHTED, WITHIN
-from reweigh.studies.reproduction.published import Place, published
+from reweigh.studies.reproduction.published import Entry, published
 from reweigh.studies.reproduction.rows import STUDIES
 
 VALUE = {"value": 0.5, "low": 0.25, "high": 0.75}
@@ -21,10 +21,10 @@ def test_every_study_has_its_places_and_every_place_is_the_paper_s() -> None:
     assert set(STUDIES) == set(EVERY)
 
 
-def places(label: str, rows: list[dict[str, Any]], study: str) -> dict[Place, Any]:
+def entries(label: str, rows: list[dict[str, Any]], study: str) -> dict[Entry, Any]:
     found = STUDIES[study](rows)[label]
-    known = {place for values in published()[label].values.values() for place in values}
-    return {place: value for place, value in found.items() if place in known}
+    known = {entry for values in published()[label].values.values() for entry in values}
+    return {entry: value for entry, value in found.items() if entry in known}
 
 
 def test_rescaling() -> None:
@@ -42,13 +42,13 @@ def test_rescaling() -> None:
         {"arm": "rank", "quantity": CHANGE, "over": OCCURRENCES, "value": 0.0, "low": 0.0, "high": 0.0},
         {"arm": "equalization", "quantity": CLOSED, "over": "candidate occurrences", **VALUE},
     ]
-    found = places("tab:rescale-invariance", rows, "rescaling")
-    assert found[Place("probability", "Spearman")] == Estimate(0.5, 0.25, 0.75)
-    assert found[Place("probability", "Jaccard")] == Estimate(0.5, 0.25, 0.75)
-    assert found[Place("probability", "strongest changed %")] == SHARE
-    assert found[Place("probability", "winner changed %")] == SHARE
-    assert found[Place("equalization", "gap closed %")] == SHARE
-    assert found[Place("rank", "mean |change of s|")].value == 0.0
+    found = entries("tab:rescale-invariance", rows, "rescaling")
+    assert found[Entry("probability", "Spearman")] == Estimate(0.5, 0.25, 0.75)
+    assert found[Entry("probability", "Jaccard")] == Estimate(0.5, 0.25, 0.75)
+    assert found[Entry("probability", "strongest changed %")] == SHARE
+    assert found[Entry("probability", "winner changed %")] == SHARE
+    assert found[Entry("equalization", "gap closed %")] == SHARE
+    assert found[Entry("rank", "mean |change of s|")].value == 0.0
 
 
 def test_tokens() -> None:
@@ -60,11 +60,11 @@ def test_tokens() -> None:
     rows += [
         {"quantity": name, "weighting": BALANCED, "least_images": 5, **VALUE} for name in (SIMPLE, ANOVA)
     ]
-    found = places("tab:variance-decomposition", rows, "tokens")
-    assert found[Place("min. 1 image", "between %")] == SHARE
-    assert found[Place("min. 5 images", "within %")] == SHARE
-    assert found[Place("occurrence weighted", "between %")] == SHARE
-    assert found[Place("ICC", "simple")] == found[Place("ICC", "ANOVA")] == Estimate(0.5, 0.25, 0.75)
+    found = entries("tab:variance-decomposition", rows, "tokens")
+    assert found[Entry("min. 1 image", "between %")] == SHARE
+    assert found[Entry("min. 5 images", "within %")] == SHARE
+    assert found[Entry("occurrence weighted", "between %")] == SHARE
+    assert found[Entry("ICC", "simple")] == found[Entry("ICC", "ANOVA")] == Estimate(0.5, 0.25, 0.75)
 
 
 def test_references() -> None:
@@ -73,6 +73,6 @@ def test_references() -> None:
         for name in (SPECIFIC, GLOBAL, SHUFFLED, REDUCTION)
         for aggregate in (MEDIAN, MASS)
     ]
-    found = places("tab:token-reference-correspondence", rows, "references")
+    found = entries("tab:token-reference-correspondence", rows, "references")
     assert len(found) == len(rows)
-    assert found[Place("weighted mean", "reduction %")] == SHARE
+    assert found[Entry("weighted mean", "reduction %")] == SHARE

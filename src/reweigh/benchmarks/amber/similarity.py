@@ -9,13 +9,12 @@ from __future__ import annotations
 import importlib.util
 import json
 import warnings
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection
 from functools import cache
-from itertools import combinations
 from pathlib import Path
 from typing import Any
 
-from reweigh.artifacts import sha256_file, write_json
+from reweigh.artifacts import sha256_file
 from reweigh.errors import InputError, MissingExtraError
 
 MODEL = "en_core_web_lg"
@@ -63,13 +62,6 @@ def read_pairs(path: str | Path) -> set[frozenset[str]]:
         raise InputError(f"the table of pairs {path} cannot be read ({error})") from error
     except (ValueError, TypeError, KeyError, IndexError) as error:
         raise InputError(f"{path} is not a table of word pairs ({error})") from error
-
-
-def write_pairs(path: str | Path, words: Iterable[str], similar: Similar) -> int:
-    """Write all near pairs of a vocabulary, so that the table can stand in for the model; give their number."""
-    pairs = [[first, second] for first, second in combinations(sorted(words), 2) if similar(first, second)]
-    write_json(path, pairs)
-    return len(pairs)
 
 
 def _is_near(row: Any) -> bool:

@@ -12,7 +12,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Protocol
 
-from reweigh.artifacts import read_json, sha256_file, sha256_json, write_json
+from reweigh.artifacts import read_json, sha256_file
 from reweigh.benchmarks.base import Id
 from reweigh.benchmarks.chair.coco import Coco
 from reweigh.benchmarks.chair.mentions import MentionFinder
@@ -95,22 +95,10 @@ class ReadyTruth:
         return {"source": "file", "sha256": sha256_file(self._path)}
 
 
-def write_truth(path: str | Path, truth: Truth, images: Iterable[int], *, variant: str) -> None:
-    """Write the objects of images as a ready ground-truth file that knows its variant."""
-    objects = {str(image): sorted(truth.objects(image)) for image in sorted(images)}
-    write_json(path, {"variant": variant, "source": truth.describe(), "objects": objects})
-
-
 def sample_images(ids: Iterable[int], *, count: int, seed: int) -> list[int]:
     """Draw images by seed from a set of ids, whatever its order; the draw is returned sorted."""
     pool = sorted(ids)
     return sorted(random.Random(seed).sample(pool, min(count, len(pool))))
-
-
-def manifest(images: Iterable[int], *, split: str, seed: int) -> dict[str, Any]:
-    """Describe a draw so that another run can use the same images."""
-    listed = list(images)
-    return {"split": split, "seed": seed, "count": len(listed), "ids": listed, "sha256": sha256_json(listed)}
 
 
 def read_manifest(path: str | Path) -> list[int]:

@@ -13,7 +13,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 QUARTILE = 0.75
-FIGURES = ("share", "hallucinated", "grounded", "difference")
 
 
 @dataclass(frozen=True)

@@ -48,7 +48,9 @@ def step_rows(
     ]
 
 
-def parting(image: StudyImage, references: NDArray[np.float64], scale: float, beta: float) -> int | None:
+def first_changed_step(
+    image: StudyImage, references: NDArray[np.float64], scale: float, beta: float
+) -> int | None:
     """The first step at which the edit changes the winner: up to there the method says what the base says."""
     for step in range(len(image)):
         ids, logits = image.step(step)

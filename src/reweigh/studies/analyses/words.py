@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from typing import Any
 
 
-def said(row: Mapping[str, Any], *, digits: int = 2, signed: bool = False, unit: str = "") -> str:
+def show(row: Mapping[str, Any], *, digits: int = 2, signed: bool = False, unit: str = "") -> str:
     """A row's value with its interval, as text.
 
     Example:
-        >>> said({"value": 1.234, "low": 0.5, "high": 2.0}, unit=" points")
+        >>> show({"value": 1.234, "low": 0.5, "high": 2.0}, unit=" points")
         '1.23 points [0.50, 2.00]'
     """
     if row["value"] is None:
@@ -30,7 +30,7 @@ def finding(
 
     It shows if the whole interval lies on that side of zero.
     """
-    shown = said(row, digits=digits, signed=True, unit=unit)
+    shown = show(row, digits=digits, signed=True, unit=unit)
     if row["value"] is None:
         return f"Whether {claim} cannot be told here: the difference is not defined."
     low, high = row["low"], row["high"]

@@ -17,8 +17,6 @@ BASE = "base"
 VARIANT = re.compile(r"[A-Za-z0-9][A-Za-z0-9-]*")
 """What a variant may be called; it is part of a folder's name."""
 
-PAPER = (BASE, "vcd", "opera", "dola", "pai", "revisit", "reweigh")
-
 
 @dataclass
 class Method:

@@ -24,7 +24,7 @@ from reweigh.report.html import element
 from reweigh.studies.analyses.allocation import StepField, allocate
 from reweigh.studies.analyses.roles import ROLES, WORDS, Role, piece_roles
 from reweigh.studies.analyses.windows import count_windows, first_switch, selectivity, switches
-from reweigh.studies.analyses.words import finding, said
+from reweigh.studies.analyses.words import finding, show
 from reweigh.studies.corpus.image import StudyImage
 from reweigh.studies.paper.detection import ONSET, WINDOW, kinds_of, lacks_mentions
 from reweigh.studies.paper.endtoend import PROBABILITY, RANK
@@ -52,7 +52,7 @@ class Allocation(Study):
 
     name = "allocation"
     title = "Where edits land"
-    place = "Tab. allocation-mechanism"
+    reproduces = "Tab. allocation-mechanism"
     columns = (
         Column("group", "text", "effect, role (of the rank donor's effect), or share"),
         Column("quantity", "text", "the donor, the role, or the assignment that alone switches"),
@@ -81,28 +81,28 @@ class Allocation(Study):
         return rows
 
     def sentences(self, rows: Sequence[Row], material: Material) -> list[str]:
-        told = []
+        lines = []
         for donor in ARMS:
             row = find(rows, group=EFFECT, quantity=donor, at=WINDOW)
             claim = f"the rank order switches more selectively (magnitudes of {donor})"
-            told.append(finding(claim, row, unit=" points"))
+            lines.append(finding(claim, row, unit=" points"))
         structural = find(rows, group=ROLE, quantity=STRUCTURAL, at=WINDOW)
-        told.append(
-            f"Structural tokens account for {said(structural, signed=True, unit=' points')} of the effect with rank's "
+        lines.append(
+            f"Structural tokens account for {show(structural, signed=True, unit=' points')} of the effect with rank's "
             f"magnitudes. {self._shares(rows)}"
         )
-        return told
+        return lines
 
     def _shares(self, rows: Sequence[Row]) -> str:
-        told = []
+        lines = []
         for arm in ARMS:
             share = find(rows, group=SHARE, quantity=arm, at=WINDOW)
             if share["value"] is None:
-                told.append(f"No window is switched by the {arm} order alone.")
+                lines.append(f"No window is switched by the {arm} order alone.")
             else:
-                words = said(share, digits=1, unit="%")
-                told.append(f"Of the windows that the {arm} order alone switches {words} are structural.")
-        return " ".join(told)
+                words = show(share, digits=1, unit="%")
+                lines.append(f"Of the windows that the {arm} order alone switches {words} are structural.")
+        return " ".join(lines)
 
     def draw(self, rows: Sequence[Row], path: Path) -> None:
         from reweigh.report.charts import chart, dots

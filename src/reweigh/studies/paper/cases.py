@@ -31,7 +31,7 @@ from reweigh.runs.record import RESPONSES, find_image
 from reweigh.runs.task import Scored
 from reweigh.studies.ablate.arms import UNBOUNDED, global_reference
 from reweigh.studies.analyses.choosing import Choice, degenerate, net_removal, new_classes, ordered
-from reweigh.studies.analyses.mechanism import parting, step_rows
+from reweigh.studies.analyses.mechanism import first_changed_step, step_rows
 from reweigh.studies.analyses.roles import piece_text
 from reweigh.studies.corpus.image import StudyImage
 from reweigh.studies.paper.drawing import draw_mechanism
@@ -56,14 +56,14 @@ SIDE = 336
 
 
 @dataclass(frozen=True)
-class _Told:
+class _Runs:
     """The runs that cases are chosen from, and their texts."""
 
-    runs: Mapping[str, Scored]
+    scored: Mapping[str, Scored]
     texts: Mapping[str, Mapping[Id, str]]
 
     def items(self, name: str) -> list[Item]:
-        return self.runs[name].items
+        return self.scored[name].items
 
     def item(self, name: str, image: Id) -> Item:
         return next(item for item in self.items(name) if item.id == image)
@@ -74,7 +74,7 @@ class Cases(Study):
 
     name = "cases"
     title = "Cases"
-    place = (
+    reproduces = (
         "Tab. and Fig. mechanism-case, Fig. rank-probability-case, Fig. chair-examples-1, Fig. failure-modes"
     )
     draws = False  # the figure needs pictures and the model: ``extras`` draws it
@@ -89,10 +89,10 @@ class Cases(Study):
     def unmet(self, material: Material) -> str | None:
         if (reason := too_few_images(material)) is not None:
             return reason
-        return NO_MODEL if material.bench is None else None
+        return NO_MODEL if material.rerun is None else None
 
     def rows(self, material: Material) -> list[Row]:
-        told = _tell(material)
+        runs = _read_runs(material)
         return [
             {
                 "case": case,
@@ -101,7 +101,7 @@ class Cases(Study):
                 "image": choice.image,
                 "score": choice.score,
             }
-            for case, choices in _choose(told).items()
+            for case, choices in _choose(runs).items()
             for place, choice in enumerate(choices[:SHOWN], start=1)
         ]
 
@@ -120,57 +120,55 @@ class Cases(Study):
         ]
 
     def extras(self, rows: Sequence[Row], material: Material, folder: Path) -> list[str]:
-        told = _tell(material)
-        chosen = {case: choices[0].image for case, choices in _choose(told).items() if choices}
-        step = _choose_step(material, [one.image for one in _choose(told)[REMOVAL]])
-        page: dict[str, Any] = {"cases": {case: _page(told, case, image) for case, image in chosen.items()}}
+        runs = _read_runs(material)
+        chosen = {case: choices[0].image for case, choices in _choose(runs).items() if choices}
+        step = _choose_step(material, [one.image for one in _choose(runs)[REMOVAL]])
+        page: dict[str, Any] = {"cases": {case: _page(runs, case, image) for case, image in chosen.items()}}
         files = [FRAGMENT, TEXTS]
         drawn = Html("")
         if step is not None:
             page["step"], drawn = _draw_step(material, *step, folder)
             files += [f"{FIGURE}.png", f"{FIGURE}.svg"]
-        cards = [_card(material, told, case, image) for case, image in chosen.items()]
+        cards = [_card(material, runs, case, image) for case, image in chosen.items()]
         write_text(folder / FRAGMENT, join([drawn, legend(), *cards]))
         write_json(folder / TEXTS, page)
         return files
 
 
-def _tell(material: Material) -> _Told:
+def _read_runs(material: Material) -> _Runs:
     ends = EndToEnd.of(material)
-    runs = {BASE: ends.base(), PROBABILITY: ends.probability(), RANK: ends.rank()}
-    runs["unbounded"] = ends.run("unbounded", material.table, clip=UNBOUNDED)
-    runs["global"] = ends.run("global", global_reference(material.table))
+    scored = {BASE: ends.base(), PROBABILITY: ends.probability(), RANK: ends.rank()}
+    scored["unbounded"] = ends.run("unbounded", material.table, clip=UNBOUNDED)
+    scored["global"] = ends.run("global", global_reference(material.table))
     texts = {
-        name: {row.id: row.text for row in read_responses(ends.bench.folder / name / RESPONSES)}
-        for name in runs
+        name: {row.id: row.text for row in read_responses(ends.rerun.folder / name / RESPONSES)}
+        for name in scored
     }
-    return _Told(runs, texts)
+    return _Runs(scored, texts)
 
 
-def _choose(told: _Told) -> dict[str, list[Choice]]:
-    base, rank, probability = (told.items(name) for name in (BASE, RANK, PROBABILITY))
+def _choose(runs: _Runs) -> dict[str, list[Choice]]:
+    base, rank, probability = (runs.items(name) for name in (BASE, RANK, PROBABILITY))
     removed, other = net_removal(base, rank), net_removal(base, probability)
     return {
         REMOVAL: ordered(removed),
         OVER: ordered({image: removed[image] - other[image] for image in removed}),
-        DEGENERATE: ordered(degenerate(base, told.items("unbounded"))),
-        MISPLACED: ordered(new_classes(told.items("global"), base, rank)),
+        DEGENERATE: ordered(degenerate(base, runs.items("unbounded"))),
+        MISPLACED: ordered(new_classes(runs.items("global"), base, rank)),
     }
 
 
 def _choose_step(material: Material, order: Sequence[Id]) -> tuple[StudyImage, int] | None:
     """The first image of an order whose first changed step is the onset of a hallucinated mention."""
-    references, place = (
-        material.table.over(material.evaluation.vocab_size),
-        {image: number for number, image in enumerate(order)},
-    )
+    references = material.table.over(material.evaluation.vocab_size)
+    rank = {image: number for number, image in enumerate(order)}
     best: tuple[int, StudyImage, int] | None = None
     for image in material.evaluation:
-        if image.id not in place or (best is not None and place[image.id] > best[0]):
+        if image.id not in rank or (best is not None and rank[image.id] > best[0]):
             continue
-        step = parting(image, references, material.table.scale, material.beta)
+        step = first_changed_step(image, references, material.table.scale, material.beta)
         if step is not None and any(one.hallucinated and one.onset == step for one in image.mentions):
-            best = place[image.id], image, step
+            best = rank[image.id], image, step
     return None if best is None else best[1:]
 
 
@@ -207,25 +205,25 @@ def _draw_step(material: Material, image: StudyImage, step: int, folder: Path) -
 
 
 def _picture(material: Material, image: Id) -> Any:
-    if material.bench is None:
+    if material.rerun is None:
         raise InputError("pictures are found through the records, and no model is at hand")
-    task = material.bench.runs.task
+    task = material.rerun.runs.task
     record = next(record for record in task.records if record.id == image)
     return read_image(find_image(task.images, record.image))
 
 
 def _painted(material: Material, shown: Any, tokens: Sequence[int]) -> list[bytes]:
-    """The evidence of some tokens painted on the picture; nothing for a family whose positions have no place."""
-    if material.bench is None:
+    """The evidence of some tokens painted on the picture; nothing for a family whose positions have no grid."""
+    if material.rerun is None:
         return []
-    model, processor = material.bench.load()
-    runs = material.bench.runs
+    model, processor = material.rerun.load()
+    runs = material.rerun.runs
     inputs = build_inputs(model, processor, [shown], [runs.task.records[0].prompt], template=runs.template)
     [found] = measure(model, inputs, [material.table.layer], locate=list(tokens))
     if found is None:
         return []
     try:
-        grids = [found.grid(material.table.layer, place).numpy() for place in range(len(tokens))]
+        grids = [found.grid(material.table.layer, index).numpy() for index in range(len(tokens))]
     except InputError:
         return []
     top = max(float(np.nanmax(grid)) for grid in grids)
@@ -233,25 +231,25 @@ def _painted(material: Material, shown: Any, tokens: Sequence[int]) -> list[byte
     return [heatmap(large, grid, low=0.0, high=top) for grid in grids]
 
 
-def _page(told: _Told, case: str, image: Id) -> dict[str, Any]:
+def _page(runs: _Runs, case: str, image: Id) -> dict[str, Any]:
     names = [*TITLES, *([ARMS[case]] if case in ARMS else [])]
     answers = {
-        name: {"text": told.texts[name][image], "mentions": told.item(name, image).details["mentions"]}
+        name: {"text": runs.texts[name][image], "mentions": runs.item(name, image).details["mentions"]}
         for name in names
     }
     return {"image": image, "order": ORDERS[case], "answers": answers}
 
 
-def _card(material: Material, told: _Told, case: str, image: Id) -> Html:
+def _card(material: Material, runs: _Runs, case: str, image: Id) -> Html:
     """A case on the page: the picture, and all answers with their mentions in colour."""
     names = {**TITLES, **({ARMS[case]: f"{ARMS[case]} arm"} if case in ARMS else {})}
     answers = [
         element(
-            "div", element("h4", title), coloured_response(told.item(name, image), told.texts[name][image])
+            "div", element("h4", title), coloured_response(runs.item(name, image), runs.texts[name][image])
         )
         for name, title in names.items()
     ]
-    shown = picture(_picture(material, image), alt=_alt(told.item(BASE, image)), max_side=SIDE)
+    shown = picture(_picture(material, image), alt=_alt(runs.item(BASE, image)), max_side=SIDE)
     head = [
         element("h3", f"{case.capitalize()}: image {image}"),
         element("p", f"First by {ORDERS[case]}.", class_="muted"),

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from reweigh.studies.analyses.confidence import Onsets, deficits, top_quartile
-from reweigh.studies.analyses.words import finding, said
+from reweigh.studies.analyses.words import finding, show
 from reweigh.studies.paper.bootstrap import bootstrap
 from reweigh.studies.paper.detection import lacks_mentions
 from reweigh.studies.paper.material import Material
@@ -41,7 +41,7 @@ class Confidence(Study):
 
     name = "confidence"
     title = "Confidence does not subsume the evidence"
-    place = "Tab. confidence-blindness"
+    reproduces = "Tab. confidence-blindness"
     columns = (
         Column("quantity", "text", "what is measured among the most confident quarter of onsets"),
         *ESTIMATE,
@@ -70,9 +70,9 @@ class Confidence(Study):
     def sentences(self, rows: Sequence[Row], material: Material) -> list[str]:
         share, hallucinated, grounded, gap = (find(rows, quantity=title) for title in QUANTITIES.values())
         return [
-            f"Among the most confident quarter of mention onsets {said(share, digits=1, unit='%')} are hallucinated "
+            f"Among the most confident quarter of mention onsets {show(share, digits=1, unit='%')} are hallucinated "
             f"({share['count']} onsets).",
-            f"Their median deficit is {said(hallucinated)} b0, that of grounded onsets {said(grounded)}. "
+            f"Their median deficit is {show(hallucinated)} b0, that of grounded onsets {show(grounded)}. "
             + finding(
                 "confident hallucinations lack evidence that confident grounded mentions have",
                 gap,

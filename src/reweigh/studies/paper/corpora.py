@@ -17,7 +17,7 @@ from reweigh.errors import MismatchError
 from reweigh.method.register.observations import Observations, merge
 from reweigh.method.register.references import rule_named
 from reweigh.method.register.table import ReferenceTable
-from reweigh.studies.analyses.words import said
+from reweigh.studies.analyses.words import show
 from reweigh.studies.paper.endtoend import BASE, EndToEnd
 from reweigh.studies.paper.material import Material
 from reweigh.studies.paper.study import Row, find
@@ -35,7 +35,7 @@ class Corpora(Sweep):
 
     name = "corpora"
     title = "Calibration corpus"
-    place = "Tab. calibration-corpus"
+    reproduces = "Tab. calibration-corpus"
 
     def inputs(self, material: Material) -> dict[str, str]:
         return {folder.name: sha256_file(folder / MANIFEST) for folder in calibrations(material)}
@@ -56,23 +56,23 @@ class Corpora(Sweep):
     def sentences(self, rows: Sequence[Row], material: Material) -> list[str]:
         changes = [
             f"{name} ({find(rows, setting=name, quantity='images')['value']:,.0f} images) "
-            + said(find(rows, setting=name, quantity="chair_s" + AGAINST), signed=True, unit=" points")
+            + show(find(rows, setting=name, quantity="chair_s" + AGAINST), signed=True, unit=" points")
             for name in settings_of(rows)
             if name != BASE
         ]
-        told = [f"CHAIR_S against the base by calibration corpus: {'; '.join(changes)}."]
+        lines = [f"CHAIR_S against the base by calibration corpus: {'; '.join(changes)}."]
         if not calibrations(material):
-            told.append(
+            lines.append(
                 f"No corpus of another source was given; a finished calibration in {FOLDER}/NAME of this folder is one more."
             )
-        return told
+        return lines
 
 
 def calibrations(material: Material) -> list[Path]:
     """Folders of finished calibrations beside the runs."""
-    if material.bench is None:
+    if material.rerun is None:
         return []
-    return sorted(page.parent for page in (material.bench.folder.parent / FOLDER).glob(f"*/{MANIFEST}"))
+    return sorted(page.parent for page in (material.rerun.folder.parent / FOLDER).glob(f"*/{MANIFEST}"))
 
 
 def observed(folder: Path, own: Observations, deployed: ReferenceTable) -> Observations:

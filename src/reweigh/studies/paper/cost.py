@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from reweigh.artifacts import read_json, sha256_json
-from reweigh.studies.analyses.words import said
+from reweigh.studies.analyses.words import show
 from reweigh.studies.paper.material import Material
 from reweigh.studies.paper.study import ESTIMATE, Column, Row, Study, estimate
 
@@ -23,7 +23,7 @@ class Cost(Study):
 
     name = "cost"
     title = "Cost"
-    place = "Tab. efficiency-accounting"
+    reproduces = "Tab. efficiency-accounting"
     draws = False
     columns = (
         Column("quantity", "text", "what is measured"),
@@ -61,22 +61,22 @@ class Cost(Study):
         return rows
 
     def sentences(self, rows: Sequence[Row], material: Material) -> list[str]:
-        told = [f"Kept evidence takes {rows[0]['value']:.1f} KiB for each image and layer."]
+        lines = [f"Kept evidence takes {rows[0]['value']:.1f} KiB for each image and layer."]
         ratios = [row for row in rows if row["unit"] == "x greedy"]
-        told += [
-            f"{row['quantity']} ({row['case']}): {said(row, digits=3)} times greedy decoding."
+        lines += [
+            f"{row['quantity']} ({row['case']}): {show(row, digits=3)} times greedy decoding."
             for row in ratios[:2]
         ]
         if not ratios:
-            told.append(
+            lines.append(
                 f"Latency was not measured: run `reweigh speed -o STUDY/{FOLDER}`, then this study again."
             )
-        return told
+        return lines
 
 
 def read_speed(material: Material) -> dict[str, Any] | None:
     """The finished measurement beside the runs, if there is one."""
-    if material.bench is None or not (path := material.bench.folder.parent / FOLDER / FILE).is_file():
+    if material.rerun is None or not (path := material.rerun.folder.parent / FOLDER / FILE).is_file():
         return None
     found: dict[str, Any] = read_json(path)
     return found

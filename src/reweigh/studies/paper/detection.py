@@ -29,7 +29,7 @@ from reweigh.studies.analyses.windows import (
     selectivity,
     switches,
 )
-from reweigh.studies.analyses.words import finding, said
+from reweigh.studies.analyses.words import finding, show
 from reweigh.studies.corpus.image import StudyImage
 from reweigh.studies.paper.bootstrap import Times, bootstrap
 from reweigh.studies.paper.endtoend import FIGURES, PROBABILITY, RANK, EndToEnd, difference
@@ -57,7 +57,7 @@ class Detection(Study):
 
     name = "detection"
     title = "Detection is not mitigation"
-    place = "Tab. detection-not-mitigation"
+    reproduces = "Tab. detection-not-mitigation"
     columns = (
         Column("part", "text", "detection, raw control, or end to end"),
         Column("quantity", "text", "what is measured"),
@@ -77,21 +77,21 @@ class Detection(Study):
         rank, probability = (find(rows, part=AUROC, quantity="AUROC", arm=arm) for arm in (RANK, PROBABILITY))
         gap = find(rows, part=AUROC, quantity="AUROC", arm=GAP)
         control = find(rows, part=CONTROL, quantity="selectivity", at=WINDOW, arm=GAP)
-        told = [
-            f"AUROC of hallucinated against grounded mentions is {said(rank, digits=3)} by rank and "
-            f"{said(probability, digits=3)} by probability. "
+        lines = [
+            f"AUROC of hallucinated against grounded mentions is {show(rank, digits=3)} by rank and "
+            f"{show(probability, digits=3)} by probability. "
             + finding("probability detects better than rank", gap, above=False, digits=3),
             "Without references and registration the selectivity of rank minus that of probability is "
-            f"{said(control, signed=True, unit=' points')}.",
+            f"{show(control, signed=True, unit=' points')}.",
         ]
         if ends := [row for row in rows if row["part"] == END]:
             gap = find(ends, quantity="chair_s", arm=GAP)
-            told.append(
+            lines.append(
                 finding("rank removes more than probability at the same mean edit (CHAIR_S)", gap, above=False,
                         unit=" points"))  # fmt: skip
         else:
-            told.append("The end-to-end comparison was not run: no model is at hand.")
-        return told
+            lines.append("The end-to-end comparison was not run: no model is at hand.")
+        return lines
 
     def draw(self, rows: Sequence[Row], path: Path) -> None:
         from reweigh.report.charts import chart, dots
@@ -205,11 +205,11 @@ def control_rows(items: Sequence[Item], material: Material) -> list[Row]:
 
 def end_rows(material: Material) -> list[Row]:
     """Both calibrated arms end to end; nothing where no model is at hand."""
-    if material.bench is None:
+    if material.rerun is None:
         return []
     runs = EndToEnd.of(material)
     base, arms = runs.base(), {RANK: runs.rank(), PROBABILITY: runs.probability()}
-    name = material.bench.runs.task.name
+    name = material.rerun.runs.task.name
     rows: list[Row] = []
 
     def add(arm: str, quantity: str, value: Any) -> None:

@@ -46,19 +46,19 @@ def select(rows: Sequence[Mapping[str, Any]], limit: int = LIMIT) -> list[Mappin
 
 
 def _draw_logits(panel: Any, rows: Sequence[Mapping[str, Any]]) -> None:
-    for place, row in enumerate(rows):
+    for index, row in enumerate(rows):
         colour = CHANGED if row["after_winner"] or row["before_winner"] else INK
         mark = "s" if row["before_winner"] else "o"
-        panel.plot([place], [row["z"]], mark, color=colour, ms=7)
+        panel.plot([index], [row["z"]], mark, color=colour, ms=7)
         if row["shift"] > 0:
             panel.annotate(
                 "",
-                (place, row["z_after"]),
-                (place, row["z"]),
+                (index, row["z_after"]),
+                (index, row["z"]),
                 arrowprops={"arrowstyle": "-|>", "color": colour, "lw": 1.3, "shrinkB": 4},
             )
-            panel.plot([place], [row["z_after"]], mark, mfc="white", mec=colour, ms=7)
-            panel.annotate(f"−{row['shift']:.2f}", (place, (row["z"] + row["z_after"]) / 2), (9, 0),
+            panel.plot([index], [row["z_after"]], mark, mfc="white", mec=colour, ms=7)
+            panel.annotate(f"−{row['shift']:.2f}", (index, (row["z"] + row["z_after"]) / 2), (9, 0),
                            textcoords="offset points", va="center", fontsize=8, color=colour)  # fmt: skip
     labels = [f"{row['token']}{_role(row)}\n{_evidence(row)}" for row in rows]
     panel.set_xticks(range(len(rows)), labels)

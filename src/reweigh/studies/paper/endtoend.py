@@ -31,7 +31,7 @@ from reweigh.studies.ablate.arms import Arm
 from reweigh.studies.ablate.run import attach_arm
 from reweigh.studies.corpus.image import StudyImage
 from reweigh.studies.corpus.store import StudyCorpus
-from reweigh.studies.paper.material import Bench, Material
+from reweigh.studies.paper.material import Material, Rerun
 
 FIGURES = ("chair_s", "chair_i", "recall", "f1")
 BASE, RANK, PROBABILITY = "base", "rank", "probability"
@@ -62,15 +62,15 @@ class EndToEnd:
     @classmethod
     def of(cls, material: Material) -> EndToEnd:
         """The runs of some material, opened once."""
-        return material.remember("end to end", lambda: cls(material))
+        return material.cached("end to end", lambda: cls(material))
 
     def __init__(self, material: Material) -> None:
-        if material.bench is None:
+        if material.rerun is None:
             raise ReweighError(f"an end-to-end run cannot be made: {NO_MODEL}")
         self.material = material
-        self.bench: Bench = material.bench
+        self.rerun: Rerun = material.rerun
         self._open: tuple[int, list[StudyImage]] = (-1, [])
-        self._place = {image: (shard, place) for shard, place, image in _places(material.evaluation)}
+        self._position = {image: (shard, index) for shard, index, image in _positions(material.evaluation)}
 
     def base(self) -> Scored:
         """The base model's answers, as the corpus has them."""
@@ -102,9 +102,9 @@ class EndToEnd:
     ) -> Scored:
         """Answer all records with a table and the evidence given, and score them; another clip is an ablation."""
         bound = self.material.beta if beta is None else beta
-        model, processor = self.bench.load()
+        model, processor = self.rerun.load()
         session = attach_arm(
-            model, processor, Arm(name, name, table, None, clip), bound, force=self.bench.force
+            model, processor, Arm(name, name, table, None, clip), bound, force=self.rerun.force
         )
 
         def ask(batch: Batch) -> list[Answer]:
@@ -112,7 +112,7 @@ class EndToEnd:
             options: dict[str, Any] = {
                 **GREEDY,
                 "max_new_tokens": batch.max_new_tokens,
-                "template": self.bench.runs.template,
+                "template": self.rerun.runs.template,
             }
             with session.request(evidence=evidence):
                 return session.answer(batch.pictures, batch.prompts, **options)
@@ -123,15 +123,15 @@ class EndToEnd:
 
     def image(self, number: int) -> StudyImage:
         """One image of the evaluation corpus."""
-        if number not in self._place:
+        if number not in self._position:
             raise ReweighError(
                 f"image {number} of the evaluation set could not be read when the corpus was made",
                 hint="remove it from the images, and study again in another folder",
             )
-        shard, place = self._place[number]
+        shard, index = self._position[number]
         if self._open[0] != shard:  # one shard in memory at a time
             self._open = shard, self.material.evaluation.shard(shard)
-        return self._open[1][place]
+        return self._open[1][index]
 
     def _evidence(self, session: Any, number: int, given: Given) -> Evidence:
         vector: NDArray[Any]
@@ -151,10 +151,10 @@ class EndToEnd:
         )
 
     def _scored(self, name: str, ask: Ask, decoding: dict[str, Any]) -> Scored:
-        return self.material.remember(f"run {name}", lambda: self._answered(name, ask, decoding))
+        return self.material.cached(f"run {name}", lambda: self._answered(name, ask, decoding))
 
     def _answered(self, name: str, ask: Ask, decoding: dict[str, Any]) -> Scored:
-        runs, folder = self.bench.runs, self.bench.folder / name
+        runs, folder = self.rerun.runs, self.rerun.folder / name
         records = len(runs.task.records)
         with bar(f"answering, {name}", total=records, done=runs.done(folder), unit="answer") as progress:
             runs.answer(ask, folder, decoding, progress=progress)
@@ -167,10 +167,10 @@ def difference(first: Scored, second: Scored, *, resamples: int, seed: int) -> d
     return {name: found[name] for name in FIGURES}
 
 
-def _places(corpus: StudyCorpus) -> list[tuple[int, int, int]]:
-    """Shard, place in it and number of every image."""
+def _positions(corpus: StudyCorpus) -> list[tuple[int, int, int]]:
+    """Shard, index in it and number of every image."""
     return [
-        (shard, place, image.number)
+        (shard, index, image.number)
         for shard in range(len(corpus.shards))
-        for place, image in enumerate(corpus.shard(shard))
+        for index, image in enumerate(corpus.shard(shard))
     ]

@@ -28,7 +28,7 @@ class Grid(Study):
 
     name = "grid"
     title = "Layer and beta"
-    place = "Fig. ablation-layer-beta, Tab. layer-beta-grid"
+    reproduces = "Fig. ablation-layer-beta, Tab. layer-beta-grid"
     columns = (
         Column("layer", "integer", "0-based block; empty for the base"),
         Column("beta", "number", "maximum penalty; 0 for the base"),
@@ -58,16 +58,16 @@ class Grid(Study):
     def sentences(self, rows: Sequence[Row], material: Material) -> list[str]:
         base, points = rows[0], rows[1:]
         better = sum(row["chair_s"] < base["chair_s"] for row in points)
-        told = [
+        lines = [
             f"{better} of {len(points)} points have a lower CHAIR_S than the base ({base['chair_s']:.1f}%)."
         ]
         for row in points:
             if row["note"] == CHOSEN:
-                told.append(
+                lines.append(
                     f"Chosen: layer {row['layer']}, beta {row['beta']:g}, with CHAIR_S {row['chair_s']:.1f}% and F1 "
                     f"{row['f1']:.1f}% (base {base['f1']:.1f}%). These are tuning records and carry no intervals."
                 )
-        return told
+        return lines
 
     def draw(self, rows: Sequence[Row], path: Path) -> None:
         from reweigh.report.charts import chart, lines
@@ -97,8 +97,8 @@ class Grid(Study):
 
 def read_grid(material: Material) -> dict[str, Any] | None:
     """The finished search beside the runs, else the shipped one if the table is the embedded model's."""
-    if material.bench is not None:
-        path = material.bench.folder.parent / FOLDER / POINT
+    if material.rerun is not None:
+        path = material.rerun.folder.parent / FOLDER / POINT
         if path.is_file():
             found: dict[str, Any] = read_json(path)
             return found

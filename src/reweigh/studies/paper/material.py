@@ -1,7 +1,7 @@
 """What every study is given: the corpora of calibration and evaluation images, the table in use, and its variants.
 
 Tables of other readouts are registered from the calibration corpus when a study asks for one. Nothing here runs a model;
-a study that must (end-to-end runs) finds how in ``bench``.
+a study that must (end-to-end runs) finds how in ``rerun``.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True)
-class Bench:
+class Rerun:
     """How a study answers the evaluation records again, for what cannot be read from the corpus.
 
     Attributes:
@@ -61,7 +61,7 @@ class Material:
         beta: The maximum penalty in use.
         seed: Seed of whatever is drawn.
         resamples: Draws of a bootstrap.
-        bench: How records are answered again; ``None`` where no model is at hand.
+        rerun: How records are answered again; ``None`` where no model is at hand.
         kept: The observations kept beside the table, at its layer; ``None`` where there are none.
     """
 
@@ -71,7 +71,7 @@ class Material:
     beta: float
     seed: int = 42
     resamples: int = RESAMPLES
-    bench: Bench | None = None
+    rerun: Rerun | None = None
     kept: Observations | None = None
     _kept: dict[str, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
 
@@ -92,8 +92,8 @@ class Material:
         """The registration rule of the table in use."""
         return str(self.table.made_with.get("rule", "stable"))
 
-    def remember(self, key: str, make: Callable[[], T]) -> T:
-        """What ``make`` gives, made once for all studies that ask for it under this key."""
+    def cached(self, key: str, make: Callable[[], T]) -> T:
+        """The result of ``make``, computed once for all studies that use this key."""
         if key not in self._kept:
             self._kept[key] = make()
         found: T = self._kept[key]
@@ -102,7 +102,7 @@ class Material:
     def observations(self, readout: str = DMRR, *, evidence: str | None = None) -> Observations:
         """Candidate occurrences of the calibration images under a readout."""
         key = f"observations {readout} {evidence}"
-        return self.remember(key, lambda: self.calibration.observations(readout, evidence=evidence))
+        return self.cached(key, lambda: self.calibration.observations(readout, evidence=evidence))
 
     def panel(self) -> Observations:
         """What the table in use was registered from: the observations kept beside it, else those of its images, read again.
@@ -119,7 +119,7 @@ class Material:
             evidence: Another of the kept vectors that stands in for its readout's own, such as that of equalized logits.
         """
         rule = rule_named(self.rule)
-        return self.remember(
+        return self.cached(
             f"arm {name} {evidence}",
             lambda: readout_arm(name, self.table, self.observations, rule=rule, evidence=evidence),
         )
@@ -153,11 +153,11 @@ def check_reproduces(observations: Observations, table: ReferenceTable) -> None:
     """Refuse calibration images that do not give the table in use, up to the rounding of another machine."""
     rule = rule_named(str(table.made_with.get("rule", "stable")))
     found = ReferenceTable.build(table.layer, observations.register(table.layer, rule=rule), table.made_with)
-    told = table.compare(found)
+    lines = table.compare(found)
     close = abs(found.scale / table.scale - 1) < ROUNDING and set_difference(found, table) < ROUNDING
-    if not close or (told["median_abs_log_ratio"] or 0.0) > ROUNDING:
+    if not close or (lines["median_abs_log_ratio"] or 0.0) > ROUNDING:
         raise MismatchError(
             f"these calibration images give b0 = {found.scale:.6g} and {len(found)} registered tokens, the table "
-            f"in use has {table.scale:.6g} and {len(table)}; {told['common']} tokens are in both",
+            f"in use has {table.scale:.6g} and {len(table)}; {lines['common']} tokens are in both",
             hint="give the images that the table was calibrated on, and the model as it was then",
         )

@@ -21,7 +21,7 @@ from reweigh.runs.task import Runs
 from reweigh.studies.ablate.study import observations_beside
 from reweigh.studies.corpus.make import ImageSet, make_corpus
 from reweigh.studies.corpus.store import StudyCorpus
-from reweigh.studies.paper.material import Bench, Material, check_reproduces
+from reweigh.studies.paper.material import Material, Rerun, check_reproduces
 from reweigh.studies.readouts import ReadoutArm, readout_arm
 from reweigh.world.pictures import draw
 from reweigh.world.scenes import scenes
@@ -85,7 +85,7 @@ def prepare(
         template=runs.template,
         show=show,
     )
-    bench = Bench(lambda: loaded, runs, out / "runs", order.force)
+    rerun = Rerun(lambda: loaded, runs, out / "runs", order.force)
     kept = observations_beside(order.table)
     return Material(
         calibration,
@@ -94,7 +94,7 @@ def prepare(
         beta,
         runs.seed,
         order.resamples,
-        bench,
+        rerun,
         None if kept is None else kept.at([table.layer]),
     )
 

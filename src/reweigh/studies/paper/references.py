@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from reweigh.method.register.references import median
 from reweigh.report.tables import Estimate
-from reweigh.studies.analyses.words import said
+from reweigh.studies.analyses.words import show
 from reweigh.studies.corpus.store import StudyCorpus
 from reweigh.studies.paper.bootstrap import Times, bootstrap
 from reweigh.studies.paper.material import Material
@@ -64,7 +64,7 @@ class References(Study):
 
     name = "references"
     title = "References out of sample"
-    place = "Fig. token-correspondence, Tab. token-reference-correspondence"
+    reproduces = "Fig. token-correspondence, Tab. token-reference-correspondence"
     columns = (
         Column(
             "quantity", "text", "error in units of b0 of a kind of reference, reduction against global, or p"
@@ -90,25 +90,25 @@ class References(Study):
         return table(middle, reference, mass, material.table.scale, **options)
 
     def sentences(self, rows: Sequence[Row], material: Material) -> list[str]:
-        told = []
+        lines = []
         for aggregate in AGGREGATES:
             own, flat, mixed, saved, chance = (
                 find(rows, quantity=quantity, aggregate=aggregate)
                 for quantity in (SPECIFIC, GLOBAL, SHUFFLED, REDUCTION, CHANCE)
             )
-            told.append(
-                f"As {aggregate}, a token's own reference misses its held-out median by {said(own, digits=3)} b0, the "
-                f"global one by {said(flat, digits=3)}, shuffled ones by {mixed['value']:.3f} (range {mixed['low']:.3f} to "
+            lines.append(
+                f"As {aggregate}, a token's own reference misses its held-out median by {show(own, digits=3)} b0, the "
+                f"global one by {show(flat, digits=3)}, shuffled ones by {mixed['value']:.3f} (range {mixed['low']:.3f} to "
                 f"{mixed['high']:.3f}): {100 * saved['value']:.1f}% less than global, p = {chance['value']:.4f}."
             )
         own = find(rows, quantity=REDUCTION, aggregate=MEDIAN)
         better = own["low"] is not None and own["low"] > 0
-        told.append(
+        lines.append(
             "Token-specific references carry over to other images, as the paper finds."
             if better
             else "That token-specific references are nearer than a global one, as the paper finds, does not show here."
         )
-        return told
+        return lines
 
     def draw(self, rows: Sequence[Row], path: Path) -> None:
         from reweigh.report.charts import chart, dots

@@ -48,14 +48,14 @@ def contents(outcomes: Sequence[Outcome]) -> Html:
 
 
 def _state(outcome: Outcome) -> Html:
-    words = outcome.study.place if outcome.unmet is None else "not computed"
+    words = outcome.study.reproduces if outcome.unmet is None else "not computed"
     return element("span", words, class_="muted")
 
 
 def study_section(folder: Path, outcome: Outcome) -> Html:
     """One study: sentences, figure, what it draws besides, table."""
     study = outcome.study
-    parts = [element("h2", study.title, id=study.name), element("p", study.place, class_="muted")]
+    parts = [element("h2", study.title, id=study.name), element("p", study.reproduces, class_="muted")]
     parts += [element("p", sentence) for sentence in outcome.sentences]
     if (drawing := folder / study.name / f"{FIGURE}.svg").is_file() and outcome.unmet is None:
         parts.append(element("figure", embedded_svg(drawing, alt=_described(outcome))))
@@ -91,12 +91,12 @@ def tidy_table(outcome: Outcome) -> Html:
             "tr",
             *(
                 element(
-                    "td" if place else "th",
+                    "td" if index else "th",
                     *cell(row, one.name),
                     class_=_class(kinds[one.name]),
-                    scope=None if place else "row",
+                    scope=None if index else "row",
                 )
-                for place, one in enumerate(used)
+                for index, one in enumerate(used)
             ),
         )
         for row in outcome.rows

@@ -38,7 +38,7 @@ from reweigh.studies.analyses.rescaling import (
     step_change,
     step_counts,
 )
-from reweigh.studies.analyses.words import said
+from reweigh.studies.analyses.words import show
 from reweigh.studies.corpus.image import (
     EQUALIZED_PROB,
     RESCALED_LOGPROB,
@@ -129,7 +129,7 @@ class Rescaling(Study):
 
     name = "rescaling"
     title = "Order-preserving rescaling"
-    place = "Tab. rescale-invariance"
+    reproduces = "Tab. rescale-invariance"
     columns = (
         Column(
             "arm", "text", "rank, probability (log mean probability at its matched scale), or equalization"
@@ -171,21 +171,21 @@ class Rescaling(Study):
     def sentences(self, rows: Sequence[Row], material: Material) -> list[str]:
         moved, steps = (find(rows, arm=PROBABILITY, quantity=name) for name in (CHANGE, WINNER))
         closed = find(rows, arm="equalization", quantity=CLOSED)
-        told = [
-            f"When positions exchange their scales, the probability arm's strengths move by {said(moved, digits=4)} on "
+        lines = [
+            f"When positions exchange their scales, the probability arm's strengths move by {show(moved, digits=4)} on "
             f"average and {100 * steps['value']:.1f}% of all steps get another winner; the rank arm's evidence stays "
             "the same to the last bit, and with it every edit.",
-            f"Equalizing the scales closes {said(closed, digits=3)} of the distance between probability and rank edits.",
+            f"Equalizing the scales closes {show(closed, digits=3)} of the distance between probability and rank edits.",
         ]
         if closed["value"] is not None and closed["value"] < 0:
-            told.append(
+            lines.append(
                 "That it closes a small part, as the paper finds, does not show here: it widens the distance."
             )
         elif closed["low"] is not None and closed["low"] <= 0:
-            told.append(
+            lines.append(
                 "That it closes a part, as the paper finds, cannot be told here: the interval includes zero."
             )
-        return told
+        return lines
 
     def draw(self, rows: Sequence[Row], path: Path) -> None:
         from reweigh.report.charts import chart, dots

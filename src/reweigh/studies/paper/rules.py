@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from reweigh.method.register.references import rule_named
 from reweigh.method.register.table import ReferenceTable
-from reweigh.studies.analyses.words import said
+from reweigh.studies.analyses.words import show
 from reweigh.studies.paper.endtoend import EndToEnd
 from reweigh.studies.paper.material import Material
 from reweigh.studies.paper.study import Row, find
@@ -20,7 +20,7 @@ class Rules(Sweep):
 
     name = "rules"
     title = "Registration rules"
-    place = "Tab. registration-rules"
+    reproduces = "Tab. registration-rules"
 
     def settings(self, material: Material, runs: EndToEnd) -> Iterator[Setting]:
         observations, deployed = material.panel(), material.table
@@ -33,14 +33,14 @@ class Rules(Sweep):
             yield Setting(rule, runs.run(f"rule-{rule}", table), {"registered": len(table)})
 
     def sentences(self, rows: Sequence[Row], material: Material) -> list[str]:
-        told = []
+        lines = []
         for rule in RULES:
             size = find(rows, setting=rule, quantity="registered")["value"]
-            change = said(find(rows, setting=rule, quantity="chair_s" + AGAINST), signed=True, unit=" points")
-            told.append(f"{rule} registers {size:,.0f} tokens and changes CHAIR_S by {change}")
+            change = show(find(rows, setting=rule, quantity="chair_s" + AGAINST), signed=True, unit=" points")
+            lines.append(f"{rule} registers {size:,.0f} tokens and changes CHAIR_S by {change}")
         values = [find(rows, setting=rule, quantity="chair_s")["value"] for rule in RULES]
         apart = max(values) - min(values)
         return [
-            "; ".join(told) + ".",
+            "; ".join(lines) + ".",
             f"The rules stay within {apart:.1f} points of CHAIR_S of each other; in the paper within 1.2.",
         ]

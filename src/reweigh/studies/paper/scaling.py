@@ -17,7 +17,7 @@ from reweigh.benchmarks.chair.metrics import figures
 from reweigh.benchmarks.types import Metric
 from reweigh.runs.record import RESULTS
 from reweigh.runs.results import read_scored
-from reweigh.studies.analyses.words import said
+from reweigh.studies.analyses.words import show
 from reweigh.studies.paper.endtoend import BASE, FIGURES, NO_MODEL, RANK, EndToEnd
 from reweigh.studies.paper.material import Material
 from reweigh.studies.paper.study import (
@@ -43,7 +43,7 @@ class Scaling(Study):
 
     name = "scaling"
     title = "Model scaling"
-    place = "Tab. model-scaling"
+    reproduces = "Tab. model-scaling"
     columns = (
         Column("model", "text", "the checkpoint"),
         Column("method", "text", "base, ReWEIGH, or their difference"),
@@ -59,12 +59,12 @@ class Scaling(Study):
     def unmet(self, material: Material) -> str | None:
         if (reason := too_few_images(material)) is not None:
             return reason
-        return NO_MODEL if material.bench is None else None
+        return NO_MODEL if material.rerun is None else None
 
     def rows(self, material: Material) -> list[Row]:
         runs = EndToEnd.of(material)
         base, rank = runs.base(), runs.rank()
-        name = str(runs.bench.runs.model.get("id", "this model"))
+        name = str(runs.rerun.runs.model.get("id", "this model"))
         rows = model_rows(
             name, base.items, rank.items, {BASE: base.summary.metrics, RANK: rank.summary.metrics}, material
         )
@@ -80,15 +80,15 @@ class Scaling(Study):
         changes = [find(rows, model=model, method=GAP, quantity="chair_s") for model in models]
         lower = sum(row["high"] is not None and row["high"] < 0 for row in changes)
         words = "; ".join(
-            f"{model} {said(row, signed=True, unit=' points')}"
+            f"{model} {show(row, signed=True, unit=' points')}"
             for model, row in zip(models, changes, strict=True)
         )
-        told = [f"CHAIR_S, ReWEIGH minus base: {words}. It falls for {lower} of {len(models)} checkpoints."]
+        lines = [f"CHAIR_S, ReWEIGH minus base: {words}. It falls for {lower} of {len(models)} checkpoints."]
         if len(models) == 1:
-            told.append(
+            lines.append(
                 f"One checkpoint says nothing of scale; a finished study of another model in {FOLDER}/NAME is one more."
             )
-        return told
+        return lines
 
     def draw(self, rows: Sequence[Row], path: Path) -> None:
         from reweigh.report.charts import chart, dots
@@ -110,9 +110,9 @@ class Scaling(Study):
 
 def others(material: Material) -> list[Path]:
     """Finished study folders of further models beside the runs."""
-    if material.bench is None:
+    if material.rerun is None:
         return []
-    folders = sorted((material.bench.folder.parent / FOLDER).glob("*"))
+    folders = sorted((material.rerun.folder.parent / FOLDER).glob("*"))
     return [one for one in folders if all((one / "runs" / name / RESULTS).is_file() for name in METHODS)]
 
 

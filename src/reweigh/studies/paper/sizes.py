@@ -13,7 +13,7 @@ from reweigh.errors import CalibrationError, MismatchError
 from reweigh.method.register.observations import Observations
 from reweigh.method.register.references import rule_named
 from reweigh.method.register.table import ReferenceTable
-from reweigh.studies.analyses.words import finding, said
+from reweigh.studies.analyses.words import finding, show
 from reweigh.studies.paper.endtoend import BASE, EndToEnd
 from reweigh.studies.paper.material import Material
 from reweigh.studies.paper.study import Row, as_estimate, find
@@ -29,7 +29,7 @@ class Sizes(Sweep):
 
     name = "sizes"
     title = "Calibration size"
-    place = "Fig. calibration-size, Tab. calibration-size"
+    reproduces = "Fig. calibration-size, Tab. calibration-size"
 
     def settings(self, material: Material, runs: EndToEnd) -> Iterator[Setting]:
         observations = material.panel()
@@ -56,16 +56,16 @@ class Sizes(Sweep):
 
         def change(size: str) -> str:
             row = find(rows, setting=size, quantity=f"chair_s{AGAINST}")
-            return said(row, signed=True, unit=" points")
+            return show(row, signed=True, unit=" points")
 
-        told = [
+        lines = [
             f"The prefix of all {deployed} images gives the table in use byte for byte.",
             f"With {smallest} images CHAIR_S changes by {change(smallest)}, with {deployed} by {change(deployed)}.",
         ]
         if "100" in sizes:
             row = find(rows, setting="100", quantity="chair_s" + AGAINST)
-            told.append(finding("100 images lower CHAIR_S already", row, above=False, unit=" points"))
-        return told
+            lines.append(finding("100 images lower CHAIR_S already", row, above=False, unit=" points"))
+        return lines
 
     def draw(self, rows: Sequence[Row], path: Path) -> None:
         from reweigh.report.charts import chart, lines

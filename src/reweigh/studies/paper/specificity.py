@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from reweigh.studies.ablate.arms import derangement
-from reweigh.studies.analyses.words import said
+from reweigh.studies.analyses.words import show
 from reweigh.studies.paper.endtoend import EndToEnd, Given, difference
 from reweigh.studies.paper.material import Material
 from reweigh.studies.paper.study import Row, estimate, find
@@ -25,7 +25,7 @@ class Specificity(Sweep):
 
     name = "specificity"
     title = "Image specificity"
-    place = "Tab. image-specificity"
+    reproduces = "Tab. image-specificity"
 
     def settings(self, material: Material, runs: EndToEnd) -> Iterator[Setting]:
         count = len(material.evaluation)
@@ -53,19 +53,19 @@ class Specificity(Sweep):
 
     def sentences(self, rows: Sequence[Row], material: Material) -> list[str]:
         own = find(rows, setting=OWN, quantity="chair_s" + AGAINST)
-        told = [
-            f"With its own evidence CHAIR_S changes by {said(own, signed=True, unit=' points')} against the base."
+        lines = [
+            f"With its own evidence CHAIR_S changes by {show(own, signed=True, unit=' points')} against the base."
         ]
         for name in OTHERS:
             gap = find(rows, setting=name, quantity="chair_s" + GAP)
             change = find(rows, setting=name, quantity="chair_s" + AGAINST)
             share = change["value"] / own["value"] if own["value"] else None
             part = "" if share is None else f", {100 * share:.0f}% of the own image's change"
-            told.append(
-                f"{name}: {said(change, signed=True, unit=' points')}{part}; that is {said(gap, signed=True)} against the "
+            lines.append(
+                f"{name}: {show(change, signed=True, unit=' points')}{part}; that is {show(gap, signed=True)} against the "
                 f"own evidence{_verdict(gap, share)}"
             )
-        return [told[0], " ".join(told[1:])]
+        return [lines[0], " ".join(lines[1:])]
 
 
 def _verdict(gap: Row, share: float | None) -> str:

@@ -1,7 +1,7 @@
 """What a study is: from what a pass over images kept to a tidy table, a figure, and sentences made from its numbers.
 
     class Scale(Study):
-        name, title, place = "scale", "Scale across positions", "Fig. scale-nuisance, Tab. depth-dispersion"
+        name, title, reproduces = "scale", "Scale across positions", "Fig. scale-nuisance, Tab. depth-dispersion"
         columns = (Column("quantity", "text", "what is measured"), *ESTIMATE)
 
         def unmet(self, material): ...       # why it cannot be computed here, or None
@@ -54,14 +54,14 @@ class Study:
     Attributes:
         name: What commands and folders call it.
         title: What pages call it.
-        place: The paper's figures and tables that it reproduces.
+        reproduces: The paper's figures and tables that it reproduces.
         columns: The columns of its table.
         draws: Whether it has a figure.
     """
 
     name: ClassVar[str]
     title: ClassVar[str]
-    place: ClassVar[str]
+    reproduces: ClassVar[str]
     columns: ClassVar[tuple[Column, ...]]
     draws: ClassVar[bool] = True
 
@@ -104,7 +104,7 @@ class Outcome:
         return {
             "study": self.study.name,
             "title": self.study.title,
-            "place": self.study.place,
+            "place": self.study.reproduces,
             "unmet": self.unmet,
             "columns": [
                 {"name": column.name, "kind": column.kind, "what": column.what}

@@ -9,7 +9,6 @@ from typing import Any, ClassVar
 
 from reweigh.benchmarks.base import find_metric
 from reweigh.benchmarks.chair.metrics import METRICS
-from reweigh.report.tables import Estimate
 from reweigh.runs.task import Scored
 from reweigh.studies.paper.endtoend import BASE, FIGURES, NO_MODEL, EndToEnd, difference
 from reweigh.studies.paper.material import Material
@@ -64,7 +63,7 @@ class Sweep(Study):
     def unmet(self, material: Material) -> str | None:
         if (reason := too_few_images(material)) is not None:
             return reason
-        return NO_MODEL if material.bench is None else None
+        return NO_MODEL if material.rerun is None else None
 
     def rows(self, material: Material) -> list[Row]:
         runs = EndToEnd.of(material)
@@ -116,8 +115,3 @@ def title(figure: str) -> str:
     """What charts call a figure of CHAIR."""
     info = find_metric(METRICS, figure)
     return f"{info.title}, %"
-
-
-def estimates(rows: Sequence[Row], quantity: str) -> dict[str, Estimate]:
-    """A quantity of all settings that were run."""
-    return {name: as_estimate(find(rows, setting=name, quantity=quantity)) for name in settings_of(rows)}

@@ -26,7 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from reweigh.method.register.observations import Observations
-from reweigh.studies.analyses.words import said
+from reweigh.studies.analyses.words import show
 from reweigh.studies.paper.bootstrap import Times, bootstrap
 from reweigh.studies.paper.material import Material
 from reweigh.studies.paper.study import (
@@ -130,7 +130,7 @@ class Tokens(Study):
 
     name = "tokens"
     title = "Token component of evidence"
-    place = "Fig. token-decomposition, Tab. variance-decomposition"
+    reproduces = "Fig. token-decomposition, Tab. variance-decomposition"
     columns = (
         Column("quantity", "text", "share between tokens or within a token, or an intraclass correlation"),
         Column("weighting", "text", "image-balanced or occurrence-weighted"),
@@ -158,10 +158,10 @@ class Tokens(Study):
         half = 0.5
         more = primary["low"] is not None and primary["low"] > half
         return [
-            f"{said(_percent(primary), digits=1)}% of DMRR's variability lies between tokens, each token and image counted "
+            f"{show(_percent(primary), digits=1)}% of DMRR's variability lies between tokens, each token and image counted "
             f"once ({primary['tokens']} tokens seen in at least {PRIMARY} images); every occurrence counted, it is "
-            f"{said(_percent(every), digits=1)}%.",
-            f"The intraclass correlation of token identity is {said(simple, digits=3)} (simple) and {said(anova, digits=3)} "
+            f"{show(_percent(every), digits=1)}%.",
+            f"The intraclass correlation of token identity is {show(simple, digits=3)} (simple) and {show(anova, digits=3)} "
             "(ANOVA).",
             "Most of the variability goes with the token, as the paper finds."
             if more
@@ -177,13 +177,13 @@ class Tokens(Study):
             for row in shown
         ]
         with chart(path, height=2.6) as panel:
-            for place, row in enumerate(shown):
+            for index, row in enumerate(shown):
                 value, low, high = (100 * part for part in as_estimate(row))
-                panel.barh(place, value, 0.6, color=COLOURS[0], label=None if place else "between tokens")
-                panel.barh(place, 100 - value, 0.6, left=value, color=COLOURS[3], hatch="///", edgecolor="white",
-                           label=None if place else "between images, within a token")  # fmt: skip
-                panel.plot([low, high], [place, place], color=INK, lw=1.6)
-                panel.annotate(f"{value:.1f}%", (2, place), va="center", color="white", fontsize=8)
+                panel.barh(index, value, 0.6, color=COLOURS[0], label=None if index else "between tokens")
+                panel.barh(index, 100 - value, 0.6, left=value, color=COLOURS[3], hatch="///", edgecolor="white",
+                           label=None if index else "between images, within a token")  # fmt: skip
+                panel.plot([low, high], [index, index], color=INK, lw=1.6)
+                panel.annotate(f"{value:.1f}%", (2, index), va="center", color="white", fontsize=8)
             panel.set_yticks(range(len(names)), names)
             panel.invert_yaxis()
             panel.grid(axis="y", visible=False)

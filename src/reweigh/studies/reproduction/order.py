@@ -11,15 +11,15 @@ from dataclasses import dataclass
 from itertools import combinations
 
 from reweigh.report.tables import Estimate
-from reweigh.studies.reproduction.published import Place, Published, Values
+from reweigh.studies.reproduction.published import Entry, Published, Values
 
 
 @dataclass(frozen=True)
 class Order:
-    """Two places, or one against zero, and which is larger: in the paper and as measured."""
+    """Two entries, or one against zero, and which is larger: in the paper and as measured."""
 
-    first: Place
-    second: Place | None
+    first: Entry
+    second: Entry | None
     published: int
     measured: int
 
@@ -33,28 +33,28 @@ def orders(table: Published, paper: Values, measured: Values) -> list[Order]:
     """Every comparison of a table that both sets of numbers can make."""
     found = []
     for first, second in pairs(table):
-        places = [place for place in (first, second) if place is not None]
-        if all(place in paper and place in measured for place in places):
+        entries = [entry for entry in (first, second) if entry is not None]
+        if all(entry in paper and entry in measured for entry in entries):
             said, seen = (sign(values, first, second) for values in (paper, measured))
             if said:
                 found.append(Order(first, second, said, seen))
     return found
 
 
-def pairs(table: Published) -> Iterator[tuple[Place, Place | None]]:
-    """The places that a table compares."""
+def pairs(table: Published) -> Iterator[tuple[Entry, Entry | None]]:
+    """The entries that a table compares."""
     for metric in table.compare.get("rows", ()):
         for one, other in combinations(table.rows, 2):
-            yield Place(one, metric), Place(other, metric)
+            yield Entry(one, metric), Entry(other, metric)
     for one, other in table.compare.get("columns", ()):
         for row in table.rows:
-            yield Place(row, one), Place(row, other)
+            yield Entry(row, one), Entry(row, other)
     for metric in table.compare.get("sign", ()):
         for row in table.rows:
-            yield Place(row, metric), None
+            yield Entry(row, metric), None
 
 
-def sign(values: Values, first: Place, second: Place | None) -> int:
+def sign(values: Values, first: Entry, second: Entry | None) -> int:
     """1 if the first is larger, -1 if it is smaller, 0 if they are equal."""
     difference = number(values[first]) - (0.0 if second is None else number(values[second]))
     return (difference > 0) - (difference < 0)

@@ -17,7 +17,7 @@ from reweigh.studies.paper.report import embedded_svg
 from reweigh.studies.paper.report import number as shown
 from reweigh.studies.reproduction.commands import RUN
 from reweigh.studies.reproduction.order import Order, number, orders
-from reweigh.studies.reproduction.published import Place, Published, published
+from reweigh.studies.reproduction.published import Entry, Published, published
 from reweigh.studies.reproduction.sources import Measured
 
 INDEX, DATA = "index.html", "paper.json"
@@ -118,17 +118,17 @@ def _numbers(table: Published, measured: Measured | None, reference: str | None)
     if measured is not None and own:
         heads += [f"measured: {measured.model}", *([f"difference to {reference}"] if reference else [])]
     rows = []
-    for place in places(table, measured):
+    for entry in entries(table, measured):
         cells = [
-            element("th", place.metric, class_="words", scope="row"),
-            _words(place.row),
-            *(_cell(table.values[model].get(place)) for model in models),
+            element("th", entry.metric, class_="words", scope="row"),
+            _words(entry.row),
+            *(_cell(table.values[model].get(entry)) for model in models),
         ]
         if own:
-            cells.append(_cell(own[place]) if place in own else element("td", "not run"))
-            said = table.values[reference].get(place) if reference else None
+            cells.append(_cell(own[entry]) if entry in own else element("td", "not run"))
+            said = table.values[reference].get(entry) if reference else None
             if reference:
-                gap = None if place not in own or said is None else number(own[place]) - number(said)
+                gap = None if entry not in own or said is None else number(own[entry]) - number(said)
                 cells.append(element("td", MISSING if gap is None else f"{gap:+.4g}"))
         rows.append(element("tr", *cells))
     head = element(
@@ -154,15 +154,15 @@ def _cell(value: float | Estimate | None) -> Html:
     return element("td", shown(value))
 
 
-def places(table: Published, measured: Measured | None) -> list[Place]:
-    """Every place of either side, by metric, in the paper's order; measured rows it does not have come last."""
-    rows = list(dict.fromkeys([*table.rows, *(place.row for place in (measured.values if measured else ()))]))
+def entries(table: Published, measured: Measured | None) -> list[Entry]:
+    """Every entry of either side, by metric, in the paper's order; measured rows it does not have come last."""
+    rows = list(dict.fromkeys([*table.rows, *(entry.row for entry in (measured.values if measured else ()))]))
     known = {*_all(table), *(measured.values if measured else ())}
-    return [Place(row, metric) for metric in table.metrics for row in rows if Place(row, metric) in known]
+    return [Entry(row, metric) for metric in table.metrics for row in rows if Entry(row, metric) in known]
 
 
-def _all(table: Published) -> set[Place]:
-    return {place for values in table.values.values() for place in values}
+def _all(table: Published) -> set[Entry]:
+    return {entry for values in table.values.values() for entry in values}
 
 
 def _orders(found: Sequence[Order], reference: str) -> Html:
@@ -228,11 +228,11 @@ def build_index(found: Mapping[str, Measured]) -> str:
 def build_json(table: Published, measured: Measured | None) -> dict[str, Any]:
     """One table or figure for a program."""
     reference, found = compare(table, measured)
-    values = [] if measured is None else [_value(place, value) for place, value in measured.values.items()]
+    values = [] if measured is None else [_value(entry, value) for entry, value in measured.values.items()]
     return {
         "title": table.title,
         "published": {
-            model: [_value(place, value) for place, value in numbers.items()]
+            model: [_value(entry, value) for entry, value in numbers.items()]
             for model, numbers in table.values.items()
         },
         "published_on": table.on,
@@ -246,6 +246,6 @@ def build_json(table: Published, measured: Measured | None) -> dict[str, Any]:
     }
 
 
-def _value(place: Place, value: float | Estimate) -> dict[str, Any]:
+def _value(entry: Entry, value: float | Estimate) -> dict[str, Any]:
     low, high = (value.low, value.high) if isinstance(value, Estimate) else (None, None)
-    return {"row": place.row, "metric": place.metric, "value": number(value), "low": low, "high": high}
+    return {"row": entry.row, "metric": entry.metric, "value": number(value), "low": low, "high": high}

@@ -21,14 +21,14 @@ REFERENCE = "LLaVA-1.5-7B"
 """The paper's main model, which stands for it where a measured model is none of the paper's."""
 
 
-class Place(NamedTuple):
-    """A number's place in a table."""
+class Entry(NamedTuple):
+    """Where a number stands in a table: the name of its row, and its metric."""
 
     row: str
     metric: str
 
 
-Values = Mapping[Place, float | Estimate]
+Values = Mapping[Entry, float | Estimate]
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ class Published:
     @property
     def rows(self) -> list[str]:
         """Names of the rows, in the paper's order."""
-        return list(dict.fromkeys(place.row for values in self.values.values() for place in values))
+        return list(dict.fromkeys(entry.row for values in self.values.values() for entry in values))
 
     def reference(self, model: str) -> str | None:
         """The paper's model to hold a measured one against: itself, else the main one, else the first."""
@@ -78,10 +78,10 @@ def published() -> dict[str, Published]:
 
 
 def _published(label: str, page: Mapping[str, Any]) -> Published:
-    values: dict[str, dict[Place, float | Estimate]] = {}
+    values: dict[str, dict[Entry, float | Estimate]] = {}
     for model, row, *numbers in page["rows"]:
         for metric, number in zip(page["metrics"], numbers, strict=True):
             if number is not None:
                 found = Estimate(*number) if isinstance(number, list) else number
-                values.setdefault(model, {})[Place(row, metric)] = found
+                values.setdefault(model, {})[Entry(row, metric)] = found
     return Published(label, page["title"], page["on"], page["metrics"], page["compare"], values)

@@ -1,4 +1,4 @@
-"""From the rows of a study to the places of the paper's tables: what each number is called there."""
+"""From the rows of a study to the entries of the paper's tables."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from reweigh.report.tables import Estimate
-from reweigh.studies.reproduction.published import Place
+from reweigh.studies.reproduction.published import Entry
 
-Found = dict[Place, float | Estimate]
+Found = dict[Entry, float | Estimate]
 Rows = Sequence[Mapping[str, Any]]
 FIGURES = {"chair_s": "CHAIR_S", "chair_i": "CHAIR_I", "recall": "Recall", "f1": "F1"}
 
@@ -26,7 +26,7 @@ def number(row: Mapping[str, Any], *, times: float = 1.0) -> float | Estimate | 
 def put(found: Found, row: str, metric: str, value: float | Estimate | None) -> None:
     """Keep a number that there is."""
     if value is not None:
-        found[Place(row, metric)] = value
+        found[Entry(row, metric)] = value
 
 
 def scale(rows: Rows) -> dict[str, Found]:
