@@ -44,6 +44,14 @@ def test_a_table_that_is_none(unloaded, drawn, tmp_path, command):
     assert "holds no reference table" in done.err
 
 
+@pytest.mark.parametrize("command", ["describe", "trace", "check"])
+def test_a_layer_that_the_table_lacks(unloaded, drawn, command):
+    done = unloaded(command, "world", drawn, "--layer", 9)
+    assert done.code == 1
+    assert "holds no table of layer 9" in done.err
+    assert "it holds 1, 2, 3" in done.err
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -63,6 +71,9 @@ def test_a_table_that_is_none(unloaded, drawn, tmp_path, command):
         (["ablate", "world", "--beta", "-1", "-o", "{}/out"], "it must be a finite number >= 0"),
         (["serve", "world", "--beta", "nan"], "it must be a finite number >= 0"),
         (["serve", "world", "--table", "{}"], "holds no reference table"),
+        (["serve", "world", "--layer", "9"], "holds no table of layer 9"),
+        (["eval", "run", "world", "-b", "world", "-o", "{}/out", "--layer", "9"], "no table of layer 9"),
+        (["compare", "world", "-m", "base,reweigh", "--layer", "9", "-o", "{}/out"], "no table of layer 9"),
     ],
 )
 def test_a_bad_option_or_folder(unloaded, tmp_path, arguments, message):

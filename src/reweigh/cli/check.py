@@ -73,7 +73,7 @@ def check(
             + ("has no --word and no --out" if signal == "strength" else "is unknown"),
             hint="--signal confidence has both; the other one is strength",
         )
-    where = common.table_of(model, table)
+    where = common.table_of(model, table, layer)
     loaded = weights.load(model)
     from reweigh.engines.transformers.check import check as run
 

@@ -106,7 +106,7 @@ class Point:
 
     def of(self, name: str) -> str:
         """The table for the model of that name."""
-        return table_of(name, self.table)
+        return table_of(name, self.table, self.layer)
 
     def options(self, name: str) -> dict[str, Any]:
         """Table, layer and beta as a decoder takes them; what is not given is left to the decoder."""
@@ -131,23 +131,32 @@ def world_path() -> Path:
     return Path(path())
 
 
-def table_of(name: str, table: str | None) -> str:
-    """The table of a command, seen to be there before a model is loaded; the embedded model brings its own."""
-    if table is not None:
-        from reweigh.method.register.folders import fetch_folder, table_layers
-
-        table_layers(fetch_folder(table))
-        return table
-    if name == WORLD:
+def table_of(name: str, table: str | None, layer: int | None = None) -> str:
+    """The table of a command, seen to hold the layer before a model is loaded; the embedded model brings its own."""
+    if table is None and name == WORLD:
         from reweigh.world import table_path
 
-        return str(table_path())
+        table = str(table_path())
+    if table is not None:
+        _require_layer(table, layer)
+        return table
     if difflib.get_close_matches(name, [WORLD], cutoff=0.7):
         raise InputError(f"no model is called {name!r}", hint=f"the embedded model is called {WORLD}")
     raise InputError(
         "no reference table was given",
         hint="make one: reweigh calibrate MODEL IMAGES -o FOLDER, then --table FOLDER",
     )
+
+
+def _require_layer(table: str, layer: int | None) -> None:
+    """Refuse a folder without tables, or without that layer's; one counted from the last block is seen when loaded."""
+    from reweigh.method.register.folders import fetch_folder, table_layers
+
+    found = table_layers(fetch_folder(table))
+    if layer is not None and layer >= 0 and layer not in found:
+        raise InputError(
+            f"{table} holds no table of layer {layer}", hint=f"it holds {', '.join(map(str, found))}"
+        )
 
 
 def require_pictures(name: str, pictures: Sequence[Path]) -> None:
