@@ -7,7 +7,9 @@ import re
 
 import pytest
 
-from reweigh.families.points import PUBLISHED, REUSED, nearest_point
+from reweigh.families.points import PUBLISHED, REUSED, nearest_point, point_in_use
+from reweigh.method.register.table import ReferenceTable
+from reweigh.world import table_path
 
 
 def test_every_published_model_gets_its_own_point():
@@ -35,6 +37,36 @@ def test_another_size_takes_over_the_nearest():
 def test_an_unknown_family_or_too_few_blocks_have_none():
     assert nearest_point("smolvlm", 24) is None
     assert nearest_point("llava", 2) is None
+
+
+@pytest.mark.parametrize(
+    ("family", "blocks", "layer", "said"),
+    [
+        (
+            "instructblip",
+            4,
+            1,
+            "layer 1, beta 0.5 (taken over from InstructBLIP-7B, as far from the last block)",
+        ),
+        ("instructblip", 32, 1, "layer 1, beta 0.5 (published for InstructBLIP-7B; its layer would be 29)"),
+        (
+            "llava",
+            5,
+            3,
+            "layer 3, beta 1.1 (taken over from LLaVA-1.5-7B, as far from the last block; its layer would be 2)",
+        ),
+        ("llava", 5, 2, "layer 2, beta 3.5 (tuned on 300 records of world, recorded with the table)"),
+        (
+            "smolvlm",
+            5,
+            1,
+            "layer 1, beta 1.1 (the paper's most common beta, not chosen for this model; `reweigh tune` chooses one)",
+        ),
+    ],
+)
+def test_the_point_in_use_says_who_chose_it(family, blocks, layer, said):
+    table = ReferenceTable.load(table_path(), layer=layer)
+    assert str(point_in_use(family, blocks, table, None)) == said
 
 
 @pytest.mark.parametrize("form", ["table", "json"])

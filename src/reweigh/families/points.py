@@ -91,5 +91,5 @@ def point_in_use(family: str, blocks: int, table: ReferenceTable, beta: float | 
     if published is None:
         source = "the paper's most common beta, not chosen for this model; `reweigh tune` chooses one"
         return OperatingPoint(layer, BETA, source)
-    elsewhere = "" if published.layer == layer else f" at layer {published.layer}"
+    elsewhere = "" if published.layer == layer else f"; its layer would be {published.layer}"
     return OperatingPoint(layer, published.beta, published.source + elsewhere)

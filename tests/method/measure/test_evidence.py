@@ -250,7 +250,15 @@ def test_measuring_leaves_the_model_alone(case):
 def test_evidence_is_a_plain_value():
     one = Evidence((3,), torch.zeros(1, 5), (1, 2), (None, None), "float32")
     assert one.at(3).shape == (5,)
-    assert "located" not in repr(one)
+    assert repr(one) == "<Evidence of every token at 2 visual positions, layer 3 (dmrr)>"
+
+
+@pytest.mark.parametrize("family", ["llava"])
+def test_evidence_fits_a_line(case):
+    [one] = reweigh.measure(case.model, case.inputs(), layers=[1, 2], locate=[5, 6])
+    told = repr(one)
+    assert "layers 1, 2, 2 located" in told
+    assert len(told) < 120
 
 
 @pytest.mark.parametrize("family", ["llava"])

@@ -7,7 +7,7 @@ can read it here. Knows nothing of models, prompts or references.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -20,7 +20,7 @@ from reweigh.method.measure.readouts import DMRR
 from reweigh.method.measure.sums import ReadoutSums
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Evidence:
     """What one row's images support.
 
@@ -41,8 +41,14 @@ class Evidence:
     patches: tuple[Patch | None, ...]
     dtype: str
     tokens: tuple[int, ...] | None = None
-    located: Tensor | None = field(default=None, repr=False)
+    located: Tensor | None = None
     readout: str = DMRR
+
+    def __repr__(self) -> str:
+        some = "every token" if self.tokens is None else f"{len(self.tokens):,} tokens"
+        layers = f"{'layers' if len(self.layers) > 1 else 'layer'} {', '.join(map(str, self.layers))}"
+        found = "" if self.located is None else f", {self.located.shape[2]} located"
+        return f"<Evidence of {some} at {len(self.positions)} visual positions, {layers}{found} ({self.readout})>"
 
     def at(self, layer: int) -> Tensor:
         """The evidence vector of one layer."""
