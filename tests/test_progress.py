@@ -31,6 +31,15 @@ def test_long_work_writes_whole_lines(capsys, impatient):
     assert lines[-1].startswith("answering: 40 of 40 (100%)")
 
 
+def test_work_that_is_named_anew(capsys, impatient):
+    with bar("tuning", total=20) as shown:
+        for _ in range(20):
+            shown.set_description("layer-2-beta-1")
+            sum(range(20_000))
+            shown.update(1)
+    assert "layer-2-beta-1: 20 of 20 (100%)" in capsys.readouterr().err
+
+
 def test_a_total_that_is_not_known(capsys, impatient):
     for _ in progress((sum(range(20_000)) for _ in range(20)), "reading"):
         pass

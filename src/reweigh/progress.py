@@ -58,6 +58,10 @@ class Lines(tqdm):
         self.due = now + SECONDS
         return bool(super().refresh(*args, **options))
 
+    def set_description(self, desc: str | None = None, refresh: bool | None = True) -> None:
+        """Name the work; the line itself puts the colon behind it."""
+        self.set_description_str(desc, refresh)
+
     def display(self, msg: str | None = None, pos: int | None = None) -> None:
         self.fp.write(f"{self if msg is None else msg}\n")
         self.fp.flush()

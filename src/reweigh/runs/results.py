@@ -99,12 +99,24 @@ def read_scored(folder: Path, judge: str = "") -> ScoredRun:
 
 def _hint(folder: Path, judge: str) -> str:
     """Where scores are to be had."""
+    if judge not in USUAL and (name := _unjudged(folder)) is not None:
+        return f"{name} is scored without a judge: leave out --judge"
     for kind in KINDS:
         if kind != judge and (folder / ScoreFiles.of(kind).results).is_file():
             return f"it holds those of the judge {kind}: --judge {kind}"
     if not (folder / RECORD).is_file():
         return "give a scored run folder"
     return f"reweigh eval score {folder}" + ("" if judge in USUAL else f" --judge {judge}")
+
+
+def _unjudged(folder: Path) -> str | None:
+    """The benchmark of a run or of its usual scores, if it is one that no judge rates."""
+    places = ((RECORD, "benchmark", "name"), (ScoreFiles.of().results, "summary", "benchmark"))
+    for file, part, key in places:
+        with suppress(ArtifactError, KeyError, TypeError):
+            name = str(read_sealed(folder / file)[part][key])
+            return None if find_benchmark(name).judged else name
+    return None
 
 
 def _require_kind(results: Mapping[str, Any], path: Path, judge: str) -> None:
