@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import nullcontext
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,6 +22,9 @@ if TYPE_CHECKING:
     from reweigh.studies.tune.report import Report
 
 app = typer.Typer(add_completion=False)
+
+TRIES = 3
+"""How often a served verifier is tried before anything is loaded: whoever waits there is told soon that nobody answers."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,10 +50,12 @@ class VerifierOptions:
         if self.verifier is None:
             raise InputError("--verifier-url needs the name of its model", hint="--verifier NAME")
         url, key = self.verifier_url, self.verifier_key
-        found = ServedVerifier(SystemOne(self.verifier, base_url=url, key_variable=key, role="verifier"))
+        server = partial(SystemOne, self.verifier, base_url=url, key_variable=key, role="verifier")
         if not (out / VERDICTS).exists():
-            found.probe()
-        return found
+            with ServedVerifier(server(attempts=TRIES)) as tried:
+                common.note(f"trying the verifier {self.verifier} at {tried.server.base_url}")
+                tried.probe()
+        return ServedVerifier(server())
 
     def load(self, weights: common.Weights, template: str | None) -> ModelVerifier | None:
         """The verifier loaded here, if another model than the one that is tuned is named."""

@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 
 from checkpoints import picture
 from judge_server import Answer, JudgeServer
-from reweigh.benchmarks.judge import JudgeError, SystemOne
+from reweigh.benchmarks.judge import JudgeError, SystemOne, endpoint
 from reweigh.cli import common
 from reweigh.cli.app import app
 from reweigh.errors import InputError
@@ -127,6 +127,19 @@ def test_the_command_tries_the_verifier_before_anything_long(
         nameless = CliRunner().invoke(app, [*asked, "--verifier-url", server.url]).exception
         assert isinstance(nameless, InputError)
         assert "--verifier NAME" in str(nameless)
+
+
+def test_nobody_who_answers_is_told_soon(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(common.Weights, "load", lambda *_: pytest.fail("a model was loaded"))
+    monkeypatch.setattr(endpoint, "backoff", lambda *_, **__: 0.0)
+    picture(0, (20, 20)).save(tmp_path / "0.png")
+    with JudgeServer(lambda *_: (503, {}, b"")) as server:
+        asked = ["tune", "world", "--pictures", str(tmp_path), "-o", str(tmp_path / "out")]
+        done = CliRunner().invoke(app, [*asked, "--verifier", "m", "--verifier-url", server.url])
+        assert isinstance(done.exception, JudgeError)
+        assert "no reply in 3 attempts" in str(done.exception)
+        assert f"trying the verifier m at {server.url}" in done.stderr
+        assert len(server.requests) == 3
 
 
 @pytest.mark.slow
