@@ -22,11 +22,13 @@ from reweigh.studies.tune.labelfree.against_report import (
     COLUMNS,
     build_page,
     build_table,
+    control_table,
     sentences,
     terminal,
     to_json,
 )
 from reweigh.studies.tune.labelfree.arrays import Arrays, quality_of
+from reweigh.studies.tune.labelfree.controls import CONTROLS
 from reweigh.studies.tune.labelfree.figures import known_absents, pools, pseudo_items
 from reweigh.studies.tune.labelfree.verified import Verified
 from reweigh.studies.tune.labelfree.worse import WORSE, Worse, itself, shares_the_base
@@ -158,14 +160,17 @@ def test_choices_are_judged_by_labels_on_images_that_were_not_drawn():
         )
         gains.append(by_labels)
         regrets.append(by_labels - by_verdicts)
-    found = hold_against_labels(Arrays.of(verified, items), draws=draws, seed=seed, worse=(), sizes=())
+    found = hold_against_labels(
+        Arrays.of(verified, items), draws=draws, seed=seed, worse=(), sizes=(), controls=()
+    )
     assert found.labels.value == pytest.approx(np.mean(gains))
     assert found.rows[0].regret.value == pytest.approx(np.mean(regrets))
 
 
 def test_the_same_seed_gives_the_same_numbers(search):
     first, again, other = (
-        hold_against_labels(search, draws=4, seed=seed, sizes=(), worse=WORSE[:2]) for seed in (1, 1, 2)
+        hold_against_labels(search, draws=4, seed=seed, sizes=(), worse=WORSE[:2], controls=())
+        for seed in (1, 1, 2)
     )
     assert first == again != other
 
@@ -184,7 +189,7 @@ def test_errors_at_random_are_refused_and_shared_inventions_are_not_seen(held):
 
 def test_a_verifier_that_believes_the_base_is_named_as_blind(search):
     whole = hold_against_labels(
-        search, draws=20, seed=1, sizes=(), worse=[Worse("believer", shares_the_base(0.62))]
+        search, draws=20, seed=1, sizes=(), worse=[Worse("believer", shares_the_base(0.62))], controls=()
     )
     believer = whole.rows[1]
     assert believer.regret.value > 0.2 * whole.labels.value
@@ -217,9 +222,11 @@ def test_faces(held):
     assert len(table.rows) == 1 + len(held.rows) == 1 + 2 + len(WORSE)
     for row in held.rows:
         assert row.name in table.markdown()
-    assert page.count('scope="row"') == len(table.rows)
+    assert page.count('scope="row"') == len(table.rows) + len(held.controls)
     assert json.loads(json.dumps(found, allow_nan=False))["chosen"]["labels"] == {"layer": 1, "beta": 2.0}
     assert found["rows"][0]["gain"]["value"] == held.rows[0].gain.value
+    assert [one["name"] for one in found["controls"]] == [one.name for one in CONTROLS]
+    assert all(one.name in control_table(held).markdown() for one in CONTROLS)
 
 
 @pytest.mark.parametrize("width", [80, 140])
@@ -231,7 +238,7 @@ def test_a_terminal_cuts_nothing(held, width):
     assert "…" not in said
     for column in COLUMNS:
         assert column.name in said
-    for row in held.rows:
+    for row in (*held.rows, *held.controls):
         for word in row.name.split():
             assert word in said
 

@@ -17,6 +17,7 @@ from reweigh.report.tables import Estimate
 from reweigh.studies.analyses.rescaling import spearman
 from reweigh.studies.paper.bootstrap import interval
 from reweigh.studies.tune.labelfree.arrays import Arrays, quality_of
+from reweigh.studies.tune.labelfree.controls import CONTROLS, Control, Rated
 from reweigh.studies.tune.labelfree.worse import WORSE, Spoil, Worse, itself
 from reweigh.studies.tune.search import BASE, BOUND, FIGURES, Key, Quality, choose, judge, relative_gain
 
@@ -63,6 +64,16 @@ class Held:
 
 
 @dataclass(frozen=True)
+class Tried:
+    """A control over all draws: its name, and ``rho``, ``gain`` and ``regret`` as in ``Held``."""
+
+    name: str
+    rho: float
+    gain: Estimate
+    regret: Estimate
+
+
+@dataclass(frozen=True)
 class Against:
     """A search without labels held against one with them.
 
@@ -73,6 +84,7 @@ class Against:
         chosen: The points chosen on all images, by labels and by the verifier.
         labels: True gain of the labels' choices on images they were not made on.
         rows: The verifier itself, on all images and on fewer; then worse ones.
+        controls: Choices that ask nobody, or that correct the answers.
     """
 
     images: int
@@ -83,6 +95,7 @@ class Against:
     chosen: tuple[Key, Key]
     labels: Estimate
     rows: tuple[Held, ...]
+    controls: tuple[Tried, ...]
 
 
 def hold_against_labels(
@@ -93,8 +106,9 @@ def hold_against_labels(
     seed: int = 42,
     worse: Sequence[Worse] = WORSE,
     sizes: Sequence[int] = SIZES,
+    controls: Sequence[Control] = CONTROLS,
 ) -> Against:
-    """Hold the verifier's choices and those of worse ones against the labels', over the same draws."""
+    """Hold the verifier's choices, those of worse ones and of controls against the labels', over the same draws."""
     if search.images < 2:
         raise InputError("one image is nothing to draw from", hint="take more records")
     once = np.ones(search.images)
@@ -119,6 +133,7 @@ def hold_against_labels(
         chosen=(search.keys[_choose(search, true, bound)], search.keys[_choose(search, own, bound)]),
         labels=_estimate(whole.gains[np.arange(draws), whole.by_labels]),
         rows=tuple(rows),
+        controls=tuple(whole.control(one) for one in controls),
     )
 
 
@@ -166,6 +181,17 @@ class _Draws:
             warned=_mean([float(bool(one.noticed())) for one in trusts]),
         )
 
+    def control(self, one: Control) -> Tried:
+        """Let a control choose on every draw."""
+        search, once = self.search, np.ones(self.search.images)
+        chosen, rho = [], []
+        for times, chance in zip(self.times, self._chances(), strict=True):
+            chosen.append(_pick(search, one.rate(search, times, chance), self.bound))
+            rho.append(_rank_correlation(_scores(one.rate(search, once, chance)), self.true))
+        every = np.arange(len(self.times))
+        gain, best = self.gains[every, chosen], self.gains[every, self.by_labels]
+        return Tried(one.name, _mean(rho), _estimate(gain), _estimate(best - gain))
+
     def _chances(self) -> Iterator[Array]:
         """Uniform draws for the questions, the same for every verifier, so that rates of one kind can be compared."""
         generator = np.random.default_rng(self.seed + 1)
@@ -193,6 +219,16 @@ def _choose(search: Arrays, quality: Mapping[str, Array], bound: float) -> int:
     ]
     found = choose(points)
     return search.keys.index(BASE if found is None else (found.layer, found.beta))
+
+
+def _scores(rated: Rated) -> Array:
+    """One number for each point: its gain by the figures, or the number it was given."""
+    return _gains(rated) if isinstance(rated, Mapping) else rated
+
+
+def _pick(search: Arrays, rated: Rated, bound: float) -> int:
+    """The place of the point that the rule chooses by figures, or of the first of highest number."""
+    return _choose(search, rated, bound) if isinstance(rated, Mapping) else int(np.nanargmax(rated))
 
 
 def _rank_correlation(first: Array, second: Array) -> float:

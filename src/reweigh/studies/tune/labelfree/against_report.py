@@ -31,6 +31,7 @@ COLUMNS = (
     Column("warns %", digits=0),
     Column(""),
 )
+TRIED = (Column("control"), Column("rho", digits=2), Column("gain %"), Column("regret"))
 CHECKS = 5
 """Place of the first column about the checks."""
 
@@ -46,23 +47,36 @@ EXPLAINED = (
 )
 
 
+CONTROLS = (
+    "Tried beside it, not built in. no questions: the point is chosen by what the descriptions hold alone (where some share "
+    "of the points agrees, that is taken for what is there); corrected: answers as above, counts corrected by f and h as "
+    "Rogan and Gladen correct a prevalence."
+)
+
+
 def build_table(held: Against) -> Table:
     """The labels' choice, the verifier's, and worse ones'."""
     labels: list[Cell] = ["labels", 100.0, 1.0, held.labels, *[None] * 6, ""]
     return Table(COLUMNS, [labels, *map(_cells, held.rows)], EXPLAINED)
 
 
+def control_table(held: Against) -> Table:
+    """Choices that ask nobody, and corrected answers."""
+    return Table(TRIED, [[one.name, one.rho, one.gain, one.regret] for one in held.controls], CONTROLS)
+
+
 def terminal(held: Against, width: int) -> list[Table]:
     """The table for a terminal of that width; where it does not fit, what a choice is worth comes before the checks."""
     whole = build_table(held)
     if width >= ROOMY:
-        return [whole]
+        return [whole, control_table(held)]
     parts = [range(CHECKS), (0, *range(CHECKS, len(COLUMNS)))]
     captions = ("", EXPLAINED)
-    return [
+    split = [
         Table([COLUMNS[j] for j in part], [[row[j] for j in part] for row in whole.rows], caption)
         for part, caption in zip(parts, captions, strict=True)
     ]
+    return [*split, control_table(held)]
 
 
 def _cells(row: Held) -> list[Cell]:
@@ -134,6 +148,7 @@ def build_page(held: Against, lead: str) -> str:
         "Choosing without labels, held against labels",
         *(element("p", line) for line in sentences(held)),
         section("Verifiers", build_table(held).html()),
+        section("Without questions, and with corrected answers", control_table(held).html()),
         section(
             "What the choice gains",
             figure(at_every_width(lambda width: interval_plot(drawn, width=width)), words),
@@ -146,7 +161,10 @@ def build_page(held: Against, lead: str) -> str:
 def write(held: Against, out: Path, lead: str, about: Mapping[str, Any]) -> list[Path]:
     """Write the table, the page and the numbers."""
     said = "\n".join(f"- {line}" for line in sentences(held))
-    write_text(out / FILES[0], f"{lead}\n\n{said}\n\n{build_table(held).markdown()}")
+    write_text(
+        out / FILES[0],
+        f"{lead}\n\n{said}\n\n{build_table(held).markdown()}\n{control_table(held).markdown()}",
+    )
     write_text(out / FILES[1], build_page(held, lead))
     write_json(out / FILES[2], to_json(held, about))
     return [out / name for name in FILES]

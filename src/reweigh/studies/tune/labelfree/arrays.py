@@ -136,7 +136,11 @@ class Arrays:
 
 def quality_of(counts: Mapping[str, Array], times: Array) -> dict[str, Array]:
     """The four figures of every point, (P,), each image counted ``times``, (I,)."""
-    sums: defaultdict[str, Array] = defaultdict(lambda: np.zeros(()))
-    sums.update({name: one @ times for name, one in counts.items()})
-    found = figures(sums)
+    return quality_of_sums({name: one @ times for name, one in counts.items()})
+
+
+def quality_of_sums(sums: Mapping[str, Array]) -> dict[str, Array]:
+    """The four figures of every point from CHAIR's counts over all images, each (P,)."""
+    known: defaultdict[str, Array] = defaultdict(lambda: np.zeros(()), sums)
+    found = figures(known)
     return {name: found[name] for name in FIGURES}
