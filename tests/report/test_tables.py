@@ -76,7 +76,7 @@ def test_a_row_of_another_length_is_refused() -> None:
 
 def test_a_row_to_read_is_marked_instead_of_the_best() -> None:
     columns = [Column("arm"), Column("CHAIR_I", "lower")]
-    table = Table(columns, [["full", 9.0], ["shuffled", 8.0]], read=0)
+    table = Table(columns, [["full", 9.0], ["shuffled", 8.0]], marked=0)
     assert "| **full** | **9.0** |" in table.markdown()
     assert "**8.0**" not in table.markdown()
     assert '<th class="best words" scope="row">full</th><td class="best">9.0</td>' in table.html()

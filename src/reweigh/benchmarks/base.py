@@ -149,6 +149,9 @@ class Benchmark(ABC):
         """Name what the figures depend on besides the responses."""
         return {}
 
+    def close(self) -> None:  # noqa: B027 (a benchmark without a judge has nothing to release)
+        """Release what scoring opened, such as the connections to a judge."""
+
     @classmethod
     def read_responses(
         cls, path: Path, *, id_key: str | None = None, text_key: str | None = None

@@ -17,7 +17,7 @@ from reweigh.artifacts import sha256_text
 from reweigh.benchmarks.base import Benchmark, Id, Item, Metric, Record, Response, Summary, check_responses
 from reweigh.benchmarks.bootstrap import sum_counts
 from reweigh.benchmarks.judge.prompts import find_prompt
-from reweigh.benchmarks.judge.protocol import Judge, ask_all
+from reweigh.benchmarks.judge.protocol import Judge, ask_all, close_judge
 from reweigh.benchmarks.judge.scale import Distribution, Rater, ScaleQuestion
 from reweigh.benchmarks.judge.settings import CHAT, SYSTEMONE
 from reweigh.errors import InputError
@@ -94,6 +94,10 @@ class Judged(Benchmark, Generic[Question, Verdict]):
     def summarise(self, items: Sequence[Item]) -> Summary:
         """Recompute the summary from items, in any order."""
         return self._summary(self._in_order(items), {})
+
+    def close(self) -> None:
+        """Close the judge: threads that wait for it would otherwise keep a stopped command alive."""
+        close_judge(self.judge)
 
     def _prompt_path(self) -> Path:
         named = self.name if self.dataset is None else self.dataset.name

@@ -47,7 +47,7 @@ def run(
 ) -> None:
     """Answer every record of a benchmark; answers are written as they come, and a stopped run resumes."""
     from reweigh.artifacts import only_one
-    from reweigh.runs.model import asking, open_session
+    from reweigh.runs.model import make_ask, open_session
 
     task = records.task(benchmark, shard=shard)
     options = parse_options(decoder_option)
@@ -59,7 +59,7 @@ def run(
         session = open_session(*loaded, decoder, given)
         with only_one(out):
             runs = records.runs(task, model, weights, loaded)
-            new = runs.answer(asking(session, template=records.template), out, session.record())
+            new = runs.answer(make_ask(session, template=records.template), out, session.record())
     count = len(task.records)
     if as_json:
         common.emit_json({"out": str(out), "answered_now": new, "records": count})
@@ -158,10 +158,10 @@ def words(
     """List the objects that a run makes up most often, e.g. for `projectaway.erase`."""
     from reweigh.artifacts import write_text
     from reweigh.report.tables import Column, Table
-    from reweigh.runs.made_up import made_up
+    from reweigh.runs.hallucinated import hallucinated_objects
     from reweigh.runs.results import read_scored
 
-    found = made_up(read_scored(folder).items)[:count]
+    found = hallucinated_objects(read_scored(folder).items)[:count]
     if out is not None:
         write_text(out, "".join(f"{one.name}\n" for one in found))
         common.note(f"words: {out}")

@@ -80,15 +80,15 @@ def dots(
 ) -> None:
     """Draw estimates as dots with whiskers, one line for each name and one mark for each series.
 
-    ``zero`` adds the line of no difference. A value that is not finite leaves its place empty.
+    ``zero`` adds the line of no difference. A value that is not finite leaves a gap.
     """
     names = list(dict.fromkeys(name for one in series.values() for name in one))
     for number, (title, values) in enumerate(series.items()):
         colour, mark = COLOURS[number % len(COLOURS)], MARKS[number % len(MARKS)]
         shift = (number - (len(series) - 1) / 2) * 0.7 / max(len(series), 1)
-        for place, name in enumerate(names):
+        for index, name in enumerate(names):
             if name in values and math.isfinite(middle := _middle(values[name])):
-                y = place + shift
+                y = index + shift
                 panel.plot(_ends(values[name]), [y, y], color=colour, lw=1.8, solid_capstyle="butt")
                 panel.plot([middle], [y], mark, color=colour, ms=5, label=title if len(series) > 1 else None)
     panel.set_yticks(range(len(names)), names)
@@ -117,13 +117,13 @@ def lines(
     for number, (title, points) in enumerate(series.items()):
         colour, mark = COLOURS[number % len(COLOURS)], MARKS[number % len(MARKS)]
         shown = [(x, value) for x, value in sorted(points) if math.isfinite(_middle(value))]
-        places = [x for x, _ in shown]
-        panel.plot(places, [_middle(value) for _, value in shown], f"-{mark}", color=colour, ms=4, lw=1.5,
+        xs = [x for x, _ in shown]
+        panel.plot(xs, [_middle(value) for _, value in shown], f"-{mark}", color=colour, ms=4, lw=1.5,
                    label=title if len(series) > 1 else None)  # fmt: skip
         ends = [_ends(value) for _, value in shown]
         if any(low != high for low, high in ends):
             low, high = zip(*ends, strict=True)
-            panel.fill_between(places, low, high, color=colour, alpha=0.15, lw=0)
+            panel.fill_between(xs, low, high, color=colour, alpha=0.15, lw=0)
     if level is not None and level[1] is not None:
         panel.axhline(level[1], color=MUTED, lw=1.1, ls="--")
         panel.annotate(level[0], (0.995, level[1]), (0, 2), xycoords=("axes fraction", "data"),
@@ -149,6 +149,6 @@ def _legend(panel: Any) -> None:
     """Name the series above the panel, where no mark can lie below them."""
     handles, titles = panel.get_legend_handles_labels()
     if chosen := dict(zip(titles, handles, strict=True)):
-        place = {"loc": "lower left", "bbox_to_anchor": (-0.02, 1.0), "borderaxespad": 0.2}
+        corner = {"loc": "lower left", "bbox_to_anchor": (-0.02, 1.0), "borderaxespad": 0.2}
         panel.legend(chosen.values(), chosen, fontsize=7.5, ncols=len(chosen), columnspacing=1.0,
-                     handletextpad=0.4, handlelength=1.4, **place)  # fmt: skip
+                     handletextpad=0.4, handlelength=1.4, **corner)  # fmt: skip

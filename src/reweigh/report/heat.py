@@ -28,7 +28,7 @@ def heatmap(
         values: Two-dimensional numbers, first index from top to bottom; NaN where there is no evidence.
         low: Value shown as nothing; the smallest by default.
         high: Value shown strongest; the largest by default.
-        cover: How much the strongest place hides the picture, 0 to 1.
+        cover: How much the strongest evidence hides the picture, 0 to 1.
         scale: Draw the colours and what they stand for below the picture, for a file that stands alone.
     """
     import numpy as np
@@ -61,18 +61,18 @@ WARM = ((0.0, (70, 20, 90)), (0.35, (190, 45, 80)), (0.7, (245, 140, 50)), (1.0,
 
 def heat_scale(low: float, high: float) -> Html:
     """The colours of a heat map from ``low`` to ``high``, for below it."""
-    stops = ", ".join(f"rgb{colour} {place:.0%}" for place, colour in WARM)
+    stops = ", ".join(f"rgb{colour} {share:.0%}" for share, colour in WARM)
     strip = element("i", style=f"background: linear-gradient(to right, {stops})")
     ends = (element("span", f"{end:.3g}") for end in (low, high))
     return element("div", next(ends), strip, next(ends), class_="scale muted")
 
 
-def _warm(share: Any) -> Any:
+def _warm(value: Any) -> Any:
     import numpy as np
 
-    places = [place for place, _ in WARM]
+    shares = [share for share, _ in WARM]
     channels = [
-        np.interp(share[..., 0], places, [float(colour[channel]) for _, colour in WARM])
+        np.interp(value[..., 0], shares, [float(colour[channel]) for _, colour in WARM])
         for channel in range(3)
     ]
     return np.stack(channels, axis=-1)

@@ -48,8 +48,8 @@ def mechanism_plot(rows: Sequence[Mapping[str, Any]], *, title: str = "", limit:
         parts.append(svg.line(left, level(tick), width - 16, level(tick), LINE))
         parts.append(svg.text(left - 8, level(tick) + 4, f"{tick:g}", anchor="end", fill=MUTED))
     parts.append(svg.text(14, (top + height - bottom) / 2, "logit", fill=MUTED, turn=True))
-    for place, row in enumerate(shown):
-        parts += _candidate(row, left + wide * (place + 0.5), level, height - bottom)
+    for index, row in enumerate(shown):
+        parts += _candidate(row, left + wide * (index + 0.5), level, height - bottom)
     words = "filled: before, open: after; below: evidence against reference, in 10⁻³"
     parts.append(svg.text(left, height - 8, words, anchor="start", fill=MUTED))
     return svg.svg(width, height, parts, _step_in_words(shown))
@@ -63,7 +63,7 @@ def _select(rows: Sequence[Mapping[str, Any]], limit: int) -> list[Mapping[str, 
 
 
 def _step_in_words(rows: Sequence[Mapping[str, Any]]) -> str:
-    """The drawing for who cannot see it."""
+    """The drawing as alternative text."""
     each = "; ".join(
         f"{_name(row)} {float(row['z']):.2f}"
         + (f", lowered to {float(row['z_after']):.2f}" if float(row["shift"]) > 0 else "")
@@ -149,9 +149,9 @@ def interval_plot(
         parts += [svg.line(across(tick), start, across(tick), end, LINE) for tick in ticks]
         parts += [svg.line(across(0), start, across(0), end, INK, 1.2)] if zero else []
     parts += [svg.text(across(tick), floor + 20, f"{tick:g}", fill=MUTED) for tick in ticks]
-    told = []
-    for place, (name, estimate) in enumerate(rows):
-        base = top + tall * place
+    labels = []
+    for index, (name, estimate) in enumerate(rows):
+        base = top + tall * index
         y = base + (34 if slender else tall / 2)
         parts.append(
             svg.text(0, base + 14, name, anchor="start")
@@ -168,8 +168,8 @@ def interval_plot(
             if slender
             else svg.text(width - right + 14, y + 4, label, anchor="start", fill=MUTED)
         )
-        told.append(f"{name} {label}")
-    words = "; ".join(told) or "none of them is known"
+        labels.append(f"{name} {label}")
+    words = "; ".join(labels) or "none of them is known"
     return svg.svg(width, floor + 34, parts, f"{title or 'Estimates with 95% intervals'}: {words}")
 
 

@@ -21,7 +21,7 @@ LETTER, TALL = 7.2, 14.0
 
 
 class Point(NamedTuple):
-    """A name, its place, and whether it is the one that the plot is about."""
+    """A named point, and whether it is the one that the plot is about."""
 
     name: str
     x: float
@@ -64,7 +64,7 @@ def scatter_plot(points: Sequence[Point], *, across: str, up: str, width: int = 
     parts.append(svg.text(14, (frame.top + frame.bottom) / 2, up, fill=MUTED, turn=True))
     places = [(place_x(point.x), place_y(point.y)) for point in points]
     parts += _named(points, places, frame)
-    return svg.svg(width, height, parts, _told(points, across, up))
+    return svg.svg(width, height, parts, _in_words(points, across, up))
 
 
 def _across(values: Sequence[float], frame: Box) -> tuple[Callable[[float], float], list[float]]:
@@ -123,7 +123,7 @@ def _tries(x: float, y: float, width: float) -> Iterator[tuple[Box, bool]]:
                 yield Box(left, middle - TALL / 2, left + width, middle + TALL / 2), True
 
 
-def _told(points: Sequence[Point], across: str, up: str) -> str:
-    """The plot in words."""
+def _in_words(points: Sequence[Point], across: str, up: str) -> str:
+    """The plot as alternative text."""
     each = "; ".join(f"{point.name} {point.y:.4g} at {point.x:.3g}" for point in points)
     return f"{up} over {across}: {each}"

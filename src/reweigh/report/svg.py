@@ -75,5 +75,5 @@ def text(
 ) -> str:
     family = ' font-family="ui-monospace, Menlo, Consolas, monospace"' if mono else ""
     turned = f' transform="rotate(-90 {x:.1f} {y:.1f})"' if turn else ""
-    place = f'x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}" font-size="{size}" font-weight="{weight}"'
-    return f"<text {place}{family}{turned} {paint(fill)}>{escape(words)}</text>"
+    position = f'x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}" font-size="{size}" font-weight="{weight}"'
+    return f"<text {position}{family}{turned} {paint(fill)}>{escape(words)}</text>"

@@ -67,12 +67,12 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """Rows of cells under columns; ``read`` is the row to read, marked instead of the best of each column."""
+    """Rows of cells under columns; ``marked`` is a row to mark instead of the best of each column."""
 
     columns: Sequence[Column]
     rows: Sequence[Sequence[Cell]]
     caption: str = ""
-    read: int | None = None
+    marked: int | None = None
     _best: frozenset[tuple[int, int]] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -82,11 +82,11 @@ class Table:
         object.__setattr__(self, "_best", frozenset(self._find_best()))
 
     def _find_best(self) -> list[tuple[int, int]]:
-        if self.read is not None:
-            return [(self.read, place) for place in range(len(self.columns))]
+        if self.marked is not None:
+            return [(self.marked, index) for index in range(len(self.columns))]
         found = []
-        for place, column in enumerate(self.columns):
-            values = [_value(row[place]) for row in self.rows]
+        for index, column in enumerate(self.columns):
+            values = [_value(row[index]) for row in self.rows]
             known = [value for value in values if value is not None]
             if column.better is None or len(known) < 2:
                 continue
@@ -94,7 +94,7 @@ class Table:
             # Ties are judged as printed: of two numbers that look equal, one alone in bold would puzzle.
             shown = column.number(best)
             found += [
-                (i, place)
+                (i, index)
                 for i, value in enumerate(values)
                 if value is not None and column.number(value) == shown
             ]
@@ -103,23 +103,23 @@ class Table:
     def markdown(self) -> str:
         """A GitHub-flavoured Markdown table."""
         lines = [[_pipe(column.heading) for column in self.columns]]
-        lines.append(["---" if self._is_text(place) else "---:" for place in range(len(self.columns))])
+        lines.append(["---" if self._is_text(index) else "---:" for index in range(len(self.columns))])
         for i, row in enumerate(self.rows):
-            lines.append([_pipe(self._plain(i, place, cell)) for place, cell in enumerate(row)])
+            lines.append([_pipe(self._plain(i, index, cell)) for index, cell in enumerate(row)])
         body = "\n".join("| " + " | ".join(line) + " |" for line in lines) + "\n"
         return f"{body}\n{self.caption}\n" if self.caption else body
 
     def latex(self) -> str:
         """A LaTeX ``tabular`` with booktabs rules."""
-        layout = "".join("l" if self._is_text(place) else "r" for place in range(len(self.columns)))
+        layout = "".join("l" if self._is_text(index) else "r" for index in range(len(self.columns)))
         lines = [f"\\begin{{tabular}}{{{layout}}}", "\\toprule"]
         lines.append(" & ".join(tex(column.heading) for column in self.columns) + r" \\")
         lines.append("\\midrule")
         for i, row in enumerate(self.rows):
             cells = []
-            for place, cell in enumerate(row):
-                main, interval = (tex(part) for part in self.columns[place].show(cell))
-                main = f"\\textbf{{{main}}}" if (i, place) in self._best else main
+            for index, cell in enumerate(row):
+                main, interval = (tex(part) for part in self.columns[index].show(cell))
+                main = f"\\textbf{{{main}}}" if (i, index) in self._best else main
                 cells.append(f"{main} {{\\scriptsize {interval}}}" if interval else main)
             lines.append(" & ".join(cells) + r" \\")
         lines += ["\\bottomrule", "\\end{tabular}"]
@@ -131,18 +131,18 @@ class Table:
         head = element(
             "tr",
             *(
-                element("th", column.heading, class_="words" if self._is_text(place) else None, scope="col")
-                for place, column in enumerate(self.columns)
+                element("th", column.heading, class_="words" if self._is_text(index) else None, scope="col")
+                for index, column in enumerate(self.columns)
             ),
         )
         body = []
         for i, row in enumerate(self.rows):
             cells = []
-            for place, cell in enumerate(row):
-                main, interval = self.columns[place].show(cell)
-                kinds = {"best": (i, place) in self._best, "words": isinstance(cell, str)}
+            for index, cell in enumerate(row):
+                main, interval = self.columns[index].show(cell)
+                kinds = {"best": (i, index) in self._best, "words": isinstance(cell, str)}
                 names = " ".join(name for name, holds in kinds.items() if holds) or None
-                heads = place == 0 and isinstance(cell, str)
+                heads = index == 0 and isinstance(cell, str)
                 extra = [element("span", interval, class_="range")] if interval else []
                 cells.append(
                     element("th", main, *extra, class_=names, scope="row")
@@ -164,12 +164,12 @@ class Table:
         table = RichTable(
             box=SIMPLE_HEAD, caption=self.caption or None, caption_justify="left", pad_edge=False
         )
-        intervals = sum(self._has_interval(place) for place in range(len(self.columns)))
+        intervals = sum(self._has_interval(index) for index in range(len(self.columns)))
         between = "\n" if intervals > 2 or (intervals > 1 and len(self.columns) > 3) else " "
-        for place, column in enumerate(self.columns):
-            words = self._is_text(place)
+        for index, column in enumerate(self.columns):
+            words = self._is_text(index)
             # Numbers are never broken; words give way first, but stay readable.
-            longest = max((len(cell) for row in self.rows if isinstance(cell := row[place], str)), default=0)
+            longest = max((len(cell) for row in self.rows if isinstance(cell := row[index], str)), default=0)
             table.add_column(
                 Text(column.heading),
                 justify="left" if words else "right",
@@ -178,22 +178,22 @@ class Table:
             )
         for i, row in enumerate(self.rows):
             cells = []
-            for place, cell in enumerate(row):
-                main, interval = self.columns[place].show(cell)
-                text = Text(main, style="bold" if (i, place) in self._best else "")
+            for index, cell in enumerate(row):
+                main, interval = self.columns[index].show(cell)
+                text = Text(main, style="bold" if (i, index) in self._best else "")
                 cells.append(text.append(f"{between}{interval}", style="dim not bold") if interval else text)
             table.add_row(*cells)
         return table
 
-    def _is_text(self, place: int) -> bool:
-        return any(isinstance(row[place], str) for row in self.rows)
+    def _is_text(self, index: int) -> bool:
+        return any(isinstance(row[index], str) for row in self.rows)
 
-    def _has_interval(self, place: int) -> bool:
-        return any(isinstance(row[place], Estimate) for row in self.rows)
+    def _has_interval(self, index: int) -> bool:
+        return any(isinstance(row[index], Estimate) for row in self.rows)
 
-    def _plain(self, i: int, place: int, cell: Cell) -> str:
-        main, interval = self.columns[place].show(cell)
-        main = f"**{main}**" if (i, place) in self._best else main
+    def _plain(self, i: int, index: int, cell: Cell) -> str:
+        main, interval = self.columns[index].show(cell)
+        main = f"**{main}**" if (i, index) in self._best else main
         return f"{main} {interval}" if interval else main
 
 

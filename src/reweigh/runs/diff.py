@@ -137,9 +137,12 @@ def hallucinated(item: Item) -> Counter[str]:
     if "correct" in item.details:
         return Counter() if item.details["correct"] else Counter([WRONG])
     mentions = item.details.get("mentions", [])
-    return Counter(
-        str(mention.get("object", mention.get("word"))) for mention in mentions if mention["hallucinated"]
-    )
+    return Counter(object_of(mention) for mention in mentions if mention["hallucinated"])
+
+
+def object_of(mention: Mapping[str, Any]) -> str:
+    """The object that a mention names, or its word where the benchmark keeps no objects."""
+    return str(mention.get("object", mention.get("word")))
 
 
 def _name_faults(*runs: Sequence[Item]) -> bool:

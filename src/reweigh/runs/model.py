@@ -1,4 +1,4 @@
-"""A loaded model as the one who answers a run: any decoder by name. The part of a run that needs torch."""
+"""How a loaded model answers a run, with any decoder by name. The part of a run that needs torch."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ def open_session(model: Any, processor: Any, decoder: str, options: Mapping[str,
     return make(decoder, model, processor, **options)
 
 
-def asking(session: Session, *, template: str | None = None) -> Ask:
-    """Answer batches through a session, in the regime of the decoder's authors."""
+def make_ask(session: Session, *, template: str | None = None) -> Ask:
+    """Make the function that answers batches with a session, as the decoder's authors decode."""
 
     def ask(batch: Batch) -> list[Answer]:
         return session.answer(

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -71,30 +72,35 @@ def score_paths(
     folder = results_folder(paths, out)
     reader = read_responses if benchmark is None else find_benchmark(benchmark).read_responses
     source = read_sources(paths, id_key=id_key, text_key=text_key, reader=reader)
-    recorded = (source.record or {}).get("benchmark", {})
-    name = benchmark or recorded.get("name")
-    if name is None:
-        raise InputError("the benchmark is not known from a response file", hint="name it with --benchmark")
-    if isinstance(judge, JudgeSettings):
-        name = rated_by(name, judge.kind)
-    data = data or existing_folder(source.record, "data")
-    made_with = dict(recorded.get("options", {}))
-    if name != recorded.get(
-        "name"
-    ):  # another judge: what says how the first one is asked means nothing to it
-        made_with = {key: made_with[key] for key in known_options(find_benchmark(name)) if key in made_with}
-    opened = open_benchmark(name, data, judge=judge, **{**made_with, **(options or {})})
-    try:
+    opened = _open_benchmark(source, benchmark, data, options, judge)
+    with closing(opened):
         items, summary = score(opened, source, partial=partial)
-    finally:
-        # Threads that wait for a judge would otherwise keep a stopped command alive.
-        if (close := getattr(getattr(opened, "judge", None), "close", None)) is not None:
-            close()
     with naming(folder):
         folder.mkdir(parents=True, exist_ok=True)
     results = write_scores(folder, items, summary, source, benchmark=opened)
     texts = {row.id: row.text for row in source.responses}
     return ScoredRun(folder, items, texts, results, source.record, source.manifest)
+
+
+def _open_benchmark(
+    source: Source,
+    name: str | None,
+    data: Path | None,
+    options: Mapping[str, Any] | None,
+    judge: Judge | Rater | JudgeSettings | None,
+) -> Benchmark:
+    """Open the benchmark that a source answers, with the options of its run, for the judge that is to rate it."""
+    recorded = (source.record or {}).get("benchmark", {})
+    name = name or recorded.get("name")
+    if name is None:
+        raise InputError("the benchmark is not known from a response file", hint="name it with --benchmark")
+    if isinstance(judge, JudgeSettings):
+        name = rated_by(name, judge.kind)
+    made_with = dict(recorded.get("options", {}))
+    if name != recorded.get("name"):  # options of another judge's prompt mean nothing to this one
+        made_with = {key: made_with[key] for key in known_options(find_benchmark(name)) if key in made_with}
+    folder = data or existing_folder(source.record, "data")
+    return open_benchmark(name, folder, judge=judge, **{**made_with, **(options or {})})
 
 
 def results_folder(paths: Sequence[Path], out: Path | None = None) -> Path:

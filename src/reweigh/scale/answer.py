@@ -47,12 +47,12 @@ def answerer(
 ) -> Answerer:
     """Make a hand that loads a model with transformers and ties a decoder to it."""
     from reweigh.families.load import load as load_model
-    from reweigh.runs.model import asking, describe_model, open_session
+    from reweigh.runs.model import describe_model, make_ask, open_session
 
     model, processor = load_model(name, **load)
     model.name_or_path = called
     session = open_session(model, processor, decoder, options)
-    return Answerer(describe_model(model, processor), session.record(), asking(session, template=template))
+    return Answerer(describe_model(model, processor), session.record(), make_ask(session, template=template))
 
 
 def answer_on(cluster: Cluster, arguments: dict[str, Any], runs: Runs, folder: Path) -> int:

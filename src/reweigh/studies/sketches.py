@@ -21,7 +21,7 @@ from reweigh.method.register.references import rule_named
 from reweigh.method.register.sketches import sketch
 from reweigh.method.register.table import ReferenceTable
 from reweigh.progress import bar
-from reweigh.runs.model import asking, open_session
+from reweigh.runs.model import make_ask, open_session
 from reweigh.runs.task import Runs, Scored
 
 BASE, EXACT = "base", "exact"
@@ -83,7 +83,7 @@ def answer(
     done = sum(runs.done(out / name) for name in sessions)
     with bar("answering", total=len(sessions) * len(runs.task.records), done=done, unit="answer") as progress:
         for name, session in sessions.items():
-            ask = asking(session, template=runs.template)
+            ask = make_ask(session, template=runs.template)
             runs.answer(ask, out / name, session.record(), progress=progress)
             found[name] = runs.score(out / name)
     return found

@@ -22,7 +22,7 @@ from reweigh.images import read_image
 from reweigh.method.steering import LabelledSums, SteeringVectors
 from reweigh.progress import progress
 from reweigh.provenance import versions
-from reweigh.runs.model import asking, open_session
+from reweigh.runs.model import make_ask, open_session
 from reweigh.runs.record import find_image
 from reweigh.runs.run import Ask, Batch
 from reweigh.runs.task import Runs
@@ -47,7 +47,7 @@ def steer(
     blocks = range(len(anatomy.blocks)) if layers is None else sorted({*map(anatomy.check_layer, layers)})
     session = open_session(model, processor, "base", {})
     folder = out / ANSWERS
-    runs.answer(_noting(session, folder, runs.template), folder, session.record())
+    runs.answer(_make_ask(session, folder, runs.template), folder, session.record())
     items = {item.id: item for item in runs.score(folder).items}
     tokens = {row["id"]: row["tokens"] for row in read_jsonl(folder / TOKENS)}
     sums: LabelledSums | None = None
@@ -79,9 +79,9 @@ def steer(
     return made
 
 
-def _noting(session: Session, folder: Path, template: str | None) -> Ask:
-    """Answer as any run does, and note the tokens themselves: a text read again may be cut otherwise."""
-    ask = asking(session, template=template)
+def _make_ask(session: Session, folder: Path, template: str | None) -> Ask:
+    """Make the function that answers a run and also keeps the tokens: tokenizing the text again may cut it otherwise."""
+    ask = make_ask(session, template=template)
 
     def noted(batch: Batch) -> list[Answer]:
         answers = ask(batch)

@@ -24,8 +24,8 @@ from reweigh.studies.ablate.arms import Arm
 from reweigh.studies.ablate.run import (
     EDITS,
     Tally,
-    asking_arm,
     attach_arm,
+    make_arm_ask,
     read_edits,
 )
 
@@ -106,7 +106,7 @@ def test_an_arms_edits_are_those_of_its_definition(setting, name):
 def test_the_full_arm_speaks_as_the_method_does(setting, tmp_path):
     arm, runs = setting.arms["full"], setting.runs
     session = attach_arm(setting.model, setting.processor, arm, BETA)
-    ask = asking_arm(session, arm, setting.evidence(), tmp_path, template=None)
+    ask = make_arm_ask(session, arm, setting.evidence(), tmp_path, template=None)
     runs.answer(ask, tmp_path, session.record())
     plain = reweigh.attach(setting.model, setting.processor, table=setting.table, beta=BETA)
     expected = []
@@ -130,7 +130,7 @@ def test_evidence_is_read_once_for_all_arms(setting, tmp_path, monkeypatch):
         for name in ("full", "cyclic", "no-abstention", "unbounded"):
             arm, folder = setting.arms[name], tmp_path / f"{name}-{again}"
             session = attach_arm(setting.model, setting.processor, arm, BETA)
-            ask = asking_arm(session, arm, measured, folder, template=None)
+            ask = make_arm_ask(session, arm, measured, folder, template=None)
             setting.runs.answer(ask, folder, session.record())
     assert len(read) == len(setting.runs.task.records)
 
@@ -146,7 +146,7 @@ def test_each_row_of_a_batch_has_the_evidence_of_its_own_donor(setting, tmp_path
         return request(outer, evidence=evidence, **options)
 
     monkeypatch.setattr(session.decoder, "request", watched)
-    ask = asking_arm(session, arm, measured, tmp_path, template=None)
+    ask = make_arm_ask(session, arm, measured, tmp_path, template=None)
     setting.runs.answer(ask, tmp_path, session.record())
     assert len(served) == 5
     for evidence, donor in zip(served, donors, strict=True):
@@ -187,11 +187,11 @@ def test_a_stopped_arm_ends_with_the_same_bytes_and_counts(setting, tmp_path, sh
     session = attach_arm(setting.model, setting.processor, arm, BETA)
     whole, cut = tmp_path / "whole", tmp_path / "cut"
     for folder in (whole, cut):
-        ask = asking_arm(session, arm, setting.evidence(), folder, template=None)
+        ask = make_arm_ask(session, arm, setting.evidence(), folder, template=None)
         setting.runs.answer(ask, folder, session.record())
     path = cut / "responses.jsonl"
     path.write_bytes(path.read_bytes()[: int(share * path.stat().st_size)])
-    ask = asking_arm(session, arm, setting.evidence(), cut, template=None)
+    ask = make_arm_ask(session, arm, setting.evidence(), cut, template=None)
     setting.runs.answer(ask, cut, session.record())
     assert path.read_bytes() == (whole / "responses.jsonl").read_bytes()
     assert len(read_jsonl(cut / EDITS)) > len(read_jsonl(whole / EDITS))
@@ -216,7 +216,7 @@ def test_a_row_ends_where_the_part_that_generates_ends_it(setting, checkpoint, t
         "reweigh.studies.ablate.run.Tally", lambda beta, given: ends.extend(given) or Tally(beta, given)
     )
     batch = open_batch(0, setting.runs.task.records[:1], setting.runs.task.images, seed=1)
-    asking_arm(session, arm, setting.evidence(), tmp_path, template=None)(batch)
+    make_arm_ask(session, arm, setting.evidence(), tmp_path, template=None)(batch)
     assert ends == [302]
 
 

@@ -91,7 +91,7 @@ def test_permutations_are_followed_by_their_mean_and_range():
         "shuffled, highest",
         "blind",
     ]
-    assert table.read == 1  # the full method, not the luckiest permutation
+    assert table.marked == 1  # the full method, not the luckiest permutation
     made = build_json(rows, {"beta": 1.0}, {"count-5": "none kept"})
     assert [row["arm"] for row in made["arms"]] == [row.name for row in rows]
     assert made["arms"][0]["edits"] is None

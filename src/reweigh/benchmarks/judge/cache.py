@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Generic, Protocol, TypeVar
 
 from reweigh.artifacts import sha256_json
-from reweigh.benchmarks.judge.protocol import Judge, Request
+from reweigh.benchmarks.judge.protocol import Judge, Request, close_judge
 from reweigh.benchmarks.judge.scale import Distribution, Rater, ScaleQuestion
 from reweigh.errors import ArtifactError, InputError
 from reweigh.seals import read_sealed, write_sealed
@@ -47,10 +47,8 @@ class _Cached(Generic[Who]):
         return self._judge.describe()
 
     def close(self) -> None:
-        """Close the judge behind the cache, if it can be closed."""
-        close = getattr(self._judge, "close", None)
-        if close is not None:
-            close()
+        """Close the judge behind the cache."""
+        close_judge(self._judge)
 
     def _kept_or(
         self, asked: Mapping[str, Any], read: Callable[[Any], T], ask: Callable[[], tuple[T, Any]]

@@ -58,6 +58,12 @@ class Judge(Protocol):
         ...
 
 
+def close_judge(judge: object) -> None:
+    """Close a judge that holds connections; one without ``close`` holds none."""
+    if (close := getattr(judge, "close", None)) is not None:
+        close()
+
+
 def ask_all(
     tasks: Sequence[Callable[[], T]], *, concurrency: int, advance: Callable[[], Any] | None = None
 ) -> list[T]:

@@ -161,10 +161,10 @@ def attach_arm(model: Any, processor: Any, arm: Arm, beta: float, *, force: bool
     return decoder.attach(model, processor)
 
 
-def asking_arm(
+def make_arm_ask(
     session: ReweighSession, arm: Arm, evidence: RecordEvidence, folder: Path, *, template: str | None
 ) -> Ask:
-    """A function that answers batches as the arm does, and notes its edits in the run folder."""
+    """Make the function that answers batches as the arm does and counts its edits in the run folder."""
 
     def ask(batch: Batch) -> list[Answer]:
         given = [

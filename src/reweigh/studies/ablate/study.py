@@ -11,10 +11,10 @@ from reweigh.engines.cache import EvidenceCache
 from reweigh.method.register.observations import Observations
 from reweigh.method.register.table import ReferenceTable
 from reweigh.progress import bar
-from reweigh.runs.model import asking, open_session
+from reweigh.runs.model import make_ask, open_session
 from reweigh.runs.task import Runs
 from reweigh.studies.ablate.arms import FULL, Arm
-from reweigh.studies.ablate.run import RecordEvidence, asking_arm, attach_arm, read_edits
+from reweigh.studies.ablate.run import RecordEvidence, attach_arm, make_arm_ask, read_edits
 from reweigh.studies.ablate.table import BASE, Row
 
 
@@ -38,12 +38,12 @@ def ablate(
     total = len(folders) * len(runs.task.records)
     with bar("ablating", total=total, done=done, unit="answer") as progress:
         base = open_session(model, processor, BASE, {})
-        ask = asking(base, template=runs.template)
+        ask = make_ask(base, template=runs.template)
         runs.answer(ask, folders[BASE], base.record(), progress=progress)
         for arm in arms:
             progress.set_description(arm.name)
             session = attach_arm(model, processor, arm, beta, force=force)
-            ask = asking_arm(session, arm, evidence, folders[arm.name], template=runs.template)
+            ask = make_arm_ask(session, arm, evidence, folders[arm.name], template=runs.template)
             runs.answer(ask, folders[arm.name], session.record(), progress=progress)
     scored = {name: runs.score(folder) for name, folder in folders.items()}
     full = scored[FULL]

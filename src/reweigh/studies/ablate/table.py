@@ -120,11 +120,11 @@ def spread(rows: Sequence[Row]) -> dict[str, dict[str, float | None]]:
 def build_table(rows: Sequence[Row], caption: str, *, names: Sequence[str] = tuple(COLUMNS)) -> Table:
     """The table, or some of its columns; the full method is marked, permutations are followed by their mean and range."""
     body: list[list[Cell]] = []
-    read = None
+    marked = None
     for i, row in enumerate(rows):
         cells: dict[str, Cell] = {**row.values(), **{name: cell(row.metrics[name]) for name in FIGURES}}
         cells |= {f"{name}_difference": cell(metric) for name, metric in row.difference.items()}
-        read = len(body) if row.kind == FULL else read
+        marked = len(body) if row.kind == FULL else marked
         body.append([row.name, *(cells[name] for name in names)])
         last = i + 1 == len(rows) or rows[i + 1].kind != row.kind
         if row.kind == SHUFFLED and last:
@@ -132,7 +132,7 @@ def build_table(rows: Sequence[Row], caption: str, *, names: Sequence[str] = tup
             body += [
                 [f"{SHUFFLED}, {what}", *(numbers[name] for name in names)] for what, numbers in every.items()
             ]
-    return Table([Column("arm"), *(COLUMNS[name] for name in names)], body, caption, read)
+    return Table([Column("arm"), *(COLUMNS[name] for name in names)], body, caption, marked)
 
 
 def build_json(rows: Sequence[Row], about: Mapping[str, Any], left_out: Mapping[str, str]) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from typing import Any
 
 from reweigh.engines.cache import EvidenceCache
 from reweigh.progress import bar
-from reweigh.runs.model import asking, open_session
+from reweigh.runs.model import make_ask, open_session
 from reweigh.runs.task import Runs, Scored
 from reweigh.studies.tune.grid import Grid
 from reweigh.studies.tune.search import BASE, FIGURES, Key, Quality, search
@@ -66,7 +66,9 @@ def answering(
                 options = {"table": grid.tables[layer], "beta": beta, "cache": cache, "force": force}
             progress.set_description(folder.name)
             session = open_session(model, processor, decoder, options)
-            runs.answer(asking(session, template=runs.template), folder, session.record(), progress=progress)
+            runs.answer(
+                make_ask(session, template=runs.template), folder, session.record(), progress=progress
+            )
             return folder
 
         yield answer

@@ -1,4 +1,4 @@
-"""Objects that a run makes up are counted by name, the most frequent first."""
+"""Objects that a run hallucinates are counted by name, the most frequent first."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import pytest
 from reweigh.benchmarks.base import Item
 from reweigh.benchmarks.world import score_scene
 from reweigh.errors import InputError
-from reweigh.runs.made_up import MadeUp, made_up
+from reweigh.runs.hallucinated import HallucinatedObject, hallucinated_objects
 from reweigh.world.drawings import CATALOGUE
 from reweigh.world.scenes import scene
 
@@ -20,7 +20,7 @@ def test_objects_are_counted_by_what_is_meant():
         score_scene(shown, f"A {cake} and a {there}, and a {cake} again."),
         score_scene(shown, f"A {lamp}, a {there} and a {cake}."),
     ]
-    assert made_up(items) == [MadeUp(cake, 3, 3), MadeUp(lamp, 1, 1)]
-    assert made_up([score_scene(shown, f"A {there}.")]) == []
+    assert hallucinated_objects(items) == [HallucinatedObject(cake, 3, 3), HallucinatedObject(lamp, 1, 1)]
+    assert hallucinated_objects([score_scene(shown, f"A {there}.")]) == []
     with pytest.raises(InputError, match="names no objects"):
-        made_up([Item(id=1, image="x.png", counts={}, details={"correct": True})])
+        hallucinated_objects([Item(id=1, image="x.png", counts={}, details={"correct": True})])
