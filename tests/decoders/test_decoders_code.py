@@ -10,7 +10,7 @@ import reweigh
 from checkpoints import FAMILIES, picture
 from reweigh.decoders.code import QUESTION
 from reweigh.errors import InputError, UnsupportedError
-from reweigh.families.prompts import build_inputs
+from reweigh.families.prompts import build_inputs, encode
 
 GIVEN = ("A red block beside a blue one.", "Two grey squares.")
 PLAIN = {"do_sample": False, "max_new_tokens": 4, "return_dict_in_generate": True, "output_logits": True}
@@ -128,6 +128,34 @@ def test_descriptions_can_be_given_for_each_request(loaded, batch):
     with (
         other.request(descriptions=["one"]),
         pytest.raises(InputError, match="1 descriptions were given for 2"),
+    ):
+        model.generate(**inputs, **PLAIN)
+
+
+@pytest.mark.parametrize("family", [name for name in FAMILIES if name != "instructblip"])
+def test_each_of_several_images_has_its_own_description(family, loaded):
+    """Words between the images stay; the row beside it, with one image, is padded."""
+    model, processor = loaded(family)
+    mark = getattr(processor, "boi_token", None) or processor.image_token
+    texts = [f"First {mark} and then {mark} which?", f"{mark} what?"]
+    inputs = encode(model, processor, texts, [[picture(1, (70, 50)), picture(2)], [picture(3)]])
+    attached = reweigh.decoder("code", model, processor, descriptions=[GIVEN, GIVEN[0]], special_tokens=False)
+    kept = spied(attached)
+    with attached:
+        model.generate(**inputs, **PLAIN)
+    for row, said in enumerate((GIVEN, GIVEN[:1])):
+        wanted, left = [], iter(said)
+        ids = inputs["input_ids"][row][inputs["attention_mask"][row].bool()].tolist()
+        for place, token in enumerate(ids):
+            if token != model.config.image_token_id:
+                wanted.append(token)
+            elif ids[place - 1] != token:
+                wanted += processor.tokenizer(next(left), add_special_tokens=False)["input_ids"]
+        found = kept[0]["input_ids"][row][kept[0]["attention_mask"][row].bool()].tolist()
+        assert found == wanted
+    with (
+        attached.request(descriptions=GIVEN),
+        pytest.raises(InputError, match="row 0 shows 2 images, but 1 descriptions"),
     ):
         model.generate(**inputs, **PLAIN)
 

@@ -38,6 +38,15 @@ def test_class_attention(images, patches, heads, seed):
         np.testing.assert_allclose(found[image], shares[1:], atol=1e-12)
 
 
+def test_half_precision_ties_no_patches():
+    """The most attended come first, so that patches which 16 bits cannot tell apart would come in any order."""
+    draw = torch.Generator().manual_seed(0)
+    query, key = (torch.randn(1, 577, 64, generator=draw).bfloat16() for _ in range(2))
+    shares = (query[0, :1].double() @ key[0].double().T / 8).softmax(-1)[0, 1:]
+    found = class_attention(query, key, 1)[0]
+    assert found.topk(40).indices.tolist() == shares.topk(40).indices.tolist()
+
+
 def parts_by_hand(model, family, pixels, keep, off_by_one=False):
     """The chosen features (images, keep, C), from hidden states alone, without any hook."""
     tower = model.vision_model if family == "instructblip" else model.model.vision_tower

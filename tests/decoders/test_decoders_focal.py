@@ -21,7 +21,7 @@ from reweigh.decoders.fields import CENTRE, contrasts, divergences, fields, foca
 from reweigh.engines.transformers.pictures import crop, with_pictures
 from reweigh.errors import InputError, UnsupportedError
 from reweigh.families.anatomy import find_anatomy
-from reweigh.families.prompts import build_inputs
+from reweigh.families.prompts import build_inputs, encode
 
 STEPS = 3
 run = functools.partial(generating.run, steps=STEPS)
@@ -180,6 +180,21 @@ def test_pictures_are_told_from_pixels_or_asked_for(loaded, batch):
         reweigh.decoder("focal", model, processor, count=1)
     with pytest.raises(InputError, match="processor"):
         reweigh.decoder("focal", model)
+
+
+@pytest.mark.parametrize("method", ["focal", "halc"])
+def test_a_prompt_of_several_images_is_refused(method, loaded):
+    """One picture's parts would take the place of both, and of the words between them."""
+    model, processor = loaded("llava")
+    text = "USER: <image>\nand <image>\nwhat? ASSISTANT:"
+    inputs = encode(model, processor, [text], [[picture(1), picture(2)]])
+    asked = {"detect": lambda image, word: [], "match": lambda image, texts: [0.0] * len(texts)}
+    session = reweigh.decoder(method, model, processor, **(asked if method == "halc" else {}))
+    with (
+        session.request(pictures=[picture(1)]),
+        pytest.raises(UnsupportedError, match="a prompt shows several images"),
+    ):
+        model.generate(**inputs, max_new_tokens=1, do_sample=False)
 
 
 def test_it_is_not_called_halc():

@@ -91,9 +91,21 @@ def twin(model, processor, inputs, image, answer, wordy, *, beams, candidates, s
                 find_anatomy(model), processor, inputs, [(0, prompt[0].tolist())], [crop(image, field)]
             )
             views.append(after(given, before))
-        scores = contrasts(torch.stack(views), candidates // 2)
-        scores[:, wordy.never] = float("-inf")
-        return list(dict.fromkeys(scores.argmax(-1).tolist()))
+        row = torch.tensor([prompt[0].tolist() + before])
+        scores = [wordy(row, one[None])[0] for one in contrasts(torch.stack(views), candidates // 2)]
+        return list(dict.fromkeys(int(one.argmax()) for one in scores))
+
+    def without(tokens, gone):
+        kept, dropped = [], False
+        for place, token in enumerate(tokens):
+            dropped = place in gone or (dropped and not begins(token))
+            kept += [] if dropped else [token]
+        return kept
+
+    def judged(tokens, gone):
+        """The word that has just been written again still counts."""
+        last = max((place for place, one in enumerate(tokens) if begins(one)), default=0)
+        return text(without(tokens, gone - {last}))
 
     alive = [([], frozenset(), frozenset())]
     while not all(len(tokens) >= steps for tokens, *_ in alive):
@@ -125,17 +137,13 @@ def twin(model, processor, inputs, image, answer, wordy, *, beams, candidates, s
                 drop = delete and not boxes and start >= 7 and bool(new) and (new in word or word in new)
                 options.append(([*tokens[:start], first], seen | {start}, gone | {start} if drop else gone))
         if ranked:
-            texts = [text(tokens) for tokens, *_ in options]
+            texts = [judged(tokens, gone) for tokens, _, gone in options]
             options = [
                 options[place] for place in dict.fromkeys(survivors(by_letters(image, texts), texts, beams))
             ]
         alive = options
     tokens, _, gone = alive[0]
-    kept, dropped = [], False
-    for place, token in enumerate(tokens):
-        dropped = place in gone or (dropped and not begins(token))
-        kept += [] if dropped else [token]
-    return kept
+    return without(tokens, gone)
 
 
 @pytest.mark.parametrize(
@@ -190,6 +198,21 @@ def test_without_words_to_look_up_it_is_greedy_or_dola(family, loaded, batch):
     with session.request(pictures=[PICTURES[0], PICTURES[1]]):
         assert torch.equal(dola, run(model, inputs))
     assert torch.equal(greedy, run(model, inputs))
+
+
+def test_what_the_caller_forbids_is_no_candidate_either(loaded, batch):
+    """A word written again goes through the caller's logits processors like every other token."""
+    model, processor = loaded("llava")
+    inputs = batch("llava", rows=(0,))
+    options = {"detect": no_boxes, "match": by_letters, "is_entity": has_letter, "beams": 1, "candidates": 2}
+    session = reweigh.decoder("halc", model, processor, **options)
+    wordy = Wordy(processor.tokenizer, find_anatomy(model))
+    length = inputs["input_ids"].shape[1]
+    with session.request(pictures=[PICTURES[0]]):
+        said = set(run(model, inputs, logits_processor=[wordy])[0, length:].tolist())
+        for token in sorted(said):
+            other = run(model, inputs, logits_processor=[wordy], bad_words_ids=[[token]])
+            assert token not in other[0, length:].tolist()
 
 
 def test_rows_are_decoded_by_themselves_and_text_rows_as_the_base_model_does(loaded):

@@ -58,6 +58,12 @@ def test_weight_one_removes_the_positive_part_and_leaves_the_negative():
     assert project_away(states, [target], 1.0).tolist() == [[[0.0, 1.0], [-3.0, 1.0]]]
 
 
+def test_a_word_without_a_state_takes_nothing_out():
+    """An embedding of zeros (a padding token's) has no direction; the official program leaves states alone, too."""
+    states = torch.randn(1, 3, 4, generator=torch.Generator().manual_seed(0))
+    assert torch.equal(project_away(states, [torch.zeros(4)], 1.5), states)
+
+
 @pytest.mark.parametrize("embeddings", [False, True])
 def test_whole_answers_equal_a_decoder_written_by_hand(embeddings, loaded, batch):
     model, processor = loaded("llava")

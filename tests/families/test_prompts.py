@@ -69,6 +69,15 @@ def test_rows_without_image_beside_rows_with_one(llava):
     assert "pixel_values" not in alone
 
 
+def test_a_processor_that_wants_a_list_for_each_row_gets_an_empty_one(checkpoint):
+    gemma = twin.case(checkpoint("gemma3"))
+    found = build_inputs(gemma.model, gemma.processor, [None, picture(1)], ["What?", DESCRIBE])
+    image = gemma.model.config.image_token_id
+    assert (found["input_ids"] == image).any(1).tolist() == [False, True]
+    assert len(found["pixel_values"]) == 1
+    assert "pixel_values" not in build_inputs(gemma.model, gemma.processor, [None], ["What?"])
+
+
 def test_a_prompt_without_image_cannot_be_measured(llava):
     inputs = build_inputs(llava.model, llava.processor, [None], ["What is a clock?"])
     with pytest.raises(InputError, match="the prompt holds no image") as caught:

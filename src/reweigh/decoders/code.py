@@ -15,7 +15,7 @@ from reweigh.decoders.contrast import Contrast
 from reweigh.decoders.rules import bounded_contrast
 from reweigh.engines.base import ForwardPass, Request, in_range
 from reweigh.engines.transformers.description import Describer
-from reweigh.engines.transformers.inputs import padded, prompt_ids, rows_of
+from reweigh.engines.transformers.inputs import image_spans, padded, prompt_ids, rows_of
 from reweigh.errors import InputError
 from reweigh.families.anatomy import Anatomy
 
@@ -25,11 +25,14 @@ QUESTION = (
 )
 """The question of the paper."""
 
+Descriptions = str | Sequence[str | Sequence[str]]
+"""One text for all rows, or for each row a text, or one for each of its images."""
+
 
 class CodeRequest(Request):
     """A caller's request, with the descriptions to use."""
 
-    def __init__(self, decoder: CODE, descriptions: str | Sequence[str] | None) -> None:
+    def __init__(self, decoder: CODE, descriptions: Descriptions | None) -> None:
         super().__init__(decoder)
         self.descriptions = descriptions
 
@@ -40,8 +43,8 @@ class CODE(Contrast):
     Args:
         power: Exponent of the divergence, ``cd_alpha`` of the official program, whose command line says 0.7 and whose
             function falls back to 0.2.
-        descriptions: A description for each row of the prompt, or one for all, instead of the model's own; also an
-            option of a request.
+        descriptions: A description for each row of the prompt, or one for all, instead of the model's own; a list of
+            them for a row of several images. Also an option of a request.
         question: What the model is asked for its own description.
         description_tokens: Most tokens of it.
         special_tokens: Tokenise the description with special tokens, as the official program does; where the
@@ -57,7 +60,7 @@ class CODE(Contrast):
         processor: Any = None,
         *,
         power: float = 0.7,
-        descriptions: str | Sequence[str] | None = None,
+        descriptions: Descriptions | None = None,
         question: str = QUESTION,
         description_tokens: int = 512,
         special_tokens: bool = True,
@@ -79,7 +82,7 @@ class CODE(Contrast):
         self,
         outer: Request | None = None,
         *,
-        descriptions: str | Sequence[str] | None = None,
+        descriptions: Descriptions | None = None,
         **options: Any,
     ) -> Request:
         """Settings of one caller: descriptions for the rows of its prompts."""
@@ -89,16 +92,23 @@ class CODE(Contrast):
 
     def branch_inputs(self, forward: ForwardPass) -> dict[str, Any]:
         """The prompt with a description where the image was; all else of it stays, the image's tags too."""
-        tokenizer, image = self.processor.tokenizer, set(self.anatomy.image_tokens)
-        rows = []
-        for row, text in zip(rows_of(forward.inputs), self._texts(forward), strict=True):
-            places = [place for place, token in enumerate(row) if token in image]
-            words = tokenizer(text, add_special_tokens=self.special_tokens)["input_ids"] if places else []
-            first, last = (places[0], places[-1] + 1) if places else (0, 0)
-            rows.append([*row[:first], *words, *row[last:]])
+        tokenizer, rows = self.processor.tokenizer, []
+        for number, (row, given) in enumerate(
+            zip(rows_of(forward.inputs), self._texts(forward), strict=True)
+        ):
+            spans = image_spans(self.anatomy, forward.inputs, forward.trail, number)
+            texts = [given] if isinstance(given, str) else list(given)
+            if spans and len(texts) != len(spans):
+                raise InputError(
+                    f"row {number} shows {len(spans)} images, but {len(texts)} descriptions are given for it",
+                    hint='give one for each image: descriptions=[["A dog.", "A cat."]]',
+                )
+            for (first, last), text in reversed(list(zip(spans, texts, strict=False))):
+                row[first : last + 1] = tokenizer(text, add_special_tokens=self.special_tokens)["input_ids"]
+            rows.append(row)
         return padded(rows, prompt_ids(forward.inputs).device)
 
-    def _texts(self, forward: ForwardPass) -> Sequence[str]:
+    def _texts(self, forward: ForwardPass) -> Sequence[str | Sequence[str]]:
         given = getattr(forward.request, "descriptions", None)
         count = len(forward.trail.columns)
         if given is None:

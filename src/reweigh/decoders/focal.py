@@ -82,8 +82,7 @@ class FocalContrast(Decoder):
 
     def field_inputs(self, box: Sequence[float], forward: ForwardPass) -> dict[str, Any]:
         """The main prompt with a part of each picture in its place."""
-        has_image = [bool(row) for row in forward.trail.columns]
-        whole = pictures_of(forward.request, self.anatomy, self.processor, forward.inputs, has_image)
+        whole = pictures_of(forward.request, self.anatomy, self.processor, forward.inputs, forward.trail)
         parts = [None if picture is None else crop(picture, box) for picture in whole]
         rows = list(enumerate(rows_of(forward.inputs)))
         return with_pictures(

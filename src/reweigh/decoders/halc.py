@@ -175,12 +175,12 @@ class HALC(Decoder):
         """The tokens of each row's answer."""
         state, raw = self.runner.prefill(model, input_ids, kwargs, "HALC rolls words back")
         upcoming, opened = self._local.upcoming, opened_on(self.anatomy.model)
-        if upcoming is None or opened is None:
+        if upcoming is None or upcoming.trail is None or opened is None:
             raise InputError("generate was called outside the decoder's `with` block")
-        has = [bool(row) for row in upcoming.columns]
-        pictures: list[Image | None] = [None] * len(has)
-        if any(has):
-            pictures = pictures_of(opened.request, self.anatomy, self.processor, upcoming.inputs, has)
+        pictures: list[Image | None] = [None] * len(upcoming.columns)
+        if any(upcoming.columns):
+            shown = self.anatomy, self.processor, upcoming.inputs, upcoming.trail
+            pictures = pictures_of(opened.request, *shown)
         scores, plain = self.scores(raw), raw[:, -1].float()
         answers = []
         with paused(self.anatomy.model), self.stream.while_paused():

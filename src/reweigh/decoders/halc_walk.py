@@ -141,6 +141,7 @@ class Walk:
         )
         views = decoder.runner.start(inputs, 0)[1][:, -1]
         scores = contrasts(views, decoder.candidates // 2, decoder.weight)
+        scores = self.processors(self._whole(before).expand(len(scores), -1), scores)
         scores[:, list(anatomy.image_tokens)] = float("-inf")  # in an answer it would stand for no picture
         return list(dict.fromkeys(scores.argmax(dim=-1).tolist()))
 
@@ -152,10 +153,15 @@ class Walk:
 
     def rank(self, options: Sequence[Beam]) -> list[Beam]:
         """The beams whose texts match the whole picture best."""
-        texts = [self.decoder.words.text(beam.tokens) for beam in options]
+        texts = [self.text(beam) for beam in options]
         scores = [float(score) for score in self.decoder.match(self.picture, texts)]
         # a beam that only fills up would write what the best one writes
         return [options[place] for place in dict.fromkeys(survivors(scores, texts, self.decoder.beams))]
+
+    def text(self, beam: Beam) -> str:
+        """What a beam has written: without deleted words, but with the one that has just been written again."""
+        words = self.decoder.words
+        return words.text(words.without(beam.tokens, beam.deleted - {words.last_start(beam.tokens)}))
 
     def _whole(self, tokens: Sequence[int]) -> Tensor:
         more = torch.tensor(tokens, dtype=self.prompt.dtype, device=self.prompt.device)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from reweigh.engines.base import in_range
@@ -14,13 +15,14 @@ from reweigh.families.tower import class_token_tower, has_queries
 
 
 def class_attention(query: Tensor, key: Tensor, heads: int) -> Tensor:
-    """The class token's attention (B, N) to the N patches behind it, the mean of ``heads`` softmaxes.
+    """The class token's attention (B, N) to the N patches behind it, the mean of ``heads`` softmaxes, in single precision.
 
     Args:
         query: Queries (B, 1 + N, C), not yet split into heads.
         key: Keys of the same shape.
     """
-    q, k = (part.view(*part.shape[:2], heads, -1).transpose(1, 2) for part in (query, key))
+    wide = torch.promote_types(query.dtype, torch.float32)  # 16 bits would tie patches, and their order counts
+    q, k = (part.to(wide).view(*part.shape[:2], heads, -1).transpose(1, 2) for part in (query, key))
     scores = q[:, :, :1] @ k.transpose(-2, -1) * q.shape[-1] ** -0.5
     weights: Tensor = scores.softmax(-1)
     return weights.mean(dim=1)[:, 0, 1:]

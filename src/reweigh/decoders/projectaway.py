@@ -34,7 +34,8 @@ def project_away(
     for target in targets:
         share = (states @ target) / (target @ target)
         share = share[:1].expand_as(share) if first_row else share
-        states = states - weight * share.clamp_min(0)[..., None] * target
+        # not clamp_min: a target of zeros, whose share is no number, takes nothing out
+        states = states - weight * torch.where(share > 0, share, 0)[..., None] * target
     return states
 
 

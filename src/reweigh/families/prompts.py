@@ -53,9 +53,9 @@ def encode(
         "padding": True,
         "padding_side": "left",
     }
-    shown = [list(row) for row in images if row]
-    if shown:
-        nested = family_of(model.config).nested_images
+    if any(images):
+        nested = family_of(model.config).nested_images  # an empty list where a row has none
+        shown = [list(row) for row in images]
         arguments["images"] = shown if nested else [picture for row in shown for picture in row]
     batch = processor(**arguments)
     _check_placeholders(model, processor, images, batch["input_ids"], texts)

@@ -65,7 +65,7 @@ class Describer:
 
     def describe(self, forward: ForwardPass) -> list[str]:
         """A description for each row of the prompt; empty where there is no image."""
-        if any(len({one.image for one in row if one is not None}) > 1 for row in forward.trail.patches):
+        if any(forward.trail.images(row) > 1 for row in range(len(forward.trail.columns))):
             raise UnsupportedError(
                 "a prompt shows several images, and one description stands for one image",
                 hint="give the descriptions yourself (descriptions=)",

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from reweigh.engines.transformers.trail import Trail
 from reweigh.errors import InputError, UnsupportedError
 from reweigh.families.anatomy import Anatomy
 
@@ -79,6 +80,23 @@ def rows_of(inputs: Mapping[str, Any]) -> list[list[int]]:
     ids, mask = prompt_ids(inputs), inputs.get("attention_mask")
     seen = torch.ones_like(ids) if mask is None else mask
     return [row[kept.bool()].tolist() for row, kept in zip(ids, seen, strict=True)]
+
+
+def image_spans(anatomy: Anatomy, inputs: Mapping[str, Any], trail: Trail, row: int) -> list[tuple[int, int]]:
+    """The first and last place of each image among a row's ids, padding left out."""
+    image = set(anatomy.image_tokens)
+    ids, whole = rows_of(inputs)[row], prompt_ids(inputs)[row].tolist()
+    places, columns = ([place for place, token in enumerate(some) if token in image] for some in (ids, whole))
+    shown = dict(zip(trail.columns[row], trail.patches[row], strict=True))
+    found: list[tuple[int, int]] = []
+    last = None
+    for place, column in zip(places, columns, strict=True):
+        patch = shown.get(column)  # none where a line of the image ends, and where the family has no grid
+        if not found or (patch is not None and last is not None and patch.image != last):
+            found.append((place, place))
+        found[-1] = found[-1][0], place
+        last = last if patch is None else patch.image
+    return found
 
 
 def padded(rows: Sequence[Sequence[int]], device: torch.device, pad: int = 0) -> dict[str, Tensor]:

@@ -19,6 +19,7 @@ from reweigh.engines.transformers.inputs import (
     token_kinds,
 )
 from reweigh.engines.transformers.session import Session
+from reweigh.engines.transformers.trail import Trail
 from reweigh.errors import InputError, UnsupportedError
 from reweigh.families.anatomy import Anatomy
 from reweigh.families.prompts import build_inputs
@@ -72,9 +73,15 @@ def picture_request(decoder: Decoder, outer: Request | None, pictures: Any) -> P
 
 
 def pictures_of(
-    request: Request, anatomy: Anatomy, processor: Any, inputs: Mapping[str, Any], has_image: Sequence[bool]
+    request: Request, anatomy: Anatomy, processor: Any, inputs: Mapping[str, Any], trail: Trail
 ) -> list[Image | None]:
     """The picture of each prompt row: the caller's, or what the processor made of it where that is a whole picture."""
+    has_image = [bool(columns) for columns in trail.columns]
+    if any(trail.images(row) > 1 for row in range(len(has_image))):
+        raise UnsupportedError(
+            "a prompt shows several images, and parts of one picture cannot stand for all of them",
+            hint="show one image in a prompt, or use another decoder",
+        )
     given = request.pictures if isinstance(request, PictureRequest) else None
     if given is not None:
         if len(given) != len(has_image):

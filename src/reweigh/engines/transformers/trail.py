@@ -122,6 +122,11 @@ class Trail:
         """The last visual column of any row, -1 when there is none."""
         return max((columns[-1] for columns in self.columns if columns), default=-1)
 
+    def images(self, row: int) -> int:
+        """How many images a row shows; one where their columns lie on no grid."""
+        found = {patch.image for patch in self.patches[row] if patch is not None}
+        return len(found) or int(bool(self.columns[row]))
+
     def unseen(self, past: int, length: int) -> list[list[int]]:
         """For each row, the visual columns of a pass that were not shown before, relative to its start."""
         low, high = max(self.seen, past), past + length
