@@ -21,7 +21,7 @@ def class_attention(query: Tensor, key: Tensor, heads: int) -> Tensor:
         query: Queries (B, 1 + N, C), not yet split into heads.
         key: Keys of the same shape.
     """
-    wide = torch.promote_types(query.dtype, torch.float32)  # 16 bits would tie patches, and their order counts
+    wide = torch.promote_types(query.dtype, torch.float32)  # 16 bits would tie patches
     q, k = (part.to(wide).view(*part.shape[:2], heads, -1).transpose(1, 2) for part in (query, key))
     scores = q[:, :, :1] @ k.transpose(-2, -1) * q.shape[-1] ** -0.5
     weights: Tensor = scores.softmax(-1)
