@@ -260,6 +260,69 @@ def test_logits_of_another_shape_are_refused(shape, whole):
         (editor.step if whole else editor)(torch.zeros(shape))
 
 
+GOOD = {"logits": torch.zeros(2, 4), "strengths": torch.ones(2, 4), "beta": 1.0, "rows": None}
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"logits": torch.zeros(4)}, r"logits are \(4,\)"),
+        ({"logits": torch.zeros(2, 1, 4)}, r"logits are \(2, 1, 4\)"),
+        ({"logits": torch.zeros(3, 4)}, "do not belong"),
+        ({"logits": torch.zeros(2, 4, dtype=torch.long)}, "do not belong"),
+        ({"logits": torch.zeros(2, 4, device="meta")}, "on meta do not belong"),
+        ({"logits": np.zeros((2, 4))}, "logits and strengths are ndarray and Tensor"),
+        ({"strengths": torch.ones(4)}, r"strengths are \(4,\)"),
+        ({"strengths": torch.ones(1, 4)}, "do not belong"),
+        ({"beta": -1.0}, "beta is -1.0"),
+        ({"beta": math.nan}, "beta is nan"),
+        ({"beta": "1.1"}, "beta is '1.1'"),
+        ({"beta": [1.0, -1.0]}, "beta is -1.0"),
+        ({"beta": torch.tensor([math.inf, 1.0])}, "beta is inf"),
+        ({"beta": torch.ones(3)}, r"betas \(3,\) .* for 2 rows"),
+        ({"beta": torch.ones(2, 1)}, r"betas \(2, 1\) .* for 2 rows"),
+        ({"rows": torch.tensor([0])}, r"rows are \(1,\) .* of 2 rows"),
+        ({"rows": torch.tensor([True, True])}, "rows are .* bool"),
+        ({"rows": torch.tensor([-1, 0])}, r"rows are \[-1, 0\]; they must ascend"),
+        ({"rows": [1, 1]}, r"rows are \[1, 1\]; they must ascend"),
+        ({"rows": [0, 2]}, "do not belong"),
+    ],
+)
+def test_what_cannot_be_a_step_is_refused_before_any_memory_is_touched(wrong, message):
+    with pytest.raises(InputError, match=message):
+        edit_step(**{**GOOD, **wrong})
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf])
+def test_strengths_that_are_no_numbers_are_refused(value):
+    strengths = torch.ones(2, 4)
+    strengths[1, 2] = value
+    with pytest.raises(NumericsError, match="1 of 8 strengths are no finite numbers"):
+        edit_step(torch.zeros(2, 4), strengths, 1.0)
+
+
+@pytest.mark.parametrize(
+    "beta", [[0.5, 0.5], (0.5, 0.5), np.array([0.5, 0.5]), torch.tensor(0.5), torch.tensor([0.5])]
+)
+def test_betas_and_rows_may_be_any_list_of_numbers(beta):
+    logits, strengths = torch.randn(3, 9), torch.rand(2, 9).double()
+    expected = edit_step(logits, strengths.float(), 0.5, rows=torch.tensor([0, 2]))
+    found = edit_step(logits, strengths, beta, rows=[0, 2])
+    torch.testing.assert_close(found.logits, expected.logits, rtol=0, atol=0)
+
+
+def test_nothing_to_edit_edits_nothing():
+    logits = torch.randn(2, 9)
+    editor = StepEditor(torch.zeros(0, 9), torch.zeros(1), torch.tensor([], dtype=torch.long))
+    torch.testing.assert_close(editor(logits), logits, rtol=0, atol=0)
+
+
+def test_strengths_that_learn_get_their_gradient():
+    strengths = torch.full((1, 4), 0.5, requires_grad=True)
+    edit_step(torch.zeros(1, 4), strengths, 2.0).logits.sum().backward()
+    assert strengths.grad.tolist() == [[-2.0] * 4]
+
+
 def test_one_beta_serves_all_rows():
     logits, strengths = torch.zeros(3, 5), torch.ones(3, 5)
     one = StepEditor(strengths, torch.tensor([0.5]))

@@ -17,7 +17,7 @@ from checkpoints import FAMILIES, VOCABULARY, load
 from checkpoints.tokens import TOKENS
 from reweigh.errors import InputError
 from reweigh.families import find_anatomy
-from reweigh.method.measure.evidence import Evidence
+from reweigh.method.measure.evidence import Evidence, read_evidence
 from reweigh.method.measure.lens import Lens
 from reweigh.method.measure.ranks import RankSum
 
@@ -268,3 +268,36 @@ def test_an_unknown_dtype_chunk_or_kernel(case):
         with pytest.raises(InputError):
             reweigh.measure(case.model, inputs, **options)
     assert find_anatomy(case.model).vocab_size == VOCABULARY
+
+
+@pytest.mark.parametrize(
+    ("states", "options", "message"),
+    [
+        (torch.zeros(6), {}, r"shape \(6,\); floats \(positions, 6\)"),
+        (torch.zeros(1, 2, 6), {}, r"shape \(1, 2, 6\)"),
+        (torch.zeros(2, 5), {}, r"shape \(2, 5\)"),
+        (torch.zeros(2, 6, dtype=torch.long), {}, "states are torch.int64"),
+        (np.zeros((2, 6)), {}, "states are a ndarray"),
+        (torch.zeros(2, 6).double(), {}, "states of torch.float64 cannot be read"),
+        (torch.zeros(2, 6), {"tokens": [1.5]}, "flat integer tensor"),
+        (torch.zeros(2, 6), {"tokens": torch.ones(9, dtype=torch.bool)}, "flat integer tensor"),
+        (torch.zeros(2, 6), {"tokens": ["dog"]}, "token ids must be integers"),
+        (torch.zeros(2, 6), {"tokens": [9]}, "from 9 to 9"),
+        (torch.zeros(2, 6), {"locate": 5}, "flat integer tensor"),
+        (torch.zeros(2, 6), {"locate": torch.tensor([1.7])}, "flat integer tensor"),
+        (torch.zeros(2, 6), {"readouts": []}, r"readouts are \[\]"),
+        (torch.zeros(2, 6), {"readouts": "dmrr"}, "readouts are 'dmrr'"),
+    ],
+)
+def test_what_are_no_states_or_tokens_is_refused(states, options, message):
+    lens = Lens(nn.LayerNorm(6), nn.Linear(6, 9))
+    with pytest.raises(InputError, match=message):
+        read_evidence(lens, states, **options)
+
+
+def test_tokens_may_be_any_list_of_ids_and_states_any_view():
+    lens, states = Lens(nn.LayerNorm(6), nn.Linear(6, 9)), torch.randn(4, 6)
+    whole = read_evidence(lens, states).dmrr()
+    for tokens in ([7, 2], (7, 2), np.array([7, 2]), torch.tensor([7, 2], dtype=torch.int32)):
+        assert torch.equal(read_evidence(lens, states.T.contiguous().T, tokens).dmrr(), whole[[7, 2]])
+    assert read_evidence(lens, states, []).dmrr().shape == (0,)

@@ -114,7 +114,8 @@ def test_no_positions_give_no_chunks():
 
 
 @pytest.mark.parametrize(
-    ("options", "message"), [({"chunk": 0}, "chunk of 0"), ({"dtype": "float64"}, "float64")]
+    ("options", "message"),
+    [({"chunk": 0}, "chunk of 0"), ({"chunk": 2.5}, "chunk of 2.5"), ({"dtype": "float64"}, "float64")],
 )
 def test_impossible_options(options, message):
     with pytest.raises(InputError, match=message):

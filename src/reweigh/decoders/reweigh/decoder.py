@@ -23,7 +23,7 @@ from reweigh.errors import InputError, MismatchError, UnsupportedError
 from reweigh.families.anatomy import Anatomy
 from reweigh.families.points import point_in_use
 from reweigh.families.watch import Watch
-from reweigh.method.intervene.edit import StepEditor, check_beta, spread
+from reweigh.method.intervene.edit import StepEditor, check_betas, spread
 from reweigh.method.intervene.trace import Observer, Recorded, Trace
 from reweigh.method.measure.evidence import Evidence
 from reweigh.method.measure.lens import lens_disagreement
@@ -130,7 +130,7 @@ class ReWEIGH(Decoder):
         if beta is None:
             bound: float | tuple[float, ...] = self.beta if around is None else around.beta
         else:
-            bound = tuple(map(check_beta, beta)) if isinstance(beta, Sequence) else check_beta(beta)
+            bound = check_betas(beta)
         if isinstance(evidence, Evidence):
             raise InputError("one Evidence was given", hint="give a list, one for each row of the prompt")
         given = around.given if evidence is None and around is not None else evidence

@@ -17,6 +17,7 @@ from reweigh.engines.transformers.trail import Segment, Trail
 from reweigh.errors import InputError, MismatchError, UnsupportedError
 from reweigh.method.measure.evidence import Evidence, Reading, read_evidence
 from reweigh.method.measure.lens import Lens
+from reweigh.method.measure.ranks import checked_tokens
 from reweigh.method.measure.readouts import DMRR
 
 
@@ -63,8 +64,8 @@ class Gatherer:
     ) -> None:
         self.lens = lens
         self.layers = tuple(layers)
-        self.tokens = None if tokens is None else torch.as_tensor(tokens, dtype=torch.int64)
-        self.locate = torch.as_tensor(list(locate), dtype=torch.int64)
+        self.tokens = None if tokens is None else checked_tokens(tokens, lens.vocab_size)
+        self.locate = checked_tokens(locate, lens.vocab_size)
         self.kernel = kernel
         self.readouts = tuple(readouts)
 

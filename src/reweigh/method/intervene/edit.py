@@ -7,6 +7,8 @@ the logits it is given. Knows nothing of engines: whoever holds logits and stren
 from __future__ import annotations
 
 import math
+import sys
+from collections.abc import Sequence
 from functools import cache
 from numbers import Real
 from typing import Any, NamedTuple
@@ -27,6 +29,8 @@ from reweigh.method.register.candidates import (
     probabilities,
 )
 
+INTEGERS = (torch.int64, torch.int32, torch.int16, torch.uint8, torch.int8)
+
 
 def check_beta(beta: Any) -> float:
     """The maximum penalty: finite and not negative."""
@@ -35,6 +39,14 @@ def check_beta(beta: Any) -> float:
             f"beta is {beta!r}; it must be a finite number >= 0", hint="the paper uses 0.5 to 1.2"
         )
     return float(beta)
+
+
+def check_betas(beta: Any) -> float | tuple[float, ...]:
+    """One maximum penalty, or one for each row in a list, an array or a tensor."""
+    given = beta.tolist() if isinstance(beta, np.ndarray | Tensor) else beta
+    if isinstance(given, Sequence) and not isinstance(given, str | bytes):
+        return tuple(map(check_beta, given))
+    return check_beta(given)
 
 
 def deficit(reference: Tensor, evidence: Tensor) -> Tensor:
@@ -63,9 +75,15 @@ class EditedStep(NamedTuple):
 
 
 def edit_step(
-    logits: Tensor, strengths: Tensor, beta: float | Tensor, *, rows: Tensor | None = None
+    logits: Tensor,
+    strengths: Tensor,
+    beta: float | Sequence[float] | Tensor,
+    *,
+    rows: Tensor | Sequence[int] | None = None,
 ) -> EditedStep:
     """Subtract beta s_I(v) from the raw logits of each row's candidates.
+
+    Numbers that cannot be right are refused, on the CPU by their values too; an accelerator is never waited for.
 
     Args:
         logits: Raw next-token logits (B, V).
@@ -77,26 +95,37 @@ def edit_step(
     >>> [round(z, 1) for z in step.logits[0].tolist()]
     [1.9, 2.9, -9.0]
     """
-    betas = beta if isinstance(beta, Tensor) else torch.full((len(strengths),), beta, device=logits.device)
-    return StepEditor(strengths, betas, rows).step(logits)
+    if not isinstance(logits, Tensor) or not isinstance(strengths, Tensor):
+        kinds = f"{type(logits).__name__} and {type(strengths).__name__}"
+        raise InputError(f"logits and strengths are {kinds}; both must be tensors")
+    device = strengths.device
+    betas = beta if isinstance(beta, Tensor) else torch.tensor(check_betas(beta), device=device)
+    chosen = rows if rows is None or isinstance(rows, Tensor) else torch.tensor(rows, device=device)
+    if logits.ndim != 2:
+        raise InputError(f"logits are {_seen(logits)}; (rows, vocabulary) was expected")
+    return StepEditor(strengths, betas, chosen).step(logits)
 
 
 class StepEditor:
-    """``edit_step`` for many steps of the same rows: what does not change is laid out once."""
+    """``edit_step`` for many steps of the same rows: what does not change is checked and laid out once."""
 
     def __init__(self, strengths: Tensor, betas: Tensor, rows: Tensor | None = None) -> None:
-        self.strengths = strengths
-        self.betas = betas
-        self.rows = rows
+        _check_layout(strengths, betas, rows)
+        self.strengths = strengths.float()
+        self.rows = None if rows is None else rows.long()
         count, self._vocabulary = strengths.shape
-        self._least_rows = count if rows is None else 0  # of given rows, as many as indexing needs
-        self._compiled = strengths.device.type == "cpu" and is_compiled()
+        self.betas = betas.float().expand(count)
+        self._on_cpu = strengths.is_cpu
+        self._least = self._most = count * self._vocabulary  # how many numbers logits must hold
+        if self.rows is not None:
+            last = int(self.rows[-1]) if self._on_cpu and count else -1  # elsewhere indexing will notice
+            self._least, self._most = (last + 1) * self._vocabulary, sys.maxsize
+        learns = strengths.requires_grad or betas.requires_grad
+        self._compiled = self._on_cpu and count > 0 and not learns and is_compiled()
         if self._compiled:
             self._width = min(MOST, self._vocabulary)
-            own_rows = torch.arange(count) if rows is None else rows.long().contiguous()
-            own_betas = betas.float().expand(count).contiguous()
-            self._tensors = (own_rows, strengths.float().contiguous(), own_betas)
-            self._least_rows = int(own_rows.max()) + 1 if count else 0  # by address nobody else would notice
+            own_rows = torch.arange(count) if self.rows is None else self.rows.contiguous()
+            self._tensors = (own_rows, self.strengths.contiguous(), self.betas.contiguous())
             # by address: on a small model each view of a tensor costs as much as the arithmetic
             addresses = (tensor.data_ptr() for tensor in self._tensors)
             self._fixed = (*addresses, count, self._vocabulary, MASS, LEAST, self._width)
@@ -107,21 +136,21 @@ class StepEditor:
 
     def __call__(self, logits: Tensor) -> Tensor:
         """The edited logits of one step, in float32; as (B, V) or, with a column of their own, (B, 1, V)."""
+        self._check_logits(logits)
         if not self._compiled or (logits.requires_grad and torch.is_grad_enabled()):
-            return self.step(logits.flatten(0, -2)).logits.view(logits.shape)
-        self._check_shape(logits)
+            return self.step(logits.reshape(-1, self._vocabulary)).logits.view(logits.shape)
         edited = _own_copy(logits)
         if not edited.is_contiguous():
             edited = edited.contiguous()
         probability = probabilities(edited)
         edit_logits, _ = _compiled_edits()
         if edit_logits(edited.data_ptr(), probability.data_ptr(), *self._fixed) >= 0:
-            raise self._no_distribution(logits.flatten(0, -2))
+            raise self._no_distribution(logits.reshape(-1, self._vocabulary))
         return edited
 
     def step(self, logits: Tensor) -> EditedStep:
-        """The same, with candidates and shifts."""
-        self._check_shape(logits)
+        """The same of logits (B, V), with candidates and shifts."""
+        self._check_logits(logits)
         if self._compiled and not (logits.requires_grad and torch.is_grad_enabled()):
             return self._compiled_step(logits)
         own = logits if self.rows is None else logits[self.rows]
@@ -147,16 +176,56 @@ class StepEditor:
         chosen = Candidates(torch.from_numpy(ids), torch.from_numpy(keep), best, sound)
         return EditedStep(edited, chosen, shifts)
 
-    def _check_shape(self, logits: Tensor) -> None:
-        """Logits of another width would be edited in the wrong places, by address even beyond their end."""
-        if logits.shape[-1] != self._vocabulary or len(logits) < self._least_rows:
+    def _check_logits(self, logits: Tensor) -> None:
+        """Other logits would be edited in the wrong places, by address even beyond their end."""
+        if not (
+            logits.shape[-1] == self._vocabulary
+            and self._least <= logits.numel() <= self._most
+            and logits.is_floating_point()
+            and logits.is_cpu is self._on_cpu
+        ):
             raise InputError(
-                f"logits {tuple(logits.shape)} do not belong to strengths {tuple(self.strengths.shape)}",
+                f"logits {_seen(logits)} do not belong to strengths {_seen(self.strengths)}",
                 hint="were the model's embeddings resized? attach again, with a table of the model as it is",
             )
 
     def _no_distribution(self, logits: Tensor) -> NumericsError:
         return no_distribution(logits if self.rows is None else logits[self.rows])
+
+
+def _check_layout(strengths: Tensor, betas: Tensor, rows: Tensor | None) -> None:
+    """Refuse strengths, penalties and rows that do not go together or hold impossible numbers."""
+    if strengths.ndim != 2 or not strengths.shape[1]:
+        raise InputError(f"strengths are {_seen(strengths)}; (rows, vocabulary) was expected")
+    count = len(strengths)
+    if betas.ndim > 1 or betas.numel() not in (1, count):
+        raise InputError(
+            f"betas {_seen(betas)} were given for {count} rows", hint="give one number, or one for each row"
+        )
+    if rows is not None and (rows.ndim != 1 or len(rows) != count or rows.dtype not in INTEGERS):
+        raise InputError(
+            f"rows are {_seen(rows)} for strengths of {count} rows",
+            hint="give the number of each row to edit, as integers",
+        )
+    if strengths.is_cpu:
+        _check_values(strengths, betas, rows)
+
+
+def _check_values(strengths: Tensor, betas: Tensor, rows: Tensor | None) -> None:
+    if not strengths.isfinite().all():
+        raise NumericsError(
+            f"{int((~strengths.isfinite()).sum())} of {strengths.numel()} strengths are no finite numbers",
+            hint="check the evidence and the references that they were made of",
+        )
+    check_betas(betas)
+    if rows is not None and len(rows) and (int(rows[0]) < 0 or bool((rows[1:] <= rows[:-1]).any())):
+        raise InputError(f"rows are {rows.tolist()}; they must ascend from 0 or more, each once")
+
+
+def _seen(tensor: Tensor) -> str:
+    """A tensor as messages name it."""
+    kind = str(tensor.dtype).removeprefix("torch.")
+    return f"{tuple(tensor.shape)} of {kind} on {tensor.device}"
 
 
 def _own_copy(logits: Tensor) -> Tensor:

@@ -15,7 +15,7 @@ from torch import Tensor
 from reweigh.errors import InputError
 from reweigh.method.measure.grids import Patch
 from reweigh.method.measure.lens import Lens
-from reweigh.method.measure.ranks import reciprocal_ranks
+from reweigh.method.measure.ranks import checked_tokens, reciprocal_ranks
 from reweigh.method.measure.readouts import DMRR
 from reweigh.method.measure.sums import ReadoutSums
 
@@ -140,8 +140,9 @@ def read_evidence(
         kernel: Ranking kernel, "auto" for the best one present.
         readouts: What is read besides, or instead of, ranks; one read of the states serves all.
     """
-    ids = None if tokens is None else torch.as_tensor(tokens, dtype=torch.int64)
-    wanted = torch.as_tensor(locate, dtype=torch.int64)
+    _check_states(lens, states)
+    ids = None if tokens is None else checked_tokens(tokens, lens.vocab_size)
+    wanted = checked_tokens(locate, lens.vocab_size)
     sums = ReadoutSums(readouts, lens.vocab_size, tokens=ids, kernel=kernel)
     located, dtype = [], None
     for logits in lens.chunks(states):
@@ -152,3 +153,16 @@ def read_evidence(
         del logits  # or two chunks would live while the next is computed
     # asked of the head only where it read nothing: to know, it may have to run once more
     return Reading(sums, torch.cat(located) if located else None, dtype or lens.dtype)
+
+
+def _check_states(lens: Lens, states: Tensor) -> None:
+    """Refuse what are no residual states of the lens's model."""
+    if not isinstance(states, Tensor):
+        raise InputError(
+            f"states are a {type(states).__name__}; a tensor (positions, {lens.width}) was expected"
+        )
+    if states.ndim != 2 or states.shape[1] != lens.width or not states.is_floating_point():
+        raise InputError(
+            f"states are {states.dtype} of shape {tuple(states.shape)}; floats (positions, {lens.width}) were expected",
+            hint="give the residual stream of one row at its visual positions, before the final norm",
+        )

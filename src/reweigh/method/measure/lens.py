@@ -38,13 +38,16 @@ class Lens:
     ) -> None:
         if dtype not in DTYPES:
             raise InputError(f"lens dtype {dtype!r} is unknown", hint=f"one of {', '.join(DTYPES)}")
-        if chunk < 1:
-            raise InputError(f"a chunk of {chunk} positions is impossible", hint="give 1 or more")
+        if isinstance(chunk, bool) or not isinstance(chunk, int) or chunk < 1:
+            raise InputError(
+                f"a chunk of {chunk!r} positions is impossible", hint="give a whole number, 1 or more"
+            )
         self.norm = norm
         self.head = head
         self.chunk = chunk
         self.upcast = dtype == "float32"
         self.vocab_size = head_rows(head)
+        self.width = head_width(head)
 
     @property
     def mode(self) -> str:
@@ -57,15 +60,24 @@ class Lens:
         if self.upcast:
             return "float32"
         device = next(self.norm.parameters(), torch.empty(0)).device
-        return str(head_dtype(self.head, head_width(self.head), device)).removeprefix("torch.")
+        return str(head_dtype(self.head, self.width, device)).removeprefix("torch.")
 
     def read(self, states: Tensor, *, norm: bool = True) -> Tensor:
         """Logits (P, V) of residual states (P, d); ``norm=False`` for states that are normed already."""
         device = next(self.norm.parameters(), states).device
         if device.type != "meta":  # an offloaded module brings states to its weights itself
             states = states.to(device)
-        normed: Tensor = self.norm(states) if norm else states
-        return _float32_product(self.head, normed) if self.upcast else self.head(normed)
+        try:
+            normed: Tensor = self.norm(states) if norm else states
+            return _float32_product(self.head, normed) if self.upcast else self.head(normed)
+        except RuntimeError as error:
+            own = {weight.dtype for part in (self.norm, self.head) for weight in part.parameters()}
+            if states.dtype in own:
+                raise
+            raise InputError(
+                f"states of {states.dtype} cannot be read by a norm and head of {', '.join(map(str, own))} ({error})",
+                hint="give the states as the model gave them",
+            ) from error
 
     def chunks(self, states: Tensor) -> Iterator[Tensor]:
         """Logits of consecutive chunks of positions, so that working memory stays bounded."""

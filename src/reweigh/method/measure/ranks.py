@@ -6,6 +6,8 @@ logits only: not where they come from, nor what the evidence is used for.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 
@@ -124,16 +126,20 @@ def reciprocal_ranks(logits: Tensor, tokens: Tensor) -> Tensor:
     return torch.cat(parts)
 
 
-def checked_tokens(tokens: Tensor, vocab_size: int) -> Tensor:
+def checked_tokens(tokens: Tensor | Sequence[int], vocab_size: int) -> Tensor:
     """Token ids as a flat int64 tensor, each inside the vocabulary."""
-    if tokens.ndim != 1 or tokens.is_floating_point() or tokens.dtype == torch.bool:
+    try:
+        ids = torch.as_tensor(tokens).detach()
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise InputError(f"token ids must be integers, not {tokens!r}") from error
+    if not ids.numel() and ids.ndim == 1:
+        return ids.long()
+    if ids.ndim != 1 or ids.is_floating_point() or ids.is_complex() or ids.dtype == torch.bool:
+        raise InputError(f"token ids must be a flat integer tensor, not {ids.dtype} of {tuple(ids.shape)}")
+    ids = ids.long()
+    if int(ids.min()) < 0 or int(ids.max()) >= vocab_size:
         raise InputError(
-            f"token ids must be a flat integer tensor, not {tokens.dtype} of {tuple(tokens.shape)}"
-        )
-    tokens = tokens.detach().long()
-    if tokens.numel() and (int(tokens.min()) < 0 or int(tokens.max()) >= vocab_size):
-        raise InputError(
-            f"token ids run from {int(tokens.min())} to {int(tokens.max())}, beyond 0..{vocab_size - 1}",
+            f"token ids run from {int(ids.min())} to {int(ids.max())}, beyond 0..{vocab_size - 1}",
             hint="the ids belong to another tokenizer or head",
         )
-    return tokens
+    return ids

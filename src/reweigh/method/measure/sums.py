@@ -11,7 +11,7 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from reweigh.errors import MismatchError, NumericsError, require_known
+from reweigh.errors import InputError, MismatchError, NumericsError, require_known
 from reweigh.method.measure.kernels.base import refuse_nan
 from reweigh.method.measure.ranks import RankSum, checked_tokens
 from reweigh.method.measure.readouts import DMRR, FLOOR, READOUTS
@@ -89,6 +89,8 @@ class ReadoutSums:
     def __init__(
         self, names: Sequence[str], vocab_size: int, tokens: Tensor | None = None, kernel: str = "auto"
     ) -> None:
+        if isinstance(names, str) or not names:
+            raise InputError(f"readouts are {names!r}; a list of names was expected", hint="e.g. ['dmrr']")
         require_known("readout", names, READOUTS)
         self.names = tuple(names)
         self.vocab_size = vocab_size
