@@ -46,6 +46,15 @@ def opened_on(model: Any) -> Opened | None:
     return found
 
 
+def opened_around(model: Any) -> Iterator[Opened]:
+    """All open requests of this context on a model, the innermost first."""
+    found = _innermost.get()
+    while found is not None:
+        if found.model is model and not found.closed:
+            yield found
+        found = found.outer
+
+
 def enter(model: Any, request: Request, *, paused: bool = False) -> Opened:
     """Open a request in this context."""
     opened = Opened(model, request, paused, _innermost.get())

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from numbers import Integral
 from typing import Any
 
 from torch import nn
@@ -62,15 +63,19 @@ class Anatomy:
         """Rows of the head: ranks run over all of them, rows beyond the tokenizer included."""
         return head_rows(self.head)
 
-    def check_layer(self, layer: int) -> int:
+    def check_layer(self, layer: Any) -> int:
         """Return a valid 0-based block index; negative values count from the last block."""
         count = len(self.blocks)
-        if isinstance(layer, bool) or not isinstance(layer, int) or not -count <= layer < count:
+        if (
+            isinstance(layer, bool)
+            or not isinstance(layer, Integral)
+            or int(layer) not in range(-count, count)
+        ):
             raise InputError(
                 f"layer {layer!r} is out of range: {type(self.model).__name__} has {count} decoder blocks",
                 hint=f"give a 0-based block from 0 to {count - 1}, or -1 for the last",
             )
-        return layer % count
+        return int(layer) % count
 
     def exit_of(self, layer: int) -> nn.Module:
         """The module that receives block ``layer``'s output: the next block, or the final norm after the last.

@@ -16,7 +16,7 @@ from checkpoints import FAMILIES, VOCABULARY, load
 from reweigh.engines.cache import EvidenceCache
 from reweigh.engines.transformers.gather import Gatherer, Given, _merged
 from reweigh.engines.transformers.recall import Recall
-from reweigh.errors import InputError, UnsupportedError
+from reweigh.errors import InputError, NumericsError, UnsupportedError
 from reweigh.families.anatomy import find_anatomy
 from reweigh.families.identity import reading_hash
 from reweigh.families.prompts import build_inputs
@@ -102,6 +102,19 @@ def test_evidence_that_does_not_fit_is_refused(case):
         given = reweigh.measure(case.model, inputs, layers=[layer], tokens=tokens_of)
         with attached, attached.request(evidence=given), pytest.raises(InputError, match=words):
             logits(case, inputs)
+
+
+@pytest.mark.parametrize("family", ["llava"])
+def test_evidence_of_another_head_or_that_is_no_number_is_refused(case):
+    inputs = case.inputs()
+    attached = attach(case)
+    [found] = reweigh.measure(case.model, inputs, layers=[attached.layer])
+    short = dataclasses.replace(found, values=found.values[:, :-1])
+    with attached.request(evidence=[short]), pytest.raises(InputError, match="but the head has"):
+        logits(case, inputs)
+    broken = dataclasses.replace(found, values=found.values * float("nan"))
+    with attached.request(evidence=[broken]), pytest.raises(NumericsError, match="no finite numbers"):
+        logits(case, inputs)
 
 
 @pytest.mark.parametrize("family", ["llava"])

@@ -13,7 +13,7 @@ import reweigh
 import twin
 from checkpoints import VOCABULARY
 from reweigh.engines.base import Decoder
-from reweigh.errors import InputError, UnsupportedError
+from reweigh.errors import InputError, ReweighError, UnsupportedError
 
 BETA = 20.0
 STEPS = 6
@@ -241,6 +241,92 @@ def test_generators_may_be_read_in_turn(case):
     assert same(generate(case, inputs), base)
     with attach(case).request(beta=0.0):
         assert same(generate(case, inputs), base)
+
+
+@pytest.mark.parametrize("family", ["llava"])
+def test_what_opens_a_request_may_be_entered_again_and_anew(case):
+    inputs = case.inputs()
+    rw = attach(case)
+    base = generate(case, inputs)
+    opening = rw.request(trace=True)
+    lengths = []
+    for _ in range(2):
+        with opening as request:
+            generate(case, inputs)
+        lengths.append(len(request.trace))
+        assert same(generate(case, inputs), base)
+    with opening as outer, opening as inner:
+        generate(case, inputs)
+    assert [*lengths, len(outer.trace), len(inner.trace)] == [STEPS] * 4
+    assert same(generate(case, inputs), base)
+
+
+@pytest.mark.parametrize("family", ["llava"])
+def test_a_session_closes_its_own_request_whatever_was_opened_since(case):
+    inputs = case.inputs()
+    rw = attach(case)
+    base = generate(case, inputs)
+    rw.__enter__()
+    later = rw.request(beta=0.0)
+    later.__enter__()
+    rw.__exit__(None, None, None)
+    assert same(generate(case, inputs), base)  # the later one, which is still open
+    later.__exit__(None, None, None)
+    assert same(generate(case, inputs), base)
+    with attach(case):  # nothing is left open for it to nest in
+        assert not same(generate(case, inputs), base)
+    with pytest.raises(ReweighError, match="not open"):
+        rw.__exit__(None, None, None)
+
+
+@pytest.mark.parametrize("family", ["llava"])
+@pytest.mark.parametrize("plain", [True, False])
+def test_an_asynchronous_generator_may_be_closed_by_another_task(case, plain):
+    inputs = case.inputs()
+    rw = attach(case)
+    base = generate(case, inputs)
+
+    async def texts():
+        with rw if plain else rw.request():
+            while True:
+                yield generate(case, inputs)
+
+    async def everything():
+        reading = texts()
+        edited = await anext(reading)
+        await asyncio.create_task(reading.aclose())
+        return edited, generate(case, inputs)
+
+    edited, after = asyncio.run(everything())
+    assert not same(edited, base)
+    assert same(after, base)
+
+
+@pytest.mark.parametrize("family", ["llava"])
+def test_evidence_may_be_measured_while_a_request_is_open(case):
+    inputs, other = case.inputs([1]), case.inputs([2], [TEXTS[0]])
+    rw = attach(case)
+    [alone] = reweigh.measure(case.model, other, layers=[rw.layer])
+    with rw:
+        edited = generate(case, inputs)
+        [amid] = reweigh.measure(case.model, other, layers=[rw.layer])
+        assert same(generate(case, inputs), edited)
+    assert torch.equal(amid.values, alone.values)
+
+
+@pytest.mark.parametrize("family", ["llava"])
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"beta": "1.1"}, "beta is '1.1'"),
+        ({"beta": [1.0, -1.0]}, "beta is -1.0"),
+        ({"evidence": ["dog"]}, "evidence holds a str"),
+        ({"observer": 3}, "observer is a int"),
+    ],
+)
+def test_options_that_cannot_be_used_are_refused_when_the_request_opens(case, options, message):
+    with pytest.raises(InputError, match=message), attach(case).request(**options):
+        pass
 
 
 class Describing(Decoder):

@@ -261,6 +261,34 @@ def test_evidence_fits_a_line(case):
     assert len(told) < 120
 
 
+@pytest.mark.parametrize(
+    ("layers", "values", "tokens"),
+    [((3,), torch.zeros(5), None), ((3, 4), torch.zeros(1, 5), None), ((3,), torch.zeros(1, 5), (1, 2))],
+)
+def test_evidence_whose_parts_do_not_go_together_is_refused(layers, values, tokens):
+    with pytest.raises(InputError, match=r"evidence is .* of shape"):
+        Evidence(layers, values, (), (), "float32", tokens)
+
+
+@pytest.mark.parametrize("family", ["llava"])
+def test_inputs_and_layers_that_cannot_be_measured_are_refused_by_name(case):
+    inputs = case.inputs()
+    ids = inputs["input_ids"]
+    wrong = [
+        (None, [-1], "inputs are a NoneType"),
+        ({**inputs, "input_ids": ids[0]}, [-1], r"Tensor of shape \(\d+,\)"),
+        ({**inputs, "input_ids": ids.tolist()}, [-1], "tokens are a list"),
+        ({name: value.numpy() for name, value in inputs.items()}, [-1], "tokens are a ndarray"),
+        (inputs, [], r"layers are \[\]"),
+        (inputs, 2, "layers are 2"),
+    ]
+    for wrong_inputs, layers, message in wrong:
+        with pytest.raises(InputError, match=message):
+            reweigh.measure(case.model, wrong_inputs, layers)
+    [one], [other] = (reweigh.measure(case.model, inputs, layers) for layers in ([-1], np.array([-1])))
+    assert torch.equal(one.values, other.values)
+
+
 @pytest.mark.parametrize("family", ["llava"])
 def test_an_unknown_dtype_chunk_or_kernel(case):
     inputs = case.inputs()

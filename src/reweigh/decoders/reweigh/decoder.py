@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from reweigh.decoders.reweigh.request import Deployed, ReweighRequest
+from reweigh.decoders.reweigh.request import Deployed, ReweighRequest, check_options
 from reweigh.engines.base import Decoder, ForwardPass, Request
 from reweigh.engines.cache import EvidenceCache
 from reweigh.engines.transformers.pairing import pair
 from reweigh.engines.transformers.trail import Trail
-from reweigh.errors import InputError, MismatchError, UnsupportedError
+from reweigh.errors import MismatchError, UnsupportedError
 from reweigh.families.anatomy import Anatomy
 from reweigh.families.points import point_in_use
 from reweigh.families.watch import Watch
@@ -131,8 +131,7 @@ class ReWEIGH(Decoder):
             bound: float | tuple[float, ...] = self.beta if around is None else around.beta
         else:
             bound = check_betas(beta)
-        if isinstance(evidence, Evidence):
-            raise InputError("one Evidence was given", hint="give a list, one for each row of the prompt")
+        check_options(evidence, observer)
         given = around.given if evidence is None and around is not None else evidence
         recorded = self._trace(deployed, bound) if trace else None
         observers = () if around is None else around.observers

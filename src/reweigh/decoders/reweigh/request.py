@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -100,3 +100,17 @@ class ReweighRequest(Request):
             )
         own = [self.beta[row] if isinstance(self.beta, tuple) else self.beta for row in rows]
         return torch.tensor(own, dtype=torch.float32, device=device).repeat_interleave(repeat)
+
+
+def check_options(evidence: Any, observer: Any) -> None:
+    """Refuse evidence and observers that would fail at the first step."""
+    if isinstance(evidence, Evidence):
+        raise InputError("one Evidence was given", hint="give a list, one for each row of the prompt")
+    for one in evidence or ():
+        if not isinstance(one, Evidence | None):
+            raise InputError(
+                f"evidence holds a {type(one).__name__}",
+                hint="give what `reweigh.measure` or `request.evidence` returned",
+            )
+    if observer is not None and not callable(getattr(observer, "record", None)):
+        raise InputError(f"observer is a {type(observer).__name__} without a method `record`")

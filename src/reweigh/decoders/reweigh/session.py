@@ -90,7 +90,7 @@ class ReweighSession(Session):
             observer: Is shown every step.
         """
         options = {"beta": beta, "layer": layer, "table": table, "evidence": evidence}
-        return self._open(**options, trace=trace, observer=observer)
+        return super().request(**options, trace=trace, observer=observer)
 
     def answer(
         self,

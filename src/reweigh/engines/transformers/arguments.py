@@ -8,7 +8,7 @@ from typing import Any
 
 from torch import Tensor
 
-from reweigh.errors import UnsupportedError
+from reweigh.errors import InputError, UnsupportedError
 
 
 def token_ids(arguments: Mapping[str, Any]) -> Tensor:
@@ -60,6 +60,20 @@ def past_length(cache: Any, known: int | None = None) -> int:
 def look_up(source: Any, name: str) -> Any:
     """A value by name from a mapping or a configuration, ``None`` where it is not set."""
     return source.get(name) if isinstance(source, Mapping) else getattr(source, name, None)
+
+
+def rows_and_columns(tokens: Any) -> tuple[int, int]:
+    """The shape of a pass's ids or embeddings."""
+    if tokens is None:
+        raise UnsupportedError("a forward pass had neither input_ids nor inputs_embeds")
+    if not isinstance(tokens, Tensor) or tokens.ndim not in (2, 3):
+        kind = type(tokens).__name__
+        seen = f"{kind} of shape {tuple(tokens.shape)}" if hasattr(tokens, "shape") else kind
+        raise InputError(
+            f"the prompt's tokens are a {seen}; a tensor (rows, columns) was expected",
+            hint='give what the processor returned, with return_tensors="pt"',
+        )
+    return tokens.shape[0], tokens.shape[1]
 
 
 def check_arguments(arguments: Mapping[str, Any]) -> None:

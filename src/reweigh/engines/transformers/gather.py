@@ -97,6 +97,7 @@ class Gatherer:
         if not columns:
             return None
         if given is not None:
+            self._check_width(given)
             return {
                 layer: Given(given.of(layer, self.tokens), given.dtype, given.readout)
                 for layer in self.layers
@@ -104,6 +105,13 @@ class Gatherer:
         return {
             layer: self._read(forward.states[layer][row * forward.repeat, columns]) for layer in self.layers
         }
+
+    def _check_width(self, given: Evidence) -> None:
+        if given.tokens is None and given.values.shape[1] != self.lens.vocab_size:
+            raise InputError(
+                f"evidence of {given.values.shape[1]} tokens was given, but the head has {self.lens.vocab_size}",
+                hint="give evidence that was measured with this model",
+            )
 
     def _read(self, states: Tensor) -> Reading:
         return read_evidence(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -65,11 +65,15 @@ def measure(
         InputError: No row holds an image, or a layer is out of range.
     """
     anatomy = find_anatomy(model)
-    blocks = tuple(anatomy.check_layer(layer) for layer in layers)
+    if not isinstance(inputs, Mapping):
+        raise InputError(f"inputs are a {type(inputs).__name__}", hint="give what the processor returned")
+    if not isinstance(layers, Iterable) or not len(blocks := tuple(map(anatomy.check_layer, layers))):
+        raise InputError(f"layers are {layers!r}", hint="give a list of blocks, e.g. [-1] for the last")
     lens = Lens(anatomy.norm, anatomy.head, dtype=dtype, chunk=chunk)
     gatherer = Gatherer(lens, blocks, tokens=tokens, locate=locate, kernel=kernel, readouts=[readout])
     reader = _Reader(anatomy, gatherer)
-    with Tap.of(anatomy).serving(reader.request()), torch.no_grad():
+    tap = Tap.of(anatomy)
+    with tap.aside(), tap.serving(reader.request()), torch.no_grad():
         model(**{**inputs, **forward_options(anatomy)})
     if reader.trail is None or not any(reader.trail.columns):
         raise InputError(

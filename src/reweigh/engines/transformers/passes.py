@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from reweigh.engines.base import Decoder, ForwardPass, Request, UpcomingPass
 from reweigh.engines.context import opened_on, paused
-from reweigh.engines.transformers.arguments import bound, brings_image, check_arguments
+from reweigh.engines.transformers.arguments import bound, brings_image, check_arguments, rows_and_columns
 from reweigh.engines.transformers.continuation import (
     find_trail,
     leave_trail,
@@ -171,10 +171,9 @@ class Passes:
             arguments["input_ids"] = outer_ids
         ids, embeds = arguments.get("input_ids"), arguments.get("inputs_embeds")
         tokens = embeds if ids is None else ids
-        if tokens is None:
-            raise UnsupportedError("a forward pass had neither input_ids nor inputs_embeds")
+        rows, length = rows_and_columns(tokens)
         prompt, key = self._local.prompt, request.decoder.key
-        past, (rows, length) = past_columns(prompt, arguments, key), tokens.shape[:2]
+        past = past_columns(prompt, arguments, key)
         trail = find_trail(self.anatomy, prompt, arguments, key, past=past, rows=rows, length=length)
         if rows % len(trail.columns):
             raise ReweighError(f"a pass of {rows} rows cannot belong to {len(trail.columns)} prompts")

@@ -10,8 +10,8 @@ uses the model as it is.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +20,7 @@ from torch import Tensor
 
 from reweigh.engines.answer import Answer
 from reweigh.engines.base import Decoder, Request
-from reweigh.engines.context import opened_on
+from reweigh.engines.context import opened_around, opened_on
 from reweigh.engines.transformers.tap import Tap
 from reweigh.errors import InputError, ReweighError
 from reweigh.families.prompts import DESCRIBE, build_inputs
@@ -44,26 +44,21 @@ class Session:
         self.model = model
         self.processor = processor
         self.decoder: Any = decoder
+        self._plain = Opening(self, {})
 
     def request(self, **options: Any) -> AbstractContextManager[Any]:
-        """Open a request with settings of its own; what is not given is taken from the request it is nested in."""
-        return self._open(**options)
+        """Open a request with settings of its own; what is not given is taken from the request it is nested in.
 
-    @contextmanager
-    def _open(self, **options: Any) -> Iterator[Any]:
-        made = self.decoder.request(self._outer(), **options)
-        with Tap.of(self.decoder.anatomy).serving(made):
-            yield made
+        What is returned may be entered again, each time for a request anew, and in any thread or task.
+        """
+        return Opening(self, options)
 
     def __enter__(self) -> Self:
-        Tap.of(self.decoder.anatomy).open(self.decoder.request(self._outer()))
+        self._plain.__enter__()
         return self
 
     def __exit__(self, *exc_info: object) -> None:
-        opened = self._opened()
-        if opened is None:
-            raise ReweighError("this session is not open in this thread or task")
-        Tap.of(self.decoder.anatomy).close(opened)
+        self._plain.__exit__(*exc_info)
 
     def _opened(self) -> Opened | None:
         opened = opened_on(self.decoder.anatomy.model)
@@ -75,7 +70,7 @@ class Session:
 
     def generate(self, *args: Any, **kwargs: Any) -> Any:
         """``model.generate`` with this decoder, and nothing else changed; opens a request where it runs."""
-        with self._open():
+        with self.request():
             return self.model.generate(*args, **kwargs)
 
     def describe(
@@ -130,13 +125,38 @@ class Session:
             options = {"temperature": None, "top_p": None, "top_k": None, **options}
         if seed is not None:
             torch.manual_seed(seed)
-        with self._open(), torch.no_grad():
+        with self.request(), torch.no_grad():
             output = self.model.generate(**inputs, **options)
         return read_answers(self.processor, output, inputs, end_tokens(self.decoder.anatomy.speaker))
 
     def record(self) -> dict[str, Any]:
         """What the record of a run keeps of the decoder."""
         return dict(self.decoder.record())
+
+
+class Opening(AbstractContextManager[Any]):
+    """Opens a request of a session each time it is entered, and closes the one that was opened there."""
+
+    def __init__(self, session: Session, options: Mapping[str, Any]) -> None:
+        self._session = session
+        self._options = options
+        self._open: list[Opened] = []
+
+    def __enter__(self) -> Any:
+        decoder = self._session.decoder
+        made = decoder.request(self._session._outer(), **self._options)
+        self._open.append(Tap.of(decoder.anatomy).open(made))
+        return made
+
+    def __exit__(self, *exc_info: object) -> None:
+        anatomy = self._session.decoder.anatomy
+        opened = next((one for one in opened_around(anatomy.model) if one in self._open), None)
+        if opened is None and len(self._open) == 1:  # a generator that another task closes
+            opened = self._open[0]
+        if opened is None:
+            raise ReweighError("this session is not open in this thread or task")
+        self._open.remove(opened)
+        Tap.of(anatomy).close(opened)
 
 
 def read_answers(processor: Any, output: Any, inputs: Mapping[str, Any], ends: Sequence[int]) -> list[Answer]:

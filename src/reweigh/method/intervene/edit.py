@@ -95,14 +95,10 @@ def edit_step(
     >>> [round(z, 1) for z in step.logits[0].tolist()]
     [1.9, 2.9, -9.0]
     """
-    if not isinstance(logits, Tensor) or not isinstance(strengths, Tensor):
-        kinds = f"{type(logits).__name__} and {type(strengths).__name__}"
-        raise InputError(f"logits and strengths are {kinds}; both must be tensors")
+    _check_tensors(logits, strengths)
     device = strengths.device
     betas = beta if isinstance(beta, Tensor) else torch.tensor(check_betas(beta), device=device)
     chosen = rows if rows is None or isinstance(rows, Tensor) else torch.tensor(rows, device=device)
-    if logits.ndim != 2:
-        raise InputError(f"logits are {_seen(logits)}; (rows, vocabulary) was expected")
     return StepEditor(strengths, betas, chosen).step(logits)
 
 
@@ -191,6 +187,14 @@ class StepEditor:
 
     def _no_distribution(self, logits: Tensor) -> NumericsError:
         return no_distribution(logits if self.rows is None else logits[self.rows])
+
+
+def _check_tensors(logits: Any, strengths: Any) -> None:
+    """Refuse what a notebook may hand over in place of tensors (rows, vocabulary)."""
+    for name, given in (("logits", logits), ("strengths", strengths)):
+        if not isinstance(given, Tensor) or given.ndim != 2:
+            seen = _seen(given) if isinstance(given, Tensor) else f"a {type(given).__name__}"
+            raise InputError(f"{name} are {seen}; a tensor (rows, vocabulary) was expected")
 
 
 def _check_layout(strengths: Tensor, betas: Tensor, rows: Tensor | None) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -43,6 +44,16 @@ class Evidence:
     tokens: tuple[int, ...] | None = None
     located: Tensor | None = None
     readout: str = DMRR
+
+    def __post_init__(self) -> None:
+        values: Any = self.values
+        wide = values.shape[-1] if self.tokens is None else len(self.tokens)
+        if values.shape != (len(self.layers), wide) or not values.is_floating_point():
+            raise InputError(
+                f"evidence is {values.dtype} of shape {tuple(values.shape)}; floats ({len(self.layers)}, "
+                f"{'vocabulary' if self.tokens is None else wide}) were expected",
+                hint="give a row of values for each layer",
+            )
 
     def __repr__(self) -> str:
         some = "every token" if self.tokens is None else f"{len(self.tokens):,} tokens"
@@ -155,7 +166,7 @@ def read_evidence(
     return Reading(sums, torch.cat(located) if located else None, dtype or lens.dtype)
 
 
-def _check_states(lens: Lens, states: Tensor) -> None:
+def _check_states(lens: Lens, states: Any) -> None:
     """Refuse what are no residual states of the lens's model."""
     if not isinstance(states, Tensor):
         raise InputError(
