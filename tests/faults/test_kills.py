@@ -13,21 +13,16 @@ from pathlib import Path
 
 import pytest
 
+from reweigh.benchmarks.world import World
+from reweigh.calibration.sums import FAN
+
 SHORT = ["--option", "scenes=3", "--limit", "3"]
+CALIBRATE = ["calibrate", "world", "{images}", "-o", "{out}", "-l", "2", "-l", "3"]
+IMAGES = {"calibrate": 4, "sketch": FAN + 6}
+"""Images of the commands that need some; sketches of enough batches are added up on the way."""
 COMMANDS = {
-    "calibrate": [
-        "calibrate",
-        "world",
-        "{images}",
-        "-o",
-        "{out}",
-        "-l",
-        "2",
-        "-l",
-        "3",
-        "--max-new-tokens",
-        "12",
-    ],
+    "calibrate": [*CALIBRATE, "--max-new-tokens", "12"],
+    "sketch": [*CALIBRATE, "--max-new-tokens", "2", "--sketch", "16"],
     "eval": ["eval", "run", "world", "-b", "world", "--data", "{pictures}", "-o", "{out}", *SHORT],
     "tune": ["tune", "world", "--layers", "2", "--betas", "0.5,1", "-o", "{out}", *SHORT],
     "ablate": ["ablate", "world", "--arms", "global,blind", "-o", "{out}", *SHORT],
@@ -59,10 +54,8 @@ def tree(folder: Path) -> dict[str, bytes]:
 @pytest.mark.parametrize("name", COMMANDS)
 def test_killed_at_random_moments_it_goes_on_and_ends_the_same(tmp_path: Path, name: str) -> None:
     images = tmp_path / "images"
-    if name == "calibrate":
-        from reweigh.benchmarks.world import World
-
-        World(images, split="tuning", scenes=4).records()
+    if name in IMAGES:
+        World(images, split="tuning", scenes=IMAGES[name]).records()
     command = [
         part.format(images=images, pictures=tmp_path / "pictures", out="{out}") for part in COMMANDS[name]
     ]
