@@ -7,7 +7,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reweigh.provenance import environment, first_difference, versions
+from reweigh.provenance import environment, first_difference, record_differences, versions
 
 LEAVES = st.none() | st.integers(0, 2) | st.lists(st.integers(0, 1), max_size=2)
 RECORDS = st.recursive(
@@ -51,6 +51,23 @@ def test_both_values_are_named() -> None:
     assert first_difference({"a": {"b": 1}}, {}, absent_is_none=True) == ("a.b", 1, None)
     assert first_difference({"a": {}}, {"b": None}, absent_is_none=True) is None
     assert first_difference({"a": {"id": 1}}, {"a": {"id": 2}}, ignore={"a.id"}) is None
+
+
+def test_a_value_that_is_not_there_is_none_in_words() -> None:
+    found = first_difference({"a": "b"}, {}, absent_is_none=True)
+    assert found is not None
+    assert found.words == ("'b'", "none")
+
+
+@given(RECORDS, RECORDS)
+def test_all_differences_are_those_of_a_flat_twin(one: Any, other: Any) -> None:
+    """Empty mappings count as nothing, and a mapping against a plain value is one difference."""
+    old, new = flat(one), flat(other)
+    differing = {key for key in old.keys() | new.keys() if old.get(key) != new.get(key)}
+    found = [each.key for each in record_differences(one, other, absent_is_none=True)]
+    assert found == sorted(set(found), key=lambda key: key.split("."))
+    assert {key for key in differing if not any(f"{key}.".startswith(f"{each}.") for each in found)} == set()
+    assert {each for each in found if not any(f"{key}.".startswith(f"{each}.") for key in differing)} == set()
 
 
 def test_versions_and_environment_agree() -> None:

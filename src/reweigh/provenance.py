@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import platform
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any, NamedTuple
 
@@ -45,6 +45,12 @@ class RecordDifference(NamedTuple):
     first: Any
     second: Any
 
+    @property
+    def words(self) -> tuple[str, str]:
+        """Both values for a message."""
+        first, second = ("none" if value is None else repr(value) for value in (self.first, self.second))
+        return first, second
+
 
 def first_difference(
     first: Any, second: Any, *, ignore: Collection[str] = (), absent_is_none: bool = False
@@ -61,26 +67,34 @@ def first_difference(
         >>> first_difference({"a": {"b": 1}}, {"a": {"b": 2}})
         RecordDifference(key='a.b', first=1, second=2)
     """
-    return _difference(first, second, "", frozenset(ignore), absent_is_none)
+    return next(record_differences(first, second, ignore=ignore, absent_is_none=absent_is_none), None)
 
 
-def _difference(
+def record_differences(
+    first: Any, second: Any, *, ignore: Collection[str] = (), absent_is_none: bool = False
+) -> Iterator[RecordDifference]:
+    """All keys in which two nested records differ, in sorted order; see ``first_difference``."""
+    return _differences(first, second, "", frozenset(ignore), absent_is_none)
+
+
+def _differences(
     first: Any, second: Any, path: str, ignore: frozenset[str], absent_is_none: bool
-) -> RecordDifference | None:
+) -> Iterator[RecordDifference]:
     if absent_is_none:
         first, second = _as_mapping(first, second), _as_mapping(second, first)
     if not (isinstance(first, Mapping) and isinstance(second, Mapping)):
-        return None if first == second else RecordDifference(path, first, second)
+        if first != second:
+            yield RecordDifference(path, first, second)
+        return
     for key in sorted({*first, *second}):
         name = f"{path}.{key}" if path else str(key)
         if name in ignore:
             continue
         one, other = first.get(key), second.get(key)
         if not absent_is_none and (key in first) != (key in second):
-            return RecordDifference(name, one, other)
-        if (found := _difference(one, other, name, ignore, absent_is_none)) is not None:
-            return found
-    return None
+            yield RecordDifference(name, one, other)
+        else:
+            yield from _differences(one, other, name, ignore, absent_is_none)
 
 
 def _as_mapping(value: Any, other: Any) -> Any:

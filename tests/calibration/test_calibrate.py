@@ -563,7 +563,7 @@ def test_generation_settings_that_change_the_texts_are_part_of_the_record(penali
     calibration, out = whole
     assert "generation" not in calibration.made_with
     with pytest.raises(
-        MismatchError, match=r"made_with.generation.repetition_penalty: None there, 1.4 asked"
+        MismatchError, match=r"made_with.generation.repetition_penalty: none there, 1.4 asked"
     ):
         run(penalised, out=out)
     changed = run(penalised, out=tmp_path)
@@ -589,7 +589,7 @@ def test_a_stopped_run_does_not_go_on_under_other_generation_settings(penalised,
     before = tree(tmp_path)
     assert before
     penalised.model.generation_config.suppress_tokens = None
-    with pytest.raises(MismatchError, match=r"generation.suppress_tokens: \[7, 8\] there, None asked for"):
+    with pytest.raises(MismatchError, match=r"generation.suppress_tokens: \[7, 8\] there, none asked for"):
         run(penalised, out=tmp_path)
     assert tree(tmp_path) == before
 

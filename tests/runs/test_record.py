@@ -86,8 +86,8 @@ def test_a_run_opens_twice_with_the_same_record(tmp_path: Path, images: Path) ->
     ("changed", "key"),
     [
         ({"decoding": {"decoder": "reweigh", "beta": 0.5}}, r"decoding\.beta: 1\.1 there, 0\.5 now"),
-        ({"decoding": {"decoder": "base"}}, r"decoding\.beta: 1\.1 there, None now"),
-        ({"model": {"id": "m", "revision": "main"}}, r"model\.revision: None there, 'main' now"),
+        ({"decoding": {"decoder": "base"}}, r"decoding\.beta: 1\.1 there, none now"),
+        ({"model": {"id": "m", "revision": "main"}}, r"model\.revision: none there, 'main' now"),
         ({"benchmark": {"name": "toy", "options": {"variant": "y"}}}, r"benchmark\.options\.variant"),
         ({"seed": 1}, "seed: 42 there, 1 now"),
     ],

@@ -21,6 +21,8 @@ MANIFEST = "calibration.json"
 OBSERVATIONS = "observations.safetensors"
 SKETCHES = "sketches.safetensors"
 """In place of the observations where a calibration keeps sketches of them."""
+BINS = "sketch.bins"
+"""Where a record says how many bins its sketches may have."""
 FEW = 10
 """A table of fewer tokens than this changes next to nothing, and says so."""
 
@@ -60,8 +62,8 @@ class Calibration:
         if isinstance(self.observations, Observations):
             return self.observations
         raise UnsupportedError(
-            "this calibration keeps sketches, which do not tell images apart",
-            hint="calibrate again without sketches (--sketch)",
+            "this calibration was made with --sketch and keeps sketches, which do not tell images apart",
+            hint="calibrate again without --sketch, to keep what each image showed",
         )
 
     def equals(self, other: Calibration) -> bool:
@@ -189,5 +191,16 @@ def _all_of(kind: type[One], first: One, rest: Iterable[Kept]) -> Iterator[One]:
 
 def _refuse_different(first: dict[str, Any], other: dict[str, Any]) -> None:
     found = first_difference(first, other, ignore={"identity.model_id"}, absent_is_none=True)
-    if found is not None:
-        raise MismatchError("the shards differ in {}: {!r} and {!r}".format(*found))
+    if found is None:
+        return
+    if found.key == BINS:
+        raise MismatchError(
+            "one shard was made {}, another {}".format(*map(with_sketch, found[1:])),
+            hint="calibrate all shards alike: only then their sum is that of the whole",
+        )
+    raise MismatchError("the shards differ in {}: {} and {}".format(found.key, *found.words))
+
+
+def with_sketch(bins: int | None) -> str:
+    """How a calibration kept its observations, as the option of the command says it."""
+    return "without --sketch" if bins is None else f"with --sketch {bins}"

@@ -14,7 +14,7 @@ from typing import Any
 
 from reweigh.artifacts import drop_abandoned, drop_leftovers, require_fields, sha256_json
 from reweigh.calibration.corpus import Corpus, CorpusImage
-from reweigh.calibration.result import MANIFEST, OBSERVATIONS, SKETCHES, Calibration
+from reweigh.calibration.result import BINS, MANIFEST, OBSERVATIONS, SKETCHES, Calibration, with_sketch
 from reweigh.errors import ArtifactError, InputError, MismatchError
 from reweigh.method.measure.readouts import DMRR
 from reweigh.method.register.folders import NUMBERS, PAGE
@@ -147,8 +147,12 @@ def finished(work: Work, corpus: Corpus) -> Calibration:
 
 def _refuse_other(folder: Path, there: dict[str, Any], asked: dict[str, Any]) -> None:
     found = first_difference(there, asked, absent_is_none=True)
-    if found is not None:
-        raise MismatchError(
-            "{} holds a calibration with another {}: {!r} there, {!r} asked for".format(folder, *found),
-            hint="choose another folder, or remove that one",
+    if found is None:
+        return
+    if found.key == f"made_with.{BINS}":
+        what = "{} holds a calibration {}, asked for was one {}".format(folder, *map(with_sketch, found[1:]))
+    else:
+        what = "{} holds a calibration with another {}: {} there, {} asked for".format(
+            folder, found.key, *found.words
         )
+    raise MismatchError(what, hint="choose another folder, or remove that one")

@@ -128,8 +128,14 @@ def compare(
     if json:
         common.emit_json(found)
         return
+    recorded = found.pop("made_with")
     for key, value in found.items():
-        typer.echo(f"{key.replace('_', ' ')}: {in_words(value)}")
+        if value != []:
+            typer.echo(f"{key.replace('_', ' ')}: {in_words(value)}")
+    if recorded:
+        typer.echo("made with:")
+    for line in recorded:
+        typer.echo(f"  {line}")
 
 
 @app.command()

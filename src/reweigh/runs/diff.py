@@ -93,8 +93,9 @@ def diff_runs(first: Path, second: Path, *, judge: str = "") -> RunPair:
         )
     if (found_in := first_difference(one.judging, other.judging)) is not None:
         raise InputError(
-            f"{first} and {second} were not rated alike: their {found_in.key} is {found_in.first!r} and "
-            f"{found_in.second!r}",
+            "{} and {} were not rated alike: their {} is {} and {}".format(
+                first, second, found_in.key, *found_in.words
+            ),
             hint="score both with the same judge",
         )
     found = compare(one.benchmark, one.items, other.items, before=one.metrics, after=other.metrics)

@@ -149,7 +149,7 @@ def open_run(folder: Path, record: Mapping[str, Any], records: Sequence[Record])
     kept, _ = read_run(folder)
     if (found := first_difference(kept, record, ignore=NOT_COMPARED)) is not None:
         raise MismatchError(
-            f"{folder} holds a run with another {found.key}: {found.first!r} there, {found.second!r} now",
+            "{} holds a run with another {}: {} there, {} now".format(folder, found.key, *found.words),
             hint="choose another folder, or repeat the configuration in its record.json",
         )
 

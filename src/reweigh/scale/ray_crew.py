@@ -143,7 +143,7 @@ class RayCrew:
         """Refuse a worker whose results depend on something else: the whole would be a mixture."""
         if (found := first_difference(self.described, page)) is not None:
             raise MismatchError(
-                "two workers differ in {}: {!r} and {!r}".format(*found),
+                "two workers differ in {}: {} and {}".format(found.key, *found.words),
                 hint="give every node the same model, packages and kind of device",
             )
 

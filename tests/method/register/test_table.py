@@ -396,7 +396,43 @@ def test_comparing():
     assert (found["common"], found["only_first"], found["only_second"]) == (1, 2, 1)
     assert found["median_abs_log_ratio"] == pytest.approx(abs(np.log(one.references[1] / 0.5)))
     apart = one.compare(make(tokens=(1,)))
-    assert (apart["common"], apart["median_abs_log_ratio"]) == (0, None)
+    assert (apart["common"], apart["median_abs_log_ratio"], apart["largest_difference"]) == (0, None, None)
+
+
+def test_what_differs_is_named():
+    one = make()
+    assert one.compare(make())["differ_in"] == one.compare(make())["made_with"] == []
+    references, counts = one.references.copy(), one.counts.copy()
+    references[1] /= 2
+    counts[0] += 1
+    weights = {**one.made_with["identity"]["weights"], "new": "x"}
+    made_with = {
+        **one.made_with,
+        "prompt": "What?",
+        "identity": {**one.made_with["identity"], "weights": weights},
+    }
+    for changed, names in (
+        ({"scale": one.scale * 2}, ["b0"]),
+        ({"layer": 3}, ["layer"]),
+        ({"counts": counts}, ["counts"]),
+        ({"references": references}, ["references"]),
+        ({"made_with": made_with}, ["what they were made with"]),
+        ({"references": references, "counts": counts}, ["counts", "references"]),
+    ):
+        found = one.compare(replace(one, **changed))
+        assert (found["equal"], found["differ_in"]) == (False, names)
+    assert one.compare(make(tokens=(3, 18, 31999)))["differ_in"] == ["tokens"]
+    found = one.compare(replace(one, references=references, counts=counts, made_with=made_with))
+    assert (found["other_counts"], found["other_references"]) == (1, 1)
+    assert found["largest_difference"] == {
+        "token": int(one.tokens[1]),
+        "first": one.references[1],
+        "second": references[1],
+    }
+    said = " ".join(found["made_with"])
+    assert "prompt: first " in said
+    assert "second 'What?'" in said
+    assert "only the second has 1 parameter tensors, e.g. new" in said
 
 
 class Hub:

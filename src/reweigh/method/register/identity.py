@@ -81,7 +81,7 @@ def differences(one: Mapping[str, Any], other: Mapping[str, Any], *, sides: tupl
         for name in ("architecture", "blocks", "vocab_size")
         if one[name] != other[name]
     ]
-    found += _weight_differences(one["weights"], other["weights"], sides)
+    found += weight_differences(one["weights"], other["weights"], sides)
     if one["adapters"] != other["adapters"]:
         found.append(f"adapters: {both(*(_adapter_words(side['adapters']) for side in (one, other)))}")
     if one["tokenizer"] != other["tokenizer"] and one["tokenizer"] and other["tokenizer"]:
@@ -101,9 +101,7 @@ def differences(one: Mapping[str, Any], other: Mapping[str, Any], *, sides: tupl
     return found
 
 
-def _weight_differences(
-    one: Mapping[str, str], other: Mapping[str, str], sides: tuple[str, str]
-) -> list[str]:
+def weight_differences(one: Mapping[str, str], other: Mapping[str, str], sides: tuple[str, str]) -> list[str]:
     """How many parameter tensors only one side has, are packed or shaped in another way, or hold other values."""
     found = []
     for side, mine, theirs in ((sides[0], one, other), (sides[1], other, one)):

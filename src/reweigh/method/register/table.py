@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from reweigh.artifacts import read_tensors, sha256_file, sha256_json, write_tensors
 from reweigh.errors import ArtifactError, MismatchError
 from reweigh.method.measure.readouts import DMRR, READOUTS
+from reweigh.method.register.compared import compare_tables
 from reweigh.method.register.folders import NUMBERS, PAGE, SCHEMA, fetch_folder, find_table, read_page
 from reweigh.method.register.point import OperatingPoint, tuned_point
 from reweigh.method.register.references import References
@@ -251,23 +252,8 @@ class ReferenceTable:
             )
 
     def compare(self, other: ReferenceTable) -> dict[str, Any]:
-        """How two tables differ: scale, registered tokens, and references of the tokens both hold."""
-        common, mine, theirs = np.intersect1d(self.tokens, other.tokens, return_indices=True)
-        are_shares = all(READOUTS[table.readout].is_share for table in (self, other))
-        shares = are_shares and len(common) > 0  # references that may be negative have no ratio
-        ratio = np.abs(np.log(self.references[mine] / other.references[theirs])) if shares else np.zeros(0)
-        return {
-            "equal": self.fingerprint == other.fingerprint,
-            "layers": [self.layer, other.layer],
-            **({} if self.readout == other.readout else {"readouts": [self.readout, other.readout]}),
-            "b0": [self.scale, other.scale],
-            "registered": [len(self), len(other)],
-            "common": len(common),
-            "only_first": len(self) - len(common),
-            "only_second": len(other) - len(common),
-            "median_abs_log_ratio": float(np.median(ratio)) if shares else None,
-            "max_abs_log_ratio": float(ratio.max()) if shares else None,
-        }
+        """How two tables differ: layer, b0, tokens, counts, references, and what they were made with."""
+        return compare_tables(self, other)
 
 
 def _words(rule: Any) -> str:

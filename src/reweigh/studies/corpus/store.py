@@ -127,8 +127,8 @@ class Making:
         found = first_difference(read_sealed(path), self.record, absent_is_none=True)
         if found is not None:
             raise MismatchError(
-                "{} holds a study corpus with another {}: {!r} there, {!r} asked for".format(
-                    self.folder, *found
+                "{} holds a study corpus with another {}: {} there, {} asked for".format(
+                    self.folder, found.key, *found.words
                 ),
                 hint="choose another folder, or remove that one",
             )

@@ -70,7 +70,7 @@ class Asking:
         if page.exists():
             if (found := first_difference(read_sealed(page), about)) is not None:
                 raise MismatchError(
-                    f"{page} tells of another {found.key}: {found.first!r} there, {found.second!r} now",
+                    "{} tells of another {}: {} there, {} now".format(page, found.key, *found.words),
                     hint="choose another folder",
                 )
         else:
