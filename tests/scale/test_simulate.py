@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import pytest
@@ -49,9 +50,16 @@ def test_the_limit_is_named():
 
 
 def test_impossible_conditions_are_refused():
-    with pytest.raises(InputError, match="no cluster behaves like"):
-        Conditions(failures=0.9)
+    for wrong, said in (
+        ({"failures": 0.9}, "the share of failures is 0.9"),
+        ({"seconds": -8.0}, "the time of a shard is -8"),
+        ({"slowdown": 0.0}, "the slowdown of a straggler is 0"),
+        ({"spread": math.nan}, "the spread of times is nan"),
+        ({"restart": math.inf}, "the time of a restart is inf"),
+    ):
+        with pytest.raises(InputError, match=f"{said}\n"):
+            Conditions(**wrong)
     with pytest.raises(InputError, match="0 shards"):
         simulate(0, 1, CALM)
-    with pytest.raises(InputError, match="a rate is not positive"):
+    with pytest.raises(InputError, match="part seconds cannot be 0"):
         replace(RATES, part_seconds=0.0)

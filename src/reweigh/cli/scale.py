@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import tempfile
 import time
 from dataclasses import asdict, replace
@@ -11,6 +12,7 @@ from typing import Any
 import typer
 
 from reweigh.cli import common
+from reweigh.errors import InputError
 
 app = typer.Typer(add_completion=False)
 
@@ -27,7 +29,7 @@ def scale(
         None, help="Time of an image on one of your workers; that of the embedded model here if not given."
     ),
     batch_size: int = typer.Option(8, min=1, help="Images of a shard."),
-    memory: float = typer.Option(64.0, help="GiB of observations that the driver may hold."),
+    memory: float = typer.Option(64.0, min=0, help="GiB of observations that the driver may hold."),
     stragglers: float = typer.Option(0.01, help="Share of shards that take ten times as long."),
     failures: float = typer.Option(0.001, help="Share of shards that end with their worker."),
     restart: float = typer.Option(60.0, help="Seconds until a lost worker has its model again."),
@@ -38,6 +40,8 @@ def scale(
     from reweigh.scale.cost import Rates, cost, sketch_bytes
     from reweigh.scale.simulate import Conditions, expected_seconds, simulate
 
+    if image_seconds is not None and not 0 < image_seconds < math.inf:
+        raise InputError(f"an image cannot take {image_seconds:g} seconds", hint="--image-seconds 2, say")
     how = Conditions(  # refuse what cannot be before anything is measured
         seconds=(1.0 if image_seconds is None else image_seconds) * batch_size,
         stragglers=stragglers,

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from reweigh.calibration.complete import Observed
@@ -44,8 +45,11 @@ class Rates:
     image_bytes: float
 
     def __post_init__(self) -> None:
-        if min(self.image_seconds, self.hash_seconds, self.part_seconds, self.image_bytes) <= 0:
-            raise InputError(f"a rate is not positive: {self}")
+        for name, value in asdict(self).items():
+            if not 0 < value < math.inf:
+                raise InputError(
+                    f"{name.replace('_', ' ')} cannot be {value:g}", hint="rates are positive numbers"
+                )
 
 
 @dataclass(frozen=True)

@@ -40,11 +40,16 @@ class Conditions:
     seed: int = 42
 
     def __post_init__(self) -> None:
-        shares = (self.stragglers, self.failures)
-        if self.seconds <= 0 or self.spread < 0 or not all(0 <= share < 0.5 for share in shares):
-            raise InputError(
-                f"no cluster behaves like {self}", hint="times are positive, shares below a half"
-            )
+        times = {"time of a shard": self.seconds, "slowdown of a straggler": self.slowdown}
+        for name, value in times.items():
+            if not 0 < value < math.inf:
+                raise InputError(f"the {name} is {value:g}", hint="give a positive number")
+        for name, value in {"spread of times": self.spread, "time of a restart": self.restart}.items():
+            if not 0 <= value < math.inf:
+                raise InputError(f"the {name} is {value:g}", hint="give zero or more")
+        for name, value in {"stragglers": self.stragglers, "failures": self.failures}.items():
+            if not 0 <= value < 0.5:
+                raise InputError(f"the share of {name} is {value:g}", hint="give a share from 0 to below 0.5")
 
 
 @dataclass
