@@ -16,6 +16,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import torch
@@ -26,9 +27,11 @@ from reweigh.benchmarks.base import BENCHMARKS
 from reweigh.benchmarks.data.unpack import unpack
 from reweigh.benchmarks.judge import CachedJudge, CachedRater, Distribution, ScaleQuestion
 from reweigh.benchmarks.judge.protocol import user
+from reweigh.calibration import sums
 from reweigh.calibration.corpus import CorpusImage, open_corpus
 from reweigh.calibration.result import Calibration
 from reweigh.calibration.resume import Work
+from reweigh.calibration.sums import Sums
 from reweigh.engines.answer import Answer
 from reweigh.engines.cache import EvidenceCache
 from reweigh.method.register.observations import ImageObservations
@@ -129,6 +132,30 @@ def read_part(folder: Path) -> Reading:
     work.claim()
     rows, skipped = work.read_part(0, IMAGES)
     return [[row.key, row.token.tolist(), row.count.tolist(), row.values.tolist()] for row in rows], skipped
+
+
+SKETCHED = {"made_with": {**MADE_WITH, "sketch": {"bins": 16}}}
+
+
+def add_up(folder: Path) -> Sums:
+    """The sums of a calibration of two batches of one image each, as a resumed run finds them."""
+    work = Work(folder, SKETCHED, LAYERS)
+    work.claim()
+    return Sums(work, [(image,) for image in IMAGES])
+
+
+@patch.object(sums, "FAN", 2)
+def make_sum(folder: Path) -> None:
+    kept = add_up(folder)
+    for number, row in enumerate(observations()):
+        kept.keep(number, ([row], []))
+
+
+@patch.object(sums, "FAN", 2)
+def read_sum(folder: Path) -> Reading:
+    kept = add_up(folder)
+    whole, skipped = kept.total()
+    return [sorted(kept.done()), {name: array.tolist() for name, array in whole.arrays().items()}, skipped]
 
 
 def make_run(folder: Path) -> None:
@@ -331,6 +358,7 @@ TARGETS = (
     Target("calibration", make_calibration, read_calibration),
     Target("sketches", make_sketched, read_sketched),
     Target("part", make_part, read_part, ".reweigh-work/*"),
+    Target("sum", make_sum, read_sum, ".reweigh-work/*"),
     Target("run", make_run, read_run),
     Target("scored run", make_scored, read_scored_run),
     Target("image", make_images, read_images),
