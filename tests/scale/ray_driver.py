@@ -1,4 +1,4 @@
-"""A driver whose hands need no model, for a process of its own: ``ray_driver.py FOLDER WORKERS TASKS``.
+"""A driver whose workers need no model, for a process of its own: ``ray_driver.py FOLDER WORKERS TASKS``.
 
 TASKS is a JSON list; each task is a list of seconds, those of its first attempt, of its second, and so on. Every attempt
 leaves a file in FOLDER when it begins and another when it returns; results are printed as they count.
@@ -16,14 +16,14 @@ from reweigh.scale.crew import work_through
 from reweigh.scale.ray_crew import Cluster, ray_crew
 
 
-class Hand:
-    """Takes the time it is told to take."""
+class Sleeper:
+    """Takes the time that its task says."""
 
     def __init__(self, folder: str) -> None:
         self.folder = Path(folder)
 
     def describe(self) -> dict[str, Any]:
-        return {"hand": "light"}
+        return {"worker": "sleeper"}
 
     def work(self, task: tuple[int, list[float]]) -> int:
         number, seconds = task
@@ -46,7 +46,7 @@ class Hand:
 def main(folder: str, workers: str, tasks: str) -> None:
     """Work through the tasks."""
     given = {number: (number, seconds) for number, seconds in enumerate(json.loads(tasks))}
-    with ray_crew(Cluster(workers=int(workers)), Hand, {"folder": folder}) as crew:
+    with ray_crew(Cluster(workers=int(workers)), Sleeper, {"folder": folder}) as crew:
         for number, result in work_through(crew, given):
             sys.stdout.write(f"result {number} {result}\n")
             sys.stdout.flush()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import re
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -12,6 +13,8 @@ import pytest
 from cluster import finish, kill_driver, kill_worker, reweigh, start, until
 
 from checkpoints import picture
+from reweigh.benchmarks.world import World
+from reweigh.calibration.sums import FAN
 from reweigh.errors import InputError, MissingExtraError, ReweighError
 from reweigh.scale.ray_crew import Cluster, RayCrew, _begin, ray_crew
 
@@ -38,20 +41,24 @@ def images(tmp_path):
     return folder
 
 
-def survive(given, out, done, seed):
+def survive(given, out, done, seed, *, kept=2):
     """Run a command on Ray whose worker is killed, then its driver; run it again, with a worker less to start.
 
-    ``done`` counts what is finished on disk. Returns how much of it there was when the driver died, and what was said.
+    ``done`` counts what is finished on disk; the driver is killed when there is ``kept`` of it. Returns how much there was
+    then, and what was said at the end.
     """
     dice = random.Random(seed)
     driver = reweigh(*given, "-o", out, "--ray", "local", "--ray-workers", "2")
     assert until(lambda: done() >= 1, driver), driver.communicate()[0]
     kill_worker(driver, dice)
-    until(lambda: done() >= 2, driver)
+    until(lambda: done() >= kept, driver)
     assert driver.poll() is None, "it was to be killed before its end"
     kill_driver(driver, dice)
-    kept = done()
-    return kept, finish(reweigh(*given, "-o", out, "--ray", "local", "--ray-workers", "1"))
+    return done(), finish(reweigh(*given, "-o", out, "--ray", "local", "--ray-workers", "1"))
+
+
+def lines(path):
+    return path.read_bytes().count(b"\n") if path.exists() else 0
 
 
 @on_ray
@@ -81,18 +88,67 @@ def test_an_evaluation_survives_kills_without_a_byte_changed(ray, checkpoint, tm
     given += ["--option", "scenes=12", "--decoder", "sampling", "--device", "cpu"]
     finish(reweigh(*given, "-o", tmp_path / "alone"))
     responses = tmp_path / "out" / "responses.jsonl"
-
-    def answers():
-        return responses.read_bytes().count(b"\n") if responses.exists() else 0
-
-    kept, said = survive(given, tmp_path / "out", answers, seed=2)
+    kept, said = survive(given, tmp_path / "out", lambda: lines(responses), seed=2)
     assert 2 <= kept < 12
     assert "12 of 12 in all" in said
     assert tree(tmp_path / "out") == tree(tmp_path / "alone")
 
 
+@on_ray
+@pytest.mark.slow
+def test_sketches_survive_kills_without_a_byte_changed(ray, tmp_path):
+    """The driver is killed when some batches are added up and others are not."""
+    World(tmp_path / "images", split="tuning", scenes=FAN + 40).records()
+    given = ["calibrate", "world", tmp_path / "images", "-l", "2", "-l", "3", "--max-new-tokens", "6"]
+    given += ["--sketch", "16", "--device", "cpu"]
+    finish(reweigh(*given, "-o", tmp_path / "alone"))
+    out = tmp_path / "out"
+
+    def batches():
+        alone = {int(path.stem[-6:]) for path in out.glob(".reweigh-work/part-*.safetensors")}
+        added = set(range(FAN)) if list(out.glob(".reweigh-work/sum-1-000000.safetensors")) else set()
+        return len(alone | added)
+
+    kept, said = survive(given, out, batches, seed=4, kept=FAN + 2)
+    assert FAN + 2 <= kept < FAN + 40
+    assert f"{FAN + 40} images, 0 skipped" in said
+    assert tree(out) == tree(tmp_path / "alone")
+
+
+@on_ray
+@pytest.mark.slow
+def test_a_comparison_survives_kills_and_only_its_times_differ(ray, tmp_path):
+    given = ["compare", "world", "-m", "base,vcd,reweigh", "--data", tmp_path / "pictures"]
+    given += ["--option", "scenes=16", "--device", "cpu"]
+    finish(reweigh(*given, "-o", tmp_path / "alone"))
+    out = tmp_path / "out"
+    kept, _ = survive(given, out, lambda: lines(out / "world" / "base" / "responses.jsonl"), seed=5)
+    assert 2 <= kept < 16
+    assert untimed(out) == untimed(tmp_path / "alone")
+
+
+def untimed(folder):
+    """The files of a comparison without what its clock says: costs, and the pages that show them."""
+    found = {
+        name: data
+        for name, data in tree(folder).items()
+        if not Path(name).stem.startswith(("comparison", "costs"))
+    }
+    page = json.loads((folder / "comparison.json").read_text())
+    for row in page["rows"]:
+        row["figures"] = {name: cell for name, cell in row["figures"].items() if not name.startswith("Cost/")}
+    page["notes"] = [re.sub(r"Greedy takes [\d.]+ ms", "", note) for note in page["notes"]]
+    costs = {
+        name: {row["start"]: row["tokens"] for row in map(json.loads, data.decode().splitlines())}
+        for name, data in tree(folder).items()
+        if Path(name).name == "costs.jsonl"
+    }
+    assert len(costs) == len(page["rows"]) == 3
+    return found, page, costs
+
+
 def work_through(folder, workers, tasks):
-    """A driver with light hands, see ``ray_driver``."""
+    """A driver whose workers sleep, see ``ray_driver``."""
     folder.mkdir()
     return start(Path(__file__).parent / "ray_driver.py", folder, workers, json.dumps(tasks))
 
@@ -149,8 +205,8 @@ class Remote:
 class Answering:
     """An actor that answers at once."""
 
-    def __init__(self, hand):
-        self.describe = SimpleNamespace(options=lambda **_: SimpleNamespace(remote=lambda: dict(hand)))
+    def __init__(self, page):
+        self.describe = SimpleNamespace(options=lambda **_: SimpleNamespace(remote=lambda: dict(page)))
 
 
 class Busy:

@@ -44,7 +44,7 @@ class Crew:
     described = MADE_WITH
 
     def __init__(self):
-        self.hand, self.time, self.given, self.lost = Calibrator(Job()), 0.0, {}, set()
+        self.worker, self.time, self.given, self.lost = Calibrator(Job()), 0.0, {}, set()
 
     def now(self):
         return self.time
@@ -62,7 +62,7 @@ class Crew:
         if shard % 3 == 0 and shard not in self.lost:
             self.lost.add(shard)
             return [Report(worker, shard, failure="lost")]
-        return [Report(worker, shard, self.hand.work(task))]
+        return [Report(worker, shard, self.worker.work(task))]
 
 
 def tree(folder):

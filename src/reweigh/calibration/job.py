@@ -16,8 +16,8 @@ from reweigh.families.points import published_point
 from reweigh.families.prompts import DESCRIBE, build_inputs
 from reweigh.method.measure.lens import CHUNK, Lens
 from reweigh.method.measure.readouts import DMRR, READOUTS
-from reweigh.method.register.candidates import LEAST, MASS, MOST
 from reweigh.method.register.observations import ImageObservations
+from reweigh.method.register.table import candidate_rule
 from reweigh.provenance import versions
 
 
@@ -47,7 +47,7 @@ class TransformersJob:
             "lens": self.lens.mode,
             "dtype": self.lens.dtype,
             "chunk": self.lens.chunk,
-            "candidates": {"mass": MASS, "least": LEAST, "most": MOST},
+            "candidates": candidate_rule(),
             "prompt": self.prompt,
             "prompt_sha256": sha256_json([template, self.prompt]),
             "max_new_tokens": self.max_new_tokens,

@@ -6,17 +6,16 @@ earlier one are held in memory; a stopped driver has those asked again.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from reweigh.artifacts import only_one
-from reweigh.benchmarks.base import Record
 from reweigh.engines.answer import Answer
 from reweigh.runs.run import Ask, Batch, batches, open_batch
 from reweigh.runs.task import Runs
-from reweigh.scale.crew import Crew, work_through
+from reweigh.scale.crew import Crew, LazyTasks, by_number, work_through
 from reweigh.scale.ray_crew import Cluster, ray_crew
 
 
@@ -45,7 +44,7 @@ def answerer(
     options: Mapping[str, Any],
     template: str | None,
 ) -> Answerer:
-    """Make a hand that loads a model with transformers and ties a decoder to it."""
+    """Make a worker that loads a model with transformers and ties a decoder to it."""
     from reweigh.families.load import load as load_model
     from reweigh.runs.model import describe_model, make_ask, open_session
 
@@ -64,39 +63,20 @@ def answer_on(cluster: Cluster, arguments: dict[str, Any], runs: Runs, folder: P
         known = replace(runs, model={**runs.model, **crew.described["model"]})
         decoding = crew.described["decoding"]
         known.open(folder, decoding)
-        return known.answer(asking_crew(crew, Waiting(known, known.done(folder))), folder, decoding)
+        return known.answer(asking_crew(crew, waiting(known, known.done(folder))), folder, decoding)
 
 
-class Waiting(Mapping[int, Batch]):
+def waiting(runs: Runs, done: int) -> Mapping[int, Batch]:
     """The batches of a run without all of their answers, by position; one is opened when it is asked for."""
-
-    def __init__(self, runs: Runs, done: int) -> None:
-        self._runs = runs
-        self._records: dict[int, Sequence[Record]] = {
-            start: part
-            for start, part in batches(runs.task.records, runs.batch_size)
-            if start + len(part) > done
-        }
-
-    def __getitem__(self, start: int) -> Batch:
-        return open_batch(start, self._records[start], self._runs.task.images, self._runs.seed)
-
-    def __iter__(self) -> Iterator[int]:
-        return iter(self._records)
-
-    def __len__(self) -> int:
-        return len(self._records)
+    parts = {
+        start: (start, part)
+        for start, part in batches(runs.task.records, runs.batch_size)
+        if start + len(part) > done
+    }
+    return LazyTasks(parts, lambda part: open_batch(*part, runs.task.images, runs.seed))
 
 
-def asking_crew(crew: Crew, waiting: Mapping[int, Batch]) -> Ask:
+def asking_crew(crew: Crew, tasks: Mapping[int, Batch]) -> Ask:
     """Answer batches in their order by what a crew returns in any order."""
-    coming = work_through(crew, waiting)
-    early: dict[int, list[Answer]] = {}
-
-    def ask(batch: Batch) -> list[Answer]:
-        while batch.start not in early:
-            start, answers = next(coming)
-            early[start] = answers
-        return early.pop(batch.start)
-
-    return ask
+    take = by_number(work_through(crew, tasks))
+    return lambda batch: take(batch.start)

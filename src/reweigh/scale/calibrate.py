@@ -16,7 +16,7 @@ from reweigh.calibration.result import Calibration
 from reweigh.errors import CalibrationError
 from reweigh.method.register.references import rule_named
 from reweigh.scale.crew import Crew, work_through
-from reweigh.scale.ray_crew import Cluster, Hand, ray_crew
+from reweigh.scale.ray_crew import Cluster, Worker, ray_crew
 from reweigh.shards import Shard
 
 
@@ -45,7 +45,7 @@ class Calibrator:
 
 
 def calibrator(*, name: str, load: Mapping[str, Any], called: str, settings: Mapping[str, Any]) -> Calibrator:
-    """Make a hand that loads a model with transformers; tables call the model what it is ``called``."""
+    """Make a worker that loads a model with transformers; tables call the model what it is ``called``."""
     from reweigh.calibration.job import open_job
     from reweigh.families.load import load as load_model
 
@@ -57,7 +57,7 @@ def calibrator(*, name: str, load: Mapping[str, Any], called: str, settings: Map
 def vllm_calibrator(
     *, name: str, called: str, engine: Mapping[str, Any], settings: Mapping[str, Any]
 ) -> Calibrator:
-    """Make a hand whose model vLLM loads, with the arguments ``engine``."""
+    """Make a worker whose model vLLM loads, with the arguments ``engine``."""
     from reweigh.calibration.vllm import open_vllm_job
 
     return Calibrator(open_vllm_job(name, name=called, engine=engine, **settings))
@@ -65,7 +65,7 @@ def vllm_calibrator(
 
 def calibrate_on(
     cluster: Cluster,
-    make: Callable[..., Hand],
+    make: Callable[..., Worker],
     arguments: dict[str, Any],
     images: str | Path | Sequence[Any],
     *,
@@ -76,7 +76,7 @@ def calibrate_on(
     show: bool | None = None,
     on_skip: OnSkip = None,
 ) -> Calibration:
-    """Calibrate with the actors of a cluster; ``make(**arguments)`` is the hand of each, see above.
+    """Calibrate with the actors of a cluster; ``make(**arguments)`` is the worker in each, see above.
 
     The result is, byte for byte, that of one machine with the same settings, packages and kind of device.
     """

@@ -5,12 +5,31 @@ A crew is whatever starts work and reports what became of it: actors on Ray, or 
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Generic, Protocol, TypeVar
 
 from reweigh.errors import ReweighError
 from reweigh.scale.schedule import ATTEMPTS, Schedule
+
+Source = TypeVar("Source")
+Task = TypeVar("Task")
+
+
+class LazyTasks(Mapping[int, Task], Generic[Source, Task]):
+    """Tasks by number, each made of its source when it is handed out, so that few are in memory."""
+
+    def __init__(self, sources: Mapping[int, Source], make: Callable[[Source], Task]) -> None:
+        self._sources, self._make = sources, make
+
+    def __getitem__(self, number: int) -> Task:
+        return self._make(self._sources[number])
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self._sources)
+
+    def __len__(self) -> int:
+        return len(self._sources)
 
 
 @dataclass(frozen=True)
@@ -63,3 +82,16 @@ def work_through(crew: Crew, tasks: Mapping[int, Any]) -> Generator[tuple[int, A
                     f"shard {report.shard} failed {ATTEMPTS} times, the last time on {report.worker}: {report.failure}",
                     hint="what was finished is kept; the same command goes on from there",
                 )
+
+
+def by_number(results: Iterator[tuple[int, Any]]) -> Callable[[int], Any]:
+    """Take results by number, in any order; those that come before they are asked for are held in memory."""
+    early: dict[int, Any] = {}
+
+    def take(number: int) -> Any:
+        while number not in early:
+            came, result = next(results)
+            early[came] = result
+        return early.pop(number)
+
+    return take

@@ -31,7 +31,7 @@ POLL = 1.0
 """Seconds after which the driver looks for slow workers although nobody reported."""
 
 
-class Hand(Protocol):
+class Worker(Protocol):
     """What works inside an actor."""
 
     def describe(self) -> dict[str, Any]:
@@ -86,29 +86,29 @@ class Cluster:
 
 
 class Actor:
-    """The actor: makes its hand when it starts, and hands errors of this package back as values."""
+    """The actor: makes its worker when it starts, and returns errors of this package as values."""
 
-    def __init__(self, make: Callable[..., Hand], arguments: dict[str, Any]) -> None:
-        self.hand: Hand | None = None
+    def __init__(self, make: Callable[..., Worker], arguments: dict[str, Any]) -> None:
+        self.worker: Worker | None = None
         self.refusal: Refusal | None = None
         try:
-            self.hand = make(**arguments)
+            self.worker = make(**arguments)
         except ReweighError as error:
             self.refusal = Refusal(error.message, error.hint)
 
     def describe(self) -> Any:
-        """What the hand's results depend on."""
-        return self._try(lambda hand: hand.describe())
+        """What the worker's results depend on."""
+        return self._try(lambda worker: worker.describe())
 
     def work(self, task: Any) -> Any:
         """Do one shard."""
-        return self._try(lambda hand: hand.work(task))
+        return self._try(lambda worker: worker.work(task))
 
-    def _try(self, call: Callable[[Hand], Any]) -> Any:
-        if self.hand is None:
+    def _try(self, call: Callable[[Worker], Any]) -> Any:
+        if self.worker is None:
             return self.refusal
         try:
-            return call(self.hand)
+            return call(self.worker)
         except ReweighError as error:
             return Refusal(error.message, error.hint)
 
@@ -121,7 +121,7 @@ class RayCrew:
     """
 
     def __init__(
-        self, ray: Any, cluster: Cluster, make: Callable[..., Hand], arguments: dict[str, Any]
+        self, ray: Any, cluster: Cluster, make: Callable[..., Worker], arguments: dict[str, Any]
     ) -> None:
         self._ray = ray
         kind = ray.remote(Actor).options(
@@ -203,7 +203,7 @@ def _value(answer: Any) -> Any:
 
 
 @contextlib.contextmanager
-def ray_crew(cluster: Cluster, make: Callable[..., Hand], arguments: dict[str, Any]) -> Iterator[RayCrew]:
+def ray_crew(cluster: Cluster, make: Callable[..., Worker], arguments: dict[str, Any]) -> Iterator[RayCrew]:
     """Start actors that are ``make(**arguments)`` each, and end them; a local cluster ends with them."""
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     try:
@@ -216,7 +216,7 @@ def ray_crew(cluster: Cluster, make: Callable[..., Hand], arguments: dict[str, A
         os.environ.setdefault(
             "RAY_worker_niceness", "0"
         )  # else its workers come after all else on this machine
-        options |= {"address": "local", "_node_ip_address": "127.0.0.1", "include_dashboard": False}
+        options |= {"address": "local", "include_dashboard": False}
         options |= {"object_store_memory": STORE, "num_cpus": _local_cpus(cluster)}
     else:
         options |= {"address": cluster.address}

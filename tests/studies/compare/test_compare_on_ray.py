@@ -15,7 +15,7 @@ from reweigh.scale.crew import Report
 from reweigh.studies.compare.cost import Cost
 from reweigh.studies.compare.fluency import IMPROBABLE, Passage, broken_shares, one_by_one
 from reweigh.studies.compare.methods import Method
-from reweigh.studies.compare.on_ray import Comparer, Waiting, crew_doing
+from reweigh.studies.compare.on_ray import Comparer, Waiting, crew_executor
 from reweigh.studies.compare.run import answer_all, read_costs
 from reweigh.studies.compare.study import open_folders
 from toy_benchmark import Toy
@@ -81,15 +81,15 @@ def test_any_order_gives_the_files_of_one_machine(benchmarks, tmp_path_factory, 
     if kept:
         begun.write_bytes(b"".join(expected["toy", "dola"].splitlines(keepends=True)[:kept]))
     crew = Working(workers, seed)
-    doing = crew_doing(crew, Waiting(benchmarks, METHODS, folder / "ray"))
+    executor_of = crew_executor(crew, Waiting(benchmarks, METHODS, folder / "ray"))
     for runs in benchmarks:
-        place, done_by = folder / "ray" / runs.task.name, doing(runs)
+        place, executor = folder / "ray" / runs.task.name, executor_of(runs)
         folders = open_folders(runs, METHODS, place)
-        answer_all(done_by.turns, runs, folders, show=False)
+        answer_all(executor.turns, runs, folders, show=False)
         for name in folders:
             assert (folders[name] / RESPONSES).read_bytes() == expected[runs.task.name, name]
             assert len(read_costs(folders[name])) >= (len(runs.task.records) - kept) // 2
         texts = {name: [f"{name} {record.id} and so on" for record in runs.task.records] for name in folders}
-        shares = broken_shares(done_by.read_again, runs, texts, show=False)
+        shares = broken_shares(executor.read_again, runs, texts, show=False)
         assert shares == broken_shares(one_by_one(reader), runs, texts, show=False)
         assert shares["base"] == 0 < shares["dola"] < 1

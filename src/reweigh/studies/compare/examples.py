@@ -19,7 +19,7 @@ OPEN = 6
 
 
 @dataclass(frozen=True)
-class Told:
+class TitledRun:
     """The scored run of a method under its title."""
 
     title: str
@@ -37,14 +37,14 @@ def example_sections(made: Comparison, out: Path) -> list[Html]:
     chief = made.chief()
     found = []
     for name in benchmarks:
-        told = [
-            Told(row.title, read_scored(out / row.runs[name]), row is chief)
+        runs = [
+            TitledRun(row.title, read_scored(out / row.runs[name]), row is chief)
             for row in made.rows
             if name in row.runs
         ]
-        if len(told) > 1 and all("mentions" in item.details for item in told[0].run.items):
+        if len(runs) > 1 and all("mentions" in item.details for item in runs[0].run.items):
             title = "Examples" if len(benchmarks) == 1 else f"Examples of {name}"
-            found.append(_section(title, told))
+            found.append(_section(title, runs))
     return found
 
 
@@ -60,21 +60,21 @@ def choose(base: Mapping[Id, int], chief: Mapping[Id, int], all_: Sequence[Mappi
     return [*gained, *lost, *apart[:1]]
 
 
-def _section(title: str, told: Sequence[Told]) -> Html:
-    base, chief = told[0], next((one for one in told if one.chief), told[-1])
-    chosen = choose(base.absent(), chief.absent(), [one.absent() for one in told])
+def _section(title: str, runs: Sequence[TitledRun]) -> Html:
+    base, chief = runs[0], next((one for one in runs if one.chief), runs[-1])
+    chosen = choose(base.absent(), chief.absent(), [one.absent() for one in runs])
     words = (
         f"The pictures on which {chief.title} names fewest objects that are not there, against the base; then the one "
         "where it names most; then the one on which the methods differ most. Chosen by these numbers, not by taste."
     )
     return section(
-        title, element("p", words, class_="muted"), legend(), *(_card(told, chief, one) for one in chosen)
+        title, element("p", words, class_="muted"), legend(), *(_card(runs, chief, one) for one in chosen)
     )
 
 
-def _card(told: Sequence[Told], chief: Told, identity: Id) -> Html:
-    base = told[0]
-    order = [base, *([chief] if chief is not base else []), *(one for one in told[1:] if one is not chief)]
+def _card(runs: Sequence[TitledRun], chief: TitledRun, identity: Id) -> Html:
+    base = runs[0]
+    order = [base, *([chief] if chief is not base else []), *(one for one in runs[1:] if one is not chief)]
     texts = [_text(one, identity) for one in order]
     body = [element("h3", _heading(base, identity)), element("div", *texts[:OPEN], class_="pair")]
     if more := texts[OPEN:]:
@@ -90,13 +90,13 @@ def _card(told: Sequence[Told], chief: Told, identity: Id) -> Html:
     return element("article", *([small] if small is not None else []), element("div", *body), class_=kind)
 
 
-def _heading(base: Told, identity: Id) -> str:
+def _heading(base: TitledRun, identity: Id) -> str:
     reference = _item(base, identity).details.get("reference")
     there = f": {', '.join(map(str, reference))}" if isinstance(reference, list) else ""
     return f"{identity}{there}"
 
 
-def _text(one: Told, identity: Id) -> Html:
+def _text(one: TitledRun, identity: Id) -> Html:
     item = _item(one, identity)
     absent = sorted(_absent(item))
     note = f"not there: {', '.join(absent)}" if absent else "nothing that is not there"
@@ -108,7 +108,7 @@ def _text(one: Told, identity: Id) -> Html:
     )
 
 
-def _item(one: Told, identity: Id) -> Item:
+def _item(one: TitledRun, identity: Id) -> Item:
     return next(item for item in one.run.items if item.id == identity)
 
 

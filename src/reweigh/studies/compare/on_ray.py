@@ -13,18 +13,22 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
+from reweigh.benchmarks.base import Record
 from reweigh.runs.run import Batch, open_batch
 from reweigh.runs.task import Runs
-from reweigh.scale.crew import Crew, work_through
+from reweigh.scale.crew import Crew, LazyTasks, by_number, work_through
 from reweigh.scale.ray_crew import Cluster, ray_crew
 from reweigh.studies.compare.fluency import Passage, Reader, reading
 from reweigh.studies.compare.methods import Method, make_method
 from reweigh.studies.compare.run import Measured, Turns, due, in_turns
-from reweigh.studies.compare.study import Doing, compare, open_folders
+from reweigh.studies.compare.study import Executor, compare, open_folders
 from reweigh.studies.compare.table import Comparison, Shading
 
 Task = tuple[Batch, list[str]]
 """A batch, and the methods that are to answer it."""
+
+Due = tuple[Runs, int, list[Record], list[str]]
+"""The same before its pictures are opened: the run, where the batch starts, its records, and the methods."""
 
 
 class Comparer:
@@ -48,8 +52,8 @@ class Comparer:
 
 def page_of(method: Method) -> dict[str, Any]:
     """What the driver has to know of a method."""
-    told = ("name", "title", "reason", "regime", "decoding")
-    return {name: getattr(method, name) for name in told}
+    fields = ("name", "title", "reason", "regime", "decoding")
+    return {name: getattr(method, name) for name in fields}
 
 
 def comparer(
@@ -61,7 +65,7 @@ def comparer(
     template: str | None,
     where: str,
 ) -> Comparer:
-    """Make a hand that loads a model with transformers and ties every method to it.
+    """Make a worker that loads a model with transformers and ties every method to it.
 
     ``where`` is the folder the command was started in: a file that an option names means the same here.
     """
@@ -96,73 +100,48 @@ def compare_on(
         methods = [Method(**page) for page in crew.described["methods"].values()]
         tell(methods)
         known = [replace(runs, model={**runs.model, **crew.described["model"]}) for runs in benchmarks]
-        doing = crew_doing(crew, Waiting(known, methods, out))
-        return compare(model, methods, known, out, shading=shading, doing=doing)
+        executor_of = crew_executor(crew, Waiting(known, methods, out))
+        return compare(model, methods, known, out, shading=shading, executor_of=executor_of)
 
 
-class Renumbered(Mapping[int, Passage]):
-    """Passages under other numbers."""
-
-    def __init__(self, passages: Mapping[int, Passage], numbers: Mapping[int, int]) -> None:
-        self._passages, self._numbers = passages, numbers
-
-    def __getitem__(self, number: int) -> Passage:
-        return self._passages[self._numbers[number]]
-
-    def __iter__(self) -> Iterator[int]:
-        return iter(self._numbers)
-
-    def __len__(self) -> int:
-        return len(self._numbers)
-
-
-class Waiting(Mapping[int, Task]):
+class Waiting(LazyTasks[Due, Task]):
     """The batches of all benchmarks that some methods have not answered, numbered; opened when asked for."""
 
     def __init__(self, benchmarks: Sequence[Runs], methods: Sequence[Method], out: Path) -> None:
         self.number: dict[tuple[str, int], int] = {}
-        self._tasks: list[tuple[Runs, int, list[Any], list[str]]] = []
+        found: list[Due] = []
         for runs in benchmarks:
             folders = open_folders(runs, methods, out / runs.task.name)
             done = {name: runs.done(folder) for name, folder in folders.items()}
             for start, part, names in due(runs, done):
-                self.number[runs.task.name, start] = len(self._tasks)
-                self._tasks.append((runs, start, part, names))
-
-    def __getitem__(self, number: int) -> Task:
-        runs, start, part, names = self._tasks[number]
-        return open_batch(start, part, runs.task.images, runs.seed), names
-
-    def __iter__(self) -> Iterator[int]:
-        return iter(range(len(self._tasks)))
-
-    def __len__(self) -> int:
-        return len(self._tasks)
+                self.number[runs.task.name, start] = len(found)
+                found.append((runs, start, part, names))
+        super().__init__(dict(enumerate(found)), _open_task)
 
 
-def crew_doing(crew: Crew, waiting: Waiting) -> Callable[[Runs], Doing]:
+def _open_task(due_batch: Due) -> Task:
+    runs, start, part, names = due_batch
+    return open_batch(start, part, runs.task.images, runs.seed), names
+
+
+def crew_executor(crew: Crew, waiting: Waiting) -> Callable[[Runs], Executor]:
     """Have a crew do the work: batches are taken in their order by what comes back in any order.
 
     One loop serves the answers of all benchmarks, and passages have numbers of their own: a late second result of one task
     is never taken for another's.
     """
-    coming = work_through(crew, waiting)
-    early: dict[int, dict[str, Measured]] = {}
+    take = by_number(work_through(crew, waiting))
     free = count(len(waiting))
 
-    def doing(runs: Runs) -> Doing:
+    def executor_of(runs: Runs) -> Executor:
         def turns(batch: Batch, names: Sequence[str]) -> Iterator[tuple[str, Measured]]:
-            wanted = waiting.number[runs.task.name, batch.start]
-            while wanted not in early:
-                number, measured = next(coming)
-                early[number] = measured
-            yield from early.pop(wanted).items()
+            yield from take(waiting.number[runs.task.name, batch.start]).items()
 
         def read_again(passages: Mapping[int, Passage]) -> Iterator[tuple[int, dict[str, float]]]:
             numbers = {next(free): number for number in passages}
-            for number, found in work_through(crew, Renumbered(passages, numbers)):
+            for number, found in work_through(crew, LazyTasks(numbers, passages.__getitem__)):
                 yield numbers[number], found
 
-        return Doing(turns, read_again)
+        return Executor(turns, read_again)
 
-    return doing
+    return executor_of

@@ -33,24 +33,24 @@ def compare(
     out: Path,
     *,
     shading: Shading = "interval",
-    doing: Callable[[Runs], Doing] | None = None,
+    executor_of: Callable[[Runs], Executor] | None = None,
 ) -> Comparison:
     """Answer every benchmark with every method into folders below ``out``, score them, and build the table.
 
-    ``doing`` says who does the work of a benchmark, if not the methods' own sessions.
+    ``executor_of`` says who does the work of a benchmark, if not the methods' own sessions.
     """
     scores, broken = {}, {}
     for runs in benchmarks:
         name = runs.task.name
-        done_by = own_doing(methods, runs) if doing is None else doing(runs)
-        scores[name] = answer_and_score(runs, methods, out / name, done_by.turns)
+        executor = own_executor(methods, runs) if executor_of is None else executor_of(runs)
+        scores[name] = answer_and_score(runs, methods, out / name, executor.turns)
         texts = {method: read_texts(out / name / method) for method in scores[name]}
-        broken[name] = broken_shares(done_by.read_again, runs, texts)
+        broken[name] = broken_shares(executor.read_again, runs, texts)
     return build(model, methods, scores, out, shading=shading, broken=broken)
 
 
 @dataclass(frozen=True)
-class Doing:
+class Executor:
     """Who does the work of one benchmark.
 
     Attributes:
@@ -62,12 +62,12 @@ class Doing:
     read_again: ReadAgain
 
 
-def own_doing(methods: Sequence[Method], runs: Runs) -> Doing:
+def own_executor(methods: Sequence[Method], runs: Runs) -> Executor:
     """Do it with the sessions of the methods."""
     sessions = {method.name: method.session for method in methods if method.session is not None}
     first = next(iter(sessions.values()))
     reader = reading(first.model, first.processor, template=runs.template)
-    return Doing(in_turns(sessions, template=runs.template), one_by_one(reader))
+    return Executor(in_turns(sessions, template=runs.template), one_by_one(reader))
 
 
 def answer_and_score(runs: Runs, methods: Sequence[Method], out: Path, turns: Turns) -> dict[str, Scored]:
