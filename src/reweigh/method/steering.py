@@ -34,7 +34,7 @@ class LabelledSums:
     def add(self, states: NDArray[Any], hallucinated: Sequence[bool | None]) -> None:
         """Add the states (n, L, d) of an answer's tokens; ``None`` is a token that names no object."""
         for label in (False, True):
-            chosen = [place for place, found in enumerate(hallucinated) if found is label]
+            chosen = [index for index, found in enumerate(hallucinated) if found is label]
             self.sums[int(label)] += states[chosen].astype(np.float64).sum(axis=0)
             self.counts[int(label)] += len(chosen)
 

@@ -1,6 +1,6 @@
 """Suppression strength (Eqs. normalized-edit, suppression-strength): how far evidence falls below its reference.
 
-The one place of the formula. Registration asks it how much an edit would vary; intervention applies it.
+The only implementation: registration uses it to see how much an edit would vary, intervention to edit.
 """
 
 from __future__ import annotations

@@ -56,7 +56,7 @@ class Checked:
             start = token.start + len(piece) - len(piece.lstrip())
             end = token.start + len(piece.rstrip())  # a token may end in white space, as ".\n" does
             strength = token.strength
-            if words and words[-1].end >= start:  # byte pieces of one character share their place
+            if words and words[-1].end >= start:  # byte pieces of one character share their span
                 before = words.pop()
                 start, end = before.start, max(before.end, end)
                 strength = before.strength if before.strength is not None else strength

@@ -118,10 +118,10 @@ class Recorded:
 
 
 class Observer(Protocol):
-    """Whoever is shown every edited step of a request."""
+    """Receives every edited step of a request."""
 
     def record(self, recorded: Recorded) -> None:
-        """Look at one step."""
+        """Receive one step."""
         ...
 
 

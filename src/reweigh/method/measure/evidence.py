@@ -101,7 +101,10 @@ def over_grid(values: Tensor, patches: Sequence[Patch | None], *, image: int = 0
         if patch is not None and (patch.image, patch.tile) == (image, tile)
     ]
     if not inside:
-        raise InputError(f"image {image}, tile {tile} has no grid", hint="a Q-Former's queries have no place")
+        raise InputError(
+            f"image {image}, tile {tile} has no grid",
+            hint="a Q-Former's queries lie nowhere in the image",
+        )
     cells = torch.full((inside[0][0].rows, inside[0][0].cols), float("nan"))
     for patch, position in inside:
         cells[patch.row, patch.col] = values[position]

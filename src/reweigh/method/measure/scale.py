@@ -87,9 +87,9 @@ def ordinals(logits: Tensor) -> Tensor:
     The rank kernels take at most float32; order is all they look at.
     """
     ascending, order = torch.sort(logits, dim=1)
-    places = torch.zeros_like(order)
-    places[:, 1:] = (ascending[:, 1:] != ascending[:, :-1]).cumsum(dim=1)
-    return torch.zeros_like(order).scatter_(1, order, places).float()
+    ordinal = torch.zeros_like(order)
+    ordinal[:, 1:] = (ascending[:, 1:] != ascending[:, :-1]).cumsum(dim=1)
+    return torch.zeros_like(order).scatter_(1, order, ordinal).float()
 
 
 def equalizing_factor(scale: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -49,7 +49,7 @@ class Bins:
         return all(np.array_equal(getattr(self, name), getattr(other, name)) for name in ARRAYS)
 
     def rows(self) -> Ints:
-        """(N,) the place among the owners of each bin's owner."""
+        """(N,) the index of each bin's owner among the owners."""
         return np.repeat(np.arange(len(self)), self.size)
 
     def chosen(self, keep: NDArray[np.bool_]) -> Bins:
@@ -93,11 +93,11 @@ def count_bins(owner: Ints, values: NDArray[np.float32], count: Ints, limit: Lim
 def merge_bins(parts: Sequence[Bins], limit: Limit) -> Bins:
     """Add bins up; the result depends on what was counted and on nothing else."""
     everyone = np.concatenate([part.owner for part in parts])
-    owners, place = np.unique(everyone, return_inverse=True)
+    owners, index = np.unique(everyone, return_inverse=True)
     shift = np.zeros(len(owners), np.uint8)
-    np.maximum.at(shift, place, np.concatenate([part.shift for part in parts]))
+    np.maximum.at(shift, index, np.concatenate([part.shift for part in parts]))
     starts = np.cumsum([0, *(len(part) for part in parts)])
-    rows = np.concatenate([place[start + part.rows()] for start, part in zip(starts, parts, strict=False)])
+    rows = np.concatenate([index[start + part.rows()] for start, part in zip(starts, parts, strict=False)])
     edges = np.concatenate([part.edge for part in parts])
     counts = np.concatenate([part.count for part in parts])
     return _counted(owners, shift, rows, edges, counts, limit)

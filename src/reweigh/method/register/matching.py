@@ -34,12 +34,12 @@ REFINED = 32
 
 def mean_edit(tokens: NDArray[Any], values: NDArray[Any], counts: NDArray[Any], found: References) -> float:
     """Mean of s over the candidate occurrences of registered tokens; ``counts`` says how often each observation occurred."""
-    place = np.searchsorted(found.tokens, tokens)
-    place[place == len(found.tokens)] = 0
-    known = found.tokens[place] == tokens if len(found.tokens) else np.zeros(len(tokens), dtype=bool)
+    index = np.searchsorted(found.tokens, tokens)
+    index[index == len(found.tokens)] = 0
+    known = found.tokens[index] == tokens if len(found.tokens) else np.zeros(len(tokens), dtype=bool)
     if not known.any():
         return float("nan")
-    s = strength(found.references[place[known]], np.asarray(values, dtype=np.float64)[known], found.scale)
+    s = strength(found.references[index[known]], np.asarray(values, dtype=np.float64)[known], found.scale)
     return float(np.average(s, weights=counts[known]))
 
 

@@ -34,7 +34,7 @@ POOLED = 2**16
 """Bins of the union of a layer's tokens, whose median is b0."""
 
 TOKENS = 2**32
-"""An owner is ``layer's place * TOKENS + token + 1``; with 0 in place of the token's part it is the union of the layer."""
+"""An owner is ``index of the layer * TOKENS + token + 1``; with 0 for the token's part it is the union of the layer."""
 
 DIGEST = 16
 """Bytes kept of each image."""
@@ -107,23 +107,23 @@ class Sketches:
 
     def scale(self, layer: int) -> Between:
         """b0 of a layer between its bounds."""
-        union = self._union(self._place(layer))
+        union = self._union(self._index(layer))
         if union is None:
             raise nothing_observed()
         return scale_of(union)
 
     def tokens(self, layer: int) -> Iterator[tuple[int, Binned]]:
         """Each token of a layer with its observations in bins."""
-        place = self._place(layer) * TOKENS
+        index = self._index(layer) * TOKENS
         ends = np.cumsum(self.bins.size)
-        for at in np.flatnonzero((self.bins.owner > place) & (self.bins.owner < place + TOKENS)):
+        for at in np.flatnonzero((self.bins.owner > index) & (self.bins.owner < index + TOKENS)):
             rows = slice(int(ends[at] - self.bins.size[at]), int(ends[at]))
-            yield int(self.bins.owner[at]) - place - 1, self._binned(rows, int(self.bins.shift[at]))
+            yield int(self.bins.owner[at]) - index - 1, self._binned(rows, int(self.bins.shift[at]))
 
-    def _union(self, place: int) -> Binned | None:
+    def _union(self, index: int) -> Binned | None:
         """All observations of a layer; ``None`` where there are none."""
-        at = int(np.searchsorted(self.bins.owner, place * TOKENS))
-        if at == len(self.bins) or self.bins.owner[at] != place * TOKENS:
+        at = int(np.searchsorted(self.bins.owner, index * TOKENS))
+        if at == len(self.bins) or self.bins.owner[at] != index * TOKENS:
             return None
         start = int(self.bins.size[:at].sum())
         return self._binned(slice(start, start + int(self.bins.size[at])), int(self.bins.shift[at]))
@@ -137,9 +137,9 @@ class Sketches:
     def at(self, layers: Iterable[int]) -> Sketches:
         """The sketches of some of the layers."""
         wanted = sorted(set(layers))
-        places = np.array([self._place(layer) for layer in wanted])
-        found = self.bins.chosen(np.isin(self.bins.owner // TOKENS, places))
-        owner = np.searchsorted(places, found.owner // TOKENS) * TOKENS + found.owner % TOKENS
+        indices = np.array([self._index(layer) for layer in wanted])
+        found = self.bins.chosen(np.isin(self.bins.owner // TOKENS, indices))
+        owner = np.searchsorted(indices, found.owner // TOKENS) * TOKENS + found.owner % TOKENS
         return replace(self, layers=tuple(wanted), bins=replace(found, owner=owner))
 
     def with_bits(self, bits: int) -> Sketches:
@@ -151,7 +151,7 @@ class Sketches:
         least = np.maximum(FRACTION - bits - spare, 0)
         return replace(self, bins=drop_bits(self.bins, least, self._limit))
 
-    def _place(self, layer: int) -> int:
+    def _index(self, layer: int) -> int:
         if layer not in self.layers:
             raise not_calibrated(layer, self.layers)
         return self.layers.index(layer)
@@ -209,8 +209,8 @@ class Sketches:
             return "evidence lies outside (0, 1]"
         counted = np.repeat(owner // TOKENS, self.bins.size)
         pooled = np.repeat(owner % TOKENS == 0, self.bins.size)
-        for place in range(len(self.layers)):
-            whole = counted == place
+        for index in range(len(self.layers)):
+            whole = counted == index
             if self.bins.count[whole & pooled].sum() != self.bins.count[whole & ~pooled].sum():
                 return "the union of a layer does not count what its tokens count"
         return None

@@ -1,14 +1,14 @@
 """Exact ranks of float32 rows, compiled. One idea carries both kernels: a monotone map of the logits to integers.
 
-``place = clamp(int((top - z) * scale))`` never decreases as z falls, because a floating-point subtraction,
+``bucket = clamp(int((top - z) * scale))`` never decreases as z falls, because a floating-point subtraction,
 product, truncation and clamp never do. So any ``top`` and ``scale`` give exact results; they come from a sample
-of the row, and only the speed depends on them. Logits that share a place are told apart by their own bits.
+of the row, and only the speed depends on them. Logits that share a bucket are ordered by their own bits.
 
-* All tokens: a two-pass counting sort by place, then an insertion sort of the few neighbours out of order.
-* Registered tokens: a histogram of places counts the larger logits of other places; the logits that share a place
+* All tokens: a two-pass counting sort by bucket, then an insertion sort of the few neighbours out of order.
+* Registered tokens: a histogram of buckets counts the larger logits in other buckets; the logits that share a bucket
   with a registered token, and only those, are gathered and compared.
 
-Where the places of a row are too crowded (wild outliers, clusters), a full radix sort of the bits takes over.
+Where the buckets of a row are too crowded (wild outliers, clusters), a full radix sort of the bits takes over.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ HALF = 32
 
 
 @compiled
-def span(row: Any, places: int) -> Any:
-    """Top and scale that spread a row over ``places``, from the finite values of a sample, with a margin."""
+def span(row: Any, buckets: int) -> Any:
+    """Top and scale that spread a row over ``buckets``, from the finite values of a sample, with a margin."""
     low, high = f32(np.inf), f32(-np.inf)
     for i in range(0, row.size, max(1, row.size // SAMPLE)):
         value = row[i]
@@ -46,7 +46,7 @@ def span(row: Any, places: int) -> Any:
     if high < low:
         return f32(0), f32(0)
     margin = f32(0.3) * (high - low)
-    return high + margin, f32(places / (np.float64(high) - np.float64(low) + 2 * np.float64(margin)))
+    return high + margin, f32(buckets / (np.float64(high) - np.float64(low) + 2 * np.float64(margin)))
 
 
 @compiled
@@ -59,12 +59,12 @@ def has_nan(bits: Any) -> bool:
 
 
 @compiled
-def quantise(row: Any, top: Any, scale: Any, last: Any, place: Any) -> None:
-    """Map a row to places 0..last, the largest logit first. NaN goes to ``last``: look for it there."""
+def quantise(row: Any, top: Any, scale: Any, last: Any, bucket: Any) -> None:
+    """Map a row to buckets 0..last, the largest logit first. NaN goes to ``last``: look for it there."""
     for i in range(row.size):
         distance = (top - row[i]) * scale
         distance = f32(0) if distance < f32(0) else distance
-        place[i] = np.int32(distance if distance < last else last)
+        bucket[i] = np.int32(distance if distance < last else last)
 
 
 @compiled
@@ -77,23 +77,23 @@ def descending_keys(bits: Any, key: Any) -> None:
 
 
 @compiled
-def sort_by_place(place: Any, key: Any, digit: int, first: Any, second: Any) -> bool:
-    """Sort (key, id) into ``second`` by place, in two passes of ``digit`` bits; False if too crowded."""
+def sort_by_bucket(bucket: Any, key: Any, digit: int, first: Any, second: Any) -> bool:
+    """Sort (key, id) into ``second`` by bucket, in two passes of ``digit`` bits; False if too crowded."""
     size = 1 << digit
     mask, shift = u32(size - 1), u32(digit)
     low, high = np.zeros(size, u32), np.zeros(size, u32)
-    for i in range(place.size):
-        x = place[i]
+    for i in range(bucket.size):
+        x = bucket[i]
         low[x & mask] += u32(1)
         high[x >> shift] += u32(1)
     starts(low)
     starts(high)
-    for i in range(place.size):
-        x = place[i]
+    for i in range(bucket.size):
+        x = bucket[i]
         p = low[x & mask]
         low[x & mask] = p + u32(1)
         first[p] = (u64(key[i]) << u64(HALF)) | u64((x >> shift) << u32(ID_BITS)) | u64(i)
-    for i in range(place.size):
+    for i in range(bucket.size):
         x = first[i]
         d = (x & u64(0xFFFFFFFF)) >> u64(ID_BITS)
         p = high[d]
@@ -159,14 +159,14 @@ def sort_by_bits(key: Any, first: Any, second: Any) -> None:
 
 
 @compiled
-def sort_row(row: Any, bits: Any, digit: int, place: Any, key: Any, first: Any, second: Any) -> bool:
+def sort_row(row: Any, bits: Any, digit: int, bucket: Any, key: Any, first: Any, second: Any) -> bool:
     """Sort a row into ``second``, descending, as (key, id); True if crowded. ``digit`` 0 sorts by bits."""
     descending_keys(bits, key)
     if digit > 0:
         last = (1 << (2 * digit)) - 1
         top, scale = span(row, last + 1)
-        quantise(row, top, scale, f32(last), place)
-        if sort_by_place(place, key, digit, first, second):
+        quantise(row, top, scale, f32(last), bucket)
+        if sort_by_bucket(bucket, key, digit, first, second):
             return False
     sort_by_bits(key, first, second)
     return digit > 0
@@ -184,12 +184,12 @@ def add_all(logits: Any, digit: int, terms: Any, total: Any) -> int:
     """Add the terms of every token of ``logits`` (P, V) to ``total`` (V,); the row with a NaN, or -1."""
     rows, vocab = logits.shape
     all_bits = logits.view(u32)
-    place, key = np.empty(vocab, u32), np.empty(vocab, u32)
+    bucket, key = np.empty(vocab, u32), np.empty(vocab, u32)
     first, second = np.empty(vocab, u64), np.empty(vocab, u64)
     wait = 0
     for j in range(rows):
         wait -= 1
-        if sort_row(logits[j], all_bits[j], digit if wait < 0 else 0, place, key, first, second):
+        if sort_row(logits[j], all_bits[j], digit if wait < 0 else 0, bucket, key, first, second):
             wait = PATIENCE
         if nan_at_an_end(second):
             return j
@@ -222,19 +222,19 @@ def ranks_by_sorting(bits: Any, rank: Any) -> bool:
 
 
 @compiled
-def gather_shared(row: Any, tokens: Any, place: Any, count: Any, end: Any, listed: Any, group: Any) -> None:
-    """Count the logits by place, and gather those that share a place with a registered token into ``group``.
+def gather_shared(row: Any, tokens: Any, bucket: Any, count: Any, end: Any, listed: Any, group: Any) -> None:
+    """Count the logits by bucket, and gather those that share a bucket with a registered token into ``group``.
 
-    Afterwards ``count[b]`` is the number of logits in places before b (of all places at the end), and ``end[b]``
-    the end in ``group`` of those in place b; ``group`` is grouped by place and ends with a margin of -inf.
+    Afterwards ``count[b]`` is the number of logits in buckets before b (of all buckets at the end), and ``end[b]``
+    the end in ``group`` of those in bucket b; ``group`` is grouped by bucket and ends with a margin of -inf.
     """
     flag, low = u32(SIGN), u32(SIGN - 1)
     count[:] = 0
     for r in range(tokens.size):
-        count[place[tokens[r]]] = flag
+        count[bucket[tokens[r]]] = flag
     n = u32(0)
     for i in range(row.size):
-        b = place[i]
+        b = bucket[i]
         c = count[b]
         count[b] = c + u32(1)
         listed[n] = i
@@ -249,7 +249,7 @@ def gather_shared(row: Any, tokens: Any, place: Any, count: Any, end: Any, liste
     count[end.size] = total
     for x in range(n):
         i = listed[x]
-        b = place[i]
+        b = bucket[i]
         p = end[b]
         end[b] = p + u32(1)
         group[p] = row[i]
@@ -258,17 +258,19 @@ def gather_shared(row: Any, tokens: Any, place: Any, count: Any, end: Any, liste
 
 
 @compiled
-def ranks_by_counting(row: Any, tokens: Any, place: Any, count: Any, end: Any, group: Any, rank: Any) -> bool:
+def ranks_by_counting(
+    row: Any, tokens: Any, bucket: Any, count: Any, end: Any, group: Any, rank: Any
+) -> bool:
     """Write the ranks of ``tokens`` to ``rank`` (R,), from what ``gather_shared`` left; False if too crowded.
 
-    A group may be read beyond its end: what follows lies in later places, hence is smaller and counts nothing.
+    A group may be read beyond its end: what follows lies in later buckets, hence is smaller and counts nothing.
     """
     left = CROWDED * row.size
     large = np.empty(tokens.size, np.int64)
     n: Any = 0
     for r in range(tokens.size):
         own = row[tokens[r]]
-        b = np.int64(place[tokens[r]])
+        b = np.int64(bucket[tokens[r]])
         size = np.int64(count[b + 1] - count[b])
         start = np.int64(end[b]) - size
         members = group[start : start + GROUP]
@@ -281,7 +283,7 @@ def ranks_by_counting(row: Any, tokens: Any, place: Any, count: Any, end: Any, g
     for m in range(n):
         r = large[m]
         own = row[tokens[r]]
-        b = np.int64(place[tokens[r]])
+        b = np.int64(bucket[tokens[r]])
         stop = np.int64(end[b])
         start = stop - np.int64(count[b + 1] - count[b])
         left -= stop - start
@@ -295,24 +297,24 @@ def ranks_by_counting(row: Any, tokens: Any, place: Any, count: Any, end: Any, g
 
 
 @compiled
-def add_registered(logits: Any, tokens: Any, places: int, terms: Any, total: Any) -> int:
+def add_registered(logits: Any, tokens: Any, buckets: int, terms: Any, total: Any) -> int:
     """Add the terms of ``tokens`` (R,) to ``total`` (R,); the row with a NaN, or -1."""
     rows, vocab = logits.shape
     all_bits = logits.view(u32)
-    place, rank = np.empty(vocab, u32), np.empty(max(vocab, tokens.size), u32)
-    count, end = np.empty(places + 1, u32), np.empty(places, u32)
+    bucket, rank = np.empty(vocab, u32), np.empty(max(vocab, tokens.size), u32)
+    count, end = np.empty(buckets + 1, u32), np.empty(buckets, u32)
     listed, group = np.empty(vocab + 1, u32), np.empty(vocab + GROUP, f32)
     wait = 0
     for j in range(rows):
         row = logits[j]
         wait -= 1
         if wait < 0:
-            top, scale = span(row, places)
-            quantise(row, top, scale, f32(places - 1), place)
-            gather_shared(row, tokens, place, count, end, listed, group)
-            if count[places] > count[places - 1] and has_nan(all_bits[j]):
+            top, scale = span(row, buckets)
+            quantise(row, top, scale, f32(buckets - 1), bucket)
+            gather_shared(row, tokens, bucket, count, end, listed, group)
+            if count[buckets] > count[buckets - 1] and has_nan(all_bits[j]):
                 return j
-            if ranks_by_counting(row, tokens, place, count, end, group, rank):
+            if ranks_by_counting(row, tokens, bucket, count, end, group, rank):
                 for r in range(tokens.size):
                     total[r] += terms[rank[r]]
                 continue

@@ -43,17 +43,17 @@ class NumbaKernel:
                 units += total[tokens]
         else:
             bad = numba_float32.add_registered(
-                logits.float().numpy(), tokens.numpy(), places(vocab), term_table(vocab), units.numpy()
+                logits.float().numpy(), tokens.numpy(), buckets(vocab), term_table(vocab), units.numpy()
             )
         if bad >= 0:
             raise refuse_nan(logits)
 
 
 def sort_digit(vocab: int) -> int:
-    """Bits per counting pass: enough places to part most logits, tables small enough for the nearest cache."""
+    """Bits per counting pass: enough buckets to separate most logits, tables small enough for the nearest cache."""
     return 8 if vocab < 4096 else 10 if vocab < 65536 else 11
 
 
-def places(vocab: int) -> int:
-    """Places of the histogram: about one per logit, within the second cache."""
+def buckets(vocab: int) -> int:
+    """Buckets of the histogram: about one per logit, within the second cache."""
     return int(min(65536, max(1024, 1 << (vocab - 1).bit_length() - 1)))

@@ -41,7 +41,7 @@ class NumpyKernel:
     def _add_all(self, logits: Tensor, total: Array) -> None:
         """Sort (key, token) packed into one int64: the high half orders, the low half says who it was."""
         vocab = logits.shape[1]
-        terms, places, ids = term_table(vocab), np.arange(vocab), np.arange(vocab, dtype=np.int64)
+        terms, starts, ids = term_table(vocab), np.arange(vocab), np.arange(vocab, dtype=np.int64)
         for row in logits.numpy():
             if np.isnan(row.max()):
                 raise refuse_nan(logits)
@@ -54,9 +54,9 @@ class NumpyKernel:
             first = keys[1:] != keys[:-1]
             if first.all():
                 total[packed] += terms[1:]
-            else:  # equal logits share the place of the first of them
-                places[1:] = np.where(first, ids[1:], 0)
-                total[packed] += terms[np.maximum.accumulate(places) + 1]
+            else:  # equal logits share the rank of the first of them
+                starts[1:] = np.where(first, ids[1:], 0)
+                total[packed] += terms[np.maximum.accumulate(starts) + 1]
 
     def _add_registered(self, logits: Tensor, tokens: Array, total: Array) -> None:
         """Sort the values alone, then find the registered ones among them."""

@@ -40,9 +40,9 @@ class TorchKernel:
 def _ranks_by_sorting(logits: Tensor) -> tuple[Tensor, Tensor]:
     """Ranks in descending order of the logits, and the tokens they belong to; both (P, V)."""
     ordered, order = torch.sort(logits, dim=1, descending=True)
-    places = torch.arange(logits.shape[1], dtype=torch.int32, device=logits.device).repeat(len(logits), 1)
-    places[:, 1:].masked_fill_(ordered[:, 1:] == ordered[:, :-1], 0)
-    return places.cummax(dim=1).values + 1, order
+    starts = torch.arange(logits.shape[1], dtype=torch.int32, device=logits.device).repeat(len(logits), 1)
+    starts[:, 1:].masked_fill_(ordered[:, 1:] == ordered[:, :-1], 0)
+    return starts.cummax(dim=1).values + 1, order
 
 
 def _ranks_by_searching(logits: Tensor, tokens: Tensor) -> Tensor:
