@@ -13,7 +13,7 @@ import typer
 from typer.main import get_command
 
 from reweigh.artifacts import write_text
-from reweigh.cli.app import EVERYWHERE, app
+from reweigh.cli.app import GLOBAL_OPTIONS, app
 
 PAGE = Path(__file__).parents[1] / "docs" / "commands.md"
 HEAD = """# Commands
@@ -43,7 +43,9 @@ def describe(command: Any, context: typer.Context) -> Iterator[str]:
     usage = [context.command_path, *command.collect_usage_pieces(context)]
     yield f"{'#' * len(context.command_path.split())} {context.command_path}"
     yield from (" ".join(part.split()) for part in (command.help or "").split("\n\n") if part.strip())
-    parameters = [entry for entry in command.get_params(context) if entry.name not in ("help", *EVERYWHERE)]
+    parameters = [
+        entry for entry in command.get_params(context) if entry.name not in ("help", *GLOBAL_OPTIONS)
+    ]
     records = [(entry, entry.get_help_record(context)) for entry in parameters]
     if not hasattr(command, "commands"):
         yield f"```text\n{' '.join(usage)}\n```"

@@ -64,7 +64,7 @@ class LazyGroup(TyperGroup):
             return None
         command = get_command(importlib.import_module(COMMANDS[cmd_name]).app)
         command.name = cmd_name
-        _take_along(command, [one for one in self.params if one.name in EVERYWHERE])
+        _add_options(command, [one for one in self.params if one.name in GLOBAL_OPTIONS])
         return command
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
@@ -83,14 +83,14 @@ class LazyGroup(TyperGroup):
             raise typer.Exit(128 + getattr(stop, "signal", signal.SIGINT)) from None
 
 
-EVERYWHERE = ("verbose", "quiet")
-"""Options of the whole that may stand behind any command too."""
+GLOBAL_OPTIONS = ("verbose", "quiet")
+"""Options of `reweigh` itself that may also stand behind any command."""
 
 
-def _take_along(command: Any, options: list[Any]) -> None:
-    """Give a command, and those below it, options that act by themselves."""
+def _add_options(command: Any, options: list[Any]) -> None:
+    """Add options that act through their callbacks to a command and to those below it."""
     for below in getattr(command, "commands", {}).values():
-        _take_along(below, options)
+        _add_options(below, options)
     if not hasattr(command, "commands"):
         own = [copy.copy(one) for one in options]
         for one in own:
@@ -114,7 +114,7 @@ def _version(value: bool) -> None:
         raise typer.Exit
 
 
-def _hush(context: typer.Context, value: bool) -> None:
+def _set_quiet(context: typer.Context, value: bool) -> None:
     """Act on --quiet, wherever it stands: behind a command it does not take back what stood before it."""
     from reweigh.progress import be_quiet
 
@@ -122,7 +122,7 @@ def _hush(context: typer.Context, value: bool) -> None:
         be_quiet(value)
 
 
-def _speak(context: typer.Context, value: bool) -> None:
+def _set_verbose(context: typer.Context, value: bool) -> None:
     from reweigh.cli import common
 
     if value or context.parent is None:
@@ -141,14 +141,14 @@ def _root(
         False,
         "--verbose",
         "-v",
-        callback=_speak,
+        callback=_set_verbose,
         help="Show what transformers says while it loads a model, too.",
     ),
     quiet: bool = typer.Option(
         False,
         "--quiet",
         "-q",
-        callback=_hush,
+        callback=_set_quiet,
         help="Show no progress and no notes; warnings and errors stay.",
     ),
 ) -> None:
@@ -169,8 +169,8 @@ def _stop(number: int, frame: Any) -> None:
     raise Stopped(number)
 
 
-def _end_like_control_c() -> None:
-    """Let a request to end, or a terminal that closes, stop a command so that it can resume."""
+def _stop_on_signals() -> None:
+    """Let SIGTERM and SIGHUP stop a command as Ctrl-C does, so that it can resume."""
     if threading.current_thread() is not threading.main_thread():
         return
     for name in ("SIGTERM", "SIGHUP"):
@@ -181,7 +181,7 @@ def _end_like_control_c() -> None:
 
 def main() -> None:
     """Run the command line; a known error becomes one message and exit code 1, an unforeseen one asks for a report."""
-    _end_like_control_c()
+    _stop_on_signals()
     for stream in (sys.stdout, sys.stderr):  # a name that the terminal cannot show is written out
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")

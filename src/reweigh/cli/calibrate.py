@@ -11,7 +11,7 @@ import typer
 from reweigh.cli import common
 from reweigh.cli.cluster import RayOptions, loading
 from reweigh.cli.groups import grouped
-from reweigh.cli.table import table_rows, tell_tables
+from reweigh.cli.table import print_tables, table_rows
 from reweigh.errors import InputError, require_known
 from reweigh.options import parse_options
 
@@ -90,7 +90,7 @@ def calibrate(
         raise InputError("--engine-option goes to vLLM", hint="add --engine vllm")
     else:
         shared |= {"dtype": lens, "kernel": kernel}
-    _tell(_run(model, images, weights, cluster, inside, **shared), out, json=json)
+    _print(_run(model, images, weights, cluster, inside, **shared), out, json=json)
 
 
 def _run(
@@ -114,7 +114,7 @@ def _run(
     return run(*weights.load(model), images, **shared)
 
 
-def _tell(done: Calibration, out: Path, *, json: bool) -> None:
+def _print(done: Calibration, out: Path, *, json: bool) -> None:
     rows = table_rows(done, out)
     summary = {
         "images": done.observations.image_count,
@@ -128,7 +128,7 @@ def _tell(done: Calibration, out: Path, *, json: bool) -> None:
     typer.echo(
         f"{summary['images']} images, {len(done.skipped)} skipped, {summary['observations']:,} observations"
     )
-    tell_tables(rows)
+    print_tables(rows)
 
 
 def _require(images: str, *, lens: str, rule: str, readout: str, shard: str, sketch: int) -> None:

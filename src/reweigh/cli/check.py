@@ -82,10 +82,10 @@ def check(
     if json:
         common.emit_json(found.to_json())
     else:
-        _tell(found, 0.5 if threshold is None else threshold)
+        _print(found, 0.5 if threshold is None else threshold)
 
 
-def _tell(found: Checked, threshold: float) -> None:
+def _print(found: Checked, threshold: float) -> None:
     from reweigh.report.coloured import Span, terminal
 
     weak = found.weak(threshold)

@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 
 app = typer.Typer(add_completion=False)
 
-FILES = ("comparison.md", "comparison.html", "comparison.tex", "comparison.json")
-
 
 @app.command()
 @grouped
@@ -55,12 +53,11 @@ def compare(
     as_json: bool = common.JSON,
 ) -> None:
     """Answer the same records with every method, score them, and write one table with cost as ratios to greedy."""
-    from reweigh.artifacts import only_one, write_json, write_text
-    from reweigh.decoders import DECODERS, check_options
+    from reweigh.artifacts import only_one
+    from reweigh.decoders import DECODERS
     from reweigh.studies.compare import render
-    from reweigh.studies.compare.examples import example_sections
-    from reweigh.studies.compare.methods import decoder_of, parse_methods, parse_options
-    from reweigh.studies.compare.page import html
+    from reweigh.studies.compare.methods import parse_methods, parse_options
+    from reweigh.studies.compare.report import write
 
     if shading not in ("interval", "paper"):
         raise InputError(f"no shading is called {shading!r}", hint="interval or paper")
@@ -71,31 +68,40 @@ def compare(
             "--data names the files of one benchmark, but several are compared", hint="leave it out"
         )
     tasks = [_task(name, selection, out) for name in benchmark]
-    for name in names:
-        entry = DECODERS[decoder_of(name)]
-        if entry.needs_table:
-            options[name] = {**point.options(model), "force": force, **options[name]}
-        check_options(name, entry, options[name])
+    options = _with_point(options, model, point, force)
     shade: Shading = "paper" if shading == "paper" else "interval"
     asked = model, options, tasks, selection, weights
     with only_one(out):
         if cluster.ray is None:
-            made = _here(*asked, out, shade)
+            made = _in_process(*asked, out, shade)
         else:
             made = _on_ray(*asked, out, shade, cluster)
-    write_text(out / FILES[0], render.markdown(made))
-    write_text(out / FILES[1], html(made, example_sections(made, out)))
-    write_text(out / FILES[2], render.latex(made))
-    write_json(out / FILES[3], made.to_json())
+    files = write(made, out)
     if as_json:
         common.emit_json(made.to_json())
     else:
         console = common.console()
         console.print(render.terminal(made, console.width))
-    common.note(f"tables: {', '.join(str(out / name) for name in FILES)}")
+    common.note(f"tables: {', '.join(map(str, files))}")
 
 
-def _here(
+def _with_point(
+    options: dict[str, dict[str, Any]], model: str, point: common.Point, force: bool
+) -> dict[str, dict[str, Any]]:
+    """Options by method, checked; the table, layer and beta go to the methods that need a table."""
+    from reweigh.decoders import DECODERS, check_options
+    from reweigh.studies.compare.methods import decoder_of
+
+    found = {}
+    for name, given in options.items():
+        entry = DECODERS[decoder_of(name)]
+        own = {**point.options(model), "force": force} if entry.needs_table else {}
+        found[name] = {**own, **given}
+        check_options(name, entry, found[name])
+    return found
+
+
+def _in_process(
     model: str,
     options: dict[str, dict[str, Any]],
     tasks: list[Task],
@@ -104,13 +110,13 @@ def _here(
     out: Path,
     shading: Shading,
 ) -> Comparison:
-    """Compare with a model of this process."""
+    """Compare with a model that this process loads."""
     from reweigh.studies.compare.methods import make_method
     from reweigh.studies.compare.study import compare as run
 
     loaded = weights.load(model)
     rows = [make_method(name, *loaded, given) for name, given in options.items()]
-    _tell_reasons(rows)
+    _print_reasons(rows)
     runs = [selection.runs(task, model, weights, loaded) for task in tasks]
     return run(model, rows, runs, out, shading=shading)
 
@@ -135,10 +141,10 @@ def _on_ray(
         "where": str(Path.cwd()),
     }
     runs = [selection.runs(task, model, weights) for task in tasks]
-    return compare_on(cluster.cluster(), arguments, model, runs, out, shading=shading, tell=_tell_reasons)
+    return compare_on(cluster.cluster(), arguments, model, runs, out, shading=shading, tell=_print_reasons)
 
 
-def _tell_reasons(methods: Sequence[Method]) -> None:
+def _print_reasons(methods: Sequence[Method]) -> None:
     for method in methods:
         if method.reason:
             typer.echo(f"{method.name} is left out: {method.reason}", err=True)

@@ -40,12 +40,12 @@ def show_confidence(
     if json:
         common.emit_json({**found.to_json(), "maps": drawn})
         return
-    _tell(found, looked_at, threshold)
+    _print(found, looked_at, threshold)
     for word, path in drawn.items():
         typer.echo(f"  {word} -> {path}")
 
 
-def _tell(found: Confided, words: list[ConfidentWord], threshold: float) -> None:
+def _print(found: Confided, words: list[ConfidentWord], threshold: float) -> None:
     from reweigh.report.coloured import Span, terminal
 
     kinds = {True: "hallucinated", False: "grounded"}

@@ -111,7 +111,7 @@ def score(
         judge=judging.settings(),
     )
     page = write_report(run, data=data, images=images)
-    _tell_caveats(run)
+    _print_caveats(run)
     if as_json:
         common.emit_json(run.results)
     else:
@@ -266,7 +266,7 @@ def _print_score(run: ScoredRun) -> None:
     common.console().print(figure_table(run.benchmark, run.metrics, caption).terminal())
 
 
-def _tell_caveats(run: ScoredRun) -> None:
+def _print_caveats(run: ScoredRun) -> None:
     """What a reader of the figures must know: answers that are missing or unread, a scorer that is not the official one."""
     samples = run.results["n-samples"][run.benchmark]
     if samples["effective"] < samples["original"]:

@@ -81,7 +81,7 @@ def scale(
     if json:
         common.emit_json(page)
     else:
-        _tell(page, given=image_seconds is not None)
+        _print(page, given=image_seconds is not None)
 
 
 def _measure(scenes: int) -> dict[str, float]:
@@ -109,7 +109,7 @@ def _measure(scenes: int) -> dict[str, float]:
         return {"image_seconds": seconds} | measure_driver(images, observed, job.layers, Path(place) / "out")
 
 
-def _tell(page: dict[str, Any], *, given: bool) -> None:
+def _print(page: dict[str, Any], *, given: bool) -> None:
     rates = page["rates"]
     source = "as given" if given else "the embedded model, here"
     typer.echo(

@@ -118,11 +118,11 @@ def _measure(
     if Part.growth in parts:
         yield from growth_figures(rounds, embedded() if is_shipped() else None)
     if Part.generation in parts:
-        yield from generation_figures(embedded(**length), rounds, names, _tell)
+        yield from generation_figures(embedded(**length), rounds, names, _note)
     if Part.calibration in parts:
         yield from calibration_figures(*embedded_model(), scene_pictures(images), rounds)
     if Part.large in parts:
-        yield from generation_figures(random_llava(**length), rounds, names, _tell)
+        yield from generation_figures(random_llava(**length), rounds, names, _note)
     if Part.serve in parts:
         from reweigh.speed.serve import serve_figures
 
@@ -133,7 +133,7 @@ def _measure(
         yield from vllm_figures(rounds, **length)
 
 
-def _tell(text: str) -> None:
+def _note(text: str) -> None:
     typer.echo(text, err=True)
 
 

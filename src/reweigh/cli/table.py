@@ -199,7 +199,7 @@ def _report(calibration: Calibration, out: Path, json: bool) -> None:
         common.emit_json({"images": calibration.observations.image_count, "tables": rows})
         return
     typer.echo(f"{calibration.observations.image_count} images")
-    tell_tables(rows)
+    print_tables(rows)
 
 
 def table_rows(calibration: Calibration, out: Path) -> list[dict[str, Any]]:
@@ -218,7 +218,7 @@ def table_rows(calibration: Calibration, out: Path) -> list[dict[str, Any]]:
     ]
 
 
-def tell_tables(rows: list[dict[str, Any]]) -> None:
+def print_tables(rows: list[dict[str, Any]]) -> None:
     """Print those rows, a line each."""
     for row in rows:
         typer.echo(
