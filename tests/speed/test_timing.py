@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from reweigh.errors import InputError
-from reweigh.speed.timing import KEPT, Reading, Rounds, Timing, Variant, middle
+from reweigh.speed.timing import KEPT, Reading, Rounds, Timing, Variant, median_estimate
 
 
 def test_variants_take_turns_and_the_order_rotates() -> None:
@@ -42,17 +42,17 @@ def test_ratios_are_formed_within_rounds() -> None:
 
 @given(st.lists(st.floats(0, 1e6), min_size=1, max_size=40))
 def test_the_interval_holds_the_median_and_never_more_than_the_range(values: list[float]) -> None:
-    estimate = middle(values)
+    estimate = median_estimate(values)
     assert min(values) <= estimate.low <= estimate.value <= estimate.high <= max(values)
 
 
 def test_the_interval_is_the_exact_one() -> None:
     for n in range(6, 30):
-        low = sorted(range(n)).index(middle(list(range(n))).low)  # type: ignore[arg-type]
+        low = sorted(range(n)).index(median_estimate(list(range(n))).low)  # type: ignore[arg-type]
         covered = 1 - 2 * sum(math.comb(n, i) for i in range(low + 1)) / 2**n
         wider = 1 - 2 * sum(math.comb(n, i) for i in range(low + 2)) / 2**n
         assert covered >= 0.95 > wider
-    assert middle([3.0, 1.0, 2.0]) == (2.0, 1.0, 3.0)
+    assert median_estimate([3.0, 1.0, 2.0]) == (2.0, 1.0, 3.0)
 
 
 def test_no_rounds_are_refused() -> None:

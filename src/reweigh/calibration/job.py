@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from reweigh.artifacts import sha256_json
 from reweigh.calibration.decoding import greedy_settings
 from reweigh.engines.transformers.observe import observe
 from reweigh.errors import InputError, require_known
 from reweigh.families.anatomy import Anatomy, find_anatomy
 from reweigh.families.identity import identify
 from reweigh.families.points import published_point
+from reweigh.families.processor_parts import prompt_hash
 from reweigh.families.prompts import DESCRIBE, build_inputs
 from reweigh.method.measure.lens import CHUNK, Lens
 from reweigh.method.measure.readouts import DMRR, READOUTS
@@ -39,7 +39,6 @@ class TransformersJob:
 
     def made_with(self) -> dict[str, Any]:
         """What every shard of this calibration shares, and every table carries."""
-        template = self.template or getattr(self.processor, "chat_template", None)
         generation = greedy_settings(self.anatomy.speaker.generation_config)
         return {
             "identity": identify(self.anatomy, self.processor).to_json(),
@@ -49,7 +48,7 @@ class TransformersJob:
             "chunk": self.lens.chunk,
             "candidates": candidate_rule(),
             "prompt": self.prompt,
-            "prompt_sha256": sha256_json([template, self.prompt]),
+            "prompt_sha256": prompt_hash(self.processor, self.prompt, self.template),
             "max_new_tokens": self.max_new_tokens,
             "batch_size": self.batch_size,
             "versions": versions(),

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from reweigh.artifacts import sha256_json
 from reweigh.calibration.complete import carry_out
 from reweigh.calibration.decoding import greedy_settings
 from reweigh.calibration.result import Calibration
 from reweigh.engines.vllm.observe import Observer, check_layers
 from reweigh.errors import InputError, UnsupportedError
 from reweigh.families.points import nearest_point
+from reweigh.families.processor_parts import prompt_hash
 from reweigh.families.prompts import DESCRIBE
 from reweigh.method.measure.lens import CHUNK
 from reweigh.method.measure.readouts import DMRR
@@ -41,7 +41,6 @@ class VllmJob:
     readout: str = DMRR
 
     def made_with(self) -> dict[str, Any]:
-        template = self.template or getattr(self.observer.processor, "chat_template", None)
         return {
             "identity": self.observer.identity().to_json(),
             "layers": list(self.layers),
@@ -50,7 +49,7 @@ class VllmJob:
             "chunk": CHUNK,
             "candidates": candidate_rule(),
             "prompt": self.prompt,
-            "prompt_sha256": sha256_json([template, self.prompt]),
+            "prompt_sha256": prompt_hash(self.observer.processor, self.prompt, self.template),
             "max_new_tokens": self.max_new_tokens,
             "batch_size": self.batch_size,
             "engine": "vllm",

@@ -33,6 +33,7 @@ from reweigh.engines.transformers.stream import StreamEdit
 from reweigh.engines.transformers.tap import Tap
 from reweigh.errors import InputError
 from reweigh.families.anatomy import Anatomy
+from reweigh.families.processor_parts import tokenizer_of
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -114,7 +115,7 @@ class HALC(Decoder):
         self.weight = in_range("weight", weight, 0)
         self.delete_undetected, self.seed, self.template = delete_undetected, seed, template
         self.dola = DoLa(anatomy, layers=range(0, len(anatomy.blocks), 2)) if dola else None
-        self.words = Words(getattr(processor, "tokenizer", processor), end_tokens(anatomy.speaker))
+        self.words = Words(tokenizer_of(processor), end_tokens(anatomy.speaker))
         self.runner, self.stream, self._local = Runner(anatomy), StreamEdit(self), _Local()
 
     def request(self, outer: Request | None = None, *, pictures: Any = None, **options: Any) -> Request:

@@ -17,6 +17,7 @@ from reweigh.engines.transformers.confidence import confidence, word_tokens
 from reweigh.engines.transformers.tap import Tap
 from reweigh.errors import UnsupportedError
 from reweigh.families.anatomy import Anatomy
+from reweigh.families.processor_parts import crops_centre
 from reweigh.families.prompts import DESCRIBE, build_inputs
 
 if TYPE_CHECKING:
@@ -80,5 +81,4 @@ class LensBoxes:
         found = around_peak(read.grid(tokens, tile=tile), self.threshold)
         if found is None:
             return []
-        maker = getattr(self.processor, "image_processor", None)
-        return [of_centre(found, picture.size) if getattr(maker, "do_center_crop", False) else found]
+        return [of_centre(found, picture.size) if crops_centre(self.processor) else found]

@@ -14,6 +14,7 @@ import torch
 
 from reweigh.artifacts import sha256_json
 from reweigh.families.anatomy import Anatomy
+from reweigh.families.processor_parts import chat_template_of, tokenizer_of
 from reweigh.families.settings import image_settings, model_settings
 from reweigh.families.weights import active_adapters, adapter_layers, named_weights, sample
 from reweigh.method.register.identity import Identity
@@ -61,7 +62,7 @@ def adapters_of(model: Any) -> dict[str, list[float]]:
 
 def tokenizer_hash(processor: Any | None) -> str:
     """Hash of the vocabulary: the same token ids must mean the same pieces."""
-    tokenizer = getattr(processor, "tokenizer", processor)
+    tokenizer = tokenizer_of(processor)
     if tokenizer is None or not hasattr(tokenizer, "get_vocab"):
         return ""
     return sha256_json(sorted(tokenizer.get_vocab().items(), key=lambda item: (item[1], item[0])))
@@ -85,7 +86,7 @@ def reading_hash(anatomy: Anatomy, processor: Any | None) -> str:
             "attention": getattr(anatomy.config, "_attn_implementation", None),
             "config": anatomy.config.to_json_string(use_diff=False),
             "tokenizer": tokenizer_hash(processor),
-            "template": getattr(processor, "chat_template", None),
+            "template": chat_template_of(processor),
             "images": image_settings(processor),
             "torch": torch.__version__,
         }

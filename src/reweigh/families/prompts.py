@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from reweigh.errors import InputError
 from reweigh.families.catalogue import family_of
 from reweigh.families.positions import placeholder_ids
+from reweigh.families.processor_parts import chat_template_of, tokenizer_of
 from reweigh.families.weights import input_device
 from reweigh.text import DESCRIBE
 
@@ -69,7 +70,7 @@ def render(model: Any, processor: Any, prompt: str, has_image: bool, template: s
         if "{prompt}" not in template:
             raise InputError(f"the template {template!r} has no {{prompt}}")
         return template.replace("{prompt}", prompt)
-    if getattr(processor, "chat_template", None):
+    if chat_template_of(processor):
         content: list[dict[str, str]] = [{"type": "image"}] if has_image else []
         content.append({"type": "text", "text": prompt})
         messages = [{"role": "user", "content": content}]
@@ -93,7 +94,7 @@ def _refuse_prompt(model: Any, processor: Any, prompt: str) -> None:
         prompt.encode()
     except UnicodeEncodeError as error:
         raise InputError(f"the prompt {prompt!r:.200} is no Unicode text ({error.reason})") from error
-    tokenizer = getattr(processor, "tokenizer", processor)
+    tokenizer = tokenizer_of(processor)
     marks = [getattr(processor, name, None) for name in ("image_token", "boi_token")]
     if hasattr(tokenizer, "convert_ids_to_tokens"):
         marks += tokenizer.convert_ids_to_tokens(sorted(placeholder_ids(model.config)))

@@ -98,10 +98,10 @@ class Server:
         for path, (method, handler) in routes.items():
             app.add_api_route(path, handler, methods=[method], response_model=None)
         app.mount("/", StaticFiles(directory=STATIC, html=True))
-        app.add_exception_handler(Problem, _tell_problem)
-        app.add_exception_handler(HTTPException, partial(_tell_http, frozenset(routes)))
-        app.add_exception_handler(ClientLeft, self._tell_nobody)
-        app.add_exception_handler(ClientDisconnect, self._tell_nobody)
+        app.add_exception_handler(Problem, _problem_response)
+        app.add_exception_handler(HTTPException, partial(_http_response, frozenset(routes)))
+        app.add_exception_handler(ClientLeft, self._client_left)
+        app.add_exception_handler(ClientDisconnect, self._client_left)
         app.add_middleware(Gate, metrics=self.metrics, key=self._key, hosts=self._hosts, paths=[*routes, "/"])
         return app
 
@@ -124,13 +124,13 @@ class Server:
             try:
                 prepared = await answers.within(self._prepare(asked.messages))
                 made = partial(make_rows, self.served, self.bounds, asked, prepared, answers.send)
-                rows = await answers.within(self._aside(made))
+                rows = await answers.within(self._in_preparer(made))
                 answers.submit(rows)
             except BaseException:
                 await answers.close()
                 raise
         reply = Reply(self.served, asked, rows)
-        self._note(request, asked, rows)
+        self._note_for_log(request, asked, rows)
         if asked.stream:
             return await self._stream(request, answers, reply, begin)
         try:
@@ -190,13 +190,13 @@ class Server:
                 refused.param = "messages"
                 raise refused from error
 
-        return await self._aside(work)
+        return await self._in_preparer(work)
 
-    async def _aside(self, work: Callable[[], T]) -> T:
+    async def _in_preparer(self, work: Callable[[], T]) -> T:
         """Do something in the one thread that makes requests ready: one request's pictures are in memory at a time."""
         return await asyncio.get_running_loop().run_in_executor(self._preparing, work)
 
-    def _note(self, request: Request, asked: ChatRequest, rows: Sequence[Row]) -> None:
+    def _note_for_log(self, request: Request, asked: ChatRequest, rows: Sequence[Row]) -> None:
         note = request.scope["state"]["note"]
         note |= {"decoder": rows[0].decoder, "n": len(rows), "prompt": rows[0].prepared.prompt_tokens}
         if self._log_prompts:
@@ -274,17 +274,17 @@ class Server:
         finally:
             await answers.close()
 
-    def _tell_nobody(self, _request: Request, _error: Any) -> Response:
+    def _client_left(self, _request: Request, _error: Any) -> Response:
         self.metrics.left()
         return Response(status_code=CLIENT_LEFT)
 
 
-def _tell_problem(_request: Request, problem: Any) -> Response:
+def _problem_response(_request: Request, problem: Any) -> Response:
     return JSONResponse(problem.body(), status_code=problem.status, headers=problem.headers)
 
 
-def _tell_http(routes: frozenset[str], request: Request, error: Any) -> Response:
+def _http_response(routes: frozenset[str], request: Request, error: Any) -> Response:
     words = {404: "there is nothing at this path", 405: "this path does not take that method"}
     # the static files behind the routes know nothing of a route's other methods
     status = 405 if error.status_code == 404 and request.url.path in routes else error.status_code
-    return _tell_problem(request, Problem(status, words.get(status, str(error.detail)), code="not_found"))
+    return _problem_response(request, Problem(status, words.get(status, str(error.detail)), code="not_found"))

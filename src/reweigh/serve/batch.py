@@ -18,11 +18,12 @@ from reweigh.decoders.reweigh import ReweighSession
 from reweigh.decoders.reweigh.request import ReweighRequest
 from reweigh.engines.transformers.recall import Recall
 from reweigh.engines.transformers.session import Session, end_tokens
+from reweigh.families.processor_parts import tokenizer_of
 from reweigh.serve.metrics import Metrics
 from reweigh.serve.prepare import stack
 from reweigh.serve.row import Piece, Row
 from reweigh.serve.sampling import Picker
-from reweigh.serve.support import Support, judged, supports, token_facts
+from reweigh.serve.support import Support, measured_supports, supports, token_facts
 from reweigh.serve.text import GrowingText
 
 GREEDY = {"do_sample": False, "num_beams": 1, "temperature": None, "top_p": None, "top_k": None}
@@ -38,9 +39,9 @@ def streams(session: Session) -> bool:
 def decode(rows: Sequence[Row], recall: Recall, metrics: Metrics) -> None:
     """Write the answers of some rows of one session, in one batch."""
     session = rows[0].session
-    tokenizer = getattr(session.processor, "tokenizer", session.processor)
+    tokenizer = tokenizer_of(session.processor)
     inputs = stack([row.prepared for row in rows], pad=tokenizer.pad_token_id or 0)
-    support = None if isinstance(session, ReweighSession) else judged(rows, recall)
+    support = None if isinstance(session, ReweighSession) else measured_supports(rows, recall)
     if not streams(session):
         _decode_whole(rows[0], inputs, None if support is None else support[0])
         return
@@ -89,7 +90,7 @@ def _decode_whole(row: Row, inputs: dict[str, Any], support: Support | None) -> 
     )[0]
     if row.done:
         return
-    tokenizer = getattr(row.session.processor, "tokenizer", row.session.processor)
+    tokenizer = tokenizer_of(row.session.processor)
     growing = GrowingText(tokenizer, row.stops)
     known = []
     for step, token in enumerate(answer.tokens):
@@ -162,7 +163,7 @@ class Writer(LogitsProcessor):
         row = self._rows[index]
         if self._support is None:  # ReWEIGH's own evidence is there once the prompt was read
             evidence = [] if self._request is None else self._request.evidence
-            self._support = supports(row.judge, evidence, len(self._rows))
+            self._support = supports(row.table_session, evidence, len(self._rows))
         step = self._counts[index] - 1
         known = token_facts(token, self._word(token), step, span, self._support[index])
         request = self._request

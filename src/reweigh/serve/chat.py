@@ -62,15 +62,15 @@ def make_rows(
             session=session,
             decoder=name,
             send=send,
-            judge=judge_of(served, session),
+            table_session=table_session_of(served, session),
             sampling=sampling,
             beta=beta,
             seed=None if asked.seed is None else (asked.seed + index) % 2**63,
             most=most,
             stops=asked.stops,
             logprobs=(asked.top_logprobs or 0) if asked.logprobs else None,
-            evidence=asked.knobs.evidence,
-            trace=asked.knobs.trace,
+            evidence=asked.options.evidence,
+            trace=asked.options.trace,
         )
         for index, beta in enumerate(betas)
     ]
@@ -78,18 +78,18 @@ def make_rows(
 
 def decoder_name(served: Served, asked: ChatRequest) -> str:
     """The decoder of a request; one that says nothing gets the base model where ReWEIGH is not available."""
-    knobs = asked.knobs
-    says = "decoder" in knobs.model_fields_set or knobs.beta is not None or knobs.layer is not None
-    return "base" if served.reason is not None and not says else knobs.decoder
+    options = asked.options
+    says = "decoder" in options.model_fields_set or options.beta is not None or options.layer is not None
+    return "base" if served.reason is not None and not says else options.decoder
 
 
 def choose(served: Served, asked: ChatRequest, name: str) -> tuple[Session, list[float]]:
     """The session of a request and the beta of each choice."""
-    knobs = asked.knobs
+    options = asked.options
     try:
-        session = served.session(name, knobs.layer)
+        session = served.session(name, options.layer)
         if name in UNEDITED or not isinstance(session, ReweighSession):
-            if knobs.beta is not None:
+            if options.beta is not None:
                 raise Problem(
                     400,
                     f"reweigh.beta belongs to the decoder reweigh, not to {name}",
@@ -97,7 +97,7 @@ def choose(served: Served, asked: ChatRequest, name: str) -> tuple[Session, list
                     code="invalid_value",
                 )
             return session, [0.0] * asked.n
-        given = session.beta if knobs.beta is None else knobs.beta
+        given = session.beta if options.beta is None else options.beta
         betas = given if isinstance(given, list) else [given] * asked.n
         return session, [check_beta(beta) for beta in betas]
     except ReweighError as error:
@@ -106,7 +106,7 @@ def choose(served: Served, asked: ChatRequest, name: str) -> tuple[Session, list
         raise refused from error
 
 
-def judge_of(served: Served, session: Session) -> ReweighSession | None:
+def table_session_of(served: Served, session: Session) -> ReweighSession | None:
     """Whose table the tokens are compared with: the session's own, or the server's for another decoder."""
     if isinstance(session, ReweighSession):
         return session
@@ -244,13 +244,13 @@ class Reply:
         """Our own key of a choice."""
         if not row.evidence and not row.trace:
             return {}
-        judge = row.judge
+        table_session = row.table_session
         return {
             "reweigh": {
                 "decoder": row.decoder,
-                "beta": row.beta if row.session is judge else None,
-                "layer": None if judge is None else judge.layer,
-                "b0": None if judge is None else judge.table.scale,
+                "beta": row.beta if row.session is table_session else None,
+                "layer": None if table_session is None else table_session.layer,
+                "b0": None if table_session is None else table_session.table.scale,
                 "tokens": tokens,
             }
         }

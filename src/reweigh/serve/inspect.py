@@ -18,6 +18,7 @@ from reweigh.engines.transformers.gather import Gatherer
 from reweigh.engines.transformers.measure import measure
 from reweigh.errors import InputError, UnsupportedError
 from reweigh.families.positions import layout
+from reweigh.families.processor_parts import crops_centre, tokenizer_of
 from reweigh.method.intervene.check import check_tokens
 from reweigh.method.measure.evidence import Evidence
 from reweigh.serve.bounds import Bounds
@@ -139,7 +140,7 @@ def heat(served: Served, prepared: Prepared, token: int) -> dict[str, Any]:
     found = measure(served.model, prepared.inputs, layers=layers, locate=[token], **reading)[0]
     assert found is not None  # the key says that there is an image
     grids = _grids(found.patches)
-    tokenizer = getattr(served.processor, "tokenizer", served.processor)
+    tokenizer = tokenizer_of(served.processor)
     return {
         "token": token,
         "text": str(tokenizer.decode([token])),
@@ -176,7 +177,7 @@ def check(served: Served, prepared: Prepared, text: str, layer: int | None) -> d
 
 def token_of(served: Served, word: str) -> int:
     """The first token of a word as a text would hold it, after a space."""
-    tokenizer = getattr(served.processor, "tokenizer", served.processor)
+    tokenizer = tokenizer_of(served.processor)
 
     def ids(text: str) -> list[int]:
         return list(tokenizer(text, add_special_tokens=False)["input_ids"])
@@ -218,9 +219,8 @@ def _grid(grid: Grid) -> dict[str, int]:
 
 
 def _covered(served: Served, grids: Sequence[Grid]) -> list[tuple[Grid, str | None]]:
-    """What of its picture each grid covers: all, the square in its centre, or a crop whose place is not told."""
-    reader = getattr(served.processor, "image_processor", None)
-    whole = "centre" if getattr(reader, "do_center_crop", False) else "whole"
+    """What of its picture each grid covers: all, the square in its centre, or a crop of unknown position."""
+    whole = "centre" if crops_centre(served.processor) else "whole"
     last = {image: tile for image, tile, *_ in sorted(grids)}
     crops = served.anatomy.family.crops
     return [(grid, None if crops and grid[1] != last[grid[0]] else whole) for grid in grids]

@@ -16,6 +16,7 @@ from torch import Tensor
 from reweigh.engines.transformers.recall import OF_THE_PROMPT
 from reweigh.errors import InputError, ReweighError
 from reweigh.families.positions import placeholder_ids
+from reweigh.families.processor_parts import chat_template_of, tokenizer_of
 from reweigh.families.prompts import encode, render, render_chat
 from reweigh.serve.wire import ImagePart, Message
 
@@ -72,7 +73,7 @@ def prepare_inputs(
 
 def _refuse_image_tokens(model: Any, processor: Any, messages: Sequence[Message]) -> None:
     """A text that spells the model's image token would make a place for a picture that is not there."""
-    tokenizer = getattr(processor, "tokenizer", processor)
+    tokenizer = tokenizer_of(processor)
     words = [str(tokenizer.convert_ids_to_tokens(token)) for token in placeholder_ids(model.config)]
     for message in messages:
         for part in message.parts():
@@ -85,7 +86,7 @@ def _refuse_image_tokens(model: Any, processor: Any, messages: Sequence[Message]
 def _text(
     model: Any, processor: Any, messages: Sequence[Message], pictures: int, template: str | None
 ) -> str:
-    if template is None and getattr(processor, "chat_template", None):
+    if template is None and chat_template_of(processor):
         return render_chat(processor, [_turn(message) for message in messages])
     if len(messages) != 1 or messages[0].role != "user" or pictures > 1:
         raise InputError(

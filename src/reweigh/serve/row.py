@@ -51,7 +51,7 @@ class Row:
         session: The decoder it is written with.
         decoder: That decoder's name.
         send: Takes its pieces; called in the thread that decodes.
-        judge: Whose table its tokens are compared with; ``None`` where there is none.
+        table_session: The session whose table its tokens are compared with; ``None`` where there is none.
         beta: Maximum penalty, where ReWEIGH decodes.
         seed: Seed of its own random numbers.
         most: Tokens it may have.
@@ -69,7 +69,7 @@ class Row:
     session: Session
     send: Callable[[Piece], None]
     decoder: str = "reweigh"
-    judge: ReweighSession | None = None
+    table_session: ReweighSession | None = None
     sampling: Sampling = field(default_factory=Sampling)
     beta: float = 0.0
     seed: int | None = None

@@ -20,9 +20,9 @@ UNKNOWN: dict[str, float | None] = {"dmrr": None, "b": None, "s": None}
 class Support:
     """One row's evidence beside the references of a table."""
 
-    def __init__(self, evidence: Evidence, judge: ReweighSession) -> None:
-        self._table = judge.table
-        self._values = evidence.of(judge.layer, judge.decoder.deployed.tokens).cpu().numpy()
+    def __init__(self, evidence: Evidence, table_session: ReweighSession) -> None:
+        self._table = table_session.table
+        self._values = evidence.of(table_session.layer, table_session.decoder.deployed.tokens).cpu().numpy()
 
     def of(self, token: int) -> dict[str, float | None]:
         """Evidence, reference and strength of a token; nothing where it is not registered."""
@@ -35,36 +35,36 @@ class Support:
 
 
 def supports(
-    judge: ReweighSession | None, evidence: Sequence[Evidence | None], count: int
+    table_session: ReweighSession | None, evidence: Sequence[Evidence | None], count: int
 ) -> list[Support | None]:
     """The support of each of ``count`` rows; none where a row has no image."""
-    if judge is None or not evidence:
+    if table_session is None or not evidence:
         return [None] * count
-    return [None if one is None else Support(one, judge) for one in evidence]
+    return [None if one is None else Support(one, table_session) for one in evidence]
 
 
-def judged(rows: Sequence[Row], recall: Recall) -> list[Support | None]:
+def measured_supports(rows: Sequence[Row], recall: Recall) -> list[Support | None]:
     """The support of rows that another decoder writes: kept evidence, or one pass to measure it."""
-    return [_judged(row, recall) for row in rows]
+    return [_measured_support(row, recall) for row in rows]
 
 
-def _judged(row: Row, recall: Recall) -> Support | None:
-    judge, key = row.judge, row.prepared.key
-    if judge is None or key is None or not (row.evidence or row.trace):
+def _measured_support(row: Row, recall: Recall) -> Support | None:
+    table_session, key = row.table_session, row.prepared.key
+    if table_session is None or key is None or not (row.evidence or row.trace):
         return None
-    deployed = judge.decoder.deployed
+    deployed = table_session.decoder.deployed
     found = recall.find([key], deployed.gatherer)[0]
     if found is None:
         found = measure(
-            judge.model,
+            table_session.model,
             row.prepared.inputs,
-            layers=[judge.layer],
+            layers=[table_session.layer],
             tokens=deployed.tokens.tolist(),
             dtype=deployed.lens.mode,
             chunk=deployed.lens.chunk,
         )[0]
         recall.keep([key], [None], [found], deployed.gatherer)
-    return None if found is None else Support(found, judge)
+    return None if found is None else Support(found, table_session)
 
 
 def token_facts(

@@ -70,8 +70,8 @@ class Message(BaseModel):
         return [TextPart(type="text", text=self.content)] if isinstance(self.content, str) else self.content
 
 
-class Knobs(BaseModel):
-    """Our own settings."""
+class ReweighOptions(BaseModel):
+    """Settings of ReWEIGH, beside those of OpenAI."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -111,12 +111,12 @@ class ChatRequest(Conversation):
     stop: str | list[str] | None = None
     logprobs: bool = False
     top_logprobs: int | None = Field(default=None, ge=0, le=20)
-    reweigh: Knobs | None = None
+    reweigh: ReweighOptions | None = None
 
     @property
-    def knobs(self) -> Knobs:
-        """Our own settings, the defaults where none are given."""
-        return self.reweigh or Knobs()
+    def options(self) -> ReweighOptions:
+        """Settings of ReWEIGH, the defaults where none are given."""
+        return self.reweigh or ReweighOptions()
 
     @property
     def stops(self) -> tuple[str, ...]:
@@ -167,7 +167,7 @@ def parse_chat(body: bytes) -> ChatRequest:
         raise Problem(400, "stop: one to four strings that are not empty", param="stop", code="invalid_value")
     if asked.top_logprobs is not None and not asked.logprobs:
         raise Problem(400, "top_logprobs needs logprobs", param="top_logprobs", code="invalid_value")
-    beta = asked.knobs.beta
+    beta = asked.options.beta
     if isinstance(beta, list) and len(beta) != asked.n:
         raise Problem(
             400,

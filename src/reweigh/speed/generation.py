@@ -55,11 +55,11 @@ def find_rivals(names: Sequence[str]) -> list[str]:
 
 
 def generation_figures(
-    subject: Subject, rounds: Rounds, names: Sequence[str], tell: Callable[[str], None] = lambda _: None
+    subject: Subject, rounds: Rounds, names: Sequence[str], note: Callable[[str], None] = lambda _: None
 ) -> Iterator[Figure]:
     """Time whole generations of one subject, greedy and ReWEIGH first, then the rivals named.
 
-    ``tell`` is notes of each rival that cannot run on this subject.
+    ``note`` is called with a line about each rival that cannot run on this subject.
     """
     runs: dict[str, Run] = {
         "greedy": lambda tokens: generate(subject, nullcontext(), tokens),
@@ -73,7 +73,7 @@ def generation_figures(
         try:  # also loads and compiles what is used once
             memory[name] = peak_mib(functools.partial(run, TRIAL))
         except (ReweighError, ImportError) as error:
-            tell(f"{name} is left out on {subject.name}: {error}")
+            note(f"{name} is left out on {subject.name}: {error}")
     variants = {name: functools.partial(runs[name], subject.new_tokens) for name in memory}
     timings = rounds.compare(f"generation, {subject}", variants, warm=0)
     for name, timing in timings.items():
@@ -144,7 +144,7 @@ def _rival(subject: Subject, name: str) -> Run:
     return run
 
 
-class _Keeper(Decoder):
+class _StateKeeper(Decoder):
     """Keeps the states of the visual positions and edits nothing."""
 
     def __init__(self, anatomy: Anatomy, layer: int) -> None:
@@ -163,7 +163,7 @@ class _Keeper(Decoder):
 def _evidence(subject: Subject, rounds: Rounds, greedy_ms: float) -> Iterator[Figure]:
     """Evidence against its floor, on the states of a real prefill."""
     method = subject.reweigh.decoder
-    keeper = _Keeper(method.anatomy, method.table.layer)
+    keeper = _StateKeeper(method.anatomy, method.table.layer)
     with Tap.of(method.anatomy).serving(keeper.request()):
         subject.model(**subject.inputs, use_cache=False)
     states = keeper.states

@@ -60,14 +60,14 @@ def _memory_gib() -> float | None:
 
 def peak_mib(run: Callable[[], object]) -> float | None:
     """Peak resident memory of ``run`` above what was held before it, in MiB; ``None`` where Linux does not tell."""
-    give_back()
+    release_memory()
     before = resident_bytes() if reset_peak() else None
     run()
     peak = peak_bytes()
     return None if before is None or peak is None else max(0.0, (peak - before) / 2**20)
 
 
-def give_back() -> None:
+def release_memory() -> None:
     """Return what an earlier run freed, or is done with, to the system: it would hide what this one needs."""
     gc.collect()
     with contextlib.suppress(OSError, AttributeError):  # not glibc

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-Place = tuple[Any, str]
+Target = tuple[Any, str]
 """A class, module or object, and the name of a function there."""
 
 
@@ -32,9 +32,9 @@ class OwnClock:
         return taken
 
     @contextmanager
-    def following(self, places: Sequence[Place]) -> Iterator[None]:
+    def following(self, targets: Sequence[Target]) -> Iterator[None]:
         """Follow functions where they are looked up, and leave them as they were."""
-        kept = [(owner, name, getattr(owner, name)) for owner, name in places]
+        kept = [(owner, name, getattr(owner, name)) for owner, name in targets]
         for owner, name, original in kept:
             setattr(owner, name, self._followed(original))
         try:

@@ -17,9 +17,9 @@ from reweigh.engines.cache import EvidenceCache
 from reweigh.errors import ReweighError
 from reweigh.memory import resident_bytes
 from reweigh.speed.figures import Figure
-from reweigh.speed.machine import give_back
+from reweigh.speed.machine import release_memory
 from reweigh.speed.subjects import embedded_model
-from reweigh.speed.timing import Rounds, Variant, middle
+from reweigh.speed.timing import Rounds, Variant, median_estimate
 from reweigh.text import DESCRIBE
 
 AT_ONCE = 16
@@ -78,16 +78,18 @@ def _memory(client: _Client, requests: int, at_once: int) -> Figure:
     """How much resident memory grows from the warm server to the end of many requests."""
     warm = min(WARM, requests // 2)
     client.ask(warm, together=at_once, most=SHORT)
-    give_back()
+    release_memory()
     before = resident_bytes()
     begin = time.perf_counter()
     client.ask(requests - warm, together=at_once, most=SHORT)
     passed = 1e3 * (time.perf_counter() - begin) / (requests - warm)
-    give_back()
+    release_memory()
     after = resident_bytes()
     grown = None if before is None or after is None else (after - before) / 2**20
     case = f"embedded model, {requests:,} requests of {SHORT} tokens; MiB since number {warm:,}"
-    return Figure("serve", case, f"{at_once} at once", middle([passed]), "ms per request", memory=grown)
+    return Figure(
+        "serve", case, f"{at_once} at once", median_estimate([passed]), "ms per request", memory=grown
+    )
 
 
 class _Client:

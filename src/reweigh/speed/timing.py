@@ -41,11 +41,11 @@ class Timing:
 
     def per(self, count: float) -> Estimate:
         """Nanoseconds per unit of work."""
-        return middle([1e9 * second / count for second in self.seconds])
+        return median_estimate([1e9 * second / count for second in self.seconds])
 
     def over(self, other: Timing) -> Estimate:
         """How many times the other's cost, round by round."""
-        return middle([own / its for own, its in zip(self.seconds, other.seconds, strict=True)])
+        return median_estimate([own / its for own, its in zip(self.seconds, other.seconds, strict=True)])
 
 
 class Rounds:
@@ -155,7 +155,7 @@ def _timing(runs: Sequence[Mapping[str, float]]) -> Timing:
     return Timing(columns.pop("seconds"), columns)
 
 
-def middle(values: Sequence[float]) -> Estimate:
+def median_estimate(values: Sequence[float]) -> Estimate:
     """Median with its exact 95% interval from order statistics; all of the range where fewer than six are known."""
     ordered = sorted(values)
     n = len(ordered)

@@ -20,9 +20,9 @@ from reweigh.errors import MissingExtraError
 from reweigh.method.measure.lens import Lens
 from reweigh.report.tables import Estimate
 from reweigh.speed.figures import Figure
-from reweigh.speed.own_clock import OwnClock, Place
+from reweigh.speed.own_clock import OwnClock, Target
 from reweigh.speed.subjects import VOCAB, random_table
-from reweigh.speed.timing import Reading, Rounds, Timing, middle
+from reweigh.speed.timing import Reading, Rounds, Timing, median_estimate
 from reweigh.speed.vllm_subject import PROMPT, save_llava
 
 GOALS = {"switched off": 1.001, "recalled evidence": 1.01}
@@ -70,7 +70,7 @@ class Clocks(NamedTuple):
     head: OwnClock
 
 
-def _parts() -> list[Place]:
+def _parts() -> list[Target]:
     """All of the plugin that acts in a step: in the worker, in the scheduler, and on the way out."""
     from reweigh.engines.vllm import outputs, scheduling, working
     from reweigh.engines.vllm.capture import Capture
@@ -127,11 +127,11 @@ def _evidence(case: str, timings: Mapping[str, Timing]) -> Iterator[Figure]:
 
 
 def _milliseconds(seconds: Sequence[float]) -> Estimate:
-    return middle([1000 * one for one in seconds])
+    return median_estimate([1000 * one for one in seconds])
 
 
 def _over(own: Sequence[float], other: Sequence[float]) -> Estimate:
-    return middle([one / its for one, its in zip(own, other, strict=True)])
+    return median_estimate([one / its for one, its in zip(own, other, strict=True)])
 
 
 class _Engine:

@@ -22,6 +22,7 @@ from reweigh.engines.transformers.trail import Trail
 from reweigh.errors import MismatchError, UnsupportedError
 from reweigh.families.anatomy import Anatomy
 from reweigh.families.points import point_in_use
+from reweigh.families.processor_parts import tokenizer_of
 from reweigh.families.watch import Watch
 from reweigh.method.intervene.edit import StepEditor, check_betas, spread
 from reweigh.method.intervene.trace import Observer, Recorded, Trace
@@ -140,7 +141,7 @@ class ReWEIGH(Decoder):
         return ReweighRequest(self, frozenset(layers), deployed, bound, given, observers, recorded, around)
 
     def _trace(self, deployed: Deployed, beta: float | tuple[float, ...]) -> Trace:
-        tokenizer = getattr(self.processor, "tokenizer", self.processor)
+        tokenizer = tokenizer_of(self.processor)
         return Trace(
             scale=deployed.table.scale,
             beta=beta,

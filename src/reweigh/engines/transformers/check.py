@@ -14,6 +14,7 @@ from reweigh.engines.transformers.pairing import pair
 from reweigh.engines.transformers.session import Session
 from reweigh.errors import InputError
 from reweigh.families.anatomy import find_anatomy
+from reweigh.families.processor_parts import tokenizer_of
 from reweigh.families.prompts import DESCRIBE, build_inputs
 from reweigh.images import read_image
 from reweigh.method.intervene.check import Checked, check_tokens
@@ -66,7 +67,7 @@ def tokenize(processor: Any, text: str) -> tuple[list[int], list[tuple[int, int]
     """The tokens of a text, and the characters that each stands for."""
     if not text.strip():
         raise InputError("the text to check is empty")
-    tokenizer = getattr(processor, "tokenizer", processor)
+    tokenizer = tokenizer_of(processor)
     if not getattr(tokenizer, "is_fast", False):
         raise InputError("checking a text needs a fast tokenizer, which knows where its tokens lie")
     encoded = tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)

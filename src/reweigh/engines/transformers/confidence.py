@@ -15,6 +15,7 @@ from reweigh.engines.transformers.measure import forward_options
 from reweigh.engines.transformers.tap import Tap
 from reweigh.errors import InputError
 from reweigh.families.anatomy import Anatomy, find_anatomy
+from reweigh.families.processor_parts import tokenizer_of
 from reweigh.families.prompts import DESCRIBE, build_inputs
 from reweigh.images import read_image
 from reweigh.method.intervene.check import Checked, CheckedToken
@@ -86,7 +87,7 @@ def word_tokens(processor: Any, word: str, *, drop_first: bool = False) -> list[
         drop_first: Drop the first id of the word encoded alone, as the official program does: that is the start token
             for LLaMA's tokenizers, but a piece of the word for those that write none.
     """
-    tokenizer = getattr(processor, "tokenizer", processor)
+    tokenizer = tokenizer_of(processor)
     if drop_first:
         return list(tokenizer(word)["input_ids"])[1:]
     alone = list(tokenizer(word, add_special_tokens=False)["input_ids"])

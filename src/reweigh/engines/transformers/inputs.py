@@ -15,6 +15,7 @@ from torch import Tensor
 from reweigh.engines.transformers.trail import Trail
 from reweigh.errors import InputError, UnsupportedError
 from reweigh.families.anatomy import Anatomy
+from reweigh.families.processor_parts import tokenizer_of
 
 NOT_FORWARDED = frozenset(
     {"inputs_embeds", "labels", "logits_to_keep", "mm_encoder_outputs", "past_key_values", "position_ids"}
@@ -144,7 +145,7 @@ def without_image(anatomy: Anatomy, processor: Any, inputs: Mapping[str, Any]) -
 def image_tags(anatomy: Anatomy, processor: Any) -> frozenset[int]:
     """Ids of the tokens that open and close an image in the prompt."""
     found = {value for name in TAG_NAMES if isinstance(value := getattr(anatomy.config, name, None), int)}
-    tokenizer = getattr(processor, "tokenizer", processor)
+    tokenizer = tokenizer_of(processor)
     for name in TAG_TOKENS:
         text = getattr(processor, name, None) or getattr(tokenizer, name, None)
         if isinstance(text, str):

@@ -11,6 +11,7 @@ from reweigh.engines.transformers.branch import Runner
 from reweigh.engines.transformers.confidence import word_tokens
 from reweigh.errors import InputError
 from reweigh.families.anatomy import Anatomy
+from reweigh.families.processor_parts import tokenizer_of
 
 
 class WordState:
@@ -23,7 +24,7 @@ class WordState:
 
     def __init__(self, anatomy: Anatomy, processor: Any, layer: int, *, embeddings: bool = False) -> None:
         self.anatomy = anatomy
-        self.tokenizer = getattr(processor, "tokenizer", processor)
+        self.tokenizer = tokenizer_of(processor)
         self.layer, self.embeddings = layer, embeddings
         self.runner = Runner(anatomy)
 

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from reweigh.engines.transformers.inputs import followed_by
+from reweigh.families.processor_parts import tokenizer_of
 
 LONGEST = 5
 """Further tokens after which a word is taken to be whole."""
@@ -20,7 +21,7 @@ def whole_words(
 
     One short generation for each token; punctuation needs none and is left out.
     """
-    tokenizer = getattr(processor, "tokenizer", processor)
+    tokenizer = tokenizer_of(processor)
     before = tokenizer.decode(list(said), skip_special_tokens=True)
     found = {}
     for token in tokens:

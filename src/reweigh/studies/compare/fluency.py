@@ -14,6 +14,7 @@ import torch
 from PIL.Image import Image
 
 from reweigh.engines.transformers.inputs import followed_by
+from reweigh.families.processor_parts import tokenizer_of
 from reweigh.families.prompts import build_inputs
 from reweigh.images import read_image
 from reweigh.progress import bar
@@ -107,7 +108,7 @@ def one_by_one(reader: Reader) -> ReadAgain:
 
 def least_likely(model: Any, processor: Any, inputs: Mapping[str, Any], text: str) -> float:
     """The lowest probability of a token of a text behind a prompt; the first, which begins it, is left out."""
-    tokenizer = getattr(processor, "tokenizer", processor)
+    tokenizer = tokenizer_of(processor)
     ids = tokenizer(f" {text}", add_special_tokens=False, return_tensors="pt")["input_ids"]
     ids = ids.to(inputs["input_ids"].device)
     if ids.shape[1] < 2:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from reweigh.artifacts import only_one, sha256_file, sha256_json, write_json
+from reweigh.artifacts import only_one, sha256_file, write_json
 from reweigh.benchmarks.types import Id, Response
 from reweigh.calibration.ahead import build_ahead
 from reweigh.calibration.corpus import Corpus, CorpusImage
@@ -21,6 +21,7 @@ from reweigh.engines.transformers.trajectory import Trajectory, follow
 from reweigh.errors import InputError
 from reweigh.families.anatomy import Anatomy, find_anatomy
 from reweigh.families.identity import identify
+from reweigh.families.processor_parts import prompt_hash, tokenizer_of
 from reweigh.families.prompts import build_inputs
 from reweigh.images import read_image
 from reweigh.method.measure.lens import Lens
@@ -145,7 +146,6 @@ class _Job:
 
     def record(self) -> dict[str, Any]:
         """Everything the corpus depends on."""
-        template = self.template or getattr(self.processor, "chat_template", None)
         return {
             "identity": identify(self.anatomy, self.processor).summary(),
             "layer": self.layer,
@@ -155,7 +155,7 @@ class _Job:
             "vocab_size": self.lens.vocab_size,
             "candidates": candidate_rule(),
             "prompt": self.images.prompt,
-            "prompt_sha256": sha256_json([template, self.images.prompt]),
+            "prompt_sha256": prompt_hash(self.processor, self.images.prompt, self.template),
             "max_new_tokens": self.images.max_new_tokens,
             "generation": greedy_settings(self.anatomy.speaker.generation_config),
             "images": {"sha256": self.images.images.hash, "count": len(self.images.images)},
@@ -263,7 +263,7 @@ def _write_shards(job: _Job, making: Making, shards: Sequence[range], *, show: b
 
 def pieces(processor: Any, vocab_size: int) -> dict[str, Any]:
     """The tokenizer's pieces by id, and its special tokens; studies tell kinds of tokens apart by them."""
-    tokenizer = getattr(processor, "tokenizer", processor)
+    tokenizer = tokenizer_of(processor)
     known = min(len(tokenizer), vocab_size)
     found = list(tokenizer.convert_ids_to_tokens(list(range(known))))
     special = sorted({*tokenizer.all_special_ids})

@@ -8,13 +8,13 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from reweigh.artifacts import sha256_json
 from reweigh.benchmarks.bootstrap import RESAMPLES
 from reweigh.calibration.corpus import Corpus, open_corpus
 from reweigh.decoders.reweigh import operating_point
 from reweigh.engines.transformers.pairing import pair
 from reweigh.errors import InputError, MismatchError
 from reweigh.families.anatomy import find_anatomy
+from reweigh.families.processor_parts import prompt_hash
 from reweigh.method.register.references import rule_named
 from reweigh.method.register.table import ReferenceTable
 from reweigh.runs.task import Runs
@@ -134,8 +134,7 @@ def calibration_corpus(
 ) -> StudyCorpus:
     """The corpus of a table's calibration images, decoded as they were then; refused if it gives another table."""
     made = table.made_with
-    shown = template or getattr(loaded[1], "chat_template", None)
-    if made.get("prompt_sha256", "") not in ("", sha256_json([shown, made["prompt"]])):
+    if made.get("prompt_sha256", "") not in ("", prompt_hash(loaded[1], made["prompt"], template)):
         raise MismatchError(
             "the table was calibrated with another prompt template than the one in use",
             hint="give the template of the calibration with --template",

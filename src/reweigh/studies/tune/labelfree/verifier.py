@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 from reweigh.errors import InputError
+from reweigh.families.processor_parts import tokenizer_of
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -47,7 +48,7 @@ class ModelVerifier:
         self.processor = processor
         self.template = template
         self.name = name
-        tokenizer = getattr(processor, "tokenizer", processor)
+        tokenizer = tokenizer_of(processor)
         self.yes, self.no = _spellings(tokenizer, YES), _spellings(tokenizer, NO)
         if not self.yes or not self.no:
             raise InputError(
