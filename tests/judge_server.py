@@ -7,8 +7,9 @@ import socket
 import threading
 import time
 from collections.abc import Callable
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
+
+from local_server import LocalServer, QuietHandler
 
 Answer = tuple[int, dict[str, str], bytes] | str
 """Status, headers and body; or the name of a trouble: "cut", "half", "slow", "drip" (a byte now and then)."""
@@ -32,7 +33,7 @@ def likely(level: int, levels: int = 7, p: float = 0.7) -> dict[str, float]:
     return {str(one): p if one == level else rest for one in range(levels)}
 
 
-class JudgeServer:
+class JudgeServer(LocalServer):
     """Answers each request by ``script(request body, number of the request)``."""
 
     def __init__(self, script: Callable[[dict[str, Any], int], Answer]) -> None:
@@ -43,7 +44,7 @@ class JudgeServer:
         self._lock = threading.Lock()
         outer = self
 
-        class Handler(BaseHTTPRequestHandler):
+        class Handler(QuietHandler):
             protocol_version = "HTTP/1.1"
 
             def do_POST(self) -> None:
@@ -86,28 +87,11 @@ class JudgeServer:
                     self.wfile.flush()
                 self.connection.shutdown(socket.SHUT_RDWR)
 
-            def log_message(self, *_: object) -> None:
-                pass
-
-        class Server(ThreadingHTTPServer):
-            def handle_error(self, *_: object) -> None:
-                """Clients that went away are part of the play."""
-
-        self._server = Server(("127.0.0.1", 0), Handler)
-        self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.02})
+        super().__init__(Handler)
 
     @property
     def url(self) -> str:
-        return f"http://127.0.0.1:{self._server.server_address[1]}/v1"
-
-    def __enter__(self) -> JudgeServer:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._server.shutdown()
-        self._thread.join()
-        self._server.server_close()
+        return f"{self.address}/v1"
 
 
 def question_of(body: dict[str, Any]) -> str:

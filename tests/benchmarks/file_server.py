@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import socket
-import threading
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+from local_server import LocalServer, QuietHandler
 
 
 @dataclass
@@ -24,14 +24,14 @@ class Served:
     moved_to: str | None = None
 
 
-class FileServer:
+class FileServer(LocalServer):
     def __init__(self) -> None:
         self.files: dict[str, Served] = {}
         self.requests: list[tuple[str, str | None]] = []
         self.sent = 0
         outer = self
 
-        class Handler(BaseHTTPRequestHandler):
+        class Handler(QuietHandler):
             protocol_version = "HTTP/1.1"
 
             def do_GET(self) -> None:
@@ -95,20 +95,7 @@ class FileServer:
                     self.close_connection = True
                     self.connection.shutdown(socket.SHUT_RDWR)
 
-            def log_message(self, *_: object) -> None:
-                pass
-
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.02})
+        super().__init__(Handler)
 
     def url(self, path: str) -> str:
-        return f"http://127.0.0.1:{self._server.server_address[1]}{path}"
-
-    def __enter__(self) -> FileServer:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._server.shutdown()
-        self._thread.join()
-        self._server.server_close()
+        return f"{self.address}{path}"
