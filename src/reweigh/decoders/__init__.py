@@ -4,10 +4,11 @@
         model.generate(**inputs)
 
 Decoders register by name; a third party adds one, a ``Decoder`` subclass, through the entry-point group
-``reweigh.decoders``. A method has the module of its name. What several share: ``rules`` (formulas on logits), ``contrast`` (a
-second branch), ``early`` and ``buckets`` (earlier layers), ``beams``, ``entities``. What one is made of: ``noise`` (VCD),
-``overtrust``, ``retrospection``, ``hypotheses``, ``opera_*`` (OPERA), ``outliers`` (DAMRO), ``retrace`` (MemVR), ``fields``,
-``words``, ``halc_walk`` and the detectors and matchers ``grounding``, ``annotated``, ``lens_boxes``, ``gain`` (HALC).
+``reweigh.decoders``. A method has the module of its name. What several share: ``rules`` (formulas on logits),
+``contrast`` (a second branch), ``early`` and ``buckets`` (earlier layers), ``beams``, ``entities``. What one is made
+of: ``noise`` (VCD), ``overtrust``, ``retrospection``, ``hypotheses``, ``opera_*`` (OPERA), ``outliers`` (DAMRO),
+``retrace`` (MemVR), ``fields``, ``words``, ``halc_walk`` and the detectors and matchers ``grounding``, ``annotated``,
+``lens_boxes``, ``gain`` (HALC).
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The transformers engine: hooks on a loaded model, so that the user's own ``generate`` follows a decoder.
 
 Hooks and forward passes: ``session`` (what users hold), ``tap``, ``passes``, ``hooks``, ``shadow``, ``compiled``,
-``arguments``; the sequence under way: ``prompt``, ``trail``, ``continuation``, ``follow``.
-Evidence: ``gather``, ``recall``, ``pairing``, ``parity``; one-call functions: ``measure``, ``check``, ``examine``, ``confidence``.
-What rivals need: ``branch``, ``inputs``, ``attention``, ``stream``, ``features``, ``pictures``, ``description``, ``words``,
+``arguments``. The sequence under way: ``prompt``, ``trail``, ``continuation``, ``follow``. Evidence: ``gather``,
+``recall``, ``pairing``, ``parity``. One-call functions: ``measure``, ``check``, ``examine``, ``confidence``. What
+rivals need: ``branch``, ``inputs``, ``attention``, ``stream``, ``features``, ``pictures``, ``description``, ``words``,
 ``word_state``. Calibration and studies: ``observe``, ``trajectory``, ``answers``.
 """
