@@ -440,3 +440,20 @@ def test_a_compiled_model_that_was_attached_can_go(own):
     torch._dynamo.reset()
     gc.collect()
     assert left() is None
+
+
+@pytest.mark.parametrize("family", ["llava"])
+def test_a_model_and_its_session_go_without_the_garbage_collector(own):
+    """On an accelerator whatever waits for the collector is memory that the next model lacks."""
+    model = copy.deepcopy(own.model)
+    rw = attach(twin.Case(own.family, model, own.processor))
+    with rw, rw.request(beta=0.5), torch.no_grad():
+        model(**own.inputs())
+    left = weakref.ref(model), weakref.ref(rw)
+    gc.collect()
+    gc.disable()
+    try:
+        del model, rw
+        assert [one() for one in left] == [None, None]
+    finally:
+        gc.enable()

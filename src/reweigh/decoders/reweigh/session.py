@@ -17,7 +17,7 @@ from reweigh.decoders.reweigh.request import ReweighRequest
 from reweigh.engines.answer import Answer
 from reweigh.engines.cache import EvidenceCache
 from reweigh.engines.transformers.recall import Recall
-from reweigh.engines.transformers.session import Session, Source
+from reweigh.engines.transformers.session import Session, Source, outer_request
 from reweigh.families.anatomy import find_anatomy
 from reweigh.images import read_image
 from reweigh.method.intervene.trace import Observer
@@ -102,7 +102,7 @@ class ReweighSession(Session):
         **generate: Any,
     ) -> list[Answer]:
         """Answer one prompt about each picture, in one batch; a picture whose evidence is kept is not measured again."""
-        outer = self._outer()
+        outer = outer_request(self.decoder)
         if self.recall is None or (isinstance(outer, ReweighRequest) and outer.given is not None):
             return super().answer(images, prompts, template=template, seed=seed, **generate)
         pictures = [read_image(image) for image in images]

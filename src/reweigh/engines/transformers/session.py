@@ -44,14 +44,14 @@ class Session:
         self.model = model
         self.processor = processor
         self.decoder: Any = decoder
-        self._plain = Opening(self, {})
+        self._plain = Opening(decoder, {})
 
     def request(self, **options: Any) -> AbstractContextManager[Any]:
         """Open a request with settings of its own; what is not given is taken from the request it is nested in.
 
         What is returned may be entered again, each time for a request anew, and in any thread or task.
         """
-        return Opening(self, options)
+        return Opening(self.decoder, options)
 
     def __enter__(self) -> Self:
         self._plain.__enter__()
@@ -59,14 +59,6 @@ class Session:
 
     def __exit__(self, *exc_info: object) -> None:
         self._plain.__exit__(*exc_info)
-
-    def _opened(self) -> Opened | None:
-        opened = opened_on(self.decoder.anatomy.model)
-        return opened if opened is not None and opened.request.decoder is self.decoder else None
-
-    def _outer(self) -> Request | None:
-        opened = self._opened()
-        return None if opened is None else opened.request
 
     def generate(self, *args: Any, **kwargs: Any) -> Any:
         """``model.generate`` with this decoder, and nothing else changed; opens a request where it runs."""
@@ -135,21 +127,20 @@ class Session:
 
 
 class Opening(AbstractContextManager[Any]):
-    """Opens a request of a session each time it is entered, and closes the one that was opened there."""
+    """Opens a request of a decoder each time it is entered, and closes the one that was opened there."""
 
-    def __init__(self, session: Session, options: Mapping[str, Any]) -> None:
-        self._session = session
+    def __init__(self, decoder: Decoder, options: Mapping[str, Any]) -> None:
+        self._decoder = decoder  # not the session: a cycle would keep the model's memory until garbage is collected
         self._options = options
         self._open: list[Opened] = []
 
     def __enter__(self) -> Any:
-        decoder = self._session.decoder
-        made = decoder.request(self._session._outer(), **self._options)
-        self._open.append(Tap.of(decoder.anatomy).open(made))
+        made = self._decoder.request(outer_request(self._decoder), **self._options)
+        self._open.append(Tap.of(self._decoder.anatomy).open(made))
         return made
 
     def __exit__(self, *exc_info: object) -> None:
-        anatomy = self._session.decoder.anatomy
+        anatomy = self._decoder.anatomy
         opened = next((one for one in opened_around(anatomy.model) if one in self._open), None)
         if opened is None and len(self._open) == 1:  # a generator that another task closes
             opened = self._open[0]
@@ -157,6 +148,12 @@ class Opening(AbstractContextManager[Any]):
             raise ReweighError("this session is not open in this thread or task")
         self._open.remove(opened)
         Tap.of(anatomy).close(opened)
+
+
+def outer_request(decoder: Decoder) -> Request | None:
+    """The decoder's request that is open in this thread or task."""
+    opened = opened_on(decoder.anatomy.model)
+    return opened.request if opened is not None and opened.request.decoder is decoder else None
 
 
 def read_answers(processor: Any, output: Any, inputs: Mapping[str, Any], ends: Sequence[int]) -> list[Answer]:
