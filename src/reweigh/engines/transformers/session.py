@@ -130,9 +130,8 @@ class Opening(AbstractContextManager[Any]):
     """Opens a request of a decoder each time it is entered, and closes the one that was opened there."""
 
     def __init__(self, decoder: Decoder, options: Mapping[str, Any]) -> None:
-        self._decoder = (
-            decoder  # not the session: a cycle would keep the model's memory until garbage is collected
-        )
+        # not the session: a cycle would keep the model's memory until garbage is collected
+        self._decoder = decoder
         self._options = options
         self._open: list[Opened] = []
 
