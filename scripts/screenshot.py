@@ -66,7 +66,7 @@ def record_demo(out: Path) -> None:
     """Run the demonstration on a few scenes and record the first case of its page."""
     with TemporaryDirectory() as folder:
         report = Path(folder) / "report.html"
-        command = ["reweigh", "demo", "--quick", "--scenes", "40", "--report", str(report)]
+        command = ["reweigh", "demo", "--quick", "--scenes", "40", "--out", str(report)]
         subprocess.run([sys.executable, "-m", *command], check=True)
         with opened(report.as_uri()) as page:
             page.locator("article.card").first.screenshot(path=out)

@@ -6,6 +6,7 @@ import pytest
 from PIL import Image
 
 from reweigh.cli import common
+from reweigh.errors import ImageError
 from reweigh.world.scenes import scenes
 
 VCD = ["-b", "world", "-o", "{}/out", "--decoder", "vcd"]
@@ -102,3 +103,21 @@ def test_the_embedded_model_warns_once_of_what_is_no_drawing(drawn, tmp_path, ca
     common.require_pictures("world", [drawn])
     common.require_pictures("another/model", paths)
     assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize("command", ["calibrate", "tune"])
+def test_the_embedded_model_warns_of_a_folder_of_photographs(unloaded, tmp_path, command):
+    folder = tmp_path / "photographs"
+    folder.mkdir()
+    for number in range(12):
+        Image.new("RGB", (640, 480)).save(folder / f"{number:02}.png")
+    (folder / "00.png").write_bytes(b"none")  # is told of when it is its turn
+    given = {"calibrate": [folder], "tune": ["--pictures", folder]}
+    done = unloaded(command, "world", *given[command], "-o", tmp_path / "out")
+    assert "01.png and 6 more are not of the size of a drawn scene" in done.err
+    assert done.err.count("warning:") == 1
+
+
+def test_a_picture_that_cannot_be_read_is_told_of_for_any_model(tmp_path):
+    with pytest.raises(ImageError, match="gone"):
+        common.require_pictures("another/model", [tmp_path / "gone.png"])

@@ -27,7 +27,7 @@ COLUMNS = {
 
 
 def demo(report, *more):
-    arguments = ["demo", "--quick", "--scenes", str(SCENES), "--report", str(report), *more]
+    arguments = ["demo", "--quick", "--scenes", str(SCENES), "-o", str(report), *more]
     done = CliRunner().invoke(app, arguments)
     assert done.exit_code == 0, done.output + str(done.exception)
     assert f"wrote {report}" in done.stderr

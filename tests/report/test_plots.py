@@ -220,3 +220,35 @@ def test_a_heat_map_that_stands_alone_carries_its_scale() -> None:
     assert strip.shape[0] > 0
     assert (strip == 255).all(axis=2).any(), "white paper"
     assert (strip < 100).all(axis=2).any(), "and dark numbers"
+
+
+def test_a_slender_mechanism_plot_keeps_both_winners() -> None:
+    low = [row(name, z, 0.0) for name, z in (("a", 20.0), ("b", 19.0), ("c", 18.0))]
+    winners = [row("ahead", 17.0, 3.0, before_winner=True), row("written", 16.0, 0.0, after_winner=True)]
+    drawn = mechanism_plot([*low, *winners], slender=True)
+    said = words(drawn)
+    assert {"a", "ahead", "written"} <= set(said)
+    assert not {"b", "c"} & set(said)
+    assert float(ElementTree.fromstring(drawn).get("width", "")) <= 356
+    assert "below: evidence against reference, in 10⁻³" in said
+    assert len(words(mechanism_plot(STEP, slender=True))) < len(words(mechanism_plot(STEP)))
+
+
+def test_differences_have_signs() -> None:
+    rows = [("recall", Estimate(2.0, -1.0, 3.0))]
+    assert "+2.0 [-1.0, +3.0]" in words(interval_plot(rows, zero=True))
+    assert "2.0 [-1.0, 3.0]" in words(interval_plot(rows))
+
+
+def test_names_and_numbers_of_a_narrow_interval_plot_do_not_meet() -> None:
+    """Letters are taken for 7 pixels wide, as the plot takes them."""
+    for name in ("short", "mixed: typical 30%, base's 50%, denies 15%"):
+        drawn = interval_plot([("labels", Estimate(1, 0, 2)), (name, Estimate(14.4, 0.0, 53.1))], width=356)
+        found = [
+            (float(node.get("y", "")), node.get("text-anchor"), 7 * len(node.text or ""))
+            for node in ElementTree.fromstring(drawn).iter(f"{SVG}text")
+            if node.get("text-anchor") != "middle"
+        ]
+        for y, side, length in found:
+            beside = [other for height, anchor, other in found if height == y and anchor != side]
+            assert not beside or length + beside[0] <= 356

@@ -6,7 +6,7 @@ import pytest
 from rich.console import Console
 
 from reweigh.errors import InputError
-from reweigh.report.tables import Column, Estimate, Table
+from reweigh.report.tables import Change, Column, Estimate, Table
 
 COLUMNS = [
     Column("Decoder"),
@@ -81,3 +81,30 @@ def test_a_row_to_read_is_marked_instead_of_the_best() -> None:
     assert "**8.0**" not in table.markdown()
     assert '<th class="best words" scope="row">full</th><td class="best">9.0</td>' in table.html()
     assert table.html().count('scope="col"') == 2
+
+
+def test_a_narrow_terminal_breaks_names_and_hides_nothing_of_them():
+    table = Table([Column("model"), Column("blocks"), Column("source")], [["LLaVA-1.5-7B", 32, "tuned"]])
+    console = Console(width=24, file=StringIO())
+    console.print(table.terminal())
+    said = console.file.getvalue()
+    assert "…" not in said
+    assert "7B" in said
+
+
+def test_long_names_of_rows_keep_some_width():
+    rows = [["believes the base's inventions, 50%", 1.0]]
+    assert 'class="named"' in Table([Column("verifier"), Column("gain")], rows).html()
+    assert 'class="named"' not in Table([Column("verifier"), Column("gain")], [["labels", 1.0]]).html()
+
+
+def test_a_difference_has_signs_and_is_never_the_best():
+    rows = [
+        ["base", Estimate(50, 40, 60)],
+        ["edited", Estimate(30, 20, 40)],
+        ["difference", Change(-20, -30, 1)],
+    ]
+    shown = Table([Column("decoding"), Column("CHAIR_S", "lower")], rows)
+    assert "| difference | -20.0 [-30.0, +1.0] |" in shown.markdown()
+    assert "| edited | **30.0** [20.0, 40.0] |" in shown.markdown()
+    assert '<th scope="col">CHAIR_S ↓</th>' in shown.html()  # a column of numbers, not of words

@@ -83,6 +83,7 @@ def calibrate(
     }
     require_known("engine", [engine], ENGINES)
     _require(images, lens=lens, rule=rule, readout=readout, shard=shard, sketch=sketch)
+    common.look_into(model, Path(images))
     inside: dict[str, Any] | None = None  # what vLLM is given
     if engine == "vllm":
         inside = _vllm_arguments(weights, parse_options(engine_option), lens=lens, kernel=kernel)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import difflib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ from typing import Any
 import typer
 
 from reweigh.artifacts import to_json
-from reweigh.errors import InputError
+from reweigh.errors import InputError, ReweighError
 from reweigh.text import DESCRIBE
 
 WORLD = "world"
@@ -33,6 +34,9 @@ CACHE = typer.Option(
     None, "--cache", help="Folder of kept evidence, which runs of eval, tune and ablate may share."
 )
 TEMPLATE = typer.Option(None, help="Prompt template with {prompt}, for processors without a chat template.")
+GLANCE = 8
+"""Pictures of a folder that are looked at before a model is loaded."""
+
 PIPE_WIDTH = 160
 """Columns of output that goes to a file or program, unless the variable COLUMNS says otherwise."""
 
@@ -164,16 +168,33 @@ def require_pictures(name: str, pictures: Sequence[Path]) -> None:
     from reweigh.images import read_image
 
     sizes = {path: read_image(path).size for path in pictures}
-    if name != WORLD:
+    if name == WORLD:
+        _warn_of_strange(sizes)
+
+
+def look_into(name: str, folder: Path) -> None:
+    """Say it if the first pictures of a folder are none `world` can know; what cannot be read is told of later."""
+    from reweigh.images import list_images, read_image
+
+    if name != WORLD or not folder.is_dir():
         return
+    sizes: dict[Path, tuple[int, int]] = {}
+    for path in list_images(folder)[:GLANCE]:
+        with contextlib.suppress(ReweighError):
+            sizes[path] = read_image(path).size
+    _warn_of_strange(sizes)
+
+
+def _warn_of_strange(sizes: Mapping[Path, tuple[int, int]]) -> None:
+    """Say once that pictures are none of the embedded world's."""
     from reweigh.world.scenes import SIZE
 
     strange = [path for path, size in sizes.items() if size != (SIZE, SIZE)]
     if strange:
-        others = f" and {len(strange) - 1} more" if len(strange) > 1 else ""
+        these = f"{strange[0]} and {len(strange) - 1} more are" if len(strange) > 1 else f"{strange[0]} is"
         typer.echo(
-            f"warning: {strange[0]}{others} is not of the size of a drawn scene ({SIZE} x {SIZE}): `world` knows only "
-            "its own drawings, and what it says of anything else means nothing; `reweigh world draw -o FOLDER` makes some",
+            f"warning: {these} not of the size of a drawn scene ({SIZE} x {SIZE}): `world` knows only its own "
+            "drawings, and what it says of anything else means nothing; `reweigh world draw -o FOLDER` makes some",
             err=True,
         )
 

@@ -25,7 +25,7 @@ def demo(
     ),
     beta: float = typer.Option(None, help="Maximum penalty; the shipped operating point if not given."),
     layer: int = typer.Option(None, help="0-based block to read; the shipped operating point if not given."),
-    report: Path = typer.Option(Path("report.html"), help="Where to write the page."),
+    out: Path = typer.Option(Path("report.html"), "--out", "-o", help="Where to write the page."),
     json: bool = common.JSON,
 ) -> None:
     """Calibrate, describe scenes with and without ReWEIGH, score them, and explain what changed."""
@@ -38,7 +38,7 @@ def demo(
     outcome = run(count=count, seed=seed, quick=quick, beta=beta, layer=layer)
     cases = [trace_case(outcome, number) for number in outcome.telling(3)]
     harmed = [trace_case(outcome, number) for number in outcome.harmed(1)]
-    write_text(report, page(outcome, cases, harmed))
+    write_text(out, page(outcome, cases, harmed))
     if json:
         described = {"base": outcome.base.to_json(), "reweigh": outcome.reweigh.to_json()}
         common.emit_json(
@@ -46,7 +46,7 @@ def demo(
         )
     else:
         _print(outcome, cases)
-    common.note(f"wrote {report}; the whole {outcome.took()}, and nothing was downloaded")
+    common.note(f"wrote {out}; the whole {outcome.took()}, and nothing was downloaded")
 
 
 def _print(outcome: Outcome, cases: list[Case]) -> None:

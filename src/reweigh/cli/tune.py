@@ -127,7 +127,7 @@ def tune(
         raise InputError("--lexicon and --verifier are for tuning without labels", hint="add --pictures DIR")
     where = common.table_of(model, table)
     grid = Grid.open(where, layers, betas, bound)
-    task = _task(benchmark, pictures, selection, out, labels=against_labels or not free)
+    task = _task(model, benchmark, pictures, selection, out, labels=against_labels or not free)
     served = verifying.served(out)
     loaded = weights.load(model)
     runs = selection.runs(task, model, weights, loaded)
@@ -176,7 +176,13 @@ def _show(report: Report) -> None:
 
 
 def _task(
-    benchmark: str, pictures: Path | None, selection: BenchmarkOptions, out: Path, *, labels: bool
+    model: str,
+    benchmark: str,
+    pictures: Path | None,
+    selection: BenchmarkOptions,
+    out: Path,
+    *,
+    labels: bool,
 ) -> Task:
     """The records of the search: a benchmark's, kept for choices, or those of a folder of pictures."""
     from reweigh.benchmarks import find_benchmark
@@ -186,6 +192,7 @@ def _task(
         from reweigh.studies.tune.labelfree.pictures import open_pictures
 
         task = open_pictures(pictures, limit=selection.limit)
+        common.look_into(model, pictures)
     else:
         preset = find_benchmark(benchmark).tuning_options
         task = selection.task(benchmark, drawings=out / "pictures", preset=preset)

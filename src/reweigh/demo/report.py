@@ -17,8 +17,8 @@ from reweigh.report import html
 from reweigh.report.coloured import html as coloured
 from reweigh.report.examples import mention_spans
 from reweigh.report.heat import heat_scale, heatmap
-from reweigh.report.plots import mechanism_plot, visible
-from reweigh.report.tables import Cell, Column, Estimate, Table
+from reweigh.report.plots import SLENDER, mechanism_plot, visible
+from reweigh.report.tables import Cell, Change, Column, Estimate, Table
 from reweigh.text import DESCRIBE
 from reweigh.world.drawings import CATALOGUE
 from reweigh.world.scenes import Scene
@@ -44,15 +44,14 @@ def figures_table(outcome: Outcome) -> Table:
     rows: list[list[Cell]] = [
         ["base", *[_estimate(outcome.base.metrics[key]) for key in COLUMNS]],
         ["ReWEIGH", *[_estimate(outcome.reweigh.metrics[key]) for key in COLUMNS]],
-        ["difference", *[_signed(outcome.difference[key]) for key in COLUMNS]],
+        ["difference", *[_change(outcome.difference[key]) for key in COLUMNS]],
     ]
     return Table([Column("decoding"), *COLUMNS.values()], rows)
 
 
-def _signed(metric: Metric) -> str:
-    """A difference as text, so that it does not compete for the best value of its column."""
-    estimate = _estimate(metric)
-    return "" if estimate is None else "{:+.1f}\n[{:+.1f}, {:+.1f}]".format(*estimate)
+def _change(metric: Metric) -> Change | None:
+    found = _estimate(metric)
+    return None if found is None else Change(*found)
 
 
 def _estimate(metric: Metric) -> Estimate | None:
@@ -186,9 +185,10 @@ def _case(outcome: Outcome, case: Case) -> html.Html:
         html.element("div", picture, texts, class_="pair"),
     ]
     if case.changed_step is not None:
+        rows = case.changed_step.plot_rows(case.words)
         parts.append(
             html.figure(
-                mechanism_plot(case.changed_step.plot_rows(case.words)),
+                html.at_every_width(lambda width: mechanism_plot(rows, slender=width < SLENDER)),
                 f"Step {case.changed_step.index}, at which the edit changed the word: “{case.suppressed_word}” was "
                 f"ahead, “{case.kept_word}” was written.",
             )

@@ -97,6 +97,7 @@ footer { margin-top: 3rem; padding-top: 1rem; border-top: 1px solid var(--line);
   .wide { display: none; } .narrow { display: block; }
   .scroll caption { position: sticky; left: 0; width: calc(100vw - 2.2rem); }
   .scroll tbody th:first-child { max-width: 45vw; white-space: normal; overflow-wrap: break-word; }
+  .named tbody th:first-child { min-width: 7.5rem; } .range { display: block; margin-left: 0; }
   figure > svg { max-width: none; } img.drawing { min-width: 32rem; }
   .card.example { grid-template-columns: minmax(0, 1fr); } }
 @media print {

@@ -24,19 +24,23 @@ SLENDER = 500
 """Pixels below which a drawing is laid out for a telephone."""
 
 
-def mechanism_plot(rows: Sequence[Mapping[str, Any]], *, title: str = "", limit: int = 8) -> Html:
+def mechanism_plot(
+    rows: Sequence[Mapping[str, Any]], *, title: str = "", limit: int = 8, slender: bool = False
+) -> Html:
     """Draw the logits of one step before (filled) and after (open) the edit; each arrow spans ``beta * s``.
 
     Each row has ``token, z, dmrr, b, deficit, s, shift, z_after, before_winner, after_winner``, and ``word`` where the
     token is known to be a piece of a longer one; ``b`` is None for an unregistered candidate. The ``limit`` highest logits
     are shown, and both winners always. Under each candidate stands its evidence against its reference in units of 10^-3.
-    The winners before and after the edit have the colour of a changed word, and say which they are.
+    The winners before and after the edit have the colour of a changed word, and say which they are. A slender drawing, for
+    a telephone, has three candidates.
     """
     if not rows:
         raise InputError("a mechanism plot needs at least one candidate")
-    shown = _select(rows, limit)
-    wide, top, bottom, left = 104, 46, 122, 52
-    width, height = left + wide * len(shown) + 16, 410
+    shown = _select_few(rows) if slender else _select(rows, limit)
+    wide, left = (96, 52) if slender else (104, 52)
+    top, bottom = 46, 138 if slender else 122
+    width, height = left + wide * len(shown) + 16, 288 + bottom
     values = [float(row[key]) for row in shown for key in ("z", "z_after")]
     low, high, ticks = svg.axis(min(values), max(values))
 
@@ -49,9 +53,10 @@ def mechanism_plot(rows: Sequence[Mapping[str, Any]], *, title: str = "", limit:
         parts.append(svg.text(left - 8, level(tick) + 4, f"{tick:g}", anchor="end", fill=MUTED))
     parts.append(svg.text(14, (top + height - bottom) / 2, "logit", fill=MUTED, turn=True))
     for index, row in enumerate(shown):
-        parts += _candidate(row, left + wide * (index + 0.5), level, height - bottom)
-    words = "filled: before, open: after; below: evidence against reference, in 10⁻³"
-    parts.append(svg.text(left, height - 8, words, anchor="start", fill=MUTED))
+        parts += _candidate(row, left + wide * (index + 0.5), level, height - bottom, 11 if slender else 12)
+    legend = ("filled: before, open: after", "below: evidence against reference, in 10⁻³")
+    for index, words in enumerate(reversed(legend if slender else ("; ".join(legend),))):
+        parts.append(svg.text(left, height - 8 - 16 * index, words, anchor="start", fill=MUTED))
     return svg.svg(width, height, parts, _step_in_words(shown))
 
 
@@ -60,6 +65,11 @@ def _select(rows: Sequence[Mapping[str, Any]], limit: int) -> list[Mapping[str, 
     return [
         row for i, row in enumerate(order) if i < limit or row.get("before_winner") or row.get("after_winner")
     ]
+
+
+def _select_few(rows: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """Both winners and the highest of the others, three in all."""
+    return next(found for limit in (3, 2, 1, 0) if len(found := _select(rows, limit)) <= 3)
 
 
 def _step_in_words(rows: Sequence[Mapping[str, Any]]) -> str:
@@ -83,7 +93,7 @@ def _role(row: Mapping[str, Any]) -> str:
     return "was ahead" if row.get("before_winner") else ""
 
 
-def _candidate(row: Mapping[str, Any], x: float, level: Any, floor: float) -> list[str]:
+def _candidate(row: Mapping[str, Any], x: float, level: Any, floor: float, size: int) -> list[str]:
     role = _role(row)
     colour = BROWN if role else INK
     before, after = level(float(row["z"])), level(float(row["z_after"]))
@@ -103,7 +113,8 @@ def _candidate(row: Mapping[str, Any], x: float, level: Any, floor: float) -> li
     notes = [role, *([] if piece == _name(row) else [f"piece “{piece}”"])]
     said = ", ".join(note for note in notes if note)
     parts.append(svg.text(x, floor + 43, said, fill=colour if role else MUTED, size=11))
-    parts += [svg.text(x, floor + 62 + 17 * i, line, fill=MUTED) for i, line in enumerate(_evidence(row))]
+    below = enumerate(_evidence(row))
+    parts += [svg.text(x, floor + 62 + 17 * i, line, fill=MUTED, size=size) for i, line in below]
     return parts
 
 
@@ -125,15 +136,18 @@ def interval_plot(
     digits: int = 1,
     width: int = 720,
 ) -> Html:
-    """Draw estimates as dots with whiskers, one per line; ``zero`` adds the line of no difference.
+    """Draw estimates as dots with whiskers, one per line; ``zero`` is for differences: a line at 0, numbers with signs.
 
-    A narrow drawing has the names above the lines.
+    A narrow drawing has the names above the lines, and the numbers beside them if there is room.
     """
     if not rows:
         raise InputError("an interval plot needs at least one row")
     slender = width < SLENDER
+    numbers = [_estimate(estimate, digits, signed=zero) for _, estimate in rows]
     longest = max(len(name) for name, _ in rows)
-    left, right, tall = (14, 14, 48) if slender else (max(190, 7 * longest + 14), 150, 30)
+    stacked = max(len(name) + len(label) for (name, _), label in zip(rows, numbers, strict=True)) > width / 7
+    lift = 18 if slender and stacked else 0
+    left, right, tall = (14, 14, 48 + lift) if slender else (max(190, 7 * longest + 14), 150, 30)
     top = 34 if title else 10
     floor = top + tall * len(rows)
     known = [estimate for _, estimate in rows if all(math.isfinite(part) for part in estimate)]
@@ -144,15 +158,17 @@ def interval_plot(
         return left + (value - low) / (high - low) * (width - left - right)
 
     parts = [svg.text(0, 18, title, weight=600, anchor="start", size=14)] if title else []
-    spans = [(top + tall * i + 22, top + tall * (i + 1) - 2) for i in range(len(rows))]  # below the names
+    spans = [
+        (top + tall * i + 22 + lift, top + tall * (i + 1) - 2) for i in range(len(rows))
+    ]  # below the names
     for start, end in spans if slender else [(top, floor)]:
         parts += [svg.line(across(tick), start, across(tick), end, LINE) for tick in ticks]
         parts += [svg.line(across(0), start, across(0), end, INK, 1.2)] if zero else []
     parts += [svg.text(across(tick), floor + 20, f"{tick:g}", fill=MUTED) for tick in ticks]
     labels = []
-    for index, (name, estimate) in enumerate(rows):
+    for index, ((name, estimate), label) in enumerate(zip(rows, numbers, strict=True)):
         base = top + tall * index
-        y = base + (34 if slender else tall / 2)
+        y = base + (34 + lift if slender else tall / 2)
         parts.append(
             svg.text(0, base + 14, name, anchor="start")
             if slender
@@ -162,15 +178,20 @@ def interval_plot(
             continue
         parts.append(svg.line(across(estimate.low), y, across(estimate.high), y, INK, 2.4))
         parts.append(svg.circle(across(estimate.value), y, INK, INK))
-        label = f"{estimate.value:.{digits}f} [{estimate.low:.{digits}f}, {estimate.high:.{digits}f}]"
         parts.append(
-            svg.text(width, base + 14, label, anchor="end", fill=MUTED)
+            svg.text(width, base + 14 + lift, label, anchor="end", fill=MUTED)
             if slender
             else svg.text(width - right + 14, y + 4, label, anchor="start", fill=MUTED)
         )
         labels.append(f"{name} {label}")
     words = "; ".join(labels) or "none of them is known"
     return svg.svg(width, floor + 34, parts, f"{title or 'Estimates with 95% intervals'}: {words}")
+
+
+def _estimate(estimate: Estimate, digits: int, *, signed: bool) -> str:
+    """A value and its interval in figures."""
+    form = f"{'+' if signed else ''}.{digits}f"
+    return f"{estimate.value:{form}} [{estimate.low:{form}}, {estimate.high:{form}}]"
 
 
 def line_plot(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from reweigh.errors import InputError
@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from rich.table import Table as RichTable
 
 MISSING = "–"
+LONG_NAME = 18
+"""Letters from which on a row's name keeps some width on a telephone, rather than one word to a line."""
+
 ARROWS = {"lower": "↓", "higher": "↑"}
 
 
@@ -27,6 +30,12 @@ class Estimate(NamedTuple):
     value: float
     low: float
     high: float
+
+
+class Change(Estimate):
+    """A difference with its interval: shown with signs, and out of the contest for the best value of its column."""
+
+    __slots__ = ()
 
 
 Cell = str | int | float | Estimate | None
@@ -60,7 +69,8 @@ class Column:
         if isinstance(cell, str):
             return cell, ""
         if isinstance(cell, Estimate):
-            value, low, high = (self.number(float(part)) for part in cell)
+            column = replace(self, signed=self.signed or isinstance(cell, Change))
+            value, low, high = (column.number(float(part)) for part in cell)
             return value, f"[{low}, {high}]"
         return self.number(cell), ""
 
@@ -151,7 +161,9 @@ class Table:
                 )
             body.append(element("tr", *cells))
         caption = [element("caption", self.caption)] if self.caption else []
-        table = element("table", *caption, element("thead", head), element("tbody", *body))
+        named = any(isinstance(row[0], str) and len(row[0]) > LONG_NAME for row in self.rows)
+        parts = (*caption, element("thead", head), element("tbody", *body))
+        table = element("table", *parts, class_="named" if named else None)
         label = self.caption or ", ".join(column.name for column in self.columns if column.name)
         return element("div", table, class_="scroll", tabindex="0", role="region", aria_label=label)
 
@@ -174,6 +186,7 @@ class Table:
                 Text(column.heading),
                 justify="left" if words else "right",
                 no_wrap=not words,
+                overflow="fold" if words else "ellipsis",
                 min_width=min(longest, 10) if words else None,
             )
         for i, row in enumerate(self.rows):
@@ -198,7 +211,7 @@ class Table:
 
 
 def _value(cell: Cell) -> float | None:
-    if cell is None or isinstance(cell, str):
+    if cell is None or isinstance(cell, str | Change):
         return None
     value = cell.value if isinstance(cell, Estimate) else cell
     return value if math.isfinite(value) else None

@@ -114,7 +114,7 @@ def _named(key: Key) -> str:
 
 
 def _less(estimate: Estimate) -> Estimate:
-    return Estimate(-estimate.value, -estimate.high, -estimate.low)
+    return Estimate(0.0 - estimate.value, 0.0 - estimate.high, 0.0 - estimate.low)  # no -0.0
 
 
 def _change(estimate: Estimate) -> str:
