@@ -108,3 +108,9 @@ def test_a_difference_has_signs_and_is_never_the_best():
     assert "| difference | -20.0 [-30.0, +1.0] |" in shown.markdown()
     assert "| edited | **30.0** [20.0, 40.0] |" in shown.markdown()
     assert '<th scope="col">CHAIR_S ↓</th>' in shown.html()  # a column of numbers, not of words
+
+
+def test_many_intervals_stand_below_their_values():
+    for count, stacked in ((5, False), (6, True)):
+        columns = [Column("run"), *(Column(str(number)) for number in range(count))]
+        assert ("stacked" in Table(columns, [["base", *[Estimate(1, 0, 2)] * count]]).html()) is stacked

@@ -64,6 +64,7 @@ th:first-child, td:first-child { text-align: left; }
 th.words, td.words { text-align: left; white-space: pre-line; }
 td.best, th.best { font-weight: 700; }
 .range { color: var(--muted); font-size: .84rem; margin-left: .35em; font-weight: 400; }
+.stacked .range { display: block; margin-left: 0; }
 .tiles { display: grid; grid-template-columns: repeat(auto-fit, minmax(9.5rem, 1fr)); gap: .9rem;
   margin: 1.2rem 0; }
 .tile, .card { background: var(--card); border: 1px solid var(--line); border-radius: .7rem;

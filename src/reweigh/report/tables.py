@@ -21,6 +21,9 @@ MISSING = "–"
 LONG_NAME = 18
 """Letters from which on a row's name keeps some width on a telephone, rather than one word to a line."""
 
+ABREAST = 5
+"""Columns of values with intervals beside them that a page is wide enough for; of more, intervals stand below."""
+
 ARROWS = {"lower": "↓", "higher": "↑"}
 
 
@@ -161,11 +164,18 @@ class Table:
                 )
             body.append(element("tr", *cells))
         caption = [element("caption", self.caption)] if self.caption else []
-        named = any(isinstance(row[0], str) and len(row[0]) > LONG_NAME for row in self.rows)
         parts = (*caption, element("thead", head), element("tbody", *body))
-        table = element("table", *parts, class_="named" if named else None)
+        table = element("table", *parts, class_=self._layout())
         label = self.caption or ", ".join(column.name for column in self.columns if column.name)
         return element("div", table, class_="scroll", tabindex="0", role="region", aria_label=label)
+
+    def _layout(self) -> str | None:
+        """Classes that lay a page's table out: rows with long names, and more intervals than stand abreast."""
+        kinds = {
+            "named": any(isinstance(row[0], str) and len(row[0]) > LONG_NAME for row in self.rows),
+            "stacked": sum(self._has_interval(place) for place in range(len(self.columns))) > ABREAST,
+        }
+        return " ".join(name for name, holds in kinds.items() if holds) or None
 
     def terminal(self) -> RichTable:
         """A table for a rich console; where it would grow wide, intervals stand below their values."""

@@ -110,7 +110,9 @@ def test_a_believing_verifier_is_refused(answer, task, tmp_path):
     verifier.ask = lambda picture, names: [1.0] * len(names)
     made = search(answer, task, verifier, tmp_path)
     assert made.found.chosen is None
-    assert "hardly tells present from absent" in made.verified.trust.in_words()
+    told = made.verified.trust.in_words()
+    assert "hardly tells present from absent" in told
+    assert f"of known absents (f), so J = h - f is {made.verified.trust.j:.2f}" in told
 
 
 def test_a_model_answers_with_two_logits(checkpoint):

@@ -74,12 +74,10 @@ class Trust:
 
     def in_words(self) -> str:
         """How far the verifier can be believed, for a person."""
-        shown = {"J": self.j, "h": self.h, "f": self.f}
-        figures = ", ".join(
-            f"{name} {'-' if value is None else f'{value:.2f}'}" for name, value in shown.items()
-        )
         lines = [
-            f"verifier: {self.asked:,} questions; {figures}; it denies {self.denied} mentions of the base",
+            f"verifier: {self.asked:,} questions; it affirms {_percent(self.h)} of what every point names (h) and "
+            f"{_percent(self.f)} of known absents (f), so J = h - f is {'-' if self.j is None else f'{self.j:.2f}'}; "
+            f"it denies {self.denied} mentions of the base",
             *(f"note: {warning}" for warning in self.warnings()),
         ]
         if (why := self.refusal()) is not None:
@@ -126,6 +124,10 @@ class Verified:
         said, denied = sum(count for count, _ in base), sum(count for count, yes in base if not yes)
         d0 = 100 * denied / said if said else None
         return Trust(_share(named), _share(asked), d0, denied, sum(map(len, affirmed)))
+
+
+def _percent(share: float | None) -> str:
+    return "-" if share is None else f"{share:.0%}"
 
 
 def _share(answers: Sequence[bool]) -> float | None:
