@@ -87,7 +87,7 @@ def drop_leftovers(*paths: Path) -> None:
 
 
 def drop_abandoned(folder: Path) -> None:
-    """Remove what killed writers left in a folder that nobody else writes to; the names are this package's alone."""
+    """Remove temporary files of killed writers from a folder that one process writes to."""
     for left in folder.glob(f".*.{'[0-9a-f]' * 8}{LEFTOVER}"):
         with contextlib.suppress(OSError):
             left.unlink()
@@ -255,7 +255,7 @@ def _read_bytes(path: Path) -> bytes:
 def only_one(folder: Path, *, lock: str = ".lock") -> Iterator[None]:
     """Keep a second process out of a folder; the lock ends with the process, however it ends.
 
-    The file is opened, never truncated nor followed where it is a link: what it holds may be somebody's.
+    Opens the lock file without truncating it or following a link: an existing file may be the user's.
     """
     path = folder / lock
     with naming(path):

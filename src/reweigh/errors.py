@@ -1,4 +1,4 @@
-"""Every error the package raises on purpose, and how it speaks.
+"""Every error that the package raises on purpose.
 
     ReweighError
     ├── InputError            a value, file or image given by the caller is wrong

@@ -98,7 +98,7 @@ def _eight_bits(picture: Image, name: str) -> Image:
 
 
 def _near(path: Path) -> str | None:
-    """What a name that does not exist may have been meant for."""
+    """A hint for a name that does not exist: an existing name like it."""
     folder = path.parent
     if not folder.is_dir():
         return f"there is no folder {folder}"

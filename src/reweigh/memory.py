@@ -1,4 +1,4 @@
-"""Peak memory of this process, where the system tells it (Linux)."""
+"""Peak memory of this process, where the system reports it (Linux)."""
 
 from __future__ import annotations
 

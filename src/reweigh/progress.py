@@ -24,7 +24,7 @@ def be_quiet(quiet: bool) -> None:
 
 
 def is_quiet() -> bool:
-    """Whether nobody wants to see progress."""
+    """Whether progress is switched off."""
     return _quiet
 
 
@@ -90,7 +90,7 @@ def bar(
 
 
 def _made(items: Iterable[Any] | None, show: bool | None, **options: Any) -> Any:
-    """A bar on a terminal or where it is asked for, lines elsewhere, nothing where nobody wants it."""
+    """A bar on a terminal or where ``show`` is set, lines elsewhere, nothing where progress is switched off."""
     options |= {"disable": _quiet or show is False, "file": sys.stderr}
     if show or sys.stderr.isatty():
         return tqdm(items, **options, dynamic_ncols=True)

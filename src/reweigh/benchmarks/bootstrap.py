@@ -149,7 +149,7 @@ def _by_image(items: Sequence[Item], names: list[str] | None = None) -> tuple[li
 
 
 class _Sums(dict[str, Array]):
-    """Summed counts; one that nobody counted is zero for every resample."""
+    """Summed counts; a count that no item has is zero for every resample."""
 
     def __init__(self, sums: Mapping[str, Array], shape: tuple[int, ...]) -> None:
         super().__init__(sums)

@@ -177,7 +177,7 @@ def check_responses(
         responses: What was read.
         known: The ids that the benchmark has.
         ids: If given, exactly these must have been answered.
-        repeats: Whether several responses of one id are meant.
+        repeats: Whether to accept several responses of one id.
     """
     checked: list[Response] = []
     seen: set[tuple[type, Id]] = set()

@@ -26,7 +26,7 @@ from reweigh.errors import ReweighError
 
 TRACEBACK = "REWEIGH_TRACEBACK"
 BUG = 70
-"""Exit code for what nobody foresaw."""
+"""Exit code for an unexpected error."""
 
 COMMANDS: dict[str, str] = {
     "demo": "reweigh.cli.demo",
@@ -206,7 +206,7 @@ def main() -> None:
 
 
 def _report(error: Exception) -> NoReturn:
-    """End with what a person can report of something that nobody foresaw."""
+    """Print what a bug report of an unexpected error needs, and exit."""
     _show_traceback()
     said = " ".join(str(error).split())[:300]
     typer.echo(

@@ -203,7 +203,7 @@ _verbose = False
 
 
 def be_verbose(verbose: bool) -> None:
-    """Let transformers speak from now on, or only of errors."""
+    """Show all of transformers' messages from now on, or errors only."""
     global _verbose
     _verbose = verbose
 
@@ -221,7 +221,7 @@ def quiet() -> None:
 
 
 def note(text: str) -> None:
-    """Say something on standard error that nobody needs to know; silent if quiet is wanted."""
+    """Print a note on standard error, unless --quiet is given."""
     from reweigh.progress import is_quiet
 
     if not is_quiet():

@@ -36,7 +36,7 @@ def demo(
 
     count = min(scenes, 100) if quick and scenes == 500 else scenes
     outcome = run(count=count, seed=seed, quick=quick, beta=beta, layer=layer)
-    cases = [trace_case(outcome, number) for number in outcome.telling(3)]
+    cases = [trace_case(outcome, number) for number in outcome.improved(3)]
     harmed = [trace_case(outcome, number) for number in outcome.harmed(1)]
     write_text(out, page(outcome, cases, harmed))
     if json:

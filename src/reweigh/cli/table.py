@@ -203,7 +203,7 @@ def _report(calibration: Calibration, out: Path, json: bool) -> None:
 
 
 def table_rows(calibration: Calibration, out: Path) -> list[dict[str, Any]]:
-    """What is said of each table that was written."""
+    """Facts about each table that was written."""
     warnings = calibration.warnings()
     return [
         {

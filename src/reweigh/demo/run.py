@@ -57,13 +57,13 @@ class Outcome:
         parts = ", ".join(f"{name} {seconds:.0f} s" for name, seconds in self.seconds.items())
         return f"took {sum(self.seconds.values()):.0f} s ({parts})"
 
-    def telling(self, count: int = 3) -> list[int]:
-        """Scenes in which hallucinated objects went and nothing true was lost, the clearest first."""
+    def improved(self, count: int = 3) -> list[int]:
+        """Scenes in which the edit removed hallucinated objects and lost no true one, the clearest first."""
         gains = [(self._gain(number), -number) for number in range(len(self.scenes))]
         return [-number for gain, number in sorted(gains, reverse=True)[:count] if gain > 0]
 
     def harmed(self, count: int = 1) -> list[int]:
-        """Scenes in which the edit brought in hallucinated objects, the worst first; honesty wants to see them."""
+        """Scenes in which the edit introduced hallucinated objects, the worst first: the report must show these too."""
         gains = [(self._gain(number), number) for number in range(len(self.scenes))]
         return [number for gain, number in sorted(gains)[:count] if gain < 0]
 

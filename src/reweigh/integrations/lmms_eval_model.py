@@ -75,7 +75,7 @@ class ReweighModel(huggingface.Huggingface):
 
 @contextmanager
 def _class_with_head() -> Iterator[None]:
-    """Let lmms-eval's last resort be the class that can generate, instead of the bare one."""
+    """Make lmms-eval fall back to the class that can generate, instead of the one without a head."""
     bare = huggingface.AutoModel
     huggingface.AutoModel = AutoModelForImageTextToText
     try:
@@ -85,7 +85,7 @@ def _class_with_head() -> Iterator[None]:
 
 
 class _WithoutEmptyMedia:
-    """A processor that is not told of media which are not there."""
+    """A processor that never receives empty lists of media."""
 
     def __init__(self, processor: Any) -> None:
         self._processor = processor

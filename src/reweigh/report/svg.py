@@ -20,7 +20,7 @@ LINES = (
     (MUTED, "10 3 2 3"),
     ("var(--three, #5d6b00)", "4 2"),
 )
-"""Colours of lines that are told apart and mean nothing else, each with dashes of its own."""
+"""Colours of lines, each with dashes of its own; they only tell the lines apart."""
 
 
 def axis(low: float, high: float) -> tuple[float, float, list[float]]:

@@ -40,7 +40,7 @@ class ScoredRun:
 
     @property
     def judging(self) -> dict[str, Any]:
-        """Who rated the answers and by what prompt and rules, wherever it was served; empty where nobody did."""
+        """Which judge rated the answers and by what prompt and rules; empty where there was no judge."""
         scorer = self.results["summary"]["scorer"]
         judge = {key: value for key, value in (scorer.get("judge") or {}).items() if key != "base_url"}
         named = {key: scorer[key] for key in ("rules", "prompt_sha256", "instructions") if key in scorer}

@@ -24,7 +24,7 @@ class Answers:
     Args:
         scheduler: Who decodes.
         seconds: Time from now in which all answers must be whole.
-        receive: The request's ASGI channel, which tells when its client leaves.
+        receive: The request's ASGI channel, which signals that its client has left.
     """
 
     def __init__(self, scheduler: Scheduler, seconds: float, receive: Callable[[], Awaitable[Any]]) -> None:
@@ -43,7 +43,7 @@ class Answers:
             self._scheduler.leave(self._rows)
 
     def submit(self, rows: Sequence[Row]) -> None:
-        """Let the rows wait for their batch."""
+        """Queue the rows for a batch."""
         self._rows = rows
         self._scheduler.submit(rows)
 

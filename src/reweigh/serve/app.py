@@ -46,7 +46,7 @@ T = TypeVar("T")
 
 STATIC = Path(__file__).parent / "static"
 CLIENT_LEFT = 499
-"""Status in the log of a request whose client left; nobody receives it."""
+"""Status in the log of a request whose client left."""
 
 
 class Server:

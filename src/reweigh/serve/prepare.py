@@ -57,7 +57,7 @@ def prepare_inputs(
     *,
     template: str | None = None,
 ) -> dict[str, Any]:
-    """The inputs of one conversation; whatever the processor dislikes becomes an ``InputError``."""
+    """The inputs of one conversation; an error of the processor becomes an ``InputError``."""
     _refuse_image_tokens(model, processor, messages)
     try:
         text = _text(model, processor, messages, len(pictures), template)

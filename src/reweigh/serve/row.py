@@ -59,7 +59,7 @@ class Row:
         logprobs: How many alternatives to report at each token; ``None`` for no log-probabilities at all.
         evidence: Whether each token is reported with its evidence.
         trace: Whether each step is reported with its candidates.
-        left: Set by anyone once nobody waits for it.
+        left: Set once its client has left.
         begun: Whether a token was written.
         done: Whether its last piece was sent.
     """

@@ -79,7 +79,7 @@ class Scheduler:
                 self._changed.notify_all()
 
     def submit(self, rows: Sequence[Row]) -> None:
-        """Let rows wait for their batch, or refuse them all where the queue is full."""
+        """Queue rows for a batch, or refuse them all where the queue is full."""
         with self._changed:
             if self._stopping:
                 raise Problem(503, "the server is stopping", code="stopping")

@@ -1,4 +1,4 @@
-"""How an answer's tokens stand against the table: evidence, reference and strength of each, whoever wrote them."""
+"""Evidence, reference and strength of each token of an answer, whichever decoder wrote it."""
 
 from __future__ import annotations
 

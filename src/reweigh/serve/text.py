@@ -28,7 +28,7 @@ class GrowingText:
         self.stopped = False
 
     def push(self, token: int) -> tuple[int, int]:
-        """Take one more token; tell which characters of the text it added."""
+        """Take one more token; return which characters of the text it added."""
         self._ids.append(token)
         start = len(self.text)
         known = self._decode(self._ids[self._from : self._read])

@@ -1,4 +1,4 @@
-"""What the machine was: part of every figure's meaning. Also its memory, as far as the system tells."""
+"""Describes the machine, without which no figure means anything, and reads its memory where the system reports it."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def _memory_gib() -> float | None:
 
 
 def peak_mib(run: Callable[[], object]) -> float | None:
-    """Peak resident memory of ``run`` above what was held before it, in MiB; ``None`` where Linux does not tell."""
+    """Peak resident memory of ``run`` above what was held before it, in MiB; ``None`` where it is not reported."""
     release_memory()
     before = resident_bytes() if reset_peak() else None
     run()

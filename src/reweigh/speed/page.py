@@ -18,7 +18,7 @@ class Page:
     """Figures in the order they come, under a description of the machine.
 
     Args:
-        machine: What ``machine()`` told.
+        machine: The description that ``machine()`` gives.
         rounds: Rounds asked for.
         out: Folder for speed.json, speed.md and a plot of each part; ``None`` writes nothing.
         show: Called with each table once its case is whole.

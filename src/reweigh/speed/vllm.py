@@ -26,7 +26,7 @@ from reweigh.speed.timing import Reading, Rounds, Timing, median_estimate
 from reweigh.speed.vllm_subject import PROMPT, save_llava
 
 GOALS = {"switched off": 1.001, "recalled evidence": 1.01}
-"""Of the rest of a step at V = 32,000, by the own clock; the first stands for what nobody can measure."""
+"""Of the rest of a step at V = 32,000, by the own clock; the first stands for a cost too small to measure."""
 MEASURED_GOAL = 1.15
 """Of the head's product over the visual positions, by the own clock."""
 

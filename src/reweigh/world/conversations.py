@@ -33,7 +33,7 @@ AFTER = "\n"
 
 @dataclass(frozen=True)
 class Mix:
-    """What is said about each image."""
+    """Which conversations each image gets, and how they weigh in the loss."""
 
     details: int = 2
     briefs: int = 1

@@ -1,4 +1,4 @@
-"""What the stages teach: to see (patch labels), then to speak about what is seen."""
+"""The losses of the training stages: first patch labels, then conversations about the image."""
 
 from __future__ import annotations
 

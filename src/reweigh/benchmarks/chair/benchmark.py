@@ -73,7 +73,7 @@ class CHAIR(Benchmark):
         split: Which split the records are drawn from.
         images: How many images are drawn.
         manifest: A file of image ids to take instead of a draw.
-        repeats: Whether several captions of one image are meant; otherwise they are an error.
+        repeats: Whether to accept several captions of one image, which are otherwise an error.
         sentences: The sentence splitter, see :class:`reweigh.benchmarks.language.toolkit.Language`.
         backend: The linguistic back end, if it is not to be the installed one.
     """

@@ -20,7 +20,7 @@ from reweigh.text import replace_surrogates
 
 
 class Describing(Protocol):
-    """Whoever says who answers."""
+    """A judge that can name itself."""
 
     def describe(self) -> dict[str, Any]:
         """Name model and address, without any secret."""

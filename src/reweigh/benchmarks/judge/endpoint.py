@@ -255,7 +255,7 @@ def _client(role: str, timeout: float, headers: Mapping[str, str], address: Addr
 
 
 def _complaint(reply: Reply) -> tuple[str, str]:
-    """The error code and message of a refusal, as far as the server tells them.
+    """The error code and message of a refusal, as far as the server gives them.
 
     Either ``{"error": {"code", "message"}}`` or FastAPI's ``{"detail": text or list of {"loc", "msg"}}``.
     """

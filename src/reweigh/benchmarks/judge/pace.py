@@ -50,7 +50,7 @@ class Pace:
                 raise JudgeError("the judge was closed while a question was waiting")
 
     def hold(self, seconds: float) -> None:
-        """Let nobody start for some seconds."""
+        """Let no request start for some seconds."""
         with self._lock:
             self._next = max(self._next, self._clock() + seconds)
 

@@ -90,7 +90,7 @@ def ask_all(
 
 
 def _work(waiting: deque[tuple[Callable[[], T], Future[T]]], advance: Callable[[], Any] | None) -> None:
-    """The life of a thread: one task after the other, as long as there are any that nobody has cancelled."""
+    """Run tasks one after the other in a thread until none are left; skip cancelled ones."""
     while True:
         try:
             task, future = waiting.popleft()

@@ -49,7 +49,7 @@ class Address:
         return cls(clean.rstrip("/"), login, tuple(parse_qsl(parts.query, keep_blank_values=True)))
 
     def secrets(self) -> list[str]:
-        """Texts of the address that nobody else may see."""
+        """Parts of the address that must stay secret."""
         found = [value for _, value in self.query]
         if self.login is not None:
             found += [self.login[1], base64.b64encode(":".join(self.login).encode()).decode()]

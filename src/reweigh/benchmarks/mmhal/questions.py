@@ -53,7 +53,7 @@ class Question:
         return TYPES[self.index % len(TYPES)]
 
     def shown(self, answer: str) -> dict[str, Any]:
-        """What a report shows of it and of an answer, whoever rates it."""
+        """What a report shows of the question and an answer, for either kind of judge."""
         return {
             "type": self.type,
             "question": self.question,
@@ -152,7 +152,7 @@ def _question(index: int, row: Any, path: Path) -> Question:
 
 
 def type_scores(counts: Mapping[str, Array]) -> dict[str, Array]:
-    """Mean score of each question type, whoever rated."""
+    """Mean score of each question type, for either kind of judge."""
     return {f"score_{name}": ratio(counts[f"score:{name}"], counts[f"n:{name}"], scale=1.0) for name in TYPES}
 
 

@@ -55,7 +55,7 @@ class Question:
         return "+".join(self.capabilities)
 
     def shown(self, answer: str) -> dict[str, Any]:
-        """What a report shows of it and of an answer, whoever grades it."""
+        """What a report shows of the question and an answer, for either kind of judge."""
         return {
             "capabilities": list(self.capabilities),
             "question": self.question,

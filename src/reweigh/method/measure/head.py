@@ -1,4 +1,4 @@
-"""What there is to know of a head: its weight, its rows, and the type its logits really have when it runs."""
+"""Facts about a head: its weight, its rows, and the dtype that its logits have when it runs."""
 
 from __future__ import annotations
 

@@ -112,7 +112,7 @@ class Binned:
 
 
 def verdict(rule: Rule, seen: Binned, scale: Between) -> bool | None:
-    """Whether a rule registers a token; ``None`` where the bins do not tell."""
+    """Whether a rule registers a token; ``None`` where the bins do not decide it."""
     if isinstance(rule, AtLeast):
         return len(seen) >= rule.count
     if rule is not stable:

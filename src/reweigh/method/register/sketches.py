@@ -160,7 +160,7 @@ class Sketches:
         return limits(owner, self.most)
 
     def save(self, path: str | Path) -> None:
-        """Write everything; a manifest beside it tells the readout and the number of bins."""
+        """Write everything; the manifest beside it has the readout and the number of bins."""
         write_tensors(path, {**self.arrays(), "layers": np.array(self.layers, dtype=np.int32)})
 
     def arrays(self) -> dict[str, NDArray[Any]]:

@@ -191,7 +191,7 @@ def make_arms(
 
 
 def registered_sets(kinds: Sequence[str], table: ReferenceTable, readouts: FindReadout | None) -> list[str]:
-    """What is said of the tokens that readout arms register, beside those of the full method."""
+    """Sentences about the tokens that readout arms register, compared with those of the full method."""
     names = dict.fromkeys(name for kind in kinds if (name := readout_of(kind)) is not None)
     return (
         []

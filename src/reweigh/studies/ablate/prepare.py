@@ -19,7 +19,7 @@ from reweigh.studies.paper.prepare import calibration_images, readouts_of
 
 @dataclass(frozen=True)
 class Prepared:
-    """The full method's table and beta, the arms, why some are left out, and what is said of the sets they register."""
+    """The full method's table and beta, the arms, why some are left out, and sentences about the tokens they register."""
 
     table: ReferenceTable
     beta: float

@@ -38,7 +38,7 @@ def lowest(ids: NDArray[Any], evidence: NDArray[Any]) -> int:
 
 
 def raw_edit(ids: NDArray[Any], evidence: NDArray[Any], beta: float) -> Floats:
-    """The raw score-to-edit control: the candidate of lowest evidence loses beta, nobody else anything."""
+    """The raw score-to-edit control: the candidate of lowest evidence loses beta, all others nothing."""
     edit = np.zeros(len(ids))
     edit[lowest(ids, evidence)] = beta
     return edit

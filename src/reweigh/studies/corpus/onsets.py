@@ -1,4 +1,4 @@
-"""Where in an answer's tokens a character was said."""
+"""Which token of an answer emitted a character."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ UNFINISHED = "\ufffd"
 
 
 def token_ends(tokens: Sequence[int], decode: Callable[[Sequence[int]], str]) -> list[int]:
-    """For each token the number of characters that are said once it is emitted, in the text without outer blanks."""
+    """For each token the length of the text once it is emitted, outer blanks left out."""
     whole = decode(tokens)
     blank = len(whole) - len(whole.lstrip())
     ends: list[int] = []

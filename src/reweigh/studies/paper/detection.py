@@ -124,7 +124,7 @@ class Detection(Study):
 
 
 def lacks_mentions(material: Material) -> str | None:
-    """Why mentions cannot be told apart, if they cannot."""
+    """Why hallucinated and grounded mentions cannot be compared; ``None`` if they can."""
     kinds = {mention.hallucinated for image in material.evaluation for mention in image.mentions}
     if True not in kinds:
         return "the base answers make no hallucinated mention"

@@ -1,7 +1,7 @@
 """Answers under an edit: the evaluation records decoded again, with evidence that the corpus kept, into runs that resume.
 
 The base answers are the corpus's own and are generated nowhere. Each configuration has one folder, which all studies share:
-whoever asks for a run that is there gets it scored, not answered again.
+a run that is there is scored, not answered again.
 """
 
 from __future__ import annotations

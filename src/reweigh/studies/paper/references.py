@@ -142,7 +142,7 @@ def held_out(material: Material) -> tuple[Floats, Floats, Floats]:
 
 
 def shared_images(first: StudyCorpus, second: StudyCorpus) -> int:
-    """How many images two sets share, told by their content."""
+    """How many images two sets share, by content."""
     contents = [{image.key.rpartition("#")[2] for image in corpus} for corpus in (first, second)]
     return len(contents[0] & contents[1])
 

@@ -67,7 +67,7 @@ def study_section(folder: Path, outcome: Outcome) -> Html:
 
 
 def _described(outcome: Outcome) -> str:
-    """What a figure shows, for who cannot see it: the study's own sentences."""
+    """Alternative text of a figure: the study's own sentences."""
     return f"Figure: {outcome.study.title}. {' '.join(outcome.sentences)}".strip()
 
 

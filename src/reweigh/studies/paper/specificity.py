@@ -69,7 +69,7 @@ class Specificity(Sweep):
 
 
 def _verdict(gap: Row, share: float | None) -> str:
-    """Hold a substitute against the paper, where each is worse than the own evidence and recovers less than half."""
+    """Whether a substitute does as in the paper: worse than the image's own evidence, less than half of its effect."""
     worse = gap["low"] is not None and gap["low"] > 0
     if not worse:
         return ": that it is worse, as the paper finds, does not show here."

@@ -116,7 +116,7 @@ class Outcome:
 
 
 def compute(study: type[Study], material: Material) -> Outcome:
-    """Run a study, or tell why it cannot be run."""
+    """Run a study, or return why it cannot be run."""
     made = study()
     try:
         reason = made.unmet(material)

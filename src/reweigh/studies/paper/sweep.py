@@ -35,7 +35,7 @@ class Setting:
         name: What the table calls it.
         run: Its answers; ``None`` where it could not be run.
         counts: Numbers of the setting itself, such as how many tokens are registered.
-        note: What is to be said of it.
+        note: A remark for the table.
     """
 
     name: str

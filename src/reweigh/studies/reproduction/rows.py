@@ -155,7 +155,7 @@ def grid(rows: Rows) -> dict[str, Found]:
 
 
 def scaling(rows: Rows) -> dict[str, Found]:
-    """Base and ReWEIGH of the first checkpoint; of several the study's own page tells."""
+    """Base and ReWEIGH of the first checkpoint; the study's own page has the others."""
     found = Found()
     for row in rows:
         if row["model"] == rows[0]["model"] and row["method"] in ("base", "ReWEIGH"):

@@ -25,7 +25,7 @@ COLOURS: dict[str, Colour] = {
     "white": (244, 244, 240),
     "gray": (148, 152, 160),
 }
-"""Named colours, the ones a description can speak about."""
+"""Named colours, which descriptions may use."""
 
 INK: Colour = (38, 36, 42)
 WHITE: Colour = (250, 250, 248)
