@@ -62,11 +62,11 @@ def tell_tables(exact: ReferenceTable, changes: dict[int, Change], images: int) 
         f"{'bound':>8} {'ranks':>6} {'b0':>9} {'bound':>8}"
     )
     for bits, one in changes.items():
-        doubt = one.doubt
+        error_bounds = one.error_bounds
         say(
-            f"{bits:4} {len(one.table):10} {len(doubt['undecided']):9} {one.lost:5} {one.gained:6} {one.mean:10.3%} "
-            f"{one.largest:8.3%} {doubt['value_error']:8.3%} {doubt['rank_error']:6.2f} {one.scale:+9.4%} "
-            f"{doubt['scale_error']:8.3%}"
+            f"{bits:4} {len(one.table):10} {len(error_bounds['undecided']):9} {one.lost:5} {one.gained:6} {one.mean:10.3%} "
+            f"{one.largest:8.3%} {error_bounds['value_error']:8.3%} {error_bounds['rank_error']:6.2f} {one.scale:+9.4%} "
+            f"{error_bounds['scale_error']:8.3%}"
         )
 
 

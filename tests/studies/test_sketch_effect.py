@@ -33,11 +33,11 @@ def test_with_fewer_bits_changes_stay_within_the_bounds_that_the_table_states(ob
     before = 0.0
     for bits in (9, 6, 3):
         change = sketched(observations, exact, bits)
-        assert before < change.mean < change.largest <= change.doubt["value_error"]
-        assert abs(change.scale) <= change.doubt["scale_error"]
+        assert before < change.mean < change.largest <= change.error_bounds["value_error"]
+        assert abs(change.scale) <= change.error_bounds["scale_error"]
         assert change.gained == 0
-        assert change.lost <= len(change.doubt["undecided"])
-        undecided = set(change.doubt["undecided"])
+        assert change.lost <= len(change.error_bounds["undecided"])
+        undecided = set(change.error_bounds["undecided"])
         assert {*exact.tokens} - {*change.table.tokens} <= undecided
         before = change.mean
     assert change.lost > 0

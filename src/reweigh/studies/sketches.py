@@ -48,7 +48,7 @@ class Change:
     scale: float
 
     @property
-    def doubt(self) -> Mapping[str, Any]:
+    def error_bounds(self) -> Mapping[str, Any]:
         """The bounds that the table states."""
         found: Mapping[str, Any] = self.table.made_with["sketch"]
         return found

@@ -11,7 +11,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from reweigh.errors import ArtifactError, CalibrationError, InputError, MismatchError, UnsupportedError
-from reweigh.method.register.binned import Between, Binned
+from reweigh.method.register.binned import Binned, Bracket
 from reweigh.method.register.observations import ImageObservations, collect
 from reweigh.method.register.references import STABILITY, AtLeast, range_index, stable
 from reweigh.method.register.sketches import Sketches, digests, merge_sketches, require_sketchable, sketch
@@ -50,8 +50,13 @@ def test_few_distinct_values_are_registered_exactly():
             assert mine.scale == theirs.scale
             for name in ("tokens", "references", "counts"):
                 assert np.array_equal(getattr(mine, name), getattr(theirs, name))
-            assert mine.doubt.rank_error == mine.doubt.value_error == mine.doubt.scale_error == 0
-            assert mine.doubt.undecided == ()
+            assert (
+                mine.error_bounds.rank_error
+                == mine.error_bounds.value_error
+                == mine.error_bounds.scale_error
+                == 0
+            )
+            assert mine.error_bounds.undecided == ()
 
 
 @settings(max_examples=30)
@@ -85,11 +90,11 @@ def test_a_decision_is_that_of_the_exact_rule_and_de_lies_between_its_bounds(see
         theirs = seen.register(layer)
         mine = made.register(layer)
         assert set(mine.tokens) <= set(theirs.tokens)
-        assert set(theirs.tokens) <= {*mine.tokens, *mine.doubt.undecided}
-        assert abs(mine.scale - theirs.scale) <= mine.doubt.scale_error * mine.scale * (1 + 1e-12)
+        assert set(theirs.tokens) <= {*mine.tokens, *mine.error_bounds.undecided}
+        assert abs(mine.scale - theirs.scale) <= mine.error_bounds.scale_error * mine.scale * (1 + 1e-12)
         shared, one, other = np.intersect1d(mine.tokens, theirs.tokens, return_indices=True)
         apart = np.abs(mine.references[one] - theirs.references[other])
-        assert (apart <= mine.doubt.value_error * mine.references[one] * (1 + 1e-12)).all()
+        assert (apart <= mine.error_bounds.value_error * mine.references[one] * (1 + 1e-12)).all()
         assert np.array_equal(mine.counts[one], theirs.counts[other])
         for token, binned in made.tokens(layer):
             k = range_index(len(binned))
@@ -139,7 +144,7 @@ def test_de_lies_between_its_bounds_whatever_the_bins_hide(made, ends, value, tr
     low, high = sorted(ends)
     k = range_index(len(values))
     if k is not None:
-        scale = Between(low, min(max(value, low), high), high)
+        scale = Bracket(low, min(max(value, low), high), high)
         least, most = seen.variation(k, scale)
         assert least <= twin_variation(values, k, min(max(true, low), high)) <= most
 
@@ -156,7 +161,7 @@ def test_a_token_of_which_de_cannot_be_told_is_refused_by_name():
     seen = collect((1,), parts)
     made = sketch(seen, most=16).with_bits(3)
     found = made.register(1)
-    assert found.doubt.undecided == (1,)
+    assert found.error_bounds.undecided == (1,)
     assert found.tokens.tolist() == [2]
     assert made.register(1, rule=AtLeast(10)).tokens.tolist() == [1, 2]
     with pytest.raises(InputError, match="cannot be decided from sketches"):
@@ -282,5 +287,5 @@ def test_digests_are_ordered_and_unique():
 
 
 def test_the_error_of_a_number_is_its_largest_distance():
-    assert Between(1.0, 2.0, 2.5).error == 0.5
+    assert Bracket(1.0, 2.0, 2.5).error == 0.5
     assert Binned(np.array([0.5]), np.array([0.5]), np.array([3])).rank_error() == 0

@@ -26,7 +26,7 @@ ROUNDING = 1e-9
 
 
 @dataclass(frozen=True)
-class Between:
+class Bracket:
     """A number that is known to lie between two others, and its estimate."""
 
     low: float
@@ -60,20 +60,20 @@ class Binned:
         """Whether every bin holds a single value."""
         return bool((self.low == self.high).all())
 
-    def order_statistic(self, rank: int) -> Between:
+    def order_statistic(self, rank: int) -> Bracket:
         """x_(rank), counted from 1; the estimate spreads a bin's observations evenly over it."""
         at = int(np.searchsorted(self.through, rank))
         low, high, count = float(self.low[at]), float(self.high[at]), int(self.count[at])
         share = (rank - (int(self.through[at]) - count) - 0.5) / count
-        return Between(low, low + (high - low) * share, high)
+        return Bracket(low, low + (high - low) * share, high)
 
-    def median(self) -> Between:
+    def median(self) -> Bracket:
         """The middle value, or the mean of the two middle ones."""
         n = len(self)
         if n % 2:
             return self.order_statistic(n // 2 + 1)
         one, other = self.order_statistic(n // 2), self.order_statistic(n // 2 + 1)
-        return Between(
+        return Bracket(
             *((getattr(one, name) + getattr(other, name)) / 2 for name in ("low", "value", "high"))
         )
 
@@ -86,7 +86,7 @@ class Binned:
         below = int(self.through[middle[0]]) - int(self.count[middle[0]])
         return max(n / 2 - below, int(self.through[middle[1]]) - n / 2) / n
 
-    def variation(self, k: int, scale: Between) -> tuple[float, float]:
+    def variation(self, k: int, scale: Bracket) -> tuple[float, float]:
         """Bounds of De for a range that begins at x_(k), with a scale between bounds.
 
         Each strength moves by at most the relative width of the scale, and both of a difference to the same side.
@@ -111,7 +111,7 @@ class Binned:
         return float(np.average(moved, weights=self.count))
 
 
-def verdict(rule: Rule, seen: Binned, scale: Between) -> bool | None:
+def decide(rule: Rule, seen: Binned, scale: Bracket) -> bool | None:
     """Whether a rule registers a token; ``None`` where the bins do not decide it."""
     if isinstance(rule, AtLeast):
         return len(seen) >= rule.count
@@ -131,7 +131,7 @@ def verdict(rule: Rule, seen: Binned, scale: Between) -> bool | None:
     return False if least >= STABILITY else None
 
 
-def scale_of(pooled: Binned) -> Between:
+def scale_of(pooled: Binned) -> Bracket:
     """b0 from all observations, refused where it may be zero."""
     scale = pooled.median()
     if not scale.low > 0:

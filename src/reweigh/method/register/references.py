@@ -100,7 +100,7 @@ class Match:
 
 
 @dataclass(frozen=True)
-class Doubt:
+class ErrorBounds:
     """How far references that were registered from sketches may be from those of all observations; each is a bound.
 
     Attributes:
@@ -120,7 +120,7 @@ class Doubt:
 class References:
     """b0 and the references of the registered tokens, ascending by token id.
 
-    ``match`` is there if b0 was matched, ``doubt`` if sketches were registered.
+    ``match`` is there if b0 was matched, ``error_bounds`` if sketches were registered.
     """
 
     scale: float
@@ -128,7 +128,7 @@ class References:
     references: Floats
     counts: NDArray[np.int64]
     match: Match | None = None
-    doubt: Doubt | None = None
+    error_bounds: ErrorBounds | None = None
 
     @classmethod
     def of(cls, scale: float, kept: Sequence[tuple[int, float, int]], **how: Any) -> References:

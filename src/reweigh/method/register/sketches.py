@@ -19,10 +19,10 @@ from numpy.typing import NDArray
 from reweigh.artifacts import read_tensors, write_tensors
 from reweigh.errors import ArtifactError, InputError, MismatchError, UnsupportedError
 from reweigh.method.measure.readouts import DMRR, READOUTS
-from reweigh.method.register.binned import Between, Binned, scale_of, verdict
+from reweigh.method.register.binned import Binned, Bracket, decide, scale_of
 from reweigh.method.register.bins import ARRAYS, Bins, count_bins, drop_bits, merge_bins
 from reweigh.method.register.observations import Observations, not_calibrated
-from reweigh.method.register.references import Doubt, References, Rule, nothing_observed, stable
+from reweigh.method.register.references import ErrorBounds, References, Rule, nothing_observed, stable
 
 BINS = 1024
 """Bins of a token and layer: with sixteen octaves all filled, 64 an octave, so that b(v) is right within 0.8%."""
@@ -94,7 +94,7 @@ class Sketches:
         kept: list[tuple[int, float, int]] = []
         errors, undecided = [(0.0, 0.0)], []
         for token, seen in self.tokens(layer):
-            decided = verdict(rule, seen, scale)
+            decided = decide(rule, seen, scale)
             if decided is None:
                 undecided.append(token)
             elif decided:
@@ -102,10 +102,10 @@ class Sketches:
                 kept.append((token, reference.value, len(seen)))
                 errors.append((seen.rank_error(), reference.error))
         rank_error, value_error = (max(column) for column in zip(*errors, strict=True))
-        doubt = Doubt(rank_error, value_error, scale.error, tuple(undecided))
-        return References.of(scale.value, kept, doubt=doubt)
+        error_bounds = ErrorBounds(rank_error, value_error, scale.error, tuple(undecided))
+        return References.of(scale.value, kept, error_bounds=error_bounds)
 
-    def scale(self, layer: int) -> Between:
+    def scale(self, layer: int) -> Bracket:
         """b0 of a layer between its bounds."""
         union = self._union(self._index(layer))
         if union is None:
