@@ -116,13 +116,17 @@ def list_images(folder: str | Path) -> list[Path]:
     folder = Path(folder)
     if not folder.is_dir():
         raise InputError(f"{folder} is not a folder")
-    found = [path for path in folder.rglob("*") if path.suffix.lower() in SUFFIXES and _is_meant(path)]
+    found = [
+        path
+        for path in folder.rglob("*")
+        if path.suffix.lower() in SUFFIXES and _is_file_or_broken_link(path)
+    ]
     if not found:
         raise InputError(f"{folder} holds no image", hint=f"looked for {', '.join(sorted(SUFFIXES))}")
     return sorted(found, key=lambda path: path.relative_to(folder).as_posix())
 
 
-def _is_meant(path: Path) -> bool:
+def _is_file_or_broken_link(path: Path) -> bool:
     """Whether a path is a file, or would be one if its link led anywhere: reading it will say why it cannot be."""
     return path.is_file() or (path.is_symlink() and not path.exists())
 

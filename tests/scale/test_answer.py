@@ -11,7 +11,7 @@ from reweigh.engines.answer import Answer
 from reweigh.runs.record import RESPONSES
 from reweigh.runs.run import Batch
 from reweigh.runs.task import Runs, Task
-from reweigh.scale.answer import Answerer, asking_crew, waiting
+from reweigh.scale.answer import Answerer, make_crew_ask, waiting
 from reweigh.scale.crew import Report
 from toy_benchmark import Toy
 
@@ -58,7 +58,7 @@ def test_any_order_gives_the_file_of_one_machine(runs, tmp_path_factory, seed, w
     if begun:
         (folder / "ray" / RESPONSES).write_bytes(begun)
     crew = Answering(workers, seed)
-    new = runs.answer(asking_crew(crew, waiting(runs, runs.done(folder / "ray"))), folder / "ray", {})
+    new = runs.answer(make_crew_ask(crew, waiting(runs, runs.done(folder / "ray"))), folder / "ray", {})
     assert (folder / "ray" / RESPONSES).read_bytes() == expected
     assert new == len(runs.task.records) - kept
     assert set(crew.given) == {start for start in range(0, len(runs.task.records), 2) if start + 2 > kept}

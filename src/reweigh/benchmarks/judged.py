@@ -80,7 +80,7 @@ class Judged(Benchmark, Generic[Question, Verdict]):
         pairs = [(self.questions[response.id], response.text) for response in checked]
         self._require_judge()
         prompt = self._read_prompt(self._prompt_path())
-        ask = self._asking(prompt)
+        ask = self._make_ask(prompt)
         tasks = [partial(ask, *pair, run) for pair in pairs for run in range(self.runs)]
         with bar("judging", total=len(tasks), unit="verdict") as progress:
             verdicts = ask_all(tasks, concurrency=self.concurrency, advance=progress.update)
@@ -143,8 +143,8 @@ class Judged(Benchmark, Generic[Question, Verdict]):
         """The judge's prompt about one answer."""
 
     @abstractmethod
-    def _asking(self, prompt: str) -> Callable[[Question, str, int], Verdict]:
-        """Give a function that asks about one answer in one of the runs."""
+    def _make_ask(self, prompt: str) -> Callable[[Question, str, int], Verdict]:
+        """Make the function that asks about one answer in one of the runs."""
 
     @abstractmethod
     def _item(self, question: Question, answer: str, verdicts: Sequence[Verdict]) -> Item:
@@ -223,7 +223,7 @@ class ScaleJudged(Judged[Question, Distribution]):
             hint="--judge systemone --judge-model NAME, beside `transformers serve NAME`",
         )
 
-    def _asking(self, prompt: str) -> Callable[[Question, str, int], Distribution]:
+    def _make_ask(self, prompt: str) -> Callable[[Question, str, int], Distribution]:
         rater, levels = self._rater(), self._levels(prompt)
 
         def ask(question: Question, answer: str, _run: int) -> Distribution:

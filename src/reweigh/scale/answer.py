@@ -63,7 +63,7 @@ def answer_on(cluster: Cluster, arguments: dict[str, Any], runs: Runs, folder: P
         known = replace(runs, model={**runs.model, **crew.described["model"]})
         decoding = crew.described["decoding"]
         known.open(folder, decoding)
-        return known.answer(asking_crew(crew, waiting(known, known.done(folder))), folder, decoding)
+        return known.answer(make_crew_ask(crew, waiting(known, known.done(folder))), folder, decoding)
 
 
 def waiting(runs: Runs, done: int) -> Mapping[int, Batch]:
@@ -76,7 +76,7 @@ def waiting(runs: Runs, done: int) -> Mapping[int, Batch]:
     return LazyTasks(parts, lambda part: open_batch(*part, runs.task.images, runs.seed))
 
 
-def asking_crew(crew: Crew, tasks: Mapping[int, Batch]) -> Ask:
+def make_crew_ask(crew: Crew, tasks: Mapping[int, Batch]) -> Ask:
     """Answer batches in their order by what a crew returns in any order."""
     take = by_number(work_through(crew, tasks))
     return lambda batch: take(batch.start)

@@ -40,7 +40,7 @@ class GrowingText:
 
     def ready(self) -> str:
         """What can be sent now: not white space at the end, nor what may begin a stop string."""
-        end = len(self.text) if self.stopped else len(self.text) - self._held()
+        end = len(self.text) if self.stopped else len(self.text) - self._possible_stop()
         end = max(self._sent, len(self.text[:end].rstrip()))
         new = self.text[self._sent : end]
         self._sent = end
@@ -69,7 +69,7 @@ class GrowingText:
         if found:
             self.text, self.stopped = self.text[: min(found)], True
 
-    def _held(self) -> int:
+    def _possible_stop(self) -> int:
         """Characters at the end that may begin a stop string."""
         return max(
             (

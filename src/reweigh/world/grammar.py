@@ -77,7 +77,7 @@ def describe(scene: Scene, seed: int = 0, habit: Habit = USUAL) -> Text:
     phrases = [_phrase(rng, m) if m else _pick(rng, VAGUE) for m in said]
     first = 3 if len(said) > 4 and rng.random() < 0.5 else 2
     opening = _pick(rng, OPENINGS).format(kind=_kind(rng, scene), things=_list(phrases[:first]))
-    sentences = [opening, *_going_on(rng, said[first:], phrases[first:])]
+    sentences = [opening, *_further_sentences(rng, said[first:], phrases[first:])]
     if rng.random() < 0.75:
         sentences.append(_pick(rng, BACKDROP_LINES[scene.kind]))
     mood = rng.random()
@@ -155,18 +155,18 @@ def _ranked(rng: random.Random, scene: Scene) -> list[str]:
 def _mention(rng: random.Random, scene: Scene, name: str) -> Mention:
     found = [i for i in scene.instances if i.name == name]
     one = found[-1]
-    colour = one.colour if len(found) == 1 and one.colour in _tellable(name) else ""
+    colour = one.colour if len(found) == 1 and one.colour in _nameable_colours(name) else ""
     place = _place(rng, one.x, one.y)
     return Mention(name, len(found), place, colour, one.size if len(found) == 1 else "", True)
 
 
 def _made_up(rng: random.Random, name: str) -> Mention:
     place = _place(rng, rng.random(), rng.random())
-    colour = _pick(rng, _tellable(name) or ("",))
+    colour = _pick(rng, _nameable_colours(name) or ("",))
     return Mention(name, 1, place, colour, _pick(rng, ("small", "", "large")), False)
 
 
-def _tellable(name: str) -> tuple[str, ...]:
+def _nameable_colours(name: str) -> tuple[str, ...]:
     """Colours worth a word; "orange" is never said, because it would read as the fruit."""
     colours = CATALOGUE[name].colours
     if len(colours) == 1 or name in COLOURLESS:
@@ -200,7 +200,9 @@ def _phrase(rng: random.Random, mention: Mention, plain: bool = False) -> str:
     return f"{_article(phrase)} {phrase}"
 
 
-def _going_on(rng: random.Random, said: Sequence[Mention | None], phrases: Sequence[str]) -> list[str]:
+def _further_sentences(
+    rng: random.Random, said: Sequence[Mention | None], phrases: Sequence[str]
+) -> list[str]:
     """Sentences for the rest, one or two objects in each; nearly all of them start alike."""
     out, at = [], 0
     while at < len(said):

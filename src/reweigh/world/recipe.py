@@ -79,10 +79,10 @@ def lesson(folder: Path, stage: Stage, shape: Shape) -> Callable[[], Lesson]:
     """How a worker makes the stage's lesson; it must survive the way to another process."""
     if not stage.after:
         return partial(SeeLesson, shape, stage.batch, stage.seed)
-    return partial(_speak, folder, stage, shape)
+    return partial(_speak_lesson, folder, stage, shape)
 
 
-def _speak(folder: Path, stage: Stage, shape: Shape) -> SpeakLesson:
+def _speak_lesson(folder: Path, stage: Stage, shape: Shape) -> SpeakLesson:
     start = handed_on(weights(folder, stage.after))
     return SpeakLesson(shape, folder / PROCESSOR, start, stage.batch, stage.seed, stage.mix, stage.lens)
 

@@ -129,10 +129,10 @@ class SpeakLesson:
         visual = self._visual(pixels(batch))  # (B, 64, width)
         packed = pack(batch, self.tokenizer, self.mix, visual.shape[1], seed=self.seed)
         states = self._states(packed, visual)
-        said, right, again = self._spoken(packed, states[-1])
+        said, right, again = self._text_loss(packed, states[-1])
         start = len(packed.before)
         end = start + visual.shape[1]
-        read, seen = self._read(
+        read, seen = self._lens_loss(
             [visual if b < 0 else states[b + 1][:, start:end] for b in self.lens.blocks], labels
         )
         return said + self.lens.weight * read + self.mix.repeat_weight * again, {
@@ -164,7 +164,7 @@ class SpeakLesson:
         states: tuple[torch.Tensor, ...] = out.hidden_states
         return states
 
-    def _spoken(self, packed: Packed, last: torch.Tensor) -> tuple[torch.Tensor, float, torch.Tensor]:
+    def _text_loss(self, packed: Packed, last: torch.Tensor) -> tuple[torch.Tensor, float, torch.Tensor]:
         """Loss of what is said, share of right answers, and the loss of naming an object again (unlikelihood)."""
         rows, columns = packed.weights.nonzero(as_tuple=True)
         logits = self.module.lm_head(last[rows, packed.previous[rows, columns]])
@@ -182,7 +182,7 @@ class SpeakLesson:
         again = -(1 - named[named > 0]).clamp_min(1e-4).log().mean() if len(row) else torch.tensor(0.0)
         return loss, float(right), again
 
-    def _read(self, states: list[torch.Tensor], labels: torch.Tensor) -> tuple[torch.Tensor, float]:
+    def _lens_loss(self, states: list[torch.Tensor], labels: torch.Tensor) -> tuple[torch.Tensor, float]:
         """Mean lens loss over the blocks, and the share of object patches read right after the last of them."""
         norm, head = self.module.model.language_model.norm, self.module.lm_head
         wanted = self.targets[labels]

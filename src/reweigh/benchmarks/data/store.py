@@ -79,7 +79,7 @@ def get(
             receipt = _receipt(entry)
             if file.name in receipt and not _problems(folder, file, receipt[file.name], thorough=False):
                 continue
-            if file.name not in receipt and source is None and _is_here(file, folder):
+            if file.name not in receipt and source is None and _is_whole(file, folder):
                 receipt[file.name] = _accept(file, folder, file.url, sha256_file(folder / file.name))
             else:
                 receipt[file.name] = _bring(file, folder, source, advance)
@@ -87,7 +87,7 @@ def get(
     return folder
 
 
-def _is_here(file: File, folder: Path) -> bool:
+def _is_whole(file: File, folder: Path) -> bool:
     """Whether a file is whole already although no receipt says so: a kill came between the two."""
     path = folder / file.name
     return (

@@ -43,7 +43,7 @@ class ChatEndpoint(Endpoint):
         try:
             content = found["choices"][0]["message"]["content"]
         except (LookupError, TypeError) as error:
-            raise PassingError(f"its answer is no chat completion: {self._shown(found)}") from error
+            raise PassingError(f"its answer is no chat completion: {self._excerpt(found)}") from error
         if content is None:
             return ""
         if not isinstance(content, str):

@@ -168,13 +168,13 @@ class Endpoint:
         except httpx.TimeoutException as error:
             raise PassingError("it did not answer in time") from error
         except httpx.TransportError as error:
-            raise PassingError(f"the connection failed ({self._told(error)})") from error
+            raise PassingError(f"the connection failed ({self._reason(error)})") from error
         except httpx.HTTPError as error:  # a body that is not compressed as it says, say
-            raise PassingError(f"its answer cannot be read ({self._told(error)})") from error
+            raise PassingError(f"its answer cannot be read ({self._reason(error)})") from error
         except RuntimeError as error:
             # The client says so in this way when another thread has closed it.
             raise JudgeError(
-                f"the {self.role} was closed while a question was under way ({self._told(error)})"
+                f"the {self.role} was closed while a question was under way ({self._reason(error)})"
             ) from error
         if reply.status != 200:
             raise self._refusal(reply)
@@ -200,10 +200,10 @@ class Endpoint:
                     raise PassingError("it did not answer in time")
             return Reply(answer.status_code, dict(answer.headers), bytes(kept))
 
-    def _told(self, error: Exception) -> str:
+    def _reason(self, error: Exception) -> str:
         return self._redact(str(error) or type(error).__name__)
 
-    def _shown(self, found: Any) -> str:
+    def _excerpt(self, found: Any) -> str:
         """The start of a reply for a message."""
         return repr(self._redact(json.dumps(found, ensure_ascii=False))[:200])
 

@@ -58,7 +58,7 @@ class SystemOne(Endpoint):
         for question, name in zip(questions, asked, strict=True):
             value = answers[name].get("noul")
             if not is_probability(value):
-                raise self._malformed(f"{question!r} has {self._shown(value)} for the probability of yes")
+                raise self._malformed(f"{question!r} has {self._excerpt(value)} for the probability of yes")
             found.append(value)
         return found
 
@@ -79,18 +79,20 @@ class SystemOne(Endpoint):
     def _answers(self, found: Any, questions: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
         answers = found.get("answers") if isinstance(found, dict) else None
         if not isinstance(answers, dict):
-            raise self._malformed(f"it has no answers: {self._shown(found)}")
+            raise self._malformed(f"it has no answers: {self._excerpt(found)}")
         who = found.get("model") or self.model
         # Of `repository:file.gguf` the server repeats the repository only.
         if who != self.model and not self.model.startswith(f"{who}:"):
             raise JudgeError(
-                f"the {self.role} at {self.base_url} answers as {self._shown(who)}, not as {self.model!r}",
+                f"the {self.role} at {self.base_url} answers as {self._excerpt(who)}, not as {self.model!r}",
                 hint="name the model that the server runs",
             )
         for name, question in questions.items():
             answer = answers.get(name)
             if not isinstance(answer, dict) or answer.get("type") != question["type"]:
-                raise self._malformed(f"the answer to a {question['type']} question is {self._shown(answer)}")
+                raise self._malformed(
+                    f"the answer to a {question['type']} question is {self._excerpt(answer)}"
+                )
         return answers
 
     def _malformed(self, why: str) -> JudgeError:

@@ -77,7 +77,7 @@ class MMHal(MMHalQuestions[str], ChatJudged[Question, str]):
     metrics = METRICS
     figures = staticmethod(figures)
 
-    def _asking(self, prompt: str) -> Callable[[Question, str, int], str]:
+    def _make_ask(self, prompt: str) -> Callable[[Question, str, int], str]:
         judge = self._chat()
         return lambda question, answer, _run: judge.ask(user(self._filled(prompt, question, answer)))
 
@@ -113,7 +113,7 @@ def rate(question: Question, answer: str, reply: str, *, rules: Rules) -> Item:
         image=question.image,
         counts={name: float(value) for name, value in counts.items()},
         details={
-            **question.shown(answer),
+            **question.report_details(answer),
             "reply": reply,
             "score": chosen or 0,
             "parsed": chosen is not None,

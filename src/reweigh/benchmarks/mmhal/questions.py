@@ -52,7 +52,7 @@ class Question:
         """The question type, which the benchmark encodes in the order."""
         return TYPES[self.index % len(TYPES)]
 
-    def shown(self, answer: str) -> dict[str, Any]:
+    def report_details(self, answer: str) -> dict[str, Any]:
         """What a report shows of the question and an answer, for either kind of judge."""
         return {
             "type": self.type,

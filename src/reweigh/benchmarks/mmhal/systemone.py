@@ -97,7 +97,7 @@ def rate(question: Question, answer: str, verdict: Distribution) -> Item:
         image=question.image,
         counts={name: float(value) for name, value in counts.items()},
         details={
-            **question.shown(answer),
+            **question.report_details(answer),
             "score": rating,
             "expected": verdict.expected,
             "probabilities": {str(level): p for level, p in enumerate(verdict.probabilities)},

@@ -104,7 +104,7 @@ class MMVet(MMVetQuestions[Grade], ChatJudged[Question, Grade]):
         if self.runs < 1:
             raise InputError(f"{self.runs} grading runs: at least one is needed")
 
-    def _asking(self, prompt: str) -> Callable[[Question, str, int], Grade]:
+    def _make_ask(self, prompt: str) -> Callable[[Question, str, int], Grade]:
         texts = strings_of(self._prompt_path())
         suffixes = (text for text in texts if text.startswith("\n") and text.endswith("(digit): "))
         return partial(self._grade, prompt, next(suffixes, OWN_SUFFIX))
@@ -157,7 +157,7 @@ def grade_item(question: Question, answer: str, grades: Sequence[Grade], combina
         image=question.image,
         counts=counts,
         details={
-            **question.shown(answer),
+            **question.report_details(answer),
             "replies": [list(grade.replies) for grade in grades],
             "score": None if undefined else mean,
             "parsed": all(grade.parsed for grade in grades),

@@ -54,7 +54,7 @@ class Question:
         """The exact set of capabilities, named in one order whatever the file's."""
         return "+".join(self.capabilities)
 
-    def shown(self, answer: str) -> dict[str, Any]:
+    def report_details(self, answer: str) -> dict[str, Any]:
         """What a report shows of the question and an answer, for either kind of judge."""
         return {
             "capabilities": list(self.capabilities),

@@ -73,7 +73,7 @@ def grade(question: Question, answer: str, verdict: Distribution, combinations: 
         image=question.image,
         counts=counts,
         details={
-            **question.shown(answer),
+            **question.report_details(answer),
             "score": score,
             "expected": expected,
             "probabilities": dict(zip(GRADES, verdict.probabilities, strict=True)),
