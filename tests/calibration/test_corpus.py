@@ -14,7 +14,7 @@ from PIL import Image
 
 from checkpoints import picture
 from reweigh.calibration.corpus import open_corpus
-from reweigh.errors import ImageError, InputError
+from reweigh.errors import CalibrationError, ImageError, InputError
 from reweigh.shards import Shard
 
 
@@ -237,9 +237,24 @@ def test_an_address_that_leads_nowhere_is_refused(address):
         open_corpus(address)
 
 
-def test_an_image_knows_whether_this_machine_sees_the_same_file(folder):
-    first = open_corpus(folder).images[0]
-    assert first.is_same_here()
-    (folder / "b.png").write_bytes(b"another one")
-    assert not first.is_same_here()
-    assert open_corpus([("x", picture(0))]).images[0].is_same_here()
+@pytest.mark.parametrize("at", ["", "file://"])
+def test_an_image_that_is_not_what_was_listed_ends_the_work(folder, at):
+    """Another file of the same name, on this machine or a worker's, would pass for what was hashed."""
+    first, second = open_corpus(f"{at}{folder}").images[:2]
+    first.read()
+    (folder / "b.png").write_bytes((folder / "c.png").read_bytes())
+    with pytest.raises(CalibrationError, match=r"b\.png was listed, but holds something else on "):
+        first.read()
+    (folder / "c.png").unlink()
+    with pytest.raises(CalibrationError, match=r"c\.png was listed, but cannot be read on "):
+        second.read()
+
+
+@pytest.mark.parametrize("at", ["", "file://"])
+def test_an_image_that_could_not_be_read_stays_left_out(folder, at):
+    """Its key says so; that it can be read later, or on another machine, must not change the result."""
+    (folder / "list.txt").write_text(f"{at}{folder}/late.png\n")
+    [late] = open_corpus(folder / "list.txt").images
+    picture(0).save(folder / "late.png")
+    with pytest.raises(ImageError, match="could not be read when the images were listed"):
+        late.read()

@@ -5,9 +5,12 @@ from __future__ import annotations
 import json
 import random
 import re
+import socket
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from cluster import finish, kill_driver, kill_worker, reweigh, start, until
@@ -15,7 +18,7 @@ from cluster import finish, kill_driver, kill_worker, reweigh, start, until
 from checkpoints import picture
 from reweigh.benchmarks.world import World
 from reweigh.calibration.sums import FAN
-from reweigh.errors import InputError, MissingExtraError, ReweighError
+from reweigh.errors import InputError, MismatchError, MissingExtraError, ReweighError
 from reweigh.scale.ray_crew import Cluster, RayCrew, _begin, ray_crew
 
 on_ray = pytest.mark.skipif(not Path("/proc").is_dir(), reason="looks for the actors' processes in /proc")
@@ -193,20 +196,48 @@ class Remote:
 
     def options(self, **given):
         self.options_given = given
-        return SimpleNamespace(remote=lambda make, arguments: Answering(make(**arguments)))
+        return SimpleNamespace(remote=lambda make, arguments: Answering(self.page(make, arguments)))
+
+    def page(self, make, arguments):
+        return make(**arguments)
 
     def cluster_resources(self):
         return {"CPU": 64.0, "GPU": 8.0}
 
+    def wait(self, asked, num_returns, timeout):
+        there = [one for one in asked if one.page is not None][:num_returns]
+        return there, [one for one in asked if one not in there]
+
     def get(self, asked):
-        return asked
+        if isinstance(asked.page, Exception):
+            raise asked.page
+        return asked.page
 
 
 class Answering:
-    """An actor that answers at once."""
+    """An actor that answers with a page, dies of an error, or is not there yet (None)."""
 
     def __init__(self, page):
-        self.describe = SimpleNamespace(options=lambda **_: SimpleNamespace(remote=lambda: dict(page)))
+        asked = SimpleNamespace(remote=lambda: Asked(page))
+        self.describe = SimpleNamespace(options=lambda **_: asked)
+
+
+@dataclass(eq=False)
+class Asked:
+    """What Ray gives for a question, to be waited for."""
+
+    page: Any
+
+
+class Crowded(Remote):
+    """A Ray whose actors find these pages, in their order."""
+
+    def __init__(self, *pages):
+        super().__init__()
+        self.pages = iter(pages)
+
+    def page(self, make, arguments):
+        return next(self.pages)
 
 
 class Busy:
@@ -240,8 +271,53 @@ def test_each_actor_declares_what_it_takes():
     ray = Remote()
     crew = RayCrew(ray, Cluster(gpus=2, cpus=4), dict, {"a": 1})
     assert ray.options_given == {"num_cpus": 4, "num_gpus": 2, "max_restarts": -1, "max_task_retries": 0}
+    assert list(crew.idle()) == ["worker 1"]
+    assert [crew.wait() for _ in range(3)] == [[], [], []]
     assert list(crew.idle()) == ["worker 1", "worker 2", "worker 3", "worker 4"]
     assert crew.described == {"a": 1}
+
+
+def test_work_begins_with_the_first_worker_that_finds_room():
+    """Others of a busy cluster may come later or never; one that cannot be started is given up."""
+    ray = Crowded(None, RuntimeError("no module named reweigh"), {"a": 1}, {"a": 1})
+    crew = RayCrew(ray, Cluster(gpus=2), dict, {})
+    assert (list(crew.idle()), crew.described) == (["worker 3"], {"a": 1})
+    crew.wait()
+    assert list(crew.idle()) == ["worker 3", "worker 4"]
+
+
+def test_a_late_worker_that_differs_is_refused():
+    crew = RayCrew(Crowded({"a": 1}, {"a": 2}), Cluster(gpus=4), dict, {})
+    with pytest.raises(MismatchError, match="two workers differ in a: 1 and 2"):
+        crew.wait()
+
+
+def test_workers_that_cannot_be_started_are_an_error_with_its_reason():
+    ray = Crowded(*[RuntimeError("no module named reweigh")] * 2)
+    with pytest.raises(
+        ReweighError, match=r"no worker could be started.*RuntimeError: no module named reweigh"
+    ):
+        RayCrew(ray, Cluster(gpus=4), dict, {})
+
+
+def test_an_address_at_which_nobody_listens_is_refused_before_ray_tries(monkeypatch):
+    with socket.socket() as closed:
+        closed.bind(("127.0.0.1", 0))
+        place = f"127.0.0.1:{closed.getsockname()[1]}"
+        with pytest.raises(InputError, match=f"no Ray cluster answers at '{place}'"):
+            _begin(Never(), {"address": place})
+        monkeypatch.setenv("RAY_ADDRESS", place)
+        with pytest.raises(InputError, match=f"no Ray cluster answers at '{place}'"):
+            _begin(Never(), {"address": "auto"})
+    with pytest.raises(InputError, match="no Ray cluster answers at 'localhost:99999999'"):
+        _begin(Never(), {"address": "localhost:99999999"})
+
+
+class Never:
+    """A Ray that is not to be started."""
+
+    def init(self, **options):
+        pytest.fail(f"it was asked for {options}")
 
 
 def test_without_ray_the_extra_is_named(monkeypatch):

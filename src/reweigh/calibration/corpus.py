@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import platform
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
@@ -12,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from reweigh.artifacts import sha256_file, sha256_json
 from reweigh.calibration.stored import is_address, list_stored, read_stored
-from reweigh.errors import ImageError, InputError
+from reweigh.errors import CalibrationError, ImageError, InputError, ReweighError
 from reweigh.images import SUFFIXES, list_images, read_image
 from reweigh.shards import Shard
 from reweigh.text import escape_bytes
@@ -27,18 +28,15 @@ UNREADABLE = "unreadable"
 
 @dataclass(frozen=True)
 class CorpusImage:
-    """One image: its name, a hash of its content, how to read it, and where it lies if not in memory."""
+    """One image: its name, a hash of its content, and how to read it.
+
+    Reading raises ``ImageError`` for what cannot be read, which is then left out, and ``CalibrationError`` for what is not
+    what was hashed, be it on this machine or on another.
+    """
 
     name: str
     sha256: str
     read: Callable[[], Image]
-    place: str | None = None
-
-    def is_same_here(self) -> bool:
-        """Whether its file, as this machine sees it, is the one that was hashed; a picture in memory is."""
-        if self.place is None or is_address(self.place):
-            return True
-        return _hash_of(Path(self.place)) == self.sha256
 
     @property
     def key(self) -> str:
@@ -124,7 +122,14 @@ def _entries(source: str | Path | Sequence[Any]) -> list[Callable[[], CorpusImag
 
 
 def _file(path: Path, name: str) -> CorpusImage:
-    return CorpusImage(name, _hash_of(path), partial(read_image, path), str(path))
+    digest = _hash_of(path)
+    return CorpusImage(name, digest, partial(_read_file, path, digest))
+
+
+def _read_file(path: Path, digest: str) -> Image:
+    if (found := _hash_of(path)) != digest:
+        raise _changed(str(path), digest, found)
+    return read_image(path)
 
 
 def _stored(address: str, name: str) -> CorpusImage:
@@ -132,11 +137,30 @@ def _stored(address: str, name: str) -> CorpusImage:
         digest = hashlib.sha256(read_stored(address)).hexdigest()
     except ImageError:
         digest = UNREADABLE
-    return CorpusImage(escape_bytes(name), digest, partial(_read_stored, address), address)
+    return CorpusImage(escape_bytes(name), digest, partial(_read_stored, address, digest))
 
 
-def _read_stored(address: str) -> Image:
-    return read_image(read_stored(address))
+def _read_stored(address: str, digest: str) -> Image:
+    try:
+        data = read_stored(address)
+    except ImageError as error:
+        if digest == UNREADABLE:
+            raise
+        raise _changed(address, digest, UNREADABLE) from error
+    if (found := hashlib.sha256(data).hexdigest()) != digest:
+        raise _changed(address, digest, found)
+    return read_image(data)
+
+
+def _changed(place: str, digest: str, found: str) -> ReweighError:
+    """What to say of an image that is not what was hashed: left out if it could not be read then, else the end."""
+    if digest == UNREADABLE:
+        return ImageError(f"{place} could not be read when the images were listed")
+    now = "cannot be read" if found == UNREADABLE else "holds something else"
+    return CalibrationError(
+        f"{place} was listed, but {now} on {platform.node()}",
+        hint="give images that nobody changes, at a place that every machine sees alike; finished batches are kept",
+    )
 
 
 def _hash_of(path: Path) -> str:

@@ -13,7 +13,6 @@ from typing import Any
 from reweigh.calibration.complete import Batches, Job, Observed, OnSkip, complete, observe_batches, sketching
 from reweigh.calibration.corpus import CorpusImage, open_corpus
 from reweigh.calibration.result import Calibration
-from reweigh.errors import CalibrationError
 from reweigh.method.register.references import rule_named
 from reweigh.scale.crew import Crew, work_through
 from reweigh.scale.ray_crew import Cluster, Worker, ray_crew
@@ -32,14 +31,6 @@ class Calibrator:
 
     def work(self, task: Sequence[CorpusImage]) -> Observed:
         """Observe one batch, whose files must be here what they are where the driver is."""
-        for image in task:
-            if not image.is_same_here():
-                import platform
-
-                raise CalibrationError(
-                    f"{image.place} is not on {platform.node()} what it is where the command was started",
-                    hint="give images on storage that every node sees under the same path, or addresses (s3://...)",
-                )
         [(_, observed)] = observe_batches(self.job, {0: task})
         return observed
 

@@ -9,12 +9,14 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import socket
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 from reweigh.errors import InputError, MismatchError, MissingExtraError, ReweighError
+from reweigh.progress import bar
 from reweigh.provenance import first_difference
 from reweigh.scale.crew import Report
 
@@ -26,6 +28,9 @@ STORE = 256 * 2**20
 
 STARTS = 3
 """Times a cluster is started before that is given up."""
+
+ANSWER = 10.0
+"""Seconds in which somebody must listen at a cluster's address."""
 
 POLL = 1.0
 """Seconds after which the driver looks for slow workers although nobody reported."""
@@ -116,8 +121,8 @@ class Actor:
 class RayCrew:
     """Actors as a crew; ``described`` is what they all agree on.
 
-    An actor that failed gets no shard before it has answered again: Ray starts a dead one anew, which takes as long as
-    loading the model does.
+    Work begins with the first actor that answers; the others take part as they come. One that failed gets no shard before
+    it has answered again: Ray starts a dead one anew, which takes as long as loading the model does.
     """
 
     def __init__(
@@ -130,11 +135,28 @@ class RayCrew:
         count = cluster.size(ray.cluster_resources())
         self._actors = {f"worker {number + 1}": kind.remote(make, arguments) for number in range(count)}
         self._busy: dict[Any, tuple[str, int]] = {}
-        self._returning: dict[Any, str] = {}
-        pages = [_value(page) for page in ray.get([self._ask(worker) for worker in self._actors])]
-        self.described: dict[str, Any] = dict(pages[0])
-        for page in pages[1:]:
-            self._require_same(page)
+        self._coming: dict[Any, str] = {self._ask(worker): worker for worker in self._actors}
+        self.described: dict[str, Any] = self._first_described()
+
+    def _first_described(self) -> dict[str, Any]:
+        """Wait for the first actor that is there; a cluster that others use may have room for the rest later."""
+        reason = ""
+        with bar("waiting for a worker", unit="worker") as progress:
+            while self._coming:
+                for one in self._ray.wait([*self._coming], num_returns=1, timeout=POLL)[0]:
+                    worker = self._coming.pop(one)
+                    try:
+                        return dict(_value(self._ray.get(one)))
+                    except ReweighError:
+                        raise
+                    except Exception as error:  # what the actor's own start raised, in Ray's words
+                        del self._actors[worker]
+                        reason = _words(error)
+                progress.refresh()
+        raise ReweighError(
+            f"no worker could be started, the last one because of {reason}",
+            hint="every node needs reweigh with the same packages, and the model",
+        )
 
     def _ask(self, worker: str) -> Any:
         return self._actors[worker].describe.options(max_task_retries=-1).remote()
@@ -153,7 +175,7 @@ class RayCrew:
 
     def idle(self) -> Sequence[str]:
         """Actors that are there and have no shard."""
-        taken = {worker for worker, _ in self._busy.values()} | set(self._returning.values())
+        taken = {worker for worker, _ in self._busy.values()} | set(self._coming.values())
         return [worker for worker in self._actors if worker not in taken]
 
     def give(self, worker: str, shard: int, task: Any) -> None:
@@ -162,7 +184,7 @@ class RayCrew:
 
     def wait(self) -> list[Report]:
         """Take what the next actor returns, or what its death left."""
-        waited = [*self._busy, *self._returning]
+        waited = [*self._busy, *self._coming]
         if not waited:
             raise ReweighError(
                 "no worker is left: none could be started again",
@@ -172,7 +194,7 @@ class RayCrew:
         return [report for one in ready for report in self._reports(one)]
 
     def _reports(self, one: Any) -> list[Report]:
-        if one in self._returning:
+        if one in self._coming:
             self._welcome(one)
             return []
         worker, shard = self._busy.pop(one)
@@ -181,19 +203,23 @@ class RayCrew:
         except ReweighError:
             raise
         except Exception as error:  # the actor died, its node went, or the engine failed in its own way
-            self._returning[self._ask(worker)] = worker
-            words = str(error).strip()[-400:]
-            return [Report(worker, shard, failure=f"{type(error).__name__}: {words}")]
+            self._coming[self._ask(worker)] = worker
+            return [Report(worker, shard, failure=_words(error))]
 
     def _welcome(self, one: Any) -> None:
         """Let an actor that was started again take part, if it is what it was; one that cannot be is given up."""
-        worker = self._returning.pop(one)
+        worker = self._coming.pop(one)
         try:
             self._require_same(_value(self._ray.get(one)))
         except ReweighError:
             raise
         except Exception:
             del self._actors[worker]
+
+
+def _words(error: Exception) -> str:
+    """The end of what Ray says of an error, where its cause stands."""
+    return f"{type(error).__name__}: {str(error).strip()[-400:]}"
 
 
 def _value(answer: Any) -> Any:
@@ -230,23 +256,46 @@ def ray_crew(cluster: Cluster, make: Callable[..., Worker], arguments: dict[str,
 def _begin(ray: Any, options: dict[str, Any]) -> None:
     """Join or start a cluster; one of a busy machine may need more than one try until Ray believes that it is there."""
     address = options["address"]
-    for left in reversed(range(STARTS)):
+    if address != LOCAL:
+        _require_answer(os.environ.get("RAY_ADDRESS", address) if address == "auto" else address)
+    for left in reversed(range(STARTS if address == LOCAL else 1)):
         try:
             ray.init(**options)
         except (ConnectionError, ValueError, RuntimeError, OSError) as error:
-            raise InputError(
-                f"no Ray cluster answers at {address!r} ({str(error).strip().splitlines()[0]})",
-                hint="give local, auto, or the host:port of a running cluster's head",
-            ) from error
+            raise _no_cluster(address, error) from error
         except Exception as error:  # how Ray says that its processes did not come up in time
             ray.shutdown()
+            if address != LOCAL:
+                raise _no_cluster(address, error) from error
             if not left:
                 raise ReweighError(
-                    f"Ray could not be started ({str(error).strip().splitlines()[0]})",
+                    f"Ray could not be started ({_first_line(error)})",
                     hint="the machine may be too busy; the same command goes on later, with or without --ray",
                 ) from error
         else:
             return
+
+
+def _require_answer(address: str) -> None:
+    """Refuse a ``host:port`` at which nobody listens: Ray itself would go on trying for many minutes."""
+    host, colon, port = address.rpartition(":")
+    if not colon or not port.isdecimal() or "://" in address:
+        return
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), timeout=ANSWER).close()
+    except (OSError, OverflowError) as error:
+        raise _no_cluster(address, error) from error
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).strip() or type(error).__name__).splitlines()[0]
+
+
+def _no_cluster(address: str, error: Exception) -> InputError:
+    return InputError(
+        f"no Ray cluster answers at {address!r} ({_first_line(error)})",
+        hint="give local, auto, or the host:port of a running cluster's head",
+    )
 
 
 def _local_cpus(cluster: Cluster) -> int:
