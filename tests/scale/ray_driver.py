@@ -47,6 +47,8 @@ def main(folder: str, workers: str, tasks: str) -> None:
     """Work through the tasks."""
     given = {number: (number, seconds) for number, seconds in enumerate(json.loads(tasks))}
     with ray_crew(Cluster(workers=int(workers)), Sleeper, {"folder": folder}) as crew:
+        while len(crew.idle()) < int(workers):  # all of them, so that what happens is about their speed alone
+            crew.wait()
         for number, result in work_through(crew, given):
             sys.stdout.write(f"result {number} {result}\n")
             sys.stdout.flush()
