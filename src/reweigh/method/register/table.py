@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 from reweigh.artifacts import read_tensors, sha256_file, sha256_json, write_tensors
 from reweigh.errors import ArtifactError, MismatchError
 from reweigh.method.measure.readouts import DMRR, READOUTS
-from reweigh.method.register.compared import compare_tables
 from reweigh.method.register.folders import NUMBERS, PAGE, SCHEMA, fetch_folder, find_table, read_page
 from reweigh.method.register.point import OperatingPoint, tuned_point
 from reweigh.method.register.references import References
@@ -253,6 +252,8 @@ class ReferenceTable:
 
     def compare(self, other: ReferenceTable) -> dict[str, Any]:
         """How two tables differ: layer, b0, tokens, counts, references, and what they were made with."""
+        from reweigh.method.register.compared import compare_tables  # compares weights, which needs torch
+
         return compare_tables(self, other)
 
 
