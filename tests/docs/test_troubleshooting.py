@@ -18,6 +18,9 @@ def said(node: ast.expr) -> str | None:
         return node.value
     if isinstance(node, ast.JoinedStr):
         return "".join(str(part.value) if isinstance(part, ast.Constant) else "..." for part in node.values)
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "format":
+        template = said(node.func.value)
+        return None if template is None else re.sub(r"{.*?}", "...", template)
     return None
 
 
