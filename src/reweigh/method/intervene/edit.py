@@ -135,12 +135,12 @@ class StepEditor:
         self._check_logits(logits)
         if not self._compiled or (logits.requires_grad and torch.is_grad_enabled()):
             return self.step(logits.reshape(-1, self._vocabulary)).logits.view(logits.shape)
-        edited = _own_copy(logits)
-        if not edited.is_contiguous():
-            edited = edited.contiguous()
-        probability = probabilities(edited)
+        raw = logits if logits.is_contiguous() else logits.contiguous()
+        raw = raw.float()
+        edited = probabilities(raw)  # until the compiled step puts the edited logits in their place
+        total = edited.numel() // self._vocabulary
         edit_logits, _ = _compiled_edits()
-        if edit_logits(edited.data_ptr(), probability.data_ptr(), *self._fixed) >= 0:
+        if edit_logits(raw.data_ptr(), edited.data_ptr(), total, *self._fixed) >= 0:
             raise self._no_distribution(logits.reshape(-1, self._vocabulary))
         return edited
 

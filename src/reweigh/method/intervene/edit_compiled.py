@@ -73,6 +73,7 @@ def mass_of(probability: Any, ids: Any) -> float:
 def edit_logits(
     logits_at: int,
     probability_at: int,
+    total: int,
     rows_at: int,
     strengths_at: int,
     betas_at: int,
@@ -82,8 +83,9 @@ def edit_logits(
     least: int,
     width: int,
 ) -> int:
-    """``edit_rows`` for a caller who wants the logits alone; every array by its address, ``count`` rows to edit.
+    """``edit_rows`` for a caller who wants logits alone; every array by its address, ``count`` of ``total`` rows to edit.
 
+    The edited logits take the place of the probabilities, which spares a copy of the logits in memory of its own.
     Few tokens hold most of the mass at most steps: a short list is tried first, the whole one only where it falls short.
     """
     ids, keep = np.empty(width, np.int64), np.empty(width, np.bool_)
@@ -91,20 +93,24 @@ def edit_logits(
     rows = carray(pointer(rows_at), (count,), np.int64)
     betas = carray(pointer(betas_at), (count,), np.float32)
     strengths = carray(pointer(strengths_at), (count, vocabulary), np.float32)
-    shape = (rows[-1] + 1, vocabulary)
-    logits = carray(pointer(logits_at), shape, np.float32)
-    probability = carray(pointer(probability_at), shape, np.float32)
-    for n in range(count):
-        b = rows[n]
-        size = min(SHORT, width) if vocabulary <= SMALL else width
-        while True:
-            best_of_row(logits[b], raw[:size], ids[:size])
-            if not keep_of_row(probability[b], ids[:size], mass, least, keep[:size]):
-                return n
-            if size == width or mass_of(probability[b], ids[:size]) >= mass:
-                break
-            size = width
+    logits = carray(pointer(logits_at), (total, vocabulary), np.float32)
+    probability = carray(pointer(probability_at), (total, vocabulary), np.float32)
+    n = 0
+    for b in range(total):
+        size = 0
+        if n < count and rows[n] == b:
+            size = min(SHORT, width) if vocabulary <= SMALL else width
+            while True:
+                best_of_row(logits[b], raw[:size], ids[:size])
+                if not keep_of_row(probability[b], ids[:size], mass, least, keep[:size]):
+                    return n
+                if size == width or mass_of(probability[b], ids[:size]) >= mass:
+                    break
+                size = width
+        edited = probability[b]
+        edited[:] = logits[b]
         for k in range(size):
             if keep[k]:
-                logits[b, ids[k]] = raw[k] - strengths[n, ids[k]] * betas[n]
+                edited[ids[k]] = raw[k] - strengths[n, ids[k]] * betas[n]
+        n += size > 0
     return -1
