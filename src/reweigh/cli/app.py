@@ -198,8 +198,8 @@ def main() -> None:
         if error.errno is None or error.filename is None:
             _report(error)
         _show_traceback()
-        place = os.fsdecode(error.filename) if isinstance(error.filename, str | bytes) else error.filename
-        typer.echo(f"error: {place}: {error.strerror}", err=True)
+        name = os.fsdecode(error.filename) if isinstance(error.filename, str | bytes) else error.filename
+        typer.echo(f"error: {name}: {error.strerror}", err=True)
         sys.exit(1)
     except Exception as error:
         _report(error)

@@ -95,8 +95,8 @@ def _measure(scenes: int) -> dict[str, float]:
     loaded = common.Weights(dtype="auto", device=None, revision=None, trust_remote_code=False).load(
         common.WORLD
     )
-    with tempfile.TemporaryDirectory() as place:
-        images = Path(place) / "images"
+    with tempfile.TemporaryDirectory() as temporary:
+        images = Path(temporary) / "images"
         images.mkdir()
         for number in range(scenes):
             scene("calibration", index=number).image().save(images / f"{number:06d}.png")
@@ -106,7 +106,9 @@ def _measure(scenes: int) -> dict[str, float]:
         start = time.perf_counter()
         [(_, observed)] = observe_batches(job, {0: batch})
         seconds = (time.perf_counter() - start) / scenes
-        return {"image_seconds": seconds} | measure_driver(images, observed, job.layers, Path(place) / "out")
+        return {"image_seconds": seconds} | measure_driver(
+            images, observed, job.layers, Path(temporary) / "out"
+        )
 
 
 def _print(page: dict[str, Any], *, given: bool) -> None:

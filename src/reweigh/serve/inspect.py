@@ -97,12 +97,12 @@ def measure_all(served: Served, prepared: Prepared) -> dict[str, Any]:
     """Measure every layer of the table in one pass, and keep it."""
     served.reweigh()  # refuses with the reason where there are no layers
     _, measured = evidence_of(served, prepared, served.layers)
-    places = _places(served, prepared)
+    patches = _patches(served, prepared)
     return {
         "layers": served.layers,
-        "positions": len(places),
+        "positions": len(patches),
         "measured": measured,
-        "grids": [{**_grid(grid), "covers": covers} for grid, covers in _covered(served, _grids(places))],
+        "grids": [{**_grid(grid), "covers": covers} for grid, covers in _covered(served, _grids(patches))],
     }
 
 
@@ -201,7 +201,7 @@ def _key(prepared: Prepared) -> str:
     return prepared.key
 
 
-def _places(served: Served, prepared: Prepared) -> list[Any]:
+def _patches(served: Served, prepared: Prepared) -> list[Any]:
     """The patch of each visual position."""
     family, config = served.anatomy.family, served.anatomy.config
     rows = layout(family, config, prepared.inputs["input_ids"], prepared.inputs)

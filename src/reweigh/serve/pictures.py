@@ -31,9 +31,9 @@ class Encoded:
 def find_pictures(messages: Sequence[Message], bounds: Bounds, fetcher: Fetcher | None) -> list[Encoded]:
     """The images of a conversation in its order, still encoded; some may have to be fetched."""
     found = [
-        (f"messages.{turn}.content.{place}.image_url", part.image_url.url)
+        (f"messages.{turn}.content.{index}.image_url", part.image_url.url)
         for turn, message in enumerate(messages)
-        for place, part in enumerate(message.parts())
+        for index, part in enumerate(message.parts())
         if isinstance(part, ImagePart)
     ]
     if len(found) > bounds.images:

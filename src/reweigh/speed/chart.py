@@ -50,15 +50,15 @@ def _panel(panel: Any, case: str, rows: Sequence[Figure]) -> None:
     panel.set_ylim(len(rows) - 0.4, -0.6)
     panel.grid(axis="x", which="major", color="#e3e0d8", linewidth=0.8)
     panel.axvline(1, color=MUTED, linewidth=0.8)
-    for place, row in enumerate(rows):
+    for index, row in enumerate(rows):
         value, low, high = row.ratio or (1.0, 1.0, 1.0)
         colour = {None: INK, True: BLUE, False: RED}[row.within_goal]
-        panel.plot([low, high], [place, place], color=colour, linewidth=2)
-        panel.plot([value], [place], "o", color=colour, markersize=4)
+        panel.plot([low, high], [index, index], color=colour, linewidth=2)
+        panel.plot([value], [index], "o", color=colour, markersize=4)
         end = max(high, row.goal or 0.0)
-        panel.annotate(f"  {value:#.3g}", (end, place), va="center", fontsize=8, color=MUTED)
+        panel.annotate(f"  {value:#.3g}", (end, index), va="center", fontsize=8, color=MUTED)
         if row.goal is not None:
-            panel.plot([row.goal], [place], "|", color=INK, markersize=11, markeredgewidth=1.6)
+            panel.plot([row.goal], [index], "|", color=INK, markersize=11, markeredgewidth=1.6)
     panel.margins(x=0.08)
     for side in ("top", "right"):
         panel.spines[side].set_visible(False)

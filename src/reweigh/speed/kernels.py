@@ -128,5 +128,5 @@ def _ranking(logits: Tensor, tokens: Tensor | None, kernel: str) -> Variant:
 def naive_argsort(logits: Tensor) -> Tensor:
     """What one writes first: sort, number, scatter. It gives ties different ranks, so it is not even the right answer."""
     order = torch.argsort(logits, dim=1, descending=True)
-    places = torch.arange(1, logits.shape[1] + 1, dtype=torch.float32)
-    return torch.empty_like(logits).scatter_(1, order, (1 / places).expand(logits.shape)).mean(dim=0)
+    ranks = torch.arange(1, logits.shape[1] + 1, dtype=torch.float32)
+    return torch.empty_like(logits).scatter_(1, order, (1 / ranks).expand(logits.shape)).mean(dim=0)

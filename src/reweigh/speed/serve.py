@@ -102,7 +102,7 @@ class _Client:
     def ask(self, count: int, *, together: int, most: int | None = None) -> None:
         """Ask for ``count`` descriptions, so many together."""
         with ThreadPoolExecutor(together) as pool:
-            for _ in pool.map(lambda place: self._answer(place, most), range(count)):
+            for _ in pool.map(lambda number: self._answer(number, most), range(count)):
                 pass
 
     def first(self) -> None:
@@ -112,14 +112,14 @@ class _Client:
                 pass
             response.read()
 
-    def _answer(self, place: int, most: int | None) -> None:
-        with self._open({} if most is None else {"max_tokens": most}, place) as response:
+    def _answer(self, number: int, most: int | None) -> None:
+        with self._open({} if most is None else {"max_tokens": most}, number) as response:
             if not json.load(response)["choices"]:
                 raise ReweighError("the server gave no answer")
 
     @contextmanager
-    def _open(self, options: dict[str, Any], place: int) -> Iterator[http.client.HTTPResponse]:
-        picture = {"url": self._pictures[place % len(self._pictures)]}
+    def _open(self, options: dict[str, Any], number: int) -> Iterator[http.client.HTTPResponse]:
+        picture = {"url": self._pictures[number % len(self._pictures)]}
         parts = [{"type": "image_url", "image_url": picture}, {"type": "text", "text": DESCRIBE}]
         body = {"model": "world", "messages": [{"role": "user", "content": parts}], **options}
         connection = http.client.HTTPConnection("127.0.0.1", self._port, timeout=600)

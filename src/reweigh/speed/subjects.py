@@ -170,7 +170,7 @@ class _Words:
         return self
 
     def __call__(self, text: str, **_options: Any) -> dict[str, list[int]]:
-        return {"input_ids": [40 + place for place, _ in enumerate(text.split())]}
+        return {"input_ids": [40 + index for index, _ in enumerate(text.split())]}
 
     def decode(self, ids: Sequence[int], **_options: Any) -> str:
         return " ".join(map(str, ids))

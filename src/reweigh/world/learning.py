@@ -171,10 +171,10 @@ def _average(params: list[Any], world: int) -> None:
     flat = torch.cat([p.grad.reshape(-1) for p in params])
     dist.all_reduce(flat)
     flat /= world
-    place = 0
+    offset = 0
     for p in params:
-        p.grad.copy_(flat[place : place + p.numel()].view_as(p))
-        place += p.numel()
+        p.grad.copy_(flat[offset : offset + p.numel()].view_as(p))
+        offset += p.numel()
 
 
 def _save(path: Path, names: list[tuple[str, Any]], optimizer: Any, step: int) -> None:

@@ -174,11 +174,11 @@ class SpeakLesson:
         right = (
             (logits[asked].argmax(-1) == wanted[asked]).float().mean() if asked.any() else torch.tensor(0.0)
         )
-        place = torch.full(packed.ids.shape, -1)
-        place[rows, columns] = torch.arange(len(rows))
+        index = torch.full(packed.ids.shape, -1)
+        index[rows, columns] = torch.arange(len(rows))
         row, column, token = packed.again.T
-        chance = logits.softmax(-1)[place[row, column], token]
-        named = torch.zeros(len(rows)).index_add(0, place[row, column], chance)  # several may have been named
+        chance = logits.softmax(-1)[index[row, column], token]
+        named = torch.zeros(len(rows)).index_add(0, index[row, column], chance)  # several may have been named
         again = -(1 - named[named > 0]).clamp_min(1e-4).log().mean() if len(row) else torch.tensor(0.0)
         return loss, float(right), again
 

@@ -43,8 +43,10 @@ class Address:
                 "the judge's address does not start with http:// or https:// and a host",
                 hint="give one such as http://localhost:8000/v1",
             )
-        place = f"[{host}]" if ":" in host else host
-        clean = urlunsplit((parts.scheme, place if port is None else f"{place}:{port}", parts.path, "", ""))
+        host_name = f"[{host}]" if ":" in host else host
+        clean = urlunsplit(
+            (parts.scheme, host_name if port is None else f"{host_name}:{port}", parts.path, "", "")
+        )
         login = None if user is None else (unquote(user), unquote(parts.password or ""))
         return cls(clean.rstrip("/"), login, tuple(parse_qsl(parts.query, keep_blank_values=True)))
 

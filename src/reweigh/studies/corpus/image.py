@@ -91,15 +91,15 @@ class StudyImage:
 
 
 def pack(images: Sequence[StudyImage]) -> tuple[dict[str, NDArray[Any]], list[dict[str, Any]]]:
-    """A shard's arrays, those of each image under its place in the shard, and what its page says of each."""
+    """A shard's arrays, those of each image under its index in the shard, and a page about each."""
     arrays: dict[str, NDArray[Any]] = {}
     pages = []
-    for place, image in enumerate(images):
-        arrays |= {f"{place}/{name}": getattr(image, name) for name in ARRAYS}
-        arrays[f"{place}/evidence"] = np.stack([image.evidence[name] for name in EVIDENCE])
+    for index, image in enumerate(images):
+        arrays |= {f"{index}/{name}": getattr(image, name) for name in ARRAYS}
+        arrays[f"{index}/evidence"] = np.stack([image.evidence[name] for name in EVIDENCE])
         for summary in SUMMARIES:
             found = getattr(image, summary)
-            arrays |= {f"{place}/{summary}/{column}": getattr(found, column) for column in COLUMNS}
+            arrays |= {f"{index}/{summary}/{column}": getattr(found, column) for column in COLUMNS}
         about = {name: getattr(image, name) for name in ("number", "id", "key", "text")}
         pages.append({**about, "mentions": [asdict(mention) for mention in image.mentions]})
     return arrays, pages
@@ -107,15 +107,15 @@ def pack(images: Sequence[StudyImage]) -> tuple[dict[str, NDArray[Any]], list[di
 
 def unpack(arrays: Mapping[str, NDArray[Any]], pages: Sequence[Mapping[str, Any]]) -> list[StudyImage]:
     """The images of a shard."""
-    return [_image(arrays, place, about) for place, about in enumerate(pages)]
+    return [_image(arrays, index, about) for index, about in enumerate(pages)]
 
 
-def _image(arrays: Mapping[str, NDArray[Any]], place: int, about: Mapping[str, Any]) -> StudyImage:
-    evidence = dict(zip(EVIDENCE, arrays[f"{place}/evidence"], strict=True))
+def _image(arrays: Mapping[str, NDArray[Any]], index: int, about: Mapping[str, Any]) -> StudyImage:
+    evidence = dict(zip(EVIDENCE, arrays[f"{index}/evidence"], strict=True))
     summaries = {
-        name: PositionSummary(*(arrays[f"{place}/{name}/{column}"] for column in COLUMNS))
+        name: PositionSummary(*(arrays[f"{index}/{name}/{column}"] for column in COLUMNS))
         for name in SUMMARIES
     }
     mentions = tuple(Mention(**mention) for mention in about["mentions"])
-    own: dict[str, Any] = {name: arrays[f"{place}/{name}"] for name in ARRAYS}
+    own: dict[str, Any] = {name: arrays[f"{index}/{name}"] for name in ARRAYS}
     return StudyImage(**{**about, **own, **summaries, "mentions": mentions}, evidence=evidence)
