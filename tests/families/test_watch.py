@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import copy
+import functools
 import time
+from enum import Enum
+from types import SimpleNamespace
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -12,6 +16,7 @@ from torch import nn
 import stand_ins
 import twin
 from reweigh.families import Watch
+from reweigh.families.settings import model_settings
 
 
 @pytest.fixture
@@ -163,6 +168,52 @@ def test_settings_changed_inside_their_holders_are_named(model, checkpoint):
     watch = Watch(model, processor)
     processor.image_processor = type("Other", (), {})()
     assert watch.changed() is not None
+
+
+class Crop(Enum):
+    CENTRE = 1
+    NONE = 2
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        (Crop.CENTRE, Crop.NONE),
+        (torch.float32, torch.bfloat16),
+        (torch.zeros(2000), torch.zeros(2000).index_fill(0, torch.tensor([1000]), 1.0)),
+        (torch.zeros(3).bfloat16(), torch.ones(3).bfloat16()),
+        (np.zeros(2000), np.eye(1, 2000, 1000)[0]),
+        (nn.ReLU, nn.GELU),
+        (nn.functional.relu, nn.functional.gelu),
+        (functools.partial(max, 1), functools.partial(max, 2)),
+    ],
+    ids=["enum", "dtype", "tensor", "bfloat16", "array", "class", "function", "partial"],
+)
+def test_settings_of_any_kind_are_watched(model, checkpoint, before, after):
+    images = copy.deepcopy(twin.case(checkpoint("llava")).processor)
+    for holder, name in ((model.config, "configuration"), (images.image_processor, "image processor")):
+        holder.odd = before
+        watch = Watch(model, images)
+        assert watch.changed() is None
+        holder.odd = after
+        assert watch.changed().startswith(f"the {name}'s odd was changed: ")
+        holder.odd = before
+
+
+def test_a_tensor_among_the_settings_that_is_written_to_is_noticed(model):
+    model.config.odd = torch.zeros(3)
+    watch = Watch(model)
+    model.config.odd[1] = 5.0
+    assert "odd was changed" in watch.changed()
+
+
+def test_an_identity_tells_long_arrays_apart():
+    one, other = (
+        SimpleNamespace(to_dict=lambda array=array: {"odd": array})
+        for array in (np.zeros(2000), np.eye(1, 2000, 1000)[0])
+    )
+    assert model_settings(one) == model_settings(one)
+    assert model_settings(one) != model_settings(other)
 
 
 def change(holder, path, value):

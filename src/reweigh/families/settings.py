@@ -5,8 +5,10 @@ As an identity records them, and as they stand at this moment, for whoever watch
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Iterator, Mapping
+from enum import Enum
 from typing import Any
 
 NOT_IMAGE_SETTINGS = frozenset(
@@ -74,18 +76,37 @@ def _held_by(holder: Any) -> Mapping[str, Any]:
 
 
 def _standing(prefix: str, settings: Mapping[Any, Any], skipped: frozenset[str]) -> Iterator[tuple[str, Any]]:
-    """Plain values at every depth; a list becomes text, so that a change inside it shows."""
+    """Plain values at every depth; anything else becomes text, so that a change inside it shows."""
     for key, value in settings.items():
         name = str(key)
         if value is None or name in skipped or (name[:1] == "_" and name != ATTENTION):
             continue
         if isinstance(value, SCALARS):
             yield prefix + name, value
-        elif isinstance(value, Mapping) or hasattr(value, "__dict__"):  # a configuration within, or sizes
-            inner = value if isinstance(value, Mapping) else vars(value)
-            yield from _standing(f"{prefix}{name}.", inner, skipped)
+        elif isinstance(value, Mapping):
+            yield from _standing(f"{prefix}{name}.", value, skipped)
+        elif _is_record(value):  # a configuration within, or sizes
+            yield from _standing(f"{prefix}{name}.", vars(value), skipped)
         else:
-            yield prefix + name, repr(value)
+            yield prefix + name, in_words(value)
+
+
+def _is_record(value: Any) -> bool:
+    """Whether its attributes are all there is to an object."""
+    is_other = isinstance(value, Enum) or hasattr(value, "__array__") or hasattr(value, "__qualname__")
+    return bool(getattr(value, "__dict__", None)) and not is_other
+
+
+def in_words(value: Any) -> str:
+    """A setting that JSON does not know: an array by a hash of its numbers, a function or class by its name."""
+    if hasattr(value, "detach"):
+        numbers = value.detach().cpu()  # of which NumPy has no bfloat16
+        value = numbers.float().numpy() if numbers.is_floating_point() else numbers.numpy()
+    if hasattr(value, "__array__"):
+        return f"{value.dtype} {value.shape} {hashlib.sha256(value.tobytes()).hexdigest()[:16]}"
+    if hasattr(value, "__qualname__"):
+        return f"{value.__module__}.{value.__qualname__}"
+    return str(value)
 
 
 def _without(settings: Mapping[str, Any], names: frozenset[str]) -> dict[str, Any]:
@@ -98,5 +119,5 @@ def _without(settings: Mapping[str, Any], names: frozenset[str]) -> dict[str, An
 
 
 def _plain(settings: Mapping[str, Any]) -> dict[str, Any]:
-    plain: dict[str, Any] = json.loads(json.dumps(settings, default=str))
+    plain: dict[str, Any] = json.loads(json.dumps(settings, default=in_words))
     return plain

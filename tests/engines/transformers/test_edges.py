@@ -95,6 +95,21 @@ def test_rows_of_a_kept_cache_keep_their_own_evidence(case, rows, way):
     assert not torch.equal(base.logits[0], kept.logits[0])
 
 
+@pytest.mark.parametrize("family", ["llava"])
+@pytest.mark.parametrize(
+    ("given", "rows"),
+    [(torch.tensor([True, False, True]), [0, 2]), (torch.tensor([-1, 0]), [2, 0]), ([1], [1])],
+    ids=["mask", "from the end", "list"],
+)
+def test_rows_of_a_kept_cache_may_be_chosen_in_any_way(case, given, rows):
+    inputs = case.inputs([1, 2, 3], ["What is it?", "Describe.", "In the picture"], size=(56, 56))
+    with attach(case):
+        first = generate(case.model, inputs, suppress_tokens=[case.model.config.image_token_id])
+        whole, tail = next_turn(case, inputs, first, rows)
+        first.past_key_values.batch_select_indices(given)
+        close(generate(case.model, tail, past_key_values=first.past_key_values), generate(case.model, whole))
+
+
 def dropping(images, model, input_ids, logits_processor, stopping_criteria, generation_config, **given):
     """A loop of the user's own that swaps the rows amid the generation, then goes on with one of them."""
     found, fed = [], input_ids
@@ -225,6 +240,14 @@ def test_settings_changed_after_attaching_are_refused_by_name(own):
     model.set_attn_implementation("eager")  # moves the last bits of a state, and is the same model
     with rw:
         close(generate(model, inputs), edited)
+
+
+@pytest.mark.parametrize("family", ["llava"])
+def test_embeddings_resized_after_attaching_are_refused_as_a_change(own):
+    rw = attach(own, table=calibrated(own))
+    own.model.resize_token_embeddings(own.model.lm_head.weight.shape[0] + 3, mean_resizing=False)
+    with rw, pytest.raises(MismatchError, match="changed after it was attached"):
+        generate(own.model, own.inputs())
 
 
 @pytest.mark.parametrize("family", ["llava"])

@@ -168,9 +168,10 @@ class ReWEIGH(Decoder):
     def edit(self, forward: ForwardPass) -> Tensor | None:
         """Measure new visual positions, then edit the logits of rows that have evidence."""
         request: ReweighRequest = forward.request  # type: ignore[assignment]
-        if not forward.is_step and request.deployed.gatherer.gather(forward, request.given):
+        if not forward.is_step and any(forward.new_columns()):
+            self._check_model(request.deployed.table)  # first: another head could not be read
+            request.deployed.gatherer.gather(forward, request.given)
             request.follow(forward.trail)
-            self._check_model(request.deployed.table)
             self._prove_lens(forward, request.deployed)
             forward.trail.memory.clear()  # laid out for fewer images
         elif not forward.trail.segments:

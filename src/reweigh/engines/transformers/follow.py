@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 from typing import Any, Protocol
 
+import torch
 from torch import Tensor
 
 _FOLLOWERS = "_reweigh_followers"
@@ -41,14 +42,27 @@ class _Followed:
             follower.reorder(beam_idx)
 
     def batch_select_indices(self, indices: Tensor) -> None:
+        rows = _row_numbers(self, indices)
         super().batch_select_indices(indices)  # type: ignore[misc]
         for follower in vars(self)[_FOLLOWERS]:
-            follower.reorder(indices)
+            follower.reorder(rows)
 
     def batch_repeat_interleave(self, repeats: int) -> None:
         super().batch_repeat_interleave(repeats)  # type: ignore[misc]
         for follower in vars(self)[_FOLLOWERS]:
             follower.repeat(repeats)
+
+
+def _row_numbers(cache: Any, indices: Any) -> Tensor:
+    """The numbers of chosen rows, which may be given as such, from the end, or as a mask."""
+    rows = torch.as_tensor(indices)
+    if rows.dtype == torch.bool:
+        return rows.nonzero().flatten()
+    counts = (
+        len(layer.keys) for layer in getattr(cache, "layers", ()) if getattr(layer, "keys", None) is not None
+    )
+    count = next(counts, None)
+    return rows if count is None else rows % count
 
 
 @functools.cache
