@@ -211,7 +211,9 @@ def test_spread_lays_out_by_token_id():
     assert spread(torch.zeros(2, 0), torch.tensor([], dtype=torch.long), 3).tolist() == [[0] * 3] * 2
 
 
-@pytest.mark.parametrize("beta", [-0.1, -1e-300, math.nan, math.inf, -math.inf, "1.1", None, True, [1]])
+@pytest.mark.parametrize(
+    "beta", [-0.1, -1e-300, math.nan, math.inf, -math.inf, "1.1", None, True, [1], 1e39, 10**400]
+)
 def test_beta_that_is_no_bound_is_refused(beta):
     with pytest.raises(InputError, match=r"beta is .*; it must be a finite number >= 0"):
         check_beta(beta)

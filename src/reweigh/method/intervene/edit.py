@@ -6,7 +6,6 @@ the logits it is given. Knows nothing of engines: whoever holds logits and stren
 
 from __future__ import annotations
 
-import math
 import sys
 from collections.abc import Sequence
 from functools import cache
@@ -31,10 +30,14 @@ from reweigh.method.register.candidates import (
 
 INTEGERS = (torch.int64, torch.int32, torch.int16, torch.uint8, torch.int8)
 
+MOST_BETA = torch.finfo(torch.float32).max
+"""Edits are float32: beyond this beta would be infinite there, and a penalty of nothing not a number."""
+
 
 def check_beta(beta: Any) -> float:
-    """The maximum penalty: finite and not negative."""
-    if isinstance(beta, bool) or not isinstance(beta, Real) or not math.isfinite(beta) or beta < 0:
+    """The maximum penalty: not negative, and finite in float32."""
+    value: Any = beta
+    if isinstance(beta, bool) or not isinstance(beta, Real) or not 0 <= value <= MOST_BETA:
         raise InputError(
             f"beta is {beta!r}; it must be a finite number >= 0", hint="the paper uses 0.5 to 1.2"
         )
