@@ -27,6 +27,8 @@ from reweigh.world.scenes import scenes
 FAMILIES = ("llava", "llava_next", "qwen2_5_vl", "internvl")
 TOKENS = 24
 WORLD_TOKENS = 40
+OBSERVED = (40, 12)
+"""Tokens of a calibration's descriptions; fewer on the interpreter."""
 LAYER = 1
 BETA = 4.0
 QUESTIONS = ("Please describe this image in detail.", "What is in the image? Is there a clock on the wall?")
@@ -120,40 +122,45 @@ def world(folder: Path) -> None:
     model, processor = load_model(shipped.path(), device="cpu")
     point = shipped.operating_point()
     pictures = [scene.image() for scene in scenes("evaluation", 6)]
-    cases = []
     text = prompt(processor)
-    for index, one in enumerate(pictures):
-        inputs = processor(text=[text], images=[one], return_tensors="pt")
-        start, options = inputs["input_ids"].shape[1], {"do_sample": False, "max_new_tokens": WORLD_TOKENS}
-        case = {"images": [index], "prompt": text, "prompt_ids": inputs["input_ids"][0].tolist()}
-        case["plain"] = model.generate(**inputs, **options)[0, start:].tolist()
-        for name, beta in (("edited", point["beta"]), ("half", point["beta"] / 2)):
-            with reweigh.attach(
-                model, processor, table=shipped.table_path(), layer=point["layer"], beta=beta
-            ):
-                case[name] = model.generate(**inputs, **options)[0, start:].tolist()
-                if name == "edited":
-                    penalised = model.generate(**inputs, **options, repetition_penalty=1.3)
-                    case["penalised"] = penalised[0, start:].tolist()
-        cases.append(case)
-    calibrate(
-        model,
-        processor,
-        [(f"{i}.png", one) for i, one in enumerate(pictures)],
-        layers=[1, point["layer"]],
-        out=folder / "observed",
-        max_new_tokens=WORLD_TOKENS,
-        rule="count-1",
-    )
-    _write(folder, pictures, cases, point["beta"], point["layer"])
+    cases = [_world_case(model, processor, pictures, [index], text) for index in range(len(pictures))]
+    pair = _world_case(model, processor, pictures, [2, 3], f"{text} {text}")
+    for length in OBSERVED:
+        calibrate(
+            model,
+            processor,
+            [(f"{i}.png", one) for i, one in enumerate(pictures)],
+            layers=[1, point["layer"]],
+            out=folder / f"observed-{length}",
+            max_new_tokens=length,
+            rule="count-1",
+        )
+    _write(folder, pictures, cases, point["beta"], point["layer"], pair=pair)
 
 
-def _write(folder: Path, pictures: list[Any], cases: list[Any], beta: float, layer: int) -> None:
+def _world_case(
+    model: Any, processor: Any, pictures: list[Any], images: list[int], text: str
+) -> dict[str, Any]:
+    point = shipped.operating_point()
+    inputs = processor(text=[text], images=[pictures[one] for one in images], return_tensors="pt")
+    start, options = inputs["input_ids"].shape[1], {"do_sample": False, "max_new_tokens": WORLD_TOKENS}
+    case = {"images": images, "prompt": text, "prompt_ids": inputs["input_ids"][0].tolist()}
+    case["plain"] = model.generate(**inputs, **options)[0, start:].tolist()
+    for name, beta in (("edited", point["beta"]), ("half", point["beta"] / 2)):
+        with reweigh.attach(model, processor, table=shipped.table_path(), layer=point["layer"], beta=beta):
+            case[name] = model.generate(**inputs, **options)[0, start:].tolist()
+            if name == "edited":
+                penalised = model.generate(**inputs, **options, repetition_penalty=1.3)
+                case["penalised"] = penalised[0, start:].tolist()
+    return case
+
+
+def _write(folder: Path, pictures: list[Any], cases: list[Any], beta: float, layer: int, **more: Any) -> None:
     for index, one in enumerate(pictures):
         one.save(folder / f"{index}.png")
     differing = sum(case["plain"] != case["edited"] for case in cases)
     sys.stdout.write(f"{folder.name}: {len(cases)} cases, edits change {differing}\n")
-    (folder / "cases.json").write_text(json.dumps({"beta": beta, "layer": layer, "cases": cases}))
+    (folder / "cases.json").write_text(json.dumps({"beta": beta, "layer": layer, "cases": cases, **more}))
 
 
 if __name__ == "__main__":

@@ -14,6 +14,14 @@ def test_nothing_is_configured_without_a_section():
     assert settings_in({}) is None
     assert settings_in({"other": 1}) is None
     assert settings_in(None) is None
+    assert settings_in({"weights": {}, "lora": {}, "eigh": 1}) is None
+
+
+@pytest.mark.parametrize("name", ["rewiegh", "reweight", "Reweigh", "re-weigh", "reweigh "])
+def test_a_section_that_is_all_but_called_reweigh_is_not_passed_over(name):
+    with pytest.raises(InputError, match=name) as caught:
+        settings_in({name: {"table": "t"}})
+    assert '"reweigh"' in caught.value.hint
 
 
 def test_a_section_is_read():
@@ -34,6 +42,10 @@ def test_a_section_is_read():
         ({"table": "t", "enabled": "yes"}, "enabled"),
         ({"table": "t", "memory_mb": -1}, "memory_mb"),
         ({"table": "t", "memory_mb": 1.5}, "memory_mb"),
+        ({"table": 5}, "table is 5"),
+        ({"table": "t", "layer": "2"}, "layer is '2'"),
+        ({"table": "t", "layer": 2.0}, "layer is 2.0"),
+        ({"table": "t", "layer": True}, "layer is True"),
     ],
 )
 def test_wrong_settings_are_refused_by_name(section, word):
@@ -73,11 +85,22 @@ def test_requests_opt_in_where_edits_are_off_by_default():
 
 @pytest.mark.parametrize(
     "asked",
-    [{"reweigh": "maybe"}, {"reweigh_beta": "much"}, {"reweigh_beta": -1}, {"reweigh_beta": float("nan")}],
+    [
+        {"reweigh": "maybe"},
+        *({"reweigh_beta": beta} for beta in ("much", -1, float("nan"), "inf", 1e39, "1e39", [1.0], True)),
+    ],
 )
 def test_a_request_that_asks_for_nonsense_is_refused(asked):
     with pytest.raises(InputError):
         asked_beta(asked, SETTINGS, 1.5)
+
+
+@pytest.mark.parametrize("name", ["reweigh_bta", "reweigh.beta", "reweigh_layer", "Reweigh"])
+def test_an_argument_that_is_not_known_is_refused(name):
+    with pytest.raises(UnknownNameError, match="argument of a request"):
+        asked_beta({name: 1.0}, SETTINGS, 1.5)
+    assert speaks_of_reweigh({name: 1.0})
+    assert asked_beta({"other": 1.0, "beta": 2.0}, SETTINGS, 1.5) == 1.5
 
 
 def test_speaking_of_reweigh():

@@ -12,10 +12,12 @@ from reweigh.engines.vllm import plugin
 from reweigh.engines.vllm.config import MARK, Settings
 from reweigh.engines.vllm.frontend import bear_llvmlite, prepare
 from reweigh.engines.vllm.outputs import complete
+from reweigh.engines.vllm.pairing import _as_called
 from reweigh.engines.vllm.refusals import check_engine
 from reweigh.engines.vllm.report import Ledger, attach, outcome, tell
 from reweigh.engines.vllm.served import check_family, visual_positions
 from reweigh.engines.vllm.store import Entry
+from reweigh.engines.vllm.working import tie
 from reweigh.errors import InputError, UnsupportedError
 
 SETTINGS = Settings(table="t")
@@ -45,6 +47,8 @@ def model(**changes):
 def test_a_plain_engine_is_served():
     check_engine(engine(), SETTINGS, on_cpu=True)
     check_engine(engine(speculative_config=Plain(method="ngram")), SETTINGS, on_cpu=True)
+    stored = Plain(model_type="llava", quantization_config={"quant_method": "awq"})
+    check_engine(engine(model_config=model(quantization="awq", hf_config=stored)), SETTINGS, on_cpu=True)
 
 
 @pytest.mark.parametrize(
@@ -61,6 +65,9 @@ def test_a_plain_engine_is_served():
         ({"kv_transfer_config": Plain()}, "elsewhere"),
         ({"ec_transfer_config": Plain()}, "encoding"),
         ({"load_config": Plain(load_format="dummy")}, "dummy"),
+        ({"model_config": model(quantization="fp8")}, "quantises"),
+        ({"weight_transfer_config": Plain()}, "replaced under way"),
+        ({"model_config": model(using_transformers_backend=lambda: True)}, "transformers backend"),
         ({"model_config": model(is_multimodal_model=False)}, "no images"),
         ({"model_config": model(hf_config=Plain(model_type="instructblip"))}, "InstructBLIP"),
         ({"model_config": model(hf_config=Plain(model_type="mllama"))}, "cross-attention"),
@@ -83,10 +90,35 @@ def test_observation_and_speculation_do_not_go_together():
         check_engine(engine(speculative_config=Plain(method="ngram")), Settings(observe=(1,)), on_cpu=True)
 
 
-def request(extra=None, *, images=True, **params):
+def test_a_worker_keeps_its_weights():
+    levels = []
+    worker = Plain(
+        load_model=None,
+        sleep=lambda level=1: levels.append(level),
+        reload_weights=lambda: levels.append("new"),
+    )
+    tie(worker, SETTINGS)
+    worker.sleep()
+    worker.sleep(level=1)
+    for call in (lambda: worker.sleep(2), worker.reload_weights):
+        with pytest.raises(UnsupportedError, match="loaded at start"):
+            call()
+    assert levels == [1, 1]
+
+
+def test_what_vllm_gives_the_image_processor_at_each_call_is_part_of_its_settings():
+    settings = {"size": {"height": 9}, "do_resize": True, "backend": "pil"}
+    given = {"use_fast": False, "size": {"height": 4}, "images_kwargs": {"do_resize": False}, "other": 1}
+    called = _as_called(settings, Plain(multimodal_config=Plain(mm_processor_kwargs=given)))
+    assert called == {"size": {"height": 4}, "do_resize": False, "backend": "pil"}
+    assert _as_called(settings, Plain(multimodal_config=Plain(mm_processor_kwargs=None))) == settings
+    assert given["images_kwargs"] == {"do_resize": False}
+
+
+def request(extra=None, *, images=True, embeddings=None, **params):
     plain = {"extra_args": extra, "max_tokens": 9, "logprobs": None, "detokenize": True}
     asked = Plain(**{**plain, "skip_reading_prefix_cache": False, **params})
-    return Plain(sampling_params=asked, mm_features=[object()] if images else None)
+    return Plain(sampling_params=asked, mm_features=[object()] if images else None, prompt_embeds=embeddings)
 
 
 def test_an_image_request_is_marked_and_computes_its_prompt():
@@ -109,6 +141,12 @@ def test_switched_off_and_recalled_requests_read_the_prefix_cache():
     assert not any(one.sampling_params.skip_reading_prefix_cache for one in (off, recalled, text))
 
 
+def test_a_prompt_of_embeddings_is_marked_so_that_its_outcome_is_told():
+    one = request(images=False, embeddings=object())
+    prepare(one, SETTINGS, 1.1, "raw_logprobs")
+    assert one.sampling_params.extra_args == {MARK: 1.1}
+
+
 def test_a_request_to_an_engine_without_reweigh_is_refused_only_if_it_asks():
     silent = request({"other": 1})
     prepare(silent, None, 0.0, "raw_logprobs")
@@ -127,7 +165,7 @@ def test_beam_search_is_refused_where_it_would_not_see_edits():
 
 
 def edited() -> Entry:
-    return Entry("k", [1], 1.1, 4, source="measured", seconds=0.0125)
+    return Entry(("k",), [1], 1.1, 4, source="measured", seconds=0.0125)
 
 
 def running(name: str, beta: float = 1.1):
@@ -142,7 +180,7 @@ class Output(Plain):
 def test_outcomes_travel_from_worker_to_output(wrapped):
     inner = Output()
     whole = inner if wrapped is None else Plain(**{wrapped: inner})
-    failed = Entry("k", [1], 1.1, 4, reason="gone")
+    failed = Entry(("k",), [1], 1.1, 4, reason="gone")
     assert attach(whole, {"a": edited(), "b": failed}, 0.002) is whole
     ledger = Ledger()
     assert ledger.note(pickle.loads(pickle.dumps(inner))) == 2.0
@@ -184,11 +222,30 @@ def test_an_output_that_carries_no_outcome_is_said_not_to_be_edited():
         Plain(request_id="b", kv_transfer_params=None),
         Plain(request_id="c", kv_transfer_params=None),
     )
-    assert complete(asked, [told_already, silent, other]) == ["a", "b"]
+    assert complete(asked, [told_already, silent, other], {}) == ["a", "b"]
     assert told_already.kv_transfer_params == {"reweigh": {"edited": True}}
     assert not silent.kv_transfer_params["reweigh"]["edited"]
     assert other.kv_transfer_params is None
-    assert complete(asked, [told_already]) == []
+    assert complete(asked, [told_already], {}) == []
+
+
+def test_an_output_of_several_samples_speaks_for_all_of_them():
+    """The last sample's output stands for the whole request."""
+    parent, other = Plain(), Plain()
+    outputs = [
+        Plain(request_id=name, kv_transfer_params={"reweigh": dict(told)})
+        for name, told in (
+            ("a", {"edited": True}),
+            ("b", {"edited": False, "reason": "gone"}),
+            ("c", {"edited": True}),
+            ("d", {"edited": True}),
+        )
+    ]
+    parents = {"a": parent, "b": parent, "c": parent, "d": other}
+    assert complete(dict.fromkeys("abcd", True), outputs, parents) == [*"abcd"]
+    said = [output.kv_transfer_params["reweigh"] for output in outputs]
+    assert [one["edited"] for one in said] == [True, False, False, True]
+    assert said[2]["reason"] == "of one of its samples: gone"
 
 
 def test_newlines_are_told_apart_by_the_layout_of_the_family():

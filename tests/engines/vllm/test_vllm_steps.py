@@ -33,6 +33,7 @@ def new(name: str, beta: float | None = 1.0, *, computed: int = 0, images=None, 
         mm_features=[feature(name)] if images is None else images,
         sampling_params=Plain(extra_args=extra),
         num_computed_tokens=computed,
+        prompt_embeds=None,
     )
 
 
@@ -271,3 +272,65 @@ def test_observation_keeps_the_candidates_of_each_output_position():
     bench.runner.execute_model_state = None
     bench.capture.step(scheduled(finished="a"))
     assert "a" in bench.capture.store.requests  # kept until it is taken
+
+
+def test_logits_that_form_no_distribution_end_the_edits_of_their_request_alone():
+    bench = Bench()
+    both(bench)
+    assert all(entry.reason is None for entry in bench.capture.news().values())
+    raw = logits(3)
+    expected = bench.processor.apply(raw.clone())
+    raw[0] = float("nan")
+    edited = bench.processor.apply(raw.clone())
+    assert torch.equal(edited[1:], expected[1:])
+    assert edited[0].isnan().all()
+    told = bench.capture.news()
+    assert set(told) == {"c"}
+    assert "no distribution" in told["c"].reason
+    whole = bench.processor.apply(logits(3))
+    assert torch.equal(whole[0], logits(3)[0])  # once unedited, unedited to the end
+    assert torch.equal(whole[2], expected[2])
+
+
+@pytest.mark.parametrize("order", ["ab", "ba"])
+@pytest.mark.parametrize("slots", [None, [3, 1]])
+def test_a_prompt_that_reads_the_blocks_of_another_in_the_same_step_has_its_evidence(order, slots):
+    """As two equal prompts do that arrive together, or the samples of one request."""
+    bench, alone = Bench(prefix_cache="recall"), Bench()
+    alone.step(scheduled([new("a", 2.0)], counts={"a": PROMPT}), "a", stream())
+    same = [feature("image")]
+    arrivals = [new("a", 0.0, images=same), new("b", 2.0, images=same, computed=5)]
+    rows = {"a": stream(), "b": stream()[5:]}
+    message = scheduled(arrivals, counts={"a": PROMPT, "b": 3})
+    bench.step(message, order, torch.cat([rows[name] for name in order]), slots=slots)
+    assert torch.equal(bench.strengths("b"), alone.strengths("a"))
+    assert set(bench.capture.news()) == {"b"}
+
+
+def test_a_conversation_that_gains_an_image_goes_on_from_the_first():
+    bench, alone = Bench(prefix_cache="recall"), Bench()
+    images = [feature("one", 1, 2), feature("two", 5, 2)]
+    bench.step(scheduled([new("a", images=images[:1])], counts={"a": PROMPT}), "a", stream())
+    bench.step(scheduled([new("b", images=images, computed=4)], counts={"b": 4}), "b", stream()[4:])
+    alone.step(scheduled([new("b", images=images)], counts={"b": PROMPT}), "b", stream())
+    assert torch.equal(bench.strengths("b"), alone.strengths("b"))
+
+
+def test_equal_pictures_of_a_calibration_are_each_observed():
+    bench = Bench(table=None, observe=(0, 1))
+    same = [feature("image")]
+    arrivals = [new(name, 0.0, images=same) for name in "ab"]
+    bench.step(scheduled(arrivals, counts=dict.fromkeys("ab", PROMPT)), "ab", torch.cat([stream(), stream()]))
+    first, second = (bench.capture.store.requests[name].evidence for name in "ab")
+    assert torch.equal(first, second)
+
+
+def test_a_prompt_of_embeddings_without_images_has_a_reason_too():
+    """Nobody knows whether they are those of an image."""
+    bench = Bench()
+    given, silent = new("x", images=[]), new("y", None, images=[])
+    given.prompt_token_ids, given.prompt_embeds = None, torch.zeros(4, WIDTH)
+    bench.step(scheduled([given, silent], counts={"x": 4, "y": 4}), "xy", stream(8))
+    assert {name: entry.reason for name, entry in bench.capture.news().items()} == {
+        "x": "its prompt was given as embeddings"
+    }

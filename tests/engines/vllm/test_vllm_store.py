@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from reweigh.engines.vllm.store import Entry, Recall, Registered, Store, prompt_key
+from reweigh.engines.vllm.store import Entry, Recall, Registered, Store, prompt_keys
 from reweigh.engines.vllm.working import _warm
 from reweigh.method.measure.evidence import read_evidence
 from reweigh.method.measure.kernels.base import narrowed
@@ -35,7 +35,7 @@ def states(seed: int = 1) -> torch.Tensor:
 
 
 def entry(positions=(3, 4, 5, 9, 10), beta: float = 1.0, key: str = "k") -> Entry:
-    return Entry(key, list(positions), beta, PROMPT)
+    return Entry((key,), list(positions), beta, PROMPT, [len(positions)])
 
 
 def expected(store: Store, positions) -> torch.Tensor:
@@ -122,29 +122,87 @@ def test_observation_keeps_all_tokens_of_all_layers():
 
 
 def test_memory_is_bounded_and_drops_what_was_used_longest_ago():
-    recall, vector = Recall(40), torch.zeros(4)
+    recall, sums = Recall(40, 16), object()
     for key in "ab":
-        recall.put(key, vector)
-    assert recall.get("a") is not None
-    recall.put("c", vector)
+        recall.put(key, sums)
+    assert recall.get("a") is sums
+    recall.put("c", sums)
     assert recall.get("b") is None
-    assert recall.get("a") is not None
-    assert recall.bytes == 32
-    recall.put("huge", torch.zeros(11))
-    assert recall.get("huge") is None
-    assert recall.bytes == 32
-    recall.put("a", torch.zeros(2))
-    assert recall.bytes == 24
+    assert recall.get("a") is sums
+    recall.put("a", sums)
+    assert len(recall) == 2
+    nothing = Recall(0, 16)
+    nothing.put("a", sums)
+    assert nothing.get("a") is None
 
 
-def test_a_key_covers_text_before_the_last_image_and_the_images_themselves():
-    tokens, image = list(range(10)), ("hash", 2, 3)
-    key = prompt_key(tokens, [image])
-    assert key == prompt_key([*tokens[:5], 99, 98], [image])  # what follows the image does not count
-    assert key != prompt_key([7, *tokens[1:]], [image])
-    assert key != prompt_key(tokens, [("other", 2, 3)])
-    assert key != prompt_key(tokens, [("hash", 1, 4)])
-    assert key != prompt_key(tokens, [image, ("hash", 6, 2)])
+def test_keys_cover_text_before_each_image_and_the_images_themselves():
+    tokens, image, second = list(range(10)), ("hash", 2, 3), ("next", 6, 2)
+    [key] = prompt_keys(tokens, [image])
+    assert [key] == [*prompt_keys([*tokens[:5], 99, 98], [image])]  # what follows the image does not count
+    assert key == prompt_keys(tokens, [image, second])[0]
+    assert key == prompt_keys([*tokens[:5], 99, *tokens[6:]], [image, second])[0]
+    others = [
+        prompt_keys([7, *tokens[1:]], [image]),
+        prompt_keys(tokens, [("other", 2, 3)]),
+        prompt_keys(tokens, [("hash", 1, 4)]),
+        prompt_keys(tokens, [image, second])[1:],
+        prompt_keys([*tokens[:5], 99, *tokens[6:]], [image, second])[1:],
+        prompt_keys(tokens, [image, ("hash", 6, 2)])[1:],
+    ]
+    assert len({key, *(one for [one] in others)}) == 1 + len(others)
+
+
+def two_images(beta: float = 1.0) -> Entry:
+    """The prompt of ``entry`` with an image more."""
+    return Entry(("k", "l"), [3, 4, 5, 9, 10, 14, 15], beta, PROMPT, [5, 7])
+
+
+def test_a_prompt_that_gained_an_image_goes_on_from_memory():
+    """The first image is in the prefix cache; its states are not computed again, and need not be."""
+    store, one, more = make_store(), entry(), two_images()
+    store.feed(one, 0, [states()])
+    store.go_on(more)
+    store.feed(more, 12, [states()[12:]])
+    assert torch.allclose(more.strengths, expected(store, more.positions), atol=1e-6)
+    whole_store, whole = make_store(), two_images()
+    whole_store.feed(whole, 0, [states()])
+    assert torch.equal(more.strengths, whole.strengths)
+    again = two_images()
+    assert whole_store.recall_into(again)
+    assert torch.equal(again.strengths, whole.strengths)
+    inside = two_images()
+    store = make_store()
+    store.feed(entry(), 0, [states()])
+    store.go_on(inside)
+    store.feed(inside, 15, [states()[15:]])  # the cached prefix ends inside the second image
+    assert "not in memory" in inside.reason
+
+
+@settings(max_examples=40)
+@given(cut=st.integers(1, PROMPT), start=st.integers(0, PROMPT - 1), limit=st.sampled_from([0, 1 << 20]))
+def test_a_prompt_joins_one_that_is_being_read(cut, start, limit):
+    """A second request for the same prompt may begin wherever the first has come to."""
+    store, one, two = make_store(limit=limit), two_images(), two_images()
+    store.requests = {"one": one, "two": two}
+    store.feed(one, 0, [states()[:cut]])
+    store.feed(two, start, [states()[start:]])
+    if start <= cut:
+        assert torch.allclose(two.strengths, expected(store, two.positions), atol=1e-6)
+    elif two.strengths is None:
+        assert "prefix cache" in two.reason
+    store.feed(one, cut, [states()[cut:]])
+    assert torch.allclose(one.strengths, expected(store, one.positions), atol=1e-6)
+
+
+def test_logits_that_cannot_be_ranked_are_a_reason():
+    store, one = make_store(), entry()
+    broken = states()
+    broken[4] = float("nan")
+    store.feed(one, 0, [broken])
+    assert "NaN" in one.reason
+    assert one.strengths is None
+    store.feed(entry(), 0, [states()])
 
 
 class Counting(nn.Module):

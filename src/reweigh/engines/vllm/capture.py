@@ -6,14 +6,16 @@ only the order of the batch is asked of the runner. Knows nothing of tables or e
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Sequence
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
 
 from reweigh.engines.vllm.config import MARK, Settings
 from reweigh.engines.vllm.served import visual_positions
-from reweigh.engines.vllm.store import Entry, Store, prompt_key
+from reweigh.engines.vllm.store import Entry, Store, prompt_keys
 from reweigh.errors import ReweighError
 
 
@@ -71,20 +73,20 @@ class Capture:
 
     def _note(self, new: Any) -> None:
         """Make the entry of a new request with images; one that was preempted and comes again keeps its own."""
-        if not new.mm_features or new.sampling_params is None:
+        if new.sampling_params is None or not (new.mm_features or new.prompt_embeds is not None):
             return
         beta = (new.sampling_params.extra_args or {}).get(MARK)
         if beta == 0 and not (self.settings.measures_all or self.settings.observe):
             return
         tokens, known = new.prompt_token_ids or [], self.store.requests.get(new.req_id)
         places = [(one.identifier, one.mm_position.offset, one.mm_position.length) for one in new.mm_features]
-        key = prompt_key(tokens, places)
-        if known is not None and known.key == key:
+        keys = prompt_keys(tokens, places)
+        if known is not None and known.keys == keys:
             return
-        entry = Entry(key, [], float(beta or 0.0), len(tokens), wanted=beta is None or beta > 0)
+        entry = Entry(keys, [], float(beta or 0.0), len(tokens), wanted=beta is None or beta > 0)
         if beta is None:
             entry.reason = "vLLM's front end does not have the plugin"
-        elif new.prompt_token_ids is None:
+        elif new.prompt_token_ids is None or new.prompt_embeds is not None:
             entry.reason = "its prompt was given as embeddings"
         else:
             self._place(entry, tokens, new)
@@ -100,6 +102,10 @@ class Capture:
             return
         if not entry.positions:
             entry.reason = "no position of its prompt carries image content"
+            return
+        places = (one.mm_position for one in new.mm_features)
+        entry.bounds = [bisect_left(entry.positions, place.offset + place.length) for place in places]
+        self.store.go_on(entry)
 
     def _slots(self, own: Any) -> None:
         self.slots.clear()
@@ -111,12 +117,14 @@ class Capture:
             )
 
     def _read(self, state: Any, computed: dict[str, int], counts: Sequence[int]) -> None:
-        states, row = self.tap.states(state), 0
+        """Feed each request its rows; first those that begin first, whose blocks others may read in the same step."""
+        states, row, waiting = self.tap.states(state), 0, []
         for request, entry, count in zip(self._ids, self.batch, counts, strict=True):
             if entry is not None and not entry.is_decided:
-                own = [layer[row : row + count] for layer in states]
-                self.store.feed(entry, computed[request], own)
+                waiting.append((computed[request], row, count, entry))
             row += count
+        for start, row, count, entry in sorted(waiting, key=itemgetter(0)):
+            self.store.feed(entry, start, [layer[row : row + count] for layer in states])
 
     def rows(self, count: int, context: Any = None) -> list[tuple[Entry | None, int]]:
         """For each of ``count`` logits rows its entry and its place in the batch.

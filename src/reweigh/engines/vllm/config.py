@@ -6,7 +6,8 @@ never has to guess: an image request without a mark was not prepared, and is rep
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import difflib
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -21,6 +22,8 @@ MARK = "reweigh.beta"
 
 PREFIX_MODES = ("exact", "recall")
 UNEDITED = ("report", "refuse")
+ALIKE = 0.8
+"""How alike two names are of which one is taken for a slip of the other."""
 SWITCH = {"on": True, "off": False, "true": True, "false": False, "1": True, "0": False}
 
 
@@ -58,6 +61,10 @@ class Settings:
             check_beta(self.beta)
         _one_of("prefix_cache", self.prefix_cache, PREFIX_MODES)
         _one_of("unedited", self.unedited, UNEDITED)
+        if not isinstance(self.table, str | None):
+            raise _wrong("table", self.table, "a folder or a Hub repository")
+        if self.layer is not None and (isinstance(self.layer, bool) or not isinstance(self.layer, int)):
+            raise _wrong("layer", self.layer, "a whole number")
         for name in ("enabled", "force"):
             if not isinstance(getattr(self, name), bool):
                 raise _wrong(name, getattr(self, name), "true or false")
@@ -77,8 +84,10 @@ class Settings:
 
 def settings_in(additional_config: Any) -> Settings | None:
     """The settings in an ``additional_config``; ``None`` where it does not speak of reweigh."""
-    section = additional_config.get(KEY) if isinstance(additional_config, Mapping) else None
+    known = additional_config if isinstance(additional_config, Mapping) else {}
+    section = known.get(KEY)
     if section is None:
+        _refuse_misspelt(known)
         return None
     if not isinstance(section, Mapping):
         raise InputError(
@@ -92,9 +101,19 @@ def settings_in(additional_config: Any) -> Settings | None:
     return Settings(**values)
 
 
+def _refuse_misspelt(names: Iterable[Any]) -> None:
+    """A section that is all but called reweigh would be passed over, and nothing edited."""
+    for name in names:
+        if difflib.SequenceMatcher(None, str(name).lower(), KEY).ratio() > ALIKE:
+            raise InputError(
+                f'additional_config has a section "{name}"', hint=f'did you mean "{KEY}"? else rename it'
+            )
+
+
 def asked_beta(extra_args: Mapping[str, Any] | None, settings: Settings, default: float) -> float:
     """The beta of one request from its extra arguments: its own or the default, 0 where it is switched off."""
     asked = extra_args or {}
+    require_known("argument of a request", [name for name in asked if _is_ours(name)], [KEY, BETA_KEY])
     switch, own = asked.get(KEY), asked.get(BETA_KEY)
     beta = default if own is None else check_beta(_number(own))
     if switch is None:
@@ -107,7 +126,11 @@ def asked_beta(extra_args: Mapping[str, Any] | None, settings: Settings, default
 
 def speaks_of_reweigh(extra_args: Mapping[str, Any] | None) -> bool:
     """Whether a request asks anything of reweigh."""
-    return bool(extra_args) and any(name in (extra_args or {}) for name in (KEY, BETA_KEY))
+    return any(_is_ours(name) for name in extra_args or {})
+
+
+def _is_ours(name: Any) -> bool:
+    return str(name).lower().startswith(KEY)
 
 
 def _number(value: Any) -> Any:

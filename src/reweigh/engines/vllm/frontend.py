@@ -6,10 +6,13 @@ import logging
 import sys
 from typing import Any
 
-from reweigh.engines.vllm import metrics, outputs
+from reweigh.engines.vllm import chats, metrics, outputs
 from reweigh.engines.vllm.config import MARK, Settings, asked_beta, settings_in, speaks_of_reweigh
 from reweigh.engines.vllm.refusals import check_engine
 from reweigh.errors import InputError
+
+SERVER = "vllm.v1.engine.async_llm"
+"""The engine of vLLM's servers; a process without it answers no chats."""
 
 logger = logging.getLogger(__name__)
 
@@ -62,6 +65,8 @@ def tie(processor: Any) -> None:
     processor.process_inputs = process_inputs
     if settings is not None and not settings.observe:
         outputs.watch()
+        if SERVER in sys.modules:
+            chats.watch()
 
 
 def _default_beta(settings: Settings | None, config: Any) -> float:
@@ -76,7 +81,7 @@ def _default_beta(settings: Settings | None, config: Any) -> float:
 
 
 def prepare(request: Any, settings: Settings | None, default: float, logprobs_mode: str) -> None:
-    """Mark an image request with its beta; in exact mode let it compute its whole prompt."""
+    """Mark a request that may hold an image with its beta; in exact mode let it compute its whole prompt."""
     params = request.sampling_params
     if settings is None:
         if speaks_of_reweigh(params.extra_args):
@@ -86,7 +91,7 @@ def prepare(request: Any, settings: Settings | None, default: float, logprobs_mo
             )
         return
     beta = asked_beta(params.extra_args, settings, default)
-    if not request.mm_features:
+    if not request.mm_features and request.prompt_embeds is None:
         return
     if beta > 0 and _is_beam(params) and not logprobs_mode.startswith("processed"):
         raise InputError(

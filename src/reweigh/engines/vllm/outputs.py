@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from functools import cache
 from typing import Any
 
@@ -10,7 +10,7 @@ from reweigh.engines.vllm import metrics
 from reweigh.engines.vllm.config import KEY, MARK
 from reweigh.engines.vllm.report import SILENT, tell
 
-ASKED = "_reweigh_asked"
+ASKED, UNEDITED = "_reweigh_asked", "_reweigh_unedited"
 
 
 @cache
@@ -29,7 +29,12 @@ def watch() -> None:
     def process_outputs(self: Any, engine_core_outputs: Any, *args: Any, **kwargs: Any) -> Any:
         asked = asked_of(self)
         if asked:
-            first = complete(asked, engine_core_outputs)
+            parents = {
+                name: state.parent_req
+                for name in asked
+                if (state := self.request_states.get(name)) is not None
+            }
+            first = complete(asked, engine_core_outputs, parents)
             if self.log_stats:
                 metrics.observe(engine_core_outputs, first)
             done = process(self, engine_core_outputs, *args, **kwargs)
@@ -47,8 +52,11 @@ def asked_of(processor: Any) -> dict[str, bool]:
     return asked
 
 
-def complete(asked: dict[str, bool], outputs: Iterable[Any]) -> list[str]:
-    """Give each output of such a request its outcome, if it does not carry one; the requests seen for the first time."""
+def complete(asked: dict[str, bool], outputs: Iterable[Any], parents: Mapping[str, Any]) -> list[str]:
+    """Give each output of such a request its outcome, if it does not carry one; the requests seen for the first time.
+
+    Samples of one request have a parent in ``parents``, and one output in the end: it speaks for all of them.
+    """
     first = []
     for output in outputs:
         name = output.request_id
@@ -56,7 +64,20 @@ def complete(asked: dict[str, bool], outputs: Iterable[Any]) -> list[str]:
             continue
         if KEY not in (output.kv_transfer_params or {}):
             tell(output, SILENT, None)
+        if (parent := parents.get(name)) is not None:
+            _speak_for_all(output, parent)
         if asked[name]:
             asked[name] = False
             first.append(name)
     return first
+
+
+def _speak_for_all(output: Any, parent: Any) -> None:
+    """Once one sample was not edited, no output of its request says that it was."""
+    told = output.kv_transfer_params[KEY]
+    if not told["edited"]:
+        vars(parent).setdefault(
+            UNEDITED, {"edited": False, "reason": f"of one of its samples: {told['reason']}"}
+        )
+    elif (known := vars(parent).get(UNEDITED)) is not None:
+        tell(output, known, None)

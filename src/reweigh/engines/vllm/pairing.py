@@ -5,6 +5,8 @@ Compared from the checkpoint's files, with the image processor as vLLM will buil
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -56,7 +58,16 @@ def identify_model(model_config: Any, load_config: Any) -> Identity:
 
     folder = _folder(model_config, load_config)
     processor = cached_processor_from_config(model_config)
-    return identify_stored(folder, model_config.hf_config, processor, name=str(model_config.model))
+    found = identify_stored(folder, model_config.hf_config, processor, name=str(model_config.model))
+    return replace(found, images=_as_called(found.images, model_config))
+
+
+def _as_called(images: Mapping[str, Any], model_config: Any) -> dict[str, Any]:
+    """Settings of the image processor with what vLLM gives it at each call, of which the processor itself knows nothing."""
+    multimodal = model_config.multimodal_config
+    given = dict(getattr(multimodal, "mm_processor_kwargs", None) or {})
+    given |= given.pop("images_kwargs", None) or {}
+    return {**images, **{name: value for name, value in given.items() if name in images}}
 
 
 def dtype_of(model_config: Any) -> str:

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from reweigh.engines.vllm.capture import Capture
 from reweigh.engines.vllm.config import MARK
+from reweigh.errors import NumericsError
 from reweigh.method.intervene.edit import StepEditor
 from reweigh.method.register.candidates import candidates
 
@@ -60,8 +61,22 @@ class Processor:
         ]
         if not chosen:
             return logits
-        edited = self._editor_of(chosen, len(rows), logits.device)(logits)
+        try:
+            edited = self._editor_of(chosen, len(rows), logits.device)(logits)
+        except NumericsError:
+            edited = self._edit_apart(logits, chosen)
         self.seconds += time.perf_counter() - started
+        return edited
+
+    def _edit_apart(self, logits: Tensor, chosen: list[tuple[int, Any]]) -> Tensor:
+        """Edit row by row; a request whose logits form no distribution goes on unedited, and the others with it."""
+        edited = logits.float().clone()
+        for row, entry in chosen:
+            alone = StepEditor(entry.strengths[None], torch.tensor([entry.beta], device=logits.device))
+            try:
+                edited[row] = alone(logits[row : row + 1])[0]
+            except NumericsError as error:
+                entry.give_up(error.message)
         return edited
 
     def _editor_of(self, chosen: list[tuple[int, Any]], count: int, device: torch.device) -> StepEditor:

@@ -18,6 +18,19 @@ def _speculates(config: Any) -> bool:
     return config.speculative_config is not None
 
 
+def _quantises(config: Any) -> bool:
+    """Whether weights are quantised as they are loaded, not as they are stored."""
+    model = config.model_config
+    stored = getattr(model.hf_config, "quantization_config", None)
+    return getattr(model, "quantization", None) is not None and stored is None
+
+
+def _imitates(config: Any) -> bool:
+    """Whether vLLM runs transformers' own model instead of one of its own."""
+    asks = getattr(config.model_config, "using_transformers_backend", None)
+    return asks is not None and bool(asks())
+
+
 def _parallel(name: str) -> Callable[[Any], bool]:
     return lambda config: getattr(config.parallel_config, name, 1) > 1
 
@@ -74,6 +87,16 @@ RULES: tuple[Rule, ...] = (
         "dummy weights belong to no table",
         "load the checkpoint's weights",
     ),
+    (
+        _quantises,
+        "vLLM quantises the weights as it loads them, and a table belongs to weights as they are stored",
+        "store the quantised checkpoint and calibrate it, or start without quantization",
+    ),
+    (
+        lambda config: getattr(config, "weight_transfer_config", None) is not None,
+        "its weights are to be replaced under way, and a table belongs to the weights of the start",
+        WITHOUT,
+    ),
 )
 
 
@@ -89,3 +112,8 @@ def check_engine(config: Any, settings: Settings, *, on_cpu: bool) -> None:
             f"{config.model_config.model} takes no images", hint="leave reweigh out of additional_config"
         )
     check_family(config.model_config.hf_config, on_cpu=on_cpu)
+    if _imitates(config):
+        raise UnsupportedError(
+            "reweigh cannot serve this engine: vLLM's transformers backend hands out no states of its blocks",
+            hint="leave model_impl out, so that vLLM's own model runs",
+        )

@@ -63,6 +63,18 @@ def tie(worker: Any, settings: Settings) -> None:
     for name in NEW_WEIGHTS:
         if hasattr(worker, name):
             setattr(worker, name, functools.partial(_refuse_weights, name))
+    if hasattr(worker, "sleep"):
+        worker.sleep = _light_sleep(worker.sleep)
+
+
+def _light_sleep(sleep: Any) -> Any:
+    """Sleep that keeps the weights; what drops them needs new ones on waking."""
+
+    @functools.wraps(sleep)
+    def light(level: int = 1) -> Any:
+        return sleep(level) if level < 2 else _refuse_weights(f"sleep at level {level}")
+
+    return light
 
 
 def _refuse_weights(name: str, *args: Any, **kwargs: Any) -> None:

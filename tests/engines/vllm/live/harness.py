@@ -37,6 +37,7 @@ class Reference:
         self.name, folder = name, reference_folder(name)
         kept = json.loads((folder / "cases.json").read_text())
         self.beta, self.layer, self.cases = kept["beta"], kept["layer"], kept["cases"]
+        self.pair = kept.get("pair")  # of the embedded checkpoint: two of its prompts, one after the other
         embedded = name == "world"
         self.tokens = min(TOKENS, 40 if embedded else 24)
         self.checkpoint = shipped.path() if embedded else folder / "checkpoint"
@@ -44,13 +45,14 @@ class Reference:
         pictures = sorted(folder.glob("*.png"), key=lambda path: int(path.stem))
         self.pictures = [Image.open(path).convert("RGB") for path in pictures]
 
-    def prompts(self, cases: Sequence[int]) -> list[dict[str, Any]]:
+    def prompts(self, cases: Sequence[int | dict[str, Any]]) -> list[dict[str, Any]]:
+        known = [self.cases[case] if isinstance(case, int) else case for case in cases]
         return [
             {
-                "prompt": self.cases[case]["prompt"],
-                "multi_modal_data": {"image": [self.pictures[one] for one in self.cases[case]["images"]]},
+                "prompt": case["prompt"],
+                "multi_modal_data": {"image": [self.pictures[one] for one in case["images"]]},
             }
-            for case in cases
+            for case in known
         ]
 
     def asks(self, kind: str) -> dict[str, Any] | None:

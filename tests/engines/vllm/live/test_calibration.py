@@ -10,12 +10,10 @@ import time
 
 import numpy as np
 import pytest
-from harness import V2, Reference, reference_folder, stopped
+from harness import TOKENS, V2, Reference, reference_folder, stopped
 
 from reweigh.calibration.result import Calibration
 from reweigh.method.register.table import ReferenceTable
-
-pytestmark = pytest.mark.skipif(V2, reason="forty steps on the interpreter; the processor is the same object")
 
 OPTIONS = {
     "enforce_eager": True,
@@ -29,14 +27,14 @@ PATIENCE = 600
 def test_observations_are_the_transformers_engine_s(world: Reference, tmp_path):
     from reweigh.calibration.vllm import calibrate_in_vllm
 
-    kept = Calibration.load(reference_folder("world") / "observed")
+    kept = Calibration.load(reference_folder("world") / f"observed-{TOKENS}")
     with stopped():
         found = calibrate_in_vllm(
             str(world.checkpoint),
             [(f"{number}.png", picture) for number, picture in enumerate(world.pictures)],
             layers=kept.observations.layers,
             out=tmp_path / "out",
-            max_new_tokens=40,
+            max_new_tokens=TOKENS,
             rule="count-1",
             engine=OPTIONS,
         )
@@ -65,6 +63,7 @@ def tree(folder):
     return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
+@pytest.mark.skipif(V2, reason="three engines on the interpreter take minutes, and resuming knows no runner")
 def test_the_command_is_killed_and_goes_on_in_an_actor(world: Reference, tmp_path):
     """With -9 after the first part; then on a local Ray, whose actor has vLLM: the bytes are those of one run here."""
     from reweigh.calibration.vllm import calibrate_in_vllm

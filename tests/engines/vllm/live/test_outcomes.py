@@ -21,6 +21,22 @@ def test_recall_reads_the_prefix_cache_and_still_edits(world):
         assert {told(answer)["evidence"] for answer in again} == {"recalled"}
 
 
+def test_equal_prompts_that_arrive_together_and_one_that_gains_an_image(world):
+    """They read each other's blocks while these are being computed: of evidence nothing may be missing."""
+    from vllm import SamplingParams
+
+    with running(world, reweigh={"prefix_cache": "recall"}, max_num_batched_tokens=96, **PREFIX) as engine:
+        together = engine.check(["edited", "half", "edited", "plain"], [0, 0, 0, 0], tokens=6)
+        assert together[1].num_cached_tokens > 0
+        engine.check(["edited"], [2], tokens=6)
+        params = SamplingParams(temperature=0, max_tokens=world.tokens)
+        [pair] = engine.llm.generate(world.prompts([world.pair]), params, use_tqdm=False)
+        assert pair.num_cached_tokens > 0
+        assert list(pair.prompt_token_ids) == world.pair["prompt_ids"]
+        assert list(pair.outputs[0].token_ids) == world.pair["edited"][: world.tokens]
+        assert world.pair["edited"][: world.tokens] != world.pair["plain"][: world.tokens]
+
+
 def test_evidence_that_is_gone_is_told_and_the_text_is_the_base_model_s(world):
     with running(world, reweigh={"prefix_cache": "recall", "memory_mb": 0}, **PREFIX) as engine:
         engine.check(["plain", "edited"])
@@ -62,6 +78,8 @@ def test_a_named_worker_and_the_plugin_act_once(world):
         engine.check(["half"])
         with pytest.raises(VLLMValidationError, match="beta"):
             engine.answer_with({"reweigh_beta": -1})
+        with pytest.raises(VLLMValidationError, match="argument of a request"):
+            engine.answer_with({"reweigh_bta": 1})
         with pytest.raises(VLLMValidationError, match="beam search"):
             engine.llm.beam_search(world.prompts([0]), BeamSearchParams(beam_width=2, max_tokens=4))
 
@@ -87,7 +105,11 @@ def test_nothing_happens_without_the_section(world):
         ({"dtype": "bfloat16"}, MismatchError, "lens dtype"),
         ({"mm_processor_kwargs": {}}, MismatchError, "use_fast"),
         ({"reweigh": {"table": "nowhere"}}, Exception, "nowhere"),
+        ({"mm_processor_kwargs": {"use_fast": False, "image_mean": [0, 0, 0]}}, MismatchError, "image_mean"),
         ({"reweigh": {"layer": 0}}, InputError, "layer 0"),
+        ({"additional_config": {"rewiegh": {}}}, InputError, "rewiegh"),
+        ({"model_impl": "transformers"}, UnsupportedError, "transformers backend"),
+        ({"weight_transfer_config": {"backend": "nccl"}}, UnsupportedError, "replaced under way"),
     ],
 )
 def test_engines_that_cannot_be_served_are_refused_before_they_load(world, options, error, reason):

@@ -98,6 +98,8 @@ def ask(address, world, case, xargs, **more):
         f"{address}/v1/chat/completions", json.dumps(body).encode(), {"Content-Type": "application/json"}
     )
     with urllib.request.urlopen(request, timeout=600) as answer:
+        if more.get("stream"):
+            return [json.loads(line[6:]) for line in answer if line.startswith(b"data: {")]
         return json.load(answer)
 
 
@@ -113,11 +115,33 @@ def test_concurrent_chats_get_the_transformers_engine_s_tokens(server, world):
         assert (said is None) if kind == "plain" else said["edited"]
 
 
-def test_nonsense_is_a_bad_request(server, world):
+@pytest.mark.parametrize(("kind", "asked"), [("edited", None), ("plain", OFF)])
+def test_a_streamed_chat_says_whether_it_was_edited(server, world, kind, asked):
+    chunks = ask(server, world, 1, asked, stream=True)
+    tokens = [
+        token for chunk in chunks for choice in chunk["choices"] for token in choice.get("token_ids") or []
+    ]
+    assert tokens == world.cases[1][kind][:TOKENS]
+    said = [chunk["kv_transfer_params"]["reweigh"] for chunk in chunks if "kv_transfer_params" in chunk]
+    assert [one["edited"] for one in said] == ([True] if kind == "edited" else [])
+
+
+@pytest.mark.parametrize(
+    ("asked", "reason"),
+    [
+        ({"reweigh_beta": -1.0}, "beta is -1.0"),
+        ({"reweigh_beta": "much"}, "beta is 'much'"),
+        ({"reweigh_beta": "nan"}, "beta is nan"),
+        ({"reweigh_beta": 1e39}, "beta is 1e+39"),
+        ({"reweigh": "perhaps"}, "reweigh is 'perhaps'"),
+        ({"reweigh_bta": 1.0}, "reweigh_bta"),
+    ],
+)
+def test_nonsense_is_a_bad_request(server, world, asked, reason):
     with pytest.raises(urllib.error.HTTPError) as failed:
-        ask(server, world, 0, {"reweigh_beta": -1.0})
+        ask(server, world, 0, asked)
     assert failed.value.code == 400
-    assert "beta is -1.0" in failed.value.read().decode()
+    assert reason in failed.value.read().decode()
 
 
 def test_metrics_count_what_was_edited(server, world):
