@@ -9,6 +9,7 @@ import pytest
 
 from reweigh.calibration.result import Calibration
 from reweigh.method.register.table import ReferenceTable
+from reweigh.world import table_path
 
 
 @pytest.fixture(scope="module")
@@ -52,11 +53,19 @@ def test_show(cli, calibrated, checkpoint):
         "rule stable",
         f"{len(table):,} tokens",
         "from 8 images",
+        "point: none recorded",
     ):
         assert words in text
+    assert page["point"] is None
     several = cli("table", "show", calibrated)
     assert several.code == 1
     assert "several layers: 1, 3" in several.err
+
+
+def test_show_says_which_point_was_recorded(cli):
+    shown = cli("table", "show", table_path())
+    assert "point: layer 2, beta 3.5 (tuned on 300 records of world" in shown.out
+    assert cli("table", "show", table_path(), "--json").json["point"]["beta"] == 3.5
 
 
 def test_show_names_the_generation_settings_of_the_checkpoint(cli, calibrated, tmp_path):

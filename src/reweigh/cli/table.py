@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -43,6 +44,7 @@ def show(
         "b0": table.scale,
         "registered": len(table),
         "fingerprint": table.fingerprint,
+        "point": None if table.point is None else asdict(table.point),
         "made_with": dict(table.made_with),
     }
     if json:
@@ -58,6 +60,7 @@ def show(
     typer.echo(f"  b0 = {table.scale:.6g}, {len(table):,} tokens registered from {made.get('images')} images")
     if sketch := made.get("sketch"):
         typer.echo(f"  {sketch_words(sketch)}")
+    typer.echo(f"  point: {table.point or 'none recorded; `reweigh tune --table` records one'}")
     typer.echo(f"  prompt {made.get('prompt')!r}, at most {made.get('max_new_tokens')} new tokens")
     if settings := made.get("generation"):
         typer.echo(f"  decoded with {', '.join(f'{name} {value}' for name, value in settings.items())}")
