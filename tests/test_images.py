@@ -240,5 +240,10 @@ def test_a_missing_picture_and_a_folder_get_a_hint(tmp_path):
     with pytest.raises(ImageError) as alone:
         read_image(tmp_path / "zebra.jpg")
     assert alone.value.hint is None
-    with pytest.raises(ImageError, match="is a folder, and a picture is wanted"):
+    with pytest.raises(ImageError, match="is a folder, and a picture is wanted") as folder:
         read_image(tmp_path)
+    assert folder.value.hint == f"name one, or all of them: {tmp_path}/*.png"
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(ImageError) as empty:
+        read_image(tmp_path / "empty")
+    assert empty.value.hint == "it holds no picture"

@@ -47,9 +47,7 @@ def read_image(source: str | Path | bytes | Image, *, max_pixels: int = MAX_PIXE
     except FileNotFoundError as error:
         raise ImageError(f"{name} does not exist", hint=_near(Path(name))) from error
     except IsADirectoryError as error:
-        raise ImageError(
-            f"{name} is a folder, and a picture is wanted", hint=f"name one, or all of them: {name}/*.png"
-        ) from error
+        raise ImageError(f"{name} is a folder, and a picture is wanted", hint=_within(Path(name))) from error
     except UnidentifiedImageError as error:
         raise ImageError(
             f"{name} is none of {', '.join(FORMATS)}",
@@ -95,6 +93,14 @@ def _eight_bits(picture: Image, name: str) -> Image:
             f"{name} has 32-bit values, whose black and white no file says", hint="convert it to 8 or 16 bits"
         )
     return picture
+
+
+def _within(folder: Path) -> str:
+    """How to name the pictures of a folder, as far as it holds any itself."""
+    endings = sorted({path.suffix for path in folder.iterdir() if path.suffix.lower() in SUFFIXES})
+    if not endings:
+        return "it holds no picture"
+    return f"name one, or all of them: {' '.join(f'{folder}/*{ending}' for ending in endings)}"
 
 
 def _near(path: Path) -> str | None:
