@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 
 from reweigh.calibration.result import Calibration
+from reweigh.errors import ArtifactError
 from reweigh.method.register.table import ReferenceTable
 from reweigh.world import table_path
 
@@ -144,6 +145,34 @@ def test_the_same_merge_may_be_made_again_and_another_may_not(cli, shards, calib
         done = cli(*other)
         assert done.code == 1
         assert "another calibration: 8 images, layers 1, 3" in done.err
+    assert tree(out) == tree(calibrated)
+
+
+@pytest.mark.parametrize("written", range(4))
+def test_a_merge_that_was_stopped_amid_its_files_is_taken_up_again(
+    cli, shards, calibrated, tmp_path, monkeypatch, written
+):
+    """As a full disk stops it, after any number of files; another command does not take the folder over."""
+    from reweigh import artifacts
+
+    out, left = tmp_path / "out", [1 + written]  # the page of the job comes first
+    write = artifacts.write_bytes
+
+    def until_full(path, data):
+        if not left[0]:
+            raise ArtifactError(f"{path} cannot be written (No space left on device)")
+        left[0] -= 1
+        write(path, data)
+
+    monkeypatch.setattr(artifacts, "write_bytes", until_full)
+    merge = ("table", "merge", shards / "0", shards / "1", "-o", out)
+    assert "No space left" in cli(*merge).err
+    monkeypatch.undo()
+    assert not (out / "calibration.json").exists()
+    begun = tree(out)
+    other = cli("table", "merge", shards / "0", "-o", out)
+    assert (other.code, tree(out)) == (1, begun)
+    assert cli(*merge).code == 0
     assert tree(out) == tree(calibrated)
 
 

@@ -104,10 +104,14 @@ class Work:
             ) from error
         return split(batch), page["skipped"]
 
+    def has_begun(self) -> bool:
+        """Whether the folder is this job's own, as a run that was stopped leaves it."""
+        return self._is_own(self.folder / WORK / JOB, page=True)
+
     def tidy(self) -> None:
         """Remove this job's own files, each proven by its seal, and leave nothing but the result and what was there."""
         work = self.folder / WORK
-        if not self._is_own(work / JOB, page=True):
+        if not self.has_begun():
             return
         for pattern in PARTS:
             for path in work.glob(pattern):
@@ -132,6 +136,12 @@ class Work:
             )
         except (ArtifactError, KeyError):
             return False
+
+
+def writing(done: Calibration, folder: Path) -> Work:
+    """The job of writing a calibration that was made of others, which the same command takes up again after a stop."""
+    asked = {"made_with": done.made_with, "images": done.observations.corpus, "rule": done.rule}
+    return Work(folder, asked, tuple(done.tables))
 
 
 def finished(work: Work, corpus: Corpus) -> Calibration:

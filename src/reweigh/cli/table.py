@@ -168,14 +168,25 @@ def _refuse_source(out: Path, sources: list[Path]) -> None:
 
 def _save(calibration: Calibration, out: Path, *, force: bool) -> None:
     """Write a calibration where nothing gets lost by it, unless that is wanted."""
+    from reweigh.artifacts import only_one
+    from reweigh.calibration.result import MANIFEST
+    from reweigh.calibration.resume import LOCK, writing
     from reweigh.errors import InputError
 
-    there = None if force else _found_in(out, calibration)
-    if there is not None:
-        raise InputError(
-            f"{out} holds {there}", hint="write into another folder, or replace what is there with --force"
-        )
-    calibration.save(out)
+    if force:
+        calibration.save(out)
+        return
+    work = writing(calibration, out)
+    if not work.has_begun():
+        if (there := _found_in(out, calibration)) is not None:
+            hint = "write into another folder, or replace what is there with --force"
+            raise InputError(f"{out} holds {there}", hint=hint)
+        if (out / MANIFEST).is_file():  # the same one
+            return
+    with only_one(out, lock=LOCK):
+        work.claim()
+        calibration.save(out)
+        work.tidy()
 
 
 def _found_in(out: Path, new: Calibration) -> str | None:
