@@ -231,6 +231,20 @@ def test_addresses_are_read_like_files(folder):
         found[1].read()
 
 
+def test_a_store_of_another_process_is_refused_not_skipped(folder):
+    """What lies in this process's memory is not in a worker's: there it is an image that vanished."""
+    import fsspec
+
+    store = fsspec.filesystem("memory")
+    store.pipe({f"/pictures/{name}": (folder / name).read_bytes() for name in ("b.png", "c.png")})
+    first, second = open_corpus("memory://pictures").images
+    assert [image.name for image in (first, second)] == ["b.png", "c.png"]
+    first.read()
+    store.rm("/pictures", recursive=True)
+    with pytest.raises(CalibrationError, match="was listed, but cannot be read on"):
+        first.read()
+
+
 @pytest.mark.parametrize("address", ["nosuch://bucket/x", "file:///no/such/folder"])
 def test_an_address_that_leads_nowhere_is_refused(address):
     with pytest.raises(InputError, match=r"cannot be listed|holds no image"):

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from reweigh.artifacts import only_one
+from reweigh.calibration.resume import LOCK
 from reweigh.method.register.table import ReferenceTable
 
 
@@ -40,6 +42,21 @@ def test_skipped_images_are_named_on_stderr(cli, checkpoint, photos, tmp_path):
     )
     assert done.json["images"] == 8
     assert "skipped broken.png: " in done.err
+
+
+def test_a_folder_that_another_process_writes_to_is_refused_before_a_model_is_loaded(
+    cli, arguments, calibrated, monkeypatch
+):
+    from reweigh.cli import common
+
+    monkeypatch.setattr(common.Weights, "load", None)
+    before = sorted(calibrated.rglob("*"))
+    with only_one(calibrated, lock=LOCK):
+        done = cli(*arguments)
+    assert (done.code, f"another process is writing to {calibrated}" in done.err) == (1, True)
+    (calibrated / LOCK).unlink()
+    (calibrated / LOCK).parent.rmdir()
+    assert sorted(calibrated.rglob("*")) == before
 
 
 def test_other_settings_are_refused_by_name(cli, arguments):

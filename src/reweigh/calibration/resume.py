@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from reweigh.artifacts import drop_abandoned, drop_leftovers, require_fields, sha256_json
+from reweigh.artifacts import drop_abandoned, drop_leftovers, only_one, require_fields, sha256_json
 from reweigh.calibration.corpus import Corpus, CorpusImage
 from reweigh.calibration.result import BINS, MANIFEST, OBSERVATIONS, SKETCHES, Calibration, with_sketch
 from reweigh.errors import ArtifactError, InputError, MismatchError
@@ -136,6 +136,13 @@ class Work:
             )
         except (ArtifactError, KeyError):
             return False
+
+
+def require_free(folder: Path) -> None:
+    """Refuse a folder that another process calibrates into; cheap, so that it can be asked before a model is loaded."""
+    if (folder / LOCK).is_file():
+        with only_one(folder, lock=LOCK):
+            pass
 
 
 def writing(done: Calibration, folder: Path) -> Work:

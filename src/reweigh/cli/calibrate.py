@@ -82,7 +82,7 @@ def calibrate(
         **({} if batch_size is None else {"batch_size": batch_size}),
     }
     require_known("engine", [engine], ENGINES)
-    _require(images, lens=lens, rule=rule, readout=readout, shard=shard, sketch=sketch)
+    _require(images, out, lens=lens, rule=rule, readout=readout, shard=shard, sketch=sketch)
     common.look_into(model, Path(images))
     inside: dict[str, Any] | None = None  # what vLLM is given
     if engine == "vllm":
@@ -132,9 +132,10 @@ def _print(done: Calibration, out: Path, *, json: bool) -> None:
     print_tables(rows)
 
 
-def _require(images: str, *, lens: str, rule: str, readout: str, shard: str, sketch: int) -> None:
+def _require(images: str, out: Path, *, lens: str, rule: str, readout: str, shard: str, sketch: int) -> None:
     """Find what is wrong with the settings before a model is loaded."""
     from reweigh.calibration.corpus import require_images
+    from reweigh.calibration.resume import require_free
     from reweigh.method.measure.readouts import READOUTS
     from reweigh.method.register.references import rule_named
     from reweigh.method.register.sketches import require_sketchable
@@ -147,6 +148,7 @@ def _require(images: str, *, lens: str, rule: str, readout: str, shard: str, ske
     if sketch:
         require_sketchable(readout, sketch)
     require_images(images)
+    require_free(out)
 
 
 def _on_ray(
