@@ -16,7 +16,10 @@ import reweigh
 import stand_ins
 import twin
 from checkpoints import VOCABULARY, load, picture
+from reweigh.engines.base import Decoder
+from reweigh.engines.transformers.stream import StreamEdit
 from reweigh.errors import MismatchError, UnsupportedError
+from reweigh.families.anatomy import find_anatomy
 
 BETA = 20.0
 STEPS = 5
@@ -448,6 +451,65 @@ def test_reopening_a_compiled_model_compiles_nothing_again(own):
         assert torch.equal(called(), base)
     assert len(graphs) == compiled
     assert not torch.equal(base, edited)
+
+
+class Louder(Decoder):
+    """Doubles the stream after the first block and the MLP of the second."""
+
+    def __init__(self, anatomy):
+        super().__init__(anatomy)
+        self.stream = StreamEdit(self)
+
+    def engage(self, tap):
+        return self.stream.install(
+            states={0: lambda layer, states: 2 * states}, mlps={1: lambda layer, given, out: 2 * out}
+        )
+
+
+def counted(model):
+    """Hooks on the parts of a model."""
+    return sum(len(part._forward_hooks) + len(part._forward_pre_hooks) for part in model.modules())
+
+
+@pytest.mark.parametrize("family", ["llava"])
+def test_edits_of_the_stream_forget_a_compiled_model_once(own, monkeypatch):
+    import torch._dynamo
+
+    forgotten = []
+    monkeypatch.setattr(torch._dynamo, "reset", lambda: forgotten.append(1))
+    session = Louder(find_anatomy(own.model)).attach(own.model, own.processor)
+    before = counted(own.model)
+    with session:
+        assert counted(own.model) > before
+    assert counted(own.model) == before
+    own.model.compile(backend="eager")
+    with session:
+        once, hooks = len(forgotten), counted(own.model)
+    for _ in range(2):
+        with session:
+            assert (len(forgotten), counted(own.model)) == (once, hooks)
+    assert once
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("family", ["llava"])
+def test_edits_of_the_stream_stay_right_on_a_compiled_model(own):
+    inputs, eager = own.inputs(), copy.deepcopy(own.model)
+
+    def called(model):
+        with torch.no_grad():
+            return model(**inputs).logits
+
+    base = called(eager)
+    with Louder(find_anatomy(eager)).attach(eager, own.processor):
+        edited = called(eager)
+    assert not torch.equal(base, edited)
+    own.model.compile(backend="eager")
+    session = Louder(find_anatomy(own.model)).attach(own.model, own.processor)
+    for _ in range(2):
+        with session:
+            torch.testing.assert_close(called(own.model), edited)
+        torch.testing.assert_close(called(own.model), base)
 
 
 @pytest.mark.slow

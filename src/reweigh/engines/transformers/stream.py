@@ -1,13 +1,14 @@
 """Editing the residual stream and the outputs of MLPs: hooks on the blocks while a decoder asks for them.
 
-A decoder installs them in ``engage``. They act on the passes of its own requests only: not on those of other threads,
-tasks or decoders, and not while it is paused (the lens, a description, a branch) unless it says so.
+A decoder installs them in ``engage``; on a compiled model they stay. They act on the passes of its own requests only: not
+on those of other threads, tasks or decoders, and not while it is paused (the lens, a description, a branch) unless it
+says so.
 """
 
 from __future__ import annotations
 
-import functools
 import threading
+import weakref
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -41,28 +42,38 @@ class StreamEdit:
         self.decoder = decoder
         self.anatomy = decoder.anatomy
         self._local = _Local()
+        self._states: dict[int, StateEdit] = {}
+        self._mlps: dict[int, MlpEdit] = {}
+        self._undo: list[Callable[[], None]] = []
+        self._stays = False
 
     def install(
         self, *, states: Mapping[int, StateEdit] | None = None, mlps: Mapping[int, MlpEdit] | None = None
     ) -> Callable[[], None]:
         """Put the edits of some blocks on the model; return what takes them off. Block -1 is the embeddings."""
-        undo: list[Callable[[], None]] = []
+        before = len(self._undo)
         # found first: a refusal leaves no hook behind
         parts = {layer: mlp_of(self.anatomy, layer) for layer in mlps or {}}
-        for layer, edit in (states or {}).items():
-            hook = _quiet(functools.partial(self._before_exit, layer, edit))
-            module = self.anatomy.exit_of(layer)
-            undo.append(module.register_forward_pre_hook(hook, with_kwargs=True).remove)
-        for layer, change in (mlps or {}).items():
-            after = _quiet(functools.partial(self._after_mlp, layer, change))
-            undo.append(parts[layer].register_forward_hook(after, with_kwargs=True).remove)
-        forget_compiled(self.anatomy.model, wrapped=self.anatomy.compiled)
+        for layer in [layer for layer in states or {} if layer not in self._states]:
+            hook, module = _quiet(self._before_exit, layer), self.anatomy.exit_of(layer)
+            self._undo.append(module.register_forward_pre_hook(hook, with_kwargs=True).remove)
+        for layer in [layer for layer in parts if layer not in self._mlps]:
+            after = _quiet(self._after_mlp, layer)
+            self._undo.append(parts[layer].register_forward_hook(after, with_kwargs=True).remove)
+        self._states.update(states or {})
+        self._mlps.update(mlps or {})
+        if len(self._undo) > before:
+            self._stays = forget_compiled(self.anatomy.model, wrapped=self.anatomy.compiled)
+        return self._remove
 
-        def remove() -> None:
-            while undo:
-                undo.pop()()
-
-        return remove
+    def _remove(self) -> None:
+        """Take the hooks off, except off a compiled model: it would have to be compiled again for each request."""
+        if self._stays:
+            return
+        while self._undo:
+            self._undo.pop()()
+        self._states.clear()
+        self._mlps.clear()
 
     @contextmanager
     def while_paused(self) -> Iterator[None]:
@@ -81,7 +92,7 @@ class StreamEdit:
         return not opened.paused or self._local.unpaused
 
     def _before_exit(
-        self, layer: int, edit: StateEdit, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
+        self, layer: int, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
         if module is not self.anatomy.exit_of(layer) or not self.acts():  # a copied model has copied hooks
             return None
@@ -91,7 +102,7 @@ class StreamEdit:
                 f"the stream after block {layer} of {type(self.anatomy.model).__name__} is not (B, T, d)",
                 hint="this family keeps several streams between blocks; use another decoder",
             )
-        new = edit(layer, state)
+        new = self._states[layer](layer, state)
         if new is None:
             return None
         return ((new, *args[1:]), kwargs) if args else (args, {**kwargs, "hidden_states": new})
@@ -99,7 +110,6 @@ class StreamEdit:
     def _after_mlp(
         self,
         layer: int,
-        edit: MlpEdit,
         module: nn.Module,
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
@@ -112,7 +122,7 @@ class StreamEdit:
                 f"the MLP of block {layer} returned a {type(out).__name__}, not a tensor",
                 hint="mixtures of experts cannot be edited there; use another decoder",
             )
-        return edit(layer, args[0] if args else kwargs["x"], out)
+        return self._mlps[layer](layer, args[0] if args else kwargs["x"], out)
 
 
 def mlp_of(anatomy: Anatomy, layer: int) -> nn.Module:
@@ -144,6 +154,12 @@ def up_weight(mlp: nn.Module) -> Tensor:
     )
 
 
-def _quiet(hook: Callable[..., Any]) -> Callable[..., Any]:
-    """A hook at which a compiled forward breaks its graph instead of tracing it."""
+def _quiet(method: Callable[..., Any], layer: int) -> Callable[..., Any]:
+    """A hook at which a compiled forward breaks its graph instead of tracing it; it does not keep its decoder."""
+    kept = weakref.WeakMethod(method)
+
+    def hook(*given: Any) -> Any:
+        own = kept()
+        return None if own is None else own(layer, *given)
+
     return torch.compiler.disable(hook)  # type: ignore[no-untyped-call,no-any-return]
