@@ -195,6 +195,15 @@ def test_a_prompt_joins_one_that_is_being_read(cut, start, limit):
     assert torch.allclose(one.strengths, expected(store, one.positions), atol=1e-6)
 
 
+def test_observations_that_were_handed_over_cannot_be_joined():
+    store, one, two = make_store(registered=False, limit=0), entry(), entry()
+    store.requests = {"one": one, "two": two}
+    store.feed(one, 0, [states()])
+    store.feed(two, 6, [states()[6:]])
+    assert one.evidence is not None
+    assert "not computed" in two.reason
+
+
 def test_logits_that_cannot_be_ranked_are_a_reason():
     store, one = make_store(), entry()
     broken = states()
