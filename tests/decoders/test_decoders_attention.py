@@ -195,5 +195,7 @@ def test_options_out_of_range(loaded):
         reweigh.decoder("pai", model, processor, gamma=0.5)
     with pytest.raises(InputError, match="start_layer"):
         reweigh.decoder("pai", model, processor, start_layer=9)
+    with pytest.raises(InputError, match="before end_layer -1"):
+        reweigh.decoder("pai", model, processor, end_layer=-1)
     with pytest.raises(InputError, match="layer 4"):
         reweigh.decoder("sid", model, processor, layer=4)

@@ -15,7 +15,7 @@ from reweigh.decoders.grounding import (
     load_detector,
     load_matcher,
 )
-from reweigh.errors import MissingExtraError, UnsupportedError
+from reweigh.errors import InputError, MissingExtraError, UnsupportedError
 
 
 def test_small_and_overlapping_boxes_are_left_out():
@@ -89,3 +89,7 @@ def test_checkpoints_of_another_kind_are_refused(tmp_path):
     hf.BertConfig().save_pretrained(tmp_path / "bert")
     with pytest.raises(UnsupportedError, match="bert, not a detector"):
         load_detector(str(tmp_path / "bert"))
+    with pytest.raises(InputError, match="no-such-folder' cannot be loaded as a detector"):
+        load_detector(str(tmp_path / "no-such-folder"))
+    with pytest.raises(InputError, match="no-such-folder' cannot be loaded as a matcher"):
+        load_matcher(str(tmp_path / "no-such-folder"))

@@ -5,22 +5,19 @@
 
 Decoders register by name; a third party adds one, a ``Decoder`` subclass, through the entry-point group
 ``reweigh.decoders``. A method has the module of its name. What several share: ``rules`` (formulas on logits),
-``contrast`` (a second branch), ``early`` and ``buckets`` (earlier layers), ``beams``, ``entities``. What one is made
-of: ``noise`` (VCD), ``overtrust``, ``retrospection``, ``hypotheses``, ``opera_*`` (OPERA), ``outliers`` (DAMRO),
+``contrast`` (a second branch), ``early`` and ``buckets`` (earlier layers), ``beams``, ``entities``, ``options``. What one is
+made of: ``noise`` (VCD), ``overtrust``, ``retrospection``, ``hypotheses``, ``opera_*`` (OPERA), ``outliers`` (DAMRO),
 ``retrace`` (MemVR), ``fields``, ``words``, ``halc_walk`` and the detectors and matchers ``grounding``, ``annotated``,
 ``lens_boxes``, ``gain`` (HALC).
 """
 
 from __future__ import annotations
 
-import difflib
-import inspect
-from collections.abc import Mapping
 from typing import Any
 
+from reweigh.decoders.options import check_options
 from reweigh.engines.base import Decoder
 from reweigh.engines.transformers.session import Session
-from reweigh.errors import InputError
 from reweigh.families.anatomy import find_anatomy
 from reweigh.registry import Registry
 
@@ -72,22 +69,3 @@ def decoder(name: str, model: Any, processor: Any = None, **options: Any) -> Ses
     made = entry(find_anatomy(model, images=entry.needs_image), processor, **options)
     made.name, made.options = name, options
     return made.attach(model, processor)
-
-
-def check_options(name: str, entry: type[Decoder], options: Mapping[str, Any]) -> None:
-    """Say which option a decoder does not know, and which it does."""
-    signature = inspect.signature(entry)
-    known = [
-        parameter.name
-        for parameter in signature.parameters.values()
-        if parameter.kind is inspect.Parameter.KEYWORD_ONLY
-    ]
-    try:
-        signature.bind(None, None, **options)
-    except TypeError as error:
-        wrong = next((option for option in options if option not in known), None)
-        near = difflib.get_close_matches(wrong, known, n=1) if wrong else []
-        raise InputError(
-            f"decoder {name!r} cannot be made: {error}",
-            hint=(f"did you mean {near[0]}? " if near else "") + f"its options: {', '.join(known) or 'none'}",
-        ) from error

@@ -45,7 +45,7 @@ class DoLa(EarlyLayers):
         super().__init__(anatomy, processor, bucket(layers, len(anatomy.blocks), is_tied(anatomy)), norm=norm)
         self.relative_top = in_range("relative_top", relative_top, 0, 1)
         self.shared_layer = shared_layer
-        self.generation = {"repetition_penalty": in_range("repetition_penalty", repetition_penalty, 0)}
+        self.generation = {"repetition_penalty": in_range("repetition_penalty", repetition_penalty, 1e-3)}
         self.regime = {**Decoder.regime, **self.generation}
 
     def combine(self, final: Tensor, early: Tensor) -> Tensor:

@@ -29,7 +29,7 @@ def grown(box: Sequence[float], share: float) -> Box:
 
 def fields(box: Sequence[float], growth: float = 0.6, count: int = 4) -> list[Box]:
     """The box shrunk by ``growth`` (0.8 at most), itself, and grown again and again from the one before."""
-    left, top, right, bottom = box
+    left, top, right, bottom = box if len(box) == 4 else (0.0,) * 4
     if not (0 <= left < right <= 1 and 0 <= top < bottom <= 1):
         raise InputError(
             f"the box {tuple(box)} is none", hint="left, top, right, bottom as fractions of the picture"

@@ -6,14 +6,15 @@ Anything callable of the same shape will do in their place.
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from reweigh.decoders.annotated import SUFFIX, AnnotatedBoxes
 from reweigh.decoders.fields import Box
-from reweigh.errors import MissingExtraError, UnsupportedError
+from reweigh.errors import InputError, MissingExtraError, UnsupportedError
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -136,7 +137,8 @@ def load_detector(name: str) -> Detector:
     if name.endswith(SUFFIX):
         return AnnotatedBoxes(name)
 
-    kind = transformers.AutoConfig.from_pretrained(name).model_type
+    with _told(name, "a detector"):
+        kind = transformers.AutoConfig.from_pretrained(name).model_type
     if kind not in DETECTORS:
         raise UnsupportedError(
             f"{name} is a {kind}, not a detector that can be used",
@@ -147,8 +149,9 @@ def load_detector(name: str) -> Detector:
     ):  # its image processor would fail at first use
         raise MissingExtraError("OWLv2 as HALC's detector", "halc", "scipy")
     model, adapter = DETECTORS[kind]
-    loaded = getattr(transformers, model).from_pretrained(name)
-    made: Detector = adapter(loaded, transformers.AutoProcessor.from_pretrained(name))
+    with _told(name, "a detector"):
+        loaded = getattr(transformers, model).from_pretrained(name)
+        made: Detector = adapter(loaded, transformers.AutoProcessor.from_pretrained(name))
     return made
 
 
@@ -159,10 +162,25 @@ def load_matcher(name: str) -> Matcher:
     """
     import transformers
 
-    loaded, told = transformers.BlipForImageTextRetrieval.from_pretrained(name, output_loading_info=True)
+    with _told(name, "a matcher"):
+        loaded, told = transformers.BlipForImageTextRetrieval.from_pretrained(name, output_loading_info=True)
     if missing := sorted(told["missing_keys"]):
         raise UnsupportedError(
             f"{name} lacks {len(missing)} weights of a matcher, e.g. {missing[0]}, which would be random",
             hint="use a checkpoint for image-text retrieval, e.g. Salesforce/blip-itm-base-coco",
         )
-    return BlipMatcher(loaded, transformers.AutoProcessor.from_pretrained(name))
+    with _told(name, "a matcher"):
+        return BlipMatcher(loaded, transformers.AutoProcessor.from_pretrained(name))
+
+
+@contextmanager
+def _told(name: str, what: str) -> Iterator[None]:
+    """Say which checkpoint cannot be read."""
+    try:
+        yield
+    except (OSError, ValueError) as error:
+        reason = str(error).strip().partition("\n")[0]
+        raise InputError(
+            f"{name!r} cannot be loaded as {what} ({reason})",
+            hint="give a checkpoint's folder or Hub id; offline, only what is already in the cache can be used",
+        ) from error

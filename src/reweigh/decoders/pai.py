@@ -57,10 +57,12 @@ class PAI(Contrast):
         super().__init__(anatomy, processor, alpha=in_range("gamma", gamma, 1) - 1, beta=beta)
         self.amplify = in_range("alpha", alpha, 0)
         self.gamma = gamma
-        self.blocks = range(start_layer, len(anatomy.blocks) if end_layer is None else end_layer)
-        if not 0 <= start_layer <= len(anatomy.blocks):
+        count = len(anatomy.blocks)
+        self.blocks = range(start_layer, count if end_layer is None else end_layer)
+        if not 0 <= start_layer <= min(self.blocks.stop, count):
             raise InputError(
-                f"start_layer {start_layer} is out of range: there are {len(anatomy.blocks)} blocks"
+                f"no block is from start_layer {start_layer} to before end_layer {end_layer}",
+                hint=f"there are {count} blocks, the first is 0; alpha=0 amplifies no attention",
             )
         self.edit_prefill = edit_prefill_when_cfg or gamma == 1
         self.attends = self.amplify > 0

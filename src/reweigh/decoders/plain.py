@@ -55,6 +55,7 @@ class Nucleus(Decoder):
     ) -> None:
         super().__init__(anatomy, processor)
         in_range("top_p", top_p, 0, 1)
+        in_range("temperature", temperature, 1e-3)
         self.generation = self.regime = {**SAMPLING, "top_p": top_p, "temperature": temperature}
 
 
