@@ -29,7 +29,8 @@ EXPLAINED = (
     "gain: mean of the four relative improvements over the base, in percent; not eligible: F1 falls by more than the "
     "bound."
 )
-UNLABELLED = "Experimental: a verifier's denial stands for a hallucinated mention; no label was read."
+UNLABELLED = "Experimental: a verifier's denial stands for a hallucinated mention; the search reads no label."
+JUDGED = "The labels judge its choice, and those of others."
 
 
 @dataclass(frozen=True)
@@ -175,7 +176,7 @@ class Report:
             write_json(record / POINT, point)
         written = [out / name for name in FILES]
         if self.held is not None:
-            written += against_report.write(self.held, out, self.lead, self.chosen_on)
+            written += against_report.write(self.held, out, f"{self.lead} {JUDGED}", self.chosen_on)
         return written
 
 

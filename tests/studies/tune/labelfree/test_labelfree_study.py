@@ -160,6 +160,7 @@ def test_the_command_on_the_embedded_model(tmp_path):
     assert held["rows"][0]["accuracy"] > 90
     assert held["rows"][0]["rho"] > 0
     files = [tmp_path / f"against-labels.{kind}" for kind in ("md", "html", "json")]
+    assert "the search reads no label. The labels judge its choice" in files[0].read_text()
     before = [path.read_bytes() for path in files]
     verdicts = (tmp_path / "verdicts.jsonl").read_bytes()
     again = CliRunner().invoke(app, arguments)
