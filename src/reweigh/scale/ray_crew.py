@@ -294,7 +294,8 @@ def _first_line(error: Exception) -> str:
 def _no_cluster(address: str, error: Exception) -> InputError:
     return InputError(
         f"no Ray cluster answers at {address!r} ({_first_line(error)})",
-        hint="give local, auto, or the host:port of a running cluster's head",
+        hint="give local, auto, or the host:port of a running cluster's head; "
+        "one that asks for a token needs it here too (RAY_AUTH_TOKEN)",
     )
 
 
