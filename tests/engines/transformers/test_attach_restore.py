@@ -149,6 +149,7 @@ def test_two_attachments_one_after_another(case):
 def test_nested_attachments_of_one_model_are_refused(case):
     inputs = case.inputs()
     one, other = attach(case), attach(case, seed=5)
+    generate(case, inputs)  # transformers puts hooks of its own on a model when it first runs
     before = snapshot(case.model)
     with one:
         expected = generate(case, inputs)
@@ -156,8 +157,7 @@ def test_nested_attachments_of_one_model_are_refused(case):
             pass
         with pytest.raises(UnsupportedError, match="already follows another decoder"):
             other.generate(**inputs, max_new_tokens=2)
-        with pytest.raises(UnsupportedError, match="already follows another decoder"):
-            reweigh.measure(case.model, inputs)
+        reweigh.measure(case.model, inputs)  # edits nothing, and is not edited
         assert torch.equal(generate(case, inputs), expected)
     assert snapshot(case.model) == before
 
