@@ -44,6 +44,25 @@ def test_counters_stand_in_vllms_metrics(plain_engine):
     assert found["vllm:reweigh_step_ms", ()].count > 0
 
 
+def test_no_request_gets_the_evidence_of_one_whose_place_it_takes(plain_engine):
+    """Eight places are taken three times: in each by the same kind of request, with another picture."""
+    from vllm import SamplingParams
+
+    world, prompts, params, expected = plain_engine.reference, [], [], []
+    for number in range(24):
+        kind, case = (*MIXED, None, "edited")[number % 8], number * 5 % 6
+        prompts.append({"prompt": "describe the picture"} if kind is None else world.prompts([case])[0])
+        asked = None if kind is None else world.asks(kind)
+        params.append(SamplingParams(temperature=0, max_tokens=12, ignore_eos=True, extra_args=asked))
+        expected.append(None if kind is None else world.cases[case][kind][:12])
+    answers = plain_engine.llm.generate(prompts, params, use_tqdm=False)
+    for answer, tokens, asked in zip(answers, expected, params, strict=True):
+        assert tokens is None or list(answer.outputs[0].token_ids) == tokens
+        assert (told(answer) is None) == (tokens is None or asked.extra_args == world.asks("plain"))
+    plain_engine.check(["plain"])  # the step that follows brings word of those that ended
+    assert len(plain_engine.worker.reweigh.capture.store.requests) <= 1
+
+
 def test_a_request_alone_or_in_a_batch_samples_the_same(plain_engine):
     seeds = {"temperature": 0.8, "seed": 7}
     together = plain_engine.answer(["edited"] * 2, **seeds)
