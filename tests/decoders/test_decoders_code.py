@@ -132,6 +132,14 @@ def test_descriptions_can_be_given_for_each_request(loaded, batch):
         model.generate(**inputs, **PLAIN)
 
 
+@pytest.mark.parametrize("given", [5, [5], {"a": "b"}])
+def test_descriptions_that_are_no_texts_are_refused_as_the_request_opens(given, loaded):
+    model, processor = loaded("llava")
+    attached = reweigh.decoder("code", model, processor)
+    with pytest.raises(InputError, match="descriptions are"), attached.request(descriptions=given):
+        pass
+
+
 @pytest.mark.parametrize("family", [name for name in FAMILIES if name != "instructblip"])
 def test_each_of_several_images_has_its_own_description(family, loaded):
     """Words between the images stay; the row beside it, with one image, is padded."""

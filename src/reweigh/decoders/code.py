@@ -12,6 +12,7 @@ from typing import Any
 from torch import Tensor
 
 from reweigh.decoders.contrast import Contrast
+from reweigh.decoders.options import fits
 from reweigh.decoders.rules import bounded_contrast
 from reweigh.engines.base import ForwardPass, Request, in_range
 from reweigh.engines.transformers.description import Describer
@@ -87,6 +88,11 @@ class CODE(Contrast):
     ) -> Request:
         """Settings of one caller: descriptions for the rows of its prompts."""
         super().request(outer, **options)
+        if descriptions is not None and not fits(descriptions, Descriptions):
+            raise InputError(
+                f"descriptions are {descriptions!r:.80}, but must be a text or a list of texts",
+                hint='one text for all rows, or one for each: descriptions=["A dog.", "A cat."]',
+            )
         around = outer.descriptions if isinstance(outer, CodeRequest) else self.descriptions
         return CodeRequest(self, around if descriptions is None else descriptions)
 
