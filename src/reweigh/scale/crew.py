@@ -58,23 +58,28 @@ class Crew(Protocol):
         """Wait for workers to report; an empty list says that time passed."""
 
 
-def work_through(crew: Crew, tasks: Mapping[int, Any]) -> Generator[tuple[int, Any], None, None]:
+def work_through(
+    crew: Crew, tasks: Mapping[int, Any], others: list[Report] | None = None
+) -> Generator[tuple[int, Any], None, None]:
     """Yield the result of each task as it comes, each once.
+
+    Loops that take turns with one crew share the list ``others``: a report about another loop's task waits there for it.
 
     Raises:
         ReweighError: A task failed again and again.
     """
     schedule, own = Schedule.of(tasks), frozenset(tasks)
+    others = [] if others is None else others
     while not schedule.is_finished:
-        for worker in crew.idle():
-            shard = schedule.claim(worker, crew.now())
-            if shard is None:
-                break
-            crew.give(worker, shard, tasks[shard])
-        for report in crew.wait():
+        reports: Sequence[Report] = [report for report in others if report.shard in own]
+        others[:] = [report for report in others if report.shard not in own]
+        if not reports:
+            _give_out(crew, schedule, tasks)
+            reports = crew.wait()
+        for report in reports:
             if report.shard not in own:
-                continue  # a late copy of what the crew did before
-            if report.failure is None:
+                others.append(report)
+            elif report.failure is None:
                 if schedule.finish(report.worker, report.shard, crew.now()):
                     yield report.shard, report.result
             elif schedule.fail(report.worker, report.shard) >= ATTEMPTS:
@@ -82,6 +87,15 @@ def work_through(crew: Crew, tasks: Mapping[int, Any]) -> Generator[tuple[int, A
                     f"shard {report.shard} failed {ATTEMPTS} times, the last time on {report.worker}: {report.failure}",
                     hint="what was finished is kept; the same command goes on from there",
                 )
+
+
+def _give_out(crew: Crew, schedule: Schedule, tasks: Mapping[int, Any]) -> None:
+    """Let idle workers begin, as long as there is something for them."""
+    for worker in crew.idle():
+        shard = schedule.claim(worker, crew.now())
+        if shard is None:
+            break
+        crew.give(worker, shard, tasks[shard])
 
 
 def by_number(results: Iterator[tuple[int, Any]]) -> Callable[[int], Any]:

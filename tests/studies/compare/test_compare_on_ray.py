@@ -93,3 +93,39 @@ def test_any_order_gives_the_files_of_one_machine(benchmarks, tmp_path_factory, 
         shares = broken_shares(executor.read_again, runs, texts, show=False)
         assert shares == broken_shares(one_by_one(reader), runs, texts, show=False)
         assert shares["base"] == 0 < shares["dola"] < 1
+
+
+class Steady:
+    """Two workers that return in the order they began, none ever slow; to wait for nobody is an error, as on Ray."""
+
+    def __init__(self):
+        self.busy, self.given = {}, []
+
+    def now(self):
+        return 0.0
+
+    def idle(self):
+        return [worker for worker in ("worker 1", "worker 2") if worker not in self.busy]
+
+    def give(self, worker, shard, task):
+        self.busy[worker] = shard, task
+        self.given.append(shard)
+
+    def wait(self):
+        assert self.busy, "nobody works"
+        worker = next(iter(self.busy))
+        shard, task = self.busy.pop(worker)
+        return [Report(worker, shard, result=Comparer({}, METHODS, turns, reader).work(task))]
+
+
+def test_answers_that_come_while_texts_are_read_are_not_lost(benchmarks, tmp_path):
+    """Batches of the next benchmark are under way when the texts of one are read again."""
+    crew = Steady()
+    executor_of = crew_executor(crew, Waiting(benchmarks, METHODS, tmp_path))
+    for runs in benchmarks:
+        executor = executor_of(runs)
+        folders = open_folders(runs, METHODS, tmp_path / runs.task.name)
+        answer_all(executor.turns, runs, folders, show=False)
+        texts = {name: [f"{name} {record.id} and so on" for record in runs.task.records] for name in folders}
+        broken_shares(executor.read_again, runs, texts, show=False)
+    assert len(crew.given) == len(set(crew.given))

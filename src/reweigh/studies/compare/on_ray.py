@@ -16,7 +16,7 @@ from typing import Any
 from reweigh.benchmarks.base import Record
 from reweigh.runs.run import Batch, open_batch
 from reweigh.runs.task import Runs
-from reweigh.scale.crew import Crew, LazyTasks, by_number, work_through
+from reweigh.scale.crew import Crew, LazyTasks, Report, by_number, work_through
 from reweigh.scale.ray_crew import Cluster, ray_crew
 from reweigh.studies.compare.fluency import Passage, Reader, reading
 from reweigh.studies.compare.methods import Method, make_method
@@ -128,9 +128,10 @@ def crew_executor(crew: Crew, waiting: Waiting) -> Callable[[Runs], Executor]:
     """Have a crew do the work: batches are taken in their order by what comes back in any order.
 
     One loop serves the answers of all benchmarks, and passages have numbers of their own: a late second result of one task
-    is never taken for another's.
+    is never taken for another's, and an answer that comes while texts are read waits for its turn.
     """
-    take = by_number(work_through(crew, waiting))
+    others: list[Report] = []
+    take = by_number(work_through(crew, waiting, others))
     free = count(len(waiting))
 
     def executor_of(runs: Runs) -> Executor:
@@ -139,7 +140,7 @@ def crew_executor(crew: Crew, waiting: Waiting) -> Callable[[Runs], Executor]:
 
         def read_again(passages: Mapping[int, Passage]) -> Iterator[tuple[int, dict[str, float]]]:
             numbers = {next(free): number for number in passages}
-            for number, found in work_through(crew, LazyTasks(numbers, passages.__getitem__)):
+            for number, found in work_through(crew, LazyTasks(numbers, passages.__getitem__), others):
                 yield numbers[number], found
 
         return Executor(turns, read_again)
