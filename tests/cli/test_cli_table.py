@@ -176,6 +176,22 @@ def test_a_merge_that_was_stopped_amid_its_files_is_taken_up_again(
     assert tree(out) == tree(calibrated)
 
 
+def test_a_merge_that_was_stopped_before_its_first_file_is_taken_up_again(
+    cli, shards, calibrated, tmp_path, monkeypatch
+):
+    from reweigh import artifacts
+
+    def full(path, data):
+        raise ArtifactError(f"{path} cannot be written (No space left on device)")
+
+    merge = ("table", "merge", shards / "0", shards / "1", "-o", tmp_path / "out")
+    with monkeypatch.context() as patched:
+        patched.setattr(artifacts, "write_bytes", full)
+        assert "No space left" in cli(*merge).err
+    assert cli(*merge).code == 0
+    assert tree(tmp_path / "out") == tree(calibrated)
+
+
 def test_a_damaged_calibration_is_not_taken_for_the_same(cli, shards, tmp_path):
     merge = ("table", "merge", shards / "0", shards / "1", "-o", tmp_path / "out")
     whole = cli(*merge)

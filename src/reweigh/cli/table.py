@@ -192,9 +192,12 @@ def _save(calibration: Calibration, out: Path, *, force: bool) -> None:
 def _found_in(out: Path, new: Calibration) -> str | None:
     """What lies in a folder, if it is anything but the calibration that is to be written."""
     from reweigh.calibration.result import MANIFEST, Calibration
+    from reweigh.calibration.resume import JOB, WORK
     from reweigh.errors import ArtifactError
 
     names = sorted(path.name for path in out.iterdir()) if out.is_dir() else []
+    if WORK in names and not (out / WORK / JOB).exists():  # stopped before anything was written
+        names.remove(WORK)
     if MANIFEST not in names:
         more = f" and {len(names) - 3} more" if len(names) > 3 else ""
         return f"{', '.join(names[:3])}{more}" if names else None
