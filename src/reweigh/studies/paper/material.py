@@ -153,11 +153,11 @@ def check_reproduces(observations: Observations, table: ReferenceTable) -> None:
     """Refuse calibration images that do not give the table in use, up to the rounding of another machine."""
     rule = rule_named(str(table.made_with.get("rule", "stable")))
     found = ReferenceTable.build(table.layer, observations.register(table.layer, rule=rule), table.made_with)
-    lines = table.compare(found)
+    compared = table.compare(found)
     close = abs(found.scale / table.scale - 1) < ROUNDING and set_difference(found, table) < ROUNDING
-    if not close or (lines["median_abs_log_ratio"] or 0.0) > ROUNDING:
+    if not close or (compared["median_abs_log_ratio"] or 0.0) > ROUNDING:
         raise MismatchError(
             f"these calibration images give b0 = {found.scale:.6g} and {len(found)} registered tokens, the table "
-            f"in use has {table.scale:.6g} and {len(table)}; {lines['common']} tokens are in both",
+            f"in use has {table.scale:.6g} and {len(table)}; {compared['common']} tokens are in both",
             hint="give the images that the table was calibrated on, and the model as it was then",
         )

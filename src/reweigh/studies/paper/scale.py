@@ -85,13 +85,13 @@ class Scale(Study):
     def sentences(self, rows: Sequence[Row], material: Material) -> list[str]:
         deep = max(int(row["at"]) for row in rows if row["quantity"] == SURVIVAL)
         shown = [k for k in (10, 50) if any(row["at"] == str(k) for row in rows)] or [deep]
-        show = []
+        lines = []
         for k in shown:
             before, after, left = (
                 next(r for r in rows if r["quantity"] == q and r["at"] == str(k) and r["logits"] == logits)
                 for q, logits in ((RATIO, ORIGINAL), (RATIO, EQUALIZED), (SURVIVAL, ""))
             )
-            show.append(
+            lines.append(
                 f"At vocabulary rank {k} the probability differs between the positions of the median image by a factor of "
                 f"{before['value']:.2f} [{before['low']:.2f}, {before['high']:.2f}], and by {after['value']:.2f} once "
                 f"scales are equalized: {100 * left['value']:.0f}% of the spread in log units survives."
@@ -99,13 +99,13 @@ class Scale(Study):
         beyond = [row for row in rows if row["quantity"] == SURVIVAL and int(row["at"]) > PLATEAU]
         if beyond:
             low, high = (f(100 * row["value"] for row in beyond) for f in (min, max))
-            show.append(f"At ranks of 50 and more between {low:.0f}% and {high:.0f}% survives.")
+            lines.append(f"At ranks of 50 and more between {low:.0f}% and {high:.0f}% survives.")
         if material.is_embedded:
-            show.append(
+            lines.append(
                 "Ranks up to 30 of the embedded model are a plateau of filler words taught in training: there, and at the "
                 "absolute thresholds, the spread says nothing about images."
             )
-        return show
+        return lines
 
     def draw(self, rows: Sequence[Row], path: Path) -> None:
         from reweigh.report.charts import chart, lines
