@@ -67,6 +67,7 @@ def test_show_says_which_point_was_recorded(cli):
     shown = cli("table", "show", table_path())
     assert "point: layer 2, beta 3.5 (tuned on 300 records of world" in shown.out
     assert cli("table", "show", table_path(), "--json").json["point"]["beta"] == 3.5
+    assert "point: none recorded for this layer" in cli("table", "show", table_path(), "--layer", 3).out
 
 
 def test_show_names_the_generation_settings_of_the_checkpoint(cli, calibrated, tmp_path):

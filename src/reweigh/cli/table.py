@@ -60,7 +60,9 @@ def show(
     typer.echo(f"  b0 = {table.scale:.6g}, {len(table):,} tokens registered from {made.get('images')} images")
     if sketch := made.get("sketch"):
         typer.echo(f"  {sketch_words(sketch)}")
-    typer.echo(f"  point: {table.point or 'none recorded; `reweigh tune --table` records one'}")
+    typer.echo(
+        f"  point: {table.point or 'none recorded for this layer; `reweigh tune --table` records one'}"
+    )
     typer.echo(f"  prompt {made.get('prompt')!r}, at most {made.get('max_new_tokens')} new tokens")
     if settings := made.get("generation"):
         typer.echo(f"  decoded with {', '.join(f'{name} {value}' for name, value in settings.items())}")
