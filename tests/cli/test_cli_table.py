@@ -193,6 +193,16 @@ def test_a_merge_that_was_stopped_before_its_first_file_is_taken_up_again(
     assert tree(tmp_path / "out") == tree(calibrated)
 
 
+def test_force_does_not_write_where_another_process_does(cli, shards, tmp_path):
+    from reweigh.artifacts import only_one
+    from reweigh.calibration.resume import LOCK
+
+    with only_one(tmp_path / "out", lock=LOCK):
+        done = cli("table", "merge", shards / "0", "-o", tmp_path / "out", "--force")
+    assert (done.code, "another process is writing to" in done.err) == (1, True)
+    assert list(tree(tmp_path / "out")) == [LOCK]
+
+
 def test_a_damaged_calibration_is_not_taken_for_the_same(cli, shards, tmp_path):
     merge = ("table", "merge", shards / "0", shards / "1", "-o", tmp_path / "out")
     whole = cli(*merge)

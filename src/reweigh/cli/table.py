@@ -172,10 +172,11 @@ def _save(calibration: Calibration, out: Path, *, force: bool) -> None:
     """Write a calibration where nothing gets lost by it, unless that is wanted."""
     from reweigh.artifacts import only_one
     from reweigh.calibration.result import MANIFEST
-    from reweigh.calibration.resume import LOCK, writing
+    from reweigh.calibration.resume import LOCK, require_free, writing
     from reweigh.errors import InputError
 
     if force:
+        require_free(out)
         calibration.save(out)
         return
     work = writing(calibration, out)
