@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from types import SimpleNamespace as Plain
 
 import numpy as np
@@ -290,6 +291,42 @@ def test_logits_that_form_no_distribution_end_the_edits_of_their_request_alone()
     whole = bench.processor.apply(logits(3))
     assert torch.equal(whole[0], logits(3)[0])  # once unedited, unedited to the end
     assert torch.equal(whole[2], expected[2])
+
+
+def test_drafts_without_a_distribution_end_the_edits_of_their_request_alone():
+    """Each drafted token has a row; after the first bad one the others of the request are left as they are."""
+    bench = Bench()
+    message = scheduled([new("a", 2.0), new("b")], counts=dict.fromkeys("ab", PROMPT))
+    bench.step(message, "ab", torch.cat([stream(), stream(seed=2)]), slots=[3, 1], rows=[3, 2])
+    raw = logits(5)
+    expected = bench.processor.apply(raw.clone(), context([3, 1]))
+    raw[1:3] = float("nan")
+    edited = bench.processor.apply(raw.clone(), context([3, 1]))
+    assert torch.equal(edited[[0, 3, 4]], expected[[0, 3, 4]])
+    assert edited[1:3].isnan().all()
+    reasons = {name: entry.reason for name, entry in bench.capture.news().items()}
+    assert "no distribution" in reasons["a"]
+    assert reasons["b"] is None
+
+
+class Overflowing(nn.Linear):
+    """A head whose logit of one token is infinite, as a narrow type makes it."""
+
+    def forward(self, states):
+        found = super().forward(states).clone()
+        found[:, 3] = float("inf")
+        return found
+
+
+def test_evidence_that_is_not_finite_is_a_reason_when_it_is_recalled_too():
+    bench, same = Bench(), [feature("image")]
+    store = bench.capture.store
+    store.registered = dataclasses.replace(store.registered, readout="prob")
+    store.readout = "prob"
+    store.lens = Lens(nn.LayerNorm(WIDTH), Overflowing(WIDTH, VOCABULARY, bias=False))
+    for name in "ab":
+        bench.step(scheduled([new(name, images=same)], counts={name: PROMPT}), name, stream())
+        assert "not finite" in bench.capture.news()[name].reason
 
 
 @pytest.mark.parametrize("order", ["ab", "ba"])

@@ -93,9 +93,9 @@ class Capture:
         self.store.requests[new.req_id] = entry
 
     def _place(self, entry: Entry, tokens: Sequence[int], new: Any) -> None:
-        if self.store.recall_into(entry):
-            return
         try:
+            if self.store.recall_into(entry):
+                return
             entry.positions = visual_positions(self.config, tokens, new.mm_features)
         except ReweighError as error:
             entry.reason = error.message

@@ -72,6 +72,8 @@ class Processor:
         """Edit row by row; a request whose logits form no distribution goes on unedited, and the others with it."""
         edited = logits.float().clone()
         for row, entry in chosen:
+            if not entry.is_edited:  # given up at an earlier row: a request has one for each drafted token
+                continue
             alone = StepEditor(entry.strengths[None], torch.tensor([entry.beta], device=logits.device))
             try:
                 edited[row] = alone(logits[row : row + 1])[0]

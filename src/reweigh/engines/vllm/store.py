@@ -252,8 +252,8 @@ class Store:
         known = self.recall.get(entry.keys[-1])
         if known is None:
             return False
-        entry.source = RECALLED
         self._lay_out(entry, known.evidence(self.readout))
+        entry.source = RECALLED
         entry.seconds = self._clock() - started
         return True
 
