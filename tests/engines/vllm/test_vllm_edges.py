@@ -47,8 +47,11 @@ def model(**changes):
 def test_a_plain_engine_is_served():
     check_engine(engine(), SETTINGS, on_cpu=True)
     check_engine(engine(speculative_config=Plain(method="ngram")), SETTINGS, on_cpu=True)
-    stored = Plain(model_type="llava", quantization_config={"quant_method": "awq"})
-    check_engine(engine(model_config=model(quantization="awq", hf_config=stored)), SETTINGS, on_cpu=True)
+    for name in ("quantization_config", "compression_config"):
+        stored = Plain(model_type="llava", **{name: {"quant_method": "awq"}})
+        within = Plain(model_type="llava", text_config=stored)
+        for own in (stored, within):
+            check_engine(engine(model_config=model(quantization="awq", hf_config=own)), SETTINGS, on_cpu=True)
 
 
 @pytest.mark.parametrize(

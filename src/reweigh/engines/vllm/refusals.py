@@ -21,8 +21,10 @@ def _speculates(config: Any) -> bool:
 def _quantises(config: Any) -> bool:
     """Whether weights are quantised as they are loaded, not as they are stored."""
     model = config.model_config
-    stored = getattr(model.hf_config, "quantization_config", None)
-    return getattr(model, "quantization", None) is not None and stored is None
+    parts = (model.hf_config, getattr(model.hf_config, "text_config", None))  # where vLLM looks
+    names = ("quantization_config", "compression_config")
+    is_stored = any(getattr(part, name, None) is not None for part in parts for name in names)
+    return getattr(model, "quantization", None) is not None and not is_stored
 
 
 def _imitates(config: Any) -> bool:
