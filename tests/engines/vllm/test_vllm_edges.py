@@ -106,6 +106,9 @@ def test_a_worker_keeps_its_weights():
     for call in (lambda: worker.sleep(2), worker.reload_weights):
         with pytest.raises(UnsupportedError, match="loaded at start"):
             call()
+    with pytest.raises(UnsupportedError) as caught:
+        worker.sleep(level=2)
+    assert "wake_up" in caught.value.hint
     assert levels == [1, 1]
 
 

@@ -72,7 +72,12 @@ def _light_sleep(sleep: Any) -> Any:
 
     @functools.wraps(sleep)
     def light(level: int = 1) -> Any:
-        return sleep(level) if level < 2 else _refuse_weights(f"sleep at level {level}")
+        if level > 1:
+            raise UnsupportedError(
+                f"sleep at level {level} drops the weights, and reweigh's table belongs to those that were loaded at start",
+                hint="let it sleep at level 1; vLLM has paused by now, and wake_up lets it go on",
+            )
+        return sleep(level)
 
     return light
 
