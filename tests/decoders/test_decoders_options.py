@@ -6,6 +6,7 @@ import inspect
 import math
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Protocol, TypedDict
 
 import pytest
 
@@ -39,6 +40,20 @@ ODD = ["abc", -1, 1.5, True, [1], math.inf, {}]
 def test_a_value_is_of_its_annotated_kind(hint, right, wrong):
     assert all(fits(value, hint) for value in right)
     assert not any(fits(value, hint) for value in wrong)
+    assert kind(hint)
+
+
+class Asked(Protocol):
+    def record(self) -> None: ...
+
+
+class Named(TypedDict):
+    size: int
+
+
+@pytest.mark.parametrize("hint", [Asked, Named, Asked | None])
+def test_a_kind_that_only_type_checkers_can_ask_takes_anything(hint):
+    assert fits(object(), hint)
     assert kind(hint)
 
 

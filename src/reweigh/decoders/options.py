@@ -74,7 +74,10 @@ def fits(value: Any, hint: Any) -> bool:
         return isinstance(value, Integral)
     if hint is float:
         return isinstance(value, Real) and math.isfinite(value)
-    return isinstance(value, hint) if isinstance(hint, type) and origin is None else True
+    try:
+        return isinstance(value, hint) if isinstance(hint, type) and origin is None else True
+    except TypeError:  # a protocol or a typed dictionary, which only type checkers can ask
+        return True
 
 
 def kind(hint: Any) -> str:
