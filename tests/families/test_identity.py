@@ -6,6 +6,7 @@ import copy
 import json
 from dataclasses import asdict, replace
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -18,7 +19,7 @@ from reweigh.artifacts import to_json
 from reweigh.errors import UnsupportedError
 from reweigh.families.anatomy import find_anatomy
 from reweigh.families.identity import identify, reading_hash, tokenizer_hash
-from reweigh.families.settings import image_settings
+from reweigh.families.settings import image_settings, in_words
 from reweigh.families.weights import named_weights, sample
 from reweigh.method.register.identity import Identity, differences
 from reweigh.method.register.signature import BYTES, sign
@@ -343,3 +344,13 @@ def test_a_table_of_a_large_model_stays_small():
 
 def test_names_are_those_of_the_checkpoint(llava):
     assert {name for name, _ in named_weights(llava.model)} == set(llava.model.state_dict())
+
+
+def test_settings_that_json_does_not_know_are_told_apart_in_words():
+    """A single NumPy number reads as it always did, so that tables made with one still belong to their model."""
+    assert [in_words(one) for one in (np.int64(224), np.float32(0.5), torch.tensor(3))] == ["224", "0.5", "3"]
+    one, other = (in_words(np.array([0.5, last])) for last in (0.25, 0.75))
+    assert one != other
+    assert in_words(torch.tensor([0.5], dtype=torch.bfloat16)) == in_words(torch.tensor([0.5]))
+    assert in_words(torch.float32) == "torch.float32"
+    assert in_words(np.mean) == "numpy.mean"

@@ -102,7 +102,7 @@ def in_words(value: Any) -> str:
     if hasattr(value, "detach"):
         numbers = value.detach().cpu()  # of which NumPy has no bfloat16
         value = numbers.float().numpy() if numbers.is_floating_point() else numbers.numpy()
-    if hasattr(value, "__array__"):
+    if hasattr(value, "__array__") and value.ndim:  # a single number is its own word
         return f"{value.dtype} {value.shape} {hashlib.sha256(value.tobytes()).hexdigest()[:16]}"
     if hasattr(value, "__qualname__"):
         return f"{value.__module__}.{value.__qualname__}"
