@@ -119,7 +119,7 @@ class TestRefusals:
 
     def test_layers(self, cli, checkpoint, photo, calibrated, command):
         model = checkpoint("llava")
-        self.refused(cli(command, model, photo, "-t", calibrated, "--layer", "9"), "layer 9 is out of range")
+        self.refused(cli(command, model, photo, "-t", calibrated, "--layer", "9"), "no table of layer 9")
         self.refused(
             cli(command, model, photo, "-t", calibrated, "--layer", "2"), "holds no table of layer 2"
         )
