@@ -263,11 +263,17 @@ def test_evidence_fits_a_line(case):
 
 @pytest.mark.parametrize(
     ("layers", "values", "tokens"),
-    [((3,), torch.zeros(5), None), ((3, 4), torch.zeros(1, 5), None), ((3,), torch.zeros(1, 5), (1, 2))],
+    [((3, 4), torch.zeros(1, 5), None), ((3,), torch.zeros(1, 5), (1, 2))],
 )
 def test_evidence_whose_parts_do_not_go_together_is_refused(layers, values, tokens):
     with pytest.raises(InputError, match=r"evidence is .* of shape"):
         Evidence(layers, values, (), (), "float32", tokens)
+
+
+@pytest.mark.parametrize("values", [torch.zeros(5), torch.tensor(1.0), np.zeros((1, 5), np.float32), [[0.0]]])
+def test_evidence_that_is_no_tensor_of_layers_and_tokens_is_refused(values):
+    with pytest.raises(InputError, match=r"not a tensor \(layers, tokens\)"):
+        Evidence((3,), values, (), (), "float32")
 
 
 @pytest.mark.parametrize("family", ["llava"])

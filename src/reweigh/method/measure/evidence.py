@@ -47,6 +47,12 @@ class Evidence:
 
     def __post_init__(self) -> None:
         values: Any = self.values
+        if not isinstance(values, Tensor) or values.ndim != 2:
+            seen = f"{values.ndim}-dimensional" if isinstance(values, Tensor) else f"a {type(values).__name__}"
+            raise InputError(
+                f"evidence is {seen}, not a tensor (layers, tokens)",
+                hint="give a row of values for each layer",
+            )
         wide = values.shape[-1] if self.tokens is None else len(self.tokens)
         if values.shape != (len(self.layers), wide) or not values.is_floating_point():
             raise InputError(

@@ -72,7 +72,7 @@ class Lens:
             return _float32_product(self.head, normed) if self.upcast else self.head(normed)
         except RuntimeError as error:
             own = {weight.dtype for part in (self.norm, self.head) for weight in part.parameters()}
-            if states.dtype in own:
+            if states.dtype in own or isinstance(error, torch.OutOfMemoryError):
                 raise
             raise InputError(
                 f"states of {states.dtype} cannot be read by a norm and head of {', '.join(map(str, own))} ({error})",
