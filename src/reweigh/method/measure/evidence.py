@@ -48,7 +48,9 @@ class Evidence:
     def __post_init__(self) -> None:
         values: Any = self.values
         if not isinstance(values, Tensor) or values.ndim != 2:
-            seen = f"{values.ndim}-dimensional" if isinstance(values, Tensor) else f"a {type(values).__name__}"
+            seen = (
+                f"{values.ndim}-dimensional" if isinstance(values, Tensor) else f"a {type(values).__name__}"
+            )
             raise InputError(
                 f"evidence is {seen}, not a tensor (layers, tokens)",
                 hint="give a row of values for each layer",
