@@ -75,10 +75,10 @@ class JudgeServer(LocalServer):
             def _trouble(self, kind: str) -> None:
                 self.close_connection = True
                 if kind == "slow":
-                    time.sleep(0.4)
+                    self.connection.recv(1)  # until the client goes away
                 elif kind == "drip":
-                    self.wfile.write(b"HTTP/1.1 200 OK\r\ncontent-length: 12\r\n\r\n")
-                    for part in [b" "] * 10 + [b"{}"]:  # in the end a whole reply, if anybody waits for it
+                    self.wfile.write(b"HTTP/1.1 200 OK\r\ncontent-length: 32\r\n\r\n")
+                    for part in [b" "] * 30 + [b"{}"]:  # in the end a whole reply, if anybody waits for it
                         self.wfile.write(part)
                         self.wfile.flush()
                         time.sleep(0.05)

@@ -22,7 +22,7 @@ from reweigh.errors import InputError
 OPTIONS: dict[str, Any] = {
     "first_wait": 0.01,
     "longest_wait": 0.05,
-    "timeout": 0.25,
+    "timeout": 20,
     "key_variable": "TEST_KEY",
 }
 
@@ -83,9 +83,10 @@ WRONG_TYPE = (200, {}, b'{"choices": [{"message": {"content": 7}}]}')
     ],
 )
 def test_passing_troubles_are_tried_again(trouble: Answer) -> None:
+    impatient = OPTIONS | ({"timeout": 1} if trouble in ("slow", "drip") else {})
     with (
         JudgeServer(first(trouble, trouble)) as server,
-        ChatEndpoint(base_url=server.url, **OPTIONS) as judge,
+        ChatEndpoint(base_url=server.url, **impatient) as judge,
     ):
         assert judge.ask(user("x")) == "Rating: 4"
         assert len(server.requests) == 3

@@ -25,7 +25,7 @@ from reweigh.benchmarks.judge import endpoint as transport
 from reweigh.benchmarks.judge.protocol import user
 from reweigh.errors import InputError
 
-OPTIONS: dict[str, Any] = {"first_wait": 0.01, "longest_wait": 0.05, "timeout": 0.25}
+OPTIONS: dict[str, Any] = {"first_wait": 0.01, "longest_wait": 0.05, "timeout": 20}
 QUESTION = ScaleQuestion(state="a text", instructions="how good?", levels=("bad", "so so", "good"))
 GOOD = {"0": 0.125, "1": 0.25, "2": 0.625}
 
@@ -80,9 +80,10 @@ def test_a_key_is_sent_and_never_told(monkeypatch: pytest.MonkeyPatch) -> None:
     ],
 )
 def test_passing_troubles_are_tried_again(trouble: Answer) -> None:
+    impatient = OPTIONS | ({"timeout": 1} if trouble in ("slow", "drip") else {})
     with (
         JudgeServer(first(trouble, trouble)) as server,
-        SystemOne("m", base_url=server.url, **OPTIONS) as judge,
+        SystemOne("m", base_url=server.url, **impatient) as judge,
     ):
         assert judge.rate(QUESTION).level == 2
         assert len(server.requests) == 3
