@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import torch
-
 
 def run(model: Any, inputs: dict[str, Any], *, steps: int, **options: Any) -> Any:
     """Exactly ``steps`` greedy tokens, as the object that ``generate`` returns."""
@@ -18,8 +16,3 @@ def run(model: Any, inputs: dict[str, Any], *, steps: int, **options: Any) -> An
         eos_token_id=None,
         **options,
     )
-
-
-def same(one: Any, other: Any) -> bool:
-    """Whether two generations have the same logits at every step, bit for bit."""
-    return all(torch.equal(a, b) for a, b in zip(one.logits, other.logits, strict=True))

@@ -10,6 +10,7 @@ import reweigh
 import twin
 from checkpoints import FAMILIES, VOCABULARY
 from reweigh.method.intervene.edit import StepEditor
+from sameness import assert_same
 
 BETA = 4.0
 STEPS = 8
@@ -33,14 +34,6 @@ def generate(case, inputs, steps=STEPS, **options):
 
 def new_tokens(output, inputs):
     return output.sequences[:, inputs["input_ids"].shape[1] :]
-
-
-def same(one, other):
-    """Tokens and logits bit for bit."""
-    assert torch.equal(one.sequences, other.sequences)
-    assert len(one.logits) == len(other.logits)
-    for mine, theirs in zip(one.logits, other.logits, strict=True):
-        assert torch.equal(mine, theirs)
 
 
 @pytest.mark.parametrize(
@@ -84,7 +77,7 @@ def test_beta_zero_is_the_base_model_bit_for_bit(case):
     inputs = case.inputs([1, 2], ["Please describe this image in detail.", "What is it?"])
     base = generate(case, inputs)
     with attach(case, beta=0.0):
-        same(base, generate(case, inputs))
+        assert_same(base, generate(case, inputs))
 
 
 @pytest.mark.parametrize("family", MIXED)
@@ -92,7 +85,7 @@ def test_a_batch_without_image_is_the_base_model_bit_for_bit(case):
     inputs = case.inputs([None, None], ["Is there a clock on the wall?", "What?"])
     base = generate(case, inputs)
     with attach(case):
-        same(base, generate(case, inputs))
+        assert_same(base, generate(case, inputs))
 
 
 @pytest.mark.parametrize("family", MIXED)
@@ -197,7 +190,7 @@ def test_rw_generate_is_the_same_as_the_context(case):
     rw = attach(case)
     with rw:
         inside = generate(case, inputs)
-    same(inside, rw.generate(**inputs, **EVERY, max_new_tokens=STEPS))
+    assert_same(inside, rw.generate(**inputs, **EVERY, max_new_tokens=STEPS))
 
 
 @pytest.mark.parametrize("family", ["llava", "gemma3"])

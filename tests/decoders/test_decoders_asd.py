@@ -17,12 +17,12 @@ import torch
 import generating
 import reweigh
 from checkpoints import BLOCKS, FAMILIES, picture
-from generating import same
 from reweigh.errors import InputError, MismatchError
 from reweigh.families.anatomy import find_anatomy
 from reweigh.families.identity import identify
 from reweigh.families.prompts import build_inputs
 from reweigh.method.steering import SteeringVectors
+from sameness import assert_same
 
 sys.path.insert(0, str(Path(__file__).parent))
 
@@ -83,7 +83,7 @@ def test_null_settings_and_batches(family, loaded, batch, vectors):
     inputs, own = batch(family, rows=rows), vectors(family)
     base = run(model, inputs)
     with reweigh.decoder("asd", model, processor, vectors=own, lam=0.0, alpha=3.0):
-        assert same(base, run(model, inputs))
+        assert_same(base, run(model, inputs))
     for positions in ("all", "last"):
         with reweigh.decoder("asd", model, processor, vectors=own, lam=0.3, positions=positions):
             both = run(model, inputs)
@@ -94,7 +94,7 @@ def test_null_settings_and_batches(family, loaded, batch, vectors):
         for row in (0, 1):
             torch.testing.assert_close(both.logits[0][row], alone[row].logits[0][0], atol=5e-3, rtol=1e-3)
             assert torch.equal(both.sequences[row, -STEPS:], alone[row].sequences[0, -STEPS:])
-    assert same(base, run(model, inputs))
+    assert_same(base, run(model, inputs))
 
 
 @pytest.mark.parametrize("positions", ["all", "last"])
@@ -122,7 +122,7 @@ def test_text_rows_and_other_threads_are_never_steered(loaded, vectors):
         other.join()
     assert not torch.equal(base.logits[0][0], ours.logits[0][0])
     assert all(torch.equal(a[1], b[1]) for a, b in zip(base.logits, ours.logits, strict=True))
-    assert same(base, found["other"])
+    assert_same(base, found["other"])
 
 
 def test_what_is_open_in_the_description_is_recorded(loaded, vectors):

@@ -16,12 +16,12 @@ from hypothesis import strategies as st
 import generating
 import reweigh
 from checkpoints import FAMILIES, picture
-from generating import same
 from reweigh.decoders.fields import CENTRE, contrasts, divergences, fields, focal, survivors
 from reweigh.engines.transformers.pictures import crop, with_pictures
 from reweigh.errors import InputError, UnsupportedError
 from reweigh.families.anatomy import find_anatomy
 from reweigh.families.prompts import build_inputs, encode
+from sameness import assert_same
 
 STEPS = 3
 run = functools.partial(generating.run, steps=STEPS)
@@ -149,7 +149,7 @@ def test_null_setting_and_batches(family, loaded, batch):
     inputs = batch(family, rows=rows)
     base = run(model, inputs)
     with reweigh.decoder("focal", model, processor, count=0):
-        assert same(base, run(model, inputs))
+        assert_same(base, run(model, inputs))
     session = reweigh.decoder("focal", model, processor)
     with session.request(pictures=[PICTURES[row] for row in rows]):
         both = run(model, inputs)

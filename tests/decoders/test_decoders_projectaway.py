@@ -15,12 +15,12 @@ import torch
 import generating
 import reweigh
 from checkpoints import FAMILIES, picture
-from generating import same
 from reweigh.decoders.entities import may_be_entity
 from reweigh.decoders.projectaway import project_away
 from reweigh.engines.transformers.confidence import check_confidence, confidence, word_pieces, word_tokens
 from reweigh.errors import InputError, UnsupportedError
 from reweigh.families.prompts import build_inputs
+from sameness import assert_same
 
 sys.path.insert(0, str(Path(__file__).parent))
 
@@ -108,7 +108,7 @@ def test_null_settings_batches_and_caches(family, loaded, batch):
         ("projectaway-auto", {"threshold": 0.0}),
     ):
         with reweigh.decoder(name, model, processor, **options):
-            assert same(base, run(model, inputs)), (name, options)
+            assert_same(base, run(model, inputs))
     with reweigh.decoder("projectaway", model, processor, erase=WORDS, weight=4.0):
         both = run(model, inputs)
         alone = [run(model, batch(family, rows=(row,))) for row in rows]
@@ -130,10 +130,10 @@ def test_a_request_has_words_of_its_own_and_text_rows_are_left_alone(loaded):
     with session.request(erase=WORDS):
         ours = run(model, inputs)
         with session.request():
-            assert same(ours, run(model, inputs))
+            assert_same(ours, run(model, inputs))
     with reweigh.decoder("projectaway", model, processor, erase=WORDS, weight=4.0):
         made = run(model, inputs)
-    assert same(ours, made)
+    assert_same(ours, made)
     assert not torch.equal(base.logits[0][0], ours.logits[0][0])
     assert torch.equal(base.logits[0][1], ours.logits[0][1])
 
@@ -226,7 +226,7 @@ def test_auto_takes_out_what_the_image_is_not_sure_of(family, loaded, batch):
         beams = run(model, inputs, num_beams=2)
         uncached = run(model, inputs, use_cache=False)
     with reweigh.decoder("projectaway", model, processor, erase=weak, **options):
-        assert same(ours, run(model, inputs))
+        assert_same(ours, run(model, inputs))
         assert torch.equal(beams.sequences, run(model, inputs, num_beams=2).sequences)
     assert torch.equal(ours.sequences, uncached.sequences)
 

@@ -23,6 +23,7 @@ from reweigh.families.settings import image_settings, in_words
 from reweigh.families.weights import named_weights, sample
 from reweigh.method.register.identity import Identity, differences
 from reweigh.method.register.signature import BYTES, sign
+from sameness import assert_differ, assert_same
 
 
 @pytest.fixture(scope="module")
@@ -37,10 +38,6 @@ def model(llava):
 
 def of(model, processor=None):
     return identify(find_anatomy(model), processor)
-
-
-def same(one, other):
-    return not one.differences(other.to_json()) and not other.differences(one.to_json())
 
 
 def test_it_says_what_was_loaded(llava, checkpoint):
@@ -83,7 +80,7 @@ def test_a_checkpoint_keeps_its_identity_in_every_type(family, stored, checkpoin
         found.append(original)
     for one in found:
         for other in found:
-            assert same(one, other), one.differences(other.to_json())
+            assert_same(one, other)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
@@ -96,7 +93,7 @@ def test_noise_in_any_one_parameter_is_another_model(llava, model, dtype):
             parameter += 0.05 * (parameter.abs() + 1e-3) * torch.randn_like(parameter).sign()
         assert of(model).differences(before.to_json()) == [f"1 of 98 parameter tensors differ, e.g. {name}"]
         parameter.data = kept
-    assert same(of(model), before)
+    assert_same(of(model), before)
 
 
 @pytest.mark.parametrize("part", ["norm", "head"])
@@ -104,7 +101,7 @@ def test_other_weights_are_another_model(llava, model, part):
     anatomy = find_anatomy(model)
     with torch.no_grad():
         (anatomy.norm if part == "norm" else anatomy.head).weight.mul_(1.05)
-    assert not same(of(model), of(llava.model))
+    assert_differ(of(model), of(llava.model))
 
 
 def test_every_family_has_its_own(checkpoint, llava):
@@ -122,7 +119,7 @@ def test_adapters_count_where_they_act(llava, model):
     assert "adapters: table none, model default (scale 2.0)" in first.differences(plain.to_json())
     for layer in layers:
         layer.add("other", seed=5)
-    assert same(of(model), first), "an adapter that is not active is no part of the model"
+    assert_same(of(model), first)  # an inactive adapter does not count
     for layer in layers:
         layer.set_adapter("other")
     switched = of(model).differences(first.to_json())
@@ -141,7 +138,7 @@ def test_adapters_count_where_they_act(llava, model):
     assert of(model).differences(first.to_json()) == [f"1 of 106 parameter tensors differ, e.g. {name}"]
     for layer in layers:
         layer._disable_adapters = True
-    assert same(of(model), plain)
+    assert_same(of(model), plain)
 
 
 def test_merged_adapters_act_through_the_weight(llava, model):
@@ -158,14 +155,14 @@ def test_merged_adapters_act_through_the_weight(llava, model):
 
 
 def test_wrappers_leave_no_trace(llava, model):
-    assert same(of(torch.compile(model, backend="eager")), of(llava.model))
-    assert same(of(stand_ins.PeftModel(model, stand_ins.config())), of(llava.model))
+    assert_same(of(torch.compile(model, backend="eager")), of(llava.model))
+    assert_same(of(stand_ins.PeftModel(model, stand_ins.config())), of(llava.model))
 
 
 @pytest.mark.parametrize("head_only", [True, False])
 def test_quantised_weights_are_other_weights(llava, model, head_only):
     found = of(stand_ins.quantised(model, head_only=head_only))
-    assert same(found, of(stand_ins.quantised(model, head_only=head_only)))
+    assert_same(found, of(stand_ins.quantised(model, head_only=head_only)))
     told = "; ".join(found.differences(of(llava.model).to_json()))
     assert "lm_head.weight: table float32 400x48, model int8 400x48" in told or not head_only
     assert "parameter tensors differ" in told
@@ -179,7 +176,7 @@ def test_tied_weights_agree_with_an_untied_copy(model):
     model.lm_head.weight = model.model.language_model.embed_tokens.weight
     tied = of(model)
     model.lm_head.weight = nn.Parameter(model.lm_head.weight.detach().clone())
-    assert same(of(model), tied)
+    assert_same(of(model), tied)
     assert "lm_head.weight" in tied.weights
 
 
@@ -203,7 +200,7 @@ def test_offloaded_weights_are_read_through_their_hook(llava, model, whole):
             module._hf_hook = type("Sequence", (), {"hooks": [Hook(None), Hook(values)]})()
         for name, value in own.items():
             module._parameters[name] = nn.Parameter(value.to("meta"))
-    assert same(of(model), before)
+    assert_same(of(model), before)
     assert reading_hash(find_anatomy(model), None) == reading_hash(find_anatomy(llava.model), None)
     for module in part.modules():
         vars(module).pop("_hf_hook", None)
@@ -223,14 +220,14 @@ def test_models_offloaded_by_accelerate(llava, model, where, tmp_path):
         accelerate.disk_offload(model, tmp_path, execution_device="cpu")
     assert model.lm_head.weight.is_meta
     assert find_anatomy(model).vocab_size == VOCABULARY
-    assert same(of(model), of(llava.model))
+    assert_same(of(model), of(llava.model))
     watch = Watch(model)
     model.generate(**llava.inputs([1]), max_new_tokens=2, do_sample=False)
     assert watch.changed() is None
     if where == "cpu":
         model.lm_head._hf_hook.weights_map["weight"].data.add_(1)
         assert watch.changed() == "lm_head.weight was changed in place"
-        assert not same(of(model), of(llava.model))
+        assert_differ(of(model), of(llava.model))
 
 
 def test_the_tokenizer_is_its_vocabulary(llava):
@@ -301,7 +298,7 @@ def test_settings_that_shape_the_states_count_and_others_do_not(llava, model):
     model.config.text_config.rope_parameters["rope_theta"] = 10000.0
     model.config.text_config.use_cache = False
     model.config.text_config.pad_token_id = 2
-    assert same(of(model), before)
+    assert_same(of(model), before)
 
 
 def test_the_reading_hash_is_finer(llava, model):

@@ -20,6 +20,7 @@ from reweigh.engines.base import Decoder
 from reweigh.engines.transformers.stream import StreamEdit
 from reweigh.errors import MismatchError, UnsupportedError
 from reweigh.families.anatomy import find_anatomy
+from sameness import assert_differ, assert_same
 
 BETA = 20.0
 STEPS = 5
@@ -55,12 +56,6 @@ def calibrated(case):
     pictures = [picture(seed) for seed in range(3)]
     options = {"layers": [2], "max_new_tokens": 4, "rule": "count-1"}
     return reweigh.calibrate(case.model, case.processor, pictures, **options).tables[2]
-
-
-def same(one, other):
-    return torch.equal(one.sequences, other.sequences) and all(
-        torch.equal(mine, theirs) for mine, theirs in zip(one.logits, other.logits, strict=True)
-    )
 
 
 def close(one, other):
@@ -155,7 +150,7 @@ def test_offloaded_models_are_served(case, own, where, tmp_path):
     table = calibrated(case)
     with attach(case, table=table):
         expected = generate(case.model, inputs)
-    assert not same(expected, generate(case.model, inputs))
+    assert_differ(expected, generate(case.model, inputs))
     if where == "cpu":
         accelerate.cpu_offload(own.model, execution_device="cpu")
     elif where == "disk":
@@ -172,7 +167,7 @@ def test_offloaded_models_are_served(case, own, where, tmp_path):
     rw = attach(own, table=table)
     for _ in range(2):
         with rw:
-            assert same(generate(own.model, inputs), expected)
+            assert_same(generate(own.model, inputs), expected)
     assert calibrated(own).references.tolist() == table.references.tolist()
 
 
@@ -200,7 +195,7 @@ def test_a_lora_is_a_model_of_its_own(case, own):
     plain = generate(wrapped.model, inputs)
     with rw:
         edited = generate(wrapped.model, inputs)
-    assert not same(plain, edited)
+    assert_differ(plain, edited)
     merged = twin.Case(own.family, copy.deepcopy(wrapped.model).merge_and_unload(), own.processor)
     with attach(merged, table=made, force=True):
         close(generate(merged.model, inputs), edited)
@@ -210,7 +205,7 @@ def test_a_lora_is_a_model_of_its_own(case, own):
         generate(wrapped.model, inputs)
     wrapped.model.set_adapter("default")
     with rw:
-        assert same(generate(wrapped.model, inputs), edited)
+        assert_same(generate(wrapped.model, inputs), edited)
     with wrapped.model.disable_adapter(), rw, pytest.raises(MismatchError, match="changed after"):
         generate(wrapped.model, inputs)
     with (
@@ -218,7 +213,7 @@ def test_a_lora_is_a_model_of_its_own(case, own):
         attach(wrapped, table=base),
         attach(case, table=base),
     ):
-        assert same(generate(wrapped.model, inputs), generate(case.model, inputs))
+        assert_same(generate(wrapped.model, inputs), generate(case.model, inputs))
 
 
 @pytest.mark.parametrize("family", ["llava"])
@@ -239,7 +234,7 @@ def test_settings_changed_after_attaching_are_refused_by_name(own):
             generate(model, inputs)
         setattr(holder, name, kept)
     with rw:
-        assert same(generate(model, inputs), edited)
+        assert_same(generate(model, inputs), edited)
     model.set_attn_implementation("eager")  # moves the last bits of a state, and is the same model
     with rw:
         close(generate(model, inputs), edited)
@@ -302,12 +297,12 @@ def test_a_copy_made_while_a_request_is_open_is_a_model_of_its_own(case):
     with attach(case):
         edited = generate(case.model, inputs)
         other = twin.Case(case.family, copy.deepcopy(case.model), case.processor)
-        assert same(generate(other.model, inputs), base)
-    assert same(generate(other.model, inputs), base)
+        assert_same(generate(other.model, inputs), base)
+    assert_same(generate(other.model, inputs), base)
     with attach(other):
-        assert same(generate(other.model, inputs), edited)
-        assert same(generate(case.model, inputs), base)
-    assert same(generate(other.model, inputs), base)
+        assert_same(generate(other.model, inputs), edited)
+        assert_same(generate(case.model, inputs), base)
+    assert_same(generate(other.model, inputs), base)
 
 
 @pytest.mark.parametrize("family", ["llava", "instructblip"])
@@ -340,7 +335,7 @@ def test_a_dynamically_quantised_model_end_to_end(own, head_only):
     rw = attach(quantised, table=made)
     base = generate(quantised.model, inputs)
     with rw:
-        assert not same(generate(quantised.model, inputs), base)
+        assert_differ(generate(quantised.model, inputs), base)
     with pytest.raises(MismatchError, match="parameter tensors"):
         attach(own, table=made)
 
@@ -353,7 +348,7 @@ def test_the_lens_has_the_type_that_autocast_gives_the_head(own):
         rw = attach(own, table=made)
         base = generate(own.model, inputs)
         with rw:
-            assert not same(generate(own.model, inputs), base)
+            assert_differ(generate(own.model, inputs), base)
     assert made.made_with["dtype"] == "bfloat16"
     with rw, pytest.raises(MismatchError, match="bfloat16 logits, but the head gives float32"):
         generate(own.model, inputs)

@@ -14,6 +14,7 @@ import twin
 from checkpoints import VOCABULARY
 from reweigh.engines.base import Decoder
 from reweigh.errors import InputError, ReweighError, UnsupportedError
+from sameness import assert_differ, assert_same
 
 BETA = 20.0
 STEPS = 6
@@ -36,12 +37,6 @@ def generate(case, inputs, **options):
         return case.model.generate(**inputs, **{**kept, **options})
 
 
-def same(one, other, rows=slice(None)):
-    return torch.equal(one.sequences[rows], other.sequences[rows]) and all(
-        torch.equal(mine[rows], theirs[rows]) for mine, theirs in zip(one.logits, other.logits, strict=True)
-    )
-
-
 @pytest.mark.parametrize("family", ["llava", "instructblip", "qwen2_5_vl"])
 @pytest.mark.parametrize("beams", [1, 2])
 def test_each_row_has_its_own_beta(case, beams):
@@ -57,12 +52,12 @@ def test_each_row_has_its_own_beta(case, beams):
         rows = slice(row * beams, (row + 1) * beams)
         assert torch.equal(mixed.sequences[row], alone.sequences[row])
         if beams == 1:  # beams that left the search may differ in their logits
-            assert same(mixed, alone, rows)
+            assert_same(mixed, alone, rows)
     base = generate(case, inputs, **options)
     assert torch.equal(base.sequences[1], mixed.sequences[1])
     if beams == 1:
-        assert same(base, mixed, slice(1, 2))
-        assert not same(base, mixed, slice(0, 1))
+        assert_same(base, mixed, slice(1, 2))
+        assert_differ(base, mixed, slice(0, 1))
 
 
 @pytest.mark.parametrize("family", ["llava"])
@@ -73,9 +68,9 @@ def test_a_row_without_image_needs_a_beta_too(case):
     with rw:
         expected = generate(case, inputs)
     with rw.request(beta=[7.0, BETA]):
-        assert same(generate(case, inputs), expected)
+        assert_same(generate(case, inputs), expected)
     with rw.request(beta=[BETA, 0.0]):
-        assert same(generate(case, inputs), base)
+        assert_same(generate(case, inputs), base)
     with (
         pytest.raises(InputError, match="3 betas were given for a prompt of 2 rows"),
         rw.request(beta=[1] * 3),
@@ -93,17 +88,17 @@ def test_nested_requests_take_what_they_do_not_say_from_the_outer_one(case):
     with rw:
         edited = generate(case, inputs)
     with rw.request(beta=0.0) as outer:
-        assert same(generate(case, inputs), base)
+        assert_same(generate(case, inputs), base)
         with rw.request(trace=True) as inner:
             assert inner.beta == outer.beta == 0.0
-            assert same(generate(case, inputs), base)
+            assert_same(generate(case, inputs), base)
         with rw.request(beta=BETA):
-            assert same(generate(case, inputs), edited)
-        assert same(generate(case, inputs), base)
+            assert_same(generate(case, inputs), edited)
+        assert_same(generate(case, inputs), base)
         with rw:
-            assert same(generate(case, inputs), base)
+            assert_same(generate(case, inputs), base)
     with rw:
-        assert same(generate(case, inputs), edited)
+        assert_same(generate(case, inputs), edited)
 
 
 @pytest.mark.parametrize("family", ["llava"])
@@ -162,7 +157,8 @@ def test_base_and_edited_traffic_share_a_model_at_the_same_time(case):
     plain = [lambda x=x: [generate(case, x) for _ in range(3)] for x in inputs]
     found = run_threads(*plain, *(traced(x, steps) for x, steps in zip(inputs, (2, 4, 6), strict=True)))
     for mine, theirs in zip(found[:3], base, strict=True):
-        assert all(same(one, theirs) for one in mine)
+        for one in mine:
+            assert_same(one, theirs)
     for (mine, length), theirs, steps in zip(found[3:], edited, (2, 4, 6), strict=True):
         assert length == 3 * steps
         assert torch.equal(mine.sequences, theirs.sequences[:, : mine.sequences.shape[1]])
@@ -193,7 +189,7 @@ def test_tasks_of_one_thread_have_their_own_requests(case):
 
     found = asyncio.run(everything())
     for (output, length), expected in zip(found, (edited, base, base, base, edited), strict=True):
-        assert same(output, expected)
+        assert_same(output, expected)
         assert length in (None, 2 * STEPS)
 
 
@@ -218,7 +214,7 @@ def test_a_task_that_outlives_its_request_is_not_edited_by_another(case):
             closed.set()
             return await task
 
-    assert same(asyncio.run(everything()), base)
+    assert_same(asyncio.run(everything()), base)
 
 
 @pytest.mark.parametrize("family", ["llava"])
@@ -238,9 +234,9 @@ def test_generators_may_be_read_in_turn(case):
     assert next(first, None) is None
     next(second)
     assert next(second, None) is None
-    assert same(generate(case, inputs), base)
+    assert_same(generate(case, inputs), base)
     with attach(case).request(beta=0.0):
-        assert same(generate(case, inputs), base)
+        assert_same(generate(case, inputs), base)
 
 
 @pytest.mark.parametrize("family", ["llava"])
@@ -254,11 +250,11 @@ def test_what_opens_a_request_may_be_entered_again_and_anew(case):
         with opening as request:
             generate(case, inputs)
         lengths.append(len(request.trace))
-        assert same(generate(case, inputs), base)
+        assert_same(generate(case, inputs), base)
     with opening as outer, opening as inner:
         generate(case, inputs)
     assert [*lengths, len(outer.trace), len(inner.trace)] == [STEPS] * 4
-    assert same(generate(case, inputs), base)
+    assert_same(generate(case, inputs), base)
 
 
 @pytest.mark.parametrize("family", ["llava"])
@@ -270,11 +266,11 @@ def test_a_session_closes_its_own_request_whatever_was_opened_since(case):
     later = rw.request(beta=0.0)
     later.__enter__()
     rw.__exit__(None, None, None)
-    assert same(generate(case, inputs), base)  # the later one, which is still open
+    assert_same(generate(case, inputs), base)  # the later one, which is still open
     later.__exit__(None, None, None)
-    assert same(generate(case, inputs), base)
+    assert_same(generate(case, inputs), base)
     with attach(case):  # nothing is left open for it to nest in
-        assert not same(generate(case, inputs), base)
+        assert_differ(generate(case, inputs), base)
     with pytest.raises(ReweighError, match="not open"):
         rw.__exit__(None, None, None)
 
@@ -298,8 +294,8 @@ def test_an_asynchronous_generator_may_be_closed_by_another_task(case, plain):
         return edited, generate(case, inputs)
 
     edited, after = asyncio.run(everything())
-    assert not same(edited, base)
-    assert same(after, base)
+    assert_differ(edited, base)
+    assert_same(after, base)
 
 
 @pytest.mark.parametrize("family", ["llava"])
@@ -310,7 +306,7 @@ def test_evidence_may_be_measured_while_a_request_is_open(case):
     with rw:
         edited = generate(case, inputs)
         [amid] = reweigh.measure(case.model, other, layers=[rw.layer])
-        assert same(generate(case, inputs), edited)
+        assert_same(generate(case, inputs), edited)
     assert torch.equal(amid.values, alone.values)
 
 
@@ -356,13 +352,13 @@ def test_a_decoder_may_generate_inside_a_generation(case):
     plain = generate(case, other)
     with rw:
         edited = generate(case, other)
-    assert not same(plain, edited)
+    assert_differ(plain, edited)
     for session, expected in ((None, plain), (rw, edited)):
         decoder = Describing(rw.decoder.anatomy, case, other, session)
         with decoder.attach(case.model, case.processor):
-            assert same(generate(case, inputs), base)
+            assert_same(generate(case, inputs), base)
         assert len(decoder.said) == 1
-        assert same(decoder.said[0], expected)
+        assert_same(decoder.said[0], expected)
 
 
 @pytest.mark.parametrize("family", ["llava"])

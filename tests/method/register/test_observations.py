@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -18,6 +16,7 @@ from reweigh.method.register.observations import (
     merge,
     split,
 )
+from sameness import assert_same
 
 LAYERS = (1, 3)
 
@@ -38,12 +37,6 @@ def shards(draw):
     keys = draw(st.lists(st.text(min_size=1, max_size=3), min_size=1, max_size=6, unique=True))
     parts = [draw(single(key)) for key in keys]
     return parts, draw(st.lists(st.integers(0, 2), min_size=len(parts), max_size=len(parts)))
-
-
-def same(one, other):
-    return all(
-        np.array_equal(getattr(one, field.name), getattr(other, field.name)) for field in fields(Observations)
-    )
 
 
 def some(keys=("a", "b", "c"), layers=LAYERS, seed=0):
@@ -69,16 +62,16 @@ def test_merging_is_associative_commutative_and_equal_to_the_whole(made, random)
         collect(LAYERS, [part for part, n in zip(parts, numbers, strict=True) if n == i]) for i in range(3)
     ]
     one, two, three = random.sample(cut, 3)
-    assert same(merge([one, two, three]), whole)
-    assert same(merge([merge([one, two]), three]), whole)
-    assert same(merge([one, merge([two, three])]), whole)
+    assert_same(merge([one, two, three]), whole)
+    assert_same(merge([merge([one, two]), three]), whole)
+    assert_same(merge([one, merge([two, three])]), whole)
 
 
 @settings(max_examples=60)
 @given(shards())
 def test_splitting_and_collecting_are_inverse(made):
     whole = collect(LAYERS, made[0])
-    assert same(collect(LAYERS, split(whole)), whole)
+    assert_same(collect(LAYERS, split(whole)), whole)
     assert len(whole) == sum(int(part.count.sum()) for part in made[0])
 
 
@@ -88,7 +81,7 @@ def test_only_equals_collecting_less(made):
     parts, numbers = made
     kept = [part for part, number in zip(parts, numbers, strict=True) if number]
     found = collect(LAYERS, parts).only(part.key for part in kept)
-    assert same(found, collect(LAYERS, kept))
+    assert_same(found, collect(LAYERS, kept))
 
 
 @settings(max_examples=40)
@@ -100,7 +93,7 @@ def test_saved_observations_come_back(tmp_path_factory, made):
         part.key for part, number in zip(parts, numbers, strict=True) if number
     )
     chosen.save(path)  # what `only` gives is laid out in memory in another order
-    assert same(Observations.load(path, chosen.images), chosen)
+    assert_same(Observations.load(path, chosen.images), chosen)
 
 
 def test_registration_of_a_layer_sees_that_layer_only():
@@ -119,7 +112,7 @@ def test_registration_of_a_layer_sees_that_layer_only():
 
 def test_choosing_layers():
     found = some()
-    assert same(found.at([3, 1, 3]), found)
+    assert_same(found.at([3, 1, 3]), found)
     one = found.at([3])
     assert one.layers == (3,)
     assert np.array_equal(one.values, found.values[1:])

@@ -20,6 +20,7 @@ from reweigh.method.register.identity import Identity
 from reweigh.method.register.signature import sign
 from reweigh.method.register.table import ReferenceTable
 from reweigh.seals import write_sealed
+from sameness import assert_same
 
 ONES = sign(torch.ones(16), (4, 4))
 IDENTITY = Identity(
@@ -56,13 +57,6 @@ def make(layer=29, tokens=(3, 17, 31999), scale=0.00324809, **made_with):
     )
 
 
-def same(one, other):
-    return one.fingerprint == other.fingerprint and all(
-        np.array_equal(getattr(one, name), getattr(other, name))
-        for name in ("tokens", "references", "counts")
-    )
-
-
 @settings(max_examples=40)
 @given(
     references=st.dictionaries(st.integers(0, 10**6), st.floats(1e-12, 1.0), max_size=8),
@@ -76,7 +70,7 @@ def test_a_saved_table_is_the_same_to_the_last_bit(tmp_path_factory, references,
     )
     folder = table.save_pretrained(tmp_path_factory.mktemp("table"))
     found = ReferenceTable.load(folder)
-    assert same(found, table)
+    assert_same(found, table)
     assert found.scale == scale
     again = found.save(tmp_path_factory.mktemp("again"))
     for name in (PAGE, NUMBERS):
@@ -488,7 +482,7 @@ def test_pushed_and_pulled_with_the_usual_verbs(hub):
     (hub.store / "README.md").write_text("not fetched")
     found = ReferenceTable.from_pretrained("me/table", revision="dev", token="secret")
     assert hub.calls[-1] == ("download", "me/table", "dev", {"token": "secret"})
-    assert same(found, make())
+    assert_same(found, make())
 
 
 def test_a_hub_that_refuses_is_one_message(hub, monkeypatch):
