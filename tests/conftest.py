@@ -21,6 +21,35 @@ settings.register_profile("explore", deadline=None, max_examples=1000, print_blo
 settings.load_profile("fixed")
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    group = parser.getgroup("numerics", "other machines' rounding, see tests/numerics.py")
+    group.addoption(
+        "--weight-offset", type=int, metavar="BYTES", help="start weights this far past a multiple of 64"
+    )
+    group.addoption(
+        "--round-by",
+        default="",
+        metavar="CAUSES",
+        help="round linear layers by address, rows or address,rows",
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    to, causes = config.getoption("--weight-offset"), config.getoption("--round-by")
+    if to is None and not causes:
+        return
+    import numerics
+
+    if to is not None:
+        numerics.move_loaded_weights(to)
+    if causes:
+        if unknown := set(causes.split(",")) - set(numerics.CAUSES):
+            raise pytest.UsageError(
+                f"--round-by knows {', '.join(numerics.CAUSES)}, not {', '.join(unknown)}"
+            )
+        numerics.round_by(causes.split(","))
+
+
 @pytest.fixture(scope="session")
 def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
     """``checkpoint(family, bare=False)``: the folder of a saved random checkpoint. Never write into it."""

@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 from transformers import DynamicCache
 
 import generating
+import numerics
 import reweigh
 from checkpoints import FAMILIES, picture, prompt
 from checkpoints.more import more
@@ -268,7 +269,7 @@ def test_another_thread_and_a_copied_model_are_never_edited(loaded, batch):
     inputs, found = batch("llava"), {}
     base, before = run(model, inputs), hooks(model)
     with reweigh.decoder("memvr", model, processor, gamma=0.0, ratio=0.9) as attached:
-        twin = copy.deepcopy(model)
+        twin = numerics.copied(model)
         other = threading.Thread(target=lambda: found.update(other=run(model, inputs)))
         other.start()
         other.join()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextvars
-import copy
 import gc
 import threading
 import tracemalloc
@@ -13,6 +12,7 @@ import pytest
 import torch
 from transformers import LogitsProcessor, LogitsProcessorList, TextIteratorStreamer
 
+import numerics
 import reweigh
 import twin
 from checkpoints import FAMILIES, VOCABULARY, load
@@ -424,7 +424,7 @@ def test_a_model_copied_beside_an_attachment_is_a_model_of_its_own(case):
     inputs = case.inputs()
     base = generate(case, inputs)
     rw = attach(case)
-    other = copy.deepcopy(case.model)
+    other = numerics.copied(case.model)
     with rw:
         edited = generate(case, inputs)
         assert torch.equal(generate(twin.Case("llava", other, None), inputs), base)
