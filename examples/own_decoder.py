@@ -4,8 +4,8 @@ python examples/own_decoder.py
 """
 
 import reweigh
-from reweigh.decoders import DECODERS, Decoder
 from reweigh.families.load import load
+from reweigh.rivals import DECODERS, Decoder
 from reweigh.world import path
 from reweigh.world.scenes import scene
 

@@ -12,8 +12,8 @@ from typing import Any
 import typer
 from typer.main import get_command
 
-from reweigh.artifacts import write_text
 from reweigh.cli.app import GLOBAL_OPTIONS, app
+from reweigh.files.artifacts import write_text
 
 PAGE = Path(__file__).parents[1] / "docs" / "commands.md"
 HEAD = """# Commands

@@ -15,15 +15,15 @@ from pathlib import Path
 import numpy as np
 
 import reweigh
-from reweigh.artifacts import write_text
-from reweigh.decoders.reweigh.session import ReweighSession
+from reweigh.decoding.attach import ReweighSession
 from reweigh.families.load import load
-from reweigh.method.intervene.trace import Row, Step
-from reweigh.method.register.observations import Observations
-from reweigh.report import svg
-from reweigh.report.heat import STRIP, heatmap
-from reweigh.report.html import Html
-from reweigh.report.plots import mechanism_plot
+from reweigh.files.artifacts import write_text
+from reweigh.method.trace import Row, Step
+from reweigh.results import svg
+from reweigh.results.heat import STRIP, heatmap
+from reweigh.results.html import Html
+from reweigh.results.plots import mechanism_plot
+from reweigh.tables.observations import Observations
 from reweigh.world import path, table_path
 from reweigh.world.scenes import Scene, scene
 

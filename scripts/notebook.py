@@ -13,7 +13,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from reweigh.artifacts import write_text
+from reweigh.files.artifacts import write_text
 
 NOTEBOOK = Path(__file__).parents[1] / "examples" / "notebook.ipynb"
 

@@ -11,12 +11,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from reweigh.calibration.result import Calibration
+from reweigh.experiments.sketches import BASE, EXACT, FIGURES, Change, answer, differences, sketched
 from reweigh.families.load import load
-from reweigh.method.register.table import ReferenceTable
 from reweigh.runs.model import describe_model
 from reweigh.runs.open import open_task
 from reweigh.runs.task import Runs
-from reweigh.studies.sketches import BASE, EXACT, FIGURES, Change, answer, differences, sketched
+from reweigh.tables.table import ReferenceTable
 from reweigh.world import operating_point, path, table_path
 
 

@@ -17,9 +17,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from reweigh.method.register.binned import Binned
-from reweigh.method.register.bins import Bins, count_bins, merge_bins
-from reweigh.method.register.sketches import BINS, Sketches, digests, limits
+from reweigh.tables.binned import Binned
+from reweigh.tables.bins import Bins, count_bins, merge_bins
+from reweigh.tables.sketches import BINS, Sketches, digests, limits
 
 Values = NDArray[np.float32]
 SPREADS = (0.05, 0.3, 1.0, 2.0)

@@ -6,6 +6,7 @@ import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import settings
@@ -19,6 +20,8 @@ sys.path.insert(0, str(Path(__file__).parent))
 settings.register_profile("fixed", derandomize=True, deadline=None)
 settings.register_profile("explore", deadline=None, max_examples=1000, print_blob=True)
 settings.load_profile("fixed")
+
+PROMPTS = ("Please describe this image in detail.", "What is in the image?")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -64,3 +67,33 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
         return made[family, bare]
 
     return path
+
+
+@pytest.fixture(scope="session")
+def loaded(checkpoint: Callable[..., Any]) -> Callable[[str], tuple[Any, Any]]:
+    """``loaded(family)``: model and processor, read once."""
+    kept: dict[str, tuple[Any, Any]] = {}
+
+    def get(family: str) -> tuple[Any, Any]:
+        from checkpoints import load
+
+        if family not in kept:
+            kept[family] = load(checkpoint(family))
+        return kept[family]
+
+    return get
+
+
+@pytest.fixture(scope="session")
+def batch(loaded: Callable[[str], tuple[Any, Any]]) -> Callable[..., dict[str, Any]]:
+    """``batch(family, rows=(0, 1))``: inputs of pictures and prompts of different sizes, left-padded."""
+
+    def make(family: str, rows: tuple[int, ...] = (0, 1)) -> dict[str, Any]:
+        from checkpoints import picture
+        from reweigh.families.prompts import build_inputs
+
+        model, processor = loaded(family)
+        pictures = [picture(seed + 1, (70, 50) if seed == 0 else (56, 56)) for seed in rows]
+        return build_inputs(model, processor, pictures, [PROMPTS[seed % 2] for seed in rows])
+
+    return make

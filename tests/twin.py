@@ -18,7 +18,7 @@ import numpy as np
 import torch
 
 from checkpoints import load, picture, prompt
-from reweigh.method.register.table import ReferenceTable
+from reweigh.tables.table import ReferenceTable
 
 GROWING = ("input_ids", "attention_mask", "token_type_ids", "mm_token_type_ids")
 

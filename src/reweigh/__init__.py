@@ -17,27 +17,27 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 _PUBLIC = {
-    "Evidence": "reweigh.method.measure.evidence",
-    "ReferenceTable": "reweigh.method.register.table",
+    "Evidence": "reweigh.method.evidence",
+    "ReferenceTable": "reweigh.tables.table",
     "ReweighError": "reweigh.errors",
-    "Trace": "reweigh.method.intervene.trace",
-    "attach": "reweigh.decoders.reweigh.session",
+    "Trace": "reweigh.method.trace",
+    "attach": "reweigh.decoding.attach",
     "calibrate": "reweigh.calibration.calibrate",
     "check": "reweigh.engines.transformers.check",
-    "decoder": "reweigh.decoders",
+    "decoder": "reweigh.rivals",
     "measure": "reweigh.engines.transformers.measure",
 }
 
 if TYPE_CHECKING:
     from reweigh.calibration.calibrate import calibrate as calibrate
-    from reweigh.decoders import decoder as decoder
-    from reweigh.decoders.reweigh.session import attach as attach
+    from reweigh.decoding.attach import attach as attach
     from reweigh.engines.transformers.check import check as check
     from reweigh.engines.transformers.measure import measure as measure
     from reweigh.errors import ReweighError as ReweighError
-    from reweigh.method.intervene.trace import Trace as Trace
-    from reweigh.method.measure.evidence import Evidence as Evidence
-    from reweigh.method.register.table import ReferenceTable as ReferenceTable
+    from reweigh.method.evidence import Evidence as Evidence
+    from reweigh.method.trace import Trace as Trace
+    from reweigh.rivals import decoder as decoder
+    from reweigh.tables.table import ReferenceTable as ReferenceTable
 
 __all__ = sorted([*_PUBLIC, "__version__"])
 

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from file_server import FileServer, Served
 
-from reweigh.artifacts import write_json
 from reweigh.benchmarks.data import File
 from reweigh.benchmarks.data.fetch import FetchError, copy, digest_of, download
 from reweigh.errors import ArtifactError, InputError
+from reweigh.files.artifacts import write_json
 
 BODY = bytes(range(256)) * 4000
 SHA = hashlib.sha256(BODY).hexdigest()

@@ -5,9 +5,9 @@ import time
 from pathlib import Path
 from typing import Any
 
-from reweigh.artifacts import write_text
 from reweigh.benchmarks.judge import CachedJudge, Request, ask_all
 from reweigh.benchmarks.judge.protocol import user
+from reweigh.files.artifacts import write_text
 
 
 class Counting:

@@ -8,9 +8,9 @@ import pytest
 from typer.testing import CliRunner
 
 from judge_server import JudgeServer, completion, question_of
-from reweigh.artifacts import append_jsonl, write_json, write_text
 from reweigh.cli.app import app
 from reweigh.errors import InputError
+from reweigh.files.artifacts import append_jsonl, write_json, write_text
 
 ROWS = [
     {"image_src": f"http://x/{i}.jpg", "image_content": ["Cat"], "question": f"Q{i}?", "gt_answer": "A."}

@@ -11,7 +11,6 @@ from PIL import Image
 from typer.testing import CliRunner
 
 from judge_server import Answer, JudgeServer, completion, decision, likely, question_of
-from reweigh.artifacts import append_jsonl, write_json, write_text
 from reweigh.benchmarks.base import Response
 from reweigh.benchmarks.judge import Distribution, JudgeError, JudgeSettings, ScaleQuestion
 from reweigh.benchmarks.mmhal.benchmark import MMHal
@@ -19,13 +18,14 @@ from reweigh.benchmarks.mmhal.systemone import MMHalSystemOne, levels
 from reweigh.benchmarks.mmvet.systemone import MMVetSystemOne
 from reweigh.benchmarks.open import open_benchmark, rated_by
 from reweigh.cli.app import app
-from reweigh.engines.answer import Answer as Said
 from reweigh.errors import ArtifactError, InputError
+from reweigh.files.artifacts import append_jsonl, write_json, write_text
 from reweigh.runs.diff import diff_runs
 from reweigh.runs.open import open_task
 from reweigh.runs.results import read_scored
 from reweigh.runs.score import score_paths
 from reweigh.runs.task import Runs
+from reweigh.runtime.answer import Answer as Said
 
 ROWS = [
     {"image_src": f"http://x/{i}.jpg", "image_content": ["Cat"], "question": f"Q{i}?", "gt_answer": "A."}

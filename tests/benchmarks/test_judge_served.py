@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from reweigh.artifacts import append_jsonl, write_json, write_text
 from reweigh.benchmarks.judge import JudgeError, ScaleQuestion, SystemOne
 from reweigh.benchmarks.judge.settings import JudgeSettings
 from reweigh.cli.app import app
+from reweigh.files.artifacts import append_jsonl, write_json, write_text
 from reweigh.runs.results import read_scored
 from served import Served, serving, text_model
 

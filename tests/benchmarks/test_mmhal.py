@@ -10,11 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from judge_server import JudgeServer, completion, question_of
-from reweigh.artifacts import read_json, write_json, write_text
 from reweigh.benchmarks.base import BENCHMARKS, Response
 from reweigh.benchmarks.judge import CachedJudge, ChatEndpoint, Request
 from reweigh.benchmarks.mmhal.benchmark import MMHal, parse_official, parse_strict
 from reweigh.errors import InputError
+from reweigh.files.artifacts import read_json, write_json, write_text
 from reweigh.runs.score import read_sources, score
 
 PROGRAM = """

@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reweigh.artifacts import write_json, write_text
 from reweigh.benchmarks.base import BENCHMARKS, Response
 from reweigh.benchmarks.judge import Request
 from reweigh.benchmarks.mmvet.benchmark import MMVet, parse_official, parse_strict
 from reweigh.errors import InputError
+from reweigh.files.artifacts import write_json, write_text
 
 PROGRAM = '''
 prompt = """Grade it.

@@ -14,15 +14,15 @@ from PIL import Image
 from typer.testing import CliRunner
 
 from reweigh import registry
-from reweigh.artifacts import append_jsonl, read_json
 from reweigh.benchmarks import BENCHMARKS, Benchmark, find_benchmark, open_benchmark
 from reweigh.cli.app import app
-from reweigh.engines.answer import Answer
 from reweigh.errors import InputError
+from reweigh.files.artifacts import append_jsonl, read_json
 from reweigh.runs.diff import diff_runs
 from reweigh.runs.open import open_task
 from reweigh.runs.score import score_paths
 from reweigh.runs.task import Runs
+from reweigh.runtime.answer import Answer
 
 ROOT = Path(__file__).parents[2]
 SOURCE = ROOT / "src" / "reweigh"

@@ -16,7 +16,6 @@ from PIL import Image
 import reweigh
 import twin
 from checkpoints import FAMILIES, load, picture
-from reweigh.artifacts import LEFTOVER, only_one
 from reweigh.calibration import ahead
 from reweigh.calibration.result import Calibration, merge_calibrations
 from reweigh.calibration.resume import LOCK, WORK
@@ -27,6 +26,7 @@ from reweigh.errors import (
     MismatchError,
     NumericsError,
 )
+from reweigh.files.artifacts import LEFTOVER, only_one
 
 STEPS = 6
 PAIRS = [(f"{name}.png", picture(number, (56 + 9 * number, 50))) for number, name in enumerate("cab")]

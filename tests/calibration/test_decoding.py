@@ -10,8 +10,8 @@ from transformers import GenerationConfig, WatermarkingConfig
 
 import twin
 from checkpoints import picture
-from reweigh.artifacts import to_json
 from reweigh.calibration.decoding import NEUTRAL, greedy_settings
+from reweigh.files.artifacts import to_json
 
 CHANGES = {
     "repetition_penalty": 1.3,

@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from reweigh.artifacts import LEFTOVER
 from reweigh.calibration.corpus import CorpusImage
 from reweigh.calibration.result import Calibration, tables_of
 from reweigh.calibration.resume import WORK, Work
 from reweigh.errors import ArtifactError, InputError, MismatchError
-from reweigh.method.register.observations import ImageObservations, collect
-from reweigh.seals import read_sealed_tensors, write_sealed_tensors
+from reweigh.files.artifacts import LEFTOVER
+from reweigh.files.seals import read_sealed_tensors, write_sealed_tensors
+from reweigh.tables.observations import ImageObservations, collect
 
 LAYERS = (1, 3)
 IMAGES = [CorpusImage(name, "0" * 64, lambda: None) for name in ("a.png", "b.png", "c.png")]

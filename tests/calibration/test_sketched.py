@@ -13,9 +13,9 @@ from reweigh.calibration.corpus import Corpus, CorpusImage
 from reweigh.calibration.result import MANIFEST, SKETCHES, Calibration, merge_calibrations
 from reweigh.calibration.resume import WORK
 from reweigh.errors import ArtifactError, CalibrationError, MismatchError, UnsupportedError
-from reweigh.method.register.observations import ImageObservations
-from reweigh.method.register.sketches import sketch
-from reweigh.seals import read_sealed, read_sealed_tensors, write_sealed, write_sealed_tensors
+from reweigh.files.seals import read_sealed, read_sealed_tensors, write_sealed, write_sealed_tensors
+from reweigh.tables.observations import ImageObservations
+from reweigh.tables.sketches import sketch
 
 LAYERS = (1, 3)
 MADE_WITH = {

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from reweigh.artifacts import only_one
 from reweigh.calibration.resume import LOCK
-from reweigh.method.register.table import ReferenceTable
+from reweigh.files.artifacts import only_one
+from reweigh.tables.table import ReferenceTable
 
 
 @pytest.fixture

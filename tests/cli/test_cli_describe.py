@@ -11,10 +11,10 @@ from PIL import Image
 
 from checkpoints import picture
 from reweigh.cli import trace as trace_command
-from reweigh.method.intervene.trace import Recorded, Trace
-from reweigh.method.register.candidates import Candidates
-from reweigh.method.register.table import ReferenceTable
-from reweigh.report.heat import STRIP
+from reweigh.method.candidates import Candidates
+from reweigh.method.trace import Recorded, Trace
+from reweigh.results.heat import STRIP
+from reweigh.tables.table import ReferenceTable
 
 SHORT = ["--max-new-tokens", "6"]
 BRIEF = ["--max-new-tokens", "1"]
@@ -267,8 +267,8 @@ def test_check_marks_given_words(cli, given, calibrated):
 
 
 def test_check_describes_the_image_itself(cli, given, checkpoint, monkeypatch):
-    from reweigh.engines.base import Decoder
     from reweigh.engines.transformers.session import Session
+    from reweigh.runtime.decoder import Decoder
 
     def describe(session, *args, **options):
         assert type(session.decoder) is Decoder, "nothing is edited"
@@ -304,9 +304,7 @@ def test_doctor_as_json_without_an_image(cli, checkpoint, family):
 
 
 def test_doctor_says_why_the_fastest_kernel_is_not_used(cli, checkpoint, monkeypatch):
-    monkeypatch.setattr(
-        "reweigh.method.measure.kernels._numba_kernel", lambda: OSError("libllvmlite.so is gone")
-    )
+    monkeypatch.setattr("reweigh.method.kernels._numba_kernel", lambda: OSError("libllvmlite.so is gone"))
     done = cli("doctor", checkpoint("llava"))
     assert "ranking kernel numpy" in done.out
     kernel, why = done.out.splitlines()[6:8]

@@ -9,8 +9,8 @@ from reweigh.benchmarks import Item, Summary, find_benchmark
 from reweigh.benchmarks.amber.score import amber_score
 from reweigh.benchmarks.bootstrap import intervals
 from reweigh.cli.app import app
+from reweigh.files.seals import read_sealed, write_sealed
 from reweigh.runs.score import Source, write_scores
-from reweigh.seals import read_sealed, write_sealed
 
 
 def test_run_score_and_diff(cli, tmp_path):

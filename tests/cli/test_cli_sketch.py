@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from reweigh.calibration.result import Calibration
-from reweigh.method.register.table import ReferenceTable
+from reweigh.tables.table import ReferenceTable
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ import pytest
 
 from reweigh.calibration.result import Calibration
 from reweigh.errors import ArtifactError
-from reweigh.method.register.table import ReferenceTable
+from reweigh.tables.table import ReferenceTable
 from reweigh.world import table_path
 
 
@@ -154,7 +154,7 @@ def test_a_merge_that_was_stopped_amid_its_files_is_taken_up_again(
     cli, shards, calibrated, tmp_path, monkeypatch, written
 ):
     """As a full disk stops it, after any number of files; another command does not take the folder over."""
-    from reweigh import artifacts
+    from reweigh.files import artifacts
 
     out, left = tmp_path / "out", [1 + written]  # the page of the job comes first
     write = artifacts.write_bytes
@@ -180,7 +180,7 @@ def test_a_merge_that_was_stopped_amid_its_files_is_taken_up_again(
 def test_a_merge_that_was_stopped_before_its_first_file_is_taken_up_again(
     cli, shards, calibrated, tmp_path, monkeypatch
 ):
-    from reweigh import artifacts
+    from reweigh.files import artifacts
 
     def full(path, data):
         raise ArtifactError(f"{path} cannot be written (No space left on device)")
@@ -194,8 +194,8 @@ def test_a_merge_that_was_stopped_before_its_first_file_is_taken_up_again(
 
 
 def test_force_does_not_write_where_another_process_does(cli, shards, tmp_path):
-    from reweigh.artifacts import only_one
     from reweigh.calibration.resume import LOCK
+    from reweigh.files.artifacts import only_one
 
     with only_one(tmp_path / "out", lock=LOCK):
         done = cli("table", "merge", shards / "0", "-o", tmp_path / "out", "--force")

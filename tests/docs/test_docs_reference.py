@@ -8,7 +8,7 @@ import pytest
 from blocks import ROOT
 
 import reweigh
-from reweigh.decoders import DECODERS
+from reweigh.rivals import DECODERS
 
 OWN = {"base", "greedy", "beam", "nucleus", "sampling", "cut", "reweigh"}
 """Plain baselines, and the method that the page's first part cites."""

@@ -11,11 +11,11 @@ from blocks import ROOT, commands, read_blocks
 from PIL import Image
 from typer.testing import CliRunner
 
-from reweigh.artifacts import write_json, write_text
 from reweigh.cli.app import app
-from reweigh.engines.answer import Answer
+from reweigh.files.artifacts import write_json, write_text
 from reweigh.runs.open import open_task
 from reweigh.runs.task import Runs
+from reweigh.runtime.answer import Answer
 from reweigh.world import path
 from reweigh.world.scenes import scene
 from served import serving, text_model, world_settings

@@ -18,7 +18,7 @@ def test_there_are_five():
 @pytest.mark.slow
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
 def test_an_example_runs(path, capsys, monkeypatch, tmp_path):
-    from reweigh.decoders import DECODERS
+    from reweigh.rivals import DECODERS
 
     monkeypatch.setattr(DECODERS, "_loaded", dict(DECODERS._loaded))  # one example registers its own
     monkeypatch.chdir(tmp_path)

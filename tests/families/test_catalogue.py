@@ -15,7 +15,7 @@ from reweigh.families.catalogue import BUILT_IN, FAMILIES, family_of
 from reweigh.families.family import Family
 from reweigh.families.positions import layout
 from reweigh.families.prompts import build_inputs, render
-from reweigh.method.measure.grids import View
+from reweigh.method.grids import View
 
 
 def column_of_patches(config, inputs, runs):

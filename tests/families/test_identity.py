@@ -15,14 +15,14 @@ from transformers import AutoModelForImageTextToText
 import stand_ins
 import twin
 from checkpoints import FAMILIES, VOCABULARY
-from reweigh.artifacts import to_json
 from reweigh.errors import UnsupportedError
 from reweigh.families.anatomy import find_anatomy
 from reweigh.families.identity import identify, reading_hash, tokenizer_hash
 from reweigh.families.settings import image_settings, in_words
 from reweigh.families.weights import named_weights, sample
-from reweigh.method.register.identity import Identity, differences
-from reweigh.method.register.signature import BYTES, sign
+from reweigh.files.artifacts import to_json
+from reweigh.tables.identity import Identity, differences
+from reweigh.tables.signature import BYTES, sign
 from sameness import assert_differ, assert_same
 
 

@@ -8,7 +8,7 @@ import re
 import pytest
 
 from reweigh.families.points import PUBLISHED, REUSED, nearest_point, point_in_use
-from reweigh.method.register.table import ReferenceTable
+from reweigh.tables.table import ReferenceTable
 from reweigh.world import table_path
 
 

@@ -16,7 +16,7 @@ from reweigh.errors import InputError
 from reweigh.families.catalogue import family_of
 from reweigh.families.family import Family
 from reweigh.families.positions import Patch, layout
-from reweigh.method.measure.grids import View
+from reweigh.method.grids import View
 
 GRIDS = ("llava", "llava_next", "qwen2_5_vl", "internvl", "gemma3")
 # LLaVA-1.5 sees the central square only

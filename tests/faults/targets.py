@@ -22,7 +22,6 @@ import numpy as np
 import torch
 from PIL import Image
 
-from reweigh.artifacts import sha256_text
 from reweigh.benchmarks.base import BENCHMARKS
 from reweigh.benchmarks.data.unpack import unpack
 from reweigh.benchmarks.judge import CachedJudge, CachedRater, Distribution, ScaleQuestion
@@ -32,16 +31,17 @@ from reweigh.calibration.corpus import CorpusImage, open_corpus
 from reweigh.calibration.result import Calibration
 from reweigh.calibration.resume import Work
 from reweigh.calibration.sums import Sums
-from reweigh.engines.answer import Answer
-from reweigh.engines.cache import EvidenceCache
-from reweigh.method.register.observations import ImageObservations
-from reweigh.method.register.table import ReferenceTable
+from reweigh.experiments.tune.labelfree.asking import Asking
+from reweigh.experiments.tune.labelfree.pictures import open_pictures
+from reweigh.files.artifacts import sha256_text
 from reweigh.runs.record import make_record, open_run
 from reweigh.runs.results import read_scored
 from reweigh.runs.run import answered, generate
 from reweigh.runs.score import read_sources, score, write_scores
-from reweigh.studies.tune.labelfree.asking import Asking
-from reweigh.studies.tune.labelfree.pictures import open_pictures
+from reweigh.runtime.answer import Answer
+from reweigh.runtime.memory import EvidenceCache
+from reweigh.tables.observations import ImageObservations
+from reweigh.tables.table import ReferenceTable
 from toy_benchmark import TRUTH, Toy
 
 Reading = Any
@@ -83,7 +83,7 @@ def observations() -> list[ImageObservations]:
 
 def make_calibration(folder: Path) -> None:
     from reweigh.calibration.result import tables_of
-    from reweigh.method.register.observations import collect
+    from reweigh.tables.observations import collect
 
     seen = collect(LAYERS, observations())
     Calibration(seen, tables_of(seen, MADE_WITH, rule="count-5"), MADE_WITH, []).save(folder)
@@ -100,8 +100,8 @@ def read_calibration(folder: Path) -> Reading:
 
 def make_sketched(folder: Path) -> None:
     from reweigh.calibration.result import tables_of
-    from reweigh.method.register.observations import collect
-    from reweigh.method.register.sketches import sketch
+    from reweigh.tables.observations import collect
+    from reweigh.tables.sketches import sketch
 
     made_with = {**MADE_WITH, "sketch": {"bins": 16}}
     seen = sketch(collect(LAYERS, observations()), most=16)

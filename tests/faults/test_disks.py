@@ -19,17 +19,17 @@ from faults.targets import (
     observations,
     read_calibration,
 )
-from reweigh.artifacts import LEFTOVER, only_one, write_json
 from reweigh.benchmarks.base import Record
 from reweigh.calibration.resume import Work
 from reweigh.cli import app
-from reweigh.engines.answer import Answer
-from reweigh.engines.cache import EvidenceCache
 from reweigh.errors import ArtifactError
+from reweigh.files.artifacts import LEFTOVER, only_one, write_json
 from reweigh.runs.record import RESPONSES
 from reweigh.runs.results import read_scored
 from reweigh.runs.run import Batch, generate
 from reweigh.runs.score import read_sources, score, write_scores
+from reweigh.runtime.answer import Answer
+from reweigh.runtime.memory import EvidenceCache
 from toy_benchmark import Toy
 
 Disk = tuple[Path, Callable[[str], None]]

@@ -10,7 +10,7 @@ import pytest
 from faults.engine import BAD, OUTCOMES, Tally, main, run, table
 from faults.mutations import MUTATIONS, mutate
 from faults.targets import TARGETS, Target, read_part
-from reweigh.artifacts import read_json, write_json
+from reweigh.files.artifacts import read_json, write_json
 
 
 @pytest.mark.parametrize("target", TARGETS, ids=lambda target: target.name)

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from PIL import Image
 
-from reweigh.artifacts import only_one, write_json
 from reweigh.benchmarks.base import Record
 from reweigh.errors import ArtifactError, InputError, MismatchError
+from reweigh.files.artifacts import only_one, write_json
 from reweigh.provenance import environment, first_difference
 from reweigh.runs.record import (
     MANIFEST,
@@ -193,7 +193,7 @@ def test_first_difference_looks_inside() -> None:
 
 def test_two_processes_cannot_share_a_folder(tmp_path: Path) -> None:
     code = (
-        "import sys; from pathlib import Path; from reweigh.artifacts import only_one\n"
+        "import sys; from pathlib import Path; from reweigh.files.artifacts import only_one\n"
         "with only_one(Path(sys.argv[1])): print('in')"
     )
     with only_one(tmp_path):

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from reweigh.artifacts import read_jsonl
 from reweigh.cli.app import app
 from reweigh.errors import InputError, MismatchError
+from reweigh.files.artifacts import read_jsonl
 
 run = CliRunner().invoke
 

@@ -13,19 +13,19 @@ from hypothesis import strategies as st
 from PIL import Image
 from typer.testing import CliRunner
 
-from reweigh.artifacts import append_jsonl, write_json
 from reweigh.benchmarks.base import BENCHMARKS, Response, find_benchmark
 from reweigh.cli.app import app
-from reweigh.engines.answer import Answer
 from reweigh.errors import ArtifactError, InputError, MismatchError
-from reweigh.report.comparison import comparison_page, difference_table, mention_table
-from reweigh.report.evaluation import evaluation_page
+from reweigh.files.artifacts import append_jsonl, write_json
+from reweigh.files.seals import SEAL, read_sealed, write_sealed
+from reweigh.results.comparison import comparison_page, difference_table, mention_table
+from reweigh.results.evaluation import evaluation_page
 from reweigh.runs.diff import compare, hallucinated
 from reweigh.runs.record import make_record, open_run
 from reweigh.runs.results import read_metrics, read_scored
 from reweigh.runs.run import Ask, generate
 from reweigh.runs.score import as_results, read_sources, score
-from reweigh.seals import SEAL, read_sealed, write_sealed
+from reweigh.runtime.answer import Answer
 from reweigh.shards import Shard
 from toy_benchmark import TRUTH, Toy
 

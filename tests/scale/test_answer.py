@@ -7,10 +7,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dice import Dice
-from reweigh.engines.answer import Answer
 from reweigh.runs.record import RESPONSES
 from reweigh.runs.run import Batch
 from reweigh.runs.task import Runs, Task
+from reweigh.runtime.answer import Answer
 from reweigh.scale.answer import Answerer, make_crew_ask, waiting
 from reweigh.scale.crew import Report
 from toy_benchmark import Toy

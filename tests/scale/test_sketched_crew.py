@@ -10,10 +10,10 @@ from PIL import Image
 
 from reweigh.calibration import sums
 from reweigh.calibration.complete import carry_out
-from reweigh.method.register.observations import ImageObservations
 from reweigh.scale import calibrate as scaled
 from reweigh.scale.calibrate import Calibrator, calibrate_on
 from reweigh.scale.crew import Report
+from reweigh.tables.observations import ImageObservations
 
 MADE_WITH = {"identity": {"model_id": "me/model"}, "layers": [1], "batch_size": 2}
 IMAGES = [(f"{n:02d}.png", Image.new("RGB", (4, 4), (n, 0, 0))) for n in range(23)]

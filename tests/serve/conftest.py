@@ -8,7 +8,7 @@ from contextlib import ExitStack
 import pytest
 from live import Running, running
 
-from reweigh.decoders.reweigh import ReweighSession
+from reweigh.decoding import ReweighSession
 from reweigh.serve.app import Server
 from reweigh.serve.bounds import Bounds
 from reweigh.serve.served import Served

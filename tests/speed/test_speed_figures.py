@@ -17,9 +17,9 @@ from typer.testing import CliRunner
 from reweigh.cli import speed as command
 from reweigh.errors import UnknownNameError
 from reweigh.families.load import load
-from reweigh.method.measure.ranks import RankSum
-from reweigh.method.register.candidates import candidates
-from reweigh.report.tables import Estimate
+from reweigh.method.candidates import candidates
+from reweigh.method.ranks import RankSum
+from reweigh.results.tables import Estimate
 from reweigh.speed import generation, growth, kernels, step
 from reweigh.speed.calibration import calibration_figures
 from reweigh.speed.chart import draw

@@ -9,7 +9,7 @@ import pytest
 import torch
 from safetensors import safe_open
 
-from reweigh.artifacts import read_json
+from reweigh.files.artifacts import read_json
 from reweigh.world.checkpoint import build, released_name, save_checkpoint
 from reweigh.world.model import Shape
 from reweigh.world.recipe import RECIPE, record, until

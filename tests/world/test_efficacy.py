@@ -17,8 +17,8 @@ import torch
 from reweigh.benchmarks.bootstrap import paired_difference
 from reweigh.benchmarks.chair.metrics import figures
 from reweigh.benchmarks.world import score_scene
-from reweigh.method.register.table import ReferenceTable
-from reweigh.studies.world_check import auroc, caption_figures
+from reweigh.experiments.world_check import auroc, caption_figures
+from reweigh.tables.table import ReferenceTable
 from reweigh.world import operating_point, table_path
 from reweigh.world.drawings import CATALOGUE
 from reweigh.world.scenes import Scene, scenes

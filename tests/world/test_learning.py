@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 import torch
 
-from reweigh.artifacts import read_jsonl
 from reweigh.errors import ArtifactError
+from reweigh.files.artifacts import read_jsonl
 from reweigh.world.learning import LOG, Plan, done, learn, rate_at, weights
 
 PLAN = Plan("line", steps=40, rate=0.05, warmup=4, every=5, log=1)

@@ -10,9 +10,9 @@ import pytest
 from PIL import Image
 from typer.testing import CliRunner
 
-from reweigh.artifacts import read_json, read_jsonl
 from reweigh.cli.world import app
 from reweigh.errors import UnknownNameError
+from reweigh.files.artifacts import read_json, read_jsonl
 from reweigh.world import recipe
 from reweigh.world.learning import LOG
 from reweigh.world.scenes import scene

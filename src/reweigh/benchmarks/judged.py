@@ -13,7 +13,6 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, ClassVar, Generic, Literal, TypeVar, get_args
 
-from reweigh.artifacts import sha256_text
 from reweigh.benchmarks.base import Benchmark, Id, Item, Metric, Record, Response, Summary, check_responses
 from reweigh.benchmarks.bootstrap import sum_counts
 from reweigh.benchmarks.judge.prompts import find_prompt
@@ -21,6 +20,7 @@ from reweigh.benchmarks.judge.protocol import Judge, ask_all, close_judge
 from reweigh.benchmarks.judge.scale import Distribution, Rater, ScaleQuestion
 from reweigh.benchmarks.judge.settings import CHAT, SYSTEMONE
 from reweigh.errors import InputError
+from reweigh.files.artifacts import sha256_text
 from reweigh.progress import bar
 
 Rules = Literal["official", "strict"]

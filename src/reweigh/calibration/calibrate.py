@@ -14,10 +14,10 @@ from reweigh.calibration.complete import carry_out
 from reweigh.calibration.job import open_job
 from reweigh.calibration.result import Calibration
 from reweigh.families.prompts import DESCRIBE
-from reweigh.method.measure.lens import CHUNK
-from reweigh.method.measure.readouts import DMRR
-from reweigh.method.register.references import rule_named
-from reweigh.method.register.sketches import require_sketchable
+from reweigh.method.lens import CHUNK
+from reweigh.method.readouts import DMRR
+from reweigh.method.references import rule_named
+from reweigh.tables.sketches import require_sketchable
 
 
 def calibrate(
@@ -53,7 +53,7 @@ def calibrate(
         readout: How logits become evidence: the method's "dmrr", or prob, logprob, zscore, zprob for comparison.
         shard: Part of the images, as i/n; ``merge_calibrations`` of all parts gives the bytes of the whole.
         sketch: Keep at most so many counted bins for each token and layer instead of every observation, see
-            ``reweigh.method.register.sketches``.
+            ``reweigh.tables.sketches``.
         show: Show a progress bar; by default when a person looks.
         on_skip: Called with the name of each image that could not be read, and why.
 

@@ -13,7 +13,6 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Protocol, TypeAlias
 
-from reweigh.artifacts import only_one
 from reweigh.calibration.ahead import build_ahead
 from reweigh.calibration.corpus import Corpus, CorpusImage, open_corpus
 from reweigh.calibration.prepare import prepare, read
@@ -21,10 +20,11 @@ from reweigh.calibration.result import MANIFEST, Calibration, Kept, tables_of
 from reweigh.calibration.resume import LOCK, Work, finished
 from reweigh.calibration.sums import Sums
 from reweigh.errors import CalibrationError
-from reweigh.method.measure.readouts import DMRR
-from reweigh.method.register.observations import ImageObservations, collect
+from reweigh.files.artifacts import only_one
+from reweigh.method.readouts import DMRR
 from reweigh.progress import bar
 from reweigh.shards import Shard
+from reweigh.tables.observations import ImageObservations, collect
 
 Batches: TypeAlias = Mapping[int, Sequence[CorpusImage]]
 Observed: TypeAlias = tuple[list[ImageObservations], list[dict[str, str]]]

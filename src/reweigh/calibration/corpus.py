@@ -11,9 +11,9 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from reweigh.artifacts import sha256_file, sha256_json
 from reweigh.calibration.stored import is_address, list_stored, read_stored
 from reweigh.errors import CalibrationError, ImageError, InputError, ReweighError
+from reweigh.files.artifacts import sha256_file, sha256_json
 from reweigh.images import SUFFIXES, list_images, read_image
 from reweigh.shards import Shard
 from reweigh.text import escape_bytes

@@ -14,11 +14,11 @@ from reweigh.families.identity import identify
 from reweigh.families.points import published_point
 from reweigh.families.processor_parts import prompt_hash
 from reweigh.families.prompts import DESCRIBE, build_inputs
-from reweigh.method.measure.lens import CHUNK, Lens
-from reweigh.method.measure.readouts import DMRR, READOUTS
-from reweigh.method.register.observations import ImageObservations
-from reweigh.method.register.table import candidate_rule
+from reweigh.method.lens import CHUNK, Lens
+from reweigh.method.readouts import DMRR, READOUTS
 from reweigh.provenance import versions
+from reweigh.tables.observations import ImageObservations
+from reweigh.tables.table import candidate_rule
 
 
 @dataclass(frozen=True)

@@ -7,15 +7,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeAlias, TypeVar
 
-from reweigh.artifacts import require_fields, sha256_file, to_json
 from reweigh.errors import ArtifactError, InputError, MismatchError, UnsupportedError
-from reweigh.method.measure.readouts import DMRR
-from reweigh.method.register.observations import Observations, merge
-from reweigh.method.register.references import rule_named
-from reweigh.method.register.sketches import Sketches, merge_sketches
-from reweigh.method.register.table import ReferenceTable
+from reweigh.files.artifacts import require_fields, sha256_file, to_json
+from reweigh.files.seals import read_sealed, write_sealed
+from reweigh.method.readouts import DMRR
+from reweigh.method.references import rule_named
 from reweigh.provenance import first_difference
-from reweigh.seals import read_sealed, write_sealed
+from reweigh.tables.observations import Observations, merge
+from reweigh.tables.sketches import Sketches, merge_sketches
+from reweigh.tables.table import ReferenceTable
 
 MANIFEST = "calibration.json"
 OBSERVATIONS = "observations.safetensors"

@@ -12,15 +12,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from reweigh.artifacts import drop_abandoned, drop_leftovers, only_one, require_fields, sha256_json
 from reweigh.calibration.corpus import Corpus, CorpusImage
 from reweigh.calibration.result import BINS, MANIFEST, OBSERVATIONS, SKETCHES, Calibration, with_sketch
 from reweigh.errors import ArtifactError, InputError, MismatchError
-from reweigh.method.measure.readouts import DMRR
-from reweigh.method.register.folders import NUMBERS, PAGE
-from reweigh.method.register.observations import ImageObservations, Observations, collect, split
+from reweigh.files.artifacts import drop_abandoned, drop_leftovers, only_one, require_fields, sha256_json
+from reweigh.files.seals import read_sealed, read_sealed_tensors, write_sealed, write_sealed_tensors
+from reweigh.method.readouts import DMRR
 from reweigh.provenance import first_difference
-from reweigh.seals import read_sealed, read_sealed_tensors, write_sealed, write_sealed_tensors
+from reweigh.tables.folders import NUMBERS, PAGE
+from reweigh.tables.observations import ImageObservations, Observations, collect, split
 
 WORK = ".reweigh-work"
 """Folder of the finished batches of a run that is not finished itself."""

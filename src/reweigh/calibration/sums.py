@@ -12,13 +12,13 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from reweigh.artifacts import require_fields
 from reweigh.calibration.corpus import CorpusImage
 from reweigh.calibration.resume import WORK, Work
 from reweigh.errors import ArtifactError
-from reweigh.method.register.observations import ImageObservations, collect
-from reweigh.method.register.sketches import Sketches, merge_sketches, sketch
-from reweigh.seals import read_sealed_tensors, write_sealed_tensors
+from reweigh.files.artifacts import require_fields
+from reweigh.files.seals import read_sealed_tensors, write_sealed_tensors
+from reweigh.tables.observations import ImageObservations, collect
+from reweigh.tables.sketches import Sketches, merge_sketches, sketch
 
 FAN = 64
 """Children of a node."""

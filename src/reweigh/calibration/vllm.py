@@ -15,13 +15,13 @@ from reweigh.errors import InputError, UnsupportedError
 from reweigh.families.points import nearest_point
 from reweigh.families.processor_parts import prompt_hash
 from reweigh.families.prompts import DESCRIBE
-from reweigh.method.measure.lens import CHUNK
-from reweigh.method.measure.readouts import DMRR
-from reweigh.method.register.observations import ImageObservations
-from reweigh.method.register.references import rule_named
-from reweigh.method.register.sketches import require_sketchable
-from reweigh.method.register.table import candidate_rule
+from reweigh.method.lens import CHUNK
+from reweigh.method.readouts import DMRR
+from reweigh.method.references import rule_named
 from reweigh.provenance import versions
+from reweigh.tables.observations import ImageObservations
+from reweigh.tables.sketches import require_sketchable
+from reweigh.tables.table import candidate_rule
 
 BATCH = 32
 """Images of one part: enough for vLLM to keep its batch full, few enough to lose when a run is stopped."""

@@ -41,13 +41,13 @@ def ablate(
     as_json: bool = common.JSON,
 ) -> None:
     """Change one thing of the method at a time: figures, differences to the full method, and what the edits were like."""
-    from reweigh.artifacts import only_one
-    from reweigh.engines.cache import EvidenceCache
-    from reweigh.studies.ablate.arms import parse_arms
-    from reweigh.studies.ablate.prepare import prepare
-    from reweigh.studies.ablate.report import Report
-    from reweigh.studies.ablate.study import ablate as run
-    from reweigh.studies.ablate.table import FIGURES
+    from reweigh.experiments.ablate.arms import parse_arms
+    from reweigh.experiments.ablate.prepare import prepare
+    from reweigh.experiments.ablate.report import Report
+    from reweigh.experiments.ablate.study import ablate as run
+    from reweigh.experiments.ablate.table import FIGURES
+    from reweigh.files.artifacts import only_one
+    from reweigh.runtime.memory import EvidenceCache
 
     kinds = parse_arms(arms)
     task = selection.task(benchmark, drawings=out / "pictures")

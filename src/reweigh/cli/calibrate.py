@@ -136,10 +136,10 @@ def _require(images: str, out: Path, *, lens: str, rule: str, readout: str, shar
     """Find what is wrong with the settings before a model is loaded."""
     from reweigh.calibration.corpus import require_images
     from reweigh.calibration.resume import require_free
-    from reweigh.method.measure.readouts import READOUTS
-    from reweigh.method.register.references import rule_named
-    from reweigh.method.register.sketches import require_sketchable
+    from reweigh.method.readouts import READOUTS
+    from reweigh.method.references import rule_named
     from reweigh.shards import Shard
+    from reweigh.tables.sketches import require_sketchable
 
     require_known("lens type", [lens], ("native", "float32"))
     require_known("readout", [readout], READOUTS)

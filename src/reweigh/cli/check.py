@@ -14,7 +14,7 @@ from reweigh.errors import InputError
 from reweigh.text import DESCRIBE
 
 if TYPE_CHECKING:
-    from reweigh.method.intervene.check import Checked
+    from reweigh.method.check import Checked
 
 app = typer.Typer(add_completion=False)
 
@@ -86,7 +86,7 @@ def check(
 
 
 def _print(found: Checked, threshold: float) -> None:
-    from reweigh.report.coloured import Span, terminal
+    from reweigh.results.coloured import Span, terminal
 
     weak = found.weak(threshold)
     common.console().print(terminal(found.text, [Span(one.start, one.end, "hallucinated") for one in weak]))

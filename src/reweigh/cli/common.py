@@ -11,8 +11,8 @@ from typing import Any
 
 import typer
 
-from reweigh.artifacts import to_json
 from reweigh.errors import InputError, ReweighError
+from reweigh.files.artifacts import to_json
 from reweigh.text import DESCRIBE
 
 WORLD = "world"
@@ -104,7 +104,7 @@ class Point:
 
     def __post_init__(self) -> None:
         if self.beta is not None:
-            from reweigh.method.intervene.edit import check_beta
+            from reweigh.method.edit import check_beta
 
             check_beta(self.beta)
 
@@ -120,7 +120,7 @@ class Point:
         """Load the model of that name and attach ReWEIGH to it; say where a beta that was not given comes from."""
         options = self.options(name)
         model, processor = weights.load(name)
-        from reweigh.decoders.reweigh import attach
+        from reweigh.decoding import attach
 
         session = attach(model, processor, **options, force=force)
         if self.beta is None:
@@ -154,7 +154,7 @@ def table_of(name: str, table: str | None, layer: int | None = None) -> str:
 
 def _require_layer(table: str, layer: int | None) -> None:
     """Refuse a folder without tables, or without that layer's; one counted from the last block is seen when loaded."""
-    from reweigh.method.register.folders import fetch_folder, table_layers
+    from reweigh.tables.folders import fetch_folder, table_layers
 
     found = table_layers(fetch_folder(table))
     if layer is not None and layer >= 0 and layer not in found:

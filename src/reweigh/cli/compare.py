@@ -15,9 +15,9 @@ from reweigh.cli.groups import grouped
 from reweigh.errors import InputError
 
 if TYPE_CHECKING:
+    from reweigh.experiments.compare.methods import Method
+    from reweigh.experiments.compare.table import Comparison, Shading
     from reweigh.runs.task import Task
-    from reweigh.studies.compare.methods import Method
-    from reweigh.studies.compare.table import Comparison, Shading
 
 app = typer.Typer(add_completion=False)
 
@@ -53,11 +53,11 @@ def compare(
     as_json: bool = common.JSON,
 ) -> None:
     """Answer the same records with every method, score them, and write one table with cost as ratios to greedy."""
-    from reweigh.artifacts import only_one
-    from reweigh.decoders import DECODERS
-    from reweigh.studies.compare import render
-    from reweigh.studies.compare.methods import parse_methods, parse_options
-    from reweigh.studies.compare.report import write
+    from reweigh.experiments.compare import render
+    from reweigh.experiments.compare.methods import parse_methods, parse_options
+    from reweigh.experiments.compare.report import write
+    from reweigh.files.artifacts import only_one
+    from reweigh.rivals import DECODERS
 
     if shading not in ("interval", "paper"):
         raise InputError(f"no shading is called {shading!r}", hint="interval or paper")
@@ -89,8 +89,8 @@ def _with_point(
     options: dict[str, dict[str, Any]], model: str, point: common.Point, force: bool
 ) -> dict[str, dict[str, Any]]:
     """Options by method, checked; the table, layer and beta go to the methods that need a table."""
-    from reweigh.decoders import DECODERS, check_options
-    from reweigh.studies.compare.methods import decoder_of
+    from reweigh.experiments.compare.methods import decoder_of
+    from reweigh.rivals import DECODERS, check_options
 
     found = {}
     for name, given in options.items():
@@ -111,8 +111,8 @@ def _in_process(
     shading: Shading,
 ) -> Comparison:
     """Compare with a model that this process loads."""
-    from reweigh.studies.compare.methods import make_method
-    from reweigh.studies.compare.study import compare as run
+    from reweigh.experiments.compare.methods import make_method
+    from reweigh.experiments.compare.study import compare as run
 
     loaded = weights.load(model)
     rows = [make_method(name, *loaded, given) for name, given in options.items()]
@@ -132,7 +132,7 @@ def _on_ray(
     cluster: RayOptions,
 ) -> Comparison:
     """Compare with the actors of a cluster."""
-    from reweigh.studies.compare.on_ray import compare_on
+    from reweigh.experiments.compare.on_ray import compare_on
 
     arguments = {
         **loading(model, weights),

@@ -10,7 +10,7 @@ import typer
 from reweigh.cli import common
 
 if TYPE_CHECKING:
-    from reweigh.engines.transformers.confidence import Confided, ConfidentWord
+    from reweigh.rivals.tools.confidence import Confided, ConfidentWord
 
 
 def show_confidence(
@@ -26,8 +26,8 @@ def show_confidence(
     json: bool,
 ) -> None:
     """Read the confidence of a text's words (of the words given, if no text is), mark the weak ones and draw maps."""
-    from reweigh.decoders.entities import may_be_entity
-    from reweigh.engines.transformers.confidence import check_confidence
+    from reweigh.rivals.tools.confidence import check_confidence
+    from reweigh.rivals.tools.entities import may_be_entity
 
     if text is None and words:
         text = " ".join(["", *words])  # as they stand inside a sentence
@@ -46,7 +46,7 @@ def show_confidence(
 
 
 def _print(found: Confided, words: list[ConfidentWord], threshold: float) -> None:
-    from reweigh.report.coloured import Span, terminal
+    from reweigh.results.coloured import Span, terminal
 
     kinds = {True: "hallucinated", False: "grounded"}
     spans = [Span(word.start, word.end, kinds[word.confidence < threshold]) for word in words]  # type: ignore[arg-type]
@@ -60,9 +60,9 @@ def _print(found: Confided, words: list[ConfidentWord], threshold: float) -> Non
 
 def _draw(found: Confided, words: list[ConfidentWord], image: Path, out: Path) -> dict[str, str]:
     """A heat map of each word, by word."""
-    from reweigh.artifacts import write_bytes
+    from reweigh.files.artifacts import write_bytes
     from reweigh.images import read_image
-    from reweigh.report.heat import heatmap
+    from reweigh.results.heat import heatmap
 
     picture, drawn = read_image(image), {}
     for word in words:

@@ -17,7 +17,7 @@ app = typer.Typer(
 def list_datasets(as_json: bool = common.JSON) -> None:
     """List what can be fetched, how large it is, under which licence, and what is here."""
     from reweigh.benchmarks.data import data_root, listing
-    from reweigh.report.tables import Cell, Column, Table
+    from reweigh.results.tables import Cell, Column, Table
 
     rows = listing()
     if as_json:

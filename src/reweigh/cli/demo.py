@@ -10,8 +10,8 @@ import typer
 from reweigh.cli import common
 
 if TYPE_CHECKING:
-    from reweigh.demo.report import Case
-    from reweigh.demo.run import Outcome
+    from reweigh.experiments.demo.report import Case
+    from reweigh.experiments.demo.run import Outcome
 
 app = typer.Typer(add_completion=False)
 
@@ -30,9 +30,9 @@ def demo(
 ) -> None:
     """Calibrate, describe scenes with and without ReWEIGH, score them, and explain what changed."""
     common.quiet()
-    from reweigh.artifacts import write_text
-    from reweigh.demo.report import page, trace_case
-    from reweigh.demo.run import run
+    from reweigh.experiments.demo.report import page, trace_case
+    from reweigh.experiments.demo.run import run
+    from reweigh.files.artifacts import write_text
 
     count = min(scenes, 100) if quick and scenes == 500 else scenes
     outcome = run(count=count, seed=seed, quick=quick, beta=beta, layer=layer)
@@ -50,9 +50,9 @@ def demo(
 
 
 def _print(outcome: Outcome, cases: list[Case]) -> None:
-    from reweigh.demo.report import figures_table
-    from reweigh.report.coloured import terminal
-    from reweigh.report.examples import mention_spans
+    from reweigh.experiments.demo.report import figures_table
+    from reweigh.results.coloured import terminal
+    from reweigh.results.examples import mention_spans
 
     console = common.console()
     session = outcome.session

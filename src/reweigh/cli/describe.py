@@ -33,7 +33,7 @@ def describe(
     """Describe images with fewer things that are not in them."""
     common.require_pictures(model, images)
     session = point.attach(model, weights, force=force)
-    from reweigh.decoders import decoder
+    from reweigh.rivals import decoder
 
     options = {**asdict(question), **decoding.options()}
     base = decoder("base", session.model, session.processor) if compare else None
@@ -58,8 +58,8 @@ def describe(
 def _side_by_side(base: str, edited: str) -> None:
     from rich.table import Table
 
-    from reweigh.report.coloured import terminal
-    from reweigh.report.words import changed_words
+    from reweigh.results.coloured import terminal
+    from reweigh.results.words import changed_words
 
     removed, added = changed_words(base, edited)
     columns = Table(show_lines=False, expand=True)

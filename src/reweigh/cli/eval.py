@@ -46,7 +46,7 @@ def run(
     as_json: bool = common.JSON,
 ) -> None:
     """Answer every record of a benchmark; answers are written as they come, and a stopped run resumes."""
-    from reweigh.artifacts import only_one
+    from reweigh.files.artifacts import only_one
     from reweigh.runs.model import make_ask, open_session
 
     task = records.task(benchmark, shard=shard)
@@ -96,7 +96,7 @@ def score(
     as_json: bool = common.JSON,
 ) -> None:
     """Score responses; needs no model. Writes items.jsonl, results.json and report.html, or items-systemone.jsonl ..."""
-    from reweigh.report.evaluation import write_report
+    from reweigh.results.evaluation import write_report
     from reweigh.runs.score import score_paths
 
     run = score_paths(
@@ -130,7 +130,7 @@ def diff(
 ) -> None:
     """Compare two scored runs item by item: removed, introduced and kept hallucinations, paired intervals."""
     from reweigh.benchmarks.judge.settings import KINDS
-    from reweigh.report.comparison import difference_table, mention_table, write_comparison
+    from reweigh.results.comparison import difference_table, mention_table, write_comparison
     from reweigh.runs.diff import diff_runs
 
     if judge not in KINDS:
@@ -156,8 +156,8 @@ def words(
     as_json: bool = common.JSON,
 ) -> None:
     """List the objects that a run makes up most often, e.g. for `projectaway.erase`."""
-    from reweigh.artifacts import write_text
-    from reweigh.report.tables import Column, Table
+    from reweigh.files.artifacts import write_text
+    from reweigh.results.tables import Column, Table
     from reweigh.runs.hallucinated import hallucinated_objects
     from reweigh.runs.results import read_scored
 
@@ -237,12 +237,12 @@ def _decoder_options(
     force: bool,
 ) -> dict[str, Any]:
     """The decoder's options; table, layer, beta and cache are those of ReWEIGH and mean nothing to others."""
-    from reweigh.decoders import DECODERS, check_options
+    from reweigh.rivals import DECODERS, check_options
 
     if DECODERS[decoder].needs_table:
         given = {**point.options(model), "force": force, **options}
         if cache is not None:
-            from reweigh.engines.cache import EvidenceCache
+            from reweigh.runtime.memory import EvidenceCache
 
             given["cache"] = EvidenceCache(folder=cache)
         check_options(decoder, DECODERS[decoder], given)
@@ -256,7 +256,7 @@ def _decoder_options(
 
 def _print_score(run: ScoredRun) -> None:
     from reweigh.benchmarks import find_benchmark
-    from reweigh.report.metrics import figure_table
+    from reweigh.results.metrics import figure_table
 
     summary = run.results["summary"]
     judge = run.judging.get("judge", {}).get("model")

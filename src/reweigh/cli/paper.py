@@ -10,7 +10,7 @@ import typer
 from reweigh.cli import common
 
 if TYPE_CHECKING:
-    from reweigh.report.tables import Table
+    from reweigh.results.tables import Table
 
 app = typer.Typer(add_completion=False)
 
@@ -28,8 +28,8 @@ def paper(
     Nothing is run; what was not run says so, and names the command that would.
     """
     from reweigh.errors import InputError
-    from reweigh.studies.reproduction.pages import INDEX, write_pages
-    from reweigh.studies.reproduction.sources import read_results
+    from reweigh.paper.reproduction.pages import INDEX, write_pages
+    from reweigh.paper.reproduction.sources import read_results
 
     chosen = folders or [Path("study")]
     for folder in chosen:
@@ -46,7 +46,7 @@ def paper(
 
 
 def _table(data: dict[str, Any]) -> Table:
-    from reweigh.report.tables import Cell, Column, Table
+    from reweigh.results.tables import Cell, Column, Table
 
     rows: list[list[Cell]] = []
     for label, one in data.items():

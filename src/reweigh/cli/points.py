@@ -15,7 +15,7 @@ app = typer.Typer(add_completion=False)
 def points(json: bool = common.JSON) -> None:
     """List the paper's layers and betas; a table's own tuned point comes before them."""
     from reweigh.families.points import PUBLISHED
-    from reweigh.report.tables import Cell, Column, Table
+    from reweigh.results.tables import Cell, Column, Table
 
     if json:
         common.emit_json([asdict(point) for point in PUBLISHED])

@@ -115,7 +115,7 @@ def _load(
     force: bool,
 ) -> Any:
     """The model as it will be served."""
-    from reweigh.engines.cache import EvidenceCache
+    from reweigh.runtime.memory import EvidenceCache
     from reweigh.serve.served import Served
 
     world = model == common.WORLD

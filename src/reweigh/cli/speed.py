@@ -12,7 +12,7 @@ import typer
 from reweigh.cli import common
 
 if TYPE_CHECKING:
-    from reweigh.report.tables import Table
+    from reweigh.results.tables import Table
     from reweigh.speed.figures import Figure
     from reweigh.speed.timing import Rounds
 

@@ -35,9 +35,9 @@ def steer(
     json: bool = common.JSON,
 ) -> None:
     """Average the states of factual and of hallucinated mentions in the model's own descriptions."""
-    from reweigh.artifacts import only_one
     from reweigh.benchmarks import find_benchmark
-    from reweigh.studies.steer import steer as run
+    from reweigh.experiments.steer import steer as run
+    from reweigh.files.artifacts import only_one
 
     preset = find_benchmark(benchmark).tuning_options
     task = selection.task(benchmark, drawings=out / "pictures", preset=preset)

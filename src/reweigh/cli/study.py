@@ -13,7 +13,7 @@ from reweigh.cli.benchmark import BenchmarkOptions
 from reweigh.cli.groups import grouped
 
 if TYPE_CHECKING:
-    from reweigh.studies.paper.study import Outcome
+    from reweigh.paper.studies.study import Outcome
 
 app = typer.Typer(add_completion=False)
 
@@ -53,7 +53,7 @@ def study(
     The images are described once; every study reads what that pass kept. Stop it at any time: the same command goes on where
     it was and ends with the same bytes.
     """
-    from reweigh.studies.paper import STUDIES
+    from reweigh.paper.studies import STUDIES
 
     if name == "list":
         for one in STUDIES:
@@ -62,10 +62,10 @@ def study(
     names = list(STUDIES) if name == ALL else [part.strip() for part in name.split(",") if part.strip()]
     for one in names:
         STUDIES[one]  # refuse an unknown name before anything is loaded
-    from reweigh.artifacts import only_one
-    from reweigh.studies.paper.prepare import Order, prepare
-    from reweigh.studies.paper.report import write_report
-    from reweigh.studies.paper.run import finished, run_studies
+    from reweigh.files.artifacts import only_one
+    from reweigh.paper.studies.prepare import Order, prepare
+    from reweigh.paper.studies.report import write_report
+    from reweigh.paper.studies.run import finished, run_studies
 
     order = Order(
         table=point.of(model),
@@ -92,7 +92,7 @@ def study(
 
 def _show(outcome: Outcome) -> None:
     """Print a study's table and sentences."""
-    from reweigh.report.tables import Column, Table
+    from reweigh.results.tables import Column, Table
 
     columns = [
         Column(column.name, digits=4 if column.kind == "number" else 0) for column in outcome.study.columns

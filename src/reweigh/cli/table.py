@@ -36,7 +36,7 @@ def show(
     json: bool = common.JSON,
 ) -> None:
     """Verify a table and print what it is and what it was made with."""
-    from reweigh.method.register.table import ReferenceTable
+    from reweigh.tables.table import ReferenceTable
 
     table = ReferenceTable.from_pretrained(folder, layer=layer)
     page = {
@@ -124,7 +124,7 @@ def compare(
     json: bool = common.JSON,
 ) -> None:
     """Say how two tables differ."""
-    from reweigh.method.register.table import ReferenceTable
+    from reweigh.tables.table import ReferenceTable
     from reweigh.text import in_words
 
     found = ReferenceTable.from_pretrained(first, layer=layer).compare(
@@ -152,7 +152,7 @@ def push(
     json: bool = common.JSON,
 ) -> None:
     """Upload a table to the Hub."""
-    from reweigh.method.register.table import ReferenceTable
+    from reweigh.tables.table import ReferenceTable
 
     address = ReferenceTable.load(folder, layer=layer).push_to_hub(repo, private=private)
     if json:
@@ -170,10 +170,10 @@ def _refuse_source(out: Path, sources: list[Path]) -> None:
 
 def _save(calibration: Calibration, out: Path, *, force: bool) -> None:
     """Write a calibration where nothing gets lost by it, unless that is wanted."""
-    from reweigh.artifacts import only_one
     from reweigh.calibration.result import MANIFEST
     from reweigh.calibration.resume import LOCK, require_free, writing
     from reweigh.errors import InputError
+    from reweigh.files.artifacts import only_one
 
     if force:
         require_free(out)

@@ -14,7 +14,7 @@ from reweigh.cli.groups import grouped
 from reweigh.errors import InputError
 
 if TYPE_CHECKING:
-    from reweigh.method.intervene.trace import Step, Trace
+    from reweigh.method.trace import Step, Trace
 
 app = typer.Typer(add_completion=False)
 
@@ -87,7 +87,7 @@ def _table(recorded: Trace, shown_step: Step, top: int, words: Mapping[int, str]
     from rich.table import Table
     from rich.text import Text
 
-    from reweigh.report.plots import visible
+    from reweigh.results.plots import visible
 
     sheet = Table(
         title=f"step {shown_step.index}: b0 = {recorded.scale:.6g}, beta = {recorded.beta:g}, layer {recorded.layer}"
@@ -124,8 +124,8 @@ def _thousandths(value: float | None) -> str:
 
 
 def _plot(shown_step: Step, path: Path, top: int, words: Mapping[int, str]) -> None:
-    from reweigh.artifacts import write_text
-    from reweigh.report.plots import mechanism_plot
+    from reweigh.files.artifacts import write_text
+    from reweigh.results.plots import mechanism_plot
 
     write_text(path, mechanism_plot(shown_step.plot_rows(words), title=f"step {shown_step.index}", limit=top))
     common.note(f"wrote {path}")

@@ -16,10 +16,10 @@ from reweigh.cli.groups import grouped
 from reweigh.errors import InputError
 
 if TYPE_CHECKING:
+    from reweigh.experiments.tune.labelfree.served import ServedVerifier
+    from reweigh.experiments.tune.labelfree.verifier import ModelVerifier
+    from reweigh.experiments.tune.report import Report
     from reweigh.runs.task import Task
-    from reweigh.studies.tune.labelfree.served import ServedVerifier
-    from reweigh.studies.tune.labelfree.verifier import ModelVerifier
-    from reweigh.studies.tune.report import Report
 
 app = typer.Typer(add_completion=False)
 
@@ -42,8 +42,8 @@ class VerifierOptions:
     def served(self, out: Path) -> ServedVerifier | None:
         """The verifier behind an address, if one is named; one that no verdict is kept of yet is tried at once."""
         from reweigh.benchmarks.judge import SystemOne
-        from reweigh.studies.tune.labelfree.asking import VERDICTS
-        from reweigh.studies.tune.labelfree.served import ServedVerifier
+        from reweigh.experiments.tune.labelfree.asking import VERDICTS
+        from reweigh.experiments.tune.labelfree.served import ServedVerifier
 
         if self.verifier_url is None:
             return None
@@ -59,7 +59,7 @@ class VerifierOptions:
 
     def load(self, weights: common.Weights, template: str | None) -> ModelVerifier | None:
         """The verifier loaded here, if another model than the one that is tuned is named."""
-        from reweigh.studies.tune.labelfree.verifier import ModelVerifier
+        from reweigh.experiments.tune.labelfree.verifier import ModelVerifier
 
         if self.verifier is None:
             return None
@@ -112,13 +112,13 @@ def tune(
     as_json: bool = common.JSON,
 ) -> None:
     """Try layers and betas, judge CHAIR_S, CHAIR_I, recall and F1 together, and say which point to use."""
-    from reweigh.artifacts import only_one
-    from reweigh.engines.cache import EvidenceCache
-    from reweigh.studies.tune.grid import Grid
-    from reweigh.studies.tune.labelfree.run import against_labels as hold
-    from reweigh.studies.tune.labelfree.run import tune_free
-    from reweigh.studies.tune.report import Report
-    from reweigh.studies.tune.study import tune as tune_by_labels
+    from reweigh.experiments.tune.grid import Grid
+    from reweigh.experiments.tune.labelfree.run import against_labels as hold
+    from reweigh.experiments.tune.labelfree.run import tune_free
+    from reweigh.experiments.tune.report import Report
+    from reweigh.experiments.tune.study import tune as tune_by_labels
+    from reweigh.files.artifacts import only_one
+    from reweigh.runtime.memory import EvidenceCache
 
     if against_labels and pictures is not None:
         raise InputError("--pictures has no labels to hold a choice against", hint="take --benchmark")
@@ -163,8 +163,8 @@ def tune(
 
 def _show(report: Report) -> None:
     """Print the tables and what follows from them."""
-    from reweigh.studies.compare import render
-    from reweigh.studies.tune.labelfree.against_report import sentences, terminal
+    from reweigh.experiments.compare import render
+    from reweigh.experiments.tune.labelfree.against_report import sentences, terminal
 
     console = common.console()
     console.print(render.terminal(report.comparison, console.width))
@@ -186,10 +186,10 @@ def _task(
 ) -> Task:
     """The records of the search: a benchmark's, kept for choices, or those of a folder of pictures."""
     from reweigh.benchmarks import find_benchmark
-    from reweigh.studies.tune.search import FIGURES
+    from reweigh.experiments.tune.search import FIGURES
 
     if pictures is not None:
-        from reweigh.studies.tune.labelfree.pictures import open_pictures
+        from reweigh.experiments.tune.labelfree.pictures import open_pictures
 
         task = open_pictures(pictures, limit=selection.limit)
         common.look_into(model, pictures)

@@ -27,7 +27,7 @@ def sample(
     as_json: bool = typer.Option(False, "--json", help="Print scenes, boxes and descriptions as JSON."),
 ) -> None:
     """Write a contact sheet of scenes with the descriptions that training uses."""
-    from reweigh.artifacts import replacing
+    from reweigh.files.artifacts import replacing
     from reweigh.world.grammar import describe
     from reweigh.world.scenes import scenes
     from reweigh.world.sheet import drawing_sheet, scene_sheet
@@ -94,8 +94,8 @@ def check(
     as_json: bool = typer.Option(False, "--json", help="Print the figures as JSON."),
 ) -> None:
     """Let the model describe scenes and answer questions, and print how well it does and how well its lens reads."""
-    from reweigh.studies.world_check import check as figures_of
-    from reweigh.studies.world_check import lens_figures
+    from reweigh.experiments.world_check import check as figures_of
+    from reweigh.experiments.world_check import lens_figures
     from reweigh.world import operating_point
     from reweigh.world.scenes import scenes as series
     from reweigh.world.speaking import load

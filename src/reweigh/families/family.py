@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import KW_ONLY, dataclass
 from typing import Any
 
-from reweigh.method.measure.grids import Picture, Run
+from reweigh.method.grids import Picture, Run
 
 PictureReader = Callable[[Any, Mapping[str, Any], list[list[Run]]], Iterable[tuple[int, Picture]]]
 """From (config, processor outputs, placeholder runs of each row) to each picture of the batch with its placeholder id,

@@ -12,13 +12,13 @@ from typing import Any
 
 import torch
 
-from reweigh.artifacts import sha256_json
 from reweigh.families.anatomy import Anatomy
 from reweigh.families.processor_parts import chat_template_of, tokenizer_of
 from reweigh.families.settings import image_settings, model_settings
 from reweigh.families.weights import active_adapters, adapter_layers, named_weights, sample
-from reweigh.method.register.identity import Identity
-from reweigh.method.register.signature import BYTES, Sampled, signatures
+from reweigh.files.artifacts import sha256_json
+from reweigh.tables.identity import Identity
+from reweigh.tables.signature import BYTES, Sampled, signatures
 
 HASHED_VALUES = 4096
 """Values of each weight that a reading hash covers; all of a smaller weight."""

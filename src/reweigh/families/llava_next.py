@@ -11,7 +11,7 @@ import math
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from reweigh.method.measure.grids import Picture, Run, View
+from reweigh.method.grids import Picture, Run, View
 
 MAX_GROWTH = 1.1  # beyond this factor over its budget, OneVision shrinks the high-resolution view
 

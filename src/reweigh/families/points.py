@@ -9,9 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from reweigh.families.anatomy import Anatomy
-from reweigh.method.intervene.edit import check_beta
-from reweigh.method.register.point import OperatingPoint
-from reweigh.method.register.table import ReferenceTable
+from reweigh.method.edit import check_beta
+from reweigh.tables.point import OperatingPoint
+from reweigh.tables.table import ReferenceTable
 
 BETA = 1.1
 """The paper's most common maximum penalty, for families that it does not report."""

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from reweigh.errors import InputError
 from reweigh.families.family import Family
-from reweigh.method.measure.grids import Patch, Picture, Run, View
+from reweigh.method.grids import Patch, Picture, Run, View
 
 __all__ = ["Patch", "Picture", "Run", "View", "VisualPosition", "layout", "placeholder_ids"]
 

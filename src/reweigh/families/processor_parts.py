@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from reweigh.artifacts import sha256_json
+from reweigh.files.artifacts import sha256_json
 
 
 def tokenizer_of(processor: Any) -> Any:

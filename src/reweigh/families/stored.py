@@ -19,8 +19,8 @@ from reweigh.errors import UnsupportedError
 from reweigh.families.anatomy import Anatomy, find_anatomy
 from reweigh.families.identity import describe
 from reweigh.families.weights import sample
-from reweigh.method.register.identity import Identity
-from reweigh.method.register.signature import BYTES, Sampled
+from reweigh.tables.identity import Identity
+from reweigh.tables.signature import BYTES, Sampled
 
 WRAPPERS = frozenset({"model", "language_model", "vision_model", "text_model"})
 """Parts of a weight's name that differ between files and classes."""

@@ -15,9 +15,9 @@ import torch
 from lmms_eval.models.chat import huggingface
 from transformers import AutoModelForImageTextToText
 
-from reweigh.decoders import DECODERS
-from reweigh.decoders import decoder as make
 from reweigh.errors import InputError
+from reweigh.rivals import DECODERS
+from reweigh.rivals import decoder as make
 
 MEDIA = ("images", "videos", "audios")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from reweigh.engines.answer import Answer
+from reweigh.runtime.answer import Answer
 
 if TYPE_CHECKING:
     from reweigh.engines.transformers.session import Session
@@ -29,7 +29,7 @@ def describe_model(model: Any, processor: Any) -> dict[str, Any]:
 
 def open_session(model: Any, processor: Any, decoder: str, options: Mapping[str, Any]) -> Session:
     """Tie a named decoder to a model."""
-    from reweigh.decoders import decoder as make
+    from reweigh.rivals import decoder as make
 
     return make(decoder, model, processor, **options)
 

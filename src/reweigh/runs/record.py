@@ -14,7 +14,10 @@ from dataclasses import dataclass
 from pathlib import Path, PurePath
 from typing import Any
 
-from reweigh.artifacts import (
+from reweigh.benchmarks.base import Record
+from reweigh.benchmarks.judge.settings import CHAT
+from reweigh.errors import ArtifactError, InputError, MismatchError
+from reweigh.files.artifacts import (
     drop_abandoned,
     read_json,
     read_jsonl,
@@ -23,11 +26,8 @@ from reweigh.artifacts import (
     sha256_json,
     write_text,
 )
-from reweigh.benchmarks.base import Record
-from reweigh.benchmarks.judge.settings import CHAT
-from reweigh.errors import ArtifactError, InputError, MismatchError
+from reweigh.files.seals import SEAL, read_sealed, write_sealed
 from reweigh.provenance import environment, first_difference
-from reweigh.seals import SEAL, read_sealed, write_sealed
 
 RECORD, MANIFEST, RESPONSES = "record.json", "manifest.jsonl", "responses.jsonl"
 ITEMS, RESULTS, REPORT = "items.jsonl", "results.json", "report.html"

@@ -8,13 +8,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from reweigh.artifacts import read_jsonl, require_fields, sha256_file
 from reweigh.benchmarks.base import Id, Item, Metric, find_benchmark, read_responses
 from reweigh.benchmarks.judge.settings import CHAT, KINDS
 from reweigh.benchmarks.open import data_folder, image_folder
 from reweigh.errors import ArtifactError, InputError
+from reweigh.files.artifacts import read_jsonl, require_fields, sha256_file
+from reweigh.files.seals import read_sealed
 from reweigh.runs.record import RECORD, RESPONSES, USUAL, ScoreFiles, find_image, read_run
-from reweigh.seals import read_sealed
 
 
 @dataclass(frozen=True, slots=True)

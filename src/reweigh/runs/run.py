@@ -13,14 +13,14 @@ from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from reweigh.artifacts import sha256_text
 from reweigh.benchmarks.base import Record
-from reweigh.engines.answer import Answer
 from reweigh.errors import ArtifactError, InputError, ReweighError
+from reweigh.files.artifacts import sha256_text
+from reweigh.files.seals import append_sealed_rows, read_sealed_rows
 from reweigh.images import read_image
 from reweigh.progress import bar
 from reweigh.runs.record import RESPONSES, find_image, run_owner
-from reweigh.seals import append_sealed_rows, read_sealed_rows
+from reweigh.runtime.answer import Answer
 from reweigh.text import replace_surrogates
 
 if TYPE_CHECKING:

@@ -12,7 +12,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from reweigh.artifacts import naming, sha256_file, sha256_text, write_text
 from reweigh.benchmarks.base import (
     Benchmark,
     Id,
@@ -28,9 +27,10 @@ from reweigh.benchmarks.judge.scale import Rater
 from reweigh.benchmarks.judge.settings import JudgeSettings
 from reweigh.benchmarks.open import known_options, open_benchmark, rated_by
 from reweigh.errors import ArtifactError, InputError, MismatchError
+from reweigh.files.artifacts import naming, sha256_file, sha256_text, write_text
+from reweigh.files.seals import read_sealed, read_sealed_rows, write_sealed
 from reweigh.runs.record import RECORD, RESPONSES, ScoreFiles, read_run, run_owner
 from reweigh.runs.results import ScoredRun, existing_folder
-from reweigh.seals import read_sealed, read_sealed_rows, write_sealed
 from reweigh.text import replace_surrogates
 
 

@@ -11,10 +11,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from reweigh.artifacts import only_one
-from reweigh.engines.answer import Answer
+from reweigh.files.artifacts import only_one
 from reweigh.runs.run import Ask, Batch, batches, open_batch
 from reweigh.runs.task import Runs
+from reweigh.runtime.answer import Answer
 from reweigh.scale.crew import Crew, LazyTasks, by_number, work_through
 from reweigh.scale.ray_crew import Cluster, ray_crew
 

@@ -13,7 +13,7 @@ from typing import Any
 from reweigh.calibration.complete import Batches, Job, Observed, OnSkip, complete, observe_batches, sketching
 from reweigh.calibration.corpus import CorpusImage, open_corpus
 from reweigh.calibration.result import Calibration
-from reweigh.method.register.references import rule_named
+from reweigh.method.references import rule_named
 from reweigh.scale.crew import Crew, work_through
 from reweigh.scale.ray_crew import Cluster, Worker, ray_crew
 from reweigh.shards import Shard

@@ -12,8 +12,8 @@ from reweigh.calibration.complete import Observed
 from reweigh.calibration.corpus import open_corpus
 from reweigh.calibration.resume import Work
 from reweigh.errors import InputError
-from reweigh.method.register.sketches import BINS, DIGEST, POOLED
 from reweigh.scale.simulate import Conditions, expected_seconds
+from reweigh.tables.sketches import BINS, DIGEST, POOLED
 
 REPEATS = 5
 """Parts that are kept to measure how long it takes."""

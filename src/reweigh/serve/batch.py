@@ -14,8 +14,8 @@ import torch
 from torch import Tensor
 from transformers import LogitsProcessor, StoppingCriteria
 
-from reweigh.decoders.reweigh import ReweighSession
-from reweigh.decoders.reweigh.request import ReweighRequest
+from reweigh.decoding import ReweighSession
+from reweigh.decoding.request import ReweighRequest
 from reweigh.engines.transformers.recall import Recall
 from reweigh.engines.transformers.session import Session, end_tokens
 from reweigh.families.processor_parts import tokenizer_of

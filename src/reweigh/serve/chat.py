@@ -8,10 +8,10 @@ import uuid
 from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any
 
-from reweigh.decoders.reweigh import ReweighSession
+from reweigh.decoding import ReweighSession
 from reweigh.engines.transformers.session import Session
 from reweigh.errors import ReweighError
-from reweigh.method.intervene.edit import check_beta
+from reweigh.method.edit import check_beta
 from reweigh.serve.answers import Answers, ClientLeft
 from reweigh.serve.batch import streams
 from reweigh.serve.bounds import Bounds

@@ -19,8 +19,8 @@ from reweigh.engines.transformers.measure import measure
 from reweigh.errors import InputError, UnsupportedError
 from reweigh.families.positions import layout
 from reweigh.families.processor_parts import crops_centre, tokenizer_of
-from reweigh.method.intervene.check import check_tokens
-from reweigh.method.measure.evidence import Evidence
+from reweigh.method.check import check_tokens
+from reweigh.method.evidence import Evidence
 from reweigh.serve.bounds import Bounds
 from reweigh.serve.prepare import Prepared
 from reweigh.serve.problem import Problem

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from reweigh.decoders.reweigh import ReweighSession
+from reweigh.decoding import ReweighSession
 from reweigh.engines.transformers.session import Session
 from reweigh.serve.prepare import Prepared
 from reweigh.serve.problem import Problem

@@ -10,19 +10,19 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from reweigh.decoders import DECODERS, decoder
-from reweigh.decoders.reweigh import ReweighSession, attach
-from reweigh.engines.cache import EvidenceCache
+from reweigh.decoding import ReweighSession, attach
 from reweigh.engines.transformers.examine import examine
 from reweigh.engines.transformers.recall import Recall
 from reweigh.engines.transformers.session import Session
 from reweigh.errors import InputError, ReweighError, UnsupportedError
 from reweigh.families.anatomy import find_anatomy
-from reweigh.method.register.folders import table_layers
-from reweigh.method.register.table import ReferenceTable
+from reweigh.rivals import DECODERS, decoder
+from reweigh.runtime.memory import EvidenceCache
 from reweigh.serve.batch import streams
 from reweigh.serve.prepare import Prepared, prepare_inputs
 from reweigh.serve.wire import Message
+from reweigh.tables.folders import table_layers
+from reweigh.tables.table import ReferenceTable
 from reweigh.text import DESCRIBE
 
 if TYPE_CHECKING:

@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from reweigh.decoders.reweigh import ReweighSession
+from reweigh.decoding import ReweighSession
 from reweigh.engines.transformers.measure import measure
 from reweigh.engines.transformers.recall import Recall
-from reweigh.method.measure.evidence import Evidence
+from reweigh.method.evidence import Evidence
 from reweigh.method.strength import strength
 from reweigh.serve.row import Row
 

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from reweigh.artifacts import replacing
 from reweigh.errors import MissingExtraError
+from reweigh.files.artifacts import replacing
 from reweigh.speed.figures import Figure
 
 INK, MUTED, BLUE, RED = "#1d232b", "#68727f", "#1f5fbf", "#c2282d"

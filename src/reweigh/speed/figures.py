@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from reweigh.report.tables import Cell, Column, Estimate, Table
+from reweigh.results.tables import Cell, Column, Estimate, Table
 
 
 @dataclass(frozen=True)

@@ -14,12 +14,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from reweigh.decoders import DECODERS, decoder
-from reweigh.engines.base import Decoder, ForwardPass
 from reweigh.engines.transformers.tap import Tap
 from reweigh.errors import ReweighError, require_known
 from reweigh.families.anatomy import Anatomy
-from reweigh.method.measure.evidence import read_evidence
+from reweigh.method.evidence import read_evidence
+from reweigh.rivals import DECODERS, decoder
+from reweigh.runtime.decoder import Decoder, ForwardPass
 from reweigh.speed.figures import Figure
 from reweigh.speed.machine import peak_mib
 from reweigh.speed.own_clock import OwnClock

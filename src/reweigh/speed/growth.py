@@ -7,7 +7,7 @@ from contextlib import nullcontext
 
 import torch
 
-from reweigh.method.measure.ranks import RankSum
+from reweigh.method.ranks import RankSum
 from reweigh.speed.figures import Figure
 from reweigh.speed.generation import generate
 from reweigh.speed.step import step_edit

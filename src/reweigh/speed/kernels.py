@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 
 from reweigh.errors import require_known
-from reweigh.method.measure.kernels import available_kernels
-from reweigh.method.measure.lens import CHUNK
-from reweigh.method.measure.ranks import RankSum
+from reweigh.method.kernels import available_kernels
+from reweigh.method.lens import CHUNK
+from reweigh.method.ranks import RankSum
 from reweigh.speed.figures import Figure
 from reweigh.speed.machine import peak_mib
 from reweigh.speed.timing import Rounds, Timing, Variant

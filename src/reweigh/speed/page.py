@@ -6,9 +6,9 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from reweigh.artifacts import write_json, write_text
 from reweigh.errors import MissingExtraError
-from reweigh.report.tables import Table
+from reweigh.files.artifacts import write_json, write_text
+from reweigh.results.tables import Table
 from reweigh.speed.chart import draw
 from reweigh.speed.figures import Figure, tables
 from reweigh.text import in_words

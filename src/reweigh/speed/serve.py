@@ -13,9 +13,9 @@ from contextlib import contextmanager
 from io import BytesIO
 from typing import Any
 
-from reweigh.engines.cache import EvidenceCache
 from reweigh.errors import ReweighError
 from reweigh.memory import resident_bytes
+from reweigh.runtime.memory import EvidenceCache
 from reweigh.speed.figures import Figure
 from reweigh.speed.machine import release_memory
 from reweigh.speed.subjects import embedded_model

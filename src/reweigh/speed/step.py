@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import linear
 
-from reweigh.method.intervene.edit import edit_step
+from reweigh.method.edit import edit_step
 from reweigh.speed.figures import Figure
 from reweigh.speed.kernels import Shape
 from reweigh.speed.timing import Rounds

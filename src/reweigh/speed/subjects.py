@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 import torch
 
-from reweigh.decoders.reweigh import ReweighSession, attach
+from reweigh.decoding import ReweighSession, attach
 from reweigh.engines.transformers.measure import measure
 from reweigh.errors import ArtifactError
-from reweigh.method.measure.evidence import Evidence
-from reweigh.method.register.table import ReferenceTable
+from reweigh.method.evidence import Evidence
+from reweigh.tables.table import ReferenceTable
 
 VOCAB = 32000
 REGISTERED = 2580

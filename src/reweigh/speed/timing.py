@@ -16,10 +16,10 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from reweigh.artifacts import append_jsonl, read_jsonl
 from reweigh.errors import InputError
+from reweigh.files.artifacts import append_jsonl, read_jsonl
 from reweigh.progress import bar
-from reweigh.report.tables import Estimate
+from reweigh.results.tables import Estimate
 
 Variant = Callable[[], object]
 Round = dict[str, dict[str, float]]

@@ -17,8 +17,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from reweigh.errors import MissingExtraError
-from reweigh.method.measure.lens import Lens
-from reweigh.report.tables import Estimate
+from reweigh.method.lens import Lens
+from reweigh.results.tables import Estimate
 from reweigh.speed.figures import Figure
 from reweigh.speed.own_clock import OwnClock, Target
 from reweigh.speed.subjects import VOCAB, random_table

@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterable
 from pathlib import Path
 
-from reweigh.artifacts import write_text
+from reweigh.files.artifacts import write_text
 from reweigh.world.drawings import CATALOGUE
 from reweigh.world.pictures import draw
 from reweigh.world.scenes import SIZE, Scene

@@ -9,7 +9,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-from reweigh.artifacts import write_bytes, write_json
+from reweigh.files.artifacts import write_bytes, write_json
 
 _RELEASED = (
     (r"^model\.language_model\.", "language_model.model."),

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from reweigh.artifacts import read_jsonl, replacing
 from reweigh.errors import InputError, MissingExtraError
+from reweigh.files.artifacts import read_jsonl, replacing
 from reweigh.world.learning import LOG
 
 COLUMNS = 4

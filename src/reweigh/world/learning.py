@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from reweigh.artifacts import append_jsonl, read_jsonl, read_tensors, write_tensors
 from reweigh.errors import ArtifactError
+from reweigh.files.artifacts import append_jsonl, read_jsonl, read_tensors, write_tensors
 from reweigh.progress import bar
 
 LOG = "losses.jsonl"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from reweigh.artifacts import replacing
+from reweigh.files.artifacts import replacing
 from reweigh.world.scenes import Scene
 
 

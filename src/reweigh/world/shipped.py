@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from reweigh.artifacts import read_json
 from reweigh.errors import ArtifactError
+from reweigh.files.artifacts import read_json
 
 HERE = Path(__file__).parent
 

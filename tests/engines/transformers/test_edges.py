@@ -17,10 +17,10 @@ import reweigh
 import stand_ins
 import twin
 from checkpoints import VOCABULARY, load, picture
-from reweigh.engines.base import Decoder
-from reweigh.engines.transformers.stream import StreamEdit
 from reweigh.errors import MismatchError, UnsupportedError
 from reweigh.families.anatomy import find_anatomy
+from reweigh.rivals.tools.stream import StreamEdit
+from reweigh.runtime.decoder import Decoder
 from sameness import assert_differ, assert_same
 
 BETA = 20.0

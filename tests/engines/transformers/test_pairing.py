@@ -13,7 +13,7 @@ import reweigh
 import stand_ins
 import twin
 from checkpoints import VOCABULARY, picture
-from reweigh.decoders.reweigh import attach
+from reweigh.decoding import attach
 from reweigh.engines.transformers.pairing import pair
 from reweigh.errors import ArtifactError, InputError, MismatchError
 from reweigh.families.anatomy import find_anatomy

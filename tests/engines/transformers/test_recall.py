@@ -13,15 +13,15 @@ from PIL import Image
 import reweigh
 import twin
 from checkpoints import FAMILIES, VOCABULARY, load
-from reweigh.engines.cache import EvidenceCache
 from reweigh.engines.transformers.gather import Gatherer, Given, _merged
 from reweigh.engines.transformers.recall import Recall
 from reweigh.errors import InputError, NumericsError, UnsupportedError
 from reweigh.families.anatomy import find_anatomy
 from reweigh.families.identity import reading_hash
 from reweigh.families.prompts import build_inputs
-from reweigh.method.measure.evidence import Reading
-from reweigh.method.measure.sums import ReadoutSums
+from reweigh.method.evidence import Reading
+from reweigh.method.sums import ReadoutSums
+from reweigh.runtime.memory import EvidenceCache
 
 BETA = 4.0
 

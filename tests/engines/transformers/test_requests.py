@@ -12,8 +12,8 @@ import torch
 import reweigh
 import twin
 from checkpoints import VOCABULARY
-from reweigh.engines.base import Decoder
 from reweigh.errors import InputError, ReweighError, UnsupportedError
+from reweigh.runtime.decoder import Decoder
 from sameness import assert_differ, assert_same
 
 BETA = 20.0

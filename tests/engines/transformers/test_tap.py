@@ -12,14 +12,14 @@ from transformers import LogitsProcessor, LogitsProcessorList
 
 import twin
 from checkpoints import FAMILIES
-from reweigh.engines.base import Decoder, ForwardPass
-from reweigh.engines.context import paused
 from reweigh.engines.transformers.session import Session
 from reweigh.engines.transformers.trail import Segment, Trail
 from reweigh.errors import InputError, UnsupportedError
 from reweigh.families import find_anatomy
 from reweigh.families.catalogue import family_of
 from reweigh.families.positions import layout
+from reweigh.runtime.context import paused
+from reweigh.runtime.decoder import Decoder, ForwardPass
 
 
 class Watcher(Decoder):

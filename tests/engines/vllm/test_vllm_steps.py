@@ -14,8 +14,8 @@ from reweigh.engines.vllm.capture import Capture
 from reweigh.engines.vllm.config import MARK, Settings
 from reweigh.engines.vllm.processor import Processor
 from reweigh.engines.vllm.store import Registered, Store
-from reweigh.method.intervene.edit import edit_step
-from reweigh.method.measure.lens import Lens
+from reweigh.method.edit import edit_step
+from reweigh.method.lens import Lens
 
 VOCABULARY, WIDTH = 31, 8
 LLAVA = Plain(model_type="llava")

@@ -12,9 +12,9 @@ from torch import nn
 
 from reweigh.engines.vllm.store import Entry, Recall, Registered, Store, prompt_keys
 from reweigh.engines.vllm.working import _warm
-from reweigh.method.measure.evidence import read_evidence
-from reweigh.method.measure.kernels.base import narrowed
-from reweigh.method.measure.lens import Lens
+from reweigh.method.evidence import read_evidence
+from reweigh.method.kernels.base import narrowed
+from reweigh.method.lens import Lens
 
 VOCABULARY, WIDTH, PROMPT = 23, 8, 20
 TOKENS = torch.tensor([2, 5, 11, 19])

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from reweigh.artifacts import read_json
 from reweigh.benchmarks.data.dataset import Dataset, File
 from reweigh.benchmarks.files import find_files, require_file
 from reweigh.errors import InputError
+from reweigh.files.artifacts import read_json
 
 GENERATIVE = "generative"
 

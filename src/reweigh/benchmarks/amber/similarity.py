@@ -14,8 +14,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from reweigh.artifacts import sha256_file
 from reweigh.errors import InputError, MissingExtraError
+from reweigh.files.artifacts import sha256_file
 
 MODEL = "en_core_web_lg"
 THRESHOLD = 0.8

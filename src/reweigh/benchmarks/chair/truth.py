@@ -12,12 +12,12 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Protocol
 
-from reweigh.artifacts import read_json, sha256_file
 from reweigh.benchmarks.base import Id
 from reweigh.benchmarks.chair.coco import Coco
 from reweigh.benchmarks.chair.mentions import MentionFinder
 from reweigh.benchmarks.chair.vocabulary import Vocabulary
 from reweigh.errors import InputError, MismatchError
+from reweigh.files.artifacts import read_json, sha256_file
 
 _OBJECT_KEYS = ("objects", "gt_object", "gt_objects", "mscoco_gt_words")
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from reweigh.artifacts import sha256_text
 from reweigh.errors import InputError
+from reweigh.files.artifacts import sha256_text
 
 
 @dataclass(frozen=True)

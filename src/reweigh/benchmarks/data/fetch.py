@@ -15,9 +15,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from reweigh.artifacts import naming, read_json, sha256_file, write_json
 from reweigh.benchmarks.data.dataset import File
 from reweigh.errors import ArtifactError, InputError, MissingExtraError, ReweighError
+from reweigh.files.artifacts import naming, read_json, sha256_file, write_json
 
 if TYPE_CHECKING:
     import httpx

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-from reweigh.artifacts import read_json
 from reweigh.benchmarks.base import Id, Record, Response
 from reweigh.benchmarks.bootstrap import Array, ratio
 from reweigh.benchmarks.data.dataset import Dataset, File
 from reweigh.benchmarks.judge.prompts import read_prompt
 from reweigh.benchmarks.judged import Judged
 from reweigh.errors import InputError
+from reweigh.files.artifacts import read_json
 
 RECORDS = 96
 MAX_NEW_TOKENS = 256

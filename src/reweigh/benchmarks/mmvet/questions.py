@@ -8,12 +8,12 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeVar
 
-from reweigh.artifacts import read_json
 from reweigh.benchmarks.base import Id, Record
 from reweigh.benchmarks.data.dataset import Dataset, File
 from reweigh.benchmarks.judge.prompts import read_prompt
 from reweigh.benchmarks.judged import Judged
 from reweigh.errors import InputError
+from reweigh.files.artifacts import read_json
 
 MAX_NEW_TOKENS = 1024
 QUESTIONS = "mm-vet.json"

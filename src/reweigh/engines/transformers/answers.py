@@ -8,11 +8,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from reweigh.engines.base import Decoder, ForwardPass
-from reweigh.engines.transformers.inputs import followed_by
+from reweigh.engines.transformers.arguments import followed_by
 from reweigh.engines.transformers.measure import forward_options
 from reweigh.engines.transformers.tap import Tap
 from reweigh.families.anatomy import Anatomy
+from reweigh.runtime.decoder import Decoder, ForwardPass
 
 
 class _Reader(Decoder):

@@ -6,9 +6,13 @@ import inspect
 from collections.abc import Mapping
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from reweigh.errors import InputError, UnsupportedError
+
+TOKEN_TYPES = ("mm_token_type_ids", "token_type_ids")
+"""Inputs that say of each token whether it stands for an image."""
 
 
 def token_ids(arguments: Mapping[str, Any]) -> Tensor:
@@ -88,3 +92,22 @@ def check_arguments(arguments: Mapping[str, Any]) -> None:
             "labels were given: the model would return the loss of the unedited logits",
             hint="leave labels out and compute the loss from the output's logits",
         )
+
+
+def prompt_ids(inputs: Mapping[str, Any]) -> Tensor:
+    """The prompt's token ids (B, T)."""
+    ids = inputs.get("input_ids")
+    ids = inputs.get("inputs") if ids is None else ids
+    if not isinstance(ids, Tensor):
+        raise UnsupportedError("a second branch needs the prompt's input_ids")
+    return ids
+
+
+def followed_by(inputs: Mapping[str, Any], tokens: Tensor) -> dict[str, Any]:
+    """A prompt's inputs with further tokens (B, n) of text behind it."""
+    longer = {**inputs, "input_ids": torch.cat([prompt_ids(inputs), tokens], dim=1)}
+    for name in (*TOKEN_TYPES, "attention_mask"):
+        if inputs.get(name) is not None:
+            more = tokens.new_ones(tokens.shape) if name == "attention_mask" else torch.zeros_like(tokens)
+            longer[name] = torch.cat([inputs[name], more.to(inputs[name].dtype)], dim=1)
+    return longer

@@ -8,7 +8,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from reweigh.engines.base import Decoder
 from reweigh.engines.transformers.measure import measure
 from reweigh.engines.transformers.pairing import pair
 from reweigh.engines.transformers.session import Session
@@ -17,8 +16,9 @@ from reweigh.families.anatomy import find_anatomy
 from reweigh.families.processor_parts import tokenizer_of
 from reweigh.families.prompts import DESCRIBE, build_inputs
 from reweigh.images import read_image
-from reweigh.method.intervene.check import Checked, check_tokens
-from reweigh.method.register.table import ReferenceTable
+from reweigh.method.check import Checked, check_tokens
+from reweigh.runtime.decoder import Decoder
+from reweigh.tables.table import ReferenceTable
 
 if TYPE_CHECKING:
     from PIL.Image import Image

@@ -12,13 +12,13 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from reweigh.engines.base import ForwardPass
 from reweigh.engines.transformers.trail import Segment, Trail
 from reweigh.errors import InputError, MismatchError, UnsupportedError
-from reweigh.method.measure.evidence import Evidence, Reading, read_evidence
-from reweigh.method.measure.lens import Lens
-from reweigh.method.measure.ranks import checked_tokens
-from reweigh.method.measure.readouts import DMRR
+from reweigh.method.evidence import Evidence, Reading, read_evidence
+from reweigh.method.lens import Lens
+from reweigh.method.ranks import checked_tokens
+from reweigh.method.readouts import DMRR
+from reweigh.runtime.decoder import ForwardPass
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,15 +8,15 @@ from typing import Any
 
 import torch
 
-from reweigh.engines.base import Decoder, ForwardPass
 from reweigh.engines.transformers.gather import Gatherer
 from reweigh.engines.transformers.tap import Tap
 from reweigh.engines.transformers.trail import Trail
 from reweigh.errors import InputError
 from reweigh.families.anatomy import Anatomy, find_anatomy
-from reweigh.method.measure.evidence import Evidence
-from reweigh.method.measure.lens import CHUNK, Lens
-from reweigh.method.measure.readouts import DMRR
+from reweigh.method.evidence import Evidence
+from reweigh.method.lens import CHUNK, Lens
+from reweigh.method.readouts import DMRR
+from reweigh.runtime.decoder import Decoder, ForwardPass
 
 
 class _Reader(Decoder):

@@ -8,18 +8,18 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from reweigh.engines.base import Decoder, ForwardPass
 from reweigh.engines.transformers.gather import Gatherer
 from reweigh.engines.transformers.session import end_tokens
 from reweigh.engines.transformers.tap import Tap
 from reweigh.engines.transformers.trail import Trail
 from reweigh.errors import CalibrationError, InputError
 from reweigh.families.anatomy import Anatomy
-from reweigh.method.measure.evidence import Evidence
-from reweigh.method.measure.lens import Lens
-from reweigh.method.measure.readouts import DMRR, READOUTS
-from reweigh.method.register.candidates import candidates
-from reweigh.method.register.observations import ImageObservations, count_candidates
+from reweigh.method.candidates import candidates
+from reweigh.method.evidence import Evidence
+from reweigh.method.lens import Lens
+from reweigh.method.readouts import DMRR, READOUTS
+from reweigh.runtime.decoder import Decoder, ForwardPass
+from reweigh.tables.observations import ImageObservations, count_candidates
 
 
 class _Observer(Decoder):

@@ -9,8 +9,8 @@ from reweigh.errors import MismatchError
 from reweigh.families.anatomy import Anatomy
 from reweigh.families.identity import identify
 from reweigh.families.points import published_point
-from reweigh.method.measure.lens import CHUNK, Lens
-from reweigh.method.register.table import ReferenceTable
+from reweigh.method.lens import CHUNK, Lens
+from reweigh.tables.table import ReferenceTable
 
 
 def pair(

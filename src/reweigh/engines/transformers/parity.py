@@ -13,11 +13,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from reweigh.engines.base import Decoder, ForwardPass
 from reweigh.engines.transformers.tap import Tap
 from reweigh.errors import InputError
 from reweigh.families.anatomy import Anatomy, find_anatomy
-from reweigh.method.measure.lens import Lens, lens_disagreement
+from reweigh.method.lens import Lens, lens_disagreement
+from reweigh.runtime.decoder import Decoder, ForwardPass
 
 
 @dataclass(frozen=True)

@@ -16,8 +16,6 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from reweigh.engines.base import Decoder, ForwardPass, Request, UpcomingPass
-from reweigh.engines.context import opened_on, paused
 from reweigh.engines.transformers.arguments import bound, brings_image, check_arguments, rows_and_columns
 from reweigh.engines.transformers.continuation import (
     find_trail,
@@ -29,6 +27,8 @@ from reweigh.engines.transformers.continuation import (
 from reweigh.engines.transformers.prompt import Prompt, missing_image, read_prompt
 from reweigh.errors import ReweighError, UnsupportedError
 from reweigh.families.anatomy import Anatomy
+from reweigh.runtime.context import opened_on, paused
+from reweigh.runtime.decoder import Decoder, ForwardPass, Request, UpcomingPass
 
 COMPILED_APART = "attach to the compiled model, not to the one inside it"
 NOTHING: frozenset[int] = frozenset()

@@ -15,7 +15,7 @@ from reweigh.engines.transformers.trail import Trail
 from reweigh.errors import InputError, ReweighError, UnsupportedError
 from reweigh.families.anatomy import Anatomy
 from reweigh.families.positions import layout
-from reweigh.method.measure.grids import Patch
+from reweigh.method.grids import Patch
 
 _numbers = count(1)
 

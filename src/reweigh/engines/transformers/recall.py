@@ -14,15 +14,15 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from reweigh.artifacts import sha256_json
-from reweigh.engines.cache import EvidenceCache
 from reweigh.engines.transformers.gather import Gatherer
 from reweigh.families.anatomy import Anatomy
 from reweigh.families.identity import reading_hash
 from reweigh.families.watch import Watch
+from reweigh.files.artifacts import sha256_json
 from reweigh.images import pixels_hash
-from reweigh.method.measure.evidence import Evidence
-from reweigh.method.measure.readouts import DMRR
+from reweigh.method.evidence import Evidence
+from reweigh.method.readouts import DMRR
+from reweigh.runtime.memory import EvidenceCache
 
 if TYPE_CHECKING:
     from PIL.Image import Image

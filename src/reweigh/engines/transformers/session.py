@@ -18,20 +18,20 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from reweigh.engines.answer import Answer
-from reweigh.engines.base import Decoder, Request
-from reweigh.engines.context import opened_around, opened_on
 from reweigh.engines.transformers.tap import Tap
 from reweigh.errors import InputError, ReweighError
 from reweigh.families.prompts import DESCRIBE, build_inputs
 from reweigh.images import read_image
+from reweigh.runtime.answer import Answer
+from reweigh.runtime.context import opened_around, opened_on
+from reweigh.runtime.decoder import Decoder, Request
 
 if TYPE_CHECKING:
     from typing import Self
 
     from PIL.Image import Image
 
-    from reweigh.engines.context import Opened
+    from reweigh.runtime.context import Opened
 
 Source = str | Path | bytes | Any
 """A picture: a path, encoded bytes or a PIL image."""

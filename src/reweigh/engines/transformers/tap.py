@@ -13,14 +13,14 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
-from reweigh.engines.base import Decoder, Request
-from reweigh.engines.context import Opened, enter, leave, opened_on, paused
 from reweigh.engines.transformers.attention import Attention
 from reweigh.engines.transformers.compiled import forget_compiled
 from reweigh.engines.transformers.hooks import Hooks
 from reweigh.engines.transformers.passes import Passes
 from reweigh.errors import UnsupportedError
 from reweigh.families.anatomy import Anatomy
+from reweigh.runtime.context import Opened, enter, leave, opened_on, paused
+from reweigh.runtime.decoder import Decoder, Request
 
 PACKED = ("generate_batch", "init_continuous_batching", "continuous_batching_context_manager")
 """Ways of generating that pack several sequences into one row."""

@@ -15,12 +15,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from reweigh.engines.base import Decoder, ForwardPass
 from reweigh.engines.transformers.observe import answer_lengths, generate_greedily
 from reweigh.engines.transformers.session import end_tokens
 from reweigh.errors import InputError, ReweighError
 from reweigh.families.anatomy import Anatomy
-from reweigh.method.register.candidates import Candidates, candidates
+from reweigh.method.candidates import Candidates, candidates
+from reweigh.runtime.decoder import Decoder, ForwardPass
 
 Read = Callable[[int, Tensor], Any]
 """Makes something of a prompt row's visual states (P, d)."""

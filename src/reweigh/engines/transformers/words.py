@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from reweigh.engines.transformers.inputs import followed_by
+from reweigh.engines.transformers.arguments import followed_by
 from reweigh.families.processor_parts import tokenizer_of
 
 LONGEST = 5

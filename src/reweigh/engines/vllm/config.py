@@ -12,7 +12,7 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from reweigh.errors import InputError, require_known
-from reweigh.method.intervene.edit import check_beta
+from reweigh.method.edit import check_beta
 
 KEY = "reweigh"
 """Name of the section in ``additional_config``, of the on/off argument and of the report in an output."""

@@ -11,7 +11,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from reweigh.errors import UnsupportedError
-from reweigh.method.measure.lens import CHUNK, Lens
+from reweigh.method.lens import CHUNK, Lens
 
 
 class _Head(nn.Module):

@@ -14,8 +14,8 @@ from reweigh.engines.vllm.pairing import blocks_of, dtype_of, identify_model
 from reweigh.engines.vllm.plugin import require_plugin
 from reweigh.errors import CalibrationError, InputError, MissingExtraError, UnsupportedError
 from reweigh.families.prompts import render
-from reweigh.method.register.identity import Identity
-from reweigh.method.register.observations import ImageObservations, count_candidates
+from reweigh.tables.identity import Identity
+from reweigh.tables.observations import ImageObservations, count_candidates
 
 PENALTY = "repetition_penalty"
 """The one setting of a checkpoint's greedy decoding that vLLM applies as transformers does."""

@@ -14,9 +14,9 @@ from reweigh.engines.vllm.config import Settings
 from reweigh.errors import MismatchError
 from reweigh.families.points import nearest_point, point_in_use
 from reweigh.families.stored import identify_stored
-from reweigh.method.register.identity import Identity
-from reweigh.method.register.point import OperatingPoint
-from reweigh.method.register.table import ReferenceTable
+from reweigh.tables.identity import Identity
+from reweigh.tables.point import OperatingPoint
+from reweigh.tables.table import ReferenceTable
 
 
 def check_table(model_config: Any, load_config: Any, settings: Settings) -> None:

@@ -15,8 +15,8 @@ from torch import Tensor
 from reweigh.engines.vllm.capture import Capture
 from reweigh.engines.vllm.config import MARK
 from reweigh.errors import NumericsError
-from reweigh.method.intervene.edit import StepEditor
-from reweigh.method.register.candidates import candidates
+from reweigh.method.candidates import candidates
+from reweigh.method.edit import StepEditor
 
 
 class Processor:

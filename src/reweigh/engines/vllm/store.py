@@ -21,12 +21,12 @@ import torch
 from torch import Tensor
 
 from reweigh.errors import NumericsError
-from reweigh.method.intervene.edit import spread
-from reweigh.method.measure.evidence import Reading, read_evidence
-from reweigh.method.measure.lens import Lens
-from reweigh.method.measure.readouts import DMRR
-from reweigh.method.measure.sums import ReadoutSums
+from reweigh.method.edit import spread
+from reweigh.method.evidence import Reading, read_evidence
+from reweigh.method.lens import Lens
+from reweigh.method.readouts import DMRR
 from reweigh.method.strength import strength
+from reweigh.method.sums import ReadoutSums
 
 MEASURED, RECALLED = "measured", "recalled"
 

@@ -13,7 +13,7 @@ import pytest
 from harness import TOKENS, V2, Reference, reference_folder, stopped
 
 from reweigh.calibration.result import Calibration
-from reweigh.method.register.table import ReferenceTable
+from reweigh.tables.table import ReferenceTable
 
 OPTIONS = {
     "enforce_eager": True,

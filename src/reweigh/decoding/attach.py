@@ -1,0 +1,154 @@
+"""ReWEIGH tied to a model: ``reweigh.attach`` and what it returns.
+
+rw = reweigh.attach(model, processor, table="my-table")
+with rw:
+    model.generate(**inputs)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any
+
+from reweigh.decoding.request import ReweighRequest
+from reweigh.decoding.reweigh import ReWEIGH
+from reweigh.engines.transformers.recall import Recall
+from reweigh.engines.transformers.session import Session, Source, outer_request
+from reweigh.families.anatomy import find_anatomy
+from reweigh.images import read_image
+from reweigh.method.evidence import Evidence
+from reweigh.method.trace import Observer
+from reweigh.notebook import facts
+from reweigh.runtime.answer import Answer
+from reweigh.runtime.memory import EvidenceCache
+from reweigh.tables.point import OperatingPoint
+from reweigh.tables.table import ReferenceTable
+
+
+class ReweighSession(Session):
+    """ReWEIGH tied to one model. Made by ``attach``."""
+
+    decoder: ReWEIGH
+
+    def __init__(self, model: Any, processor: Any, decoder: ReWEIGH) -> None:
+        super().__init__(model, processor, decoder)
+        self.recall = None if decoder.cache is None else Recall(decoder.anatomy, processor, decoder.cache)
+
+    @property
+    def table(self) -> ReferenceTable:
+        """The reference table in use."""
+        return self.decoder.table
+
+    @property
+    def layer(self) -> int:
+        """The 0-based block that is read."""
+        return self.decoder.table.layer
+
+    @property
+    def beta(self) -> float:
+        """The maximum penalty."""
+        return self.decoder.beta
+
+    @property
+    def point(self) -> OperatingPoint:
+        """Layer and beta in use, and where they come from."""
+        return self.decoder.point
+
+    def __repr__(self) -> str:
+        name = type(self.decoder.anatomy.model).__name__
+        return f"<ReWEIGH on {name}: {self.point}, {len(self.table):,} registered tokens>"
+
+    def _repr_html_(self) -> str:
+        about = {
+            "model": type(self.decoder.anatomy.model).__name__,
+            "layer": self.layer,
+            "beta": f"{self.beta:g}",
+        }
+        about |= {"chosen": self.point.source, "registered tokens": f"{len(self.table):,}"}
+        return facts("ReWEIGH", about)
+
+    def request(  # type: ignore[override]  # options by name, for editors
+        self,
+        *,
+        beta: float | Sequence[float] | None = None,
+        layer: int | None = None,
+        table: ReferenceTable | str | Path | None = None,
+        evidence: Sequence[Evidence | None] | None = None,
+        trace: bool = False,
+        observer: Observer | None = None,
+    ) -> AbstractContextManager[ReweighRequest]:
+        """Open a request with settings of its own; what is not given is taken from the request it is nested in.
+
+        Args:
+            beta: Maximum penalty, or one for each row of the prompt; rows of 0 are the base model's, bit for bit.
+            layer: Another layer of the table's folder.
+            table: Another reference table, its folder, or a Hub repository.
+            evidence: Evidence measured before, one for each row of the prompt; a row of ``None`` is measured.
+            trace: Record every step in ``request.trace``.
+            observer: Is shown every step.
+        """
+        options = {"beta": beta, "layer": layer, "table": table, "evidence": evidence}
+        return super().request(**options, trace=trace, observer=observer)
+
+    def answer(
+        self,
+        images: Sequence[Source],
+        prompts: Sequence[str],
+        *,
+        template: str | None = None,
+        seed: int | None = None,
+        **generate: Any,
+    ) -> list[Answer]:
+        """Answer one prompt about each picture, in one batch; a picture whose evidence is kept is not measured again."""
+        outer = outer_request(self.decoder)
+        if self.recall is None or (isinstance(outer, ReweighRequest) and outer.given is not None):
+            return super().answer(images, prompts, template=template, seed=seed, **generate)
+        pictures = [read_image(image) for image in images]
+        inputs = self.prepare(pictures, prompts, template=template)
+        deployed = outer.deployed if isinstance(outer, ReweighRequest) else self.decoder.deployed
+        keys = self.recall.keys(pictures, inputs)
+        known = self.recall.find(keys, deployed.gatherer)
+        with self.request(evidence=known) as request:
+            answers = self.respond(inputs, seed=seed, **generate)
+        self.recall.keep(keys, known, request.evidence, deployed.gatherer)
+        return answers
+
+
+def attach(
+    model: Any,
+    processor: Any = None,
+    *,
+    table: ReferenceTable | str | Path,
+    beta: float | None = None,
+    layer: int | None = None,
+    kernel: str = "auto",
+    cache: EvidenceCache | None = None,
+    force: bool = False,
+) -> ReweighSession:
+    """Tie ReWEIGH to a model.
+
+    Args:
+        model: A transformers vision-language model.
+        processor: Its processor; needed for ``describe`` and to check the table's tokenizer.
+        table: A reference table, its folder, or a Hub repository that holds one.
+        beta: Maximum penalty in logits; 0 gives the base model's output bit for bit. If not given, that of the point
+            recorded with the table, else the paper's for this model; ``rw.point`` says which.
+        layer: Which layer's table to take where there are several; must match the table. If not given, chosen alike.
+        kernel: Ranking kernel, "auto" for the best one present.
+        cache: Where ``describe`` keeps the evidence of pictures, to be asked about again without measuring.
+        force: Use a table although its model, tokenizer or dtype seems to be another. The vocabulary must still fit.
+    """
+    decoder = ReWEIGH(
+        find_anatomy(model),
+        processor,
+        table=table,
+        beta=beta,
+        layer=layer,
+        kernel=kernel,
+        cache=cache,
+        force=force,
+    )
+    decoder.name = "reweigh"
+    return decoder.attach(model, processor)

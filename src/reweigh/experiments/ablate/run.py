@@ -1,0 +1,192 @@
+"""Decoding an arm: evidence measured once for all arms, given to each as the arm wants it, edits counted as they come.
+
+Greedy, as the paper's ablations are. Counts are kept by batch beside the answers, so that a stopped run keeps them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from reweigh.decoding import ReweighSession, attach
+from reweigh.decoding.reweigh import ReWEIGH
+from reweigh.engines.transformers.session import end_tokens
+from reweigh.errors import ReweighError
+from reweigh.experiments.ablate.arms import Arm, without_abstention
+from reweigh.families.anatomy import find_anatomy
+from reweigh.files.seals import append_sealed_rows, read_sealed_rows
+from reweigh.images import read_image
+from reweigh.method.evidence import Evidence
+from reweigh.method.readouts import DMRR
+from reweigh.method.trace import Recorded
+from reweigh.runs.record import find_image, run_owner
+from reweigh.runs.run import Ask, Batch, batches
+from reweigh.runs.task import Runs
+from reweigh.runtime.answer import Answer
+from reweigh.runtime.decoder import GREEDY
+from reweigh.runtime.memory import EvidenceCache
+from reweigh.tables.table import ReferenceTable
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
+
+    from reweigh.benchmarks.base import Record
+
+EDITS = "edits.jsonl"
+COUNTED = ("candidates", "edits", "escapes")
+
+
+class RecordEvidence:
+    """The evidence of every record over the whole vocabulary, measured in the batch in which the record is asked.
+
+    Ranks are summed as integers, so the part of a vector that an arm reads is bit for bit what the arm itself would
+    have measured.
+    """
+
+    def __init__(
+        self,
+        model: Any,
+        processor: Any,
+        table: ReferenceTable,
+        runs: Runs,
+        cache: EvidenceCache,
+        *,
+        force: bool = False,
+    ) -> None:
+        self._model, self._processor, self._cache, self._force = model, processor, cache, force
+        self._every = without_abstention(table, find_anatomy(model).vocab_size)
+        self._sessions: dict[str, ReweighSession] = {}
+        self._runs = runs
+        self._batch = {
+            start + i: (start, batch)
+            for start, batch in batches(runs.task.records, runs.batch_size)
+            for i in range(len(batch))
+        }
+        self._keys: dict[int, str] = {}
+
+    def of(self, number: int, readout: str = DMRR) -> Evidence:
+        """The evidence of one record under a readout."""
+        session = self._session(readout)
+        found = self._find(number, session)
+        if found is None:
+            self._measure(self._batch[number][1], session)
+            found = self._find(number, session)
+        if found is None:
+            raise ReweighError(
+                f"the evidence of record {number} was measured, but its cache dropped it at once"
+            )
+        return found
+
+    def _session(self, readout: str) -> ReweighSession:
+        """The session that measures a readout, over the whole vocabulary."""
+        if readout not in self._sessions:
+            made_with = (
+                {**self._every.made_with, "readout": readout} if readout != DMRR else self._every.made_with
+            )
+            table = replace(self._every, made_with=made_with)
+            self._sessions[readout] = attach(
+                self._model, self._processor, table=table, beta=0.0, cache=self._cache, force=self._force
+            )
+        return self._sessions[readout]
+
+    def nothing(self) -> Evidence:
+        """What no image supports."""
+        deployed = self._session(DMRR).decoder.deployed
+        return Evidence(
+            layers=deployed.gatherer.layers,
+            values=torch.zeros(1, deployed.lens.vocab_size),
+            positions=(),
+            patches=(),
+            dtype=deployed.lens.dtype,
+        )
+
+    def _find(self, number: int, session: ReweighSession) -> Evidence | None:
+        recall, gatherer = session.recall, session.decoder.deployed.gatherer
+        if recall is None:
+            return None
+        if number not in self._keys:
+            start, batch = self._batch[number]
+            pictures, prompts = self._pictures(batch), [one.prompt for one in batch]
+            inputs = session.prepare(pictures, prompts, template=self._runs.template)
+            self._keys.update({start + i: key for i, key in enumerate(recall.keys(pictures, inputs))})
+        found = recall.find([self._keys[number]], gatherer)[0]
+        return None if found is None else replace(found, tokens=None)  # all tokens, in their order
+
+    def _measure(self, batch: Sequence[Record], session: ReweighSession) -> None:
+        prompts = [record.prompt for record in batch]
+        options: dict[str, Any] = {**GREEDY, "max_new_tokens": 1, "template": self._runs.template}
+        session.answer(self._pictures(batch), prompts, **options)
+
+    def _pictures(self, batch: Sequence[Record]) -> list[Image]:
+        return [read_image(find_image(self._runs.task.images, record.image)) for record in batch]
+
+
+class Tally:
+    """Counts candidate positions, edits and edits beyond the bound in one batch; a row counts until its end token."""
+
+    def __init__(self, beta: float, ends: Sequence[int]) -> None:
+        self.bound = beta
+        self.ends = torch.tensor(list(ends), dtype=torch.int64)
+        self._counts: torch.Tensor | None = None
+        self._speaking: torch.Tensor | None = None
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """What was counted."""
+        counted = [0] * len(COUNTED) if self._counts is None else self._counts.tolist()
+        return dict(zip(COUNTED, counted, strict=True))
+
+    def record(self, recorded: Recorded) -> None:
+        """Count one step."""
+        if self._speaking is None:
+            self._speaking = torch.ones(len(recorded.after), dtype=torch.bool, device=recorded.after.device)
+        speaking = self._speaking if recorded.rows is None else self._speaking[recorded.rows]
+        counted = recorded.candidates.keep & speaking[:, None]
+        size = recorded.shifts.abs()
+        found = (counted, (size != 0) & counted, (size > size.new_tensor(self.bound)) & counted)
+        step = torch.stack([one.sum() for one in found])  # stays on the device: no step waits for it
+        self._counts = step if self._counts is None else self._counts + step
+        self._speaking = self._speaking & ~torch.isin(recorded.after, self.ends.to(recorded.after.device))
+
+
+def attach_arm(model: Any, processor: Any, arm: Arm, beta: float, *, force: bool = False) -> ReweighSession:
+    """Tie an arm to a model, as ``attach`` ties the method."""
+    own = beta * arm.factor
+    decoder = ReWEIGH(find_anatomy(model), processor, table=arm.table, beta=own, force=force, clip=arm.clip)
+    decoder.name, decoder.options = "reweigh", arm.record()
+    return decoder.attach(model, processor)
+
+
+def make_arm_ask(
+    session: ReweighSession, arm: Arm, evidence: RecordEvidence, folder: Path, *, template: str | None
+) -> Ask:
+    """Make the function that answers batches as the arm does and counts its edits in the run folder."""
+
+    def ask(batch: Batch) -> list[Answer]:
+        given = [
+            evidence.nothing()
+            if arm.donors is None
+            else evidence.of(arm.donors[batch.start + i], arm.table.readout)
+            for i in range(len(batch.records))
+        ]
+        tally = Tally(session.beta, end_tokens(session.decoder.anatomy.speaker))
+        options: dict[str, Any] = {**GREEDY, "max_new_tokens": batch.max_new_tokens, "template": template}
+        with session.request(evidence=given, observer=tally):
+            answers = session.answer(batch.pictures, batch.prompts, **options)
+        # the counts come first: a kill in between leaves counts that the next try replaces
+        append_sealed_rows(folder / EDITS, [{"start": batch.start, **tally.counts}], owner=run_owner(folder))
+        return answers
+
+    return ask
+
+
+def read_edits(folder: Path) -> Mapping[str, int] | None:
+    """The counts of a run, the last try of each batch; ``None`` for a run that edits nothing by nature."""
+    if not (folder / EDITS).exists():
+        return None
+    rows = {row["start"]: row for row in read_sealed_rows(folder / EDITS, owner=run_owner(folder))}
+    return {name: sum(row[name] for row in rows.values()) for name in COUNTED}

@@ -1,0 +1,180 @@
+"""The table of an ablation: figures of every arm, paired differences to the full method, and what its edits were like."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from statistics import fmean
+from typing import Any
+
+from reweigh.benchmarks.base import Item, Metric, MetricInfo, find_metric
+from reweigh.benchmarks.bootstrap import paired_difference
+from reweigh.benchmarks.chair.metrics import METRICS, figures
+from reweigh.experiments.ablate.arms import FULL, SHUFFLED, WORDS
+from reweigh.results.html import Html, at_every_width, element, figure, page, section
+from reweigh.results.metrics import cell
+from reweigh.results.plots import interval_plot
+from reweigh.results.tables import Cell, Column, Estimate, Table
+from reweigh.runs.task import Scored
+
+BASE = "base"
+FIGURES = ("chair_s", "chair_i", "chair_i_distinct", "recall", "f1")
+DRAWN = ("chair_i", "f1")
+INFO: Mapping[str, MetricInfo] = {name: find_metric(METRICS, name) for name in FIGURES}
+COLUMNS = {
+    **{name: Column(info.title, info.direction, 2) for name, info in INFO.items()},
+    **{f"{name}_difference": Column(f"Δ {INFO[name].title}", digits=2, signed=True) for name in FIGURES},
+    "fire": Column("fire %"),
+    "escapes": Column("escapes"),
+    "length": Column("words"),
+    "mentions": Column("mentions"),
+    "repetition": Column("repeats"),
+}
+DIFFERENCES = tuple(f"{name}_difference" for name in FIGURES)
+PARTS = (FIGURES, DIFFERENCES, ("fire", "escapes", "length", "mentions", "repetition"))
+"""The columns in parts that fit a terminal."""
+INTERVALS = "Brackets are 95% image-bootstrap intervals; the full method is bold."
+PAIRED = "Δ is arm minus full method, the same images drawn for both."
+EXPLAINED = (
+    "Fire is the share of candidate positions that are edited, escapes are edits larger than beta, repeats is how "
+    "often one description names one object at most."
+)
+
+
+@dataclass(frozen=True)
+class Row:
+    """One run of the ablation.
+
+    Attributes:
+        name: Its folder.
+        kind: Its arm; permutations share one.
+        metrics: Figures of the run.
+        difference: Arm minus full method, drawing the same images for both; empty for the full method.
+        edits: Candidate positions, edits and edits beyond the bound; ``None`` for the base.
+        repetition: How often one object is named in one description, at most.
+    """
+
+    name: str
+    kind: str
+    metrics: Mapping[str, Metric]
+    difference: Mapping[str, Metric]
+    edits: Mapping[str, int] | None
+    repetition: int
+
+    @classmethod
+    def of(cls, name: str, kind: str, run: Scored, full: Scored, edits: Mapping[str, int] | None) -> Row:
+        """A row from scored runs of an arm and of the full method."""
+        found = {} if kind == FULL else paired_difference(full.items, run.items, figures)
+        difference = {name: found[name] for name in FIGURES if name in found}
+        return cls(name, kind, run.summary.metrics, difference, edits, repetition(run.items))
+
+    @property
+    def fire(self) -> float | None:
+        """Share of candidate positions that are edited, in percent."""
+        if self.edits is None or not self.edits["candidates"]:
+            return None
+        return 100.0 * self.edits["edits"] / self.edits["candidates"]
+
+    def values(self) -> dict[str, float | None]:
+        """Every number of the row by its name, without intervals."""
+        return {
+            **{name: self.metrics[name].value for name in FIGURES},
+            **{f"{name}_difference": _value(self.difference.get(name)) for name in FIGURES},
+            "fire": self.fire,
+            "escapes": None if self.edits is None else self.edits["escapes"],
+            **{name: self.metrics[name].value for name in ("length", "mentions")},
+            "repetition": self.repetition,
+        }
+
+    def to_json(self) -> dict[str, Any]:
+        """The row for a program."""
+        return {
+            "arm": self.name,
+            "changes": WORDS.get(self.kind, "no edit at all"),
+            **{name: self.metrics[name].to_json() for name in (*FIGURES, "length", "mentions")},
+            "difference": {name: metric.to_json() for name, metric in self.difference.items()},
+            "fire": self.fire,
+            "edits": None if self.edits is None else dict(self.edits),
+            "repetition": self.repetition,
+        }
+
+
+def repetition(items: Sequence[Item]) -> int:
+    """The largest number of times that one object is named in one description."""
+    named = [Counter(str(one["object"]) for one in item.details.get("mentions", [])) for item in items]
+    return max((max(objects.values(), default=0) for objects in named), default=0)
+
+
+def spread(rows: Sequence[Row]) -> dict[str, dict[str, float | None]]:
+    """Mean, lowest and highest of every number over permutations; ``None`` where one of them has none."""
+    found: dict[str, dict[str, float | None]] = {"mean": {}, "lowest": {}, "highest": {}}
+    for name in rows[0].values():
+        numbers = [float(value) for row in rows if (value := row.values()[name]) is not None]
+        whole = len(numbers) == len(rows)
+        for what, number in (("mean", fmean), ("lowest", min), ("highest", max)):
+            found[what][name] = number(numbers) if whole else None
+    return found
+
+
+def build_table(rows: Sequence[Row], caption: str, *, names: Sequence[str] = tuple(COLUMNS)) -> Table:
+    """The table, or some of its columns; the full method is marked, permutations are followed by their mean and range."""
+    body: list[list[Cell]] = []
+    marked = None
+    for i, row in enumerate(rows):
+        cells: dict[str, Cell] = {**row.values(), **{name: cell(row.metrics[name]) for name in FIGURES}}
+        cells |= {f"{name}_difference": cell(metric) for name, metric in row.difference.items()}
+        marked = len(body) if row.kind == FULL else marked
+        body.append([row.name, *(cells[name] for name in names)])
+        last = i + 1 == len(rows) or rows[i + 1].kind != row.kind
+        if row.kind == SHUFFLED and last:
+            every = spread([one for one in rows if one.kind == SHUFFLED])
+            body += [
+                [f"{SHUFFLED}, {what}", *(numbers[name] for name in names)] for what, numbers in every.items()
+            ]
+    return Table([Column("arm"), *(COLUMNS[name] for name in names)], body, caption, marked)
+
+
+def build_json(rows: Sequence[Row], about: Mapping[str, Any], left_out: Mapping[str, str]) -> dict[str, Any]:
+    """The ablation for a program."""
+    drawn = [row for row in rows if row.kind == SHUFFLED]
+    return {
+        **about,
+        "arms": [row.to_json() for row in rows],
+        "shuffled": spread(drawn) if drawn else {},
+        "left_out": dict(left_out),
+    }
+
+
+def build_page(rows: Sequence[Row], lead: str, caption: str, left_out: Mapping[str, str]) -> str:
+    """A page that needs no other file: the table in two parts, the differences drawn, what each arm changes."""
+    plots = []
+    for name in DRAWN:
+        drawn = [(row.name, one) for row in rows if isinstance(one := _estimate(row, name), Estimate)]
+        if drawn:
+            words = f"{INFO[name].title}, arm minus full method, with paired 95% intervals."
+            plots.append(figure(_drawn(drawn), words))
+    kinds = dict.fromkeys(row.kind for row in rows if row.kind in WORDS)
+    notes = [element("li", element("b", kind), f": {WORDS[kind]}") for kind in kinds]
+    notes += [element("li", element("b", kind), f": left out, {why}") for kind, why in left_out.items()]
+    return page(
+        "Ablation of ReWEIGH",
+        section("Figures", build_table(rows, caption, names=PARTS[0]).html()),
+        section("Difference to the full method", build_table(rows, PAIRED, names=PARTS[1]).html(), *plots),
+        section("Edits and texts", build_table(rows, EXPLAINED, names=PARTS[2]).html()),
+        section("What each arm changes", element("ul", *notes)),
+        lead=lead,
+        footer="Written by reweigh ablate.",
+    )
+
+
+def _drawn(rows: Sequence[tuple[str, Estimate]]) -> Html:
+    return at_every_width(lambda width: interval_plot(rows, zero=True, digits=2, width=width))
+
+
+def _estimate(row: Row, name: str) -> Cell:
+    return cell(row.difference[name]) if name in row.difference else None
+
+
+def _value(metric: Metric | None) -> float | None:
+    return None if metric is None else metric.value

@@ -1,0 +1,119 @@
+"""Broken texts: how often a method writes what the model itself finds next to impossible at that place.
+
+Figures of objects do not see a sentence that falls apart. One forward pass over a finished text gives the probability
+that the model, unedited, gave to each of its tokens; a text with a token far below chance is broken.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+
+import torch
+from PIL.Image import Image
+
+from reweigh.engines.transformers.arguments import followed_by
+from reweigh.families.processor_parts import tokenizer_of
+from reweigh.families.prompts import build_inputs
+from reweigh.images import read_image
+from reweigh.progress import bar
+from reweigh.runs.record import find_image
+
+if TYPE_CHECKING:
+    from reweigh.runs.task import Runs
+
+IMPROBABLE = 1e-3
+"""Probability below which a token breaks its text."""
+LOOKED_AT = 50
+"""Texts of each method that are read again."""
+WORDS = 4
+"""Shorter answers are no sentences."""
+
+
+class Passage(NamedTuple):
+    """Texts of several methods about one picture."""
+
+    picture: Image
+    prompt: str
+    texts: Mapping[str, str]
+
+
+Reader: TypeAlias = Callable[[Passage], dict[str, float]]
+"""The lowest probability of a token in each of a passage's texts."""
+ReadAgain: TypeAlias = Callable[[Mapping[int, Passage]], Iterable[tuple[int, dict[str, float]]]]
+"""Reads numbered passages and gives what a reader found for each, in any order."""
+
+
+class Passages(Mapping[int, Passage]):
+    """What is read again of a benchmark, by the number of the record; a picture is opened when it is asked for.
+
+    Answers too short to be sentences are left out.
+    """
+
+    def __init__(self, runs: Runs, texts: Mapping[str, Sequence[str]]) -> None:
+        self._runs = runs
+        self._due: dict[int, dict[str, str]] = {}
+        for number in range(min(LOOKED_AT, len(runs.task.records))):
+            found = {name: said[number].strip() for name, said in texts.items() if number < len(said)}
+            long = {name: text for name, text in found.items() if len(text.split()) >= WORDS}
+            if long:
+                self._due[number] = long
+
+    def __getitem__(self, number: int) -> Passage:
+        record = self._runs.task.records[number]
+        picture = read_image(find_image(Path(self._runs.task.images), record.image))
+        return Passage(picture, record.prompt, self._due[number])
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self._due)
+
+    def __len__(self) -> int:
+        return len(self._due)
+
+    def count(self, name: str) -> int:
+        """How many texts of a method there are."""
+        return sum(name in found for found in self._due.values())
+
+
+def broken_shares(
+    read_again: ReadAgain, runs: Runs, texts: Mapping[str, Sequence[str]], *, show: bool | None = None
+) -> dict[str, float]:
+    """For each method the share of its first texts that hold an improbable token; sentences only."""
+    passages = Passages(runs, texts)
+    count = {name: passages.count(name) for name in texts}
+    broken = dict.fromkeys(texts, 0)
+    with bar("reading texts again", total=sum(count.values()), unit="text", show=show) as progress:
+        for _, lowest in read_again(passages):
+            for name, probability in lowest.items():
+                broken[name] += probability < IMPROBABLE
+            progress.update(len(lowest))
+    return {name: broken[name] / count[name] for name in texts if count[name]}
+
+
+def reading(model: Any, processor: Any, *, template: str | None = None) -> Reader:
+    """Read with a model of this process."""
+
+    def read(passage: Passage) -> dict[str, float]:
+        inputs = build_inputs(model, processor, [passage.picture], [passage.prompt], template=template)
+        return {name: least_likely(model, processor, inputs, text) for name, text in passage.texts.items()}
+
+    return read
+
+
+def one_by_one(reader: Reader) -> ReadAgain:
+    """Let one reader read all passages."""
+    return lambda passages: ((number, reader(passages[number])) for number in passages)
+
+
+def least_likely(model: Any, processor: Any, inputs: Mapping[str, Any], text: str) -> float:
+    """The lowest probability of a token of a text behind a prompt; the first, which begins it, is left out."""
+    tokenizer = tokenizer_of(processor)
+    ids = tokenizer(f" {text}", add_special_tokens=False, return_tensors="pt")["input_ids"]
+    ids = ids.to(inputs["input_ids"].device)
+    if ids.shape[1] < 2:
+        return 1.0
+    with torch.no_grad():
+        logits = model(**followed_by(inputs, ids)).logits[0, -ids.shape[1] : -1].float()
+    own = logits.log_softmax(dim=-1).gather(1, ids[0, 1:, None])
+    return float(own.min().exp())

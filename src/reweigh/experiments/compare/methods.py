@@ -1,0 +1,110 @@
+"""The methods of a comparison: decoders by name, each in its authors' regime, with the options given for it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from reweigh.errors import InputError, UnsupportedError, require_known
+from reweigh.options import parse_option
+
+if TYPE_CHECKING:
+    from reweigh.engines.transformers.session import Session
+
+BASE = "base"
+VARIANT = re.compile(r"[A-Za-z0-9][A-Za-z0-9-]*")
+"""What a variant may be called; it is part of a folder's name."""
+
+
+@dataclass
+class Method:
+    """One row of the comparison.
+
+    Attributes:
+        name: Registered name of the decoder, with the label of a variant behind an ``@``.
+        title: The name as papers write it.
+        session: The decoder tied to the model; ``None`` where the model cannot serve it.
+        reason: Why it cannot be served.
+        regime: How its authors decode.
+        decoding: What a run's record keeps of it.
+    """
+
+    name: str
+    title: str = ""
+    session: Session | None = None
+    reason: str | None = None
+    regime: Mapping[str, Any] = field(default_factory=dict)
+    decoding: Mapping[str, Any] = field(default_factory=dict)
+
+    def regime_in_words(self) -> str:
+        """The regime for a note under the table."""
+        words = []
+        if self.regime.get("do_sample"):
+            top = self.regime.get("top_p", 1.0)
+            words.append("sampling" if top == 1.0 else f"nucleus sampling {top:g}")
+        elif self.regime.get("num_beams", 1) > 1:
+            words.append(f"{self.regime['num_beams']} beams")
+        else:
+            words.append("greedy")
+        if (penalty := self.regime.get("repetition_penalty", 1.0)) != 1.0:
+            words.append(f"repetition penalty {penalty:g}")
+        return ", ".join(words)
+
+
+def parse_methods(text: str, known: Sequence[str]) -> list[str]:
+    """Names from a comma-separated list; greedy comes first whether it was named or not, as the measure of cost.
+
+    ``vcd@half`` is a variant of ``vcd`` with options and a row of its own.
+    """
+    names = [name.strip() for name in text.split(",") if name.strip()]
+    if not names:
+        raise InputError("no decoder is named", hint="separate several by commas: base,vcd,reweigh")
+    require_known("decoder", [decoder_of(name) for name in names], known)
+    for name in names:
+        _, at, label = name.partition("@")
+        if at and decoder_of(name) in (BASE, "greedy"):
+            raise InputError(
+                f"{name!r}: the base has no variants", hint="it is what the others are compared with"
+            )
+        if at and not VARIANT.fullmatch(label):
+            raise InputError(
+                f"{name!r} is no variant of a method", hint="a label of letters, digits and dashes: vcd@half"
+            )
+    return list(dict.fromkeys([BASE, *(name for name in names if name != "greedy")]))
+
+
+def parse_options(pairs: Sequence[str], names: Sequence[str]) -> dict[str, dict[str, Any]]:
+    """Options by method, from ``method.option=value``; a value is JSON if it can be, otherwise text."""
+    form = "method.option=value"
+    found: dict[str, dict[str, Any]] = {name: {} for name in names}
+    for pair in pairs:
+        key, value = parse_option(pair, form)
+        method, dot, option = key.partition(".")
+        if not dot or not option:
+            raise InputError(f"the option {pair!r} is not of the form {form}")
+        if method not in found:
+            raise InputError(
+                f"{pair!r} is about {method!r}, which is not compared", hint="add it to --methods"
+            )
+        found[method][option.replace("-", "_")] = value
+    return found
+
+
+def decoder_of(name: str) -> str:
+    """The decoder of a method or of a variant of one."""
+    return name.partition("@")[0]
+
+
+def make_method(name: str, model: Any, processor: Any, options: Mapping[str, Any]) -> Method:
+    """Tie a decoder to the model; a model that cannot serve it leaves a row with the reason."""
+    from reweigh.rivals import DECODERS, decoder
+
+    own, _, label = name.partition("@")
+    title = (DECODERS[own].title or own) + (f" ({label})" if label else "")
+    try:
+        session = decoder(own, model, processor, **options)
+    except UnsupportedError as error:
+        return Method(name, title, reason=error.message)
+    return Method(name, title, session, regime=session.decoder.decoding(), decoding=session.record())

@@ -1,0 +1,148 @@
+"""A comparison on a cluster: each actor has every method and answers a batch with all of them in turn.
+
+So the methods' costs are taken side by side on one machine, batch by batch, whichever machine that is; answers are those of
+one machine. The driver loads no model, writes in the order of the manifest and scores.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+from reweigh.benchmarks.base import Record
+from reweigh.experiments.compare.fluency import Passage, Reader, reading
+from reweigh.experiments.compare.methods import Method, make_method
+from reweigh.experiments.compare.run import Measured, Turns, due, in_turns
+from reweigh.experiments.compare.study import Executor, compare, open_folders
+from reweigh.experiments.compare.table import Comparison, Shading
+from reweigh.runs.run import Batch, open_batch
+from reweigh.runs.task import Runs
+from reweigh.scale.crew import Crew, LazyTasks, Report, by_number, work_through
+from reweigh.scale.ray_crew import Cluster, ray_crew
+
+Task = tuple[Batch, list[str]]
+"""A batch, and the methods that are to answer it."""
+
+Due = tuple[Runs, int, list[Record], list[str]]
+"""The same before its pictures are opened: the run, where the batch starts, its records, and the methods."""
+
+
+class Comparer:
+    """Answers batches with several methods inside an actor, and reads their texts again."""
+
+    def __init__(
+        self, about: Mapping[str, Any], methods: Sequence[Method], turns: Turns, reader: Reader
+    ) -> None:
+        rows = {method.name: page_of(method) for method in methods}
+        self.page = {"model": dict(about), "methods": rows}
+        self.turns, self.reader = turns, reader
+
+    def describe(self) -> dict[str, Any]:
+        """What the runs' records keep of the model and of each method."""
+        return self.page
+
+    def work(self, task: Task | Passage) -> dict[str, Measured] | dict[str, float]:
+        """Answer one batch with the methods named, in turn; or read a passage."""
+        return self.reader(task) if isinstance(task, Passage) else dict(self.turns(*task))
+
+
+def page_of(method: Method) -> dict[str, Any]:
+    """What the driver has to know of a method."""
+    fields = ("name", "title", "reason", "regime", "decoding")
+    return {name: getattr(method, name) for name in fields}
+
+
+def comparer(
+    *,
+    name: str,
+    load: Mapping[str, Any],
+    called: str,
+    methods: Mapping[str, Mapping[str, Any]],
+    template: str | None,
+    where: str,
+) -> Comparer:
+    """Make a worker that loads a model with transformers and ties every method to it.
+
+    ``where`` is the folder the command was started in: a file that an option names means the same here.
+    """
+    from reweigh.families.load import load as load_model
+    from reweigh.runs.model import describe_model
+
+    if Path(where).is_dir():
+        os.chdir(where)
+    model, processor = load_model(name, **load)
+    model.name_or_path = called
+    rows = [make_method(method, model, processor, options) for method, options in methods.items()]
+    sessions = {row.name: row.session for row in rows if row.session is not None}
+    turns, reader = in_turns(sessions, template=template), reading(model, processor, template=template)
+    return Comparer(describe_model(model, processor), rows, turns, reader)
+
+
+def compare_on(
+    cluster: Cluster,
+    arguments: dict[str, Any],
+    model: str,
+    benchmarks: Sequence[Runs],
+    out: Path,
+    *,
+    shading: Shading = "interval",
+    tell: Callable[[Sequence[Method]], None] = lambda _: None,
+) -> Comparison:
+    """Compare with the actors of a cluster; ``arguments`` are ``comparer``'s, ``tell`` receives what they serve.
+
+    ``model`` of the benchmarks' runs is completed with what the actors say of it.
+    """
+    with ray_crew(cluster, comparer, arguments) as crew:
+        methods = [Method(**page) for page in crew.described["methods"].values()]
+        tell(methods)
+        known = [replace(runs, model={**runs.model, **crew.described["model"]}) for runs in benchmarks]
+        executor_of = crew_executor(crew, Waiting(known, methods, out))
+        return compare(model, methods, known, out, shading=shading, executor_of=executor_of)
+
+
+class Waiting(LazyTasks[Due, Task]):
+    """The batches of all benchmarks that some methods have not answered, numbered; opened when asked for."""
+
+    def __init__(self, benchmarks: Sequence[Runs], methods: Sequence[Method], out: Path) -> None:
+        self.number: dict[tuple[str, int], int] = {}
+        found: list[Due] = []
+        for runs in benchmarks:
+            folders = open_folders(runs, methods, out / runs.task.name)
+            done = {name: runs.done(folder) for name, folder in folders.items()}
+            for start, part, names in due(runs, done):
+                self.number[runs.task.name, start] = len(found)
+                found.append((runs, start, part, names))
+        super().__init__(dict(enumerate(found)), _open_task)
+
+
+def _open_task(due_batch: Due) -> Task:
+    runs, start, part, names = due_batch
+    return open_batch(start, part, runs.task.images, runs.seed), names
+
+
+def crew_executor(crew: Crew, waiting: Waiting) -> Callable[[Runs], Executor]:
+    """Have a crew do the work: batches are taken in their order by what comes back in any order.
+
+    One loop serves the answers of all benchmarks, and passages have numbers of their own: a late second result of one task
+    is never taken for another's, and an answer that comes while texts are read waits for its turn.
+    """
+    others: list[Report] = []
+    take = by_number(work_through(crew, waiting, others))
+    free = count(len(waiting))
+
+    def executor_of(runs: Runs) -> Executor:
+        def turns(batch: Batch, names: Sequence[str]) -> Iterator[tuple[str, Measured]]:
+            yield from take(waiting.number[runs.task.name, batch.start]).items()
+
+        def read_again(passages: Mapping[int, Passage]) -> Iterator[tuple[int, dict[str, float]]]:
+            numbers = {next(free): number for number in passages}
+            for number, found in work_through(crew, LazyTasks(numbers, passages.__getitem__), others):
+                yield numbers[number], found
+
+        return Executor(turns, read_again)
+
+    return executor_of

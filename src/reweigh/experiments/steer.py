@@ -1,0 +1,122 @@
+"""Steering vectors from labelled images: the model describes them, its mentions are judged, their states averaged.
+
+Labels belong to tokens that the model wrote, and so do the states: each answer is read once more behind its prompt. The
+answers lie in a run folder that resumes and can be scored by itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from reweigh.engines.transformers.answers import answer_states
+from reweigh.errors import InputError
+from reweigh.families.anatomy import find_anatomy
+from reweigh.families.identity import identify
+from reweigh.families.prompts import build_inputs
+from reweigh.files.artifacts import append_jsonl, read_jsonl, sha256_json
+from reweigh.images import read_image
+from reweigh.progress import progress
+from reweigh.provenance import versions
+from reweigh.rivals.tools.steering import LabelledSums, SteeringVectors
+from reweigh.runs.model import make_ask, open_session
+from reweigh.runs.record import find_image
+from reweigh.runs.run import Ask, Batch
+from reweigh.runs.task import Runs
+from reweigh.runtime.answer import Answer
+
+if TYPE_CHECKING:
+    from reweigh.engines.transformers.session import Session
+
+ANSWERS, TOKENS = "answers", "tokens.jsonl"
+
+
+def steer(
+    model: Any, processor: Any, runs: Runs, out: Path, *, layers: Sequence[int] | None = None
+) -> SteeringVectors:
+    """Describe a benchmark's images, label the objects that are mentioned, and average the states of both kinds.
+
+    Args:
+        runs: A benchmark whose items carry mentions with spans (world, chair), and how it is answered.
+        out: Folder for the answers and the vectors; a stopped run goes on there.
+        layers: 0-based blocks; all of them if not given.
+    """
+    anatomy = find_anatomy(model)
+    blocks = range(len(anatomy.blocks)) if layers is None else sorted({*map(anatomy.check_layer, layers)})
+    session = open_session(model, processor, "base", {})
+    folder = out / ANSWERS
+    runs.answer(_make_ask(session, folder, runs.template), folder, session.record())
+    items = {item.id: item for item in runs.score(folder).items}
+    tokens = {row["id"]: row["tokens"] for row in read_jsonl(folder / TOKENS)}
+    sums: LabelledSums | None = None
+    for record in progress(runs.task.records, "reading answers"):
+        ids = tokens[record.id]
+        mentioned = _mentions(items[record.id].details, runs.task.name)
+        labels = token_labels(token_spans(processor, ids), mentioned) if mentioned else []
+        if not any(label is not None for label in labels):
+            continue
+        picture = read_image(find_image(runs.task.images, record.image))
+        inputs = build_inputs(model, processor, [picture], [record.prompt], template=runs.template)
+        states = answer_states(anatomy, inputs, ids, blocks).numpy()
+        sums = sums or LabelledSums(*states.shape[1:])
+        sums.add(states, labels)
+    sums = sums or LabelledSums(len(blocks), 0)
+    made_with = {
+        "identity": identify(anatomy, processor).to_json(),
+        "benchmark": dict(runs.task.metadata),
+        "records": len(runs.task.records),
+        "records_sha256": sha256_json([[record.id, record.prompt] for record in runs.task.records]),
+        "answers_sha256": sha256_json([tokens[record.id] for record in runs.task.records]),
+        "states": "residual stream after each block, at the tokens of mentions",
+        "dtype": str(model.dtype).removeprefix("torch."),
+        "versions": versions(),
+    }
+    counts = (int(sums.counts[0]), int(sums.counts[1]))
+    made = SteeringVectors(tuple(blocks), sums.vectors(), counts, made_with)
+    made.save_pretrained(out)
+    return made
+
+
+def _make_ask(session: Session, folder: Path, template: str | None) -> Ask:
+    """Make the function that answers a run and also keeps the tokens: tokenizing the text again may cut it otherwise."""
+    ask = make_ask(session, template=template)
+
+    def noted(batch: Batch) -> list[Answer]:
+        answers = ask(batch)
+        pairs = zip(batch.records, answers, strict=True)
+        # the tokens come first: a kill in between leaves tokens that the next try replaces
+        append_jsonl(folder / TOKENS, [{"id": one.id, "tokens": list(found.tokens)} for one, found in pairs])
+        return answers
+
+    return noted
+
+
+def token_spans(processor: Any, ids: Sequence[int]) -> list[tuple[int, int]]:
+    """Where each token of an answer lies in its text, as an ``Answer`` has it."""
+    texts = [processor.decode(ids[:count], skip_special_tokens=True) for count in range(len(ids) + 1)]
+    blank = len(texts[-1]) - len(texts[-1].lstrip())
+    ends = [max(0, len(text) - blank) for text in texts]
+    return list(pairwise(ends))
+
+
+def token_labels(
+    offsets: Sequence[tuple[int, int]], mentions: Sequence[Mapping[str, Any]]
+) -> list[bool | None]:
+    """For each token whether it belongs to a hallucinated mention; ``None`` for one that mentions no object."""
+    return [
+        next(
+            (bool(one["hallucinated"]) for one in mentions if start < one["end"] and end > one["start"]), None
+        )
+        for start, end in offsets
+    ]
+
+
+def _mentions(details: Mapping[str, Any], name: str) -> Sequence[Mapping[str, Any]]:
+    found = details.get("mentions")
+    if not isinstance(found, Sequence):
+        raise InputError(
+            f"{name} labels no mentions, which steering vectors are made of", hint="take world or chair"
+        )
+    return found

@@ -1,0 +1,1 @@
+"""Files: written atomically, sealed, and checked when they are read."""

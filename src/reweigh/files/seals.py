@@ -1,0 +1,135 @@
+"""JSON pages, tensor files and JSONL rows that verify themselves: each carries the hash of its own content.
+
+A reader refuses, by name, a file with one bit changed; a row is also sealed with the hash of its owner, so that it cannot be
+taken into another's file.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from reweigh.errors import ArtifactError
+from reweigh.files.artifacts import (
+    append_jsonl,
+    read_json,
+    read_jsonl,
+    read_safetensors,
+    sha256_json,
+    to_json,
+    write_bytes,
+    write_json,
+)
+
+if TYPE_CHECKING:
+    import numpy as np
+
+SEAL = "page_sha256"
+"""Key under which a sealed page carries the hash of the rest of it."""
+
+ROW_SEAL = "sha256"
+"""Key under which a sealed row carries the hash of the rest of it and of its owner."""
+
+SEALED_PAGE, TENSORS_SEAL = "page", "tensors_sha256"
+"""Where the header of a sealed tensor file keeps its page, and the page the hash of the arrays."""
+
+
+def write_sealed(path: str | Path, page: Mapping[str, Any]) -> None:
+    """Write a JSON object together with the hash of its content."""
+    write_json(path, {**page, SEAL: sha256_json(dict(page))})
+
+
+def read_sealed(path: str | Path) -> dict[str, Any]:
+    """Read what ``write_sealed`` wrote, refusing a page whose content is not what was written."""
+    return unsealed(read_json(path), path)
+
+
+def unsealed(page: Any, path: str | Path) -> dict[str, Any]:
+    """A page without its seal, which must be that of the rest."""
+    seal = page.get(SEAL) if isinstance(page, dict) else None
+    if seal is None:
+        raise ArtifactError(f"{path} is not a page of this package: it carries no {SEAL}")
+    content = {key: value for key, value in page.items() if key != SEAL}
+    try:
+        whole = seal == sha256_json(content)
+    except (ValueError, RecursionError):  # a number that JSON cannot hold, such as 1e999
+        whole = False
+    if not whole:
+        raise altered(path)
+    return content
+
+
+def altered(path: str | Path, where: str = "") -> ArtifactError:
+    """The error for a file, or a place in it, that is not as it was written."""
+    return ArtifactError(
+        f"{path}{where} was altered after it was written", hint="fetch it or make it again; do not edit it"
+    )
+
+
+def write_sealed_tensors(
+    path: str | Path, tensors: Mapping[str, np.ndarray[Any, Any]], page: Mapping[str, Any]
+) -> None:
+    """Write arrays and a page about them into one file that carries the hash of both."""
+    import numpy as np
+    from safetensors.numpy import save
+
+    arrays = {name: np.ascontiguousarray(tensors[name]) for name in sorted(tensors)}
+    sealed = {**page, TENSORS_SEAL: sha256_tensors(arrays)}
+    text = to_json({**sealed, SEAL: sha256_json(sealed)})
+    write_bytes(path, save(arrays, metadata={SEALED_PAGE: text}))  # one entry: the order of several varies
+
+
+def read_sealed_tensors(path: str | Path) -> tuple[dict[str, np.ndarray[Any, Any]], dict[str, Any]]:
+    """Read what ``write_sealed_tensors`` wrote; a file with one bit changed is refused."""
+    arrays, header = read_safetensors(Path(path))
+    try:
+        page = json.loads(header.get(SEALED_PAGE, "null"))
+    except (ValueError, RecursionError):
+        page = None
+    page = unsealed(page, path)
+    if page.pop(TENSORS_SEAL, None) != sha256_tensors(arrays):
+        raise altered(path)
+    return arrays, page
+
+
+def sha256_tensors(tensors: Mapping[str, np.ndarray[Any, Any]]) -> str:
+    """Hash arrays: their names, types, shapes and values, whatever the order of the names."""
+    import numpy as np
+
+    digest = hashlib.sha256()
+    for name in sorted(tensors):
+        array = np.ascontiguousarray(tensors[name])
+        digest.update(to_json([name, array.dtype.str, list(array.shape)]).encode())
+        digest.update(array.tobytes())
+    return digest.hexdigest()
+
+
+def seal_row(row: Mapping[str, Any], owner: str) -> dict[str, Any]:
+    """A row with the hash of itself and of ``owner``, the hash of what it belongs to."""
+    return {**row, ROW_SEAL: sha256_json([owner, dict(row)])}
+
+
+def append_sealed_rows(path: str | Path, rows: Iterable[Mapping[str, Any]], *, owner: str) -> None:
+    """Append rows that each carry their hash.
+
+    The folder must be there: one that was removed under a running command is not made anew without what it held.
+    """
+    append_jsonl(path, [seal_row(row, owner) for row in rows], make_folder=False)
+
+
+def read_sealed_rows(path: str | Path, *, owner: str) -> list[dict[str, Any]]:
+    """Read the whole rows of a sealed JSONL file; one that was altered, or is another owner's, is named."""
+    found = []
+    for number, sealed in enumerate(read_jsonl(path), start=1):
+        row = {key: value for key, value in sealed.items() if key != ROW_SEAL}
+        try:
+            whole = sealed == seal_row(row, owner)
+        except (ValueError, RecursionError):
+            whole = False
+        if not whole:
+            raise altered(path, f", row {number},")
+        found.append(row)
+    return found

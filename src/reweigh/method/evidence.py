@@ -1,0 +1,190 @@
+"""Dense ordinal visual evidence (Eq. dmrr): how strongly an image's positions favour each token.
+
+DMRR_I(v) is the mean over the visual positions j of 1 / rank_j(v). Whoever holds the residual states of these positions
+can read it here. Knows nothing of models, prompts or references.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from reweigh.errors import InputError
+from reweigh.method.grids import Patch
+from reweigh.method.lens import Lens
+from reweigh.method.ranks import checked_tokens, reciprocal_ranks
+from reweigh.method.readouts import DMRR
+from reweigh.method.sums import ReadoutSums
+
+
+@dataclass(frozen=True, repr=False)
+class Evidence:
+    """What one row's images support.
+
+    Attributes:
+        layers: Blocks that were read, 0-based.
+        values: DMRR, or what the readout gives, (L, V) in float32; (L, R) when only some tokens were measured.
+        tokens: Ids of the R tokens, ``None`` when all of the vocabulary was measured.
+        positions: The visual positions P in the sequence.
+        patches: Where each position lies in its image; ``None`` where the family has no grid.
+        located: Reciprocal ranks (L, P, n) of the tokens asked for in ``locate``.
+        dtype: Type of the logits that were ranked.
+        readout: What the values are; DMRR unless another readout was asked for.
+    """
+
+    layers: tuple[int, ...]
+    values: Tensor
+    positions: tuple[int, ...]
+    patches: tuple[Patch | None, ...]
+    dtype: str
+    tokens: tuple[int, ...] | None = None
+    located: Tensor | None = None
+    readout: str = DMRR
+
+    def __post_init__(self) -> None:
+        values: Any = self.values
+        if not isinstance(values, Tensor) or values.ndim != 2:
+            seen = (
+                f"{values.ndim}-dimensional" if isinstance(values, Tensor) else f"a {type(values).__name__}"
+            )
+            raise InputError(
+                f"evidence is {seen}, not a tensor (layers, tokens)",
+                hint="give a row of values for each layer",
+            )
+        wide = values.shape[-1] if self.tokens is None else len(self.tokens)
+        if values.shape != (len(self.layers), wide) or not values.is_floating_point():
+            raise InputError(
+                f"evidence is {values.dtype} of shape {tuple(values.shape)}; floats ({len(self.layers)}, "
+                f"{'vocabulary' if self.tokens is None else wide}) were expected",
+                hint="give a row of values for each layer",
+            )
+
+    def __repr__(self) -> str:
+        some = "every token" if self.tokens is None else f"{len(self.tokens):,} tokens"
+        layers = f"{'layers' if len(self.layers) > 1 else 'layer'} {', '.join(map(str, self.layers))}"
+        found = "" if self.located is None else f", {self.located.shape[2]} located"
+        return f"<Evidence of {some} at {len(self.positions)} visual positions, {layers}{found} ({self.readout})>"
+
+    def at(self, layer: int) -> Tensor:
+        """The evidence vector of one layer."""
+        if layer not in self.layers:
+            raise InputError(
+                f"layer {layer} was not measured", hint=f"measured: {', '.join(map(str, self.layers))}"
+            )
+        return self.values[self.layers.index(layer)]
+
+    def of(self, layer: int, tokens: Tensor | None) -> Tensor:
+        """The evidence of some tokens at one layer, in their order; ``None`` for the whole vocabulary."""
+        values = self.at(layer)
+        if self.tokens is None:
+            return values if tokens is None else values[tokens.to(values.device)]
+        if tokens is not None and tuple(tokens.tolist()) == self.tokens:
+            return values
+        raise InputError(
+            f"this evidence is of {len(self.tokens)} other tokens",
+            hint="measure all tokens, or those of the table in its order",
+        )
+
+    def grid(self, layer: int, index: int, *, image: int = 0, tile: int = 0) -> Tensor:
+        """Reciprocal ranks (rows, cols) of the ``index``-th located token over one tile of one image.
+
+        Cells that no position covers are NaN.
+        """
+        self.at(layer)
+        if self.located is None or not 0 <= index < self.located.shape[2]:
+            raise InputError("this token was not located", hint="name its id in measure(..., locate=[...])")
+        values = self.located[self.layers.index(layer), :, index]
+        return over_grid(values, self.patches, image=image, tile=tile)
+
+
+def over_grid(values: Tensor, patches: Sequence[Patch | None], *, image: int = 0, tile: int = 0) -> Tensor:
+    """Numbers of visual positions (P,) laid over the grid of one tile; cells that no position covers are NaN."""
+    inside = [
+        (patch, position)
+        for position, patch in enumerate(patches)
+        if patch is not None and (patch.image, patch.tile) == (image, tile)
+    ]
+    if not inside:
+        raise InputError(
+            f"image {image}, tile {tile} has no grid",
+            hint="a Q-Former's queries lie nowhere in the image",
+        )
+    cells = torch.full((inside[0][0].rows, inside[0][0].cols), float("nan"))
+    for patch, position in inside:
+        cells[patch.row, patch.col] = values[position]
+    return cells
+
+
+@dataclass(slots=True)
+class Reading:
+    """The positions of one image, or part of one, read at one layer; parts merge to the reading of the whole.
+
+    Attributes:
+        sums: Sums over the positions, of reciprocal ranks or whatever the readouts need.
+        located: Reciprocal ranks (P, n) of located tokens.
+        dtype: Type of the logits that were ranked.
+    """
+
+    sums: ReadoutSums
+    located: Tensor | None
+    dtype: str
+
+    def dmrr(self) -> Tensor:
+        """Dense mean reciprocal rank."""
+        return self.sums.dmrr()
+
+    def evidence(self, readout: str) -> Tensor:
+        """The evidence under a readout that was read."""
+        return self.sums.evidence(readout)
+
+
+@torch.no_grad()
+def read_evidence(
+    lens: Lens,
+    states: Tensor,
+    tokens: Tensor | Sequence[int] | None = None,
+    *,
+    locate: Tensor | Sequence[int] = (),
+    kernel: str = "auto",
+    readouts: Sequence[str] = (DMRR,),
+) -> Reading:
+    """Rank the vocabulary at each position of ``states`` (P, d) and add up reciprocal ranks.
+
+    Args:
+        lens: The model's norm and head.
+        states: Residual states before the final norm.
+        tokens: Keep the sums of these token ids only; ranks still run over the whole vocabulary.
+        locate: Token ids whose reciprocal rank is kept for every position.
+        kernel: Ranking kernel, "auto" for the best one present.
+        readouts: What is read besides, or instead of, ranks; one read of the states serves all.
+    """
+    _check_states(lens, states)
+    ids = None if tokens is None else checked_tokens(tokens, lens.vocab_size)
+    wanted = checked_tokens(locate, lens.vocab_size)
+    sums = ReadoutSums(readouts, lens.vocab_size, tokens=ids, kernel=kernel)
+    located, dtype = [], None
+    for logits in lens.chunks(states):
+        dtype = str(logits.dtype).removeprefix("torch.")
+        sums.add(logits)
+        if len(wanted):
+            located.append(reciprocal_ranks(logits, wanted.to(logits.device)))
+        del logits  # or two chunks would live while the next is computed
+    # asked of the head only where it read nothing: to know, it may have to run once more
+    return Reading(sums, torch.cat(located) if located else None, dtype or lens.dtype)
+
+
+def _check_states(lens: Lens, states: Any) -> None:
+    """Refuse what are no residual states of the lens's model."""
+    if not isinstance(states, Tensor):
+        raise InputError(
+            f"states are a {type(states).__name__}; a tensor (positions, {lens.width}) was expected"
+        )
+    if states.ndim != 2 or states.shape[1] != lens.width or not states.is_floating_point():
+        raise InputError(
+            f"states are {states.dtype} of shape {tuple(states.shape)}; floats (positions, {lens.width}) were expected",
+            hint="give the residual stream of one row at its visual positions, before the final norm",
+        )

@@ -1,1 +1,0 @@
-"""Intervene: candidates whose evidence falls below their own reference lose at most beta of logit."""

@@ -1,0 +1,91 @@
+"""Rank kernels behind one seam, and the choice among them. All give the same integers; speeds differ."""
+
+from __future__ import annotations
+
+import os
+from functools import cache
+
+import torch
+
+from reweigh.errors import (
+    InputError,
+    MissingExtraError,
+    ReweighError,
+    UnknownNameError,
+    UnsupportedError,
+)
+from reweigh.method.kernels.base import LOGIT_DTYPES, Kernel
+from reweigh.method.kernels.numpy_sort import NumpyKernel
+from reweigh.method.kernels.torch_sort import TorchKernel
+
+__all__ = ["LOGIT_DTYPES", "Kernel", "available_kernels", "choose_kernel", "kernel_names", "unused_numba"]
+
+ENVIRONMENT = "REWEIGH_KERNEL"
+
+
+def kernel_names() -> list[str]:
+    """Names that can be forced, whether or not this machine can run them; ``auto`` chooses."""
+    return ["auto", "numba", "numpy", "torch"]
+
+
+def available_kernels() -> list[str]:
+    """Kernels this machine's CPU can run, the preferred one first."""
+    return [*([] if isinstance(_numba_kernel(), Exception) else ["numba"]), "numpy", "torch"]
+
+
+def choose_kernel(name: str, device: torch.device, dtype: torch.dtype) -> Kernel:
+    """Choose the kernel for some logits; ``auto`` yields to the environment variable REWEIGH_KERNEL."""
+    if name == "auto":
+        name = os.environ.get(ENVIRONMENT) or "auto"
+    if name not in kernel_names():
+        raise UnknownNameError("rank kernel", name, kernel_names())
+    if dtype not in LOGIT_DTYPES:
+        raise InputError(
+            f"logits are {dtype}; ranks are taken of float32, bfloat16 or float16",
+            hint="pass the head's own logits, without a cast",
+        )
+    if device.type != "cpu":
+        if name not in ("auto", "torch"):
+            raise InputError(
+                f"kernel {name!r} runs on the CPU, the logits are on {device}", hint="use auto or torch"
+            )
+        return TorchKernel()
+    if name == "torch":
+        return TorchKernel()
+    if name == "numpy":
+        return NumpyKernel()
+    kernel = _numba_kernel()
+    if not isinstance(kernel, Exception):
+        return kernel
+    if name == "auto":
+        return NumpyKernel()
+    raise _unusable(kernel)
+
+
+def unused_numba() -> ReweighError | None:
+    """Why ``auto`` does without the fastest CPU kernel, with what to do about it; ``None`` where it does not."""
+    kernel = _numba_kernel()
+    return _unusable(kernel) if isinstance(kernel, Exception) else None
+
+
+def _unusable(reason: Exception) -> ReweighError:
+    if isinstance(reason, ModuleNotFoundError) and reason.name == "numba":
+        return MissingExtraError("the numba rank kernel", "fast", "numba")
+    return UnsupportedError(
+        f"numba is installed, but its rank kernel cannot be used ({type(reason).__name__}: {reason})",
+        hint="install numba again, or use auto or numpy: the results are the same",
+    )
+
+
+@cache
+def _numba_kernel() -> Kernel | Exception:
+    """The compiled kernel, or what stands in its way."""
+    try:
+        from numba import config
+
+        from reweigh.method.kernels.numba_rows import NumbaKernel
+    except (
+        Exception
+    ) as error:  # a broken llvmlite or a NumPy too new fails in many ways; numpy serves as well
+        return error.with_traceback(None)
+    return RuntimeError("NUMBA_DISABLE_JIT is set") if config.DISABLE_JIT else NumbaKernel()

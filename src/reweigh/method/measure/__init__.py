@@ -1,1 +1,0 @@
-"""Measure: read image positions through norm and head, rank the vocabulary at each, average reciprocal ranks."""

@@ -1,0 +1,110 @@
+"""The scale of visual positions: how sharp each position's distribution is, and logits with that sharpness changed.
+
+Multiplying a position's logits by a positive number keeps every rank and changes every probability. Knows logits only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from reweigh.method.sums import Positions
+
+RANKS = (1, 2, 5, 10, 20, 50, 100, 500, 1000)
+"""Vocabulary ranks whose log-probability is kept, as far as the vocabulary goes."""
+
+ABSOLUTE = (1e-3, 1e-4, 1e-5)
+RELATIVE = (32.0, 3.2, 1.0, 0.32)
+"""Probability thresholds, and those in units of 1/V."""
+
+
+def kept_ranks(vocab_size: int) -> tuple[int, ...]:
+    """The ranks that are below the size of the vocabulary."""
+    return tuple(rank for rank in RANKS if rank < vocab_size)
+
+
+def thresholds(vocab_size: int) -> tuple[float, ...]:
+    """The absolute thresholds, then the relative ones."""
+    return (*ABSOLUTE, *(share / vocab_size for share in RELATIVE))
+
+
+def threshold_names() -> tuple[str, ...]:
+    """What tables call them, in the same order."""
+    return (*(f"{tau:.0e}" for tau in ABSOLUTE), *(f"{share:g}/V" for share in RELATIVE))
+
+
+@dataclass(frozen=True, eq=False)
+class PositionSummary:
+    """What is kept of each visual position of an image.
+
+    Attributes:
+        scale: (P,) sigma_j, the standard deviation of its logits over the vocabulary.
+        log_probability: (P, K) log-probability of the token at each of ``kept_ranks``.
+        counts: (P, T) N_j(tau), the number of tokens with at least each of the ``thresholds``.
+    """
+
+    scale: NDArray[np.float64]
+    log_probability: NDArray[np.float64]
+    counts: NDArray[np.int32]
+
+
+def summarise(positions: Positions) -> PositionSummary:
+    """Scale, log-probabilities by rank and counts above thresholds of some positions."""
+    vocab_size = positions.logits.shape[1]
+    ranks = kept_ranks(vocab_size)
+    best = positions.log_probability.topk(max(ranks, default=0), dim=1).values
+    counts = [(positions.probability >= tau).sum(dim=1) for tau in thresholds(vocab_size)]
+    return PositionSummary(
+        positions.scale.cpu().numpy(),
+        best[:, [rank - 1 for rank in ranks]].cpu().numpy(),
+        torch.stack(counts, dim=1).to(torch.int32).cpu().numpy(),
+    )
+
+
+def join(parts: Sequence[PositionSummary]) -> PositionSummary:
+    """The summary of all positions from those of consecutive chunks."""
+    columns = ([getattr(part, name) for part in parts] for name in ("scale", "log_probability", "counts"))
+    return PositionSummary(*(np.concatenate(column) for column in columns))
+
+
+def rescaled(logits: Tensor, factor: NDArray[np.float64]) -> Tensor:
+    """Logits (P, V) times a positive factor (P,) of each position, in float64.
+
+    In float32 the product could make distinct logits equal, and the ranks would move.
+    """
+    own = logits.cpu() if logits.device.type == "mps" else logits
+    return own.double() * torch.as_tensor(factor, device=own.device)[:, None]
+
+
+def ordinals(logits: Tensor) -> Tensor:
+    """Each row's values replaced by their order, 0 for the lowest, equal for equals, float32.
+
+    The rank kernels take at most float32; order is all they look at.
+    """
+    ascending, order = torch.sort(logits, dim=1)
+    ordinal = torch.zeros_like(order)
+    ordinal[:, 1:] = (ascending[:, 1:] != ascending[:, :-1]).cumsum(dim=1)
+    return torch.zeros_like(order).scatter_(1, order, ordinal).float()
+
+
+def equalizing_factor(scale: NDArray[np.float64]) -> NDArray[np.float64]:
+    """median_i(sigma_i) / sigma_j: gives every position of an image the same scale."""
+    return _over(np.full_like(scale, np.median(scale)), scale)
+
+
+def permuting_factor(scale: NDArray[np.float64], seed: int, image: int) -> NDArray[np.float64]:
+    """sigma_pi(j) / sigma_j with pi drawn by (seed, image): gives each position the scale of another."""
+    drawn = np.random.default_rng([seed, image]).permutation(len(scale))
+    return _over(scale[drawn], scale)
+
+
+def _over(wanted: NDArray[np.float64], scale: NDArray[np.float64]) -> NDArray[np.float64]:
+    """A position without any spread keeps its logits."""
+    factor = np.ones_like(scale)
+    np.divide(wanted, scale, out=factor, where=(scale > 0) & (wanted > 0))
+    return factor

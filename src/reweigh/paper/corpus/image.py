@@ -1,0 +1,121 @@
+"""One image of a study corpus, and its form in a file."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from reweigh.method.readouts import READOUTS
+from reweigh.method.scale import PositionSummary
+
+RESCALED_RANK, RESCALED_LOGPROB, EQUALIZED_PROB = "dmrr-rescaled", "logprob-rescaled", "prob-equalized"
+EVIDENCE = (*READOUTS, RESCALED_RANK, RESCALED_LOGPROB, EQUALIZED_PROB)
+"""Every vector that is kept: all readouts, two of them with the positions' scales permuted, and ``prob`` equalized."""
+
+ARRAYS = ("tokens", "probability", "first", "candidates", "logits")
+SUMMARIES = ("original", "equalized")
+COLUMNS = ("scale", "log_probability", "counts")
+
+
+@dataclass(frozen=True)
+class Mention:
+    """An object that the answer names.
+
+    Attributes:
+        word: What the text says.
+        object: The scorer's name of it.
+        start: First character of its span in the text.
+        end: Character after it.
+        hallucinated: Whether the image does not show it.
+        onset: The step that emitted the token in which the span begins.
+    """
+
+    word: str
+    object: str
+    start: int
+    end: int
+    hallucinated: bool
+    onset: int
+
+
+@dataclass(frozen=True, eq=False)
+class StudyImage:
+    """What is kept of one image; T steps, n candidate occurrences over all of them, P visual positions.
+
+    Attributes:
+        number: Its place in the image set, from 0.
+        id: What the benchmark or the corpus calls it.
+        key: Its name and the hash of its content.
+        text: The base model's greedy answer.
+        tokens: (T,) emitted ids.
+        probability: (T,) probability of each, softmax of the raw logits in float64.
+        first: (T + 1,) where each step's candidates begin in the next two.
+        candidates: (n,) candidate ids, best first within a step.
+        logits: (n,) their raw logits, float32.
+        evidence: (V,) float32 under each of ``EVIDENCE``.
+        original: Scale, log-probability by rank and counts of each position.
+        equalized: The same after every position was given the image's median scale.
+        mentions: Objects that the answer names, in order; empty for a set without a scorer.
+    """
+
+    number: int
+    id: str | int
+    key: str
+    text: str
+    tokens: NDArray[np.int64]
+    probability: NDArray[np.float64]
+    first: NDArray[np.int64]
+    candidates: NDArray[np.int64]
+    logits: NDArray[np.float32]
+    evidence: Mapping[str, NDArray[np.float32]]
+    original: PositionSummary
+    equalized: PositionSummary
+    mentions: tuple[Mention, ...] = ()
+
+    def __len__(self) -> int:
+        """Steps of the answer."""
+        return len(self.tokens)
+
+    def step(self, number: int) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
+        """Candidate ids and raw logits of one step, best first."""
+        part = slice(self.first[number], self.first[number + 1])
+        return self.candidates[part], self.logits[part]
+
+    def steps(self) -> NDArray[np.int64]:
+        """(n,) the step of each candidate occurrence."""
+        return np.repeat(np.arange(len(self)), np.diff(self.first))
+
+
+def pack(images: Sequence[StudyImage]) -> tuple[dict[str, NDArray[Any]], list[dict[str, Any]]]:
+    """A shard's arrays, those of each image under its index in the shard, and a page about each."""
+    arrays: dict[str, NDArray[Any]] = {}
+    pages = []
+    for index, image in enumerate(images):
+        arrays |= {f"{index}/{name}": getattr(image, name) for name in ARRAYS}
+        arrays[f"{index}/evidence"] = np.stack([image.evidence[name] for name in EVIDENCE])
+        for summary in SUMMARIES:
+            found = getattr(image, summary)
+            arrays |= {f"{index}/{summary}/{column}": getattr(found, column) for column in COLUMNS}
+        about = {name: getattr(image, name) for name in ("number", "id", "key", "text")}
+        pages.append({**about, "mentions": [asdict(mention) for mention in image.mentions]})
+    return arrays, pages
+
+
+def unpack(arrays: Mapping[str, NDArray[Any]], pages: Sequence[Mapping[str, Any]]) -> list[StudyImage]:
+    """The images of a shard."""
+    return [_image(arrays, index, about) for index, about in enumerate(pages)]
+
+
+def _image(arrays: Mapping[str, NDArray[Any]], index: int, about: Mapping[str, Any]) -> StudyImage:
+    evidence = dict(zip(EVIDENCE, arrays[f"{index}/evidence"], strict=True))
+    summaries = {
+        name: PositionSummary(*(arrays[f"{index}/{name}/{column}"] for column in COLUMNS))
+        for name in SUMMARIES
+    }
+    mentions = tuple(Mention(**mention) for mention in about["mentions"])
+    own: dict[str, Any] = {name: arrays[f"{index}/{name}"] for name in ARRAYS}
+    return StudyImage(**{**about, **own, **summaries, "mentions": mentions}, evidence=evidence)

@@ -1,0 +1,274 @@
+"""Making a study corpus: one greedy pass over an image set, shard by shard, that goes on where it was stopped."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from torch import Tensor
+
+from reweigh.benchmarks.types import Id, Response
+from reweigh.calibration.ahead import build_ahead
+from reweigh.calibration.corpus import Corpus, CorpusImage
+from reweigh.calibration.decoding import greedy_settings
+from reweigh.calibration.prepare import Prepared, prepare, read
+from reweigh.engines.transformers.trajectory import Trajectory, follow
+from reweigh.errors import InputError
+from reweigh.families.anatomy import Anatomy, find_anatomy
+from reweigh.families.identity import identify
+from reweigh.families.processor_parts import prompt_hash, tokenizer_of
+from reweigh.families.prompts import build_inputs
+from reweigh.files.artifacts import only_one, sha256_file, write_json
+from reweigh.images import read_image
+from reweigh.method.lens import Lens
+from reweigh.paper.corpus.image import Mention, StudyImage
+from reweigh.paper.corpus.onsets import onset, token_ends
+from reweigh.paper.corpus.reading import ImageReading, read_image_states
+from reweigh.paper.corpus.store import MANIFEST, PIECES, Making, StudyCorpus
+from reweigh.progress import bar
+from reweigh.provenance import versions
+from reweigh.runs.record import find_image
+from reweigh.runs.task import Task
+from reweigh.tables.table import ReferenceTable, candidate_rule
+from reweigh.text import DESCRIBE, replace_surrogates
+
+SHARD = 25
+"""Images of a shard, rounded up to whole batches."""
+
+FindMentions = Callable[[Id, str], Sequence[dict[str, Any]]]
+"""The scorer's mentions in the answer to one image: ``word, object, start, end, hallucinated``."""
+
+
+@dataclass(frozen=True)
+class ImageSet:
+    """Images in their order, and what is asked about each.
+
+    Attributes:
+        images: The images.
+        ids: What the benchmark calls each.
+        prompt: The question.
+        max_new_tokens: Longest answer.
+        mentions: Finds the objects that an answer names; ``None`` for a set without ground truth.
+        about: What a record keeps of where the set comes from.
+    """
+
+    images: Corpus
+    ids: tuple[Id, ...]
+    prompt: str = DESCRIBE
+    max_new_tokens: int = 512
+    mentions: FindMentions | None = None
+    about: dict[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def of_corpus(cls, corpus: Corpus, *, prompt: str, max_new_tokens: int) -> ImageSet:
+        """A calibration corpus."""
+        return cls(corpus, tuple(image.name for image in corpus.images), prompt, max_new_tokens)
+
+    @classmethod
+    def of_task(cls, task: Task) -> ImageSet:
+        """The records of a benchmark that scores descriptions; all must be asked in the same way."""
+        asked = {(record.prompt, record.max_new_tokens) for record in task.records}
+        names = [record.image for record in task.records]
+        if len(asked) != 1 or len(set(names)) != len(names):
+            raise InputError(
+                f"{task.name} asks {len(asked)} different questions about {len(set(names))} images",
+                hint="a study needs one question for all images; take world or chair",
+            )
+        [(prompt, longest)] = asked
+        images = Corpus(tuple(_file(find_image(task.images, name), name) for name in names))
+
+        def mentions(identity: Id, text: str) -> Sequence[dict[str, Any]]:
+            [item], _ = task.bench.score([Response(identity, text)])
+            found: list[dict[str, Any]] = item.details["mentions"]
+            return found
+
+        ids = tuple(record.id for record in task.records)
+        return cls(images, ids, prompt, longest, mentions, {"benchmark": task.metadata})
+
+
+def make_corpus(
+    model: Any,
+    processor: Any,
+    images: ImageSet,
+    folder: str | Path,
+    *,
+    table: ReferenceTable,
+    seed: int,
+    batch_size: int = 1,
+    template: str | None = None,
+    kernel: str = "auto",
+    show: bool | None = None,
+) -> StudyCorpus:
+    """Keep of an image set what every study reads, at the table's layer and through its lens.
+
+    The same call goes on in a folder where an earlier one was stopped, and opens a finished corpus.
+
+    Args:
+        table: Whose layer, lens dtype and chunk are used.
+        seed: Draws the permutation of the positions' scales for each image.
+        batch_size: Images decoded together; part of the record, since padding can change rounding.
+        show: Show a progress bar; by default when a person looks.
+    """
+    anatomy = find_anatomy(model)
+    made = table.made_with
+    lens = Lens(
+        anatomy.norm, anatomy.head, dtype=str(made.get("lens", "native")), chunk=int(made.get("chunk", 288))
+    )
+    job = _Job(anatomy, processor, images, lens, table.layer, seed, batch_size, template, kernel)
+    making = Making(Path(folder), job.record())
+    with only_one(making.folder):
+        making.claim()
+        if (making.folder / MANIFEST).is_file():
+            return StudyCorpus.open(folder)
+        write_json(making.folder / PIECES, pieces(processor, anatomy.vocab_size))
+        shards = _shards(len(images.images), batch_size)
+        _write_shards(job, making, shards, show=show)
+        return making.finish(len(shards))
+
+
+@dataclass(frozen=True)
+class _Job:
+    """One pass: model, images, and how they are read."""
+
+    anatomy: Anatomy
+    processor: Any
+    images: ImageSet
+    lens: Lens
+    layer: int
+    seed: int
+    batch_size: int
+    template: str | None
+    kernel: str
+
+    def record(self) -> dict[str, Any]:
+        """Everything the corpus depends on."""
+        return {
+            "identity": identify(self.anatomy, self.processor).summary(),
+            "layer": self.layer,
+            "lens": self.lens.mode,
+            "dtype": self.lens.dtype,
+            "chunk": self.lens.chunk,
+            "vocab_size": self.lens.vocab_size,
+            "candidates": candidate_rule(),
+            "prompt": self.images.prompt,
+            "prompt_sha256": prompt_hash(self.processor, self.images.prompt, self.template),
+            "max_new_tokens": self.images.max_new_tokens,
+            "generation": greedy_settings(self.anatomy.speaker.generation_config),
+            "images": {"sha256": self.images.images.hash, "count": len(self.images.images)},
+            **self.images.about,
+            "batch_size": self.batch_size,
+            "seed": self.seed,
+            "versions": versions(),
+        }
+
+    def inputs(self, pictures: Sequence[Any]) -> dict[str, Any]:
+        prompts = [self.images.prompt] * len(pictures)
+        return build_inputs(self.anatomy.model, self.processor, pictures, prompts, template=self.template)
+
+    def batch(self, prepared: Prepared, numbers: dict[str, int]) -> list[StudyImage]:
+        """Decode and read one batch."""
+        if not prepared.keys:
+            return []
+
+        def read_row(row: int, states: Tensor) -> ImageReading:
+            number = numbers[prepared.keys[row]]
+            return read_image_states(self.lens, states, seed=self.seed, number=number, kernel=self.kernel)
+
+        found = follow(
+            self.anatomy,
+            self.layer,
+            prepared.inputs,
+            read_row,
+            max_new_tokens=self.images.max_new_tokens,
+        )
+        return [self.image(key, numbers[key], row) for key, row in zip(prepared.keys, found, strict=True)]
+
+    def image(self, key: str, number: int, said: Trajectory) -> StudyImage:
+        """Put together what is kept of one image."""
+        identity = self.images.ids[number]
+        tokens = said.tokens.tolist()
+        text = replace_surrogates(self._decode(tokens).strip())
+        sizes = [len(step) for step in said.candidates]
+        reading: ImageReading = said.reading
+        return StudyImage(
+            number,
+            identity,
+            key,
+            text,
+            said.tokens,
+            said.probability,
+            np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64),
+            np.concatenate(said.candidates),
+            np.concatenate(said.logits),
+            reading.evidence,
+            reading.original,
+            reading.equalized,
+            self._mentions(identity, text, tokens),
+        )
+
+    def _mentions(self, identity: Id, text: str, tokens: list[int]) -> tuple[Mention, ...]:
+        rows = [] if self.images.mentions is None else self.images.mentions(identity, text)
+        ends = token_ends(tokens, self._decode) if rows else []
+        return tuple(Mention(**row, onset=onset(ends, row["start"])) for row in rows)
+
+    def _decode(self, tokens: Sequence[int]) -> str:
+        return str(self.processor.batch_decode([list(tokens)], skip_special_tokens=True)[0])
+
+
+def _shards(count: int, batch_size: int) -> list[range]:
+    """The places of each shard's images: whole batches, as calibration cuts them."""
+    if batch_size < 1:
+        raise InputError(f"batch_size {batch_size} must be at least 1")
+    size = batch_size * -(-SHARD // batch_size)
+    return [range(start, min(start + size, count)) for start in range(0, count, size)]
+
+
+def _write_shards(job: _Job, making: Making, shards: Sequence[range], *, show: bool | None) -> None:
+    """Write the shards that are not there yet; reading pictures runs ahead of the model."""
+    every = job.images.images.images
+    numbers = {image.key: number for number, image in enumerate(every)}
+    missing = [number for number in range(len(shards)) if not making.is_written(number)]
+    cuts = {
+        number: [
+            every[start : min(start + job.batch_size, shards[number].stop)]
+            for start in range(shards[number].start, shards[number].stop, job.batch_size)
+        ]
+        for number in missing
+    }
+    ahead = build_ahead(
+        [batch for number in missing for batch in cuts[number]],
+        read,
+        lambda batch: prepare(batch, job.inputs),
+    )
+    done = len(every) - sum(len(shards[number]) for number in missing)
+    with (
+        closing(ahead),
+        bar(
+            f"reading {making.folder.name} images", total=len(every), done=done, unit="image", show=show
+        ) as progress,
+    ):
+        for number in missing:
+            images, skipped = [], []
+            for batch in cuts[number]:
+                prepared = next(ahead)
+                images += job.batch(prepared, numbers)
+                skipped += prepared.skipped
+                progress.update(len(batch))
+            making.write(number, images, skipped)
+
+
+def pieces(processor: Any, vocab_size: int) -> dict[str, Any]:
+    """The tokenizer's pieces by id, and its special tokens; studies tell kinds of tokens apart by them."""
+    tokenizer = tokenizer_of(processor)
+    known = min(len(tokenizer), vocab_size)
+    found = list(tokenizer.convert_ids_to_tokens(list(range(known))))
+    special = sorted({*tokenizer.all_special_ids})
+    return {"pieces": found + [None] * (vocab_size - known), "special": special}
+
+
+def _file(path: Path, name: str) -> CorpusImage:
+    return CorpusImage(name, sha256_file(path), lambda: read_image(path))

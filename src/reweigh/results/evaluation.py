@@ -1,0 +1,111 @@
+"""The page of one evaluation: large numbers, intervals, all figures, examples with coloured mentions, the record."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from reweigh.benchmarks.base import Id, Item, Metric, MetricInfo, find_benchmark
+from reweigh.files.artifacts import write_text
+from reweigh.results.examples import FindImage, example_section
+from reweigh.results.html import Html, at_every_width, element, figure, page, section, tiles
+from reweigh.results.metrics import cell, full_table, metric_tile
+from reweigh.results.plots import interval_plot
+from reweigh.results.tables import Cell, Column, Estimate, Table
+from reweigh.runs.results import ScoredRun, read_metrics, run_title
+from reweigh.text import in_words
+
+FOLD = 12
+
+
+def write_report(run: ScoredRun, *, data: Path | None = None, images: Path | None = None) -> Path:
+    """Write the page of a scored run into its folder; ``data`` and ``images`` are where its images may be."""
+    find = run.image_finder(data=data, images=images)
+    prompts = {row["id"]: row["prompt"] for row in run.manifest}
+    path = run.folder / run.files.report
+    write_text(path, evaluation_page(run.results, run.items, run.texts, find=find, prompts=prompts))
+    return path
+
+
+def evaluation_page(
+    results: Mapping[str, Any],
+    items: Sequence[Item],
+    texts: Mapping[Id, str],
+    *,
+    find: FindImage = lambda _: None,
+    prompts: Mapping[Id, str] | None = None,
+) -> str:
+    """Build the page of a scored run; ``find`` gives the image file of an item, if it is at hand."""
+    summary, config = results["summary"], results["config"]
+    benchmark = find_benchmark(summary["benchmark"])
+    metrics = read_metrics(results)
+    headlines = benchmark.headlines(list(metrics))
+    parts = [tiles(metric_tile(info, metrics[info.name]) for info in headlines)]
+    parts += _interval_section(headlines, metrics)
+    parts.append(example_section(items, texts, find, prompts or {}))
+    parts.append(section("All figures", _folded(full_table(benchmark.name, metrics))))
+    if summary["official"]:
+        rows: list[list[Cell]] = [
+            [name, "undefined" if value is None else f"{value:g}"]
+            for name, value in summary["official"].items()
+        ]
+        table = Table([Column("figure"), Column("printed")], rows)
+        parts.append(section("As the official program prints them", _folded(table)))
+    parts.append(section("Record", _record({"scorer": summary["scorer"], **config})))
+    title = f"{benchmark.heading()}: {run_title(config)}"
+    lead = (
+        f"{summary['n']:,} responses on {summary['images']:,} images; 95% intervals by drawing images anew."
+    )
+    judge = summary["scorer"].get("judge") or {}
+    if "model" in judge:
+        how = f" over closed questions ({judge['kind']})" if "kind" in judge else ""
+        lead += f" Rated by {judge['model']}{how}."
+    if unparsed := summary["scorer"].get("unparsed"):
+        lead += f" {unparsed:,} replies could not be read."
+    return page(title, *parts, lead=lead, footer="Written by reweigh eval score.")
+
+
+def _folded(table: Table) -> Html:
+    """A long table is folded."""
+    if len(table.rows) <= FOLD:
+        return table.html()
+    return element("details", element("summary", f"{len(table.rows)} figures"), table.html())
+
+
+def _interval_section(headlines: Sequence[MetricInfo], metrics: Mapping[str, Metric]) -> list[Html]:
+    rows = [
+        (info.title, found)
+        for info in headlines
+        if info.unit == "%" and isinstance(found := cell(metrics[info.name]), Estimate)
+    ]
+    if not rows:
+        return []
+    drawn = at_every_width(lambda width: interval_plot(rows, width=width))
+    return [section("Intervals", figure(drawn, "Percent, with 95% image-bootstrap intervals."))]
+
+
+def _record(value: Mapping[str, Any]) -> Html:
+    rows = [
+        element("tr", element("th", name, scope="row"), element("td", element("code", text), class_="words"))
+        for name, text in _flat(value)
+    ]
+    table = element(
+        "div",
+        element("table", element("tbody", *rows)),
+        class_="scroll",
+        tabindex="0",
+        role="region",
+        aria_label="Record of the run",
+    )
+    return element("details", element("summary", "everything the figures depend on"), table)
+
+
+def _flat(value: Any, prefix: str = "") -> list[tuple[str, str]]:
+    if isinstance(value, Mapping) and value:
+        return [
+            row
+            for key, inner in value.items()
+            for row in _flat(inner, f"{prefix}.{key}" if prefix else str(key))
+        ]
+    return [(prefix, in_words(value))] if value not in (None, {}, []) else []

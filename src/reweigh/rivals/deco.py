@@ -1,0 +1,59 @@
+"""DeCo (Wang et al., ICLR 2025): the last layer helped by the earlier layer that is surest of a candidate token."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from torch import Tensor
+
+from reweigh.families.anatomy import Anatomy
+from reweigh.rivals.tools.buckets import bucket
+from reweigh.rivals.tools.early import EarlyLayers
+from reweigh.rivals.tools.rules import keep_prefix, mix
+from reweigh.runtime.decoder import in_range
+
+OFFICIAL_DEPTH = 32
+
+
+class DeCo(EarlyLayers):
+    """y = a + alpha * p_max * a_j on the candidates; layer j holds the largest candidate probability p_max.
+
+    Candidates are the shortest prefix that holds ``mass``, at most ``most`` tokens. Earlier layers are read through
+    the final norm.
+
+    Args:
+        alpha: Weight of the earlier layer; 0 leaves the candidates' logits alone.
+        layers: Indices of ``hidden_states``; 20 to 28 of 32 blocks, the same share of other depths, if not given.
+        mass: Mass of the candidates.
+        most: Most candidates.
+    """
+
+    title = "DeCo"
+
+    def __init__(
+        self,
+        anatomy: Anatomy,
+        processor: Any = None,
+        *,
+        alpha: float = 0.6,
+        layers: Sequence[int] | None = None,
+        mass: float = 0.9,
+        most: int = 20,
+    ) -> None:
+        count = len(anatomy.blocks)
+        usual = range(20 * count // OFFICIAL_DEPTH, 28 * count // OFFICIAL_DEPTH + 1)
+        super().__init__(
+            anatomy, processor, bucket(list(usual) if layers is None else layers, count, tied=False)
+        )
+        self.alpha = in_range("alpha", alpha, 0)
+        self.mass = in_range("mass", mass, 0, 1)
+        self.most = int(in_range("most", most, 1))
+
+    def combine(self, final: Tensor, early: Tensor) -> Tensor:
+        """The last layer helped by the earlier one that is surest of a candidate."""
+        keep = keep_prefix(final, self.mass, 1, self.most)
+        sure = early.softmax(-1).masked_fill(~keep, -1.0).amax(dim=-1)  # (J, B)
+        largest, chosen = sure.max(dim=0)
+        picked = early.gather(0, chosen[None, :, None].expand(1, *final.shape))[0]
+        return mix(final, largest[:, None] * picked, 1.0, self.alpha, keep)

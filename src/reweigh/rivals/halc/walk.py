@@ -1,0 +1,168 @@
+"""HALC's walk through one answer: beams that write greedily, look words up when they end, and are ranked afterwards."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from reweigh.rivals.halc.fields import CENTRE, Box, contrasts, fields, survivors
+from reweigh.rivals.tools.branch import BranchState
+from reweigh.rivals.tools.inputs import rows_of
+from reweigh.rivals.tools.pictures import crop, with_pictures
+from reweigh.rivals.tools.words import bare
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
+
+    from reweigh.rivals.halc.decoder import HALC
+
+HANDLED = 3
+"""A word with more boxes than this is left as it is."""
+
+DELETABLE = 8
+"""Tokens that an answer must have before an undetected word is deleted."""
+
+
+@dataclass(frozen=True)
+class Beam:
+    """A text under way: its cache, tokens, next-token scores (V,), word starts looked up, and those to be deleted."""
+
+    state: BranchState
+    tokens: tuple[int, ...]
+    scores: Tensor
+    examined: frozenset[int] = frozenset()
+    deleted: frozenset[int] = frozenset()
+    done: bool = False
+
+
+class Walk:
+    """The answer to one prompt.
+
+    Args:
+        inputs: What ``generate`` was called with, of which ``row`` is this prompt's.
+        picture: Its picture; ``None`` leaves the base model's greedy answer.
+        prompt: Its ids as ``generate`` has them, padding included.
+        processors: The caller's logits processors.
+        criteria: The caller's stopping criteria.
+    """
+
+    def __init__(
+        self,
+        decoder: HALC,
+        inputs: Mapping[str, Any],
+        row: int,
+        picture: Image | None,
+        prompt: Tensor,
+        processors: Any,
+        criteria: Any,
+    ) -> None:
+        self.decoder = decoder
+        self.inputs, self.row, self.picture, self.prompt = inputs, row, picture, prompt
+        self.processors, self.criteria = processors, criteria
+        self.draw = random.Random(decoder.seed)
+        self._boxes: dict[str, Sequence[Box]] = {}
+
+    def run(self, begin: Beam) -> Beam:
+        """Write until every beam has ended; the best one."""
+        beams = [begin]
+        while not all(beam.done for beam in beams):
+            options: list[Beam] = []
+            ranked = False
+            for beam in beams:
+                token = None if beam.done else self.choose(beam)
+                again = None if token is None else self.examine(beam, token)
+                ranked = ranked or again is not None
+                if again is None:
+                    again = [beam if token is None else self.extend(beam, token)]
+                options += again
+            beams = self.rank(options) if ranked else options
+        return beams[0]
+
+    def choose(self, beam: Beam) -> int:
+        """The next token, greedily, after the caller's logits processors."""
+        return int(self.processors(self._whole(beam.tokens), beam.scores[None])[0].argmax())
+
+    def extend(self, beam: Beam, token: int) -> Beam:
+        """A beam with one more token."""
+        tokens = (*beam.tokens, token)
+        if bool(self.criteria(self._whole(tokens), None).all()):
+            return replace(beam, tokens=tokens, done=True)
+        given = torch.tensor([[token]], device=self.prompt.device)
+        logits = self.decoder.runner.step(beam.state, given)
+        has_image = self.picture is not None
+        return replace(beam, tokens=tokens, scores=self.decoder.scores(logits, has_image=has_image)[0])
+
+    def examine(self, beam: Beam, token: int) -> list[Beam] | None:
+        """The beams that take the last word's place, if ``token`` ends a word that is to be looked up."""
+        words, tokens = self.decoder.words, beam.tokens
+        if self.picture is None or not tokens or not words.begins(token):
+            return None
+        start = words.last_start(tokens)
+        word = bare(words.text(tokens[start:]))
+        if start in beam.examined or not self.decoder.look_up.wants(word, self.draw):
+            return None
+        boxes = self.detected(word)
+        if len(boxes) > HANDLED:
+            return None
+        box = min(boxes, key=lambda one: (one[2] - one[0]) * (one[3] - one[1])) if boxes else CENTRE
+        found = []
+        for first in self.first_tokens(self.picture, tokens[:start], box):
+            gone = self.decoder.delete_undetected and not boxes and self.deletable(word, first, start)
+            state = self.decoder.runner.rows(beam.state, torch.tensor([0], device=self.prompt.device))
+            state.crop(len(tokens) - start)
+            back = replace(
+                beam,
+                state=state,
+                tokens=tokens[:start],
+                examined=beam.examined | {start},
+                deleted=beam.deleted | {start} if gone else beam.deleted,
+            )
+            found.append(self.extend(back, first))
+        return found
+
+    def detected(self, word: str) -> Sequence[Box]:
+        """The boxes of a word, asked for once."""
+        if word not in self._boxes:
+            self._boxes[word] = list(self.decoder.detect(self.picture, word))
+        return self._boxes[word]
+
+    def first_tokens(self, picture: Image, before: Sequence[int], box: Sequence[float]) -> list[int]:
+        """Candidates for a word's first token: one prefill of the answer before it with four crops of the picture."""
+        decoder, anatomy = self.decoder, self.decoder.anatomy
+        parts = [crop(picture, field) for field in fields(box, decoder.growth, decoder.count)]
+        rows = [(self.row, [*rows_of(self.inputs)[self.row], *before])] * len(parts)
+        inputs = with_pictures(
+            anatomy, decoder.processor, self.inputs, rows, parts, template=decoder.template
+        )
+        views = decoder.runner.start(inputs, 0)[1][:, -1]
+        scores = contrasts(views, decoder.candidates // 2, decoder.weight)
+        scores = self.processors(self._whole(before).expand(len(scores), -1), scores)
+        scores[:, list(anatomy.image_tokens)] = float("-inf")  # in an answer it would stand for no picture
+        return list(dict.fromkeys(scores.argmax(dim=-1).tolist()))
+
+    def deletable(self, word: str, first: int, start: int) -> bool:
+        """Whether an undetected word was written again and is far enough into the answer."""
+        new = bare(self.decoder.words.text([first]))
+        same = bool(new) and (new in word or word in new)
+        return same and start + 1 >= DELETABLE and word not in self.decoder.look_up.exempt
+
+    def rank(self, options: Sequence[Beam]) -> list[Beam]:
+        """The beams whose texts match the whole picture best."""
+        texts = [self.text(beam) for beam in options]
+        scores = [float(score) for score in self.decoder.match(self.picture, texts)]
+        # a beam that only fills up would write what the best one writes
+        return [options[place] for place in dict.fromkeys(survivors(scores, texts, self.decoder.beams))]
+
+    def text(self, beam: Beam) -> str:
+        """What a beam has written: without deleted words, but with the one that has just been written again."""
+        words = self.decoder.words
+        return words.text(words.without(beam.tokens, beam.deleted - {words.last_start(beam.tokens)}))
+
+    def _whole(self, tokens: Sequence[int]) -> Tensor:
+        more = torch.tensor(tokens, dtype=self.prompt.dtype, device=self.prompt.device)
+        return torch.cat([self.prompt, more])[None]

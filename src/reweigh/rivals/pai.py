@@ -1,0 +1,97 @@
+"""PAI, pay attention to image (Liu et al., ECCV 2024): more attention to the image, less of the text-only answer.
+
+Two independent parts: the current token's attention to image keys is amplified before the softmax, and the
+logits are pushed away from a branch that has no image.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from reweigh.engines.transformers.attention import key_mask
+from reweigh.errors import InputError
+from reweigh.families.anatomy import Anatomy
+from reweigh.rivals.tools.contrast import Contrast
+from reweigh.rivals.tools.inputs import without_image
+from reweigh.runtime.decoder import ForwardPass, UpcomingPass, in_range
+
+
+class _Local(threading.local):
+    """The pass that runs in this thread; ``None`` while attention is left alone."""
+
+    upcoming: UpcomingPass | None = None
+
+
+class PAI(Contrast):
+    """Attention: s <- s + alpha |s| for the last query and image keys. Logits: gamma (a - u) + u, log-probabilities.
+
+    Args:
+        alpha: Amplification of attention to the image; 0 leaves attention (and its implementation) untouched.
+        gamma: Weight of the guided logits; 1 needs no branch. 1.1 is the README's, 2 the command line's default.
+        beta: Plausibility cut of the guided logits, fixed in the official program.
+        start_layer: First block whose attention is amplified.
+        end_layer: Block after the last one; all blocks if not given.
+        edit_prefill_when_cfg: ``False`` leaves the prompt's pass unedited when both parts are on, as the official
+            program does through a flag that starts out set.
+    """
+
+    title = "PAI"
+    log_space = True
+
+    def __init__(
+        self,
+        anatomy: Anatomy,
+        processor: Any = None,
+        *,
+        alpha: float = 0.2,
+        gamma: float = 1.1,
+        beta: float = 0.1,
+        start_layer: int = 2,
+        end_layer: int | None = None,
+        edit_prefill_when_cfg: bool = True,
+    ) -> None:
+        super().__init__(anatomy, processor, alpha=in_range("gamma", gamma, 1) - 1, beta=beta)
+        self.amplify = in_range("alpha", alpha, 0)
+        self.gamma = gamma
+        count = len(anatomy.blocks)
+        self.blocks = range(start_layer, count if end_layer is None else end_layer)
+        if not 0 <= start_layer <= min(self.blocks.stop, count):
+            raise InputError(
+                f"no block is from start_layer {start_layer} to before end_layer {end_layer}",
+                hint=f"there are {count} blocks, the first is 0; alpha=0 amplifies no attention",
+            )
+        self.edit_prefill = edit_prefill_when_cfg or gamma == 1
+        self.attends = self.amplify > 0
+        self._local = _Local()
+
+    def before(self, upcoming: UpcomingPass) -> None:
+        """Note where the image lies in the pass that is about to run."""
+        skip = upcoming.past == 0 and not self.edit_prefill
+        self._local.upcoming = None if skip or not any(upcoming.columns) else upcoming
+
+    def edit_attention(self, layer: int, scores: Tensor) -> Tensor:
+        """Amplify the last query's attention to image keys."""
+        upcoming = self._local.upcoming
+        if upcoming is None or layer not in self.blocks:
+            return scores
+        total, width = upcoming.past + upcoming.length, scores.shape[-1]
+        image = key_mask(upcoming.columns, scores.shape[0], total, width, scores.device)[:, None]
+        last = scores[:, :, -1]
+        # a key outside the window stays outside: its score is a huge negative number, not an attention
+        image = image & (last > torch.finfo(scores.dtype).min / 2)
+        scores = scores.clone()
+        scores[:, :, -1] = torch.where(image, last + self.amplify * last.abs(), last)
+        return scores
+
+    def branch_inputs(self, forward: ForwardPass) -> dict[str, Any]:
+        """The prompt with the image taken out."""
+        return without_image(self.anatomy, self.processor, forward.inputs)
+
+    def edit(self, forward: ForwardPass) -> Tensor | None:
+        """Guide the logits; the branch's own attention is never edited."""
+        self._local.upcoming = None
+        return None if self.gamma == 1 else super().edit(forward)

@@ -1,0 +1,140 @@
+"""ReVisiT (Cho and Kim, 2026): each step borrows the visual position whose readout is nearest to the model's own.
+
+States of the visual positions are kept from the prompt's pass; at a step only the head rows of the plausible tokens
+are multiplied, so a positions-by-vocabulary matrix never exists.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from reweigh.engines.transformers.trail import Segment, Trail
+from reweigh.errors import UnsupportedError
+from reweigh.families.anatomy import Anatomy
+from reweigh.rivals.tools.buckets import bucket, first_index, is_tied
+from reweigh.rivals.tools.rules import CUT, keep_ratio, reversed_js
+from reweigh.runtime.decoder import Decoder, ForwardPass, in_range
+
+CHUNK = 2**24
+"""Numbers of a readout that exist at once."""
+
+ALL_LAYERS = frozenset({"qwen2_5_vl"})
+"""Families for which the authors read all layers; the last one elsewhere."""
+
+
+class ReVisiT(Decoder):
+    """y = log P + log Q_i on the tokens K with p >= relative_top * max p; P and Q_i are renormalised on K.
+
+    Args:
+        layers: "last", "all", "low", "high" (the last three with the last layer added) or a list of indices of
+            ``hidden_states`` below the last; the authors' choice for the family if not given.
+        relative_top: Cut as a share of the largest probability.
+    """
+
+    title = "ReVisiT"
+    reads_every_step = False
+
+    def __init__(
+        self,
+        anatomy: Anatomy,
+        processor: Any = None,
+        *,
+        layers: str | Sequence[int] | None = None,
+        relative_top: float = 1e-5,
+    ) -> None:
+        super().__init__(anatomy, processor)
+        self.relative_top = in_range("relative_top", relative_top, 0, 1)
+        if layers is None:
+            layers = "all" if anatomy.family.name in ALL_LAYERS else "last"
+        self.indices = _indices(layers, len(anatomy.blocks), is_tied(anatomy))
+        self.layers = frozenset(index - 1 for index in self.indices)
+        self._weight, self._bias = _head(anatomy)
+
+    def edit(self, forward: ForwardPass) -> Tensor | None:
+        """Keep the states of new visual positions; refine the logits of rows that have an image."""
+        self._gather(forward)
+        if forward.past + forward.length < forward.end or not forward.trail.segments:
+            return None
+        count = forward.edited_columns()
+        main = forward.logits[:, -count:].float()
+        edited = main.clone()
+        rows = self._rows(forward.trail)
+        for row in range(main.shape[0]):
+            states = rows[row // forward.repeat]
+            if states is not None:
+                for column in range(count):
+                    edited[row, column] = self.refine(main[row, column], states)
+        return forward.with_last(edited, forward.image_rows())
+
+    def refine(self, logits: Tensor, states: Tensor) -> Tensor:
+        """One row's logits (V,) refined by the candidates' states (N, d)."""
+        plausible = keep_ratio(logits.log_softmax(-1), self.relative_top)
+        tokens = plausible.nonzero().flatten()
+        own = logits[tokens].log_softmax(-1)
+        weight = self._weight[tokens.to(self._weight.device)]
+        bias = None if self._bias is None else self._bias[tokens.to(self._bias.device)]
+
+        def read(some: Tensor) -> Tensor:
+            logits = torch.nn.functional.linear(some.to(weight.dtype), weight, bias)
+            return logits.float().to(own.device).log_softmax(-1)
+
+        chunk = max(1, CHUNK // len(tokens))
+        starts = range(0, len(states), chunk)
+        apart = torch.cat([reversed_js(own, read(states[start : start + chunk])) for start in starts])
+        chosen = read(states[apart.argmin()][None])[0]
+        return torch.full_like(logits, CUT).index_copy(0, tokens, own + chosen)
+
+    def _gather(self, forward: ForwardPass) -> None:
+        fresh = forward.new_columns()
+        if not any(fresh):
+            return
+        found = [columns for columns in fresh if columns]
+        first, last = min(row[0] for row in found), max(row[-1] for row in found)
+        value = [
+            [self._state(forward, index, row * forward.repeat, columns) for index in self.indices]
+            if columns
+            else None
+            for row, columns in enumerate(fresh)
+        ]
+        forward.trail.segments.append(Segment(forward.past + first, forward.past + last, value))
+        forward.trail.memory.pop("revisit", None)
+
+    def _state(self, forward: ForwardPass, index: int, row: int, columns: list[int]) -> Tensor:
+        states = forward.states[index - 1][row, columns]
+        return self.anatomy.norm(states) if index == len(self.anatomy.blocks) else states
+
+    def _rows(self, trail: Trail) -> list[Tensor | None]:
+        """For each prompt row its candidates' states (N, d), layer by layer and position by position."""
+        if "revisit" not in trail.memory:
+            rows: list[Tensor | None] = []
+            for row in range(len(trail.columns)):
+                seen = [segment.value[row] for segment in trail.segments if segment.value[row] is not None]
+                layered = (
+                    [torch.cat([part[i] for part in seen]) for i in range(len(self.indices))] if seen else []
+                )
+                rows.append(torch.cat(layered) if layered else None)
+            trail.memory["revisit"] = rows
+        return trail.memory["revisit"]  # type: ignore[no-any-return]
+
+
+def _indices(layers: str | Sequence[int], count: int, tied: bool) -> list[int]:
+    if layers == "last":
+        return [count]
+    if layers == "all":
+        return [*range(first_index(count, tied), count, 2), count]
+    found = bucket(layers, count, tied)
+    return [*found, count] if isinstance(layers, str) else found
+
+
+def _head(anatomy: Anatomy) -> tuple[Tensor, Tensor | None]:
+    weight = getattr(anatomy.head, "weight", None)
+    if not isinstance(weight, Tensor) or not weight.is_floating_point():
+        raise UnsupportedError(
+            f"{type(anatomy.head).__name__} has no floating-point weight, of which single rows are needed",
+            hint="load the model without quantising its head",
+        )
+    return weight.detach(), None if anatomy.head.bias is None else anatomy.head.bias.detach()

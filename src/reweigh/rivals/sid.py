@@ -1,0 +1,93 @@
+"""SID, self-introspective decoding (Huo et al., ICLR 2025): contrast with a branch that sees the least attended image.
+
+From block ``layer`` on, the branch's image keys are masked except the ones that the current token attends to least in
+the block before; the choice is made anew at every step.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from reweigh.engines.transformers.attention import key_mask
+from reweigh.errors import InputError
+from reweigh.families.anatomy import Anatomy
+from reweigh.rivals.tools.contrast import Contrast
+from reweigh.rivals.tools.inputs import forwardable, pixels
+from reweigh.runtime.decoder import SAMPLING, ForwardPass, in_range
+
+
+class _Local(threading.local):
+    """The branch pass that runs in this thread, and the keys it drops."""
+
+    columns: list[list[int]] | None = None
+    drop: Tensor | None = None
+
+
+class SID(Contrast):
+    """VCD's formula and cut; the branch has ``keep`` image keys from block ``layer`` on.
+
+    Args:
+        alpha: Weight of the contrast.
+        beta: Plausibility cut; 0 reproduces the official greedy option, which ignores the cut.
+        keep: Image keys left, the least attended ones.
+        layer: First block that misses the others; attention is read in the block before.
+    """
+
+    title = "SID"
+    regime = SAMPLING
+
+    def __init__(
+        self,
+        anatomy: Anatomy,
+        processor: Any = None,
+        *,
+        alpha: float = 1.0,
+        beta: float = 0.1,
+        keep: int = 100,
+        layer: int = 2,
+    ) -> None:
+        super().__init__(anatomy, processor, alpha=alpha, beta=beta)
+        if not 1 <= layer < len(anatomy.blocks):
+            raise InputError(f"layer {layer} is out of range", hint=f"give 1 to {len(anatomy.blocks) - 1}")
+        self.keep = int(in_range("keep", keep, 0))
+        self.layer = layer
+        self.attends = self.alpha > 0
+        self._local = _Local()
+
+    def branch_inputs(self, forward: ForwardPass) -> dict[str, Any]:
+        """The main prompt, image included."""
+        pixels(forward.inputs)
+        return forwardable(self.anatomy, forward.inputs)
+
+    def reference(self, forward: ForwardPass) -> Tensor | None:
+        """The branch's logits; only its passes are edited."""
+        self._local.columns = forward.trail.columns
+        try:
+            return super().reference(forward)
+        finally:
+            self._local.columns = self._local.drop = None
+
+    def see_attention(self, layer: int, weights: Tensor) -> None:
+        """Choose the image keys that the branch's current token attends to most: they are dropped."""
+        columns = self._local.columns
+        if columns is None or layer != self.layer - 1:
+            return
+        row = weights[:, :, -1].float().mean(dim=1)  # (B, S)
+        image = key_mask(columns, row.shape[0], row.shape[1], row.shape[1], row.device)
+        order = row.masked_fill(~image, float("inf")).argsort(dim=-1, stable=True)
+        place = order.argsort(dim=-1)
+        self._local.drop = image & (place >= self.keep)
+
+    def edit_attention(self, layer: int, scores: Tensor) -> Tensor:
+        """Mask the dropped keys in the branch's later blocks."""
+        drop = self._local.drop
+        if drop is None or layer < self.layer:
+            return scores
+        lowest = torch.finfo(scores.dtype).min
+        # above the mask's own value: an image token left without any key must still not see the future
+        dropped = drop[:, None, None] & (scores > lowest / 2)
+        return scores.masked_fill(dropped, lowest / 4)

@@ -1,0 +1,1 @@
+"""What several rivals need: second branches, edits of the stream, shared formulas."""

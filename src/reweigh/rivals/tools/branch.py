@@ -1,0 +1,282 @@
+"""A second forward pass beside the main one, with a cache, positions and an attention mask of its own.
+
+The branch starts when the main pass has read the prompt and is then fed the same tokens. Its state
+travels with the main pass's trail: it follows when the main cache is cropped, reordered by beams, or copied. It
+never shares a cache, a position offset or encoded features with the main pass.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformers import DynamicCache
+
+from reweigh.engines.transformers.follow import follow
+from reweigh.errors import UnsupportedError
+from reweigh.families.anatomy import Anatomy
+from reweigh.runtime.decoder import ForwardPass
+
+
+@dataclass(eq=False)
+class BranchState:
+    """The state of one branch: B rows whose cache holds the branch's prompt and the tokens fed since.
+
+    Attributes:
+        position: The last position (..., B, 1) given to the language model.
+        mask: Attention mask (B, n), ``None`` where no row is padded.
+        fed: Main columns that the branch has followed.
+        prompt_end: Main column at which the prompt ended.
+        deltas: What the model itself keeps between passes (rotary offsets), as this branch left it.
+    """
+
+    cache: Any
+    position: Tensor
+    mask: Tensor | None
+    fed: int
+    prompt_end: int
+    deltas: list[Any]
+
+    @property
+    def rows(self) -> int:
+        """Rows of the branch."""
+        return int(self.position.shape[-2])
+
+    def crop(self, columns: int) -> None:
+        """Forget the last columns."""
+        if columns:
+            self.cache.crop(-columns)
+            self.position = self.position - columns
+            self.mask = None if self.mask is None else self.mask[:, :-columns]
+            self.fed -= columns
+
+    def reorder(self, rows: Tensor) -> None:
+        """Follow the main cache into other rows."""
+        self.cache.reorder_cache(rows)
+        self.position = self.position.index_select(-2, rows.to(self.position.device))
+        self.mask = None if self.mask is None else self.mask[rows.to(self.mask.device)]
+
+    def repeat(self, times: int) -> None:
+        """Follow the main cache into ``times`` copies of each row."""
+        if times > 1:
+            self.cache.batch_repeat_interleave(times)
+            self.position = self.position.repeat_interleave(times, dim=-2)
+            self.mask = None if self.mask is None else self.mask.repeat_interleave(times, dim=0)
+
+
+class Runner:
+    """Starts and steps branches of one model."""
+
+    def __init__(self, anatomy: Anatomy) -> None:
+        self.anatomy = anatomy
+        self._holders = [part for part in anatomy.model.modules() if "rope_deltas" in vars(part)]
+
+    def start(self, inputs: dict[str, Any], end: int) -> tuple[BranchState, Tensor]:
+        """Read a prompt that corresponds to the first ``end`` main columns; its last logits are (B, 1, V).
+
+        A prompt given as ``inputs_embeds`` has ``input_ids`` of the same shape beside them, for its positions only.
+        """
+        inputs = dict(inputs)
+        module = self.anatomy.model if "pixel_values" in inputs else self.anatomy.speaker
+        ids, mask = inputs["input_ids"], inputs.pop("attention_mask", None)
+        mask = torch.ones_like(ids) if mask is None else mask
+        whole = None if bool(mask.all()) else mask
+        cache = new_cache(self.anatomy)
+        with self._state([None] * len(self._holders)) as deltas:
+            position = positions(self.anatomy, inputs, mask)
+            if "inputs_embeds" in inputs:
+                del inputs["input_ids"]
+            output = module(
+                **inputs,
+                attention_mask=whole,
+                position_ids=position,
+                past_key_values=cache,
+                use_cache=True,
+                **_keep(self.anatomy.speaker, 1),
+            )
+        return BranchState(cache, position[..., -1:].contiguous(), whole, end, end, deltas), output.logits[
+            :, -1:
+        ]
+
+    def prefill(
+        self, model: Any, ids: Tensor, kwargs: dict[str, Any], why: str
+    ) -> tuple[BranchState, Tensor]:
+        """The first pass of a decoding loop of one's own: its state, and the logits (B, K, V) of the prompt.
+
+        ``kwargs`` are what ``generate`` hands to the loop, ``why`` says what a kept cache would lack.
+        """
+        cache = kwargs.pop("past_key_values", None)
+        if cache is not None and cache.get_seq_length():
+            raise UnsupportedError(
+                f"{why}, so a kept cache cannot be continued", hint="start without past_key_values"
+            )
+        kwargs = {**kwargs, "past_key_values": new_cache(self.anatomy), "use_cache": True}
+        inputs = model.prepare_inputs_for_generation(ids, is_first_iteration=True, **kwargs)
+        output = model(**inputs, return_dict=True)
+        mask, position = kwargs.get("attention_mask"), inputs.get("position_ids")
+        if position is None:
+            position = torch.arange(ids.shape[1], device=ids.device)[None]
+        last = position[..., -1:].expand(*position.shape[:-2], ids.shape[0], 1)
+        deltas = [part.rope_deltas for part in self._holders]
+        end = kwargs["past_key_values"].get_seq_length()
+        return BranchState(kwargs["past_key_values"], last, mask, end, end, deltas), output.logits
+
+    def rows(self, state: BranchState, rows: Tensor) -> BranchState:
+        """A state of its own for some rows of another."""
+        cache = new_cache(self.anatomy)
+        for index, layer in enumerate(state.cache.layers):
+            cache.update(layer.keys[rows], layer.values[rows], index)
+        mask = None if state.mask is None else state.mask[rows]
+        deltas = [None for _ in state.deltas]
+        position = state.position.index_select(-2, rows)
+        return BranchState(cache, position, mask, state.fed, state.prompt_end, deltas)
+
+    def apart(self) -> AbstractContextManager[Any]:
+        """Run passes of other sequences (a generation of the decoder's own) without disturbing the main one."""
+        return self._state([None] * len(self._holders))
+
+    def hidden(self, ids: Tensor, index: int) -> Tensor:
+        """``hidden_states[index]`` (B, T, d) of a text without image: 0 is the embeddings, the last one is normed."""
+        with self.apart():
+            output = self.anatomy.speaker(
+                input_ids=ids, use_cache=False, output_hidden_states=True, **_keep(self.anatomy.speaker, 1)
+            )
+        return output.hidden_states[index]  # type: ignore[no-any-return]
+
+    def glance(self, state: BranchState, ids: Tensor) -> None:
+        """Feed tokens (B, n) that all take the next place, and forget them again: only attention is read."""
+        position = state.position
+        self.step(state, ids, abreast=True)
+        state.crop(ids.shape[1])
+        state.position = position
+
+    def step(self, state: BranchState, ids: Tensor, keep: int = 1, *, abreast: bool = False) -> Tensor:
+        """Feed tokens (B, n), one after the other or abreast; the last ``keep`` logits are (B, keep, V)."""
+        new = torch.arange(1, ids.shape[1] + 1, device=state.position.device)
+        position = state.position + (torch.ones_like(new) if abreast else new)
+        if state.mask is not None:
+            state.mask = torch.cat([state.mask, state.mask.new_ones(ids.shape)], dim=1)
+        with self._state(state.deltas) as deltas:
+            output = self.anatomy.speaker(
+                input_ids=ids,
+                attention_mask=state.mask,
+                position_ids=position,
+                past_key_values=state.cache,
+                use_cache=True,
+                **_keep(self.anatomy.speaker, keep),
+            )
+        state.position, state.deltas = position[..., -1:], deltas
+        state.fed += ids.shape[1]
+        return output.logits[:, -keep:]  # type: ignore[no-any-return]
+
+    @contextmanager
+    def _state(self, own: list[Any]) -> Iterator[list[Any]]:
+        """Give the model the branch's own rotary offsets for a pass, then back the main pass's."""
+        main = [part.rope_deltas for part in self._holders]
+        after: list[Any] = []
+        for part, value in zip(self._holders, own, strict=True):
+            part.rope_deltas = value
+        try:
+            yield after
+        finally:
+            after += [part.rope_deltas for part in self._holders]
+            for part, value in zip(self._holders, main, strict=True):
+                part.rope_deltas = value
+
+
+class Branch:
+    """A branch beside each main sequence.
+
+    Args:
+        make: Builds the branch's prompt inputs from the pass in which the main prompt is complete.
+        key: Name of its state on the trail.
+    """
+
+    def __init__(self, anatomy: Anatomy, make: Callable[[ForwardPass], dict[str, Any]], key: str) -> None:
+        self.make = make
+        self.key = key
+        self.runner = Runner(anatomy)
+
+    def logits(self, forward: ForwardPass) -> Tensor | None:
+        """The branch's logits for the last columns of this pass (B, n, V); ``None`` inside a chunked prompt.
+
+        One column where the prompt ends in this pass, all K columns of a later pass.
+        """
+        if forward.past + forward.length < forward.end:
+            return None
+        state: BranchState | None = forward.trail.branches.get(self.key)
+        found, columns = [], forward.logits.shape[1]
+        if state is None:
+            state, logits = self._start(forward)
+            found.append(logits)
+            forward.trail.branches[self.key] = state
+            follow(forward.cache, state)
+        else:
+            self._rewind(state, forward)
+        rest = self._tokens(forward)[:, state.fed - forward.past :]
+        if rest.shape[1]:  # also behind a prompt that was read together with a draft of its answer
+            found.append(self.runner.step(state, rest, min(rest.shape[1], columns)))
+        if not found:
+            raise UnsupportedError("a pass gave the second branch nothing new to read")
+        return torch.cat(found, dim=1)[:, -columns:].to(forward.logits.device)
+
+    def _start(self, forward: ForwardPass) -> tuple[BranchState, Tensor]:
+        if forward.start:
+            raise UnsupportedError(
+                "the kept cache was filled before an image was seen, so a second branch cannot be continued",
+                hint="start the conversation anew inside the decoder's `with` block",
+            )
+        state, logits = self.runner.start(self.make(forward), forward.end)
+        state.repeat(forward.repeat)
+        return state, logits.repeat_interleave(forward.repeat, dim=0)
+
+    def _rewind(self, state: BranchState, forward: ForwardPass) -> None:
+        """Bring the branch back to where this pass begins."""
+        rows = forward.logits.shape[0]
+        if state.rows != rows:
+            raise UnsupportedError(
+                f"the second branch has {state.rows} rows, but this pass has {rows}",
+                hint="continue a kept cache with the number of rows it was filled with",
+            )
+        if forward.start >= state.prompt_end and any(forward.new_columns()):
+            raise UnsupportedError(
+                "the continued conversation shows a new image, which the second branch cannot take in",
+                hint="start the conversation anew with all its images",
+            )
+        target = state.prompt_end if forward.cache is None else min(state.fed, forward.past)
+        if target < state.prompt_end:
+            raise UnsupportedError(f"the main cache was cropped into its prompt, to {target} columns")
+        # without a main cache beams cannot be followed: what they generated is read again
+        state.crop(state.fed - target)
+
+    def _tokens(self, forward: ForwardPass) -> Tensor:
+        ids = forward.arguments.get("input_ids")
+        if ids is None:  # the prompt came as embeddings; the branch has read it from its own inputs
+            return torch.empty(forward.logits.shape[0], forward.length, dtype=torch.int64)
+        return ids  # type: ignore[no-any-return]
+
+
+def positions(anatomy: Anatomy, inputs: dict[str, Any], mask: Tensor) -> Tensor:
+    """The positions ``generate`` would give to this prompt: padding-aware, and three-dimensional where needed."""
+    prepare = getattr(anatomy.speaker, "_prepare_position_ids_for_generation", None)
+    if prepare is None:
+        return (mask.long().cumsum(-1) - 1).clamp_min(0)
+    return prepare(inputs["input_ids"], {**inputs, "attention_mask": mask})  # type: ignore[no-any-return]
+
+
+def new_cache(anatomy: Anatomy) -> Any:
+    """A growing cache that can be cropped: windowed layers keep all their columns, their mask stays windowed."""
+    config = anatomy.speaker.config.get_text_config()
+    kinds = set(getattr(config, "layer_types", None) or ())
+    plain = kinds <= {"full_attention", "sliding_attention", "chunked_attention"}
+    return DynamicCache() if plain else DynamicCache(config=config)
+
+
+def _keep(module: Any, columns: int) -> dict[str, int]:
+    known = inspect.signature(module.forward).parameters
+    return {"logits_to_keep": columns} if "logits_to_keep" in known else {}

@@ -1,0 +1,94 @@
+"""Options of a decoder, checked against its signature before anything is loaded or run: their names, and their kinds.
+
+``official="False"``, as a command line gives it, would be true; so a value must be of the kind that its annotation says.
+"""
+
+from __future__ import annotations
+
+import difflib
+import inspect
+import math
+import types
+from collections.abc import Callable, Mapping, Sequence
+from numbers import Integral, Real
+from pathlib import Path
+from typing import Any, Union, get_args, get_origin, get_type_hints
+
+from reweigh.errors import InputError
+from reweigh.runtime.decoder import Decoder
+
+KINDS = {
+    bool: "true or false",
+    int: "a whole number",
+    float: "a finite number",
+    str: "a text",
+    Path: "a path",
+}
+
+
+def check_options(name: str, entry: type[Decoder], options: Mapping[str, Any]) -> None:
+    """Say which option a decoder does not know or cannot read, and what it takes."""
+    signature = inspect.signature(entry)
+    known = [
+        parameter.name
+        for parameter in signature.parameters.values()
+        if parameter.kind is inspect.Parameter.KEYWORD_ONLY
+    ]
+    try:
+        signature.bind(None, None, **options)
+    except TypeError as error:
+        wrong = next((option for option in options if option not in known), None)
+        near = difflib.get_close_matches(wrong, known, n=1) if wrong else []
+        raise InputError(
+            f"decoder {name!r} cannot be made: {error}",
+            hint=(f"did you mean {near[0]}? " if near else "") + f"its options: {', '.join(known) or 'none'}",
+        ) from error
+    try:
+        hints = get_type_hints(entry.__init__)
+    except NameError:  # names that are imported for type checkers alone
+        return
+    for option, value in options.items():
+        if option in hints and not fits(value, hints[option]):
+            truth = isinstance(value, str) and value.lower() in ("true", "false")
+            raise InputError(
+                f"{option} of decoder {name!r} is {value!r}, but must be {kind(hints[option])}",
+                hint=f"on the command line in small letters: {option}={value.lower()}" if truth else None,
+            )
+
+
+def fits(value: Any, hint: Any) -> bool:
+    """Whether a value is of an annotated kind; a kind that is not known here takes anything."""
+    origin, inner = get_origin(hint), get_args(hint)
+    if origin in (Union, types.UnionType):
+        return any(fits(value, one) for one in inner)
+    if origin is Callable:
+        return callable(value)
+    if origin is Sequence:
+        listed = hasattr(value, "__len__") and hasattr(value, "__getitem__")
+        if not listed or isinstance(value, str | bytes | Mapping):
+            return False
+        return all(fits(one, inner[0]) for one in value)
+    if hint in (int, float) and isinstance(value, bool):
+        return False
+    if hint is int:
+        return isinstance(value, Integral)
+    if hint is float:
+        return isinstance(value, Real) and math.isfinite(value)
+    try:
+        return isinstance(value, hint) if isinstance(hint, type) and origin is None else True
+    except TypeError:  # a protocol or a typed dictionary, which only type checkers can ask
+        return True
+
+
+def kind(hint: Any) -> str:
+    """An annotated kind in words."""
+    origin, inner = get_origin(hint), get_args(hint)
+    if origin in (Union, types.UnionType):
+        return " or ".join(dict.fromkeys(kind(one) for one in inner))
+    if origin is Callable:
+        return "a function"
+    if origin is Sequence:
+        return f"a list, each {kind(inner[0])}"
+    if hint is type(None):
+        return "none"
+    return KINDS.get(hint, getattr(hint, "__name__", str(hint)))

@@ -1,0 +1,1 @@
+"""What every engine shares: requests, forward passes as decoders see them, and remembered evidence."""

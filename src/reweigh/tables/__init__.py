@@ -1,0 +1,1 @@
+"""What calibration stores: tables, observations, operating points, and which model they belong to."""

@@ -1,0 +1,283 @@
+"""Calibration observations: the multisets D_v (Eq. calibration-multiset), kept per image and therefore additive.
+
+DMRR_I(v) is one value per image and token, so an image contributes (token, value, times it was a candidate). Shards
+calibrated apart merge to exactly the whole, in any order, and any rule, size or layer can be registered again later.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from reweigh.errors import ArtifactError, InputError, MismatchError
+from reweigh.files.artifacts import read_tensors, sha256_json, write_tensors
+from reweigh.method.readouts import DMRR, READOUTS
+from reweigh.method.references import Match, References, Rule, register, stable
+from reweigh.tables.matching import Profile, match_scale, mean_edit
+
+ARRAYS = ("image", "token", "count", "values")
+RANKS = "dmrr"
+"""Array of the DMRR beside another readout, in a file of observations."""
+
+
+@dataclass(frozen=True)
+class Observations:
+    """What a set of images showed, image by image.
+
+    Attributes:
+        layers: Blocks read, 0-based.
+        images: A key for each image, ascending; it names the image and its content.
+        image: (n,) index into ``images``, ascending.
+        token: (n,) token id, ascending within an image.
+        count: (n,) decoding steps at which the token was a candidate.
+        values: (L, n) evidence of that token in that image at each layer, float32.
+        readout: What the evidence is; DMRR unless another readout was calibrated.
+        ranks: (L, n) DMRR of the same occurrences, where the readout's scale is matched to it.
+    """
+
+    layers: tuple[int, ...]
+    images: tuple[str, ...]
+    image: NDArray[np.int32]
+    token: NDArray[np.int32]
+    count: NDArray[np.int32]
+    values: NDArray[np.float32]
+    readout: str = DMRR
+    ranks: NDArray[np.float32] | None = None
+
+    def __len__(self) -> int:
+        return int(self.count.sum())
+
+    @property
+    def image_count(self) -> int:
+        """How many images were observed."""
+        return len(self.images)
+
+    @property
+    def corpus(self) -> str:
+        """Hash of which images were observed, whatever their order."""
+        return sha256_json(sorted(self.images))
+
+    def holds(self, keys: Iterable[str]) -> bool:
+        """Whether these are the images observed, in any order."""
+        return sorted(keys) == list(self.images)
+
+    def equals(self, other: Any) -> bool:
+        """Whether both say the same, number by number."""
+        if not isinstance(other, Observations):
+            return False
+        same = (self.layers, self.images, self.readout) == (other.layers, other.images, other.readout)
+        return same and all(
+            np.array_equal(getattr(self, name), getattr(other, name)) for name in (*ARRAYS, "ranks")
+        )
+
+    def register(self, layer: int, *, rule: Rule = stable) -> References:
+        """References of one layer under a rule."""
+        row = self._row(layer)
+        match = self.match(layer, rule=rule)
+        return register(self.token, self.values[row], self.count, rule=rule, match=match)
+
+    def match(self, layer: int, *, rule: Rule = stable) -> Match | None:
+        """The scale at which the mean deployed edit equals DMRR's; ``None`` where b0 is the pooled median."""
+        if not READOUTS[self.readout].matched:
+            return None
+        row = self._row(layer)
+        if self.ranks is None:
+            raise ArtifactError(
+                f"these observations of {self.readout} lack the DMRR that its scale is matched to",
+                hint="calibrate again",
+            )
+        ranked = register(self.token, self.ranks[row], self.count, rule=rule)
+        target = mean_edit(self.token, self.ranks[row], self.count, ranked)
+        return match_scale(Profile(self.token, self.values[row], self.count, rule=rule), target)
+
+    def _row(self, layer: int) -> int:
+        if layer not in self.layers:
+            raise not_calibrated(layer, self.layers)
+        return self.layers.index(layer)
+
+    def at(self, layers: Iterable[int]) -> Observations:
+        """The observations of some of the layers."""
+        wanted = sorted(set(layers))
+        unknown = [layer for layer in wanted if layer not in self.layers]
+        if unknown:
+            raise not_calibrated(unknown[0], self.layers)
+        rows = [self.layers.index(layer) for layer in wanted]
+        ranks = None if self.ranks is None else self.ranks[rows]
+        return replace(self, layers=tuple(wanted), values=self.values[rows], ranks=ranks)
+
+    def only(self, keys: Iterable[str]) -> Observations:
+        """The observations of some of the images."""
+        wanted = set(keys)
+        unknown = sorted(wanted - set(self.images))
+        if unknown:
+            raise InputError(f"{len(unknown)} images were not observed, e.g. {unknown[0]!r}")
+        chosen = np.array([key in wanted for key in self.images], dtype=bool)
+        rows = chosen[self.image]
+        renumbered = (np.cumsum(chosen) - 1).astype(np.int32)
+        images = tuple(key for key in self.images if key in wanted)
+        return replace(
+            self,
+            images=images,
+            image=renumbered[self.image[rows]],
+            token=self.token[rows],
+            count=self.count[rows],
+            values=self.values[:, rows],
+            ranks=None if self.ranks is None else self.ranks[:, rows],
+        )
+
+    def save(self, path: str | Path) -> None:
+        """Write everything but the image keys, which belong to the manifest beside it."""
+        write_tensors(path, {**self.arrays(), "layers": np.array(self.layers, dtype=np.int32)})
+
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        """The numbers, by the names they have in files."""
+        found = {name: getattr(self, name) for name in ARRAYS}
+        return found if self.ranks is None else {**found, RANKS: self.ranks}
+
+    @classmethod
+    def load(cls, path: str | Path, images: Sequence[str], *, readout: str = DMRR) -> Observations:
+        """Read observations of the images named in the manifest."""
+        arrays = read_tensors(path)
+        if "layers" not in arrays:
+            raise ArtifactError(f"{path} holds no layers: it is not an observations file")
+        layers = tuple(arrays["layers"].ravel().tolist())
+        return cls.of_arrays(arrays, layers, images, path, readout=readout)
+
+    @classmethod
+    def of_arrays(
+        cls,
+        arrays: Mapping[str, Any],
+        layers: Sequence[int],
+        images: Sequence[str],
+        path: str | Path,
+        *,
+        readout: str = DMRR,
+    ) -> Observations:
+        """Observations from a file's arrays, refused where they cannot be any; ``path`` names them in a message."""
+        needed = {*ARRAYS, RANKS} if READOUTS[readout].matched else {*ARRAYS}
+        if missing := needed - set(arrays):
+            raise ArtifactError(
+                f"{path} holds no {', '.join(sorted(missing))}: it is not an observations file"
+            )
+        numbers = {name: arrays[name] for name in ARRAYS}
+        found = cls(tuple(layers), tuple(images), **numbers, readout=readout, ranks=arrays.get(RANKS))
+        if problem := found.problem():
+            raise ArtifactError(f"{path} cannot be right: {problem}", hint="calibrate again")
+        return found
+
+    def problem(self) -> str | None:
+        """Why these cannot be observations, or ``None``: shares lie in (0, 1], counts are positive, rows are in order."""
+        n = self.image.shape
+        if (
+            len(n) != 1
+            or not self.token.shape == self.count.shape == n
+            or any(one.shape != (len(self.layers), *n) for one in self._evidence())
+        ):
+            return "its columns have different lengths"
+        if any(one.dtype != np.float32 for one in self._evidence()) or any(
+            column.dtype != np.int32 for column in (self.image, self.token, self.count)
+        ):
+            return "its columns have other types than those that are written"
+        if list(self.images) != sorted(set(map(str, self.images))):
+            return "its images are not in order"
+        if n[0] and not 0 <= int(self.image.min()) <= int(self.image.max()) < len(self.images):
+            return f"it speaks of image {int(self.image.max()) + 1} of {len(self.images)}"
+        step = np.diff(self.image.astype(np.int64) * 2**32 + self.token)
+        if (self.token < 0).any() or (step <= 0).any():
+            return "its tokens are not in order"
+        if (self.count < 1).any():
+            return "a count is not positive"
+        if not all(np.isfinite(one).all() for one in self._evidence()):
+            return "evidence is not finite"
+        shares = [self.values] if READOUTS[self.readout].is_share else []
+        if not all(((one > 0) & (one <= 1)).all() for one in [*shares, *self._evidence()[1:]]):
+            return "evidence lies outside (0, 1]"
+        return None
+
+    def _evidence(self) -> list[NDArray[np.float32]]:
+        return [self.values] if self.ranks is None else [self.values, self.ranks]
+
+
+@dataclass(frozen=True)
+class ImageObservations:
+    """What one image showed: distinct candidate tokens, how often, and their evidence at each layer."""
+
+    key: str
+    token: NDArray[np.int64]
+    count: NDArray[np.int64]
+    values: NDArray[np.float32]
+    ranks: NDArray[np.float32] | None = None
+
+
+def collect(
+    layers: Sequence[int], parts: Iterable[ImageObservations], *, readout: str = DMRR
+) -> Observations:
+    """Put single images together in canonical order."""
+    ordered = sorted(parts, key=lambda part: part.key)
+    _refuse_repeats([part.key for part in ordered])
+    sizes = [len(part.token) for part in ordered]
+    empty = np.zeros((len(layers), 0), dtype=np.float32)
+    beside = [part.ranks for part in ordered if part.ranks is not None]
+    return Observations(
+        tuple(layers),
+        tuple(part.key for part in ordered),
+        np.repeat(np.arange(len(ordered), dtype=np.int32), sizes),
+        np.concatenate([np.zeros(0, np.int64), *[part.token for part in ordered]]).astype(np.int32),
+        np.concatenate([np.zeros(0, np.int64), *[part.count for part in ordered]]).astype(np.int32),
+        np.concatenate([empty, *[part.values for part in ordered]], axis=1).astype(np.float32),
+        readout,
+        np.concatenate([empty, *beside], axis=1).astype(np.float32) if READOUTS[readout].matched else None,
+    )
+
+
+def split(observations: Observations) -> list[ImageObservations]:
+    """The single images of a set."""
+    bounds = np.searchsorted(observations.image, np.arange(len(observations.images) + 1))
+    return [
+        ImageObservations(
+            key,
+            observations.token[start:stop].astype(np.int64),
+            observations.count[start:stop].astype(np.int64),
+            observations.values[:, start:stop],
+            None if observations.ranks is None else observations.ranks[:, start:stop],
+        )
+        for key, start, stop in zip(observations.images, bounds[:-1], bounds[1:], strict=True)
+    ]
+
+
+def merge(shards: Sequence[Observations]) -> Observations:
+    """Unite disjoint shards; the result does not depend on their order."""
+    if not shards:
+        raise InputError("there is nothing to merge")
+    layers, readout = shards[0].layers, shards[0].readout
+    for shard in shards[1:]:
+        if shard.layers != layers:
+            raise MismatchError(f"the shards were read at different layers: {layers} and {shard.layers}")
+        if shard.readout != readout:
+            raise MismatchError(f"the shards hold different readouts: {readout} and {shard.readout}")
+    return collect(layers, [part for shard in shards for part in split(shard)], readout=readout)
+
+
+def _refuse_repeats(keys: Sequence[str]) -> None:
+    for one, other in itertools.pairwise(keys):
+        if one == other:
+            raise MismatchError(
+                f"the image {one!r} is in two shards and would count twice", hint="make shards disjoint"
+            )
+
+
+def not_calibrated(layer: int, layers: Sequence[int]) -> InputError:
+    """The error for a layer that was not read."""
+    return InputError(f"layer {layer} was not calibrated", hint=f"calibrated: {', '.join(map(str, layers))}")
+
+
+def count_candidates(ids: NDArray[Any], keep: NDArray[Any]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Distinct candidate tokens of one image's steps (T, C) and at how many steps each was a candidate."""
+    token, count = np.unique(ids[keep], return_counts=True)
+    return token.astype(np.int64), count.astype(np.int64)

@@ -1,0 +1,265 @@
+"""The reference table: b0 and b(v) of the registered tokens, with what is needed to refuse a wrong pairing.
+
+Two files: ``reference_table.safetensors`` with the numbers, and ``reference_table.json`` with b0, what the table was
+made with, the hash of the numbers and the hash of the page itself. A cut or altered file is never taken for a table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from reweigh.errors import ArtifactError, MismatchError
+from reweigh.files.artifacts import read_tensors, sha256_file, sha256_json, write_tensors
+from reweigh.files.seals import write_sealed
+from reweigh.method.readouts import DMRR, READOUTS
+from reweigh.method.references import References
+from reweigh.tables.folders import NUMBERS, PAGE, SCHEMA, fetch_folder, find_table, read_page
+from reweigh.tables.point import OperatingPoint, tuned_point
+
+if TYPE_CHECKING:
+    from reweigh.tables.identity import Identity
+
+ARRAYS = ("tokens", "references", "counts")
+REQUIRED = {"dtype": "its lens dtype", "candidates": "its candidate rule"}
+"""What a pairing compares besides the identity."""
+
+
+def candidate_rule() -> dict[str, float]:
+    """The rule of this version, as a table records it."""
+    from reweigh.method.candidates import LEAST, MASS, MOST
+
+    return {"mass": MASS, "least": LEAST, "most": MOST}
+
+
+@dataclass(frozen=True, eq=False)
+class ReferenceTable:
+    """Token references of one model at one layer.
+
+    Attributes:
+        layer: 0-based block the evidence was read at.
+        scale: b0, the pooled median of all observations and the unit of a deficit.
+        tokens: Registered token ids, ascending.
+        references: b(v) of each.
+        counts: Observations behind each.
+        made_with: Identity of model and processor, lens dtype and chunk, candidate rule, prompt and corpus
+            hashes, image count, registration rule, versions, and the checkpoint's generation settings if any
+            changes greedy decoding.
+        point: The operating point that tuning recorded with this table, if it did.
+    """
+
+    layer: int
+    scale: float
+    tokens: NDArray[np.int64]
+    references: NDArray[np.float64]
+    counts: NDArray[np.int64]
+    made_with: Mapping[str, Any]
+    point: OperatingPoint | None = None
+
+    @classmethod
+    def build(cls, layer: int, found: References, made_with: Mapping[str, Any]) -> ReferenceTable:
+        """A table from registered references; one whose scale was matched, or that comes from sketches, says how well."""
+        if found.match is not None:
+            made_with = {**made_with, "matched": asdict(found.match)}
+        if found.error_bounds is not None:
+            error_bounds = {**asdict(found.error_bounds), "undecided": list(found.error_bounds.undecided)}
+            made_with = {**made_with, "sketch": {**made_with.get("sketch", {}), **error_bounds}}
+        return cls(layer, found.scale, found.tokens, found.references, found.counts, dict(made_with))
+
+    def __len__(self) -> int:
+        return len(self.tokens)
+
+    def __repr__(self) -> str:
+        model = self.made_with.get("identity", {}).get("model_id", "?")
+        return f"ReferenceTable({model!r}, layer={self.layer}, b0={self.scale:.6g}, registered={len(self)})"
+
+    @property
+    def readout(self) -> str:
+        """How the evidence behind the references was read."""
+        return str(self.made_with.get("readout", DMRR))
+
+    @property
+    def fingerprint(self) -> str:
+        """Hash of everything the table says; equal tables have equal fingerprints."""
+        numbers = {name: getattr(self, name).tolist() for name in ARRAYS}
+        return sha256_json(
+            {"layer": self.layer, "b0": self.scale, "made_with": dict(self.made_with), **numbers}
+        )
+
+    def reference(self, token: int) -> float | None:
+        """b(v), or ``None`` for a token that is not registered; b0 never stands in for it."""
+        at = int(np.searchsorted(self.tokens, token))
+        return float(self.references[at]) if at < len(self.tokens) and self.tokens[at] == token else None
+
+    def over(self, vocab_size: int) -> NDArray[np.float64]:
+        """b(v) over a whole vocabulary, NaN where a token is not registered."""
+        found = np.full(vocab_size, np.nan)
+        found[self.tokens] = self.references
+        return found
+
+    def save_pretrained(self, folder: str | Path) -> Path:
+        """Write the table into a folder; nothing half-written is ever left under the final names."""
+        folder = Path(folder)
+        write_tensors(folder / NUMBERS, {name: getattr(self, name) for name in ARRAYS})
+        page = {
+            "schema_version": SCHEMA,
+            "layer": self.layer,
+            "b0": self.scale,
+            "registered": len(self),
+            "made_with": dict(self.made_with),
+            "numbers_sha256": sha256_file(folder / NUMBERS),
+        }
+        write_sealed(folder / PAGE, page)
+        return folder
+
+    save = save_pretrained
+
+    @classmethod
+    def load(
+        cls, folder: str | Path, *, layer: int | None = None, default: int | None = None
+    ) -> ReferenceTable:
+        """Read and verify a table from its folder, or from a calibration folder that holds several layers.
+
+        Args:
+            layer: The layer wanted; the tuned one of the folder, then ``default``, if not given.
+        """
+        folder = find_table(Path(folder), layer, default)
+        page = read_page(folder / PAGE)
+        if not (folder / NUMBERS).is_file():
+            raise ArtifactError(
+                f"{folder / NUMBERS} is missing", hint="the table was copied in part; fetch it again"
+            )
+        if sha256_file(folder / NUMBERS) != page["numbers_sha256"]:
+            raise ArtifactError(
+                f"{folder / NUMBERS} is not the file its page describes: it was cut or altered",
+                hint="fetch or make the table again",
+            )
+        arrays = read_tensors(folder / NUMBERS)
+        if not set(ARRAYS) <= set(arrays):
+            raise ArtifactError(f"{folder / NUMBERS} holds {sorted(arrays)}, not {', '.join(ARRAYS)}")
+        columns: dict[str, Any] = {name: arrays[name] for name in ARRAYS}
+        table = cls(layer=page["layer"], scale=page["b0"], made_with=page["made_with"], **columns)
+        table.verify()
+        table.check_layer(layer)
+        return replace(table, point=tuned_point(folder, table.layer, table.fingerprint))
+
+    @classmethod
+    def from_pretrained(
+        cls,
+        name: str | Path,
+        *,
+        layer: int | None = None,
+        default: int | None = None,
+        revision: str | None = None,
+        **hub: Any,
+    ) -> ReferenceTable:
+        """Load a table from a folder or from a Hub repository; the layer is chosen as ``load`` does."""
+        return cls.load(fetch_folder(name, revision=revision, **hub), layer=layer, default=default)
+
+    def push_to_hub(
+        self,
+        repo_id: str,
+        *,
+        private: bool | None = None,
+        token: str | bool | None = None,
+        commit_message: str = "Add a reference table",
+        **hub: Any,
+    ) -> str:
+        """Upload the table to a Hub repository and return its address.
+
+        Args:
+            private: Whether a repository that does not exist yet is made private.
+            hub: Goes to ``HfApi.upload_folder``: ``revision``, ``path_in_repo``, ``create_pr`` ...
+        """
+        import tempfile
+
+        from huggingface_hub import HfApi
+
+        api = HfApi(token=token)
+        with tempfile.TemporaryDirectory() as folder:
+            self.save_pretrained(folder)
+            try:
+                address = str(api.create_repo(repo_id, private=private, exist_ok=True))
+                api.upload_folder(repo_id=repo_id, folder_path=folder, commit_message=commit_message, **hub)
+            except Exception as error:  # of whatever HTTP library the Hub's client is built on
+                raise ArtifactError(
+                    f"the table cannot be uploaded to {repo_id} ({type(error).__name__})",
+                    hint="log in with `hf auth login` and give a repository you may write to, e.g. you/my-table",
+                ) from error
+        return address
+
+    def verify(self) -> None:
+        """Check that the numbers can be a table at all."""
+        problems = []
+        if not (np.isfinite(self.scale) and self.scale > 0):
+            problems.append(f"b0 is {self.scale}")
+        if not self.tokens.shape == self.references.shape == self.counts.shape == (len(self),):
+            problems.append("its columns have different lengths")
+        if len(self.tokens) and (int(self.tokens[0]) < 0 or (np.diff(self.tokens) <= 0).any()):
+            problems.append("its token ids are not ascending")
+        if not np.isfinite(self.references).all():
+            problems.append("a reference is not finite")
+        elif self.readout not in READOUTS:
+            problems.append(f"its readout {self.readout!r} is unknown")
+        elif READOUTS[self.readout].is_share and not ((self.references > 0) & (self.references <= 1)).all():
+            problems.append("a reference is outside (0, 1]")
+        if (self.counts < 0).any():
+            problems.append("a count is negative")
+        if problems:
+            raise ArtifactError(f"the table is not usable: {'; '.join(problems)}", hint="calibrate again")
+
+    def check_layer(self, layer: int | None) -> None:
+        """Refuse a layer other than the table's own; forcing it would read evidence of another scale."""
+        if layer is not None and layer != self.layer:
+            raise MismatchError(
+                f"this table is of layer {self.layer}, but layer {layer} was asked for",
+                hint=f"leave the layer out, say {self.layer}, or calibrate layer {layer}",
+            )
+
+    def check_pairing(self, identity: Identity, *, dtype: str) -> None:
+        """Refuse a table that another model, processor, lens dtype or candidate rule made, naming both sides.
+
+        Raises:
+            MismatchError: They differ, or the table does not say enough to tell.
+        """
+        record = self.made_with.get("identity")
+        record = record if isinstance(record, Mapping) else {}
+        lacking = [f"the {name} of its model" for name in identity.missing(record)]
+        lacking += [words for key, words in REQUIRED.items() if not self.made_with.get(key)]
+        if lacking:
+            raise MismatchError(
+                f"this table lacks {', '.join(lacking)}, so it cannot be verified: an older version of reweigh made it, "
+                "or its page was written by hand",
+                hint="calibrate this model again, or pass force=True (--force) if you know that the table belongs to it",
+            )
+        differing = identity.differences(record)
+        if self.made_with["dtype"] != dtype:
+            differing.append(f"lens dtype: table {self.made_with['dtype']}, model {dtype}")
+        if (rule := self.made_with["candidates"]) != candidate_rule():
+            differing.append(f"candidate rule: table {_words(rule)}, this version {_words(candidate_rule())}")
+        if differing:
+            raise MismatchError(
+                f"this table was made with {record.get('model_id') or 'another model'}, "
+                f"not with {identity.model_id or 'this model'} as it is loaded ({'; '.join(differing)})",
+                hint="calibrate this model, load it as the table's model was, or pass force=True (--force) "
+                "if you know that the difference does not matter",
+            )
+
+    def compare(self, other: ReferenceTable) -> dict[str, Any]:
+        """How two tables differ: layer, b0, tokens, counts, references, and what they were made with."""
+        from reweigh.tables.compared import compare_tables  # compares weights, which needs torch
+
+        return compare_tables(self, other)
+
+
+def _words(rule: Any) -> str:
+    return (
+        ", ".join(f"{name} {value}" for name, value in rule.items())
+        if isinstance(rule, Mapping)
+        else str(rule)
+    )

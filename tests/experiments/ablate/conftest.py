@@ -1,0 +1,59 @@
+"""A random model, a table for it, and a few records of the embedded world to ask it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+import twin
+from checkpoints import VOCABULARY
+from reweigh.benchmarks.base import Record
+from reweigh.benchmarks.world import World
+from reweigh.experiments.ablate.arms import WORDS, Arm, make_arms
+from reweigh.experiments.ablate.run import RecordEvidence
+from reweigh.images import read_image
+from reweigh.runs.task import Runs, Task
+from reweigh.runtime.memory import EvidenceCache
+from reweigh.tables.table import ReferenceTable
+
+
+@dataclass
+class Setting:
+    """What an arm is decoded with."""
+
+    model: Any
+    processor: Any
+    table: ReferenceTable
+    runs: Runs
+    arms: dict[str, Arm]
+
+    def pictures(self, records: list[Record]) -> list[Any]:
+        return [read_image(self.runs.task.images / record.image) for record in records]
+
+    def evidence(self, cache: EvidenceCache | None = None) -> RecordEvidence:
+        return RecordEvidence(self.model, self.processor, self.table, self.runs, cache or EvidenceCache())
+
+
+@pytest.fixture(scope="session")
+def setting(checkpoint, tmp_path_factory) -> Setting:
+    case = twin.case(checkpoint("llava"))
+    folder = tmp_path_factory.mktemp("pictures")
+    world = World(folder, scenes=5)
+    records = [
+        type(one)(id=one.id, image=one.image, prompt=one.prompt, max_new_tokens=7) for one in world.records()
+    ]
+    task = Task(world, records, folder, {"name": "world", "options": {}, "limit": None, "shard": "1/1"}, {})
+    table = twin.table(VOCABULARY)
+    made, _ = make_arms(
+        list(WORDS),
+        table,
+        records=len(records),
+        vocab_size=VOCABULARY,
+        observations=None,
+        shuffles=2,
+        seed=7,
+    )
+    runs = Runs(task, {"id": "random"}, batch_size=2)
+    return Setting(case.model, case.processor, table, runs, {arm.name: arm for arm in made})

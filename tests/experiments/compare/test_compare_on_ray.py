@@ -1,0 +1,131 @@
+"""A comparison by a crew, in whatever order its results come: the files are those of one machine, also after a stop."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from checkpoints import picture
+from dice import Dice
+from reweigh.experiments.compare.cost import Cost
+from reweigh.experiments.compare.fluency import IMPROBABLE, Passage, broken_shares, one_by_one
+from reweigh.experiments.compare.methods import Method
+from reweigh.experiments.compare.on_ray import Comparer, Waiting, crew_executor
+from reweigh.experiments.compare.run import answer_all, read_costs
+from reweigh.experiments.compare.study import open_folders
+from reweigh.runs.record import RESPONSES
+from reweigh.runs.task import Runs, Task
+from reweigh.runtime.answer import Answer
+from reweigh.scale.crew import Report
+from toy_benchmark import Toy
+
+METHODS = [
+    Method("base", "Base", decoding={"decoder": "base"}),
+    Method("dola", "DoLa", decoding={"decoder": "dola"}),
+    Method("pai", "PAI", reason="it cannot be served"),
+]
+
+
+def turns(batch, names):
+    """Every answer names what it depends on."""
+    for name in names:
+        texts = [f"{name} {record.id} {batch.seed} and so on" for record in batch.records]
+        yield name, ([Answer(text, (1,)) for text in texts], Cost(1.0, 1, None))
+
+
+def reader(passage: Passage):
+    """Every second text of one method is broken."""
+    return {
+        name: IMPROBABLE / 2 if name == "dola" and int(text.split()[1]) % 2 else 1.0
+        for name, text in passage.texts.items()
+    }
+
+
+class Working(Dice):
+    """Dice whose workers compare."""
+
+    def report(self, worker):
+        shard, task, end = self.busy[worker]
+        self.busy[worker] = shard, 0, end
+        found = super().report(worker)
+        if found.failure is not None:
+            return found
+        return Report(worker, shard, result=Comparer({}, METHODS, turns, reader).work(task))
+
+
+@pytest.fixture(scope="module")
+def benchmarks(tmp_path_factory):
+    images = tmp_path_factory.mktemp("images")
+    records = Toy(images).records()
+    for record in records:
+        picture(1).save(images / record.image)
+    return [
+        Runs(Task(Toy(images), records[:count], images, {"name": name}, {}), {"id": "m"}, batch_size=2)
+        for name, count in (("toy", 7), ("other", 12))
+    ]
+
+
+@settings(max_examples=8)
+@given(seed=st.integers(0, 10**6), workers=st.integers(1, 4), kept=st.integers(0, 7))
+def test_any_order_gives_the_files_of_one_machine(benchmarks, tmp_path_factory, seed, workers, kept):
+    folder = tmp_path_factory.mktemp("comparison")
+    expected = {}
+    for runs in benchmarks:
+        folders = open_folders(runs, METHODS, folder / "alone" / runs.task.name)
+        assert list(folders) == ["base", "dola"]
+        answer_all(turns, runs, folders, show=False)
+        for name, place in folders.items():
+            expected[runs.task.name, name] = (place / RESPONSES).read_bytes()
+    begun = open_folders(benchmarks[0], METHODS, folder / "ray" / "toy")["dola"] / RESPONSES
+    if kept:
+        begun.write_bytes(b"".join(expected["toy", "dola"].splitlines(keepends=True)[:kept]))
+    crew = Working(workers, seed)
+    executor_of = crew_executor(crew, Waiting(benchmarks, METHODS, folder / "ray"))
+    for runs in benchmarks:
+        place, executor = folder / "ray" / runs.task.name, executor_of(runs)
+        folders = open_folders(runs, METHODS, place)
+        answer_all(executor.turns, runs, folders, show=False)
+        for name in folders:
+            assert (folders[name] / RESPONSES).read_bytes() == expected[runs.task.name, name]
+            assert len(read_costs(folders[name])) >= (len(runs.task.records) - kept) // 2
+        texts = {name: [f"{name} {record.id} and so on" for record in runs.task.records] for name in folders}
+        shares = broken_shares(executor.read_again, runs, texts, show=False)
+        assert shares == broken_shares(one_by_one(reader), runs, texts, show=False)
+        assert shares["base"] == 0 < shares["dola"] < 1
+
+
+class Steady:
+    """Two workers that return in the order they began, none ever slow; to wait for nobody is an error, as on Ray."""
+
+    def __init__(self):
+        self.busy, self.given = {}, []
+
+    def now(self):
+        return 0.0
+
+    def idle(self):
+        return [worker for worker in ("worker 1", "worker 2") if worker not in self.busy]
+
+    def give(self, worker, shard, task):
+        self.busy[worker] = shard, task
+        self.given.append(shard)
+
+    def wait(self):
+        assert self.busy, "nobody works"
+        worker = next(iter(self.busy))
+        shard, task = self.busy.pop(worker)
+        return [Report(worker, shard, result=Comparer({}, METHODS, turns, reader).work(task))]
+
+
+def test_answers_that_come_while_texts_are_read_are_not_lost(benchmarks, tmp_path):
+    """Batches of the next benchmark are under way when the texts of one are read again."""
+    crew = Steady()
+    executor_of = crew_executor(crew, Waiting(benchmarks, METHODS, tmp_path))
+    for runs in benchmarks:
+        executor = executor_of(runs)
+        folders = open_folders(runs, METHODS, tmp_path / runs.task.name)
+        answer_all(executor.turns, runs, folders, show=False)
+        texts = {name: [f"{name} {record.id} and so on" for record in runs.task.records] for name in folders}
+        broken_shares(executor.read_again, runs, texts, show=False)
+    assert len(crew.given) == len(set(crew.given))

@@ -1,0 +1,97 @@
+"""The studies as a notebook calls them: library functions on a loaded model, without the command line."""
+
+from __future__ import annotations
+
+import pytest
+
+from reweigh.benchmarks.world import World
+from reweigh.experiments.ablate.arms import make_arms
+from reweigh.experiments.ablate.study import ablate
+from reweigh.experiments.compare.methods import make_method
+from reweigh.experiments.compare.study import compare
+from reweigh.experiments.tune.grid import Grid
+from reweigh.experiments.tune.search import FIGURES, gain
+from reweigh.experiments.tune.study import tune
+from reweigh.files.artifacts import read_json, read_jsonl
+from reweigh.runs.task import Runs, Task
+from reweigh.runtime.memory import EvidenceCache
+from reweigh.tables.table import ReferenceTable
+from reweigh.world import operating_point, table_path
+from reweigh.world.speaking import load
+
+SCENES = 4
+
+
+@pytest.fixture(scope="module")
+def embedded():
+    return load()
+
+
+@pytest.fixture(scope="module")
+def table():
+    return ReferenceTable.load(table_path(), layer=operating_point()["layer"])
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("pictures")
+    world = World(folder, split="tuning", scenes=SCENES)
+    about = {"name": "world", "options": {"split": "tuning", "scenes": SCENES}, "limit": None, "shard": "1/1"}
+    return Runs(Task(world, world.records(), folder, about, {}), {"id": "embedded"}, batch_size=SCENES)
+
+
+def responses(folder):
+    return [row["response"] for row in read_jsonl(folder / "responses.jsonl")]
+
+
+def test_tune_finds_a_point_and_keeps_every_run(embedded, table, runs, tmp_path):
+    tuned = tune(*embedded, Grid({table.layer: table}, [2.0]), runs, tmp_path, cache=EvidenceCache())
+    found = tuned.found
+    [point] = found.points
+    assert (point.layer, point.beta) == (table.layer, 2.0)
+    assert point.gain == gain(point.quality, found.base)
+    assert sorted(folder.name for folder in (tmp_path / "runs").iterdir()) == [
+        "base",
+        f"layer-{table.layer}-beta-2",
+    ]
+    scored = runs.score(tmp_path / "runs" / "base").summary.metrics
+    assert {name: scored[name].value for name in FIGURES} == {
+        name: getattr(found.base, name) for name in FIGURES
+    }
+
+
+def test_compare_puts_methods_side_by_side(embedded, table, runs, tmp_path):
+    options = {"reweigh": {"table": table, "beta": operating_point()["beta"]}}
+    methods = [make_method(name, *embedded, options.get(name, {})) for name in ("base", "dola", "reweigh")]
+    made = compare("embedded", methods, [runs], tmp_path)
+    assert [row["method"] for row in made.to_json()["rows"]] == ["Base (greedy)", "DoLa", "ReWEIGH"]
+    record = read_json(tmp_path / "world" / "reweigh" / "record.json")
+    assert record["decoding"]["table_sha256"] == table.fingerprint
+    # The same texts as the session gives by itself, in the same batch.
+    [session] = [method.session for method in methods if method.name == "reweigh"]
+    pictures = [runs.task.images / one.image for one in runs.task.records]
+    texts = session.describe(pictures, runs.task.records[0].prompt, max_new_tokens=128)
+    assert responses(tmp_path / "world" / "reweigh") == texts
+    assert responses(tmp_path / "world" / "base") != texts
+
+
+def test_ablate_scores_every_arm_against_the_full_method(embedded, table, runs, tmp_path):
+    arms, left_out = make_arms(
+        ["full", "cyclic", "unbounded"],
+        table,
+        records=SCENES,
+        vocab_size=embedded[0].config.text_config.vocab_size,
+        observations=None,
+        shuffles=1,
+        seed=42,
+    )
+    assert left_out == {}
+    rows = ablate(*embedded, arms, table, runs, tmp_path, beta=2.0, cache=EvidenceCache())
+    assert [row.name for row in rows] == ["base", "full", "cyclic", "unbounded"]
+    by_name = {row.name: row for row in rows}
+    assert by_name["base"].edits is None
+    assert by_name["full"].edits["escapes"] == 0
+    assert 0 < by_name["full"].edits["edits"] < by_name["full"].edits["candidates"]
+    assert by_name["full"].difference == {}
+    assert set(by_name["cyclic"].difference) == {"chair_s", "chair_i", "chair_i_distinct", "recall", "f1"}
+    assert responses(tmp_path / "runs" / "base") != responses(tmp_path / "runs" / "full")

@@ -1,0 +1,75 @@
+"""Steering vectors of the embedded model: states of its own tokens, labels of its own mentions; the command resumes."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from reweigh.benchmarks.world import World
+from reweigh.errors import InputError
+from reweigh.experiments.steer import steer, token_labels
+from reweigh.families.prompts import DESCRIBE, build_inputs
+from reweigh.rivals.tools.steering import SteeringVectors
+from reweigh.world.vocabulary import mentions
+
+
+def test_tokens_take_the_label_of_the_mention_they_belong_to():
+    spans = [{"start": 2, "end": 5, "hallucinated": True}, {"start": 9, "end": 12, "hallucinated": False}]
+    assert token_labels([(0, 1), (1, 4), (4, 6), (6, 9), (9, 12)], spans) == [None, True, True, None, False]
+
+
+@pytest.fixture(scope="module")
+def steered(tmp_path_factory):
+    from reweigh.families.load import load
+    from reweigh.runs.open import open_task
+    from reweigh.runs.task import Runs
+    from reweigh.world import path
+
+    model, processor = load(path(), device="cpu")
+    out = tmp_path_factory.mktemp("steer")
+    options = {**World.tuning_options, "scenes": 12}
+    task = open_task("world", None, options=options, drawings=out / "pictures")
+    runs = Runs(task, {"id": "world"}, batch_size=6)
+    return model, processor, runs, out, steer(model, processor, runs, out, layers=[1, -1])
+
+
+@pytest.mark.slow
+def test_vectors_equal_the_means_over_generated_tokens(steered):
+    model, processor, runs, out, made = steered
+    states = {False: [], True: []}
+    for scene in runs.task.bench.scenes():
+        inputs = build_inputs(model, processor, [scene.image()], [DESCRIBE])
+        output = model.generate(
+            **inputs,
+            max_new_tokens=128,
+            do_sample=False,
+            output_hidden_states=True,
+            return_dict_in_generate=True,
+        )
+        ids = output.sequences[0, inputs["input_ids"].shape[1] :].tolist()
+        text = processor.decode(ids, skip_special_tokens=True)
+        found = mentions(text)
+        for step in range(1, len(output.hidden_states)):  # what step shows is the token before it
+            before, after = (
+                len(processor.decode(ids[:n], skip_special_tokens=True)) for n in (step - 1, step)
+            )
+            name = next((name for start, end, _, name in found if before < end and after > start), None)
+            if name is not None:
+                read = output.hidden_states[step]
+                states[name not in scene.objects].append(torch.stack([read[2][0, -1]]).numpy())
+    wanted = np.mean(states[False], axis=0, dtype=np.float64) - np.mean(
+        states[True], axis=0, dtype=np.float64
+    )
+    assert made.counts == (len(states[False]), len(states[True]))
+    assert made.layers == (1, 4)
+    np.testing.assert_allclose(made.vectors[:1], wanted, atol=2e-3)
+    assert SteeringVectors.load(out).fingerprint == made.fingerprint
+    assert steer(model, processor, runs, out, layers=[1, -1]).fingerprint == made.fingerprint
+
+
+def test_a_benchmark_without_mentions_is_refused():
+    from reweigh.experiments.steer import _mentions
+
+    with pytest.raises(InputError, match="labels no mentions"):
+        _mentions({}, "pope")

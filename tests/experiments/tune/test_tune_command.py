@@ -1,0 +1,100 @@
+"""The command on the embedded model: a small grid, stopped and resumed, and what it leaves."""
+
+from __future__ import annotations
+
+import json
+import shutil
+
+import pytest
+from typer.testing import CliRunner
+
+from reweigh.cli.app import app
+from reweigh.engines.transformers.gather import Gatherer
+from reweigh.errors import InputError
+from reweigh.experiments.tune.search import FIGURES, Quality, gain
+from reweigh.runs.results import read_scored
+from reweigh.tables.folders import table_layers
+from reweigh.tables.point import POINT
+from reweigh.world import table_path
+
+run = CliRunner().invoke
+
+
+LAYERS = [str(layer) for layer in table_layers(table_path())[-2:]]
+
+
+def command(out, *more):
+    grid = ["--layers", ",".join(LAYERS), "--betas", "0.5,3"]
+    return ["tune", "world", "--out", str(out), "--limit", "4", *grid, *more]
+
+
+@pytest.mark.slow
+def test_a_search_leaves_runs_a_point_and_a_page_and_resumes_to_the_same_bytes(tmp_path, monkeypatch):
+    done = run(app, command(tmp_path, "--json"))
+    assert done.exit_code == 0, done.output + str(done.exception)
+    point = json.loads(done.stdout)
+    assert point == json.loads((tmp_path / "operating_point.json").read_text())
+    assert set(point) == {"layer", "beta", "base", "edge", "grid", "chosen_on"}
+    assert point["chosen_on"]["options"] == {"split": "tuning", "scenes": 300}
+    assert set(point["chosen_on"]["table_sha256"]) == set(LAYERS)
+    base = Quality(**{name: point["base"][name] for name in FIGURES})
+    for row in point["grid"]:
+        quality = Quality(**{name: row[name] for name in FIGURES})
+        assert row["gain"] == gain(quality, base)
+        folder = tmp_path / "runs" / f"layer-{row['layer']}-beta-{row['beta']:g}"
+        metrics = read_scored(folder).metrics
+        assert {name: metrics[name].value for name in FIGURES} == {name: row[name] for name in FIGURES}
+        assert row["difference"]["gain"]["value"] == pytest.approx(100 * row["gain"])
+        for name in FIGURES:
+            assert row["intervals"][name] == [metrics[name].low, metrics[name].high]
+            assert row["difference"][name]["value"] == pytest.approx(row[name] - point["base"][name])
+    assert "<svg" in (tmp_path / "report.html").read_text()
+    assert "Difference to the base" in (tmp_path / "tuning.md").read_text()
+    assert (tmp_path / "tuning.tex").read_text().count("begin{tabular}") == 2
+    two = [str(tmp_path / "runs" / name) for name in ("base", f"layer-{LAYERS[-1]}-beta-3")]
+    assert json.loads(run(app, ["eval", "diff", *two, "--json"]).stdout)["n"] == 4
+
+    # Of a stopped search the rest is answered from kept evidence: the same bytes, and nothing is read again.
+    whole = {path: path.read_bytes() for path in tmp_path.glob("runs/*/responses.jsonl")}
+    for path in list(whole)[::2]:
+        path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+
+    def refuse(*_):
+        raise AssertionError("a state was read")
+
+    monkeypatch.setattr(Gatherer, "_read", refuse)
+    again = run(app, command(tmp_path))
+    assert again.exit_code == 0, again.output + str(again.exception)
+    assert {path: path.read_bytes() for path in whole} == whole
+    assert json.loads((tmp_path / "operating_point.json").read_text()) == point
+    said = "reweigh describe world IMAGE --layer" if point["layer"] is not None else "use the base model"
+    assert said in again.stdout
+
+
+@pytest.mark.slow
+def test_the_recommendation_names_a_table_that_was_named(tmp_path):
+    out, tables = tmp_path / "out", shutil.copytree(table_path(), tmp_path / "tables")
+    before = (tables / POINT).read_bytes()
+    done = run(app, command(out, "--table", str(tables), "--bound", "100", "--no-record"))
+    assert done.exit_code == 0, done.output + str(done.exception)
+    point = json.loads((out / "operating_point.json").read_text())
+    assert all(row["eligible"] for row in point["grid"])
+    assert point["layer"] is None or f"--table {tables}" in done.stdout.replace("\n", " ")
+    assert (tables / POINT).read_bytes() == before
+    run(app, command(out, "--table", str(tables), "--bound", "100"))
+    assert json.loads((tables / POINT).read_text()) == point
+
+
+def test_a_benchmark_of_other_figures_is_refused(tmp_path):
+    from reweigh.benchmarks.pope import POPE
+
+    # What is asked of POPE does not matter here: it has no CHAIR figures.
+    folder = tmp_path / "pope"
+    folder.mkdir()
+    for split in ("random", "popular", "adversarial"):
+        row = {"question_id": 1, "image": "a.jpg", "text": "Is there a dog?", "label": "no"}
+        (folder / f"coco_pope_{split}.json").write_text(json.dumps(row))
+    assert POPE(folder).records()
+    done = run(app, ["tune", "world", "-b", "pope", "--data", str(folder), "--out", str(tmp_path / "o")])
+    assert isinstance(done.exception, InputError)
+    assert "pope gives no chair_s" in str(done.exception)

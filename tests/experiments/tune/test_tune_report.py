@@ -1,0 +1,122 @@
+"""What a search shows: intervals and paired differences on every face, shades beyond chance only, the grid's edge."""
+
+from __future__ import annotations
+
+import io
+import random
+
+import numpy as np
+import pytest
+
+from reweigh.benchmarks.base import Item, Summary
+from reweigh.benchmarks.chair.metrics import count_caption, figures, summarise_metrics
+from reweigh.experiments.compare import render
+from reweigh.experiments.tune.report import Report
+from reweigh.experiments.tune.search import BASE, search
+from reweigh.experiments.tune.study import quality
+from reweigh.experiments.tune.tuned import GAIN, Tuned
+from reweigh.files.artifacts import read_json
+from reweigh.runs.task import Scored
+
+IMAGES = 60
+INVENTS = {BASE: 0.8, (2, 1.0): 0.2, (2, 2.0): 0.8}
+"""How often each point invents an object: one far less often than the base, one exactly as often."""
+
+
+def described(invents: float) -> Scored:
+    draw, items = random.Random(3), []
+    for image in range(IMAGES):
+        said = ["dog", "cat"] if image % 3 else ["dog"]
+        said += ["car"] if draw.random() < invents else []
+        items.append(Item(id=image, image=image, counts=count_caption(said, {"dog", "cat"}, words=4)))
+    return Scored(items, Summary.of(items, benchmark="world", metrics=summarise_metrics(items)))
+
+
+@pytest.fixture(scope="module")
+def report():
+    scored = {key: described(share) for key, share in INVENTS.items()}
+    found = search(
+        lambda layer, beta: quality(scored.get((layer, beta), scored[2, 2.0])),
+        quality(scored[BASE]),
+        layers=[2],
+        betas=[1.0, 2.0],
+    )
+    scored |= {(2, 1.5): scored[2, 2.0]}
+    on = {"benchmark": "world", "records": IMAGES, "bound": 0.5}
+    return Report(Tuned(found, scored, figures), "made", on)
+
+
+def test_differences_and_gain_have_the_intervals_of_a_paired_bootstrap(report):
+    """Against a twin that draws images one by one."""
+    base, other = (report.tuned.scored[key].items for key in (BASE, (2, 1.0)))
+    draw, changes, gains = np.random.default_rng(0), [], []
+    for _ in range(1500):
+        images = draw.integers(0, IMAGES, IMAGES)
+        before, after = (_chair([run[image].counts for image in images]) for run in (base, other))
+        changes.append(after["chair_i"] - before["chair_i"])
+        better = [(before[name] - after[name]) / before[name] for name in ("chair_s", "chair_i")]
+        better += [(after[name] - before[name]) / before[name] for name in ("recall", "f1")]
+        gains.append(100 * sum(better) / 4)
+    found = report.tuned.differences[2, 1.0]
+    for metric, drawn in ((found["chair_i"], changes), (found[GAIN], gains)):
+        assert [metric.low, metric.high] == pytest.approx(np.quantile(drawn, [0.025, 0.975]), abs=1.5)
+        assert metric.low < metric.value < metric.high
+
+
+def _chair(counts):
+    said, wrong, named, there = (
+        sum(one[name] for one in counts)
+        for name in ("mentions", "hallucinated_mentions", "recovered", "reference")
+    )
+    precision, recall = 100 * (1 - wrong / said), 100 * named / there
+    return {
+        "chair_s": 100 * sum(one["hallucinated_captions"] for one in counts) / len(counts),
+        "chair_i": 100 - precision,
+        "recall": recall,
+        "f1": 2 * precision * recall / (precision + recall),
+    }
+
+
+def test_only_what_is_beyond_chance_is_shaded(report):
+    made = report.comparison
+    shades = {row.title: [made.shade_of(i, j) for j in range(5)] for i, row in enumerate(made.rows)}
+    assert shades["layer 2, beta 1, chosen"] == ["better-strong", "better-strong", "", "better", "better"]
+    assert set(shades["layer 2, beta 2"]) == {""} == set(shades["base"])
+
+
+def test_every_face_shows_intervals_and_differences(report, tmp_path):
+    from rich.console import Console
+
+    files = {path.suffix: path.read_text() for path in report.write(tmp_path)}
+    change = report.tuned.differences[2, 1.0]["chair_i"]
+    metric = report.tuned.scored[2, 1.0].summary.metrics["chair_i"]
+    paired, own = render.change(change, 2), render.ends(metric, 2)
+    for suffix in (".md", ".tex"):
+        assert paired in files[suffix], suffix
+        assert own in files[suffix], suffix
+    assert f"{change.value:+.2f}<span" in files[".html"]
+    assert render.ends(change, 1, signed=True) in files[".html"]
+    assert render.ends(metric, 1) in files[".html"]
+    page = read_json(tmp_path / "operating_point.json")
+    assert page["grid"][0]["difference"]["chair_i"] == change.to_json()
+    assert page["grid"][0]["intervals"]["chair_i"] == [metric.low, metric.high]
+    assert set(page["base"]["intervals"]) == {"chair_s", "chair_i", "recall", "f1"}
+    console = Console(width=160, file=io.StringIO())
+    console.print(render.terminal(report.comparison, console.width))
+    said = console.file.getvalue()
+    assert render.change(change, 1) in said
+    assert render.ends(metric, 1) in said
+
+
+def test_the_page_names_its_rows_and_columns(report):
+    page = report.page()
+    assert page.count('scope="row"') == 4 + 3
+    assert '<th scope="col">Point</th>' in page
+    assert 'role="img"' in page
+
+
+def test_advice_says_what_changes_and_that_the_grid_ends_there(report):
+    said = "\n".join(report.advice())
+    assert "layer 2, beta 1 against the base: CHAIR_S -" in said
+    assert "reweigh describe made IMAGE --layer 2 --beta 1" in said
+    assert "the smallest that was tried" in said

@@ -1,0 +1,72 @@
+"""All studies on a random model: each computes or says why not, and a second try, or one after a kill, ends the same."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from reweigh.method.references import AtLeast
+from reweigh.paper.studies import STUDIES
+from reweigh.paper.studies.material import Material, Rerun
+from reweigh.paper.studies.report import write_report
+from reweigh.paper.studies.run import PAGE, finished, run_studies
+from reweigh.runs.model import describe_model
+from reweigh.runs.task import Runs
+from reweigh.tables.table import ReferenceTable
+
+NEED_MORE = {"scale", "rescaling", "tokens", "references"}
+"""Tested in files of their own."""
+
+
+def material(passing: Any, corpus: Any, folder: Path) -> Material:
+    observations = corpus.observations()
+    about = {
+        **passing.table.made_with,
+        "rule": "count-1",
+        "images": len(observations.images),
+        "corpus": observations.corpus,
+    }
+    found = observations.register(corpus.layer, rule=AtLeast(1))
+    table = ReferenceTable.build(corpus.layer, found, about)
+    runs = Runs(passing.task, {"id": "made", **describe_model(passing.model, passing.processor)}, 2)
+    rerun = Rerun(lambda: (passing.model, passing.processor), runs, folder / "runs", True)
+    return Material(corpus, corpus, table, beta=9.0, resamples=20, rerun=rerun)
+
+
+def files(folder: Path) -> dict[str, bytes]:
+    return {
+        path.relative_to(folder).as_posix(): path.read_bytes()
+        for path in sorted(folder.rglob("*"))
+        if path.is_file() and path.name != "record.json"
+    }
+
+
+@pytest.mark.slow
+def test_every_study_ends_and_ends_the_same(
+    passing: Any, corpus: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("reweigh.paper.studies.study.LEAST_IMAGES", 1)
+    names = [name for name in STUDIES if name not in NEED_MORE]
+    first, second = tmp_path / "first", tmp_path / "second"
+    outcomes = run_studies(names, material(passing, corpus, first), first, show=False)
+    told = {one.study.name: one.unmet for one in outcomes}
+    assert {name for name, reason in told.items() if reason is None} >= {
+        "sizes",
+        "rules",
+        "specificity",
+        "scaling",
+        "cost",
+    }
+    assert all(outcome.sentences for outcome in outcomes)
+
+    half = names[: len(names) // 2]
+    run_studies(half, material(passing, corpus, second), second, show=False)
+    (second / half[-1] / PAGE).unlink()  # as a kill between a study's files and its page leaves it
+    (second / half[-2] / "table.csv").write_text("altered")
+    made = material(passing, corpus, second)
+    run_studies(names, made, second, show=False)
+    for folder in (first, second):
+        write_report(folder, finished(made, folder), made.record())
+    assert files(first) == files(second)

@@ -1,0 +1,91 @@
+"""End-to-end runs of studies: base answers are the corpus's, kept evidence edits as measured evidence does."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from reweigh.decoding import attach
+from reweigh.images import read_image
+from reweigh.paper.studies.endtoend import EndToEnd, Given
+from reweigh.paper.studies.material import Rerun
+from reweigh.runs.model import describe_model
+from reweigh.runs.record import RESPONSES
+from reweigh.runs.task import Runs
+from reweigh.runtime.decoder import GREEDY
+
+BETA = 9.0
+
+
+@pytest.fixture
+def material(passing: Any, corpus: Any, tmp_path: Path) -> Any:
+    runs = Runs(passing.task, {"id": "made", **describe_model(passing.model, passing.processor)}, 2)
+    loads: list[int] = []
+
+    def load() -> tuple[Any, Any]:
+        loads.append(1)
+        return passing.model, passing.processor
+
+    rerun = Rerun(load, runs, tmp_path / "runs", True)
+    return SimpleNamespace(
+        evaluation=corpus,
+        table=passing.table,
+        beta=BETA,
+        rerun=rerun,
+        loads=loads,
+        cached=lambda key, make: make(),
+    )
+
+
+def texts(material: Any, name: str) -> list[str]:
+    lines = (material.rerun.folder / name / RESPONSES).read_text().splitlines()
+    return [json.loads(line)["response"] for line in lines]
+
+
+def test_base_answers_are_the_corpus_s_and_load_no_model(material: Any, corpus: Any) -> None:
+    EndToEnd(material).base()
+    assert texts(material, "base") == [image.text for image in corpus]
+    assert material.loads == []
+
+
+def test_kept_evidence_gives_the_answers_of_measured_evidence(material: Any, passing: Any) -> None:
+    EndToEnd(material).rank()
+    session = attach(passing.model, passing.processor, table=passing.table, beta=BETA, force=True)
+    expected = []
+    records = passing.task.records
+    for start in range(0, len(records), 2):
+        batch = records[start : start + 2]
+        pictures = [read_image(passing.task.images / record.image) for record in batch]
+        options = {**GREEDY, "max_new_tokens": batch[0].max_new_tokens}
+        expected += [
+            one.text for one in session.answer(pictures, [record.prompt for record in batch], **options)
+        ]
+    assert texts(material, "rank") == expected
+    assert texts(material, "rank") != [image.text for image in material.evaluation]  # the edit does something
+
+
+def test_a_finished_run_is_scored_not_answered_again(material: Any) -> None:
+    runs = EndToEnd(material)
+    first = runs.rank()
+    before = (material.rerun.folder / "rank" / RESPONSES).read_bytes()
+    assert runs.rank().summary.metrics == first.summary.metrics
+    assert (material.rerun.folder / "rank" / RESPONSES).read_bytes() == before
+
+
+def test_donors_and_blindness_change_whose_evidence_is_given(material: Any) -> None:
+    runs = EndToEnd(material)
+    count = len(material.evaluation)
+    session = SimpleNamespace(
+        decoder=SimpleNamespace(
+            deployed=SimpleNamespace(gatherer=SimpleNamespace(layers=(0,)), lens=SimpleNamespace(dtype=""))
+        )
+    )
+    shifted = Given(donors=[*range(1, count), 0])
+    for number in range(count):
+        given = runs._evidence(session, number, shifted).values[0].numpy()
+        assert (given == runs.image((number + 1) % count).evidence["dmrr"]).all()
+        assert not runs._evidence(session, number, Given(blind=True)).values.any()

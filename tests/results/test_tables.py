@@ -1,0 +1,116 @@
+from __future__ import annotations
+
+from io import StringIO
+
+import pytest
+from rich.console import Console
+
+from reweigh.errors import InputError
+from reweigh.results.tables import Change, Column, Estimate, Table
+
+COLUMNS = [
+    Column("Decoder"),
+    Column("CHAIR_S", "lower"),
+    Column("F1", "higher", 2),
+    Column("Removed", signed=True),
+    Column("Length"),
+]
+ROWS = [
+    ["base | plain", Estimate(50.44, 46, 54.8), 80.1, 12, None],
+    ["reweigh_1 & co", Estimate(44.8, 40.2, 49.2), 80.85, -3, float("nan")],
+    ["twin", Estimate(44.83, 40.2, 49.2), 80.1, 1234, 90.0],
+]
+
+
+def table() -> Table:
+    return Table(COLUMNS, ROWS, caption="On 500 images.")
+
+
+def test_markdown_marks_the_best_as_printed() -> None:
+    lines = table().markdown().splitlines()
+    assert lines[0] == "| Decoder | CHAIR_S ↓ | F1 ↑ | Removed | Length |"
+    assert lines[1] == "| --- | ---: | ---: | ---: | ---: |"
+    assert lines[2] == "| base \\| plain | 50.4 [46.0, 54.8] | 80.10 | +12 | – |"
+    assert lines[3] == "| reweigh_1 & co | **44.8** [40.2, 49.2] | **80.85** | -3 | – |"
+    assert lines[4] == "| twin | **44.8** [40.2, 49.2] | 80.10 | +1,234 | 90.0 |"
+    assert lines[-1] == "On 500 images."
+
+
+def test_latex_escapes_and_has_one_line_per_row() -> None:
+    text = table().latex()
+    assert "reweigh\\_1 \\& co & \\textbf{44.8} {\\scriptsize [40.2, 49.2]}" in text
+    assert "CHAIR\\_S $\\downarrow$" in text
+    assert text.count(r"\\") == len(ROWS) + 1
+    assert "\\begin{tabular}{lrrrr}" in text
+
+
+def test_html_has_the_same_best_cells() -> None:
+    text = table().html()
+    assert text.count('class="best"') == 3
+    assert "reweigh_1 &amp; co" in text
+    assert '<span class="range">[46.0, 54.8]</span>' in text
+
+
+def test_terminal_shows_every_cell() -> None:
+    out = StringIO()
+    Console(file=out, width=120).print(table().terminal())
+    for word in ("base | plain", "50.4 [46.0, 54.8]", "80.85", "+1,234", "On 500 images."):
+        assert word in out.getvalue()
+
+
+def test_square_brackets_are_text_not_rich_markup() -> None:
+    out = StringIO()
+    Console(file=out, width=80).print(Table([Column("[bold]a")], [["[red]x"]]).terminal())
+    assert "[bold]a" in out.getvalue()
+    assert "[red]x" in out.getvalue()
+
+
+def test_one_row_has_no_best() -> None:
+    assert "**" not in Table(COLUMNS, ROWS[:1]).markdown()
+
+
+def test_a_row_of_another_length_is_refused() -> None:
+    with pytest.raises(InputError, match="row 1 has 1 cells for 5"):
+        Table(COLUMNS, [ROWS[0], ["alone"]])
+
+
+def test_a_row_to_read_is_marked_instead_of_the_best() -> None:
+    columns = [Column("arm"), Column("CHAIR_I", "lower")]
+    table = Table(columns, [["full", 9.0], ["shuffled", 8.0]], marked=0)
+    assert "| **full** | **9.0** |" in table.markdown()
+    assert "**8.0**" not in table.markdown()
+    assert '<th class="best words" scope="row">full</th><td class="best">9.0</td>' in table.html()
+    assert table.html().count('scope="col"') == 2
+
+
+def test_a_narrow_terminal_breaks_names_and_hides_nothing_of_them():
+    table = Table([Column("model"), Column("blocks"), Column("source")], [["LLaVA-1.5-7B", 32, "tuned"]])
+    console = Console(width=24, file=StringIO())
+    console.print(table.terminal())
+    said = console.file.getvalue()
+    assert "…" not in said
+    assert "7B" in said
+
+
+def test_long_names_of_rows_keep_some_width():
+    rows = [["believes the base's inventions, 50%", 1.0]]
+    assert 'class="named"' in Table([Column("verifier"), Column("gain")], rows).html()
+    assert 'class="named"' not in Table([Column("verifier"), Column("gain")], [["labels", 1.0]]).html()
+
+
+def test_a_difference_has_signs_and_is_never_the_best():
+    rows = [
+        ["base", Estimate(50, 40, 60)],
+        ["edited", Estimate(30, 20, 40)],
+        ["difference", Change(-20, -30, 1)],
+    ]
+    shown = Table([Column("decoding"), Column("CHAIR_S", "lower")], rows)
+    assert "| difference | -20.0 [-30.0, +1.0] |" in shown.markdown()
+    assert "| edited | **30.0** [20.0, 40.0] |" in shown.markdown()
+    assert '<th scope="col">CHAIR_S ↓</th>' in shown.html()  # a column of numbers, not of words
+
+
+def test_many_intervals_stand_below_their_values():
+    for count, stacked in ((5, False), (6, True)):
+        columns = [Column("run"), *(Column(str(number)) for number in range(count))]
+        assert ("stacked" in Table(columns, [["base", *[Estimate(1, 0, 2)] * count]]).html()) is stacked

@@ -1,0 +1,75 @@
+"""Internal confidence equals its definition written out in NumPy: ties, one survivor, chunks, maps."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import nn
+
+from reweigh.errors import InputError
+from reweigh.method.grids import Patch
+from reweigh.method.lens import Lens
+from reweigh.rivals.tools.internal_confidence import Confidence, read_confidence, top_probabilities
+
+
+def twin(logits, top):
+    """One row: the largest ``top`` numbers, and whatever ties with the last of them, as shares."""
+    row = np.asarray(logits, dtype=np.float64)
+    least = -np.inf if top is None else np.sort(row)[::-1][min(top, len(row)) - 1]
+    weights = np.where(row >= least, np.exp(row - row.max()), 0.0)
+    return weights / weights.sum()
+
+
+@settings(max_examples=60)
+@given(st.lists(st.integers(-4, 4), min_size=3, max_size=30), st.sampled_from([1, 2, 5, 50, None]))
+def test_probabilities_are_the_written_out_ones_with_ties(numbers, top):
+    found = top_probabilities(torch.tensor([numbers, numbers[::-1]], dtype=torch.float32), top)
+    np.testing.assert_allclose(found[0].numpy(), twin(numbers, top), atol=1e-6)
+    np.testing.assert_allclose(found[1].numpy(), twin(numbers[::-1], top), atol=1e-6)
+
+
+def test_a_token_beyond_the_largest_fifty_has_no_probability():
+    logits = -torch.arange(100.0)[None] / 100
+    found = top_probabilities(logits)[0]
+    assert (found[:50] > 0).all()
+    assert (found[50:] == 0).all()
+
+
+def made(chunk=3):
+    torch.manual_seed(2)
+    norm, head = nn.RMSNorm(4), nn.Linear(4, 60, bias=False)
+    nn.init.normal_(norm.weight)
+    states = [torch.randn(7, 4) * 3 for _ in range(3)]
+    return norm, head, states, Lens(norm, head, chunk=chunk)
+
+
+@pytest.mark.parametrize("top", [50, None, 1])
+def test_only_the_last_index_is_normed(top):
+    norm, head, states, lens = made()
+    tokens = [5, 41, 5, 0]
+    found = read_confidence(lens, states, tokens, top=top)
+    assert found.shape == (4, 3, 7)
+    for index, stream in enumerate(states):
+        for place, state in enumerate(stream):
+            read = head(norm(state) if index == 2 else state).detach().numpy()
+            np.testing.assert_allclose(found[:, index, place].numpy(), twin(read, top)[tokens], atol=1e-6)
+    whole = read_confidence(made(chunk=288)[3], states, tokens, top=top)
+    torch.testing.assert_close(found, whole)
+
+
+def test_words_take_the_largest_of_their_tokens():
+    values = torch.rand(3, 4, 6, generator=torch.Generator().manual_seed(1))
+    patches = tuple(Patch(0, 0, place // 3, place % 3, 2, 3) for place in range(6))
+    found = Confidence((7, 8, 9), values, tuple(range(6)), patches)
+    assert found.of([7, 9]) == pytest.approx(float(values[[0, 2]].numpy().max()))
+    wanted = values[[0, 2]].numpy().max(axis=0).max(axis=0).reshape(2, 3)
+    np.testing.assert_array_equal(found.grid([7, 9]).numpy(), wanted)
+    assert found.localise((30, 20), [7, 9]).shape == (20, 30)
+    np.testing.assert_allclose(found.localise((3, 2), [7, 9]).numpy(), wanted)
+    with pytest.raises(InputError, match="not among"):
+        found.of([10])
+    with pytest.raises(InputError, match="no grid"):
+        Confidence((7,), values[:1], tuple(range(6)), (None,) * 6).grid()

@@ -1,0 +1,184 @@
+"""CODE: the branch's prompt, the description it is made of, and the step, each against a fresh computation."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+import reweigh
+from checkpoints import FAMILIES, picture
+from reweigh.errors import InputError, UnsupportedError
+from reweigh.families.prompts import build_inputs, encode
+from reweigh.rivals.code import QUESTION
+
+GIVEN = ("A red block beside a blue one.", "Two grey squares.")
+PLAIN = {"do_sample": False, "max_new_tokens": 4, "return_dict_in_generate": True, "output_logits": True}
+
+
+def spied(attached):
+    """Note what the branch is given."""
+    make, kept = attached.decoder.branch.make, []
+    attached.decoder.branch.make = lambda forward: kept.append(make(forward)) or dict(kept[-1])
+    return kept
+
+
+def numpy_step(a, r, power):
+    p, q = (np.exp(row - row.max()) / np.exp(row - row.max()).sum() for row in (a, r))
+    apart = 0.5 * ((p + q) * np.log2(1 + np.abs(p - q) ** power)).sum()
+    y = (2 - apart) * a - (1 - apart) * r
+    return np.where(p >= apart * p.max(), y, -np.inf), np.abs(p - apart * p.max()) < 1e-6
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_step_is_the_formula_on_two_fresh_passes(family, loaded, batch, answer):
+    model, processor = loaded(family)
+    inputs = batch(family)
+    attached = reweigh.decoder("code", model, processor, descriptions=GIVEN, power=0.5)
+    kept = spied(attached)
+    with attached:
+        found = model.generate(**inputs, **PLAIN)
+    for step, logits in enumerate(found.logits):
+        tokens = found.sequences[:, inputs["input_ids"].shape[1] :][:, :step]
+        main, reference = answer(model, inputs, tokens), answer(model, kept[0], tokens)
+        for row in range(2):
+            wanted, close = numpy_step(main[row].double().numpy(), reference[row].double().numpy(), 0.5)
+            ours = logits[row].double().numpy()
+            np.testing.assert_allclose(ours[~close], wanted[~close], atol=3e-3, rtol=1e-3)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_the_description_stands_where_the_image_stood(family, loaded, batch):
+    model, processor = loaded(family)
+    inputs, image = batch(family), model.config.image_token_id
+    texts = {}
+    for special in (True, False):
+        attached = reweigh.decoder("code", model, processor, descriptions=GIVEN, special_tokens=special)
+        kept = spied(attached)
+        with attached:
+            model.generate(**inputs, **PLAIN)
+        assert set(kept[0]) == {"input_ids", "attention_mask"}  # no pixels, no token types
+        assert not bool((kept[0]["input_ids"] == image).any())
+        texts[special] = [row[mask.bool()].tolist() for row, mask in zip(*kept[0].values(), strict=True)]
+    for row in range(2):
+        ids = inputs["input_ids"][row][inputs["attention_mask"][row].bool()].tolist()
+        first, last = ids.index(image), len(ids) - ids[::-1].index(image)
+        for special in (True, False):
+            words = processor.tokenizer(GIVEN[row], add_special_tokens=special)["input_ids"]
+            assert texts[special][row] == [*ids[:first], *words, *ids[last:]]
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_its_own_description_is_what_the_base_model_says(family, loaded, batch):
+    model, processor = loaded(family)
+    attached = reweigh.decoder("code", model, processor, description_tokens=6)
+    with attached:
+        model.generate(**batch(family), **PLAIN)
+    asked = build_inputs(model, processor, [picture(1, (70, 50)), picture(2)], [QUESTION] * 2)
+    wanted = reweigh.decoder("greedy", model, processor).respond(asked, max_new_tokens=6)
+    assert list(attached.decoder.describer._kept.values()) == [one.text for one in wanted]
+
+
+def test_a_picture_is_described_once_until_the_model_changes(loaded, batch):
+    model, processor = loaded("llava")
+    attached = reweigh.decoder("code", model, processor, description_tokens=3)
+    describer, written = attached.decoder.describer, []
+    write = describer._write
+    describer._write = lambda forward, rows: written.append(len(rows)) or write(forward, rows)
+    with attached:
+        both = model.generate(**batch("llava"), **PLAIN, eos_token_id=None)
+        alone = model.generate(**batch("llava", rows=(1,)), **PLAIN, eos_token_id=None)
+        assert written == [2]
+        assert torch.equal(both.sequences[1, -4:], alone.sequences[0, -4:])
+        model.generate(**batch("llava", rows=(2,)), **PLAIN)
+        assert written == [2, 1]
+        weight = model.lm_head.weight
+        with torch.no_grad():
+            weight.mul_(1.0)
+        model.generate(**batch("llava", rows=(2,)), **PLAIN)
+    assert written == [2, 1, 1]
+
+
+def test_a_bounded_number_of_descriptions_is_kept(loaded, batch, monkeypatch):
+    model, processor = loaded("llava")
+    monkeypatch.setattr("reweigh.rivals.tools.description.KEPT", 2)
+    attached = reweigh.decoder("code", model, processor, description_tokens=1)
+    kept = attached.decoder.describer._kept
+    with attached:
+        model.generate(**batch("llava", rows=(0,)), **PLAIN)
+        first = set(kept)
+        for row in (1, 0, 2):  # the first picture is used again after the second, which goes
+            model.generate(**batch("llava", rows=(row,)), **PLAIN)
+    assert len(kept) == 2
+    assert first <= set(kept)
+
+
+def test_descriptions_can_be_given_for_each_request(loaded, batch):
+    model, processor = loaded("llava")
+    inputs = batch("llava")
+    attached = reweigh.decoder("code", model, processor, descriptions=GIVEN)
+    with attached:
+        wanted = model.generate(**inputs, **PLAIN)
+    other = reweigh.decoder("code", model, processor, descriptions="Nothing.")
+    with other.request(descriptions=GIVEN), other.request():  # an inner request takes them from the outer one
+        found = model.generate(**inputs, **PLAIN)
+    assert all(torch.equal(a, b) for a, b in zip(found.logits, wanted.logits, strict=True))
+    with other:
+        assert not torch.equal(model.generate(**inputs, **PLAIN).logits[0], wanted.logits[0])
+    with (
+        other.request(descriptions=["one"]),
+        pytest.raises(InputError, match="1 descriptions were given for 2"),
+    ):
+        model.generate(**inputs, **PLAIN)
+
+
+@pytest.mark.parametrize("given", [5, [5], {"a": "b"}])
+def test_descriptions_that_are_no_texts_are_refused_as_the_request_opens(given, loaded):
+    model, processor = loaded("llava")
+    attached = reweigh.decoder("code", model, processor)
+    with pytest.raises(InputError, match="descriptions are"), attached.request(descriptions=given):
+        pass
+
+
+@pytest.mark.parametrize("family", [name for name in FAMILIES if name != "instructblip"])
+def test_each_of_several_images_has_its_own_description(family, loaded):
+    """Words between the images stay; the row beside it, with one image, is padded."""
+    model, processor = loaded(family)
+    mark = getattr(processor, "boi_token", None) or processor.image_token
+    texts = [f"First {mark} and then {mark} which?", f"{mark} what?"]
+    inputs = encode(model, processor, texts, [[picture(1, (70, 50)), picture(2)], [picture(3)]])
+    attached = reweigh.decoder("code", model, processor, descriptions=[GIVEN, GIVEN[0]], special_tokens=False)
+    kept = spied(attached)
+    with attached:
+        model.generate(**inputs, **PLAIN)
+    for row, said in enumerate((GIVEN, GIVEN[:1])):
+        wanted, left = [], iter(said)
+        ids = inputs["input_ids"][row][inputs["attention_mask"][row].bool()].tolist()
+        for place, token in enumerate(ids):
+            if token != model.config.image_token_id:
+                wanted.append(token)
+            elif ids[place - 1] != token:
+                wanted += processor.tokenizer(next(left), add_special_tokens=False)["input_ids"]
+        found = kept[0]["input_ids"][row][kept[0]["attention_mask"][row].bool()].tolist()
+        assert found == wanted
+    with (
+        attached.request(descriptions=GIVEN),
+        pytest.raises(InputError, match="row 0 shows 2 images, but 1 descriptions"),
+    ):
+        model.generate(**inputs, **PLAIN)
+
+
+def test_refusals(loaded):
+    model, processor = loaded("llava")
+    with pytest.raises(InputError, match="in place of the image"):
+        reweigh.decoder("code", model)
+    with pytest.raises(InputError, match="power is -1"):
+        reweigh.decoder("code", model, processor, power=-1)
+    two = processor(
+        text="USER: <image>\nand <image>\nwhat? ASSISTANT:",
+        images=[picture(1), picture(2)],
+        return_tensors="pt",
+    )
+    attached = reweigh.decoder("code", model, processor)
+    with attached, pytest.raises(UnsupportedError, match="several images"):
+        model.generate(**two, max_new_tokens=1)

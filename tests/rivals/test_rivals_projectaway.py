@@ -1,0 +1,259 @@
+"""ProjectAway equals its formula and a decoder written by hand; internal confidence reads what the model reads."""
+
+from __future__ import annotations
+
+import functools
+import gc
+import sys
+import weakref
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import generating
+import reweigh
+from checkpoints import FAMILIES, picture
+from reweigh.errors import InputError, UnsupportedError
+from reweigh.families.prompts import build_inputs
+from reweigh.rivals.projectaway import project_away
+from reweigh.rivals.tools.confidence import check_confidence, confidence, word_pieces, word_tokens
+from reweigh.rivals.tools.entities import may_be_entity
+from sameness import assert_same
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from llama_by_hand import embedded, forward
+
+STEPS = 4
+run = functools.partial(generating.run, steps=STEPS)
+WORDS = ["image", "detail"]
+
+
+def away_twin(states, targets, weight, first_row=False):
+    states = states.copy()
+    for target in targets:
+        before = states.copy()
+        for row in range(states.shape[0]):
+            for place in range(states.shape[1]):
+                source = before[0 if first_row else row, place]
+                share = float(source @ target) / float(target @ target)
+                if share > 0:
+                    states[row, place] -= weight * share * target
+    return states
+
+
+@pytest.mark.parametrize("first_row", [False, True])
+def test_projection_is_the_written_out_one_word_after_word(first_row):
+    draw = np.random.default_rng(3)
+    states, targets = draw.normal(size=(2, 5, 6)), draw.normal(size=(3, 6))
+    found = project_away(torch.tensor(states), list(torch.tensor(targets)), 1.5, first_row=first_row)
+    np.testing.assert_allclose(found.numpy(), away_twin(states, targets, 1.5, first_row), rtol=1e-9)
+
+
+def test_weight_one_removes_the_positive_part_and_leaves_the_negative():
+    target = torch.tensor([2.0, 0.0])
+    states = torch.tensor([[[3.0, 1.0], [-3.0, 1.0]]])
+    assert project_away(states, [target], 1.0).tolist() == [[[0.0, 1.0], [-3.0, 1.0]]]
+
+
+def test_a_word_without_a_state_takes_nothing_out():
+    """An embedding of zeros (a padding token's) has no direction; the official program leaves states alone, too."""
+    states = torch.randn(1, 3, 4, generator=torch.Generator().manual_seed(0))
+    assert torch.equal(project_away(states, [torch.zeros(4)], 1.5), states)
+
+
+@pytest.mark.parametrize("embeddings", [False, True])
+def test_whole_answers_equal_a_decoder_written_by_hand(embeddings, loaded, batch):
+    model, processor = loaded("llava")
+    inputs = batch("llava", rows=(0,))
+    options = {"erase": WORDS, "image_layer": 1, "text_layer": 2, "embeddings": embeddings}
+    with reweigh.decoder("projectaway", model, processor, **options):
+        found = run(model, inputs)
+    targets = []
+    for word in WORDS:
+        ids = torch.tensor([[processor.tokenizer.bos_token_id, *word_tokens(processor, word)]])
+        if embeddings:
+            targets.append(model.get_input_embeddings()(ids[:, 1:])[0].mean(0).detach().numpy())
+        else:
+            with torch.no_grad():
+                inner = model.model.language_model(input_ids=ids, output_hidden_states=True)
+            targets.append(inner.hidden_states[2][0, -1].numpy())
+    length = inputs["input_ids"].shape[1]
+    tokens = found.sequences[:, length:-1]
+    image = torch.cat([inputs["input_ids"], tokens], dim=1)[0] == model.config.image_token_id
+
+    def after(layer, states):
+        if layer == 1:
+            states = states.clone()
+            states[:, image] = torch.tensor(away_twin(states[:, image].numpy(), targets, 1.5))
+        return states
+
+    wanted = forward(model, embedded(model, inputs, tokens).detach(), after=after)
+    for step, logits in enumerate(found.logits):
+        torch.testing.assert_close(logits, wanted[:, length - 1 + step], atol=5e-4, rtol=1e-3)
+    assert not torch.equal(run(model, inputs).logits[0], found.logits[0])
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_null_settings_batches_and_caches(family, loaded, batch):
+    model, processor = loaded(family)
+    rows = (0, 2) if family == "instructblip" else (0, 1)
+    inputs = batch(family, rows=rows)
+    base = run(model, inputs)
+    for name, options in (
+        ("projectaway", {"erase": []}),
+        ("projectaway", {"erase": WORDS, "weight": 0.0}),
+        ("projectaway-auto", {"threshold": 0.0}),
+    ):
+        with reweigh.decoder(name, model, processor, **options):
+            assert_same(base, run(model, inputs))
+    with reweigh.decoder("projectaway", model, processor, erase=WORDS, weight=4.0):
+        both = run(model, inputs)
+        alone = [run(model, batch(family, rows=(row,))) for row in rows]
+        uncached = run(model, inputs, use_cache=False)
+        beams = run(model, inputs, num_beams=2)
+    assert not torch.equal(base.logits[0], both.logits[0])
+    assert beams.sequences.shape[0] == 2
+    assert torch.equal(both.sequences, uncached.sequences)
+    for row in (0, 1):
+        torch.testing.assert_close(both.logits[0][row], alone[row].logits[0][0], atol=2e-3, rtol=1e-3)
+        assert torch.equal(both.sequences[row, -STEPS:], alone[row].sequences[0, -STEPS:])
+
+
+def test_a_request_has_words_of_its_own_and_text_rows_are_left_alone(loaded):
+    model, processor = loaded("llava")
+    inputs = build_inputs(model, processor, [picture(1), None], ["What is it?", "Tell me a story."])
+    base = run(model, inputs)
+    session = reweigh.decoder("projectaway", model, processor, erase=[], weight=4.0)
+    with session.request(erase=WORDS):
+        ours = run(model, inputs)
+        with session.request():
+            assert_same(ours, run(model, inputs))
+    with reweigh.decoder("projectaway", model, processor, erase=WORDS, weight=4.0):
+        made = run(model, inputs)
+    assert_same(ours, made)
+    assert not torch.equal(base.logits[0][0], ours.logits[0][0])
+    assert torch.equal(base.logits[0][1], ours.logits[0][1])
+
+
+def test_the_first_rows_coefficients_are_a_switch(loaded):
+    model, processor = loaded("llava")
+    inputs = build_inputs(model, processor, [picture(1), picture(2)], ["What is it?"] * 2)
+    options = {"erase": WORDS, "weight": 4.0}
+    with reweigh.decoder("projectaway", model, processor, **options):
+        ours = run(model, inputs)
+    with reweigh.decoder("projectaway", model, processor, **options, first_row=True):
+        quirk = run(model, inputs)
+    torch.testing.assert_close(ours.logits[0][0], quirk.logits[0][0], atol=1e-4, rtol=1e-4)
+    assert not torch.allclose(ours.logits[0][1], quirk.logits[0][1], atol=1e-3)
+
+
+def test_what_cannot_be_erased_is_refused(loaded):
+    model, processor = loaded("llava")
+    with pytest.raises(InputError, match="erase"):
+        reweigh.decoder("projectaway", model, processor)
+    with pytest.raises(InputError, match="list of words"):
+        reweigh.decoder("projectaway", model, processor, erase="dog")
+    with pytest.raises(InputError, match="layer 9"):
+        reweigh.decoder("projectaway", model, processor, erase=[], image_layer=9)
+    with pytest.raises(InputError, match="processor"):
+        reweigh.decoder("projectaway", model, erase=[])
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_confidence_reads_the_models_own_hidden_states(family, loaded, batch):
+    model, _ = loaded(family)
+    inputs = batch(family)
+    tokens = [3, 20, 33]
+    found = confidence(model, inputs, tokens)
+    again = confidence(model, batch(family, rows=(1,)), tokens)
+    if family != "instructblip":  # its Q-Former reads the padding of a batch
+        torch.testing.assert_close(found[1].values, again[0].values, atol=1e-4, rtol=1e-3)
+    output = model(**batch(family, rows=(1,)), output_hidden_states=True)
+    inner = getattr(output, "language_model_outputs", output)
+    head = model.get_output_embeddings()
+    plain = family in ("instructblip", "llava_next")
+    for index, states in enumerate(inner.hidden_states):
+        log = head(states[0, list(again[0].positions)]).float()
+        if not plain:
+            log = log.masked_fill(log < log.topk(50).values[:, -1:], float("-inf"))
+        torch.testing.assert_close(
+            again[0].values[:, index], log.softmax(-1)[:, tokens].T, atol=1e-4, rtol=1e-3
+        )
+
+
+def test_confidence_of_a_text_and_its_refusals(loaded, batch):
+    model, processor = loaded("llava")
+    text = "The image, in detail."
+    assert [text[start:end] for start, end, _ in word_pieces(processor, text)] == [
+        "The",
+        "image",
+        "in",
+        "detail",
+    ]
+    found = check_confidence(model, processor, picture(1), text)
+    word = found.words[1]
+    assert word.confidence == found.confidence.of(word.tokens)
+    assert found.to_json()["words"][1]["confidence"] == word.confidence
+    assert word_tokens(processor, "image", drop_first=True) == processor.tokenizer("image")["input_ids"][1:]
+    with pytest.raises(InputError, match="no word"):
+        check_confidence(model, processor, picture(1), "...")
+    with pytest.raises(InputError, match="cannot be read"):
+        confidence(model, batch("llava"), [10**6])
+    ids = torch.tensor([[5, 6, 7]])
+    with pytest.raises(InputError, match="no image"):
+        confidence(model, {"input_ids": ids, "attention_mask": torch.ones_like(ids)}, [3])
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_auto_takes_out_what_the_image_is_not_sure_of(family, loaded, batch):
+    """Two generations by hand give the words; with those given, ProjectAway writes the same answer."""
+    model, processor = loaded(family)
+    inputs = batch(family, rows=(0,))
+    said = model.generate(**inputs, max_new_tokens=6, do_sample=False)[:, inputs["input_ids"].shape[1] :]
+    text = processor.batch_decode(said, skip_special_tokens=True)[0]
+    pieces = [(text[a:b], own) for a, b, own in word_pieces(processor, text)] if text.strip() else []
+    tokens = sorted({token for _, own in pieces for token in own}) or [0]
+    sure = confidence(model, inputs, tokens)[0]
+    weak = list(dict.fromkeys(word for word, own in pieces if sure.of(own) < 1.0))
+    options = {"weight": 4.0}
+    with reweigh.decoder(
+        "projectaway-auto", model, processor, threshold=1.0, is_entity=bool, max_new_tokens=6, **options
+    ):
+        ours = run(model, inputs)
+        beams = run(model, inputs, num_beams=2)
+        uncached = run(model, inputs, use_cache=False)
+    with reweigh.decoder("projectaway", model, processor, erase=weak, **options):
+        assert_same(ours, run(model, inputs))
+        assert torch.equal(beams.sequences, run(model, inputs, num_beams=2).sequences)
+    assert torch.equal(ours.sequences, uncached.sequences)
+
+
+def test_auto_refuses_a_new_image_in_a_kept_cache(loaded, batch):
+    model, processor = loaded("llava")
+    inputs = batch("llava", rows=(0,))
+    with reweigh.decoder("projectaway-auto", model, processor, max_new_tokens=2):
+        first = run(model, inputs)
+        ids = torch.cat([first.sequences, inputs["input_ids"]], dim=1)
+        again = {**inputs, "input_ids": ids, "attention_mask": torch.ones_like(ids)}
+        with pytest.raises(UnsupportedError, match="continued conversation"):
+            run(model, again, past_key_values=first.past_key_values)
+
+
+def test_function_words_are_no_entities():
+    words = ["The", "dog", "of", "12", "tvs", "is", "on", "it"]
+    assert [word for word in words if may_be_entity(word)] == ["dog", "tvs"]
+
+
+def test_a_finished_generation_is_released(loaded, batch):
+    model, processor = loaded("llava")
+    alive = []
+    with reweigh.decoder("projectaway", model, processor, erase=WORDS) as attached:
+        state = attached.decoder.word_state
+        attached.decoder.word_state = lambda word: alive.append(weakref.ref(kept := state(word))) or kept
+        model.generate(**batch("llava"), max_new_tokens=3, do_sample=False)
+        gc.collect()
+        assert len(alive) == 2
+        assert all(one() is None for one in alive)

@@ -1,0 +1,361 @@
+"""Every decoder on every family: greedy, sampling, beams, batches; null settings; names and refusals."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+import torch
+
+import reweigh
+import twin
+from checkpoints import FAMILIES, VOCABULARY, load, picture
+from reweigh.errors import InputError, UnknownNameError, UnsupportedError
+from reweigh.families.prompts import build_inputs
+from reweigh.rivals import DECODERS, Decoder
+from reweigh.rivals.tools.branch import BranchState
+
+OPTIONS = {
+    "greedy": {},
+    "beam": {"num_beams": 3},
+    "nucleus": {},
+    "cut": {},
+    "vcd": {},
+    "pai": {},
+    "m3id": {"decay": 0.2},
+    "icd": {},
+    "sid": {"keep": 4},
+    "dola": {},
+    "deco": {},
+    "revisit": {},
+    "code": {"description_tokens": 5},
+    "damro": {"keep": 3},
+    "opera": {"num_beams": 2, "num_attn_candidates": 3},
+}
+SERVED = {"damro": ("llava", "llava_next", "instructblip")}
+REGIMES = [{"do_sample": False}, {"do_sample": True, "top_k": 0}, {"num_beams": 3, "do_sample": False}]
+NULL = {
+    "greedy": {},
+    "cut": {"beta": 0.0},
+    "vcd": {"alpha": 0.0, "beta": 0.0},
+    "pai": {"alpha": 0.0, "gamma": 1.0},
+    "m3id": {"decay": 0.0},
+    "icd": {"alpha": 0.0, "beta": 0.0},
+    "sid": {"alpha": 0.0, "beta": 0.0},
+    "damro": {"alpha": 0.0, "beta": 0.0},
+}
+
+
+def pairs(methods):
+    """Each method with each family that it serves."""
+    return [(method, family) for method in methods for family in SERVED.get(method, FAMILIES)]
+
+
+def run(model, inputs, **options):
+    torch.manual_seed(3)
+    return model.generate(
+        **inputs, max_new_tokens=4, return_dict_in_generate=True, output_logits=True, **options
+    )
+
+
+@pytest.mark.parametrize(("method", "family"), pairs(name for name in OPTIONS if name != "opera"))
+def test_every_regime_runs_and_leaves_the_model_as_it_was(method, family, loaded, batch):
+    model, processor = loaded(family)
+    inputs = batch(family)
+    before = run(model, inputs, do_sample=False)
+    for regime in REGIMES:
+        with reweigh.decoder(method, model, processor, **OPTIONS[method]):
+            output = run(model, inputs, **regime)
+        assert output.sequences.shape[0] == 2
+        assert output.sequences.shape[1] > inputs["input_ids"].shape[1]
+        for logits in output.logits:
+            assert not torch.isnan(logits).any()
+            assert bool((logits > float("-inf")).any(dim=-1).all())
+    after = run(model, inputs, do_sample=False)
+    assert torch.equal(before.sequences, after.sequences)
+    assert all(torch.equal(a, b) for a, b in zip(before.logits, after.logits, strict=True))
+
+
+@pytest.mark.parametrize("regime", REGIMES)
+@pytest.mark.parametrize(("method", "family"), pairs(NULL))
+def test_null_settings_are_the_base_model_bit_for_bit(method, regime, family, loaded, batch):
+    model, processor = loaded(family)
+    inputs = batch(family)
+    base = run(model, inputs, **regime)
+    with reweigh.decoder(method, model, processor, **NULL[method]):
+        ours = run(model, inputs, **regime)
+    assert torch.equal(base.sequences, ours.sequences)
+    assert all(torch.equal(a, b) for a, b in zip(base.logits, ours.logits, strict=True))
+
+
+@pytest.mark.parametrize(
+    ("method", "family"),
+    pairs(["vcd", "pai", "m3id", "icd", "sid", "dola", "deco", "revisit", "code", "damro"]),
+)
+def test_a_row_is_decoded_alike_in_any_batch(method, family, loaded, batch):
+    model, processor = loaded(family)
+    # the Q-Former of InstructBLIP reads its padding: only prompts of one length are alike in any batch
+    rows = (0, 2) if family == "instructblip" else (0, 1)
+    with reweigh.decoder(method, model, processor, **OPTIONS[method]):
+        both = run(model, batch(family, rows=rows), do_sample=False, eos_token_id=None)
+        alone = [run(model, batch(family, rows=(row,)), do_sample=False, eos_token_id=None) for row in rows]
+    for row in (0, 1):
+        assert torch.equal(both.sequences[row, -4:], alone[row].sequences[0, -4:])
+        finite = torch.isfinite(alone[row].logits[0][0])
+        torch.testing.assert_close(
+            both.logits[0][row][finite], alone[row].logits[0][0][finite], atol=2e-3, rtol=1e-3
+        )
+
+
+@pytest.mark.parametrize("method", ["vcd", "pai", "m3id", "icd", "revisit", "code", "damro"])
+def test_a_row_without_image_is_the_base_models(method, loaded):
+    model, processor = loaded("llava")
+    inputs = build_inputs(model, processor, [picture(1), None], ["What is it?", "Tell me a story."])
+    base = run(model, inputs, do_sample=False)
+    options = {**OPTIONS[method], **({"alpha": 0.0} if method == "pai" else {})}
+    with reweigh.decoder(method, model, processor, **options):
+        ours = run(model, inputs, do_sample=False)
+    assert torch.equal(base.sequences[1], ours.sequences[1])
+    for a, b in zip(base.logits, ours.logits, strict=True):
+        torch.testing.assert_close(a[1], b[1])
+    assert not torch.equal(base.logits[-1][0], ours.logits[-1][0])
+
+
+def test_vcd_step(loaded, batch, answer):
+    """The formula on the two passes' raw logits, cut included, before any processor."""
+    model, processor = loaded("llava")
+    inputs = batch("llava")
+    with reweigh.decoder("vcd", model, processor, alpha=0.7, beta=0.2) as attached:
+        make, kept = attached.decoder.branch.make, []
+        attached.decoder.branch.make = lambda forward: kept.append(make(forward)) or dict(kept[-1])
+        found = run(model, inputs, do_sample=False)
+    for step, logits in enumerate(found.logits):
+        tokens = found.sequences[:, inputs["input_ids"].shape[1] :][:, :step]
+        a, r = answer(model, inputs, tokens), answer(model, kept[0], tokens)
+        keep = ~(a < a.amax(-1, keepdim=True) + torch.log(torch.tensor(0.2)))
+        wanted = torch.where(keep, 1.7 * a - 0.7 * r, torch.tensor(float("-inf")))
+        torch.testing.assert_close(logits, wanted, atol=1e-3, rtol=1e-4)
+
+
+def test_m3id_weight_grows_and_is_capped(loaded, batch, answer):
+    model, processor = loaded("llava")
+    inputs = batch("llava", rows=(0,))
+    decoder = reweigh.decoder("m3id", model, processor).decoder
+    assert decoder.weight_at(0) == 0
+    assert abs(decoder.weight_at(50) - 1.718281828) < 1e-6
+    assert decoder.weight_at(200) == 10
+    assert reweigh.decoder("m3id", model, processor, cap=None).decoder.weight_at(200) > 53
+    with reweigh.decoder("m3id", model, processor, decay=0.4):
+        found = run(model, inputs, do_sample=False)
+    text = inputs["input_ids"][:, inputs["input_ids"][0] != model.config.image_token_id]
+    for step, logits in enumerate(found.logits):
+        tokens = found.sequences[:, inputs["input_ids"].shape[1] :][:, :step]
+        a = answer(model, inputs, tokens).log_softmax(-1)
+        with torch.no_grad():
+            u = model(input_ids=torch.cat([text, tokens], 1)).logits[:, -1].log_softmax(-1)
+        weight = torch.tensor(0.4 * step).expm1()
+        torch.testing.assert_close(logits, a + weight * (a - u), atol=1e-3, rtol=1e-4)
+
+
+def test_m3id_leaves_a_confident_step_alone(loaded, batch):
+    model, processor = loaded("llava")
+    inputs = batch("llava")
+    base = run(model, inputs, do_sample=False)
+    with reweigh.decoder("m3id", model, processor, decay=0.4, confident=0.0):
+        ours = run(model, inputs, do_sample=False)
+    assert all(torch.equal(a, b) for a, b in zip(base.logits, ours.logits, strict=True))
+
+
+def test_icd_puts_the_words_before_the_question(loaded, batch):
+    for family in FAMILIES:
+        model, processor = loaded(family)
+        attached = reweigh.decoder("icd", model, processor, disturbance="You know nothing.")
+        make, kept = attached.decoder.branch.make, []
+        attached.decoder.branch.make = lambda forward, make=make, kept=kept: (
+            kept.append(make(forward)) or dict(kept[-1])
+        )
+        with attached:
+            model.generate(**batch(family), max_new_tokens=1, do_sample=False)
+        texts = processor.batch_decode(kept[0]["input_ids"])
+        assert "You know nothing. Please describe this image in detail." in texts[0]
+        assert "You know nothing. What is in the image?" in texts[1]
+        if family == "instructblip":
+            questions = processor.qformer_tokenizer.batch_decode(kept[0]["qformer_input_ids"])
+            assert "You know nothing. Please describe" in questions[0]
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_the_branch_without_image_has_no_trace_of_it(family, loaded, batch):
+    model, processor = loaded(family)
+    attached = reweigh.decoder("m3id", model, processor)
+    make, kept = attached.decoder.branch.make, []
+    attached.decoder.branch.make = lambda forward: kept.append(make(forward)) or dict(kept[-1])
+    with attached:
+        model.generate(**batch(family), max_new_tokens=1, do_sample=False)
+    ids = kept[0]["input_ids"][kept[0]["attention_mask"].bool()]
+    gone = {
+        "<image>",
+        "<|vision_start|>",
+        "<|vision_end|>",
+        "<|image_pad|>",
+        "<img>",
+        "</img>",
+        "<IMG_CONTEXT>",
+    }
+    gone |= {"<start_of_image>", "<end_of_image>", "<image_soft_token>"}
+    assert not gone & set(processor.tokenizer.convert_ids_to_tokens(ids.tolist()))
+    assert "describe this image" in processor.tokenizer.decode(ids)
+
+
+def test_processors_come_after_the_formula(loaded, batch):
+    model, processor = loaded("llava")
+    inputs = batch("llava", rows=(0,))
+    with reweigh.decoder("vcd", model, processor):
+        found = model.generate(
+            **inputs,
+            max_new_tokens=2,
+            do_sample=True,
+            top_k=0,
+            temperature=0.5,
+            return_dict_in_generate=True,
+            output_scores=True,
+            output_logits=True,
+        )
+    torch.testing.assert_close(found.scores[0], found.logits[0] / 0.5)
+
+
+def test_unknown_names_and_options_suggest_the_nearest(loaded):
+    model, processor = loaded("llava")
+    with pytest.raises(UnknownNameError, match="did you mean vcd"):
+        reweigh.decoder("vdc", model, processor)
+    with pytest.raises(InputError, match="did you mean alpha"):
+        reweigh.decoder("vcd", model, processor, alfa=1.0)
+    with pytest.raises(InputError, match="table"):
+        reweigh.decoder("reweigh", model, processor)
+    with pytest.raises(InputError, match="processor"):
+        reweigh.decoder("icd", model)
+    with pytest.raises(InputError, match=r"beta is 1\.5"):
+        reweigh.decoder("vcd", model, processor, beta=1.5)
+
+
+def test_a_model_without_images_is_refused_with_the_reason():
+    import transformers as hf
+
+    config = hf.LlamaConfig(
+        vocab_size=64, hidden_size=16, intermediate_size=32, num_hidden_layers=2, num_attention_heads=2
+    )
+    with pytest.raises(UnsupportedError, match="names no image token"):
+        reweigh.decoder("vcd", hf.LlamaForCausalLM(config))
+
+
+def test_one_model_carries_one_decoder_at_a_time(loaded):
+    model, processor = loaded("llava")
+    with (
+        reweigh.decoder("vcd", model, processor),
+        pytest.raises(UnsupportedError, match="already follows another decoder"),
+        reweigh.decoder("dola", model, processor),
+    ):
+        pass
+    with reweigh.decoder("dola", model, processor):
+        pass
+
+
+def test_a_third_party_decoder_costs_a_few_lines(loaded, batch):
+    class Loud(Decoder):
+        """Adds a constant to one token."""
+
+        def __init__(self, anatomy, processor=None, *, token=7, amount=100.0):
+            super().__init__(anatomy, processor)
+            self.token, self.amount = token, amount
+
+        def edit(self, forward):
+            logits = forward.logits.clone()
+            logits[..., self.token] += self.amount
+            return logits
+
+    model, processor = loaded("llava")
+    inputs = batch("llava")
+    try:
+        DECODERS.add("loud", Loud)
+        output = reweigh.decoder("loud", model, processor, token=9).generate(
+            **inputs, max_new_tokens=3, do_sample=False
+        )
+        assert bool((output[:, inputs["input_ids"].shape[1] :] == 9).all())
+    finally:
+        DECODERS._loaded.pop("loud", None)
+
+
+def test_reweigh_is_a_decoder_like_the_others(loaded, batch):
+    model, processor = loaded("llava")
+    inputs, table = batch("llava"), twin.table(VOCABULARY)
+    base = run(model, inputs, do_sample=False)
+    with reweigh.decoder("reweigh", model, processor, table=table, beta=0.0, force=True):
+        null = run(model, inputs, do_sample=False)
+    assert all(torch.equal(a, b) for a, b in zip(base.logits, null.logits, strict=True))
+    with reweigh.attach(model, processor, table=table, beta=2.0, force=True):
+        ours = run(model, inputs, do_sample=False)
+    with reweigh.decoder("reweigh", model, processor, table=table, beta=2.0, force=True):
+        same = run(model, inputs, do_sample=False)
+    assert all(torch.equal(a, b) for a, b in zip(ours.logits, same.logits, strict=True))
+    assert not torch.equal(base.logits[0], ours.logits[0])
+
+
+def test_describe_has_the_shape_of_attach(loaded):
+    model, processor = loaded("llava")
+    attached = reweigh.decoder("beam", model, processor, num_beams=2)
+    texts = attached.describe([picture(1), picture(2)], max_new_tokens=4)
+    assert len(texts) == 2
+    assert isinstance(attached.describe(picture(1), max_new_tokens=4), str)
+
+
+def test_the_plain_baselines_set_their_regime(loaded, batch):
+    model, processor = loaded("llava")
+    inputs = batch("llava")
+    with reweigh.decoder("beam", model, processor, num_beams=4):
+        ours = model.generate(**inputs, max_new_tokens=6)
+    assert torch.equal(ours, model.generate(**inputs, max_new_tokens=6, num_beams=4, do_sample=False))
+    torch.manual_seed(1)
+    with reweigh.decoder("nucleus", model, processor, top_p=0.5):
+        ours = model.generate(**inputs, max_new_tokens=6)
+    torch.manual_seed(1)
+    wanted = model.generate(**inputs, max_new_tokens=6, do_sample=True, top_p=0.5, top_k=0)
+    assert torch.equal(ours, wanted)
+
+
+@pytest.mark.parametrize("method", ["vcd", "m3id", "icd", "dola", "deco", "revisit", "cut", "code", "damro"])
+def test_a_drafted_answer_is_decoded_as_an_undrafted_one(method, loaded, batch):
+    """Several columns in one pass, the first together with the prompt, and a main cache that is cropped."""
+    model, processor = loaded("llava")
+    inputs = batch("llava", rows=(0,))
+    assistant = copy.deepcopy(model)
+    with torch.no_grad():
+        assistant.model.language_model.norm.weight[::3] += 0.05
+    options = {"do_sample": False, "max_new_tokens": 8}
+    cropped = []
+    with reweigh.decoder(method, model, processor, **OPTIONS[method]):
+        alone = model.generate(**inputs, **options)
+        with pytest.MonkeyPatch.context() as patch:
+            crop = BranchState.crop
+            patch.setattr(
+                BranchState, "crop", lambda self, columns: (cropped.append(columns), crop(self, columns))
+            )
+            drafted = model.generate(**inputs, **options, assistant_model=assistant)
+    assert torch.equal(alone, drafted)
+    assert method not in ("vcd", "m3id", "icd") or any(cropped)
+
+
+@pytest.mark.parametrize("method", [name for name in OPTIONS if name not in ("greedy", "beam", "nucleus")])
+def test_half_precision_is_mixed_in_single(method, checkpoint):
+    model, processor = load(checkpoint("llava"))
+    model = model.to(torch.bfloat16)
+    inputs = build_inputs(
+        model, processor, [picture(1), picture(2)], ["What is it?", "Tell me more about it."]
+    )
+    seen = []
+    with reweigh.decoder(method, model, processor, **OPTIONS[method]) as attached:
+        edit = attached.decoder.edit
+        attached.decoder.edit = lambda forward: seen.append(edit(forward)) or seen[-1]
+        returned = {} if method == "opera" else {"num_return_sequences": 2, "do_sample": True, "top_k": 0}
+        output = model.generate(**inputs, max_new_tokens=4, **returned)
+    assert output.shape[0] == (2 if method == "opera" else 4)
+    assert all(logits is None or logits.dtype == torch.float32 for logits in seen)

@@ -1,0 +1,90 @@
+"""Steering vectors: the mean difference written out, files that verify themselves, refusals that name both sides."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+from reweigh.errors import ArtifactError, CalibrationError, MismatchError
+from reweigh.rivals.tools.steering import NUMBERS, PAGE, LabelledSums, SteeringVectors
+
+
+class Known:
+    """An identity that differs from any other name."""
+
+    model_id = "mine"
+
+    def missing(self, record):
+        return [] if "model_id" in record else ["model_id"]
+
+    def differences(self, record):
+        return [] if record["model_id"] == "mine" else [f"name: table {record['model_id']}, model mine"]
+
+
+def made(model="mine"):
+    vectors = np.arange(6, dtype=np.float32).reshape(2, 3)
+    return SteeringVectors((1, 3), vectors, (5, 2), {"identity": {"model_id": model}})
+
+
+def test_vectors_are_the_difference_of_the_means():
+    draw = np.random.default_rng(0)
+    answers = [draw.normal(size=(4, 2, 3)).astype(np.float32) for _ in range(3)]
+    labels = [[None, False, True, None], [False, False, True, True], [None] * 4]
+    sums = LabelledSums(2, 3)
+    for states, found in zip(answers, labels, strict=True):
+        sums.add(states, found)
+    pairs = [
+        (s, label)
+        for states, found in zip(answers, labels, strict=True)
+        for s, label in zip(states, found, strict=True)
+    ]
+    factual = np.mean([s for s, label in pairs if label is False], axis=0, dtype=np.float64)
+    wrong = np.mean([s for s, label in pairs if label is True], axis=0, dtype=np.float64)
+    np.testing.assert_allclose(sums.vectors(), factual - wrong, rtol=1e-5, atol=1e-6)
+    assert sums.counts.tolist() == [3, 3]
+
+
+def test_both_labels_are_needed():
+    sums = LabelledSums(1, 2)
+    sums.add(np.ones((2, 1, 2), dtype=np.float32), [False, False])
+    with pytest.raises(CalibrationError, match="2 factual and 0 hallucinated"):
+        sums.vectors()
+
+
+def test_vectors_come_back_as_they_were(tmp_path):
+    one = made()
+    found = SteeringVectors.load(one.save(tmp_path / "v"))
+    assert found.fingerprint == one.fingerprint
+    assert (found.layers, found.counts) == ((1, 3), (5, 2))
+    np.testing.assert_array_equal(found.vectors, one.vectors)
+    first = [(tmp_path / "v" / name).read_bytes() for name in (PAGE, NUMBERS)]
+    one.save(tmp_path / "w")
+    assert first == [(tmp_path / "w" / name).read_bytes() for name in (PAGE, NUMBERS)]
+
+
+def test_altered_or_missing_files_are_refused(tmp_path):
+    with pytest.raises(ArtifactError, match="reweigh steer"):
+        SteeringVectors.load(tmp_path)
+    folder = made().save(tmp_path / "v")
+    page = json.loads((folder / PAGE).read_text())
+    (folder / PAGE).write_text(json.dumps({**page, "factual": 6}))
+    with pytest.raises(ArtifactError, match="altered"):
+        SteeringVectors.load(folder)
+    made().save(folder)
+    other = SteeringVectors((1, 3), made().vectors + 1, (5, 2), {})
+    other.save(tmp_path / "w")
+    (folder / NUMBERS).write_bytes((tmp_path / "w" / NUMBERS).read_bytes())
+    with pytest.raises(ArtifactError, match="cut or altered"):
+        SteeringVectors.load(folder)
+    with pytest.raises(ArtifactError, match="not usable"):
+        SteeringVectors((3, 1), made().vectors, (5, 2), {}).verify()
+
+
+def test_another_models_vectors_are_refused_with_both_sides():
+    made().check_pairing(Known())
+    with pytest.raises(MismatchError, match="table theirs, model mine"):
+        made("theirs").check_pairing(Known())
+    with pytest.raises(MismatchError, match="not recorded"):
+        SteeringVectors((1,), made().vectors[:1], (1, 1), {}).check_pairing(Known())

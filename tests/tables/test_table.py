@@ -1,0 +1,524 @@
+"""The reference table: saved whole, refused when cut, altered or of another model, shared through the Hub."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from dataclasses import fields, replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from reweigh.errors import ArtifactError, InputError, MismatchError
+from reweigh.files.artifacts import sha256_file, write_tensors
+from reweigh.files.seals import write_sealed
+from reweigh.tables.folders import NUMBERS, PAGE, table_layers
+from reweigh.tables.identity import Identity
+from reweigh.tables.signature import sign
+from reweigh.tables.table import ReferenceTable
+from sameness import assert_same
+
+ONES = sign(torch.ones(16), (4, 4))
+IDENTITY = Identity(
+    model_id="me/model",
+    revision="abc",
+    architecture="LlavaForConditionalGeneration",
+    blocks=32,
+    vocab_size=32064,
+    weights={"lm_head.weight": ONES, "norm.weight": ONES},
+    adapters={},
+    tokenizer="2" * 64,
+    images={"backend": "pil", "size": {"shortest_edge": 336}, "do_resize": True},
+    config={"vision_feature_layer": -2},
+)
+
+
+def make(layer=29, tokens=(3, 17, 31999), scale=0.00324809, **made_with):
+    count = len(tokens)
+    about = {
+        "identity": IDENTITY.to_json(),
+        "dtype": "float16",
+        "lens": "native",
+        "candidates": {"mass": 0.9, "least": 2, "most": 50},
+        "rule": "stable",
+        **made_with,
+    }
+    return ReferenceTable(
+        layer,
+        scale,
+        np.array(tokens, dtype=np.int64),
+        np.linspace(0.001, 0.5, count, dtype=np.float64),
+        np.arange(6, 6 + count, dtype=np.int64),
+        about,
+    )
+
+
+@settings(max_examples=40)
+@given(
+    references=st.dictionaries(st.integers(0, 10**6), st.floats(1e-12, 1.0), max_size=8),
+    scale=st.floats(1e-300, 1e300),
+)
+def test_a_saved_table_is_the_same_to_the_last_bit(tmp_path_factory, references, scale):
+    tokens = sorted(references)
+    table = replace(
+        make(tokens=tokens, scale=scale),
+        references=np.array([references[token] for token in tokens], dtype=float),
+    )
+    folder = table.save_pretrained(tmp_path_factory.mktemp("table"))
+    found = ReferenceTable.load(folder)
+    assert_same(found, table)
+    assert found.scale == scale
+    again = found.save(tmp_path_factory.mktemp("again"))
+    for name in (PAGE, NUMBERS):
+        assert (folder / name).read_bytes() == (again / name).read_bytes()
+
+
+def test_b0_never_stands_in_for_a_missing_reference():
+    table = make()
+    assert table.reference(17) == table.references[1]
+    assert [table.reference(token) for token in (0, 4, 31998, 32000, -1)] == [None] * 5
+    assert make(tokens=()).reference(3) is None
+
+
+def test_it_says_what_it_is():
+    assert repr(make()) == "ReferenceTable('me/model', layer=29, b0=0.00324809, registered=3)"
+    assert len(make(tokens=())) == 0
+
+
+@pytest.mark.parametrize("name", [PAGE, NUMBERS])
+@pytest.mark.parametrize("share", [0.0, 0.1, 0.5, 0.9])
+def test_a_table_cut_short_is_refused(tmp_path, name, share):
+    make().save(tmp_path)
+    data = (tmp_path / name).read_bytes()
+    (tmp_path / name).write_bytes(data[: int(len(data) * share)])
+    with pytest.raises(ArtifactError, match=name) as caught:
+        ReferenceTable.load(tmp_path)
+    assert caught.value.hint
+
+
+def test_no_flipped_byte_of_the_numbers_goes_unseen(tmp_path):
+    make().save(tmp_path)
+    whole = (tmp_path / NUMBERS).read_bytes()
+    for position in range(len(whole)):
+        altered = bytearray(whole)
+        altered[position] ^= 1 << (position % 8)
+        (tmp_path / NUMBERS).write_bytes(bytes(altered))
+        with pytest.raises(ArtifactError, match="was cut or altered"):
+            ReferenceTable.load(tmp_path)
+
+
+def test_no_flipped_byte_of_the_page_goes_unseen(tmp_path):
+    table = make(prompt="é\U0001f600", scale=1.5e-05)
+    table.save(tmp_path)
+    whole = (tmp_path / PAGE).read_bytes()
+    for position in range(len(whole)):
+        altered = bytearray(whole)
+        altered[position] ^= 1 << (position % 8)
+        (tmp_path / PAGE).write_bytes(bytes(altered))
+        if bytes(altered) == whole.replace(b"1.5e-05", b"1.5E-05"):  # the same number
+            continue
+        with pytest.raises(ArtifactError, match=PAGE):
+            ReferenceTable.load(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("old", "new"), [("1.5e-05", "1.5e905"), ("1.5e-05", "NaN"), ("29", "-29"), ("29", "2")]
+)
+def test_an_edited_number_is_refused(tmp_path, old, new):
+    make(scale=1.5e-05).save(tmp_path)
+    text = (tmp_path / PAGE).read_text()
+    assert old in text
+    (tmp_path / PAGE).write_text(text.replace(old, new, 1))
+    with pytest.raises(ArtifactError, match="altered after it was written"):
+        ReferenceTable.load(tmp_path)
+
+
+@pytest.mark.parametrize("schema", [0, 3, "1", "2", True, None])
+def test_another_schema_is_refused_with_both_versions(tmp_path, schema):
+    make().save(tmp_path)
+    page = json.loads((tmp_path / PAGE).read_text())
+    del page["page_sha256"]
+    write_sealed(tmp_path / PAGE, {**page, "schema_version": schema})
+    with pytest.raises(ArtifactError, match=rf"schema {schema!r}, this version reads 2"):
+        ReferenceTable.load(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda page: page["made_with"].update(identity={}), "its identity is empty"),
+        (lambda page: page["made_with"].update(identity=None), "its identity is empty"),
+        (lambda page: page["made_with"].pop("identity"), "its identity is empty"),
+        (lambda page: page.update(made_with=[]), "holds a list as 'made_with'"),
+        (lambda page: page.update(layer="29"), "holds a str as 'layer'"),
+        (lambda page: page.update(layer=True), "holds a bool as 'layer'"),
+        (lambda page: page.pop("b0"), "holds nothing as 'b0'"),
+    ],
+)
+def test_a_page_that_was_emptied_and_sealed_again_is_refused(tmp_path, change, message):
+    make().save(tmp_path)
+    page = json.loads((tmp_path / PAGE).read_text())
+    del page["page_sha256"]
+    change(page)
+    write_sealed(tmp_path / PAGE, page)
+    with pytest.raises(ArtifactError, match=message):
+        ReferenceTable.load(tmp_path)
+
+
+def test_what_is_no_page_is_refused(tmp_path):
+    for text in ("[]", "{}", "null", '"x"'):
+        (tmp_path / PAGE).write_text(text)
+        with pytest.raises(ArtifactError, match=PAGE):
+            ReferenceTable.load(tmp_path)
+
+
+def test_numbers_that_are_missing_or_of_another_table_are_refused(tmp_path):
+    make().save(tmp_path / "one")
+    make(tokens=(3, 17, 31998)).save(tmp_path / "other")
+    shutil.copy(tmp_path / "other" / NUMBERS, tmp_path / "one" / NUMBERS)
+    with pytest.raises(ArtifactError, match="not the file its page describes"):
+        ReferenceTable.load(tmp_path / "one")
+    (tmp_path / "one" / NUMBERS).unlink()
+    with pytest.raises(ArtifactError, match="is missing"):
+        ReferenceTable.load(tmp_path / "one")
+
+
+def test_sealed_nonsense_is_refused(tmp_path):
+    make().save(tmp_path)
+    page = json.loads((tmp_path / PAGE).read_text())
+    del page["page_sha256"]
+    write_tensors(tmp_path / NUMBERS, {"tokens": np.arange(3)})
+    write_sealed(tmp_path / PAGE, {**page, "numbers_sha256": sha256_file(tmp_path / NUMBERS)})
+    with pytest.raises(ArtifactError, match="not tokens, references, counts"):
+        ReferenceTable.load(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"scale": 0.0}, "b0 is 0.0"),
+        ({"scale": -1.0}, "b0 is -1.0"),
+        ({"scale": float("nan")}, "b0 is nan"),
+        ({"scale": float("inf")}, "b0 is inf"),
+        ({"tokens": np.array([17, 3, 31999])}, "not ascending"),
+        ({"tokens": np.array([3, 3, 31999])}, "not ascending"),
+        ({"tokens": np.array([-1, 3, 31999])}, "not ascending"),
+        ({"tokens": np.array([1, 3])}, "different lengths"),
+        ({"counts": np.array([[6, 7, 8]])}, "different lengths"),
+        ({"references": np.array([0.1, 0.0, 0.2])}, "outside"),
+        ({"references": np.array([0.1, 1.1, 0.2])}, "outside"),
+        ({"references": np.array([0.1, np.nan, 0.2])}, "not finite"),
+        ({"made_with": {"readout": "soft"}}, "readout .soft. is unknown"),
+    ],
+)
+def test_impossible_tables_are_refused(change, message):
+    make().verify()
+    with pytest.raises(ArtifactError, match=f"not usable: .*{message}"):
+        replace(make(), **change).verify()
+
+
+def test_the_layers_of_a_folder(tmp_path):
+    with pytest.raises(ArtifactError, match="holds no reference table"):
+        table_layers(tmp_path)
+    for layer in (10, 2):
+        make(layer=layer).save(tmp_path / f"layer-{layer}")
+    assert table_layers(tmp_path) == [2, 10]
+    assert table_layers(tmp_path / "layer-10") == [10]
+
+
+def test_several_layers_in_one_folder(tmp_path):
+    with pytest.raises(ArtifactError, match="holds no reference table") as caught:
+        ReferenceTable.load(tmp_path)
+    assert "reweigh calibrate" in str(caught.value)
+    make(layer=2).save(tmp_path / "layer-2")
+    assert ReferenceTable.from_pretrained(tmp_path).layer == 2
+    make(layer=10).save(tmp_path / "layer-10")
+    assert ReferenceTable.from_pretrained(str(tmp_path), layer=10).layer == 10
+    with pytest.raises(InputError, match="several layers: 10, 2"):
+        ReferenceTable.load(tmp_path)
+    with pytest.raises(InputError, match="no table of layer 1"):
+        ReferenceTable.load(tmp_path, layer=1)
+    with pytest.raises(MismatchError, match="is of layer 10, but layer 2 was asked for"):
+        ReferenceTable.load(tmp_path / "layer-10", layer=2)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"architecture": "Gemma3ForConditionalGeneration"}, "architecture: table Llava.*, model Gemma3"),
+        (
+            {"weights": {"lm_head.weight": ONES, "norm.weight": sign(torch.zeros(16), (4, 4))}},
+            r"1 of 2 parameter tensors differ, e\.g\. norm\.weight",
+        ),
+        (
+            {"weights": {"lm_head.weight": ONES, "norm.weight": sign(torch.ones(16), (16,))}},
+            r"norm\.weight: table bfloat16 4x4, model bfloat16 16",
+        ),
+        (
+            {
+                "weights": {
+                    "lm_head.weight": sign(torch.ones(9, dtype=torch.uint8), (9,)),
+                    "norm.weight": ONES,
+                }
+            },
+            r"lm_head\.weight: table bfloat16 4x4, model uint8 9",
+        ),
+        (
+            {"weights": {"lm_head.weight": ONES}},
+            r"only the table has 1 parameter tensors, e\.g\. norm\.weight",
+        ),
+        (
+            {"weights": {**IDENTITY.weights, "lora.weight": ONES}},
+            r"only the model has 1 parameter tensors, e\.g\. lora",
+        ),
+        ({"adapters": {"mine": [2.0]}}, r"adapters: table none, model mine \(scale 2\.0\)"),
+        (
+            {"images": {**IDENTITY.images, "size": {"shortest_edge": 448}}},
+            r"the image processor's size\.shortest_edge: table 336, model 448",
+        ),
+        (
+            {"images": {**IDENTITY.images, "backend": "torchvision"}},
+            "the image processor's backend: table pil, model torchvision",
+        ),
+        (
+            {"images": {**IDENTITY.images, "do_pad": True}},
+            "the image processor's do_pad: table not set, model True",
+        ),
+        (
+            {"config": {"vision_feature_layer": -1}},
+            "the configuration's vision_feature_layer: table -2, model -1",
+        ),
+        ({"vocab_size": 32000}, "vocab size: table 32064, model 32000"),
+        ({"blocks": 40}, "blocks: table 32, model 40"),
+        ({"tokenizer": "4" * 64}, f"tokenizer: table {'2' * 12}, model {'4' * 12}"),
+    ],
+)
+def test_another_model_is_refused_with_both_sides(change, words):
+    table = make()
+    table.check_pairing(IDENTITY, dtype="float16")
+    other = replace(IDENTITY, model_id="you/other", **change)
+    with pytest.raises(MismatchError, match=rf"made with me/model, not with you/other .*{words}") as caught:
+        table.check_pairing(other, dtype="float16")
+    assert "--force" in str(caught.value)
+
+
+def test_another_lens_dtype_is_refused_with_both_sides():
+    with pytest.raises(MismatchError, match="lens dtype: table float16, model float32"):
+        make().check_pairing(IDENTITY, dtype="float32")
+
+
+def test_another_candidate_rule_is_refused_with_both_sides():
+    table = make(candidates={"mass": 0.95, "least": 2, "most": 50})
+    with pytest.raises(MismatchError, match=r"candidate rule: table mass 0\.95, .*this version mass 0\.9,"):
+        table.check_pairing(IDENTITY, dtype="float16")
+
+
+@pytest.mark.parametrize("field", [field.name for field in fields(Identity)])
+def test_a_table_that_does_not_say_its_model_is_refused(field):
+    record = IDENTITY.to_json()
+    without = make(identity={name: value for name, value in record.items() if name != field})
+    emptied = make(identity={**record, field: type(record[field])()})
+    for table in (without, emptied):
+        if field in ("model_id", "revision") or (field == "adapters" and table is emptied):
+            table.check_pairing(IDENTITY, dtype="float16")
+            continue
+        with pytest.raises(MismatchError, match=f"this table lacks the {field} of its model") as caught:
+            table.check_pairing(IDENTITY, dtype="float16")
+        assert "--force" in caught.value.hint
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"identity": {}}, "architecture of its model"),
+        ({"identity": None}, "weights of its model"),
+        ({"identity": "LLaVA"}, "tokenizer of its model"),
+        ({"dtype": None}, "lacks its lens dtype"),
+        ({"candidates": None}, "lacks its candidate rule"),
+    ],
+)
+def test_an_emptied_record_is_refused(change, words):
+    with pytest.raises(MismatchError, match=words):
+        make(**change).check_pairing(IDENTITY, dtype="float16")
+
+
+def test_a_table_of_schema_1_is_read_but_not_verified(tmp_path):
+    old = {name: getattr(IDENTITY, name) for name in ("model_id", "architecture", "blocks", "vocab_size")}
+    make(identity={**old, "weights": "1" * 64, "tokenizer": "2" * 64}).save(tmp_path)
+    page = json.loads((tmp_path / PAGE).read_text())
+    del page["page_sha256"]
+    write_sealed(tmp_path / PAGE, {**page, "schema_version": 1})
+    table = ReferenceTable.load(tmp_path)
+    with pytest.raises(MismatchError, match=r"lacks the weights of its model.*older version") as caught:
+        table.check_pairing(IDENTITY, dtype="float16")
+    assert "calibrate this model again, or pass force=True" in caught.value.hint
+
+
+def test_many_settings_are_counted_and_versions_may_add_some():
+    crowd = {f"setting_{at}": at for at in range(9)}
+    table = make(identity=replace(IDENTITY, images=crowd, config=crowd).to_json())
+    with pytest.raises(MismatchError, match="5 more of the image processor's settings"):
+        table.check_pairing(
+            replace(IDENTITY, images={name: -1 for name in crowd}, config={**crowd, "added": 1}),
+            dtype="float16",
+        )
+    table.check_pairing(replace(IDENTITY, images=crowd, config={**crowd, "added": 1}), dtype="float16")
+
+
+def test_a_renamed_copy_or_no_processor_is_accepted():
+    make().check_pairing(replace(IDENTITY, model_id="/elsewhere", revision=None), dtype="float16")
+    make().check_pairing(replace(IDENTITY, tokenizer="", images={}), dtype="float16")
+
+
+def test_layers_are_checked_on_their_own():
+    make().check_layer(None)
+    make().check_layer(29)
+    with pytest.raises(MismatchError, match="layer 29, but layer 28"):
+        make().check_layer(28)
+
+
+def test_comparing():
+    one, other = make(), replace(make(tokens=(17, 40)), references=np.array([0.5, 0.1]))
+    assert one.compare(make())["equal"]
+    assert one.compare(make())["max_abs_log_ratio"] == 0.0
+    found = one.compare(other)
+    assert not found["equal"]
+    assert (found["common"], found["only_first"], found["only_second"]) == (1, 2, 1)
+    assert found["median_abs_log_ratio"] == pytest.approx(abs(np.log(one.references[1] / 0.5)))
+    apart = one.compare(make(tokens=(1,)))
+    assert (apart["common"], apart["median_abs_log_ratio"], apart["largest_difference"]) == (0, None, None)
+
+
+def test_what_differs_is_named():
+    one = make()
+    assert one.compare(make())["differ_in"] == one.compare(make())["made_with"] == []
+    references, counts = one.references.copy(), one.counts.copy()
+    references[1] /= 2
+    counts[0] += 1
+    weights = {**one.made_with["identity"]["weights"], "new": "x"}
+    made_with = {
+        **one.made_with,
+        "prompt": "What?",
+        "identity": {**one.made_with["identity"], "weights": weights},
+    }
+    for changed, names in (
+        ({"scale": one.scale * 2}, ["b0"]),
+        ({"layer": 3}, ["layer"]),
+        ({"counts": counts}, ["counts"]),
+        ({"references": references}, ["references"]),
+        ({"made_with": made_with}, ["what they were made with"]),
+        ({"references": references, "counts": counts}, ["counts", "references"]),
+    ):
+        found = one.compare(replace(one, **changed))
+        assert (found["equal"], found["differ_in"]) == (False, names)
+    assert one.compare(make(tokens=(3, 18, 31999)))["differ_in"] == ["tokens"]
+    found = one.compare(replace(one, references=references, counts=counts, made_with=made_with))
+    assert (found["other_counts"], found["other_references"]) == (1, 1)
+    assert found["largest_difference"] == {
+        "token": int(one.tokens[1]),
+        "first": one.references[1],
+        "second": references[1],
+    }
+    said = " ".join(found["made_with"])
+    assert "prompt: first " in said
+    assert "second 'What?'" in said
+    assert "only the second has 1 parameter tensors, e.g. new" in said
+
+
+class Hub:
+    """A Hub of one repository: what is uploaded can be downloaded."""
+
+    def __init__(self, store):
+        self.store = store
+        self.calls = []
+
+    def api(self, token=None):
+        self.calls.append(("token", token))
+        return self
+
+    def create_repo(self, repo_id, *, private, exist_ok):
+        self.calls.append(("create", repo_id, private, exist_ok))
+        return f"hub/{repo_id}"
+
+    def upload_folder(self, *, repo_id, folder_path, commit_message, path_in_repo="", **more):
+        self.calls.append(("upload", repo_id, commit_message, more))
+        shutil.copytree(folder_path, self.store / path_in_repo, dirs_exist_ok=True)
+
+    def snapshot_download(self, repo_id, *, revision, allow_patterns, **more):
+        self.calls.append(("download", repo_id, revision, more))
+        copied = self.store.parent / f"snapshot-{len(self.calls)}"
+        for path in self.store.rglob("*"):
+            name = path.relative_to(self.store)
+            if path.is_file() and any(name.match(pattern) for pattern in allow_patterns):
+                (copied / name).parent.mkdir(parents=True, exist_ok=True)
+                shutil.copy(path, copied / name)
+        return str(copied)
+
+
+@pytest.fixture
+def hub(tmp_path, monkeypatch):
+    import huggingface_hub
+
+    found = Hub(tmp_path / "store")
+    monkeypatch.setattr(huggingface_hub, "HfApi", found.api)
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", found.snapshot_download)
+    return found
+
+
+def test_pushed_and_pulled_with_the_usual_verbs(hub):
+    address = make().push_to_hub(
+        "me/table", private=True, token="secret", commit_message="New", revision="dev"
+    )
+    assert address == "hub/me/table"
+    assert hub.calls == [
+        ("token", "secret"),
+        ("create", "me/table", True, True),
+        ("upload", "me/table", "New", {"revision": "dev"}),
+    ]
+    (hub.store / "README.md").write_text("not fetched")
+    found = ReferenceTable.from_pretrained("me/table", revision="dev", token="secret")
+    assert hub.calls[-1] == ("download", "me/table", "dev", {"token": "secret"})
+    assert_same(found, make())
+
+
+def test_a_hub_that_refuses_is_one_message(hub, monkeypatch):
+    def refuse(*_args, **_kwargs):
+        raise ConnectionError("offline")
+
+    monkeypatch.setattr(hub, "upload_folder", refuse)
+    with pytest.raises(ArtifactError, match=r"cannot be uploaded to me/table \(ConnectionError\)") as caught:
+        make().push_to_hub("me/table")
+    assert "log in" in str(caught.value)
+
+
+def test_several_layers_in_one_repository(hub):
+    for layer in (1, 2):
+        make(layer=layer).push_to_hub("me/table", path_in_repo=f"layer-{layer}")
+    assert ReferenceTable.from_pretrained("me/table", layer=2).layer == 2
+    with pytest.raises(InputError, match="several layers: 1, 2"):
+        ReferenceTable.from_pretrained("me/table")
+
+
+@pytest.mark.parametrize("name", ["no/such-table", "./not-here", "a/b/c/d"])
+def test_a_table_that_is_nowhere(monkeypatch, name):
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    with pytest.raises(ArtifactError, match="neither a folder nor a Hub repository") as caught:
+        ReferenceTable.from_pretrained(name)
+    assert "reweigh calibrate" in str(caught.value)
+
+
+def test_a_disk_that_is_full_leaves_the_old_table(tmp_path, monkeypatch):
+    folder = make().save(tmp_path)
+    before = {path.name: path.read_bytes() for path in Path(folder).iterdir()}
+
+    def full(*_args):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("reweigh.files.artifacts.os.fsync", full)
+    with pytest.raises(ArtifactError, match="No space left"):
+        make(tokens=(1, 2)).save(tmp_path)
+    assert {path.name: path.read_bytes() for path in Path(folder).iterdir()} == before
