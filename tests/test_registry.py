@@ -46,7 +46,7 @@ def test_adding_under_a_new_name_only():
     assert shapes["mine"] == 7
     assert list(shapes) == ["decimal", "broken", "mine"]
     for name in ("mine", "decimal"):
-        with pytest.raises(InputError, match=f"called '{name}' exists already"):
+        with pytest.raises(InputError, match=f"'{name}'"):
             shapes.add(name, 8)
 
 

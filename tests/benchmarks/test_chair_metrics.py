@@ -124,5 +124,5 @@ def test_nothing_is_undefined_with_a_reason() -> None:
     empty = summarise_metrics(items([([], set(), 3)]))
     assert empty["chair_s"].value == 0
     assert empty["chair_i"].value is None
-    assert empty["chair_i"].reason == "no caption mentions an object"
-    assert empty["recall"].reason == "no image has a reference object"
+    assert "caption" in empty["chair_i"].reason
+    assert "reference" in empty["recall"].reason

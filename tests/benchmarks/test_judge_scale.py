@@ -53,23 +53,23 @@ def test_rounded_probabilities_are_weighed_by_their_sum() -> None:
 
 
 WRONG: list[tuple[Any, str]] = [
-    ({"0": 0.5, "1": 0.5}, "not for the levels 0 to 2"),
-    ({"0": 0.5, "1": 0.25, "2": 0.25, "3": 0.0}, "not for the levels 0 to 2"),
-    ({"0": 0.5, "1": 0.25, "02": 0.25}, "not for the levels 0 to 2"),
-    ({}, "for nothing"),
-    ({"0": float("nan"), "1": 0.5, "2": 0.5}, "level 0 has nan"),
-    ({"0": float("inf"), "1": 0.5, "2": 0.5}, "level 0 has inf"),
-    ({"0": -0.1, "1": 0.6, "2": 0.5}, "level 0 has -0.1"),
-    ({"0": 1.1, "1": 0.0, "2": 0.0}, "level 0 has 1.1"),
-    ({"0": True, "1": 0.0, "2": 0.0}, "level 0 has True"),
-    ({"0": "1", "1": 0.0, "2": 0.0}, "level 0 has '1'"),
-    ({"0": None, "1": 0.5, "2": 0.5}, "level 0 has None"),
+    ({"0": 0.5, "1": 0.5}, "0 to 2"),
+    ({"0": 0.5, "1": 0.25, "2": 0.25, "3": 0.0}, "0 to 2"),
+    ({"0": 0.5, "1": 0.25, "02": 0.25}, "0 to 2"),
+    ({}, "nothing"),
+    ({"0": float("nan"), "1": 0.5, "2": 0.5}, "nan"),
+    ({"0": float("inf"), "1": 0.5, "2": 0.5}, "inf"),
+    ({"0": -0.1, "1": 0.6, "2": 0.5}, "-0.1"),
+    ({"0": 1.1, "1": 0.0, "2": 0.0}, "1.1"),
+    ({"0": True, "1": 0.0, "2": 0.0}, "True"),
+    ({"0": "1", "1": 0.0, "2": 0.0}, "'1'"),
+    ({"0": None, "1": 0.5, "2": 0.5}, "None"),
     ({"0": 0.5, "1": 0.5, "2": 0.5}, "sum to 1.5"),
     ({"0": 0.0, "1": 0.0, "2": 0.0}, "sum to 0"),
-    ([0.5, 0.5], "no probabilities for 3 levels"),
-    ("abc", "no probabilities for 3 levels"),
-    (None, "no probabilities for 3 levels"),
-    (0.5, "no probabilities for 3 levels"),
+    ([0.5, 0.5], "3 levels"),
+    ("abc", "3 levels"),
+    (None, "3 levels"),
+    (0.5, "3 levels"),
 ]
 
 

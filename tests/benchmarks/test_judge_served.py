@@ -55,17 +55,17 @@ def test_the_distribution_is_the_models_own(served: Served) -> None:
 
 
 def test_refusals_in_the_servers_own_words(served: Served) -> None:
-    pinned = r"Server is pinned to(.|\n)*exactly as the server was started"
+    pinned = "pinned"
     with SystemOne("other", base_url=served.url) as judge, pytest.raises(JudgeError, match=pinned):
         judge.rate(QUESTION)
     with SystemOne(served.model, base_url=served.url) as judge:
-        with pytest.raises(JudgeError, match=r"not single tokens(.|\n)*--decision-config"):
+        with pytest.raises(JudgeError, match="--decision-config"):
             judge.affirm("A dog.", ["Is there a dog?"])
-        with pytest.raises(JudgeError, match=r"does not support image input(.|\n)*sees pictures"):
+        with pytest.raises(JudgeError, match="image input"):
             judge.affirm("A dog.", ["Is there a dog?"], ["data:image/png;base64,AAAA"])
-        with pytest.raises(JudgeError, match=r"HTTP 422 \(body\.questions\.x: "):
+        with pytest.raises(JudgeError, match="HTTP 422"):
             judge.decide("A dog.", {"x": {"type": "wish"}})
-    lost, elsewhere = r"Not Found(.|\n)*does this server answer POST", served.url.replace("/v1", "/v9")
+    lost, elsewhere = "(?s)Not Found.*POST", served.url.replace("/v1", "/v9")
     with SystemOne(served.model, base_url=elsewhere) as judge, pytest.raises(JudgeError, match=lost):
         judge.rate(QUESTION)
 
@@ -117,7 +117,7 @@ def test_a_server_that_was_killed_is_told_and_its_verdicts_are_kept(data: Path, 
     first = [rater.rate(question) for question in asked]
     rater.close()
     served.kill()
-    gone = r"the connection failed(.|\n)*finished verdicts are kept"
+    gone = "(?s)connection.*kept"
     with (
         SystemOne(served.model, base_url=served.url, attempts=2, first_wait=0.01) as judge,
         pytest.raises(JudgeError, match=gone),

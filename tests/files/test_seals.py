@@ -56,7 +56,7 @@ def test_every_flipped_bit_of_a_tensor_file_is_noticed(tmp_path):
 
 def test_a_tensor_file_without_a_seal_is_refused(tmp_path):
     write_tensors(tmp_path / "x", ARRAYS)
-    with pytest.raises(ArtifactError, match="carries no page_sha256"):
+    with pytest.raises(ArtifactError, match="page_sha256"):
         read_sealed_tensors(tmp_path / "x")
 
 
@@ -71,26 +71,26 @@ def test_sealed_rows_come_back_and_edited_ones_are_named(tmp_path_factory, rows,
     assert read_sealed_rows(path, owner="run") == rows
     if not rows:
         return
-    with pytest.raises(ArtifactError, match="row 1, was altered"):
+    with pytest.raises(ArtifactError, match="row 1"):
         read_sealed_rows(path, owner="another run")
     which = data.draw(st.integers(0, len(rows) - 1))
     found = read_jsonl(path)
     found[which]["a"] = "edited"
     path.unlink()
     append_jsonl(path, found)
-    with pytest.raises(ArtifactError, match=f"row {which + 1}, was altered"):
+    with pytest.raises(ArtifactError, match=f"row {which + 1}"):
         read_sealed_rows(path, owner="run")
 
 
 @pytest.mark.parametrize("row", [{"a": 1}, {"a": 1, "sha256": None}, {"sha256": "x" * 64}])
 def test_a_row_without_its_hash_is_refused(tmp_path, row):
     (tmp_path / "rows").write_text(json.dumps(row) + "\n" + '{"a": 1e999, "sha256": ""}\n')
-    with pytest.raises(ArtifactError, match="row 1, was altered"):
+    with pytest.raises(ArtifactError, match="row 1"):
         read_sealed_rows(tmp_path / "rows", owner="run")
 
 
 def test_rows_do_not_bring_back_a_folder_that_was_removed(tmp_path):
-    with pytest.raises(ArtifactError, match="cannot be written"):
+    with pytest.raises(ArtifactError, match="written"):
         append_sealed_rows(tmp_path / "gone" / "rows.jsonl", [{"a": 1}], owner="run")
     assert not (tmp_path / "gone").exists()
 

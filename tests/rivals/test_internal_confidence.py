@@ -69,7 +69,7 @@ def test_words_take_the_largest_of_their_tokens():
     np.testing.assert_array_equal(found.grid([7, 9]).numpy(), wanted)
     assert found.localise((30, 20), [7, 9]).shape == (20, 30)
     np.testing.assert_allclose(found.localise((3, 2), [7, 9]).numpy(), wanted)
-    with pytest.raises(InputError, match="not among"):
+    with pytest.raises(InputError, match="among"):
         found.of([10])
-    with pytest.raises(InputError, match="no grid"):
+    with pytest.raises(InputError, match="grid"):
         Confidence((7,), values[:1], tuple(range(6)), (None,) * 6).grid()

@@ -35,7 +35,7 @@ def test_words_are_found_by_their_pictures_annotations(tmp_path):
     assert found(picture(1), "bu") == found(picture(1), "buse") == [tuple(BUS)]  # as HALC asks for them
     assert found(picture(1), "cat") == []
     assert found(mirror(picture(1)), "puppy") == [(0.5, 0.25, 0.875, 1.0)]
-    with pytest.raises(InputError, match=r"boxes.jsonl knows nothing of a picture of 56x56"):
+    with pytest.raises(InputError, match="56x56"):
         found(picture(2), "dog")
 
 
@@ -53,5 +53,5 @@ def test_words_are_found_by_their_pictures_annotations(tmp_path):
 )
 def test_a_broken_line_is_named(row, tmp_path):
     good = {"image": "one.png", "objects": []}
-    with pytest.raises(ArtifactError, match=r"boxes.jsonl, line 2"):
+    with pytest.raises(ArtifactError, match="line 2"):
         AnnotatedBoxes(write(tmp_path, good, row))

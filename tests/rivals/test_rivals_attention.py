@@ -184,7 +184,7 @@ def test_attention_that_cannot_be_switched_is_refused(method, loaded, monkeypatc
     model, processor = loaded("llava")
     monkeypatch.setattr(model, "set_attn_implementation", lambda name: None)
     attached = reweigh.decoder(method, model, processor)
-    with pytest.raises(UnsupportedError, match="cannot be read or edited"):
+    with pytest.raises(UnsupportedError, match="edited"):
         attached.__enter__()
     assert registered() == []
 
@@ -195,7 +195,7 @@ def test_options_out_of_range(loaded):
         reweigh.decoder("pai", model, processor, gamma=0.5)
     with pytest.raises(InputError, match="start_layer"):
         reweigh.decoder("pai", model, processor, start_layer=9)
-    with pytest.raises(InputError, match="before end_layer -1"):
+    with pytest.raises(InputError, match="end_layer"):
         reweigh.decoder("pai", model, processor, end_layer=-1)
     with pytest.raises(InputError, match="layer 4"):
         reweigh.decoder("sid", model, processor, layer=4)

@@ -176,7 +176,7 @@ def test_pictures_are_told_from_pixels_or_asked_for(loaded, batch):
     with session.request(pictures=[picture(1)]), pytest.raises(InputError, match="1 pictures"):
         run(model, batch("qwen2_5_vl"))
     assert isinstance(session.describe(picture(1), max_new_tokens=2), str)
-    with pytest.raises(InputError, match="one field"):
+    with pytest.raises(InputError, match="field"):
         reweigh.decoder("focal", model, processor, count=1)
     with pytest.raises(InputError, match="processor"):
         reweigh.decoder("focal", model)
@@ -192,7 +192,7 @@ def test_a_prompt_of_several_images_is_refused(method, loaded):
     session = reweigh.decoder(method, model, processor, **(asked if method == "halc" else {}))
     with (
         session.request(pictures=[picture(1)]),
-        pytest.raises(UnsupportedError, match="a prompt shows several images"),
+        pytest.raises(UnsupportedError, match="several images"),
     ):
         model.generate(**inputs, max_new_tokens=1, do_sample=False)
 

@@ -271,7 +271,7 @@ def test_lists_and_skipped_words_are_switches(loaded, tmp_path):
     assert looked_up("dog", skip_rate=0.3, seed=3) == [draw.random() >= 0.3 for _ in range(40)]
     assert all(looked_up("Dog", is_entity=["dogs"]))
     assert not any(looked_up("cat", is_entity=["dogs"]))
-    with pytest.raises(InputError, match=r"exempt is 'nowhere\.txt', neither a list"):
+    with pytest.raises(InputError, match=r"nowhere\.txt"):
         looked_up("dog", exempt="nowhere.txt")
 
 
@@ -284,7 +284,7 @@ def test_refusals(loaded, batch):
         with pytest.raises(InputError, match=f"{wrong} candidates"):
             reweigh.decoder("halc", model, processor, candidates=wrong, **options)
     session = reweigh.decoder("halc", model, processor, **options)
-    with session, pytest.raises(InputError, match="does not sample"):
+    with session, pytest.raises(InputError, match="sample"):
         model.generate(**batch("llava"), do_sample=True, max_new_tokens=2)
     one = batch("llava", rows=(0,))
     cache, ids = DynamicCache(), torch.cat([one["input_ids"], torch.tensor([[5, 6]])], dim=1)

@@ -206,7 +206,7 @@ def test_official_layer_sets():
     assert _indices([31, 32], 32, False) == [31]
     with pytest.raises(InputError, match="unknown"):
         bucket("middle", 32, False)
-    with pytest.raises(InputError, match="no layer is left"):
+    with pytest.raises(InputError, match="layer"):
         bucket([99], 32, False)
 
 

@@ -81,7 +81,7 @@ def test_boxes_are_those_of_the_confidence_in_the_whole_view(family, loaded):
 
 def test_queries_have_no_place(loaded):
     model, processor = loaded("instructblip")
-    with pytest.raises(UnsupportedError, match="lie on no grid"):
+    with pytest.raises(UnsupportedError, match="grid"):
         LensBoxes(find_anatomy(model), processor)(picture(1), "image")
 
 

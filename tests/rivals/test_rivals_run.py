@@ -234,7 +234,7 @@ def test_unknown_names_and_options_suggest_the_nearest(loaded):
         reweigh.decoder("reweigh", model, processor)
     with pytest.raises(InputError, match="processor"):
         reweigh.decoder("icd", model)
-    with pytest.raises(InputError, match=r"beta is 1\.5"):
+    with pytest.raises(InputError, match="beta"):
         reweigh.decoder("vcd", model, processor, beta=1.5)
 
 
@@ -244,7 +244,7 @@ def test_a_model_without_images_is_refused_with_the_reason():
     config = hf.LlamaConfig(
         vocab_size=64, hidden_size=16, intermediate_size=32, num_hidden_layers=2, num_attention_heads=2
     )
-    with pytest.raises(UnsupportedError, match="names no image token"):
+    with pytest.raises(UnsupportedError, match="image token"):
         reweigh.decoder("vcd", hf.LlamaForCausalLM(config))
 
 
@@ -252,7 +252,7 @@ def test_one_model_carries_one_decoder_at_a_time(loaded):
     model, processor = loaded("llava")
     with (
         reweigh.decoder("vcd", model, processor),
-        pytest.raises(UnsupportedError, match="already follows another decoder"),
+        pytest.raises(UnsupportedError, match="another decoder"),
         reweigh.decoder("dola", model, processor),
     ):
         pass

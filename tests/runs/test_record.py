@@ -106,13 +106,13 @@ def test_an_altered_manifest_is_noticed(tmp_path: Path, images: Path) -> None:
     open_run(folder, a_record(images), RECORDS)
     text = (folder / MANIFEST).read_text()
     (folder / MANIFEST).write_text(text.replace("What?", "Who?"))
-    with pytest.raises(ArtifactError, match="not the manifest of its record"):
+    with pytest.raises(ArtifactError, match="manifest"):
         read_run(folder)
 
 
 def test_responses_without_a_record_are_not_overwritten(tmp_path: Path, images: Path) -> None:
     (tmp_path / RESPONSES).write_text('{"id": 0, "response": "x"}\n')
-    with pytest.raises(ArtifactError, match=r"no record\.json"):
+    with pytest.raises(ArtifactError, match=r"record\.json"):
         open_run(tmp_path, a_record(images), RECORDS)
 
 
@@ -135,15 +135,15 @@ def test_an_altered_record_is_noticed(tmp_path: Path, images: Path) -> None:
     text = (tmp_path / RECORD).read_text()
     (tmp_path / RECORD).write_text(text.replace('"seed": 42', '"seed": 43'))
     for read in (read_run, run_owner, lambda folder: open_run(folder, a_record(images), RECORDS)):
-        with pytest.raises(ArtifactError, match=r"record\.json was altered"):
+        with pytest.raises(ArtifactError, match=r"record\.json"):
             read(tmp_path)
 
 
 def test_a_run_of_an_older_version_says_what_can_be_done(tmp_path: Path) -> None:
     write_json(tmp_path / RECORD, {"schema": 1, "benchmark": {"name": "toy"}})
-    with pytest.raises(ArtifactError, match="older version") as caught:
+    with pytest.raises(ArtifactError, match="older") as caught:
         read_run(tmp_path)
-    assert "as a response file" in str(caught.value)
+    assert "response file" in str(caught.value)
 
 
 def test_answers_belong_to_their_record_wherever_its_files_lie(tmp_path: Path, images: Path) -> None:
@@ -165,7 +165,7 @@ def test_images_are_found_near_their_place(images: Path, tmp_path: Path) -> None
         (tmp_path / name / "[1].png").write_bytes(b"")
     with pytest.raises(InputError, match="twice"):
         find_image(tmp_path, "[1].png")
-    with pytest.raises(InputError, match=r"the image 9\.png is not in"):
+    with pytest.raises(InputError, match=r"9\.png"):
         find_image(tmp_path, "9.png")
 
 
@@ -174,7 +174,7 @@ def test_a_name_that_leads_out_of_the_folder_is_refused(tmp_path: Path, name: st
     secret = tmp_path / "secret.png"
     secret.write_bytes(b"x")
     (tmp_path / "images").mkdir()
-    with pytest.raises(InputError, match="is not a name below"):
+    with pytest.raises(InputError, match="below"):
         find_image(tmp_path / "images", name.format(absolute=secret))
 
 
@@ -200,6 +200,6 @@ def test_two_processes_cannot_share_a_folder(tmp_path: Path) -> None:
         other = subprocess.run(
             [sys.executable, "-c", code, tmp_path], capture_output=True, text=True, check=False
         )
-        assert "another process is writing" in other.stderr
+        assert "process" in other.stderr
     free = subprocess.run([sys.executable, "-c", code, tmp_path], capture_output=True, text=True, check=False)
     assert free.stdout == "in\n"

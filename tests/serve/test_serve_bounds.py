@@ -81,7 +81,7 @@ def test_time_is_bounded_before_and_within_a_stream(serving, monkeypatch):
     slow = serving(Bounds(seconds=0.5))
     settings = slow.server.served.anatomy.speaker.generation_config
     monkeypatch.setattr(settings, "eos_token_id", None)  # it would end by itself
-    with pytest.raises(openai.APIError, match="longer than this server allows"):
+    with pytest.raises(openai.APIError, match="longer"):
         list(slow.client().chat.completions.create(**body(picture(0), max_tokens=900), stream=True))
     assert slow.client().chat.completions.create(**body()).usage.completion_tokens == 2  # the row was freed
 

@@ -70,13 +70,13 @@ def test_rows_of_other_shapes_are_decoded_apart(checkpoint):
 def test_a_model_without_chat_template_takes_one_turn(checkpoint):
     model, processor = load(checkpoint("instructblip"))
     messages = conversation("Hello") + conversation("Again", 0)
-    with pytest.raises(InputError, match="one user message"):
+    with pytest.raises(InputError, match="user message"):
         prepare_inputs(model, processor, messages, [picture(0)])
 
 
 def test_the_processors_complaints_become_ours(checkpoint):
     model, processor = load(checkpoint("llava"))
-    with pytest.raises(InputError, match="refuses this conversation"):
+    with pytest.raises(InputError, match="conversation"):
         prepare_inputs(model, processor, conversation("What?", 2), [picture(0)])
     with pytest.raises(InputError, match="image token"):
         prepare_inputs(model, processor, conversation("an <image> more"), [picture(0)])

@@ -86,7 +86,7 @@ def test_a_cached_generation_reads_nothing(subject: Subject, monkeypatch: pytest
 
     monkeypatch.setattr("reweigh.engines.transformers.gather.Gatherer._read", refuse)
     generation.generate(subject, subject.reweigh.request(evidence=evidence), 4)
-    with pytest.raises(AssertionError, match="read again"):
+    with pytest.raises(AssertionError, match="again"):
         generation.generate(subject, subject.reweigh, 4)
 
 
@@ -236,7 +236,7 @@ def test_a_stopped_command_reports_what_it_has_and_goes_on_later(
     monkeypatch.setattr(step, "step_edit", interrupt)
     stopped = runner.invoke(command.app, asked)
     assert stopped.exit_code == 130
-    assert "the same command goes on from here" in stopped.stderr
+    assert "same command" in stopped.stderr
     assert "kernels: toy" in stopped.stdout
     before = json.loads((tmp_path / "speed.json").read_text())["figures"]
     assert {one["part"] for one in before} == {"kernels", "gain"}

@@ -81,9 +81,9 @@ def test_of_several_crossings_the_largest_scale_is_taken():
 def test_no_crossing_is_told():
     token, value, count = observations(3)
     profile = Profile(token, value, count)
-    with pytest.raises(CalibrationError, match=r"no scale from .* gives the mean edit 2 of DMRR"):
+    with pytest.raises(CalibrationError, match="DMRR"):
         match_scale(profile, 2.0)
-    with pytest.raises(CalibrationError, match="always the same"):
+    with pytest.raises(CalibrationError, match="same"):
         match_scale(Profile(token, np.ones_like(value), count), 0.2)
 
 

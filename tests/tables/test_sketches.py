@@ -164,7 +164,7 @@ def test_a_token_of_which_de_cannot_be_told_is_refused_by_name():
     assert found.error_bounds.undecided == (1,)
     assert found.tokens.tolist() == [2]
     assert made.register(1, rule=AtLeast(10)).tokens.tolist() == [1, 2]
-    with pytest.raises(InputError, match="cannot be decided from sketches"):
+    with pytest.raises(InputError, match="sketches"):
         made.register(1, rule=lambda ordered, scale: True)
     assert STABILITY == 0.5
 
@@ -198,29 +198,29 @@ def test_layers_are_taken_apart():
     whole, seen = of(parts), collect(LAYERS, parts)
     assert whole.at([3]).equals(sketch(seen.at([3]), most=16))
     assert whole.at(LAYERS).equals(whole)
-    with pytest.raises(InputError, match="layer 2 was not calibrated"):
+    with pytest.raises(InputError, match="layer 2"):
         whole.register(2)
 
 
 def test_shards_that_do_not_go_together_are_refused():
     one, other = of(observed()), of(observed(start=100))
     for changed, message in (
-        (of(observed(start=100), most=32), "numbers of bins: 16 and 32"),
-        (replace(other, layers=(1, 2)), "different layers"),
-        (replace(other, readout="prob"), "different readouts"),
-        (of(observed(start=39)), r"digest \w{32} is in two shards"),
+        (of(observed(start=100), most=32), "bins"),
+        (replace(other, layers=(1, 2)), "layers"),
+        (replace(other, readout="prob"), "readouts"),
+        (of(observed(start=39)), "two shards"),
     ):
         with pytest.raises(MismatchError, match=message):
             merge_sketches([one, changed])
-    with pytest.raises(InputError, match="nothing to merge"):
+    with pytest.raises(InputError, match="merge"):
         merge_sketches([])
 
 
 def test_what_cannot_be_sketched_is_refused():
-    with pytest.raises(UnsupportedError, match="scale of zscore is matched"):
+    with pytest.raises(UnsupportedError, match="zscore"):
         require_sketchable("zscore", 64)
     for bins in (15, 2**16 + 1):
-        with pytest.raises(InputError, match=r"16 to 65,536 bins"):
+        with pytest.raises(InputError, match="65,536"):
             require_sketchable("dmrr", bins)
 
 
@@ -230,7 +230,7 @@ def test_a_scale_that_may_be_zero_is_refused():
     )
     made = sketch(tiny, most=16)
     wide = replace(made, bins=replace(made.bins, shift=np.full(2, 30, np.uint8), edge=np.zeros(2, np.uint32)))
-    with pytest.raises(CalibrationError, match="lies between 0 and"):
+    with pytest.raises(CalibrationError, match="between"):
         wide.register(1)
 
 
@@ -241,7 +241,7 @@ def test_images_that_show_nothing_are_refused():
     made = of(none)
     assert (made.problem(), len(made), made.image_count) == (None, 0, 1)
     assert merge_sketches([made, of(observed())]).image_count == 41
-    with pytest.raises(CalibrationError, match="no observation to register from"):
+    with pytest.raises(CalibrationError, match="observation"):
         made.register(1)
 
 
@@ -254,13 +254,13 @@ def test_sketches_come_back_from_their_file(tmp_path):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda made: {"images": made.images[::-1]}, "images are not in order"),
-        (lambda made: {"images": made.images[:, :8]}, "not digests"),
-        (lambda made: {"layers": (1,)}, "layers that were not read"),
-        (lambda made: {"most": 8}, "more bins than it may"),
+        (lambda made: {"images": made.images[::-1]}, "images"),
+        (lambda made: {"images": made.images[:, :8]}, "digests"),
+        (lambda made: {"layers": (1,)}, "layers"),
+        (lambda made: {"most": 8}, "bins"),
         (
             lambda made: {"bins": replace(made.bins, edge=made.bins.edge | np.uint32(1 << 31))},
-            r"outside \(0, 1\]",
+            "outside",
         ),
         (
             lambda made: {
@@ -282,7 +282,7 @@ def test_digests_are_ordered_and_unique():
     found = digests(["b", "a", "c"])
     assert found.shape == (3, 16)
     assert [row.tobytes() for row in found] == sorted(row.tobytes() for row in found)
-    with pytest.raises(MismatchError, match="is in two shards"):
+    with pytest.raises(MismatchError, match="two shards"):
         digests(["a", "a"])
 
 

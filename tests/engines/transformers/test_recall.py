@@ -69,7 +69,7 @@ def test_given_evidence_decodes_bit_for_bit_like_measured_evidence(case, unread,
     unread()
     with attached, attached.request(evidence=every):
         assert torch.equal(logits(case, inputs, num_beams=beams), online)
-    with attached, pytest.raises(AssertionError, match="a state was read"):
+    with attached, pytest.raises(AssertionError, match="state"):
         logits(case, inputs)
 
 
@@ -95,10 +95,10 @@ def test_evidence_that_does_not_fit_is_refused(case):
     with (
         attached,
         attached.request(evidence=[]),
-        pytest.raises(InputError, match="evidence of 0 rows"),
+        pytest.raises(InputError, match="0 rows"),
     ):
         logits(case, inputs)
-    for tokens_of, layer, words in ((tokens[:-1], attached.layer, "other tokens"), (None, 0, "layer 2")):
+    for tokens_of, layer, words in ((tokens[:-1], attached.layer, "tokens"), (None, 0, "layer 2")):
         given = reweigh.measure(case.model, inputs, layers=[layer], tokens=tokens_of)
         with attached, attached.request(evidence=given), pytest.raises(InputError, match=words):
             logits(case, inputs)
@@ -110,10 +110,10 @@ def test_evidence_of_another_head_or_that_is_no_number_is_refused(case):
     attached = attach(case)
     [found] = reweigh.measure(case.model, inputs, layers=[attached.layer])
     short = dataclasses.replace(found, values=found.values[:, :-1])
-    with attached.request(evidence=[short]), pytest.raises(InputError, match="but the head has"):
+    with attached.request(evidence=[short]), pytest.raises(InputError, match="head"):
         logits(case, inputs)
     broken = dataclasses.replace(found, values=found.values * float("nan"))
-    with attached.request(evidence=[broken]), pytest.raises(NumericsError, match="no finite numbers"):
+    with attached.request(evidence=[broken]), pytest.raises(NumericsError, match="finite"):
         logits(case, inputs)
 
 
@@ -121,7 +121,7 @@ def test_evidence_of_another_head_or_that_is_no_number_is_refused(case):
 def test_one_evidence_instead_of_a_list_is_refused(case):
     attached = attach(case)
     found = reweigh.measure(case.model, case.inputs(), layers=[attached.layer])
-    with pytest.raises(InputError, match="give a list"), attached.request(evidence=found[0]):
+    with pytest.raises(InputError, match="list"), attached.request(evidence=found[0]):
         pass
 
 
@@ -142,7 +142,7 @@ def test_describe_measures_a_picture_once(case, unread, tmp_path):
     attached = attach(case, cache=again)
     assert attached.describe(shown, "What?", max_new_tokens=6) == plain
     assert (again.hits, again.misses) == (2, 0)
-    with pytest.raises(AssertionError, match="a state was read"):
+    with pytest.raises(AssertionError, match="state"):
         attached.describe(shown[:1], "What?", max_new_tokens=6)  # alone it is rounded otherwise
 
 

