@@ -253,7 +253,7 @@ def test_settings_say_what_is_missing(tmp_path: Path, monkeypatch: pytest.Monkey
         JudgeSettings(kind="systemone")
     with pytest.raises(InputError, match="--rules"):
         JudgeSettings(kind="systemone", model="m", rules="strict")
-    with pytest.raises(InputError, match="0"):
+    with pytest.raises(InputError, match="more than 0"):
         JudgeSettings(kind="systemone", model="m", timeout=0).open()
     rater = JudgeSettings(kind="systemone", model="m").open()
     assert isinstance(rater, CachedRater)
