@@ -11,6 +11,8 @@ from torch import nn
 import numerics
 import twin
 
+pytestmark = pytest.mark.numerics
+
 
 @pytest.fixture
 def llava(checkpoint):

@@ -28,6 +28,8 @@ from reweigh.errors import (
 )
 from reweigh.files.artifacts import LEFTOVER, only_one
 
+pytestmark = pytest.mark.numerics
+
 STEPS = 6
 PAIRS = [(f"{name}.png", picture(number, (56 + 9 * number, 50))) for number, name in enumerate("cab")]
 

@@ -12,6 +12,8 @@ from checkpoints import FAMILIES, VOCABULARY
 from reweigh.method.edit import StepEditor
 from sameness import assert_same
 
+pytestmark = pytest.mark.numerics
+
 BETA = 4.0
 STEPS = 8
 MIXED = [family for family in FAMILIES if family != "instructblip"]  # it cannot be fed without a picture

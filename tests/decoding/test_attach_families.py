@@ -10,6 +10,8 @@ import twin
 from checkpoints.more import MORE, more
 from reweigh.families import find_anatomy
 
+pytestmark = pytest.mark.numerics
+
 STEPS = 3
 FAST = ("blip-2", "idefics3", "qwen3_vl", "lfm2_vl")  # Q-Former, tiles, DeepStack, convolutional blocks
 

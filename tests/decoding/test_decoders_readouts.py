@@ -14,6 +14,8 @@ from reweigh.errors import MismatchError, UnknownNameError
 from reweigh.method.references import register
 from reweigh.tables.matching import mean_edit
 
+pytestmark = pytest.mark.numerics
+
 NAMES = ("prob", "logprob", "zscore", "zprob")
 
 

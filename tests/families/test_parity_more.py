@@ -13,6 +13,8 @@ from reweigh.families.catalogue import family_of
 from reweigh.families.positions import layout
 from reweigh.testing import assert_lens_parity
 
+pytestmark = pytest.mark.numerics
+
 # DeepStack adds visual features to the stream after the first blocks, where hidden_states do not show them
 ADDED_BETWEEN = {"qwen3_vl": (0, 1, 2)}
 

@@ -17,6 +17,8 @@ from reweigh.errors import InputError, NumericsError
 from reweigh.method import candidates as module
 from reweigh.method.candidates import candidates
 
+pytestmark = pytest.mark.numerics
+
 DTYPES = [torch.float32, torch.bfloat16, torch.float16]
 NEAR = 1e-5
 """Float32 probabilities: a mass this close to the threshold may fall on either side of it."""

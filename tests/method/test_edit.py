@@ -17,6 +17,8 @@ from reweigh.method.candidates import candidates
 from reweigh.method.edit import StepEditor, check_beta, deficit, edit_step, spread
 from reweigh.method.strength import strength
 
+pytestmark = pytest.mark.numerics
+
 # Step 71 of LLaVA-1.5 as the paper prints it: z, DMRR e-3, b e-3, deficit e-3, s, beta s, z'.
 MECHANISM = {
     "cars": (17.000, 0.758, 8.321, 7.563, 1.000, 1.100, 15.900),

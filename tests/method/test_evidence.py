@@ -21,6 +21,8 @@ from reweigh.method.evidence import Evidence, read_evidence
 from reweigh.method.lens import Lens
 from reweigh.method.ranks import RankSum
 
+pytestmark = pytest.mark.numerics
+
 MIXED = [family for family in FAMILIES if family != "instructblip"]
 
 

@@ -15,6 +15,8 @@ from reweigh.families import find_anatomy
 from reweigh.method import lens as module
 from reweigh.method.lens import Lens, lens_disagreement
 
+pytestmark = pytest.mark.numerics
+
 
 @pytest.fixture
 def case(family, checkpoint):

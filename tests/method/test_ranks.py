@@ -16,6 +16,8 @@ from reweigh.errors import InputError, MismatchError, NumericsError
 from reweigh.method import ranks
 from reweigh.method.ranks import RankSum, reciprocal_ranks
 
+pytestmark = pytest.mark.numerics
+
 KERNELS = ["numpy", "torch", *(["numba"] if importlib.util.find_spec("numba") else [])]
 DTYPES = [torch.float32, torch.bfloat16, torch.float16]
 

@@ -25,6 +25,8 @@ from reweigh.method.scale import (
 )
 from reweigh.method.sums import Positions, ReadoutSums
 
+pytestmark = pytest.mark.numerics
+
 
 def softmax(row):
     weights = np.exp(row - row.max())

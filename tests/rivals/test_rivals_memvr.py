@@ -38,6 +38,8 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from llama_by_hand import embedded, forward
 
+pytestmark = pytest.mark.numerics
+
 STEPS = 4
 run = functools.partial(generating.run, steps=STEPS)
 

@@ -15,6 +15,8 @@ from reweigh.families.prompts import build_inputs
 from reweigh.rivals import DECODERS, Decoder
 from reweigh.rivals.tools.branch import BranchState
 
+pytestmark = pytest.mark.numerics
+
 OPTIONS = {
     "greedy": {},
     "beam": {"num_beams": 3},

@@ -13,6 +13,8 @@ from reweigh.world.scenes import scenes
 from reweigh.world.tokenizer import train_tokenizer
 from reweigh.world.vocabulary import mentions
 
+pytestmark = pytest.mark.numerics
+
 VISUAL = 64
 
 

@@ -13,6 +13,8 @@ import twin
 from checkpoints import VOCABULARY
 from reweigh.errors import UnsupportedError
 
+pytestmark = pytest.mark.numerics
+
 BETA = 4.0
 FAMILIES = [
     "llava",

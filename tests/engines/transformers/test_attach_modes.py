@@ -16,6 +16,8 @@ import twin
 from checkpoints import FAMILIES, VOCABULARY
 from reweigh.engines.transformers.arguments import past_length
 
+pytestmark = pytest.mark.numerics
+
 BETA = 4.0
 STEPS = 6
 FEW = [

@@ -19,6 +19,8 @@ from checkpoints import FAMILIES, VOCABULARY, load
 from reweigh.engines.transformers.tap import Tap
 from reweigh.errors import UnsupportedError
 
+pytestmark = pytest.mark.numerics
+
 BETA = 4.0
 STEPS = 6
 

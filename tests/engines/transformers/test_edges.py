@@ -23,6 +23,8 @@ from reweigh.rivals.tools.stream import StreamEdit
 from reweigh.runtime.decoder import Decoder
 from sameness import assert_differ, assert_same
 
+pytestmark = pytest.mark.numerics
+
 BETA = 20.0
 STEPS = 5
 TURN = " What else is there?"

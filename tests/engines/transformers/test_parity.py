@@ -12,6 +12,8 @@ from checkpoints.more import more
 from reweigh.engines.transformers.parity import LensParity, lens_parity
 from reweigh.errors import InputError
 
+pytestmark = pytest.mark.numerics
+
 
 @pytest.fixture
 def own(checkpoint):

@@ -23,6 +23,8 @@ from reweigh.method.evidence import Reading
 from reweigh.method.sums import ReadoutSums
 from reweigh.runtime.memory import EvidenceCache
 
+pytestmark = pytest.mark.numerics
+
 BETA = 4.0
 
 

@@ -16,6 +16,8 @@ from reweigh.errors import InputError, ReweighError, UnsupportedError
 from reweigh.runtime.decoder import Decoder
 from sameness import assert_differ, assert_same
 
+pytestmark = pytest.mark.numerics
+
 BETA = 20.0
 STEPS = 6
 TEXTS = ["What is in the image?", "Describe.", "In the picture there"]
