@@ -134,16 +134,17 @@ def test_lasting_refusals_are_raised_at_once(
         assert len(server.requests) == 1
 
 
-def test_retry_after_is_waited_for() -> None:
-    moments: list[float] = []
+def test_retry_after_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    waits: list[float] = []
 
     def script(body: dict[str, Any], number: int) -> Answer:
-        moments.append(time.monotonic())
-        return (429, {"retry-after": "0.3"}, b"{}") if number == 0 else completion("ok")
+        return (429, {"retry-after": "30"}, b"{}") if number == 0 else completion("ok")
 
     with JudgeServer(script) as server, ChatEndpoint(base_url=server.url, **OPTIONS) as judge:
+        monkeypatch.setattr(judge._closed, "wait", waits.append)
         judge.ask(user("x"))
-    assert moments[1] - moments[0] >= 0.3
+    (waited,) = waits
+    assert 30 <= waited < 31
 
 
 def test_a_wait_beyond_patience_is_refused() -> None:

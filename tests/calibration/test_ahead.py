@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from reweigh.calibration import ahead
 from reweigh.calibration.ahead import build_ahead
 
-PATIENCE = 20
+PATIENCE = 120
 """Seconds after which a thread that should have come is taken for lost."""
 
 

@@ -239,7 +239,7 @@ def test_signals_end_like_control_c(tmp_path, name):
     )
     assert running.stdout.readline() == "loading\n"
     running.send_signal(number)
-    _, told = running.communicate(timeout=30)
+    _, told = running.communicate(timeout=120)
     assert running.returncode == 128 + number
     assert told.startswith("stopped")
     assert told.count("\n") == 1
@@ -252,7 +252,7 @@ def test_a_hang_up_that_is_ignored_on_purpose_stays_ignored(tmp_path):
     )
     assert running.stdout.readline() == "loading\n"
     running.send_signal(signal.SIGHUP)
-    _, told = running.communicate(timeout=30)
+    _, told = running.communicate(timeout=120)
     assert "stopped" not in told
 
 

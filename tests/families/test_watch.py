@@ -1,10 +1,9 @@
-"""A model that changes after it was identified is noticed, whichever way it changes, and cheaply."""
+"""A model that changes after it was identified is noticed, whichever way it changes."""
 
 from __future__ import annotations
 
 import copy
 import functools
-import time
 from enum import Enum
 from types import SimpleNamespace
 
@@ -286,17 +285,6 @@ def test_odd_tensors_are_watched_as_far_as_they_go():
 def test_quantised_layers_do_not_disturb(model, quantity):
     quantised = stand_ins.quantised(model, head_only=quantity == "head")
     assert Watch(quantised).changed() is None
-
-
-def test_it_is_cheap(model):
-    watch = Watch(model)
-    watch.changed()
-    times = []
-    for _ in range(50):
-        start = time.perf_counter()
-        watch.changed()
-        times.append(time.perf_counter() - start)
-    assert sorted(times)[5] < 1e-3, "for about 100 tensors"
 
 
 def test_quantised_tensors_are_watched_by_their_version_alone():
