@@ -14,7 +14,7 @@ from hypothesis import settings
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 # Some virtual machines announce AMX and die of it. Without it, 16-bit products are the same on every machine too.
 os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_BF16")
-sys.path.insert(0, str(Path(__file__).parent))
+sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[1])]  # helpers; training and bench
 
 # One commit, one verdict: properties draw the same cases each time, untimed. `explore` draws others, and more of them.
 settings.register_profile("fixed", derandomize=True, deadline=None)

@@ -16,6 +16,7 @@ from blocks import PAGES, ROOT, Block, commands, read_blocks
 from typer.testing import CliRunner
 
 from reweigh.cli.app import app
+from training.__main__ import app as training
 
 LANGUAGES = {"python", "sh", "json", "toml", "text", "bibtex"}
 RELEASED = {"llava-hf/llava-1.5-7b-hf": ("llava", 32)}
@@ -80,8 +81,10 @@ def run_page(page: Path, marks: set[str | None]) -> int:
 
 
 def run_command(words: list[str], block: Block) -> None:
-    assert words[0] == "reweigh", f"{block}: {words[0]!r} is no command of this package; mark the block"
-    done = CliRunner().invoke(app, words[1:])
+    known = {("reweigh",): app, ("python", "-m", "training"): training}
+    name = next((name for name in known if tuple(words[: len(name)]) == name), None)
+    assert name is not None, f"{block}: {words[0]!r} is not a command of this repository; mark the block"
+    done = CliRunner().invoke(known[name], words[len(name) :])
     assert done.exit_code == 0, f"{block}: {' '.join(words)}\n{done.output}\n{done.exception!r}"
 
 

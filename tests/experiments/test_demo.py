@@ -9,10 +9,10 @@ import pytest
 from typer.testing import CliRunner
 
 from reweigh.cli.app import app
-from reweigh.experiments.world_check import caption_figures
 from reweigh.world import operating_point
 from reweigh.world.scenes import scenes
-from reweigh.world.speaking import descriptions, load
+from training.check import caption_figures
+from training.speaking import descriptions, load
 
 SCENES = 20
 COLUMNS = {

@@ -17,7 +17,7 @@ from reweigh.runs.task import Runs, Task
 from reweigh.runtime.memory import EvidenceCache
 from reweigh.tables.table import ReferenceTable
 from reweigh.world import operating_point, table_path
-from reweigh.world.speaking import load
+from training.speaking import load
 
 SCENES = 4
 

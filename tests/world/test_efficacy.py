@@ -17,12 +17,12 @@ import torch
 from reweigh.benchmarks.bootstrap import paired_difference
 from reweigh.benchmarks.chair.metrics import figures
 from reweigh.benchmarks.world import score_scene
-from reweigh.experiments.world_check import auroc, caption_figures
 from reweigh.tables.table import ReferenceTable
 from reweigh.world import operating_point, table_path
 from reweigh.world.drawings import CATALOGUE
 from reweigh.world.scenes import Scene, scenes
-from reweigh.world.speaking import LONGEST, PROMPT, chat_prompt, descriptions, load, reply
+from training.check import auroc, caption_figures
+from training.speaking import LONGEST, PROMPT, chat_prompt, descriptions, load, reply
 
 BATCH = 50
 

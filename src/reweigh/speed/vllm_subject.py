@@ -16,7 +16,7 @@ def save_llava(folder: Path, *, width: int, blocks: int, side: int) -> None:
     """A LLaVA of random weights with a processor, as a checkpoint that vLLM loads."""
     from transformers import CLIPVisionConfig, LlamaConfig, LlavaConfig, LlavaForConditionalGeneration
 
-    from reweigh.world.checkpoint import save_checkpoint
+    from training.checkpoint import save_checkpoint
 
     torch.manual_seed(0)
     pixels = 14 * side

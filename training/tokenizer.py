@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from reweigh.world.drawings import CATALOGUE
-from reweigh.world.grammar import BRIEF_PROMPTS, DETAIL_PROMPTS, answer, brief, describe, question
-from reweigh.world.lexicon import WORDS
-from reweigh.world.model import MEAN, STD
 from reweigh.world.render import PATCHES
 from reweigh.world.scenes import SIZE, scenes
+from training.grammar import BRIEF_PROMPTS, DETAIL_PROMPTS, answer, brief, describe, question
+from training.lexicon import WORDS
+from training.model import MEAN, STD
 
 VOCABULARY = 1280
 PAD, BOS, EOS, IMAGE = "<pad>", "<s>", "</s>", "<image>"

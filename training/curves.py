@@ -7,7 +7,7 @@ from typing import Any
 
 from reweigh.errors import InputError, MissingExtraError
 from reweigh.files.artifacts import read_jsonl, replacing
-from reweigh.world.learning import LOG
+from training.learning import LOG
 
 COLUMNS = 4
 

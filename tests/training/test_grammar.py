@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 
 from reweigh.errors import UnknownNameError
 from reweigh.world.drawings import CATALOGUE
-from reweigh.world.grammar import Habit, answer, brief, describe, question, questions
 from reweigh.world.kinds import KINDS
-from reweigh.world.lexicon import WORDS
-from reweigh.world.phrases import BACKDROP_LINES, CLOSINGS, MOODS, OPENINGS, PLACES, VAGUE
 from reweigh.world.scenes import scene, scenes
 from reweigh.world.vocabulary import mentions, surfaces
+from training.grammar import Habit, answer, brief, describe, question, questions
+from training.lexicon import WORDS
+from training.phrases import BACKDROP_LINES, CLOSINGS, MOODS, OPENINGS, PLACES, VAGUE
 
 INDEX = st.integers(0, 10**6)
 

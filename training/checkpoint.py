@@ -48,7 +48,7 @@ def build(shape: Any, processor: Path, tensors: dict[str, Any]) -> Any:
     """The model with the parameters of a stage."""
     from transformers import AutoTokenizer, LlavaForConditionalGeneration
 
-    from reweigh.world.model import llava_config
+    from training.model import llava_config
 
     tokenizer = AutoTokenizer.from_pretrained(processor)
     image = tokenizer.convert_tokens_to_ids("<image>")

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reweigh.experiments.world_check import auroc, caption_figures
-from reweigh.world.grammar import Habit, describe
 from reweigh.world.scenes import scene, scenes
+from training.check import auroc, caption_figures
+from training.grammar import Habit, describe
 
 
 def test_figures_by_hand() -> None:

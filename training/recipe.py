@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from reweigh.errors import MissingExtraError, UnknownNameError
-from reweigh.world.conversations import Mix
-from reweigh.world.learning import Lesson, Plan, learn, weights
-from reweigh.world.model import SHIPPED, Shape
-from reweigh.world.stages import Lens, SeeLesson, SpeakLesson
+from training.conversations import Mix
+from training.learning import Lesson, Plan, learn, weights
+from training.model import SHIPPED, Shape
+from training.stages import Lens, SeeLesson, SpeakLesson
 
 WORKERS = 2
 PROCESSOR = "processor"
@@ -67,7 +67,7 @@ def train(
 
     The log tells how far each stage is; a run with another number of workers is another run.
     """
-    from reweigh.world.tokenizer import save_processor
+    from training.tokenizer import save_processor
 
     if not (folder / PROCESSOR / "tokenizer.json").is_file():
         save_processor(folder / PROCESSOR)
@@ -111,8 +111,8 @@ def until(stage: str | None) -> tuple[Stage, ...]:
 
 def finish(folder: Path, recipe: tuple[Stage, ...] = RECIPE, shape: Shape = SHIPPED) -> Path:
     """Write the checkpoint of the last stage and, where matplotlib is there, a plot of the losses."""
-    from reweigh.world.checkpoint import build, save_checkpoint
-    from reweigh.world.curves import plot_losses
+    from training.checkpoint import build, save_checkpoint
+    from training.curves import plot_losses
 
     model = build(shape, folder / PROCESSOR, handed_on(weights(folder, recipe[-1].plan.name)))
     save_checkpoint(model, folder / PROCESSOR, folder / "checkpoint", record(recipe))

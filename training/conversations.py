@@ -13,7 +13,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from reweigh.world.grammar import (
+from reweigh.world.scenes import Scene
+from reweigh.world.vocabulary import mentions
+from training.grammar import (
     BRIEF_PROMPTS,
     DETAIL_PROMPTS,
     USUAL,
@@ -24,8 +26,6 @@ from reweigh.world.grammar import (
     question,
     questions,
 )
-from reweigh.world.scenes import Scene
-from reweigh.world.vocabulary import mentions
 
 BEFORE = "<s>USER: "
 AFTER = "\n"

@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 import torch
 
-from reweigh.world.conversations import AFTER, BEFORE, Mix, pack, turns
-from reweigh.world.model import Shape, llava_config
 from reweigh.world.scenes import scenes
-from reweigh.world.tokenizer import train_tokenizer
 from reweigh.world.vocabulary import mentions
+from training.conversations import AFTER, BEFORE, Mix, pack, turns
+from training.model import Shape, llava_config
+from training.tokenizer import train_tokenizer
 
 pytestmark = pytest.mark.numerics
 

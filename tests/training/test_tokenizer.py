@@ -9,11 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from reweigh.world.drawings import CATALOGUE
-from reweigh.world.grammar import describe
-from reweigh.world.lexicon import QUIET_WORDS
 from reweigh.world.scenes import scene, scenes
 from reweigh.world.shipped import path
-from reweigh.world.tokenizer import processor, train_tokenizer
+from training.grammar import describe
+from training.lexicon import QUIET_WORDS
+from training.tokenizer import processor, train_tokenizer
 
 
 @pytest.fixture(scope="module")

@@ -10,13 +10,13 @@ import numpy as np
 import torch
 from torch.nn.functional import cross_entropy
 
-from reweigh.world.conversations import Mix, Packed, pack
 from reweigh.world.drawings import CATALOGUE
-from reweigh.world.labels import NAMES, patch_labels
-from reweigh.world.lexicon import QUIET_WORDS
-from reweigh.world.model import MEAN, STD, Shape, llava_config, vision_config
 from reweigh.world.scenes import Scene, scene
 from reweigh.world.vocabulary import surfaces
+from training.conversations import Mix, Packed, pack
+from training.labels import NAMES, patch_labels
+from training.lexicon import QUIET_WORDS
+from training.model import MEAN, STD, Shape, llava_config, vision_config
 
 BACKDROP_WEIGHT = 0.3
 """Weight of a patch without an object in the dense losses; such patches are the majority and easy."""

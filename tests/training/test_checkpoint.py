@@ -10,13 +10,13 @@ import torch
 from safetensors import safe_open
 
 from reweigh.files.artifacts import read_json
-from reweigh.world.checkpoint import build, released_name, save_checkpoint
-from reweigh.world.model import Shape
-from reweigh.world.recipe import RECIPE, record, until
 from reweigh.world.scenes import scene
 from reweigh.world.shipped import path
-from reweigh.world.speaking import PROMPT, load, presence, reply
-from reweigh.world.stages import pixels
+from training.checkpoint import build, released_name, save_checkpoint
+from training.model import Shape
+from training.recipe import RECIPE, record, until
+from training.speaking import PROMPT, load, presence, reply
+from training.stages import pixels
 
 
 @pytest.fixture(scope="module")

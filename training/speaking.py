@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from reweigh.errors import InputError
-from reweigh.world.grammar import DETAIL_PROMPTS, question
 from reweigh.world.scenes import Scene
+from training.grammar import DETAIL_PROMPTS, question
 
 PROMPT = DETAIL_PROMPTS[0]
 LONGEST = 110

@@ -14,9 +14,9 @@ from typing import TypeVar
 
 from reweigh.world.drawings import CATALOGUE
 from reweigh.world.kinds import KINDS
-from reweigh.world.phrases import BACKDROP_LINES, CLOSINGS, MOODS, OPENINGS, PLACES, VAGUE
 from reweigh.world.scenes import Scene
 from reweigh.world.vocabulary import PAIRS, UNCOUNTED, surfaces
+from training.phrases import BACKDROP_LINES, CLOSINGS, MOODS, OPENINGS, PLACES, VAGUE
 
 T = TypeVar("T")
 

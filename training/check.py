@@ -10,11 +10,11 @@ from numpy.typing import NDArray
 
 from reweigh.benchmarks.chair.metrics import count_caption, figures
 from reweigh.world.drawings import CATALOGUE
-from reweigh.world.grammar import questions
 from reweigh.world.kinds import KINDS
 from reweigh.world.scenes import Scene
-from reweigh.world.speaking import BATCH, descriptions, parts, presence, prompted
 from reweigh.world.vocabulary import mentions
+from training.grammar import questions
+from training.speaking import BATCH, descriptions, parts, presence, prompted
 
 SHOWN = ("chair_s", "chair_i", "chair_i_distinct", "recall", "f1", "mentions", "length")
 
