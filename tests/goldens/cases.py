@@ -52,9 +52,7 @@ DECODERS: dict[str, dict[str, Any]] = {
     "code": {"description_tokens": 5},
     "damro": {"keep": 3},
     "asd": {"vectors": VECTORS, "lam": 0.5, "force": True},
-    "focal": {},
     "projectaway": {"erase": ["dog", "umbrella"]},
-    "projectaway-auto": {"threshold": 0.9, "max_new_tokens": 6},
 }
 """Every decoder with options that show on a random model; ReWEIGH and HALC have cases of their own."""
 OWN_REGIME = {"beam", "nucleus", "sampling", "opera"}
@@ -116,11 +114,7 @@ def decoded(name: str) -> dict[str, Any]:
         session = reweigh.decoder(name, model, processor, **DECODERS[name])
         regimes = {"own": {}} if name in OWN_REGIME else REGIMES
         for regime, options in regimes.items():
-            # fields of view are cut from the pictures themselves, where pixel values do not give them back
-            shown = (
-                {"pictures": [picture(1, (70, 50)), picture(2, (70, 50)), None]} if name == "focal" else {}
-            )
-            with session.request(**shown):
+            with session:
                 output = generate(model, inputs, **options, **MORE.get(name, {}))
             found[f"{family}/{regime}"] = summary(output, length, TOP if regime in ("greedy", "own") else 8)
     return found

@@ -20,7 +20,6 @@ from reweigh.rivals.tools.options import fits, kind
 NEEDED = {
     "halc": {"detect": lambda image, word: [], "match": lambda image, texts: [0.0] * len(texts)},
     "projectaway": {"erase": ["image"], "image_layer": 1},
-    "projectaway-auto": {"image_layer": 1},
 }
 ODD = ["abc", -1, 1.5, True, [1], math.inf, {}]
 

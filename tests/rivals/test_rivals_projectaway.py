@@ -15,7 +15,7 @@ import torch
 import generating
 import reweigh
 from checkpoints import FAMILIES, picture
-from reweigh.errors import InputError, UnsupportedError
+from reweigh.errors import InputError
 from reweigh.families.prompts import build_inputs
 from reweigh.rivals.projectaway import project_away
 from reweigh.rivals.tools.confidence import check_confidence, confidence, word_pieces, word_tokens
@@ -102,12 +102,8 @@ def test_null_settings_batches_and_caches(family, loaded, batch):
     rows = (0, 2) if family == "instructblip" else (0, 1)
     inputs = batch(family, rows=rows)
     base = run(model, inputs)
-    for name, options in (
-        ("projectaway", {"erase": []}),
-        ("projectaway", {"erase": WORDS, "weight": 0.0}),
-        ("projectaway-auto", {"threshold": 0.0}),
-    ):
-        with reweigh.decoder(name, model, processor, **options):
+    for options in ({"erase": []}, {"erase": WORDS, "weight": 0.0}):
+        with reweigh.decoder("projectaway", model, processor, **options):
             assert_same(base, run(model, inputs))
     with reweigh.decoder("projectaway", model, processor, erase=WORDS, weight=4.0):
         both = run(model, inputs)
@@ -205,41 +201,6 @@ def test_confidence_of_a_text_and_its_refusals(loaded, batch):
     ids = torch.tensor([[5, 6, 7]])
     with pytest.raises(InputError, match="no image"):
         confidence(model, {"input_ids": ids, "attention_mask": torch.ones_like(ids)}, [3])
-
-
-@pytest.mark.parametrize("family", FAMILIES)
-def test_auto_takes_out_what_the_image_is_not_sure_of(family, loaded, batch):
-    """Two generations by hand give the words; with those given, ProjectAway writes the same answer."""
-    model, processor = loaded(family)
-    inputs = batch(family, rows=(0,))
-    said = model.generate(**inputs, max_new_tokens=6, do_sample=False)[:, inputs["input_ids"].shape[1] :]
-    text = processor.batch_decode(said, skip_special_tokens=True)[0]
-    pieces = [(text[a:b], own) for a, b, own in word_pieces(processor, text)] if text.strip() else []
-    tokens = sorted({token for _, own in pieces for token in own}) or [0]
-    sure = confidence(model, inputs, tokens)[0]
-    weak = list(dict.fromkeys(word for word, own in pieces if sure.of(own) < 1.0))
-    options = {"weight": 4.0}
-    with reweigh.decoder(
-        "projectaway-auto", model, processor, threshold=1.0, is_entity=bool, max_new_tokens=6, **options
-    ):
-        ours = run(model, inputs)
-        beams = run(model, inputs, num_beams=2)
-        uncached = run(model, inputs, use_cache=False)
-    with reweigh.decoder("projectaway", model, processor, erase=weak, **options):
-        assert_same(ours, run(model, inputs))
-        assert torch.equal(beams.sequences, run(model, inputs, num_beams=2).sequences)
-    assert torch.equal(ours.sequences, uncached.sequences)
-
-
-def test_auto_refuses_a_new_image_in_a_kept_cache(loaded, batch):
-    model, processor = loaded("llava")
-    inputs = batch("llava", rows=(0,))
-    with reweigh.decoder("projectaway-auto", model, processor, max_new_tokens=2):
-        first = run(model, inputs)
-        ids = torch.cat([first.sequences, inputs["input_ids"]], dim=1)
-        again = {**inputs, "input_ids": ids, "attention_mask": torch.ones_like(ids)}
-        with pytest.raises(UnsupportedError, match="continued conversation"):
-            run(model, again, past_key_values=first.past_key_values)
 
 
 def test_function_words_are_no_entities():

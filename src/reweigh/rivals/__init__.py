@@ -8,7 +8,7 @@ Decoders register by name; a third party adds one, a ``Decoder`` subclass, throu
 ``contrast`` (a second branch), ``early`` and ``buckets`` (earlier layers), ``beams``, ``entities``, ``options``. What one is
 made of: ``noise`` (VCD), ``overtrust``, ``retrospection``, ``hypotheses``, ``opera_*`` (OPERA), ``outliers`` (DAMRO),
 ``retrace`` (MemVR), ``fields``, ``words``, ``halc_walk`` and the detectors and matchers ``grounding``, ``annotated``,
-``lens_boxes``, ``gain`` (HALC).
+``gain`` (HALC).
 """
 
 from __future__ import annotations
@@ -46,10 +46,8 @@ DECODERS: Registry[type[Decoder]] = Registry(
         "code": "reweigh.rivals.code:CODE",
         "damro": "reweigh.rivals.damro:DAMRO",
         "asd": "reweigh.rivals.asd:ASD",
-        "focal": "reweigh.rivals.focal:FocalContrast",
         "halc": "reweigh.rivals.halc.decoder:HALC",
         "projectaway": "reweigh.rivals.projectaway:ProjectAway",
-        "projectaway-auto": "reweigh.rivals.projectaway_auto:ProjectAwayAuto",
     },
     group="reweigh.decoders",
 )

@@ -1,7 +1,7 @@
 """ProjectAway (Jiang et al., ICLR 2025): words are taken out of the image's states before an answer is written.
 
 At image positions after one block the part that points along a word's own text state is subtracted. Which words to take
-out must be known; ``projectaway-auto`` finds them itself.
+out must be known.
 """
 
 from __future__ import annotations

@@ -28,7 +28,6 @@ from reweigh.rivals.halc.walk import Beam, Walk
 from reweigh.rivals.tools.branch import Runner
 from reweigh.rivals.tools.entities import entity_test, may_be_entity, word_list
 from reweigh.rivals.tools.gain import OWN, PictureGain
-from reweigh.rivals.tools.lens_boxes import LENS, LensBoxes
 from reweigh.rivals.tools.pictures import PictureSession, picture_request, pictures_of
 from reweigh.rivals.tools.stream import StreamEdit
 from reweigh.rivals.tools.words import LookUp, Words, bare
@@ -50,8 +49,8 @@ class HALC(Decoder):
     """Words that name things are grounded, contrasted and ranked while the answer is written.
 
     Args:
-        detect: From a picture and a word to boxes; or a GroundingDINO or OWLv2 checkpoint; or "lens", where the model's
-            own image positions are sure of the word; or a file of annotated boxes (.jsonl), an oracle.
+        detect: From a picture and a word to boxes; or a GroundingDINO or OWLv2 checkpoint; or a file of annotated
+            boxes (.jsonl), an oracle.
         match: From a picture and texts to scores; or a BLIP image-text retrieval checkpoint; or "own", what the picture
             adds to the text's likelihood by the model itself.
         is_entity: Whether a word is looked up, or the words that are, or a file of them; every word but function words
@@ -104,7 +103,8 @@ class HALC(Decoder):
                 f"{candidates} candidates cannot be made of {count} fields",
                 hint="an even number, two for each pair",
             )
-        self.detect, self.match = _detector(self, detect, template), _matcher(self, match, template)
+        self.detect = load_detector(detect) if isinstance(detect, str) else detect
+        self.match = _matcher(self, match, template)
         never, ever = (
             frozenset(map(bare, word_list(name, words)))
             for name, words in (("exempt", exempt), ("always", always))
@@ -192,12 +192,6 @@ class HALC(Decoder):
                 best = walk.run(begin)
                 answers.append(self.words.without(best.tokens, best.deleted))
         return answers
-
-
-def _detector(decoder: HALC, given: Detector | str, template: str | None) -> Detector:
-    if given == LENS:
-        return LensBoxes(decoder.anatomy, decoder.processor, template=template)
-    return load_detector(given) if isinstance(given, str) else given
 
 
 def _matcher(decoder: HALC, given: Matcher | str, template: str | None) -> Matcher:

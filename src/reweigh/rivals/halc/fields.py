@@ -81,13 +81,6 @@ def contrasts(logits: Tensor, pairs: int, weight: float = 0.05) -> Tensor:
     return torch.stack(found)
 
 
-def focal(main: Tensor, logits: Tensor, weight: float = 0.05) -> Tensor:
-    """Of the two contrasts of the pair of fields (F, V) that differ most, that whose best token ``main`` (V,) likes more."""
-    both = contrasts(logits, 1, weight)
-    liked = main[both.argmax(dim=-1).to(main.device)]
-    return both[int(liked.argmax())]
-
-
 def survivors(scores: Sequence[float], texts: Sequence[str], count: int) -> list[int]:
     """The places of the ``count`` best texts, no text twice, of equal scores the later one first.
 
