@@ -16,7 +16,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-from unittest.mock import patch
 
 import numpy as np
 import torch
@@ -26,11 +25,9 @@ from reweigh.benchmarks.base import BENCHMARKS
 from reweigh.benchmarks.data.unpack import unpack
 from reweigh.benchmarks.judge import CachedJudge, CachedRater, Distribution, ScaleQuestion
 from reweigh.benchmarks.judge.protocol import user
-from reweigh.calibration import sums
 from reweigh.calibration.corpus import CorpusImage, open_corpus
 from reweigh.calibration.result import Calibration
 from reweigh.calibration.resume import Work
-from reweigh.calibration.sums import Sums
 from reweigh.experiments.tune.labelfree.asking import Asking
 from reweigh.experiments.tune.labelfree.pictures import open_pictures
 from reweigh.files.artifacts import sha256_text
@@ -98,25 +95,6 @@ def read_calibration(folder: Path) -> Reading:
     ] + [getattr(done.observations, name).tolist() for name in ("image", "token", "count", "values")]
 
 
-def make_sketched(folder: Path) -> None:
-    from reweigh.calibration.result import tables_of
-    from reweigh.tables.observations import collect
-    from reweigh.tables.sketches import sketch
-
-    made_with = {**MADE_WITH, "sketch": {"bins": 16}}
-    seen = sketch(collect(LAYERS, observations()), most=16)
-    Calibration(seen, tables_of(seen, made_with, rule="count-5"), made_with, []).save(folder)
-
-
-def read_sketched(folder: Path) -> Reading:
-    done = Calibration.load(folder)
-    return [
-        {layer: table.fingerprint for layer, table in done.tables.items()},
-        done.made_with,
-        {name: array.tolist() for name, array in done.observations.arrays().items()},
-    ]
-
-
 def read_table(folder: Path) -> Reading:
     return ReferenceTable.load(folder, layer=3).fingerprint
 
@@ -132,30 +110,6 @@ def read_part(folder: Path) -> Reading:
     work.claim()
     rows, skipped = work.read_part(0, IMAGES)
     return [[row.key, row.token.tolist(), row.count.tolist(), row.values.tolist()] for row in rows], skipped
-
-
-SKETCHED = {"made_with": {**MADE_WITH, "sketch": {"bins": 16}}}
-
-
-def add_up(folder: Path) -> Sums:
-    """The sums of a calibration of two batches of one image each, as a resumed run finds them."""
-    work = Work(folder, SKETCHED, LAYERS)
-    work.claim()
-    return Sums(work, [(image,) for image in IMAGES])
-
-
-@patch.object(sums, "FAN", 2)
-def make_sum(folder: Path) -> None:
-    kept = add_up(folder)
-    for number, row in enumerate(observations()):
-        kept.keep(number, ([row], []))
-
-
-@patch.object(sums, "FAN", 2)
-def read_sum(folder: Path) -> Reading:
-    kept = add_up(folder)
-    whole, skipped = kept.total()
-    return [sorted(kept.done()), {name: array.tolist() for name, array in whole.arrays().items()}, skipped]
 
 
 def make_run(folder: Path) -> None:
@@ -356,9 +310,7 @@ def read_affirmed(folder: Path) -> Reading:
 TARGETS = (
     Target("table", make_calibration, read_table, "layer-3/*"),
     Target("calibration", make_calibration, read_calibration),
-    Target("sketches", make_sketched, read_sketched),
     Target("part", make_part, read_part, ".reweigh-work/*"),
-    Target("sum", make_sum, read_sum, ".reweigh-work/*"),
     Target("run", make_run, read_run),
     Target("scored run", make_scored, read_scored_run),
     Target("image", make_images, read_images),

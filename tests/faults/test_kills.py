@@ -14,15 +14,13 @@ from pathlib import Path
 import pytest
 
 from reweigh.benchmarks.world import World
-from reweigh.calibration.sums import FAN
 
 SHORT = ["--option", "scenes=3", "--limit", "3"]
 CALIBRATE = ["calibrate", "world", "{images}", "-o", "{out}", "-l", "2", "-l", "3"]
-IMAGES = {"calibrate": 4, "sketch": FAN + 6}
-"""Images of the commands that need some; sketches of enough batches are added up on the way."""
+IMAGES = {"calibrate": 4}
+"""Images of the commands that need some."""
 COMMANDS = {
     "calibrate": [*CALIBRATE, "--max-new-tokens", "12"],
-    "sketch": [*CALIBRATE, "--max-new-tokens", "2", "--sketch", "16"],
     "eval": ["eval", "run", "world", "-b", "world", "--data", "{pictures}", "-o", "{out}", *SHORT],
     "tune": ["tune", "world", "--layers", "2", "--betas", "0.5,1", "-o", "{out}", *SHORT],
     "ablate": ["ablate", "world", "--arms", "global,blind", "-o", "{out}", *SHORT],

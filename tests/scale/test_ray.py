@@ -16,8 +16,6 @@ import pytest
 from cluster import finish, kill_driver, kill_worker, reweigh, start, until
 
 from checkpoints import picture
-from reweigh.benchmarks.world import World
-from reweigh.calibration.sums import FAN
 from reweigh.errors import InputError, MismatchError, MissingExtraError, ReweighError
 from reweigh.scale.ray_crew import Cluster, RayCrew, _begin, ray_crew
 
@@ -95,27 +93,6 @@ def test_an_evaluation_survives_kills_without_a_byte_changed(ray, checkpoint, tm
     assert 2 <= kept < 12
     assert "12 of 12 in all" in said
     assert tree(tmp_path / "out") == tree(tmp_path / "alone")
-
-
-@on_ray
-@pytest.mark.slow
-def test_sketches_survive_kills_without_a_byte_changed(ray, tmp_path):
-    """The driver is killed when some batches are added up and others are not."""
-    World(tmp_path / "images", split="tuning", scenes=FAN + 40).records()
-    given = ["calibrate", "world", tmp_path / "images", "-l", "2", "-l", "3", "--max-new-tokens", "6"]
-    given += ["--sketch", "16", "--device", "cpu"]
-    finish(reweigh(*given, "-o", tmp_path / "alone"))
-    out = tmp_path / "out"
-
-    def batches():
-        alone = {int(path.stem[-6:]) for path in out.glob(".reweigh-work/part-*.safetensors")}
-        added = set(range(FAN)) if list(out.glob(".reweigh-work/sum-1-000000.safetensors")) else set()
-        return len(alone | added)
-
-    kept, said = survive(given, out, batches, seed=4, kept=FAN + 2)
-    assert FAN + 2 <= kept < FAN + 40
-    assert f"{FAN + 40} images, 0 skipped" in said
-    assert tree(out) == tree(tmp_path / "alone")
 
 
 @on_ray

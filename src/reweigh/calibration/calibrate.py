@@ -17,7 +17,6 @@ from reweigh.families.prompts import DESCRIBE
 from reweigh.method.lens import CHUNK
 from reweigh.method.readouts import DMRR
 from reweigh.method.references import rule_named
-from reweigh.tables.sketches import require_sketchable
 
 
 def calibrate(
@@ -37,7 +36,6 @@ def calibrate(
     rule: str = "stable",
     readout: str = DMRR,
     shard: str = "1/1",
-    sketch: int | None = None,
     show: bool | None = None,
     on_skip: Callable[[str, str], None] | None = None,
 ) -> Calibration:
@@ -52,8 +50,6 @@ def calibrate(
         rule: "stable" (the paper's), or "count-N".
         readout: How logits become evidence: the method's "dmrr", or prob, logprob, zscore, zprob for comparison.
         shard: Part of the images, as i/n; ``merge_calibrations`` of all parts gives the bytes of the whole.
-        sketch: Keep at most so many counted bins for each token and layer instead of every observation, see
-            ``reweigh.tables.sketches``.
         show: Show a progress bar; by default when a person looks.
         on_skip: Called with the name of each image that could not be read, and why.
 
@@ -62,8 +58,6 @@ def calibrate(
         MismatchError: ``out`` holds a calibration with other settings.
     """
     rule_named(rule)
-    if sketch is not None:
-        require_sketchable(readout, sketch)
     job = open_job(
         model,
         processor,
@@ -77,4 +71,4 @@ def calibrate(
         kernel=kernel,
         readout=readout,
     )
-    return carry_out(job, images, out=out, rule=rule, shard=shard, sketch=sketch, show=show, on_skip=on_skip)
+    return carry_out(job, images, out=out, rule=rule, shard=shard, show=show, on_skip=on_skip)

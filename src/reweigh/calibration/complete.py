@@ -10,21 +10,19 @@ from collections.abc import Callable, Collection, Generator, Mapping, Sequence
 from contextlib import ExitStack, closing
 from functools import partial
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any, Protocol, TypeAlias
 
 from reweigh.calibration.ahead import build_ahead
 from reweigh.calibration.corpus import Corpus, CorpusImage, open_corpus
 from reweigh.calibration.prepare import prepare, read
-from reweigh.calibration.result import MANIFEST, Calibration, Kept, tables_of
+from reweigh.calibration.result import MANIFEST, Calibration, tables_of
 from reweigh.calibration.resume import LOCK, Work, finished
-from reweigh.calibration.sums import Sums
 from reweigh.errors import CalibrationError
 from reweigh.files.artifacts import only_one
 from reweigh.method.readouts import DMRR
 from reweigh.progress import bar
 from reweigh.shards import Shard
-from reweigh.tables.observations import ImageObservations, collect
+from reweigh.tables.observations import ImageObservations, Observations, collect
 
 Batches: TypeAlias = Mapping[int, Sequence[CorpusImage]]
 Observed: TypeAlias = tuple[list[ImageObservations], list[dict[str, str]]]
@@ -60,28 +58,21 @@ def carry_out(
     out: str | Path | None,
     rule: str,
     shard: str = "1/1",
-    sketch: int | None = None,
     show: bool | None = None,
     on_skip: OnSkip = None,
 ) -> Calibration:
     """Observe the images of a corpus, or of a shard of it, and register what they show; see ``calibrate``."""
-    made_with = job.made_with() | sketching(sketch)
     corpus = open_corpus(images, shard=Shard.parse(shard), batch_size=job.batch_size)
     folder = None if out is None else Path(out)
     return complete(
         partial(observe_batches, job),
         corpus,
-        made_with,
+        job.made_with(),
         rule=rule,
         out=folder,
         show=show,
         on_skip=on_skip,
     )
-
-
-def sketching(bins: int | None) -> dict[str, Any]:
-    """What tables record of sketches; nothing where observations are kept."""
-    return {} if bins is None else {"sketch": {"bins": bins}}
 
 
 def observe_batches(job: Job, batches: Batches) -> Generator[tuple[int, Observed], None, None]:
@@ -113,9 +104,6 @@ def complete(
             opened.enter_context(only_one(work.folder, lock=LOCK))
             if (work.folder / MANIFEST).is_file():  # finished while the lock was waited for
                 return finished(work, corpus)
-        elif "sketch" in made_with:  # sums are kept in files, whether or not the result is
-            work = Work(Path(opened.enter_context(TemporaryDirectory())), asked, layers, readout)
-        if work is not None:
             work.claim()
         batches = corpus.batches(made_with["batch_size"])
         walk = partial(_work_through, observe, batches, show=show, on_skip=on_skip)
@@ -126,7 +114,7 @@ def complete(
             )
         skipped.sort(key=lambda skip: skip["key"])  # as merging shards does
         done = Calibration(observations, tables_of(observations, made_with, rule=rule), made_with, skipped)
-        if work is not None and out is not None:
+        if work is not None:
             done.save(work.folder)
             work.tidy()
     return done
@@ -142,12 +130,8 @@ def _kept(
     work: Work | None,
     layers: tuple[int, ...],
     readout: str,
-) -> tuple[Kept, list[dict[str, str]]]:
+) -> tuple[Observations, list[dict[str, str]]]:
     """What all batches showed, with the images that were left out: those on disk, and the missing ones as they come."""
-    if work is not None and work.bins is not None:
-        sums = Sums(work, batches)
-        walk(sums.done(), sums.keep)
-        return sums.total()
     parts = {
         number: work.read_part(number, images)
         for number, images in enumerate(batches)

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from reweigh.calibration.corpus import Corpus, CorpusImage
-from reweigh.calibration.result import BINS, MANIFEST, OBSERVATIONS, SKETCHES, Calibration, with_sketch
+from reweigh.calibration.result import MANIFEST, OBSERVATIONS, Calibration
 from reweigh.errors import ArtifactError, InputError, MismatchError
 from reweigh.files.artifacts import drop_abandoned, drop_leftovers, only_one, require_fields, sha256_json
 from reweigh.files.seals import read_sealed, read_sealed_tensors, write_sealed, write_sealed_tensors
@@ -27,7 +27,7 @@ WORK = ".reweigh-work"
 
 LOCK = f"{WORK}/.lock"
 JOB = "job.json"
-PARTS = ("part-[0-9][0-9][0-9][0-9][0-9][0-9]*.safetensors", "sum-[0-9]-*.safetensors")
+PARTS = "part-[0-9][0-9][0-9][0-9][0-9][0-9]*.safetensors"
 
 
 @dataclass(frozen=True)
@@ -47,12 +47,6 @@ class Work:
     readout: str = DMRR
 
     @property
-    def bins(self) -> int | None:
-        """The most bins of a token where sketches are kept, else ``None``."""
-        sketch = self.asked.get("made_with", {}).get("sketch")
-        return None if sketch is None else int(sketch["bins"])
-
-    @property
     def job(self) -> str:
         """The hash of the settings, by which this job knows its own files."""
         return sha256_json(self.asked)
@@ -60,10 +54,6 @@ class Work:
     def part(self, number: int) -> Path:
         """Where one batch is kept."""
         return self.folder / WORK / f"part-{number:06d}.safetensors"
-
-    def sum(self, level: int, number: int) -> Path:
-        """Where the sketches of many batches are kept; ``sums`` says of which."""
-        return self.folder / WORK / f"sum-{level}-{number:06d}.safetensors"
 
     def claim(self) -> None:
         """Make the folder this job's own, or refuse if another job began there or something would be replaced."""
@@ -113,10 +103,9 @@ class Work:
         work = self.folder / WORK
         if not self.has_begun():
             return
-        for pattern in PARTS:
-            for path in work.glob(pattern):
-                if self._is_own(path):
-                    path.unlink(missing_ok=True)
+        for path in work.glob(PARTS):
+            if self._is_own(path):
+                path.unlink(missing_ok=True)
         drop_abandoned(work)
         drop_leftovers(*self._results())
         for path in (work / JOB, self.folder / LOCK):
@@ -126,8 +115,7 @@ class Work:
 
     def _results(self) -> list[Path]:
         tables = [self.folder / f"layer-{layer}" / name for layer in self.layers for name in (PAGE, NUMBERS)]
-        numbers = OBSERVATIONS if self.bins is None else SKETCHES
-        return [self.folder / numbers, self.folder / MANIFEST, *tables]
+        return [self.folder / OBSERVATIONS, self.folder / MANIFEST, *tables]
 
     def _is_own(self, path: Path, *, page: bool = False) -> bool:
         try:
@@ -166,10 +154,9 @@ def _refuse_other(folder: Path, there: dict[str, Any], asked: dict[str, Any]) ->
     found = first_difference(there, asked, absent_is_none=True)
     if found is None:
         return
-    if found.key == f"made_with.{BINS}":
-        what = "{} holds a calibration {}, asked for was one {}".format(folder, *map(with_sketch, found[1:]))
-    else:
-        what = "{} holds a calibration with another {}: {} there, {} asked for".format(
+    raise MismatchError(
+        "{} holds a calibration with another {}: {} there, {} asked for".format(
             folder, found.key, *found.words
-        )
-    raise MismatchError(what, hint="choose another folder, or remove that one")
+        ),
+        hint="choose another folder, or remove that one",
+    )

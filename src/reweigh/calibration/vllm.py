@@ -20,7 +20,6 @@ from reweigh.method.readouts import DMRR
 from reweigh.method.references import rule_named
 from reweigh.provenance import versions
 from reweigh.tables.observations import ImageObservations
-from reweigh.tables.sketches import require_sketchable
 from reweigh.tables.table import candidate_rule
 
 BATCH = 32
@@ -81,7 +80,6 @@ def calibrate_in_vllm(
     name: str | None = None,
     engine: Mapping[str, Any] | None = None,
     shard: str = "1/1",
-    sketch: int | None = None,
     show: bool | None = None,
     on_skip: Callable[[str, str], None] | None = None,
 ) -> Calibration:
@@ -93,8 +91,6 @@ def calibrate_in_vllm(
         engine: Further arguments of vLLM's ``LLM``: ``dtype``, ``tensor_parallel_size``, ...
     """
     rule_named(rule)
-    if sketch is not None:
-        require_sketchable(readout, sketch)
     job = open_vllm_job(
         model,
         layers=layers,
@@ -106,7 +102,7 @@ def calibrate_in_vllm(
         name=name,
         engine=engine,
     )
-    return carry_out(job, images, out=out, rule=rule, shard=shard, sketch=sketch, show=show, on_skip=on_skip)
+    return carry_out(job, images, out=out, rule=rule, shard=shard, show=show, on_skip=on_skip)
 
 
 def open_vllm_job(

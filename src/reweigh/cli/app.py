@@ -47,7 +47,6 @@ COMMANDS: dict[str, str] = {
     "compare": "reweigh.cli.compare",
     "steer": "reweigh.cli.steer",
     "speed": "reweigh.cli.speed",
-    "scale": "reweigh.cli.scale",
     "world": "reweigh.cli.world",
 }
 """Subcommand to module; a module holds ``app``, a Typer application with one or several commands."""

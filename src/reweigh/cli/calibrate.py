@@ -53,11 +53,6 @@ def calibrate(
     shard: str = typer.Option(
         "1/1", help="Part i of n of the images, as i/n; `reweigh table merge` unites the parts."
     ),
-    sketch: int = typer.Option(
-        0,
-        help="Keep at most N bins for each token instead of every observation, for more images than memory holds; "
-        "1024 is a good number, 0 keeps the observations.",
-    ),
     engine: str = typer.Option("transformers", help="What runs the model: transformers, or vllm."),
     engine_option: list[str] = typer.Option(
         [], help="An argument of vLLM's LLM as name=value, repeatable: tensor_parallel_size=2."
@@ -77,12 +72,11 @@ def calibrate(
         "rule": rule,
         "readout": readout,
         "shard": shard,
-        "sketch": sketch or None,
         "on_skip": lambda name, reason: typer.echo(f"skipped {name}: {reason}", err=True),
         **({} if batch_size is None else {"batch_size": batch_size}),
     }
     require_known("engine", [engine], ENGINES)
-    _require(images, out, lens=lens, rule=rule, readout=readout, shard=shard, sketch=sketch)
+    _require(images, out, lens=lens, rule=rule, readout=readout, shard=shard)
     common.look_into(model, Path(images))
     inside: dict[str, Any] | None = None  # what vLLM is given
     if engine == "vllm":
@@ -132,21 +126,18 @@ def _print(done: Calibration, out: Path, *, json: bool) -> None:
     print_tables(rows)
 
 
-def _require(images: str, out: Path, *, lens: str, rule: str, readout: str, shard: str, sketch: int) -> None:
+def _require(images: str, out: Path, *, lens: str, rule: str, readout: str, shard: str) -> None:
     """Find what is wrong with the settings before a model is loaded."""
     from reweigh.calibration.corpus import require_images
     from reweigh.calibration.resume import require_free
     from reweigh.method.readouts import READOUTS
     from reweigh.method.references import rule_named
     from reweigh.shards import Shard
-    from reweigh.tables.sketches import require_sketchable
 
     require_known("lens type", [lens], ("native", "float32"))
     require_known("readout", [readout], READOUTS)
     rule_named(rule)
     Shard.parse(shard)
-    if sketch:
-        require_sketchable(readout, sketch)
     require_images(images)
     require_free(out)
 
@@ -161,7 +152,6 @@ def _on_ray(
     out: Path,
     rule: str,
     shard: str,
-    sketch: int | None,
     on_skip: Any,
     **settings: Any,
 ) -> Calibration:
@@ -180,7 +170,6 @@ def _on_ray(
         out=out,
         rule=rule,
         shard=shard,
-        sketch=sketch,
         on_skip=on_skip,
     )
 

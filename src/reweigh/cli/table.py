@@ -19,9 +19,6 @@ app = typer.Typer(
     help="Look at, merge, re-register and compare reference tables.",
 )
 
-SHOWN = 20
-"""Undecided tokens that are named; `--json` names all."""
-
 OVERWRITE = typer.Option(
     False,
     "--force",
@@ -58,8 +55,6 @@ def show(
         + ("" if table.readout == "dmrr" else f", read as {table.readout}")
     )
     typer.echo(f"  b0 = {table.scale:.6g}, {len(table):,} tokens registered from {made.get('images')} images")
-    if sketch := made.get("sketch"):
-        typer.echo(f"  {sketch_words(sketch)}")
     typer.echo(
         f"  point: {table.point or 'none recorded for this layer; `reweigh tune --table` records one'}"
     )
@@ -107,7 +102,7 @@ def register(
     if size is not None:
         if not 1 <= size <= observations.image_count:
             raise InputError(f"{source} holds {observations.image_count} images, {size} were asked for")
-        images = old.exact().at(observations.layers)
+        images = old.observations.at(observations.layers)
         observations = images.only(images.images[:size])
     new = Calibration(
         observations, tables_of(observations, old.made_with, rule=rule), old.made_with, old.skipped
@@ -231,7 +226,7 @@ def table_rows(calibration: Calibration, out: Path) -> list[dict[str, Any]]:
             "b0": table.scale,
             "registered": len(table),
             "folder": str(out / f"layer-{layer}"),
-            **{name: table.made_with[name] for name in ("matched", "sketch") if name in table.made_with},
+            **({"matched": table.made_with["matched"]} if "matched" in table.made_with else {}),
             **({"warning": warnings[layer]} if layer in warnings else {}),
         }
         for layer, table in calibration.tables.items()
@@ -250,18 +245,5 @@ def print_tables(rows: list[dict[str, Any]]) -> None:
                     **row["matched"]
                 )
             )
-        if "sketch" in row:
-            typer.echo(f"  {sketch_words(row['sketch'])}")
         if "warning" in row:
             typer.echo(f"warning: layer {row['layer']}: {row['warning']}; calibrate on more images", err=True)
-
-
-def sketch_words(sketch: dict[str, Any]) -> str:
-    """What a table from sketches says of its own error."""
-    undecided = sketch["undecided"]
-    named = ", ".join(map(str, undecided[:SHOWN])) + (" ..." if len(undecided) > SHOWN else "")
-    return (
-        f"from sketches of {sketch['bins']:,} bins: b(v) within {sketch['value_error']:.2%} and "
-        f"{sketch['rank_error']:.2%} of the ranks, b0 within {sketch['scale_error']:.2%}; "
-        f"{len(undecided):,} tokens undecided and not registered" + (f": {named}" if undecided else "")
-    )

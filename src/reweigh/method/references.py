@@ -100,27 +100,10 @@ class Match:
 
 
 @dataclass(frozen=True)
-class ErrorBounds:
-    """How far references that were registered from sketches may be from those of all observations; each is a bound.
-
-    Attributes:
-        rank_error: The largest distance of a reference from the median in ranks, as a share of its observations.
-        value_error: The largest distance of a reference from b(v), as a share of the reference.
-        scale_error: The distance of the scale from b0, as a share of it.
-        undecided: Tokens of which De may lie on either side of the rule's bound; none of them is registered.
-    """
-
-    rank_error: float
-    value_error: float
-    scale_error: float
-    undecided: tuple[int, ...]
-
-
-@dataclass(frozen=True)
 class References:
     """b0 and the references of the registered tokens, ascending by token id.
 
-    ``match`` is there if b0 was matched, ``error_bounds`` if sketches were registered.
+    ``match`` is set where b0 was matched.
     """
 
     scale: float
@@ -128,7 +111,6 @@ class References:
     references: Floats
     counts: NDArray[np.int64]
     match: Match | None = None
-    error_bounds: ErrorBounds | None = None
 
     @classmethod
     def of(cls, scale: float, kept: Sequence[tuple[int, float, int]], **how: Any) -> References:

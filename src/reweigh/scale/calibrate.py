@@ -10,7 +10,7 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from reweigh.calibration.complete import Batches, Job, Observed, OnSkip, complete, observe_batches, sketching
+from reweigh.calibration.complete import Batches, Job, Observed, OnSkip, complete, observe_batches
 from reweigh.calibration.corpus import CorpusImage, open_corpus
 from reweigh.calibration.result import Calibration
 from reweigh.method.references import rule_named
@@ -63,7 +63,6 @@ def calibrate_on(
     out: Path,
     rule: str = "stable",
     shard: str = "1/1",
-    sketch: int | None = None,
     show: bool | None = None,
     on_skip: OnSkip = None,
 ) -> Calibration:
@@ -74,7 +73,7 @@ def calibrate_on(
     rule_named(rule)
     part = Shard.parse(shard)
     with ray_crew(cluster, make, arguments) as crew:
-        made_with = crew.described | sketching(sketch)
+        made_with = crew.described
         corpus = open_corpus(images, shard=part, batch_size=made_with["batch_size"])
         return complete(
             lambda batches: _observed_by(crew, batches),

@@ -63,12 +63,9 @@ class ReferenceTable:
 
     @classmethod
     def build(cls, layer: int, found: References, made_with: Mapping[str, Any]) -> ReferenceTable:
-        """A table from registered references; one whose scale was matched, or that comes from sketches, says how well."""
+        """A table from registered references; one whose scale was matched says how well."""
         if found.match is not None:
             made_with = {**made_with, "matched": asdict(found.match)}
-        if found.error_bounds is not None:
-            error_bounds = {**asdict(found.error_bounds), "undecided": list(found.error_bounds.undecided)}
-            made_with = {**made_with, "sketch": {**made_with.get("sketch", {}), **error_bounds}}
         return cls(layer, found.scale, found.tokens, found.references, found.counts, dict(made_with))
 
     def __len__(self) -> int:

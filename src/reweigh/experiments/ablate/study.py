@@ -51,9 +51,8 @@ def ablate(
 
 
 def observations_beside(table: str | Path) -> Observations | None:
-    """The observations kept in a calibration folder, which the table's folder is or lies in; sketches are not."""
+    """The observations kept in a calibration folder, which the table's folder is or lies in."""
     for folder in (Path(table), Path(table).parent):
         if (folder / MANIFEST).is_file():
-            kept = Calibration.load(folder).observations
-            return kept if isinstance(kept, Observations) else None
+            return Calibration.load(folder).observations
     return None

@@ -78,7 +78,7 @@ def calibrations(material: Material) -> list[Path]:
 def observed(folder: Path, own: Observations, deployed: ReferenceTable) -> Observations:
     """The observations of a finished calibration at the layer in use; one of another model is refused."""
     found = Calibration.load(folder)
-    seen = found.exact()
+    seen = found.observations
     mine, theirs = (made.get("identity") for made in (deployed.made_with, found.made_with))
     if isinstance(mine, dict) and isinstance(theirs, dict):
         mine, theirs = ({**one, "model_id": ""} for one in (mine, theirs))
