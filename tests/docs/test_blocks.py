@@ -15,6 +15,7 @@ import pytest
 from blocks import PAGES, ROOT, Block, commands, read_blocks
 from typer.testing import CliRunner
 
+from bench.__main__ import app as bench
 from reweigh.cli.app import app
 from training.__main__ import app as training
 
@@ -81,7 +82,7 @@ def run_page(page: Path, marks: set[str | None]) -> int:
 
 
 def run_command(words: list[str], block: Block) -> None:
-    known = {("reweigh",): app, ("python", "-m", "training"): training}
+    known = {("reweigh",): app, ("python", "-m", "training"): training, ("python", "-m", "bench"): bench}
     name = next((name for name in known if tuple(words[: len(name)]) == name), None)
     assert name is not None, f"{block}: {words[0]!r} is not a command of this repository; mark the block"
     done = CliRunner().invoke(known[name], words[len(name) :])

@@ -8,11 +8,11 @@ from contextlib import ExitStack
 import pytest
 from live import Running, running
 
+from bench.embedded import embedded_model
 from reweigh.decoding import ReweighSession
 from reweigh.serve.app import Server
 from reweigh.serve.bounds import Bounds
 from reweigh.serve.served import Served
-from reweigh.speed.subjects import embedded_model
 from reweigh.world import table_path
 
 

@@ -1,15 +1,15 @@
-"""``reweigh speed``: what exact evidence and the edit cost on this machine."""
+"""``reweigh speed``: what evidence, the edit and the rivals cost on a model and machine."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from enum import StrEnum
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
 
 from reweigh.cli import common
+from reweigh.cli.groups import grouped
 
 if TYPE_CHECKING:
     from reweigh.results.tables import Table
@@ -18,48 +18,61 @@ if TYPE_CHECKING:
 
 app = typer.Typer(add_completion=False)
 
-
-class Part(StrEnum):
-    """What can be measured."""
-
-    kernels = "kernels"
-    step = "step"
-    growth = "growth"
-    generation = "generation"
-    calibration = "calibration"
-    large = "large"
-    serve = "serve"
-    vllm = "vllm"
+RIVAL = typer.Option([], "--rival", help="Only these rivals (all by default); `none` for no rival.")
+ROUNDS = typer.Option(7, "--rounds", "-r", min=1, help="Rounds; six or more give 95% intervals.")
+THREADS = typer.Option(1, min=1, help="Threads for both sides of every ratio.")
+OUT = typer.Option(
+    None, "--out", "-o", help="Folder for speed.json, speed.md, plots and rounds to resume from."
+)
 
 
 @app.command()
+@grouped
 def speed(
-    parts: list[Part] = typer.Argument(
-        None,
-        help="What to measure; kernels and step if nothing is named. `large` is a random model of 0.95 B; `vllm` runs "
-        "inside vLLM.",
+    model: str = typer.Argument(
+        common.WORLD, help="Hub id or checkpoint folder; `world` is the embedded model."
     ),
-    shape: list[str] = typer.Option([], "--shape", "-s", help="Only these model shapes; all if not given."),
-    rival: list[str] = typer.Option(
-        [], "--rival", help="Only these rivals in generation; all if not given, none with `none`."
-    ),
-    rounds: int = typer.Option(7, "--rounds", "-r", min=1, help="Rounds; six or more give 95% intervals."),
-    threads: int = typer.Option(1, min=1, help="Threads for both sides of every ratio."),
-    new_tokens: int = typer.Option(None, min=1, help="Tokens written in generation."),
-    images: int = typer.Option(50, min=1, help="Pictures in calibration."),
-    out: Path = typer.Option(
-        None,
-        "--out",
-        "-o",
-        help="Folder for speed.json, speed.md, the plots (SVG), and the runs to go on from.",
-    ),
+    image: Path = typer.Option(None, "--image", help="The picture to describe; a drawn scene by default."),
+    rival: list[str] = RIVAL,
+    rounds: int = ROUNDS,
+    threads: int = THREADS,
+    new_tokens: int = typer.Option(60, min=1, help="Tokens to generate."),
+    out: Path = OUT,
+    force: bool = common.FORCE,
     json: bool = common.JSON,
+    *,
+    point: common.Point,
+    weights: common.Weights,
 ) -> None:
-    """Time variants in turns and print ratios formed within each round, with medians and intervals.
+    """Time whole generations of MODEL: greedy, ReWEIGH with cached and with new evidence, and the rivals.
 
-    Ratios are meant; absolute times belong to the machine, which is described at the top. Tables appear as they are
-    measured. Stop when you like: whole rounds are reported, and with --out the same command goes on where it stopped.
+    Variants take turns, and each ratio is formed within a round; absolute times belong to this machine. Tables appear
+    as soon as they are measured. With --out, a stopped run resumes when the same command is given again.
     """
+    from reweigh.speed.generation import find_rivals
+
+    names = find_rivals(rival)
+
+    def figures(plan: Rounds) -> Iterator[Figure]:
+        from reweigh.images import read_image
+        from reweigh.speed.generation import generation_figures
+        from reweigh.speed.subject import describing
+        from reweigh.world.scenes import scene
+
+        session = point.attach(model, weights, force=force)
+        picture = scene("evaluation", index=0).image() if image is None else read_image(image)
+        name = "embedded" if model == common.WORLD else Path(model).name
+        yield from generation_figures(
+            describing(name, session, picture, new_tokens), plan, names, common.note
+        )
+
+    measure(figures, rounds=rounds, threads=threads, out=out, json=json)
+
+
+def measure(
+    figures: Callable[[Rounds], Iterator[Figure]], *, rounds: int, threads: int, out: Path | None, json: bool
+) -> None:
+    """Describe the machine, then show and write figures as they are measured."""
     common.quiet()
     import torch
 
@@ -75,7 +88,7 @@ def speed(
     plan = Rounds(rounds, out, setting(found))
     stopped = False
     try:
-        for figure in _measure(parts or [Part.kernels, Part.step], shape, rival, plan, new_tokens, images):
+        for figure in figures(plan):
             page.add(figure)
     except KeyboardInterrupt:
         stopped = True
@@ -87,54 +100,9 @@ def speed(
     if page.undrawn:
         common.note(f"no plot: {page.undrawn}")
     if stopped or plan.stopped:
-        later = (
-            "the same command goes on from here" if out else "with --out the next run would go on from here"
-        )
+        later = "repeat the command to resume" if out else "give --out to be able to resume"
         typer.echo(f"stopped; {later}", err=True)
         raise typer.Exit(130)
-
-
-def _measure(
-    parts: list[Part],
-    shapes: list[str],
-    rivals: list[str],
-    rounds: Rounds,
-    new_tokens: int | None,
-    images: int,
-) -> Iterator[Figure]:
-    from reweigh.speed.calibration import calibration_figures
-    from reweigh.speed.generation import find_rivals, generation_figures
-    from reweigh.speed.growth import growth_figures
-    from reweigh.speed.kernels import find_shapes, kernel_figures
-    from reweigh.speed.step import step_figures
-    from reweigh.speed.subjects import embedded, embedded_model, is_shipped, random_llava, scene_pictures
-
-    names, chosen = find_rivals(rivals), find_shapes(shapes)
-    length: dict[str, Any] = {} if new_tokens is None else {"new_tokens": new_tokens}
-    if Part.kernels in parts:
-        yield from kernel_figures(chosen, rounds)
-    if Part.step in parts:
-        yield from step_figures(chosen, rounds)
-    if Part.growth in parts:
-        yield from growth_figures(rounds, embedded() if is_shipped() else None)
-    if Part.generation in parts:
-        yield from generation_figures(embedded(**length), rounds, names, _note)
-    if Part.calibration in parts:
-        yield from calibration_figures(*embedded_model(), scene_pictures(images), rounds)
-    if Part.large in parts:
-        yield from generation_figures(random_llava(**length), rounds, names, _note)
-    if Part.serve in parts:
-        from reweigh.speed.serve import serve_figures
-
-        yield from serve_figures(rounds)
-    if Part.vllm in parts:
-        from reweigh.speed.vllm import vllm_figures
-
-        yield from vllm_figures(rounds, **length)
-
-
-def _note(text: str) -> None:
-    typer.echo(text, err=True)
 
 
 def _print_machine(machine: dict[str, Any]) -> None:

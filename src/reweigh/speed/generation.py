@@ -23,7 +23,7 @@ from reweigh.runtime.decoder import Decoder, ForwardPass
 from reweigh.speed.figures import Figure
 from reweigh.speed.machine import peak_mib
 from reweigh.speed.own_clock import OwnClock
-from reweigh.speed.subjects import Subject
+from reweigh.speed.subject import Subject
 from reweigh.speed.timing import Reading, Rounds, Timing
 
 CACHED, ONLINE = "cached evidence", "online evidence"

@@ -16,14 +16,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from bench.random_llava import VOCAB, random_table
+from bench.vllm_subject import PROMPT, save_llava
 from reweigh.errors import MissingExtraError
 from reweigh.method.lens import Lens
 from reweigh.results.tables import Estimate
 from reweigh.speed.figures import Figure
 from reweigh.speed.own_clock import OwnClock, Target
-from reweigh.speed.subjects import VOCAB, random_table
 from reweigh.speed.timing import Reading, Rounds, Timing, median_estimate
-from reweigh.speed.vllm_subject import PROMPT, save_llava
 
 GOALS = {"switched off": 1.001, "recalled evidence": 1.01}
 """Of the rest of a step at V = 32,000, by the own clock; the first stands for a cost too small to measure."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from reweigh.speed.serve import serve_figures
+from bench.serve import serve_figures
 from reweigh.speed.timing import Rounds
 
 

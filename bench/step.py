@@ -8,9 +8,9 @@ import torch
 from torch import Tensor
 from torch.nn.functional import linear
 
+from bench.kernels import Shape
 from reweigh.method.edit import edit_step
 from reweigh.speed.figures import Figure
-from reweigh.speed.kernels import Shape
 from reweigh.speed.timing import Rounds
 
 BATCHES = (1, 8)

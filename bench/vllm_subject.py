@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from reweigh.speed.subjects import VOCAB
+from bench.random_llava import VOCAB
 
 PROMPT = "<image> word"
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from bench.vllm import vllm_figures
+from bench.vllm_subject import PROMPT, save_llava
 from reweigh.errors import MissingExtraError
 from reweigh.speed.timing import Rounds
-from reweigh.speed.vllm import vllm_figures
-from reweigh.speed.vllm_subject import PROMPT, save_llava
 
 
 def test_the_random_checkpoint_loads_and_sees_its_picture(tmp_path):

@@ -13,12 +13,12 @@ from contextlib import contextmanager
 from io import BytesIO
 from typing import Any
 
+from bench.embedded import embedded_model
 from reweigh.errors import ReweighError
 from reweigh.memory import resident_bytes
 from reweigh.runtime.memory import EvidenceCache
 from reweigh.speed.figures import Figure
 from reweigh.speed.machine import release_memory
-from reweigh.speed.subjects import embedded_model
 from reweigh.speed.timing import Rounds, Variant, median_estimate
 from reweigh.text import DESCRIBE
 

@@ -7,11 +7,11 @@ from contextlib import nullcontext
 
 import torch
 
+from bench.step import step_edit
 from reweigh.method.ranks import RankSum
 from reweigh.speed.figures import Figure
 from reweigh.speed.generation import generate
-from reweigh.speed.step import step_edit
-from reweigh.speed.subjects import Subject
+from reweigh.speed.subject import Subject
 from reweigh.speed.timing import Rounds, Variant
 
 POSITIONS = (72, 144, 288, 576)
