@@ -6,7 +6,6 @@ Public names only. A decoder that is removed loses its entry here and its frozen
 from __future__ import annotations
 
 import functools
-import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -17,7 +16,7 @@ from transformers import LogitsProcessor
 import reweigh
 import twin
 from checkpoints import FAMILIES, build, picture
-from goldens.values import FOLDERS
+from goldens.values import FOLDERS, scratch
 
 STEPS = 4
 TOP = 50
@@ -65,7 +64,7 @@ SERVED = {"damro": ("llava", "instructblip")}
 @functools.cache
 def checkpoint(family: str) -> Path:
     """A saved random checkpoint, built once a process."""
-    return build(family, Path(tempfile.mkdtemp(prefix="goldens-")) / family)
+    return build(family, scratch("checkpoints") / family)
 
 
 def case(family: str) -> twin.Case:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import atexit
+import functools
 import json
 import math
+import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -14,6 +17,20 @@ FOLDERS = HERE / "folders"
 DIGITS = 8
 """Significant digits of a stored float."""
 RTOL, ATOL = 1e-4, 1e-5
+
+
+@functools.cache
+def _kept() -> tempfile.TemporaryDirectory[str]:
+    folder = tempfile.TemporaryDirectory(prefix="goldens-")
+    atexit.register(folder.cleanup)
+    return folder
+
+
+def scratch(name: str) -> Path:
+    """A folder that lives as long as this process."""
+    folder = Path(_kept().name) / name
+    folder.mkdir(exist_ok=True)
+    return folder
 
 
 def plain(value: Any) -> Any:
