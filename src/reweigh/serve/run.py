@@ -16,7 +16,7 @@ GRACE_SECONDS = 120
 
 def require_extra() -> None:
     """Say what to install where the extra is missing."""
-    for package in ("fastapi", "uvicorn"):
+    for package in ("fastapi", "uvicorn", "prometheus_client"):
         try:
             __import__(package)
         except ImportError as error:

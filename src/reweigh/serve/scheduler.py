@@ -49,8 +49,8 @@ class Scheduler:
         self._stopping = False
         self._batch_seconds = 1.0
         self._thread = threading.Thread(target=self._work, name="reweigh-serve", daemon=True)
-        metrics.gauges["reweigh_waiting_rows"] = ("Answers that wait.", lambda: len(self._waiting))
-        metrics.gauges["reweigh_running_rows"] = ("Answers under way.", lambda: len(self._running))
+        metrics.gauge("reweigh_waiting_rows", "Answers waiting.", lambda: len(self._waiting))
+        metrics.gauge("reweigh_running_rows", "Answers being decoded.", lambda: len(self._running))
 
     def start(self) -> None:
         """Begin to work."""
