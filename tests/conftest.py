@@ -1,10 +1,11 @@
-"""Fixtures of the whole suite: small random checkpoints, built once a session and only when asked for."""
+"""Fixtures of the whole suite: small random checkpoints, built once for all workers and only when asked for."""
 
 from __future__ import annotations
 
 import os
 import sys
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ PROMPTS = ("Please describe this image in detail.", "What is in the image?")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--last-line", action="store_true", help="end with one sentence about the whole run")
     group = parser.getgroup("numerics", "other machines' rounding, see tests/numerics.py")
     group.addoption(
         "--weight-offset", type=int, metavar="BYTES", help="start weights this far past a multiple of 64"
@@ -38,6 +40,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    if config.getoption("--last-line") and "PYTEST_XDIST_WORKER" not in os.environ:
+        from last_line import LastLine
+
+        config.pluginmanager.register(LastLine(config))
     to, causes = config.getoption("--weight-offset"), config.getoption("--round-by")
     if to is None and not causes:
         return
@@ -56,15 +62,14 @@ def pytest_configure(config: pytest.Config) -> None:
 @pytest.fixture(scope="session")
 def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
     """``checkpoint(family, bare=False)``: the folder of a saved random checkpoint. Never write into it."""
-    made: dict[tuple[str, bool], Path] = {}
 
+    @cache
     def path(family: str, bare: bool = False) -> Path:
         from checkpoints import build
+        from once import make_once
 
-        if (family, bare) not in made:
-            name = f"{family}-bare" if bare else family
-            made[family, bare] = build(family, tmp_path_factory.mktemp("checkpoints") / name, bare=bare)
-        return made[family, bare]
+        name = f"{family}-bare" if bare else family
+        return make_once(tmp_path_factory, name, lambda folder: build(family, folder, bare=bare))
 
     return path
 

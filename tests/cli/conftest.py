@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import importlib
 import json
+import shutil
 import sys
 from dataclasses import dataclass
 from typing import Any
@@ -12,6 +13,7 @@ from typing import Any
 import pytest
 
 from checkpoints import picture
+from once import make_once
 from reweigh.cli import app
 
 loading = importlib.import_module("reweigh.families.load")  # the package has a function of that name
@@ -59,34 +61,29 @@ def cli(monkeypatch, capsys):
 @pytest.fixture(scope="session")
 def photos(tmp_path_factory):
     """A folder of pictures, one of them broken."""
-    folder = tmp_path_factory.mktemp("photos")
-    for number in range(8):
-        picture(number, (60, 50)).save(folder / f"{number}.png")
-    (folder / "broken.png").write_bytes(b"no image")
-    return folder
+
+    def take(folder):
+        for number in range(8):
+            picture(number, (60, 50)).save(folder / f"{number}.png")
+        (folder / "broken.png").write_bytes(b"no image")
+
+    return make_once(tmp_path_factory, "photos", take)
 
 
 @pytest.fixture(scope="session")
 def calibrated(tmp_path_factory, checkpoint, photos):
     """A calibration folder of two layers, made with the command."""
-    out = tmp_path_factory.mktemp("calibrated") / "out"
-    arguments = [
-        "calibrate",
-        checkpoint("llava"),
-        photos,
-        "-o",
-        out,
-        "-l",
-        "1",
-        "-l",
-        "3",
-        "--max-new-tokens",
-        "8",
-    ]
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(loading, "load", load_once)
-        patch.setattr(sys, "argv", ["reweigh", *map(str, arguments)])
-        with pytest.raises(SystemExit) as ended:
-            app.main()
-    assert not ended.value.code
-    return out
+    given = ["-l", "1", "-l", "3", "--max-new-tokens", "8"]
+
+    def calibrate(folder):
+        arguments = ["calibrate", checkpoint("llava"), photos, "-o", folder / "out", *given]
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(loading, "load", load_once)
+            patch.setattr(sys, "argv", ["reweigh", *map(str, arguments)])
+            with pytest.raises(SystemExit) as ended:
+                app.main()
+        assert not ended.value.code
+
+    # Tests lock and resume it: every worker has a copy.
+    made = make_once(tmp_path_factory, "calibrated", calibrate) / "out"
+    return shutil.copytree(made, tmp_path_factory.mktemp("calibrated") / "out")
