@@ -12,6 +12,7 @@ import functools
 import io
 import json
 import runpy
+import shutil
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
@@ -19,7 +20,7 @@ from typing import Any
 
 import reweigh
 from goldens.cases import table_values
-from goldens.values import scratch
+from goldens.values import FOLDERS, scratch
 
 SCENES = 6
 LAYER, BETA = 2, 3.5
@@ -84,11 +85,6 @@ def answered(decoder: str) -> Path:
     return out
 
 
-@functools.cache
-def scored(decoder: str) -> Any:
-    return run("eval", "score", answered(decoder))
-
-
 # Cases: what is run, and where each value is found.
 
 
@@ -107,8 +103,12 @@ def draw() -> Values:
 
 def calibrate() -> Values:
     """A calibration of 12 pictures."""
-    out = calibration(12, "--rule", "count-3", "--max-new-tokens", "24")
-    return {f"layer {layer}": table_values(reweigh.ReferenceTable.load(out, layer=layer)) for layer in (2, 3)}
+    return read_tables(calibration(12, "--rule", "count-3", "--max-new-tokens", "24"))
+
+
+def read_tables(out: Path) -> Values:
+    tables = {layer: reweigh.ReferenceTable.load(out, layer=layer) for layer in (2, 3)}
+    return {f"layer {layer}": table_values(table) for layer, table in tables.items()}
 
 
 def describe() -> Values:
@@ -136,15 +136,19 @@ def demo() -> Values:
 
 def evaluate() -> Values:
     """Metrics of two runs, their texts and their difference."""
+    return read_runs({decoder: answered(decoder) for decoder in ("base", "reweigh")})
+
+
+def read_runs(folders: Mapping[str, Path]) -> Values:
     found: Values = {}
-    for decoder in ("base", "reweigh"):
-        summary = scored(decoder)["summary"]
+    for decoder, folder in folders.items():
+        summary = run("eval", "score", folder)["summary"]
         found[f"{decoder}/n"] = summary["n"]
         put_estimates(found, decoder, summary["metrics"])
-        for line in (answered(decoder) / "responses.jsonl").read_text().splitlines():
+        for line in (folder / "responses.jsonl").read_text().splitlines():
             one = json.loads(line)
             found[f"{decoder}/text/{one['id']}"] = one["response"]
-    data = run("eval", "diff", answered("base"), answered("reweigh"))
+    data = run("eval", "diff", *folders.values())
     put_estimates(found, "difference", data["difference"])
     put_estimates(found, "mentions", data["mentions"])
     for item in data["items"]:
@@ -155,7 +159,10 @@ def evaluate() -> Values:
 
 def compare() -> Values:
     """Figures of each method; cost is a time and left out."""
-    out = work() / "comparison"
+    return read_comparison(work() / "comparison")
+
+
+def read_comparison(out: Path) -> Values:
     methods = "base,sampling,vcd,reweigh"
     data = run("compare", "world", "-m", methods, "--limit", SCENES, "-o", out, *TYPE)
     found: Values = {}
@@ -173,13 +180,20 @@ def compare() -> Values:
 @functools.cache
 def tuned() -> Any:
     """A search where the study of the grid looks for it."""
+    return search(work() / "study" / "tuning")
+
+
+def search(out: Path) -> Any:
     options = ["--table", calibration(40), "--no-record", "--layers", LAYER, "--betas", "1.0,3.0"]
-    return run("tune", "world", *options, "--limit", SCENES, "-o", work() / "study" / "tuning", *TYPE)
+    return run("tune", "world", *options, "--limit", SCENES, "-o", out, *TYPE)
 
 
 def tune() -> Values:
     """The base, the grid of one layer, and the choice."""
-    data = tuned()
+    return read_tuning(tuned())
+
+
+def read_tuning(data: Any) -> Values:
     found: Values = {"chosen/layer": data["layer"], "chosen/beta": data["beta"]}
     for point in [data["base"], *data["grid"]]:
         key = f"layer {point['layer']}, beta {point['beta']:g}" if "layer" in point else "base"
@@ -248,23 +262,65 @@ def assert_same_rows(file: Path, rows: list[Mapping[str, Any]]) -> None:
 
 
 def paper() -> Values:
-    """Published values, and what was measured here beside them."""
-    studied(["tokens"])
-    compare()
-    folders = [work() / "study", work() / "comparison"]
+    """Published values, and beside them those of frozen folders; nothing is run."""
+    folders = [FOLDERS / name for name in ("study", "ablation", "comparison")]
     data = run("paper", *folders, "-o", work() / "paper")
     found: Values = {}
     for label, one in data.items():
-        for model, cells in one["published"].items():
-            for at, cell in enumerate(cells):
-                key = f"{label}/published/{model}/{at} {cell['row']} | {cell['metric']}"
-                found[key] = [cell["value"], cell["low"], cell["high"]]
-        if one["measured"] is not None and label in ("fig:token-decomposition", "tab:chair-main"):
-            for at, cell in enumerate(one["measured"]["values"]):
-                key = f"{label}/measured/{at} {cell['row']} | {cell['metric']}"
-                found[key] = [cell["value"], cell["low"], cell["high"]]
+        put_cells(found, f"{label}/published", one["published"])
+        if one["measured"] is not None:
+            put_cells(found, label, {"measured": one["measured"]["values"]})
             found[f"{label}/orders"] = one["orders"]
     return found
+
+
+def put_cells(found: Values, key: str, sources: Mapping[str, Any]) -> None:
+    for source, cells in sources.items():
+        for at, cell in enumerate(cells):
+            name = f"{key}/{source}/{at} {cell['row']} | {cell['metric']}"
+            found[name] = [cell["value"], cell["low"], cell["high"]]
+
+
+# Folders as they were written when the values were frozen.
+
+
+def reopened_runs() -> Values:
+    """The same values as ``evaluate``, from the frozen run folders: scored again and compared."""
+    folders = {}
+    for decoder in ("base", "reweigh"):
+        folders[decoder] = scratch("reopened") / f"run-{decoder}"
+        shutil.copytree(FOLDERS / f"run-{decoder}", folders[decoder], dirs_exist_ok=True)
+        for scores in ("items.jsonl", "results.json"):
+            (folders[decoder] / scores).unlink()
+    return read_runs(folders)
+
+
+def reopened_tables() -> Values:
+    """The same values as ``calibrate``, from the frozen calibration."""
+    return read_tables(FOLDERS / "calibration")
+
+
+def resumed(name: str) -> Values:
+    """A finished tuning or comparison, opened by the command that made it: nothing is answered again."""
+    out = scratch("resumed") / name
+    shutil.copytree(FOLDERS / name, out, dirs_exist_ok=True)
+    answers = {file: file.read_bytes() for file in sorted(out.rglob("responses.jsonl"))}
+    found = read_comparison(out) if name == "comparison" else read_tuning(search(out))
+    assert answers == {file: file.read_bytes() for file in sorted(out.rglob("responses.jsonl"))}
+    return found
+
+
+def resumed_corpus() -> str:
+    """A study over the frozen corpus, for which no image is described again; why it computes nothing of so few images."""
+    out = scratch("resumed") / "corpus"
+    shutil.copytree(FOLDERS / "corpus", out, dirs_exist_ok=True)
+    before = {file: file.read_bytes() for file in sorted(out.rglob("shard-*"))}
+    assert len(before) == 2
+    options = ["--table", FOLDERS / "calibration", "--calibration", pictures("calibration", 12)]
+    options += ["--layer", LAYER, "--beta", BETA, "--limit", 2, "--resamples", 20]
+    study = run("study", "scale", *options, "-o", out, *TYPE)["studies"][0]
+    assert before == {file: file.read_bytes() for file in sorted(out.rglob("shard-*"))}
+    return str(study["unmet"])
 
 
 def put_estimates(found: Values, key: str, metrics: Mapping[str, Any]) -> None:
@@ -286,4 +342,4 @@ OUTER: dict[str, Callable[[], Values]] = {
     "outer/study-decoding": functools.partial(studied, DECODING),
     "outer/paper": paper,
 }
-SLOW = {"outer/ablate", "outer/study-reading", "outer/study-decoding", "outer/paper"}
+SLOW = {"outer/ablate", "outer/study-reading", "outer/study-decoding"}
