@@ -43,8 +43,8 @@ def test_the_twin_is_the_model(llava):
 def test_pai_amplifies_attention_of_the_last_token(edit_prefill, llava):
     model, processor, inputs, image = llava
     alpha, start = 0.7, 1
-    options = {"gamma": 1.0} if edit_prefill else {"gamma": 1.5, "edit_prefill_when_cfg": False}
-    attached = reweigh.decoder("pai", model, processor, alpha=alpha, start_layer=start, **options)
+    gamma = 1.0 if edit_prefill else 1.5
+    attached = reweigh.decoder("pai", model, processor, alpha=alpha, gamma=gamma, start_layer=start)
     raw, edit = [], attached.decoder.edit
 
     def noted(forward):

@@ -51,21 +51,18 @@ def test_a_step_is_the_formula_on_two_fresh_passes(family, loaded, batch, answer
 def test_the_description_stands_where_the_image_stood(family, loaded, batch):
     model, processor = loaded(family)
     inputs, image = batch(family), model.config.image_token_id
-    texts = {}
-    for special in (True, False):
-        attached = reweigh.decoder("code", model, processor, descriptions=GIVEN, special_tokens=special)
-        kept = spied(attached)
-        with attached:
-            model.generate(**inputs, **PLAIN)
-        assert set(kept[0]) == {"input_ids", "attention_mask"}  # no pixels, no token types
-        assert not bool((kept[0]["input_ids"] == image).any())
-        texts[special] = [row[mask.bool()].tolist() for row, mask in zip(*kept[0].values(), strict=True)]
+    attached = reweigh.decoder("code", model, processor, descriptions=GIVEN)
+    kept = spied(attached)
+    with attached:
+        model.generate(**inputs, **PLAIN)
+    assert set(kept[0]) == {"input_ids", "attention_mask"}  # no pixels, no token types
+    assert not bool((kept[0]["input_ids"] == image).any())
+    texts = [row[mask.bool()].tolist() for row, mask in zip(*kept[0].values(), strict=True)]
     for row in range(2):
         ids = inputs["input_ids"][row][inputs["attention_mask"][row].bool()].tolist()
         first, last = ids.index(image), len(ids) - ids[::-1].index(image)
-        for special in (True, False):
-            words = processor.tokenizer(GIVEN[row], add_special_tokens=special)["input_ids"]
-            assert texts[special][row] == [*ids[:first], *words, *ids[last:]]
+        words = processor.tokenizer(GIVEN[row])["input_ids"]  # special tokens included
+        assert texts[row] == [*ids[:first], *words, *ids[last:]]
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -147,7 +144,7 @@ def test_each_of_several_images_has_its_own_description(family, loaded):
     mark = getattr(processor, "boi_token", None) or processor.image_token
     texts = [f"First {mark} and then {mark} which?", f"{mark} what?"]
     inputs = encode(model, processor, texts, [[picture(1, (70, 50)), picture(2)], [picture(3)]])
-    attached = reweigh.decoder("code", model, processor, descriptions=[GIVEN, GIVEN[0]], special_tokens=False)
+    attached = reweigh.decoder("code", model, processor, descriptions=[GIVEN, GIVEN[0]])
     kept = spied(attached)
     with attached:
         model.generate(**inputs, **PLAIN)
@@ -158,7 +155,7 @@ def test_each_of_several_images_has_its_own_description(family, loaded):
             if token != model.config.image_token_id:
                 wanted.append(token)
             elif ids[place - 1] != token:
-                wanted += processor.tokenizer(next(left), add_special_tokens=False)["input_ids"]
+                wanted += processor.tokenizer(next(left))["input_ids"]
         found = kept[0]["input_ids"][row][kept[0]["attention_mask"][row].bool()].tolist()
         assert found == wanted
     with (

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 import reweigh
 from checkpoints import picture
 from reweigh.errors import InputError, UnsupportedError
-from reweigh.rivals.tools.outliers import class_attention
+from reweigh.rivals.damro import class_attention
 
 SERVED = ("llava", "llava_next", "instructblip")
 PLAIN = {"do_sample": False, "max_new_tokens": 3, "return_dict_in_generate": True, "output_logits": True}
@@ -47,7 +47,7 @@ def test_half_precision_ties_no_patches():
     assert found.topk(40).indices.tolist() == shares.topk(40).indices.tolist()
 
 
-def parts_by_hand(model, family, pixels, keep, off_by_one=False):
+def parts_by_hand(model, family, pixels, keep):
     """The chosen features (images, keep, C), from hidden states alone, without any hook."""
     tower = model.vision_model if family == "instructblip" else model.model.vision_tower
     with torch.no_grad():
@@ -78,7 +78,7 @@ def parts_by_hand(model, family, pixels, keep, off_by_one=False):
         order = sorted(range(1, len(shares)), key=lambda place: -shares[place])[
             :keep
         ]  # counted with the class token
-        chosen.append(features[image][[place - off_by_one for place in order]])
+        chosen.append(features[image][[place - (family == "instructblip") for place in order]])
     return torch.stack(chosen)
 
 
@@ -109,18 +109,13 @@ def reference_by_hand(model, family, inputs, visual, row, tokens):
     return speaker(inputs_embeds=states[None]).logits[0, -1]
 
 
-@pytest.mark.parametrize("off_by_one", [False, True])
 @pytest.mark.parametrize("family", SERVED)
-def test_a_step_contrasts_with_the_most_attended_patches(family, off_by_one, loaded, batch, answer):
+def test_a_step_contrasts_with_the_most_attended_patches(family, loaded, batch, answer):
     model, processor = loaded(family)
     inputs = batch(family, rows=(0, 2)) if family == "instructblip" else batch(family)
-    if off_by_one and family != "instructblip":
-        with pytest.raises(InputError, match="off_by_one"):
-            reweigh.decoder("damro", model, processor, off_by_one=True)
-        return
-    with reweigh.decoder("damro", model, processor, alpha=1.5, beta=0.2, keep=3, off_by_one=off_by_one):
+    with reweigh.decoder("damro", model, processor, alpha=1.5, beta=0.2, keep=3):
         found = model.generate(**inputs, **PLAIN)
-    chosen = parts_by_hand(model, family, inputs["pixel_values"], 3, off_by_one)
+    chosen = parts_by_hand(model, family, inputs["pixel_values"], 3)
     visual = visual_by_hand(model, family, inputs, chosen)
     for step, logits in enumerate(found.logits):
         tokens = found.sequences[:, inputs["input_ids"].shape[1] :][:, :step]
@@ -142,30 +137,21 @@ def test_defaults_are_the_official_ones(loaded):
         assert decoder.regime["do_sample"]
 
 
-def test_the_layer_read_can_be_chosen(loaded, batch):
-    model, processor = loaded("llava")
-    picked = []
-    for layer in (None, -2, -1):
-        outliers = reweigh.decoder("damro", model, processor, keep=5, layer=layer).decoder.outliers
-        with torch.no_grad():
-            picked.append(outliers.chosen(batch("llava")["pixel_values"]))
-        assert not outliers.attention.q_proj._forward_hooks
-    assert torch.equal(picked[0], picked[1])
-    assert not torch.equal(picked[0], picked[2])
-
-
-def test_features_with_the_class_token_are_shifted_back(loaded, batch):
+def test_hooks_are_removed_and_features_with_the_class_token_are_off_by_one(loaded, batch):
+    """Patch i is taken for feature i, which is the patch before it where the class token comes first."""
     model, processor = loaded("llava")
     pixels = batch("llava")["pixel_values"]
     with torch.no_grad():
-        usual = reweigh.decoder("damro", model, processor).decoder.outliers.chosen(pixels)
+        outliers = reweigh.decoder("damro", model, processor).decoder.outliers
+        usual = outliers.choose(pixels)
+        assert not outliers.attention.q_proj._forward_hooks
+        features = outliers.tower(pixels, output_hidden_states=True).hidden_states[-2]
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(model.config, "vision_feature_select_strategy", "full")
-            assert torch.equal(
-                reweigh.decoder("damro", model, processor).decoder.outliers.chosen(pixels), usual
-            )
-            slipped = reweigh.decoder("damro", model, processor, off_by_one=True).decoder.outliers
-            assert not torch.equal(slipped.chosen(pixels), usual)
+            slipped = reweigh.decoder("damro", model, processor).decoder.outliers.choose(pixels)
+    for image in range(len(pixels)):
+        places = [int((features[image] == one).all(dim=-1).nonzero()[0]) for one in usual[image]]
+        assert torch.equal(slipped[image], features[image][[place - 1 for place in places]])
 
 
 def test_two_images_in_one_prompt(loaded):
@@ -203,6 +189,5 @@ def test_joined_features_and_wrong_options_are_refused(loaded):
         patch.setattr(model.config, "vision_feature_layer", [-2, -1])
         with pytest.raises(UnsupportedError, match="several blocks"):
             reweigh.decoder("damro", model, processor)
-    for options, message in (({"keep": 17}, "keep"), ({"layer": 3}, "layer")):
-        with pytest.raises(InputError, match=message):
-            reweigh.decoder("damro", model, processor, **options)
+    with pytest.raises(InputError, match="keep"):
+        reweigh.decoder("damro", model, processor, keep=17)

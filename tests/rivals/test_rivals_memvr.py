@@ -27,9 +27,7 @@ from reweigh.errors import InputError, UnsupportedError
 from reweigh.families.anatomy import find_anatomy
 from reweigh.families.prompts import build_inputs, encode
 from reweigh.rivals import Decoder
-from reweigh.rivals.memvr import _Pass
-from reweigh.rivals.tools.features import ImageFeatures
-from reweigh.rivals.tools.retrace import looked_again, mixed, retraced, uncertainty
+from reweigh.rivals.memvr import ImageFeatures, _Pass, look_again, mixed, retraced, uncertainty
 from reweigh.rivals.tools.stream import StreamEdit
 from reweigh.runtime.context import paused
 from reweigh.runtime.decoder import UpcomingPass
@@ -166,7 +164,7 @@ def test_a_row_is_decoded_alike_in_any_batch_and_really_edited(family, loaded, b
         torch.testing.assert_close(both.logits[0][row], alone[row].logits[0][0], atol=2e-3, rtol=1e-3)
 
 
-def test_rows_decide_by_themselves_unless_the_whole_batch_does(loaded, batch):
+def test_rows_decide_by_themselves(loaded, batch):
     model, processor = loaded("llava")
     inputs = batch("llava")
     attached = reweigh.decoder("memvr", model, processor, ratio=0.5)
@@ -185,9 +183,6 @@ def test_rows_decide_by_themselves_unless_the_whole_batch_does(loaded, batch):
         ours = run(model, inputs)
     same = [torch.equal(base.logits[0][row], ours.logits[0][row]) for row in (0, 1)]
     assert sorted(same) == [False, True]
-    with reweigh.decoder("memvr", model, processor, ratio=0.5, gamma=high + low / 2, whole_batch=True):
-        both = run(model, inputs)
-    assert not any(torch.equal(base.logits[0][row], both.logits[0][row]) for row in (0, 1))
 
 
 def test_a_row_without_image_is_the_base_models(loaded):
@@ -207,29 +202,28 @@ def mixed_in(monkeypatch):
 
     def noted(out, x, visual, *rest):
         seen.append(visual)
-        return looked_again(out, x, visual, *rest)
+        return look_again(out, x, visual, *rest)
 
-    monkeypatch.setattr("reweigh.rivals.memvr.looked_again", noted)
+    monkeypatch.setattr("reweigh.rivals.memvr.look_again", noted)
     return seen
 
 
 @pytest.mark.parametrize("family", ["llava", "qwen2_5_vl"])
-def test_all_images_of_a_row_are_looked_at_or_the_last_one(family, loaded, mixed_in):
+def test_the_last_image_of_a_row_is_looked_at(family, loaded, mixed_in, monkeypatch):
     model, processor = loaded(family)
     text = prompt(processor, images=2)
     inputs = encode(model, processor, [text], [[picture(1, (56, 84)), picture(2)]])
-    columns = (inputs["input_ids"][0] == find_anatomy(model).image_tokens[0]).nonzero().flatten()
-    shown = {}
-    for last in (False, True):
-        with reweigh.decoder("memvr", model, processor, gamma=0.0, ratio=0.5, last_image=last):
-            run(model, inputs)
-        shown[last] = mixed_in[-1]
-        assert len(mixed_in) == STEPS
-        mixed_in.clear()
+    seen, read = [], ImageFeatures.read
+    monkeypatch.setattr(ImageFeatures, "read", lambda self, states: seen.append(states) or read(self, states))
+    with reweigh.decoder("memvr", model, processor, gamma=0.0, ratio=0.5):
+        run(model, inputs)
+    image = find_anatomy(model).image_tokens[0]
     alone = encode(model, processor, [prompt(processor)], [[picture(2)]])
-    count = int((alone["input_ids"][0] == find_anatomy(model).image_tokens[0]).sum())
-    assert len(shown[False]) == len(columns) > count
-    assert torch.equal(shown[True], shown[False][-count:])
+    count = int((alone["input_ids"][0] == image).sum())
+    columns = (inputs["input_ids"][0] == image).nonzero().flatten()
+    assert len(columns) > count
+    assert len(mixed_in) == STEPS
+    assert all(torch.equal(one, seen[0][0, columns[-count:]]) for one in mixed_in)
 
 
 def test_a_second_turn_still_sees_the_first_turns_image(loaded, batch, mixed_in):

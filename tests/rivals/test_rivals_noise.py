@@ -10,7 +10,7 @@ import torch
 import reweigh
 from checkpoints import FAMILIES
 from reweigh.errors import InputError
-from reweigh.rivals.tools.noise import diffuse, schedule
+from reweigh.rivals.vcd import diffuse, schedule
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,9 @@
 """CODE (Kim et al., NeurIPS 2024): contrast with the model's own description in place of the image.
 
-The branch is a text-only prompt. How far it is from the main pass sets weight and cut of each step, in each row by itself.
+y = (2 - D) a - (1 - D) r on the tokens with p >= D max p, where D is the bounded divergence of the two passes.
+
+The branch is a text-only prompt. As in the official program the description is tokenised with special tokens, so that a
+BOS may stand inside the prompt. The official program takes one image; here given descriptions may replace several.
 """
 
 from __future__ import annotations
@@ -40,17 +43,14 @@ class CodeRequest(Request):
 
 
 class CODE(Contrast):
-    """y = (2 - D) a - (1 - D) r on the tokens with p >= D max p; D is the bounded divergence of the two passes.
+    """Contrast with a description.
 
     Args:
-        power: Exponent of the divergence, ``cd_alpha`` of the official program, whose command line says 0.7 and whose
-            function falls back to 0.2.
+        power: Exponent of the divergence: ``cd_alpha`` on the official command line, where it defaults to 0.7.
         descriptions: A description for each row of the prompt, or one for all, instead of the model's own; a list of
             them for a row of several images. Also an option of a request.
         question: What the model is asked for its own description.
         description_tokens: Most tokens of it.
-        special_tokens: Tokenise the description with special tokens, as the official program does; where the
-            tokenizer has a BOS it then stands amid the prompt.
         template: Used instead of the processor's chat template for the question.
     """
 
@@ -65,7 +65,6 @@ class CODE(Contrast):
         descriptions: Descriptions | None = None,
         question: str = QUESTION,
         description_tokens: int = 512,
-        special_tokens: bool = True,
         template: str | None = None,
     ) -> None:
         super().__init__(anatomy, processor, alpha=1.0, beta=0.0)
@@ -75,7 +74,6 @@ class CODE(Contrast):
             )
         self.power = in_range("power", power, 0)
         self.descriptions = descriptions
-        self.special_tokens = special_tokens
         length = int(in_range("description_tokens", description_tokens, 1))
         self._describer = functools.partial(Describer, anatomy, processor, question, length, template)
         self.describer = None if descriptions is not None else self._describer()
@@ -111,7 +109,7 @@ class CODE(Contrast):
                     hint='give one for each image: descriptions=[["A dog.", "A cat."]]',
                 )
             for (first, last), text in reversed(list(zip(spans, texts, strict=False))):
-                row[first : last + 1] = tokenizer(text, add_special_tokens=self.special_tokens)["input_ids"]
+                row[first : last + 1] = tokenizer(text)["input_ids"]
             rows.append(row)
         return padded(rows, prompt_ids(forward.inputs).device)
 

@@ -1,7 +1,12 @@
 """DAMRO (Gong et al., EMNLP 2024): contrast with a branch that sees only the patches its vision tower attends to most.
 
-Those are the patches to which the class token of the tower gives most attention; they are taken for background that
-drowns the objects. The branch's image is made of them alone, the most attended first.
+y = (1 + alpha) a - alpha r on the tokens with a >= max a + ln beta; the image of branch r is the ``keep`` patches to which
+the tower's class token attends most, the most attended first.
+
+LLaVA-1.5 and LLaVA-NeXT (its overview only) put these patches in the image's place; InstructBLIP's Q-Former reads them.
+As in the official program, attention is read without heads for LLaVA, and where the class token is among the features
+(InstructBLIP) the patch before each chosen one is taken. The official sampler ignores temperature, top-p and repetition
+penalty; here they apply.
 """
 
 from __future__ import annotations
@@ -11,31 +16,24 @@ from itertools import groupby
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from reweigh.engines.transformers.arguments import prompt_ids
+from reweigh.engines.transformers.hooks import outputs_of
 from reweigh.errors import UnsupportedError
 from reweigh.families.anatomy import Anatomy
 from reweigh.rivals.tools.contrast import Contrast
 from reweigh.rivals.tools.inputs import padded, pixels, rows_of
-from reweigh.rivals.tools.outliers import Outliers
-from reweigh.rivals.tools.tower import project
-from reweigh.runtime.decoder import SAMPLING, ForwardPass
+from reweigh.runtime.decoder import SAMPLING, ForwardPass, in_range
 
 
 class DAMRO(Contrast):
-    """VCD's formula and cut; the branch has ``keep`` patches of the image, the most attended first.
-
-    LLaVA-1.5 and LLaVA-NeXT (its overview only) put them in the image's place. InstructBLIP's Q-Former reads them.
+    """Contrast with the most attended patches.
 
     Args:
         alpha: Weight of the contrast; the official InstructBLIP scripts use 0.5 for POPE and 1.5 for CHAIR.
         beta: Plausibility cut.
-        keep: Patches kept; 10, for InstructBLIP 4.
-        layer: Block of the vision tower whose attention is read; that of the features, for InstructBLIP -2. The
-            official copy of LLaVA-1.5's original code reads the last block (-1).
-        off_by_one: Take the patch before each chosen one (for the first patch the class token), as the official
-            program does where the class token is among the features: InstructBLIP.
+        keep: Patches kept; 10 by default, 4 for InstructBLIP.
     """
 
     title = "DAMRO"
@@ -49,11 +47,9 @@ class DAMRO(Contrast):
         alpha: float = 2.0,
         beta: float = 0.1,
         keep: int | None = None,
-        layer: int | None = None,
-        off_by_one: bool = False,
     ) -> None:
         super().__init__(anatomy, processor, alpha=alpha, beta=beta)
-        self.outliers = Outliers(anatomy, keep, layer, off_by_one)
+        self.outliers = Outliers(anatomy, keep)
 
     def branch_inputs(self, forward: ForwardPass) -> dict[str, Any]:
         """The prompt with the chosen vectors in the image's place, as embeddings."""
@@ -68,7 +64,7 @@ class DAMRO(Contrast):
             rows.append(shorter)
         if runs != len(images):
             raise UnsupportedError(
-                f"{len(images)} images were given, but they stand in {runs} places of the prompt",
+                f"{len(images)} images were given, but the prompt has {runs} runs of image tokens",
                 hint="put text between images",
             )
         inputs = padded(rows, prompt_ids(forward.inputs).device)
@@ -83,4 +79,112 @@ class DAMRO(Contrast):
         """What the language model reads of each image, (images, n, d)."""
         picture = pixels(inputs)
         overview = picture[:, 0] if picture.ndim == 5 else picture  # the whole image comes before its tiles
-        return project(self.anatomy, self.outliers.chosen(overview), inputs)
+        return project(self.anatomy, self.outliers.choose(overview), inputs)
+
+
+class Outliers:
+    """The patches to which the class token of a vision tower attends most.
+
+    Attention is read in the block of the features (``vision_feature_layer``), for InstructBLIP in the last but one.
+    """
+
+    def __init__(self, anatomy: Anatomy, keep: int | None = None) -> None:
+        self.tower = class_token_tower(anatomy)
+        config = anatomy.config
+        self.queried = has_queries(anatomy)
+        self.features = -1 if self.queried else config.vision_feature_layer
+        self.has_class = self.queried or config.vision_feature_select_strategy != "default"
+        view = self.tower.config
+        usual = 4 if self.queried else 10
+        patches = (view.image_size // view.patch_size) ** 2
+        self.keep = int(in_range("keep", usual if keep is None else keep, 1, patches))
+        self.layer = -2 if self.queried else self.features
+        self.attention: Any = self.tower.encoder.layers[self.layer].self_attn
+
+    def choose(self, picture: Tensor) -> Tensor:
+        """The features (images, keep, C) of the chosen patches, the most attended first."""
+        with outputs_of(self.attention) as seen:
+            output = self.tower(picture, output_hidden_states=True, return_dict=True)
+        if self.queried:
+            features = output.last_hidden_state
+            query, key, _ = seen["qkv"].chunk(3, dim=-1)
+            attention = class_attention(query, key, self.attention.num_heads)
+        else:
+            features = output.hidden_states[self.features][:, 0 if self.has_class else 1 :]
+            attention = class_attention(seen["q_proj"], seen["k_proj"], 1)
+        # patch numbers index the features as they are, so with a class token among these they are off by one
+        places = attention.topk(self.keep, dim=1).indices
+        return features.gather(1, places[..., None].expand(-1, -1, features.shape[-1]))  # type: ignore[no-any-return]
+
+
+def class_attention(query: Tensor, key: Tensor, heads: int) -> Tensor:
+    """The class token's attention (B, N) to the N patches after it: the mean of ``heads`` softmaxes, in single precision.
+
+    Args:
+        query: Queries (B, 1 + N, C), not yet split into heads.
+        key: Keys of the same shape.
+    """
+    wide = torch.promote_types(query.dtype, torch.float32)  # 16 bits would tie patches
+    q, k = (part.to(wide).view(*part.shape[:2], heads, -1).transpose(1, 2) for part in (query, key))
+    scores = q[:, :, :1] @ k.transpose(-2, -1) * q.shape[-1] ** -0.5
+    weights: Tensor = scores.softmax(-1)
+    return weights.mean(dim=1)[:, 0, 1:]
+
+
+def class_token_tower(anatomy: Anatomy) -> Any:
+    """The vision tower, if it has a class token and makes one image token of each patch."""
+    name = type(anatomy.model).__name__
+    body = getattr(anatomy.model, "model", anatomy.model)
+    parts = [getattr(body, part, None) for part in ("vision_tower", "vision_model", "visual")]
+    tower = next((part for part in parts if isinstance(part, nn.Module)), nn.Module())
+    if not {key.rpartition(".")[2] for key, _ in tower.named_parameters()} & {"class_embedding", "cls_token"}:
+        raise UnsupportedError(
+            f"the vision tower of {name} has no class token whose attention could be read",
+            hint="LLaVA-1.5, LLaVA-NeXT and InstructBLIP have one",
+        )
+    if anatomy.family.name not in ("llava", "llava_next", "instructblip"):
+        raise UnsupportedError(
+            f"{name} does not make one image token of each patch, so chosen patches cannot replace the image",
+            hint="use LLaVA-1.5, LLaVA-NeXT or InstructBLIP",
+        )
+    if not isinstance(getattr(anatomy.config, "vision_feature_layer", -1), int):
+        raise UnsupportedError(
+            f"{name} joins features of several blocks of its vision tower (vision_feature_layer)",
+            hint="patches are chosen by the attention of one block",
+        )
+    return tower
+
+
+def has_queries(anatomy: Anatomy) -> bool:
+    """Whether a Q-Former between vision tower and language model reads every feature."""
+    return anatomy.family.name == "instructblip"
+
+
+def project(anatomy: Anatomy, features: Tensor, inputs: Mapping[str, Any]) -> Tensor:
+    """What the language model reads (images, n, d) of chosen features (images, k, C).
+
+    One vector for each feature, followed by LLaVA-NeXT's newline; a Q-Former makes as many of them as always.
+    """
+    if has_queries(anatomy):
+        return _queried(anatomy.model, features, inputs)
+    body = anatomy.model.model
+    shown: Tensor = body.multi_modal_projector(features)
+    newline = getattr(body, "image_newline", None)
+    if newline is not None:
+        shown = torch.cat([shown, newline.to(shown).expand(len(shown), 1, -1)], dim=1)
+    return shown
+
+
+def _queried(model: Any, features: Tensor, inputs: Mapping[str, Any]) -> Tensor:
+    ids, asked = inputs["qformer_input_ids"], inputs.get("qformer_attention_mask")
+    asked = torch.ones_like(ids) if asked is None else asked
+    queries = model.query_tokens.expand(len(features), -1, -1)
+    output = model.qformer(
+        input_ids=ids,
+        attention_mask=torch.cat([asked.new_ones(queries.shape[:2]), asked], dim=1),
+        query_embeds=queries,
+        encoder_hidden_states=features,
+        encoder_attention_mask=asked.new_ones(features.shape[:2]),
+        return_dict=True,
+    )
+    return model.language_projection(output[0][:, : queries.shape[1]])  # type: ignore[no-any-return]

@@ -1,4 +1,9 @@
-"""DeCo (Wang et al., ICLR 2025): the last layer helped by the earlier layer that is surest of a candidate token."""
+"""DeCo (Wang et al., ICLR 2025): the last layer helped by the earlier layer that is surest of a candidate token.
+
+y = a + alpha * p_max * a_j on the candidates, where layer j holds the largest candidate probability p_max.
+
+The official program serves batches of one; here each row chooses its own layer.
+"""
 
 from __future__ import annotations
 
@@ -8,8 +13,7 @@ from typing import Any
 from torch import Tensor
 
 from reweigh.families.anatomy import Anatomy
-from reweigh.rivals.tools.buckets import bucket
-from reweigh.rivals.tools.early import EarlyLayers
+from reweigh.rivals.tools.layers import EarlyLayers, bucket
 from reweigh.rivals.tools.rules import keep_prefix, mix
 from reweigh.runtime.decoder import in_range
 
@@ -17,16 +21,15 @@ OFFICIAL_DEPTH = 32
 
 
 class DeCo(EarlyLayers):
-    """y = a + alpha * p_max * a_j on the candidates; layer j holds the largest candidate probability p_max.
+    """Help from an earlier layer, read through the final norm.
 
-    Candidates are the shortest prefix that holds ``mass``, at most ``most`` tokens. Earlier layers are read through
-    the final norm.
+    Candidates are the shortest prefix of tokens that holds ``mass``, at most ``most`` of them.
 
     Args:
-        alpha: Weight of the earlier layer; 0 leaves the candidates' logits alone.
-        layers: Indices of ``hidden_states``; 20 to 28 of 32 blocks, the same share of other depths, if not given.
-        mass: Mass of the candidates.
-        most: Most candidates.
+        alpha: Weight of the earlier layer; 0 leaves the candidates' logits unchanged.
+        layers: Indices of ``hidden_states``; by default 20 to 28 of 32 blocks, and the same share of other depths.
+        mass: Probability mass of the candidates.
+        most: Largest number of candidates.
     """
 
     title = "DeCo"

@@ -1,6 +1,9 @@
 """M3ID (Favero et al., CVPR 2024): contrast with the prompt without image, stronger the longer the answer gets.
 
-There is no official program; the formula is the paper's, the defaults those of the known re-implementations.
+l = l_c + w_t (l_c - l_u) on log-probabilities, w_t = e^(decay t) - 1 for the t-th token, from 0.
+
+There is no official program: the formula is the paper's without its confidence indicator, which the known
+re-implementations leave out, and the default decay is theirs.
 """
 
 from __future__ import annotations
@@ -19,13 +22,11 @@ from reweigh.runtime.decoder import ForwardPass, in_range
 
 
 class M3ID(Contrast):
-    """l = l_c + w_t (l_c - l_u) on log-probabilities, w_t = e^(decay t) - 1 for the t-th token, from 0.
+    """Contrast with the prompt without image.
 
     Args:
         decay: The paper's lambda.
-        cap: Largest weight; without it the weight passes 50 at token 200. ``None`` for no bound.
-        confident: Leave a step alone where the largest probability reaches this; ``None`` contrasts every step,
-            as the re-implementations do.
+        cap: Largest weight; without it the weight passes 50 at token 200. ``None`` for no limit.
     """
 
     title = "M3ID"
@@ -38,12 +39,10 @@ class M3ID(Contrast):
         *,
         decay: float = 0.02,
         cap: float | None = 10.0,
-        confident: float | None = None,
     ) -> None:
         super().__init__(anatomy, processor, alpha=1.0, beta=0.0)
         self.decay = in_range("decay", decay, 0)
         self.cap = cap if cap is None else in_range("cap", cap, 0)
-        self.confident = confident if confident is None else in_range("confident", confident, 0, 1)
 
     def branch_inputs(self, forward: ForwardPass) -> dict[str, Any]:
         """The prompt with the image taken out."""
@@ -55,7 +54,7 @@ class M3ID(Contrast):
         return weight if self.cap is None else min(weight, self.cap)
 
     def edit(self, forward: ForwardPass) -> Tensor | None:
-        """Contrast each column with the weight of its place in the answer."""
+        """Contrast each column with the weight of its position in the answer."""
         if not any(forward.trail.columns) or self.decay == 0:
             return None
         reference = self.reference(forward)
@@ -68,7 +67,4 @@ class M3ID(Contrast):
         for column in range(count):
             weight = self.weight_at(max(0, first + column))
             edited[:, column] = contrast(main[:, column], reference[:, column], weight, 0.0, log_space=True)
-        if self.confident is not None:
-            sure = main.softmax(-1).amax(-1, keepdim=True) >= self.confident
-            edited = torch.where(sure, main, edited)
         return forward.with_last(edited, forward.image_rows())

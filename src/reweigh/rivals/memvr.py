@@ -1,28 +1,106 @@
-"""MemVR, look twice before you answer (Zou et al., ICML 2025): the image is put into one MLP again when unsure.
+"""MemVR, look twice before you answer (Zou et al., ICML 2025): one MLP sees the image again when the model is unsure.
 
-Middle blocks are read through the head at the last position; the first that is unsure has the MLP of the block after it
-mixed with a product of its input and the image's features. At most once in a forward pass.
+Uncertainty e = -sum t ln t / ln 10 of the ten largest logits, read after middle blocks at the last position. The first
+block l with e > gamma has MLP l + 1 mixed: (1 - ratio) MLP(x) + ratio (mean|MLP(x)| / mean|A|) A with A = (x V^T) V,
+where V is the projected features of the image. At most once in a forward pass.
+
+The official program adds up the uncertainties of a batch and mixes all rows, padding included; here each row decides
+by itself. Like the official program it looks at the last image of several, but never at another sequence's.
 """
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from itertools import takewhile
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from reweigh.engines.transformers.tap import Tap
+from reweigh.engines.transformers.trail import Segment
 from reweigh.errors import InputError, UnsupportedError
 from reweigh.families.anatomy import Anatomy
 from reweigh.method.lens import Lens
-from reweigh.rivals.tools.features import ImageFeatures
-from reweigh.rivals.tools.retrace import looked_again, uncertainty
 from reweigh.rivals.tools.stream import StreamEdit, mlp_of, up_weight
 from reweigh.runtime.decoder import Decoder, ForwardPass, UpcomingPass, in_range
 
 OFFICIAL_DEPTH = 32
+TOP = 10
+
+
+def uncertainty(logits: Tensor) -> Tensor:
+    """Entropy of the softmax over the 10 largest logits (..., V), divided by ln 10."""
+    shares = logits.float().topk(TOP, dim=-1).values.softmax(-1)
+    entropy: Tensor = -torch.xlogy(shares, shares).sum(dim=-1)
+    return entropy / math.log(TOP)
+
+
+def retraced(visual: Tensor, x: Tensor, first_scale: float | None = None) -> Tensor:
+    """The image's features (N, d) seen by MLP inputs (..., d): (x V^T) V, or SiLU(x (s V)^T) V with a scale s."""
+    seen = x @ visual.T if first_scale is None else torch.nn.functional.silu(x @ (first_scale * visual).T)
+    return seen @ visual
+
+
+def mixed(out: Tensor, again: Tensor, ratio: float) -> Tensor:
+    """(1 - ratio) out + ratio (mean|out| / mean|again|) again, with means over all elements."""
+    return (1 - ratio) * out + ratio * (out.abs().mean() / again.abs().mean()) * again
+
+
+def look_again(out: Tensor, x: Tensor, visual: Tensor, ratio: float, up_scale: float | None = None) -> Tensor:
+    """An MLP's output (..., d) for the input x, mixed with the image's features (N, d), in the output's own type.
+
+    ``up_scale`` is mean|W_up| where a SiLU stands between the products: s = mean|W_up| / mean|V|.
+    """
+    visual = visual.to(x.device)
+    scale = None if up_scale is None else up_scale / float(visual.abs().mean())
+    return mixed(out.float(), retraced(visual, x.float(), scale), ratio).to(out.dtype)
+
+
+class ImageFeatures:
+    """The features of each prompt row's last image: the first block's input at its columns.
+
+    They equal the projected features of the vision tower bit for bit, and are kept with the sequence.
+    """
+
+    def __init__(self, upcoming: UpcomingPass) -> None:
+        self.upcoming = upcoming
+        segments = [] if upcoming.trail is None else upcoming.trail.segments
+        self.rows: list[Tensor | None] = [
+            next((one.value[row] for one in reversed(segments) if one.value[row] is not None), None)
+            for row in range(len(upcoming.columns))
+        ]
+
+    def of(self, row: int, count: int) -> Tensor | None:
+        """The features (N, d) of a forward row out of ``count``."""
+        return self.rows[row * len(self.rows) // count]
+
+    def read(self, states: Tensor) -> None:
+        """Take the features of new images from the first block's input (B, T, d)."""
+        repeat = states.shape[0] // len(self.rows)
+        for row, columns in enumerate(self.upcoming.new_columns()):
+            if columns:
+                last = columns[-self._last_image(row, len(columns)) :]
+                self.rows[row] = states[row * repeat, last].float()
+
+    def _last_image(self, row: int, count: int) -> int:
+        """How many of a row's new columns belong to its last image."""
+        trail = self.upcoming.trail
+        images = [] if trail is None else [None if one is None else one.image for one in trail.patches[row]]
+        return len(list(takewhile(lambda image: image == images[-1], reversed(images[-count:])))) or count
+
+    def keep(self, forward: ForwardPass) -> None:
+        """Keep the features of new images with the sequence."""
+        fresh = forward.new_columns()
+        if not any(fresh):
+            return
+        first = min(row[0] for row in fresh if row)
+        last = max(row[-1] for row in fresh if row)
+        value = [features if row else None for features, row in zip(self.rows, fresh, strict=True)]
+        forward.trail.segments.append(Segment(forward.past + first, forward.past + last, value))
 
 
 @dataclass
@@ -40,17 +118,15 @@ class _Local(threading.local):
 
 
 class MemVR(Decoder):
-    """Mixes one MLP's output with the image's features where the uncertainty of an earlier block is over ``gamma``.
+    """An MLP mixed with the image's features where an earlier block is unsure.
 
     Args:
         ratio: Share of the image in the mixed output; 0 is the base model. The scripts use 0.1 to 0.32.
         gamma: Uncertainty above which the image is looked at again.
         start: Only blocks after this one are read; 5 of 32 (9 with ``silu``), the same share of other depths.
         end: Only blocks before this one are read; 16 of 32, the same share of other depths.
-        silu: The official Qwen-VL and GLM-4V form: SiLU between the products, uncertainty without the final norm.
-        last_image: Look again at the last image of a row only, as the official program does; at all of them otherwise.
-        whole_batch: Decide and scale for all rows at once, padding included, with the last row's image, as the official
-            program would: uncertainties are added up, so that batches fire far more easily.
+        silu: The form that the official program has for Qwen-VL and GLM-4V: SiLU between the products, uncertainty
+            read without the final norm.
     """
 
     title = "MemVR"
@@ -66,8 +142,6 @@ class MemVR(Decoder):
         start: int | None = None,
         end: int | None = None,
         silu: bool = False,
-        last_image: bool = False,
-        whole_batch: bool = False,
     ) -> None:
         super().__init__(anatomy, processor)
         self.ratio = in_range("ratio", ratio, 0, 1)
@@ -78,10 +152,10 @@ class MemVR(Decoder):
         self.read = range(self.start + 1, min(self.end, count - 1))
         if not self.read or self.start < -1:
             raise InputError(
-                f"no block lies between start {self.start} and end {self.end} and has one after it",
+                f"no block between start {self.start} and end {self.end} has another block after it",
                 hint=f"there are {count} blocks",
             )
-        self.silu, self.last_image, self.whole_batch = silu, last_image, whole_batch
+        self.silu = silu
         self.lens = Lens(anatomy.norm, anatomy.head)
         self.stream = StreamEdit(self)
         parts = {layer + 1: mlp_of(anatomy, layer + 1) for layer in self.read}
@@ -99,7 +173,7 @@ class MemVR(Decoder):
         )
 
     def before(self, upcoming: UpcomingPass) -> None:
-        """Refuse a pass in which the method is not defined; note where the image lies in any other."""
+        """Reject a pass for which the method is not defined; note where the image is in any other."""
         self._local.under_way = None
         if self.ratio == 0 or not any(upcoming.columns):
             return
@@ -107,9 +181,9 @@ class MemVR(Decoder):
             raise UnsupportedError(
                 f"a pass of {upcoming.length} columns, {upcoming.past} of them cached before it: MemVR is defined for a "
                 "whole prompt and then one token at a time, with a cache that keeps what it edited",
-                hint="leave use_cache at True, and draft and chunked prefill out",
+                hint="keep use_cache=True, without drafts or chunked prefill",
             )
-        self._local.under_way = _Pass(ImageFeatures(upcoming, last_image=self.last_image))
+        self._local.under_way = _Pass(ImageFeatures(upcoming))
 
     def edit(self, forward: ForwardPass) -> None:
         """Keep the features of new images with the sequence."""
@@ -126,9 +200,8 @@ class MemVR(Decoder):
         if found is None or len(found.due) == count:
             return
         unsure = uncertainty(self.lens.read(states[:, -1], norm=not self.silu))
-        unsure = unsure.sum().expand(count) if self.whole_batch else unsure
         for row in (unsure > self.gamma).nonzero().flatten().tolist():
-            if self.whole_batch or found.features.of(row, count) is not None:
+            if found.features.of(row, count) is not None:
                 found.due.setdefault(row, layer + 1)
 
     def _mix(self, layer: int, x: Tensor, out: Tensor) -> Tensor | None:
@@ -136,13 +209,10 @@ class MemVR(Decoder):
         rows = [] if found is None else [row for row, block in found.due.items() if block == layer]
         if found is None or not rows:
             return None
-        if self.whole_batch:
-            shown = [one for one in found.features.rows if one is not None]
-            return looked_again(out, x, shown[-1], self.ratio, self._scales[layer])
         new, past, mask = out.clone(), found.features.upcoming.past, found.features.upcoming.mask
         for row in rows:
             real = slice(None) if mask is None else mask[row, past : past + x.shape[1]].bool()
             if (image := found.features.of(row, x.shape[0])) is not None:
                 own = out[row, real], x[row, real], image
-                new[row, real] = looked_again(*own, self.ratio, self._scales[layer])
+                new[row, real] = look_again(*own, self.ratio, self._scales[layer])
         return new

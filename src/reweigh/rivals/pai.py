@@ -1,7 +1,10 @@
 """PAI, pay attention to image (Liu et al., ECCV 2024): more attention to the image, less of the text-only answer.
 
-Two independent parts: the current token's attention to image keys is amplified before the softmax, and the
-logits are pushed away from a branch that has no image.
+Attention scores of the last query: s <- s + alpha |s| for image keys, before the softmax. Logits, as log-probabilities:
+gamma (a - u) + u, where u is a branch without image.
+
+As in the official program, attention in the prompt's pass is amplified only when gamma is 1. Under beam search the branch
+follows its beams, which the official program's does not.
 """
 
 from __future__ import annotations
@@ -27,16 +30,14 @@ class _Local(threading.local):
 
 
 class PAI(Contrast):
-    """Attention: s <- s + alpha |s| for the last query and image keys. Logits: gamma (a - u) + u, log-probabilities.
+    """Amplified attention to the image, and a contrast with the prompt without image.
 
     Args:
         alpha: Amplification of attention to the image; 0 leaves attention (and its implementation) untouched.
-        gamma: Weight of the guided logits; 1 needs no branch. 1.1 is the README's, 2 the command line's default.
-        beta: Plausibility cut of the guided logits, fixed in the official program.
+        gamma: Weight of the contrast; 1 needs no branch. The README uses 1.1, the command line defaults to 2.
+        beta: Plausibility cut of the contrast, a constant in the official program.
         start_layer: First block whose attention is amplified.
-        end_layer: Block after the last one; all blocks if not given.
-        edit_prefill_when_cfg: ``False`` leaves the prompt's pass unedited when both parts are on, as the official
-            program does through a flag that starts out set.
+        end_layer: Block after the last one; all blocks by default.
     """
 
     title = "PAI"
@@ -52,7 +53,6 @@ class PAI(Contrast):
         beta: float = 0.1,
         start_layer: int = 2,
         end_layer: int | None = None,
-        edit_prefill_when_cfg: bool = True,
     ) -> None:
         super().__init__(anatomy, processor, alpha=in_range("gamma", gamma, 1) - 1, beta=beta)
         self.amplify = in_range("alpha", alpha, 0)
@@ -64,13 +64,14 @@ class PAI(Contrast):
                 f"no block is from start_layer {start_layer} to before end_layer {end_layer}",
                 hint=f"there are {count} blocks, the first is 0; alpha=0 amplifies no attention",
             )
-        self.edit_prefill = edit_prefill_when_cfg or gamma == 1
         self.attends = self.amplify > 0
         self._local = _Local()
 
     def before(self, upcoming: UpcomingPass) -> None:
         """Note where the image lies in the pass that is about to run."""
-        skip = upcoming.past == 0 and not self.edit_prefill
+        skip = (
+            upcoming.past == 0 and self.gamma != 1
+        )  # the official program edits no prompt that is contrasted
         self._local.upcoming = None if skip or not any(upcoming.columns) else upcoming
 
     def edit_attention(self, layer: int, scores: Tensor) -> Tensor:

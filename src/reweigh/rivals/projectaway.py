@@ -1,7 +1,9 @@
-"""ProjectAway (Jiang et al., ICLR 2025): words are taken out of the image's states before an answer is written.
+"""ProjectAway (Jiang et al., ICLR 2025): words are removed from the image's states before an answer is written.
 
-At image positions after one block the part that points along a word's own text state is subtracted. Which words to take
-out must be known.
+h <- h - weight * max(h.t / t.t, 0) t at image positions after one block, for the text state t of each word in turn.
+
+The official program gets the words from CHAIR's ground truth; here they are given. It uses the first row's coefficients
+for a whole batch and a fixed image span; here each row has its own.
 """
 
 from __future__ import annotations
@@ -17,33 +19,22 @@ from torch import Tensor
 from reweigh.engines.transformers.tap import Tap
 from reweigh.errors import InputError
 from reweigh.families.anatomy import Anatomy
+from reweigh.families.processor_parts import tokenizer_of
+from reweigh.rivals.tools.branch import Runner
+from reweigh.rivals.tools.confidence import word_tokens
 from reweigh.rivals.tools.entities import word_list
 from reweigh.rivals.tools.stream import StreamEdit
-from reweigh.rivals.tools.word_state import WordState
 from reweigh.runtime.context import opened_on
 from reweigh.runtime.decoder import Decoder, ForwardPass, Request, UpcomingPass, in_range
 
 
-def project_away(
-    states: Tensor, targets: Sequence[Tensor], weight: float, *, first_row: bool = False
-) -> Tensor:
-    """h <- h - weight * max(h.t / t.t, 0) t for each target (d,) in turn, on states (B, P, d).
-
-    ``first_row`` takes the coefficients of row 0 for every row, as the official program does.
-    """
+def project_away(states: Tensor, targets: Sequence[Tensor], weight: float) -> Tensor:
+    """h <- h - weight * max(h.t / t.t, 0) t for each target (d,) in turn, on states (..., d)."""
     for target in targets:
         share = (states @ target) / (target @ target)
-        share = share[:1].expand_as(share) if first_row else share
-        # not clamp_min: a target of zeros, whose share is no number, takes nothing out
+        # not clamp_min: with a target of zeros the share is NaN, and nothing is removed
         states = states - weight * torch.where(share > 0, share, 0)[..., None] * target
     return states
-
-
-class _Local(threading.local):
-    """The pass that runs in this thread, and what is taken out of each prompt row's image."""
-
-    upcoming: UpcomingPass | None = None
-    targets: Sequence[Sequence[Tensor]] = ()
 
 
 class EraseRequest(Request):
@@ -54,17 +45,22 @@ class EraseRequest(Request):
         self.erase = erase
 
 
+class _Local(threading.local):
+    """The pass that runs in this thread, and what is removed from its images."""
+
+    upcoming: UpcomingPass | None = None
+    targets: Sequence[Tensor] = ()
+
+
 class ProjectAway(Decoder):
     """Subtracts the positive part along each word's text state from the image's states, when an image is read.
 
     Args:
-        erase: The words, or a file with one to a line; none is the base model. ``request(erase=[...])`` gives a caller
-            words of its own.
+        erase: The words, or a file with one word per line; with none it is the base model. ``request(erase=[...])``
+            gives a caller its own words.
         weight: How much of the part is subtracted; 1 removes it exactly, more overshoots.
         image_layer: Block after which the image's states are changed, 0-based.
         text_layer: Index of ``hidden_states`` at which a word's state is read, at its last token; 0 is the embeddings.
-        embeddings: Take the mean of the word's input embeddings instead of its state.
-        first_row: Use the first row's coefficients for a whole batch, as the official program does.
     """
 
     title = "ProjectAway"
@@ -78,8 +74,6 @@ class ProjectAway(Decoder):
         weight: float = 1.5,
         image_layer: int = 2,
         text_layer: int = 1,
-        embeddings: bool = False,
-        first_row: bool = False,
     ) -> None:
         super().__init__(anatomy, processor)
         if processor is None:
@@ -89,10 +83,8 @@ class ProjectAway(Decoder):
         self.erase = word_list("erase", erase)
         self.weight = in_range("weight", weight, 0)
         self.image_layer = anatomy.check_layer(image_layer)
-        text_layer = int(in_range("text_layer", text_layer, 0, len(anatomy.blocks)))
-        self.word_state = WordState(anatomy, processor, text_layer, embeddings=embeddings)
-        self.first_row = first_row
-        self.stream, self._local = StreamEdit(self), _Local()
+        self.text_layer = int(in_range("text_layer", text_layer, 0, len(anatomy.blocks)))
+        self.runner, self.stream, self._local = Runner(anatomy), StreamEdit(self), _Local()
 
     def request(self, outer: Request | None = None, **options: Any) -> Request:
         """A request; ``erase`` replaces the decoder's own words."""
@@ -103,42 +95,41 @@ class ProjectAway(Decoder):
 
     def engage(self, tap: Tap) -> Callable[[], None]:
         """Edit the stream after one block."""
-        return self.stream.install(states={self.image_layer: self._take_out})
+        return self.stream.install(states={self.image_layer: self._remove})
 
     def before(self, upcoming: UpcomingPass) -> None:
-        """Find what is to be taken out of the image in the pass that is about to run."""
+        """Read the states of the words to remove, if the next pass shows an image."""
         self._local.upcoming = None
         if any(upcoming.new_columns()):
-            self._local.targets = self.targets(upcoming)
+            opened = opened_on(self.anatomy.model)
+            given = opened.request if opened else None
+            erase = given.erase if isinstance(given, EraseRequest) else self.erase
+            self._local.targets = [self.word_state(word) for word in erase]
             self._local.upcoming = upcoming
 
-    def targets(self, upcoming: UpcomingPass) -> list[list[Tensor]]:
-        """For each prompt row the states of the words to take out."""
-        opened = opened_on(self.anatomy.model)
-        erase = opened.request.erase if opened and isinstance(opened.request, EraseRequest) else self.erase
-        return [[self.word_state(word) for word in erase]] * len(upcoming.columns)
-
     def edit(self, forward: ForwardPass) -> None:
-        """Forget the pass; its logits are left alone."""
+        """Forget the pass; its logits are unchanged."""
         self._local.upcoming, self._local.targets = None, ()
 
-    def _take_out(self, layer: int, states: Tensor) -> Tensor | None:
-        upcoming, targets = self._local.upcoming, self._local.targets
-        if upcoming is None or not any(targets):
+    @torch.no_grad()
+    def word_state(self, word: str) -> Tensor:
+        """A word's own state (d,), read at its last token in a text-only pass of BOS and word."""
+        tokenizer = tokenizer_of(self.processor)
+        ids = word_tokens(tokenizer, word)
+        if not ids:
+            raise InputError(f"the word {word!r} has no token")
+        start = [] if tokenizer.bos_token_id is None else [tokenizer.bos_token_id]
+        given = torch.tensor([start + ids], device=self.anatomy.model.device)
+        return self.runner.hidden(given, self.text_layer)[0, -1].float()
+
+    def _remove(self, layer: int, states: Tensor) -> Tensor | None:
+        upcoming = self._local.upcoming
+        targets = [target.to(states.device) for target in self._local.targets]
+        if upcoming is None or not targets:
             return None
-        new, repeat = states.clone(), states.shape[0] // len(targets)
-        columns = upcoming.new_columns()
-        if self.first_row:
-            if len({len(row) for row in columns}) > 1:
-                raise InputError("first_row needs images of one size in a batch", hint="leave first_row out")
-            places = torch.tensor(columns, device=states.device).repeat_interleave(repeat, dim=0)[..., None]
-            own = [target.to(states.device) for target in targets[0]]
-            image = states.float().take_along_dim(places, dim=1)
-            edited = project_away(image, own, self.weight, first_row=True).to(states.dtype)
-            return new.scatter(1, places.expand_as(edited), edited)
-        for row, (own_columns, words) in enumerate(zip(columns, targets, strict=True)):
-            for beam in range(row * repeat, (row + 1) * repeat) if own_columns and words else ():
-                own = [target.to(states.device) for target in words]
-                image = states[beam : beam + 1, own_columns].float()
-                new[beam, own_columns] = project_away(image, own, self.weight)[0].to(states.dtype)
+        new, columns = states.clone(), upcoming.new_columns()
+        repeat = states.shape[0] // len(columns)
+        for row in range(states.shape[0]):
+            if own := columns[row // repeat]:
+                new[row, own] = project_away(states[row, own].float(), targets, self.weight).to(states.dtype)
         return new

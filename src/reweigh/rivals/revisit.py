@@ -1,7 +1,10 @@
-"""ReVisiT (Cho and Kim, 2026): each step borrows the visual position whose readout is nearest to the model's own.
+"""ReVisiT (Cho and Kim, ACL 2026): each step borrows the visual position whose readout is nearest to the model's own.
 
-States of the visual positions are kept from the prompt's pass; at a step only the head rows of the plausible tokens
-are multiplied, so a positions-by-vocabulary matrix never exists.
+y = log P + log Q_i on the tokens K with p >= relative_top * max p; P and Q_i are renormalised on K.
+
+States of the visual positions are kept from the prompt's pass. A step multiplies only the head rows of the plausible
+tokens, so a positions-by-vocabulary matrix never exists. The official program refines only the first row of a batch;
+here every row with an image is refined.
 """
 
 from __future__ import annotations
@@ -15,7 +18,7 @@ from torch import Tensor
 from reweigh.engines.transformers.trail import Segment, Trail
 from reweigh.errors import UnsupportedError
 from reweigh.families.anatomy import Anatomy
-from reweigh.rivals.tools.buckets import bucket, first_index, is_tied
+from reweigh.rivals.tools.layers import bucket, first_index, is_tied
 from reweigh.rivals.tools.rules import CUT, keep_ratio, reversed_js
 from reweigh.runtime.decoder import Decoder, ForwardPass, in_range
 
@@ -27,11 +30,11 @@ ALL_LAYERS = frozenset({"qwen2_5_vl"})
 
 
 class ReVisiT(Decoder):
-    """y = log P + log Q_i on the tokens K with p >= relative_top * max p; P and Q_i are renormalised on K.
+    """Help from one visual position.
 
     Args:
-        layers: "last", "all", "low", "high" (the last three with the last layer added) or a list of indices of
-            ``hidden_states`` below the last; the authors' choice for the family if not given.
+        layers: "last", "all", "low", "high" (the last three include the last layer) or a list of indices of
+            ``hidden_states`` below the last; by default all for Qwen2.5-VL and the last elsewhere, as the authors chose.
         relative_top: Cut as a share of the largest probability.
     """
 

@@ -1,24 +1,32 @@
-"""VCD, visual contrastive decoding (Leng et al., CVPR 2024): contrast with the same prompt and a noised image."""
+"""VCD, visual contrastive decoding (Leng et al., CVPR 2024): contrast with the same prompt and a noised image.
+
+y = (1 + alpha) a - alpha a' on the tokens with a >= max a + ln beta, on raw logits.
+
+The official program only samples; here any way of decoding works.
+"""
 
 from __future__ import annotations
 
 from typing import Any
 
 import torch
+from torch import Tensor
 
+from reweigh.errors import InputError
 from reweigh.families.anatomy import Anatomy
 from reweigh.rivals.tools.contrast import Contrast
 from reweigh.rivals.tools.inputs import forwardable, picture_parts
-from reweigh.rivals.tools.noise import diffuse
 from reweigh.runtime.decoder import SAMPLING, ForwardPass
+
+STEPS = 1000
 
 
 class VCD(Contrast):
-    """y = (1 + alpha) a - alpha a' on the tokens with a >= max a + ln beta, on raw logits.
+    """Contrast with a noised image.
 
     Args:
-        alpha: Weight of the contrast. The official sampler falls back to 0.5 where the caller forgets it, which is
-            how its InstructBLIP script runs.
+        alpha: Weight of the contrast. The official sampler falls back to 0.5 where a script forgets to pass it, as
+            the InstructBLIP script does.
         beta: Plausibility cut; the official POPE script uses 0.2.
         noise_step: 0-based step of the noise schedule.
         seed: Seed of the noise, the same for each row so that a row does not depend on its batch; ``None`` draws
@@ -39,12 +47,12 @@ class VCD(Contrast):
         seed: int | None = 42,
     ) -> None:
         super().__init__(anatomy, processor, alpha=alpha, beta=beta)
-        diffuse(torch.zeros(1), noise_step, torch.Generator())  # refuses a wrong step at once
+        diffuse(torch.zeros(1), noise_step, torch.Generator())  # reject an invalid step at once
         self.noise_step = noise_step
         self.seed = seed
 
     def branch_inputs(self, forward: ForwardPass) -> dict[str, Any]:
-        """The main prompt with each picture noised, once."""
+        """The main prompt with noised pictures; the noise is drawn once."""
         inputs = forwardable(self.anatomy, forward.inputs)
         parts = picture_parts(self.anatomy, forward.inputs)
         inputs["pixel_values"] = torch.cat([diffuse(part, self.noise_step, self._draw()) for part in parts])
@@ -52,3 +60,24 @@ class VCD(Contrast):
 
     def _draw(self) -> torch.Generator | None:
         return None if self.seed is None else torch.Generator().manual_seed(self.seed)
+
+
+def schedule() -> Tensor:
+    """The share of the picture's variance that is left after each step, float32 (1000,)."""
+    rates = torch.sigmoid(torch.linspace(-6, 6, STEPS)) * (0.5e-2 - 1e-5) + 1e-5
+    return torch.cumprod(1 - rates, dim=0)
+
+
+def diffuse(picture: Tensor, step: int, generator: torch.Generator | None = None) -> Tensor:
+    """x_t = sqrt(a_t) x_0 + sqrt(1 - a_t) e on normalised pixels, with e drawn on the CPU in float32.
+
+    ``step`` is a 0-based index, so step 0 already adds a little noise.
+    """
+    if isinstance(step, bool) or not isinstance(step, int) or not 0 <= step < STEPS:
+        raise InputError(
+            f"noise step {step!r} is out of range", hint=f"give an integer from 0 to {STEPS - 1}"
+        )
+    left = schedule()[step]
+    noise = torch.randn(picture.shape, generator=generator)
+    mixed = left.sqrt() * picture.detach().float().cpu() + (1 - left).sqrt() * noise
+    return mixed.to(picture.device, picture.dtype)

@@ -142,12 +142,9 @@ class HALC(Decoder):
 
     def scores(self, logits: Tensor, *, has_image: bool = True) -> Tensor:
         """Next-token scores (B, V) of the pass that has just run: DoLa's, or its own logits."""
-        final, dola = logits[:, -1].float(), self.dola
-        if dola is None or not has_image:
-            return final
-        streams = (self._local.early[index - 1] for index in dola.indices)
-        early = [dola.lens.read(one, norm=False).float().to(final.device) for one in streams]
-        return dola.combine(final, torch.stack(early))
+        if self.dola is None or not has_image:
+            return logits[:, -1].float()
+        return self.dola.read_and_combine(logits[:, -1], self._local.early)
 
     def loop(
         self,

@@ -80,16 +80,9 @@ def confidence(
     return reader.found
 
 
-def word_tokens(processor: Any, word: str, *, drop_first: bool = False) -> list[int]:
-    """Token ids of a word as it stands inside a sentence.
-
-    Args:
-        drop_first: Drop the first id of the word encoded alone, as the official program does: that is the start token
-            for LLaMA's tokenizers, but a piece of the word for those that write none.
-    """
+def word_tokens(processor: Any, word: str) -> list[int]:
+    """Token ids of a word as it stands inside a sentence."""
     tokenizer = tokenizer_of(processor)
-    if drop_first:
-        return list(tokenizer(word)["input_ids"])[1:]
     alone = list(tokenizer(word, add_special_tokens=False)["input_ids"])
     pieces = tokenizer.convert_ids_to_tokens(alone)
     if pieces and pieces[0].startswith("▁"):

@@ -1,0 +1,93 @@
+"""Earlier layers read through the head, at the columns whose logits are edited, and the layer sets of DoLa and ReVisiT.
+
+Layers are indices of transformers' ``hidden_states``: 0 is the embeddings, j the input of block j, N the last block's
+output after the final norm.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from reweigh.errors import InputError
+from reweigh.families.anatomy import Anatomy
+from reweigh.method.lens import Lens
+from reweigh.runtime.decoder import Decoder, ForwardPass
+
+DEEP = 40
+"""In deeper models a bucket is the first or the last twenty layers."""
+
+
+class EarlyLayers(Decoder):
+    """Base of DoLa and DeCo, which differ in how they combine the last layer with the earlier ones.
+
+    Args:
+        indices: Indices of ``hidden_states`` to read.
+    """
+
+    needs_image = False
+    norm: ClassVar[bool] = True
+    """Whether the final norm is applied to the earlier layers."""
+
+    def __init__(self, anatomy: Anatomy, processor: Any, indices: Sequence[int]) -> None:
+        super().__init__(anatomy, processor)
+        self.indices = list(indices)
+        self.layers = frozenset(index - 1 for index in self.indices)
+        self.lens = Lens(anatomy.norm, anatomy.head)
+
+    def combine(self, final: Tensor, early: Tensor) -> Tensor:
+        """New logits (B, V) of one column from its ``final`` ones (B, V) and its ``early`` ones (J, B, V)."""
+        raise NotImplementedError
+
+    def edit(self, forward: ForwardPass) -> Tensor | None:
+        """Combine each edited column of the pass."""
+        count = forward.edited_columns()
+        columns = [
+            self.read_and_combine(
+                forward.logits[:, column], {layer: forward.states[layer][:, column] for layer in self.layers}
+            )
+            for column in range(-count, 0)
+        ]
+        return forward.with_last(torch.stack(columns, dim=1))
+
+    def read_and_combine(self, logits: Tensor, streams: dict[int, Tensor]) -> Tensor:
+        """New logits (B, V) of one column from its own and the streams (B, d) after each block in ``layers``."""
+        final = logits.float()
+        early = [
+            self.lens.read(streams[index - 1], norm=self.norm).float().to(final.device)
+            for index in self.indices
+        ]
+        return self.combine(final, torch.stack(early))
+
+
+def first_index(count: int, tied: bool) -> int:
+    """The first index of a bucket: tied embeddings predict the input token itself, so their first states are skipped."""
+    return min(2, max(0, count // 2 - 1)) if tied else 0
+
+
+def bucket(name: str | Sequence[int], count: int, tied: bool) -> list[int]:
+    """The indices below N = ``count`` that a name ("low", "high") or a list stands for."""
+    start = first_index(count, tied)
+    if name == "low":
+        found = list(range(start, count // 2 if count <= DEEP else 20, 2))
+    elif name == "high":
+        found = list(range(count // 2 if count <= DEEP else count - 20, count, 2))
+    elif isinstance(name, str):
+        raise InputError(f"layers {name!r} are unknown", hint='"low", "high", or a list of indices')
+    else:
+        found = [index for index in name if 0 <= index < count]
+    if not found:
+        raise InputError(
+            f"{name!r} names no layer of a model of {count} blocks",
+            hint=f"give indices from 0 to {count - 1}",
+        )
+    return found
+
+
+def is_tied(anatomy: Anatomy) -> bool:
+    """Whether input and output embeddings are the same matrix, judged by the matrix and not by the configuration."""
+    own: Any = anatomy.speaker
+    return getattr(own.get_input_embeddings(), "weight", None) is getattr(anatomy.head, "weight", own)
