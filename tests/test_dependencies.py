@@ -48,7 +48,6 @@ APART = {
 }
 """What a package may import besides the ground, where it is less than all before it."""
 DEBT = {
-    "method/check.py -> tables.table",
     "runtime/decoder.py -> engines.transformers.session",
     "experiments/tune/labelfree/against.py -> paper.analyses.rescaling",
     "experiments/tune/labelfree/against.py -> paper.studies.bootstrap",

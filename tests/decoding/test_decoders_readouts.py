@@ -11,8 +11,8 @@ import twin
 from checkpoints import picture
 from reweigh.calibration.result import Calibration
 from reweigh.errors import MismatchError, UnknownNameError
+from reweigh.method.matching import mean_edit
 from reweigh.method.references import register
-from reweigh.tables.matching import mean_edit
 
 pytestmark = pytest.mark.numerics
 

@@ -16,8 +16,8 @@ from reweigh.experiments.readouts import (
     references_of,
     set_difference,
 )
+from reweigh.method.matching import mean_edit
 from reweigh.method.references import stable
-from reweigh.tables.matching import mean_edit
 from reweigh.tables.observations import ImageObservations, collect
 from reweigh.tables.table import ReferenceTable
 

@@ -15,7 +15,7 @@ import reweigh
 import twin
 from checkpoints import FAMILIES, VOCABULARY, load
 from checkpoints.tokens import TOKENS
-from reweigh.errors import InputError
+from reweigh.errors import InputError, NumericsError
 from reweigh.families import find_anatomy
 from reweigh.method.evidence import Evidence, read_evidence
 from reweigh.method.lens import Lens
@@ -337,3 +337,37 @@ def test_tokens_may_be_any_list_of_ids_and_states_any_view():
     for tokens in ([7, 2], (7, 2), np.array([7, 2]), torch.tensor([7, 2], dtype=torch.int32)):
         assert torch.equal(read_evidence(lens, states.T.contiguous().T, tokens).dmrr(), whole[[7, 2]])
     assert read_evidence(lens, states, []).dmrr().shape == (0,)
+
+
+@pytest.mark.parametrize("tokens", [None, [3, 7, 900]])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("readouts", [("dmrr",), ("dmrr", "prob", "zscore")])
+def test_reading_evidence_never_waits_for_its_device(tokens, dtype, readouts):
+    """Tensors on the meta device have no values: reading one raises, as the sum does once for the whole image."""
+    with torch.device("meta"):
+        norm, head = torch.nn.LayerNorm(8, dtype=dtype), torch.nn.Linear(8, 9000, bias=False, dtype=dtype)
+        states = torch.zeros(70, 8, dtype=dtype)
+    lens = Lens(norm, head, chunk=16)
+    reading = read_evidence(lens, states, tokens, locate=[1, 2], readouts=readouts)
+    assert reading.located.shape == (70, 2)
+    assert reading.sums.count == 70
+    with pytest.raises((RuntimeError, NotImplementedError)):
+        reading.dmrr()
+
+
+def test_nan_on_an_accelerator_is_refused_once_for_the_whole_image(monkeypatch):
+    monkeypatch.setattr(torch.Tensor, "is_cpu", False)
+    monkeypatch.setenv("REWEIGH_KERNEL", "torch")
+    good, broken = torch.randn(5, 40), torch.randn(5, 40)
+    broken[3, 2] = float("nan")
+    clean, sums, merged = RankSum(40), RankSum(40), RankSum(40)
+    for logits in (good, broken, good):
+        sums.add(logits)
+    with pytest.raises(NumericsError, match="NaN"):
+        sums.dmrr()
+    clean.add(good)
+    assert clean.dmrr().isfinite().all()
+    merged.add(good)
+    merged.merge(sums)
+    with pytest.raises(NumericsError, match="NaN"):
+        merged.dmrr()

@@ -12,7 +12,7 @@ from reweigh.errors import MismatchError, NumericsError, UnknownNameError
 from reweigh.method import sums as sums_module
 from reweigh.method.ranks import RankSum
 from reweigh.method.readouts import READOUTS
-from reweigh.method.scale import (
+from reweigh.method.rescaling import (
     equalizing_factor,
     join,
     kept_ranks,

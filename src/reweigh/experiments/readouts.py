@@ -13,9 +13,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from reweigh.errors import CalibrationError, require_known
+from reweigh.method.matching import mean_edit
 from reweigh.method.readouts import DMRR
 from reweigh.method.references import Match, References, Rule
-from reweigh.tables.matching import mean_edit
 from reweigh.tables.observations import Observations
 from reweigh.tables.table import ReferenceTable
 

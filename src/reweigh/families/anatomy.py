@@ -19,7 +19,7 @@ from reweigh.families.catalogue import family_of
 from reweigh.families.family import Family
 from reweigh.families.positions import placeholder_ids
 from reweigh.families.wrappers import unwrap
-from reweigh.method.head import head_rows
+from reweigh.method.lens import head_rows
 
 NORM_NAMES = ("norm", "final_layernorm", "final_layer_norm", "embedding_norm", "ln_f")
 

@@ -7,13 +7,23 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from torch import Tensor
 
 from reweigh.method.strength import strength
-from reweigh.tables.table import ReferenceTable
+
+
+class References(Protocol):
+    """What a check needs of a reference table."""
+
+    @property
+    def scale(self) -> float:
+        """b0, the unit of a deficit."""
+
+    def reference(self, token: int) -> float | None:
+        """b(v), or ``None`` for a token that is not registered."""
 
 
 @dataclass(frozen=True)
@@ -95,7 +105,7 @@ def check_tokens(
     ids: Sequence[int],
     offsets: Sequence[tuple[int, int]],
     evidence: Tensor,
-    table: ReferenceTable,
+    table: References,
 ) -> Checked:
     """Compare each token of a text with its reference; ``evidence`` (V,) is that of the image."""
     tokens = []

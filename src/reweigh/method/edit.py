@@ -1,14 +1,13 @@
 """The bounded edit (Eq. shift), as one pure step: z'(v) = z(v) - beta s_I(v) for candidates, z(v) for all others.
 
-To be read beside the paper. Batched, with a beta for each row; never waits for an accelerator and never writes into
-the logits it is given. Knows nothing of engines: whoever holds logits and strengths can call it.
+Batched, with a beta for each row. Never waits for an accelerator and never writes into the logits it is given. Knows
+nothing of engines: whoever holds logits and strengths can call it. A step works on the 50 best of each row; beyond the
+logits given it holds at most 12 bytes a logit at once.
 """
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
-from functools import cache
 from numbers import Real
 from typing import Any, NamedTuple
 
@@ -17,21 +16,12 @@ import torch
 from torch import Tensor
 
 from reweigh.errors import InputError, NumericsError
-from reweigh.method.candidates import (
-    LEAST,
-    MASS,
-    MOST,
-    Candidates,
-    candidates,
-    is_compiled,
-    no_distribution,
-    probabilities,
-)
+from reweigh.method.candidates import Candidates, candidates
 
 INTEGERS = (torch.int64, torch.int32, torch.int16, torch.uint8, torch.int8)
 
 MOST_BETA = torch.finfo(torch.float32).max
-"""Edits are float32: beyond this beta would be infinite there, and a penalty of nothing not a number."""
+"""A larger beta overflows float32, and inf * 0 is NaN."""
 
 
 def check_beta(beta: Any) -> float:
@@ -50,11 +40,6 @@ def check_betas(beta: Any) -> float | tuple[float, ...]:
     if isinstance(given, Sequence) and not isinstance(given, str | bytes):
         return tuple(map(check_beta, given))
     return check_beta(given)
-
-
-def deficit(reference: Tensor, evidence: Tensor) -> Tensor:
-    """How far the evidence falls short of the reference: max(b - DMRR, 0)."""
-    return (reference - evidence).clamp_min(0.0)
 
 
 def spread(values: Tensor, tokens: Tensor, vocab_size: int) -> Tensor:
@@ -86,13 +71,13 @@ def edit_step(
 ) -> EditedStep:
     """Subtract beta s_I(v) from the raw logits of each row's candidates.
 
-    Numbers that cannot be right are refused, on the CPU by their values too; an accelerator is never waited for.
+    Impossible numbers are refused; on an accelerator, whose values are not read, only impossible shapes are.
 
     Args:
         logits: Raw next-token logits (B, V).
         strengths: s_I (n, V), zero where a token is not registered.
         beta: Maximum penalty, one for all or one for each of the n rows.
-        rows: The n rows of the batch to edit, ascending; all if not given. Nothing of the others is looked at.
+        rows: The n rows of the batch to edit, ascending; all if not given. The others are not looked at.
 
     >>> step = edit_step(torch.tensor([[3.0, 2.9, -9.0]]), torch.tensor([[1.0, 0.0, 0.0]]), 1.1)
     >>> [round(z, 1) for z in step.logits[0].tolist()]
@@ -106,90 +91,68 @@ def edit_step(
 
 
 class StepEditor:
-    """``edit_step`` for many steps of the same rows: what does not change is checked and laid out once."""
+    """``edit_step`` for many steps of the same rows: what does not change is checked once."""
 
     def __init__(self, strengths: Tensor, betas: Tensor, rows: Tensor | None = None) -> None:
         _check_layout(strengths, betas, rows)
         self.strengths = strengths.float()
+        self.betas = betas.float().expand(len(strengths))
         self.rows = None if rows is None else rows.long()
-        count, self._vocabulary = strengths.shape
-        self.betas = betas.float().expand(count)
-        self._on_cpu = strengths.is_cpu
-        self._least = self._most = count * self._vocabulary  # how many numbers logits must hold
-        if self.rows is not None:
-            last = int(self.rows[-1]) if self._on_cpu and count else -1  # elsewhere indexing will notice
-            self._least, self._most = (last + 1) * self._vocabulary, sys.maxsize
-        learns = strengths.requires_grad or betas.requires_grad
-        self._compiled = self._on_cpu and count > 0 and not learns and is_compiled()
-        if self._compiled:
-            self._width = min(MOST, self._vocabulary)
-            own_rows = torch.arange(count) if self.rows is None else self.rows.contiguous()
-            self._tensors = (own_rows, self.strengths.contiguous(), self.betas.contiguous())
-            # by address: on a small model each view of a tensor costs as much as the arithmetic
-            addresses = (tensor.data_ptr() for tensor in self._tensors)
-            self._fixed = (*addresses, count, self._vocabulary, MASS, LEAST, self._width)
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        """A copy, such as that of a key-value cache makes, has addresses of its own."""
-        return StepEditor, (self.strengths, self.betas, self.rows)
+        last = (
+            None if self.rows is None or not self.rows.is_cpu else self.rows[-1:]
+        )  # elsewhere indexing refuses
+        self._last = -1 if last is None or not len(last) else int(last)
+        self._sound: Tensor | None = None
 
     def __call__(self, logits: Tensor) -> Tensor:
         """The edited logits of one step, in float32; as (B, V) or, with a column of their own, (B, 1, V)."""
-        self._check_logits(logits)
-        if not self._compiled or (logits.requires_grad and torch.is_grad_enabled()):
-            return self.step(logits.reshape(-1, self._vocabulary)).logits.view(logits.shape)
-        raw = logits if logits.is_contiguous() else logits.contiguous()
-        raw = raw.float()
-        edited = probabilities(raw)  # until the compiled step puts the edited logits in their place
-        total = edited.numel() // self._vocabulary
-        edit_logits, _ = _compiled_edits()
-        if edit_logits(raw.data_ptr(), edited.data_ptr(), total, *self._fixed) >= 0:
-            raise self._no_distribution(logits.reshape(-1, self._vocabulary))
-        return edited
+        if logits.ndim == 2:
+            return self.step(logits).logits
+        return self.step(logits.flatten(0, -2)).logits.view(logits.shape)
 
     def step(self, logits: Tensor) -> EditedStep:
         """The same of logits (B, V), with candidates and shifts."""
         self._check_logits(logits)
-        if self._compiled and not (logits.requires_grad and torch.is_grad_enabled()):
-            return self._compiled_step(logits)
-        own = logits if self.rows is None else logits[self.rows]
-        chosen = candidates(own)
+        chosen = candidates(logits if self.rows is None else logits[self.rows])
         shifts = self.strengths.gather(1, chosen.ids) * chosen.keep * self.betas[:, None]
-        edited = _own_copy(own).scatter_(1, chosen.ids, chosen.logits - shifts)
-        if self.rows is not None:
-            edited = _own_copy(logits).index_copy_(0, self.rows, edited)
+        # in memory of its own: a hook of the user's may have kept the model's logits
+        edited = logits.clone() if logits.dtype is torch.float32 else logits.float()
+        if self.rows is None:
+            edited.scatter_(1, chosen.ids, chosen.logits - shifts)
+        else:
+            edited.index_put_((self.rows[:, None], chosen.ids), chosen.logits - shifts)
+        if not logits.is_cpu:
+            self._sound = chosen.sound if self._sound is None else self._sound & chosen.sound
         return EditedStep(edited, chosen, shifts)
 
-    def _compiled_step(self, logits: Tensor) -> EditedStep:
-        """The same in one compiled call, with the same bits."""
-        edited = _own_copy(logits).contiguous()
-        shape = (len(self.strengths), self._width)
-        ids, keep = np.empty(shape, np.int64), np.empty(shape, np.bool_)
-        values = np.empty((2, *shape), np.float32)
-        _, edit_rows = _compiled_edits()
-        arrays = [tensor.numpy() for tensor in (edited, probabilities(edited), *self._tensors)]
-        if edit_rows(*arrays, MASS, LEAST, ids, keep, values) >= 0:
-            raise self._no_distribution(logits)
-        best, shifts = torch.from_numpy(values)
-        sound = torch.ones(len(best), dtype=torch.bool)
-        chosen = Candidates(torch.from_numpy(ids), torch.from_numpy(keep), best, sound)
-        return EditedStep(edited, chosen, shifts)
+    def require_sound(self) -> None:
+        """Refuse past steps on an accelerator whose logits formed no distribution; waits for the device.
+
+        The CPU refuses such a step itself.
+        """
+        if self._sound is not None and not bool(self._sound.all()):
+            rows = self._sound.logical_not().nonzero().flatten().tolist()
+            raise NumericsError(
+                f"next-token logits of {len(rows)} rows (the first is row {rows[0]} of those edited) formed no "
+                "distribution at some step",
+                hint="check the weights and the dtype; float16 overflows in some models",
+            )
 
     def _check_logits(self, logits: Tensor) -> None:
-        """Other logits would be edited in the wrong places, by address even beyond their end."""
+        """Refuse logits of other rows, another vocabulary or another device than the strengths'."""
+        count, vocabulary = self.strengths.shape
+        fits = len(logits) == count if self.rows is None else len(logits) > self._last
         if not (
-            logits.shape[-1] == self._vocabulary
-            and self._least <= logits.numel() <= self._most
+            logits.ndim == 2
+            and fits
+            and logits.shape[1] == vocabulary
             and logits.is_floating_point()
-            and logits.is_cpu is self._on_cpu
+            and logits.device == self.strengths.device
         ):
             raise InputError(
                 f"logits {_seen(logits)} do not belong to strengths {_seen(self.strengths)}",
                 hint="were the model's embeddings resized? attach again, with a table of the model as it is",
             )
-
-    def _no_distribution(self, logits: Tensor) -> NumericsError:
-        return no_distribution(logits if self.rows is None else logits[self.rows])
 
 
 def _check_tensors(logits: Any, strengths: Any) -> None:
@@ -233,15 +196,3 @@ def _seen(tensor: Tensor) -> str:
     """A tensor as messages name it."""
     kind = str(tensor.dtype).removeprefix("torch.")
     return f"{tuple(tensor.shape)} of {kind} on {tensor.device}"
-
-
-def _own_copy(logits: Tensor) -> Tensor:
-    """The logits in float32, in memory of their own: a hook of the user's may have kept the model's."""
-    return logits.clone() if logits.dtype is torch.float32 else logits.float()
-
-
-@cache
-def _compiled_edits() -> tuple[Any, Any]:
-    from reweigh.method.edit_compiled import edit_logits, edit_rows
-
-    return edit_logits, edit_rows

@@ -47,6 +47,7 @@ class RankSum:
         self.tokens = None if tokens is None else checked_tokens(tokens, vocab_size)
         self.kernel = kernel
         self.count = 0
+        self._broken: Tensor | None = None
         self._units = torch.zeros(
             vocab_size if self.tokens is None else self.tokens.numel(), dtype=torch.int64
         )
@@ -63,7 +64,10 @@ class RankSum:
         kernel = choose_kernel(self.kernel, logits.device, logits.dtype)
         if self.count + logits.shape[0] > MOST_POSITIONS:
             raise InputError(f"more than {MOST_POSITIONS} positions do not fit one sum")
-        if registered == 0 and torch.isnan(logits).any():  # nothing to rank, and broken logits all the same
+        if not logits.is_cpu:  # to look now would wait for the device: ``sums`` looks once for all chunks
+            broken = torch.isnan(logits).any()
+            self._broken = broken if self._broken is None else self._broken.to(logits.device) | broken
+        elif registered == 0 and torch.isnan(logits).any():  # nothing to rank, but broken logits all the same
             raise refuse_nan(logits)
         if logits.shape[0] == 0 or registered == 0:
             self.count += logits.shape[0]
@@ -87,10 +91,23 @@ class RankSum:
             )
         self._units = self._units + other._units.to(self._units.device)
         self.count += other.count
+        if other._broken is not None:
+            mine = other._broken if self._broken is None else self._broken
+            self._broken = mine | other._broken.to(mine.device)
 
     @property
     def sums(self) -> Tensor:
-        """Sums of 1/rank, float64; exact up to 8,192 positions, correctly rounded beyond."""
+        """Sums of 1/rank, float64; exact up to 8,192 positions, correctly rounded beyond.
+
+        Raises:
+            NumericsError: Some logits on an accelerator were NaN; the first call waits for the device to tell.
+        """
+        if self._broken is not None and bool(self._broken):
+            raise NumericsError(
+                f"some logits of these {self.count} positions are NaN",
+                hint="a NaN has no rank; check the weights, or measure in float32 if float16 overflows",
+            )
+        self._broken = None
         return self._units.double() / ONE
 
     def dmrr(self) -> Tensor:
@@ -103,14 +120,17 @@ class RankSum:
 
 
 def reciprocal_ranks(logits: Tensor, tokens: Tensor) -> Tensor:
-    """1/rank of ``tokens`` (n,) at every position of ``logits`` (P, V): float32 (P, n), correctly rounded."""
+    """1/rank of ``tokens`` (n,) at every position of ``logits`` (P, V): float32 (P, n), correctly rounded.
+
+    NaN is refused on the CPU; on an accelerator the rank sum of the same logits refuses it.
+    """
     if logits.ndim != 2 or logits.dtype not in LOGIT_DTYPES:
         raise InputError(
             f"logits are {logits.dtype} of shape {tuple(logits.shape)}; (P, V) floats were expected"
         )
     vocab = logits.shape[1]
     tokens = checked_tokens(tokens, vocab).to(logits.device)
-    if torch.isnan(logits).any():
+    if logits.is_cpu and torch.isnan(logits).any():
         raise refuse_nan(logits)
     if tokens.numel() == 0 or logits.shape[0] == 0:
         return torch.zeros(logits.shape[0], tokens.numel(), device=logits.device)
@@ -127,7 +147,7 @@ def reciprocal_ranks(logits: Tensor, tokens: Tensor) -> Tensor:
 
 
 def checked_tokens(tokens: Tensor | Sequence[int], vocab_size: int) -> Tensor:
-    """Token ids as a flat int64 tensor, each inside the vocabulary."""
+    """Token ids as a flat int64 tensor, each inside the vocabulary; ids on an accelerator are checked by indexing."""
     try:
         ids = torch.as_tensor(tokens).detach()
     except (TypeError, ValueError, RuntimeError) as error:
@@ -137,7 +157,7 @@ def checked_tokens(tokens: Tensor | Sequence[int], vocab_size: int) -> Tensor:
     if ids.ndim != 1 or ids.is_floating_point() or ids.is_complex() or ids.dtype == torch.bool:
         raise InputError(f"token ids must be a flat integer tensor, not {ids.dtype} of {tuple(ids.shape)}")
     ids = ids.long()
-    if int(ids.min()) < 0 or int(ids.max()) >= vocab_size:
+    if ids.is_cpu and (int(ids.min()) < 0 or int(ids.max()) >= vocab_size):
         raise InputError(
             f"token ids run from {int(ids.min())} to {int(ids.max())}, beyond 0..{vocab_size - 1}",
             hint="the ids belong to another tokenizer or head",

@@ -1,6 +1,6 @@
 """Suppression strength (Eqs. normalized-edit, suppression-strength): how far evidence falls below its reference.
 
-The only implementation: registration uses it to see how much an edit would vary, intervention to edit.
+The only implementation: registration uses it to measure how much an edit would vary, intervention to edit.
 """
 
 from __future__ import annotations
@@ -27,3 +27,8 @@ def strength(
     """
     share: Any = (reference - evidence) / scale
     return cast(Values, share.clip(low, high))
+
+
+def deficit(reference: Tensor, evidence: Tensor) -> Tensor:
+    """How far the evidence falls short of the reference: max(b - DMRR, 0)."""
+    return (reference - evidence).clamp_min(0.0)

@@ -28,8 +28,8 @@ class Positions:
 
     @cached_property
     def double(self) -> Tensor:
-        """The logits in float64."""
-        if torch.isnan(self.logits).any():
+        """The logits in float64; on an accelerator NaN is refused by the evidence that is made of them."""
+        if self.logits.is_cpu and torch.isnan(self.logits).any():
             raise refuse_nan(self.logits)
         return self.logits.double()
 
@@ -154,6 +154,6 @@ class ReadoutSums:
         values = (mean.clamp_min(FLOOR).log() if readout.is_log else mean).float()
         if not torch.isfinite(values).all():
             raise NumericsError(
-                f"the {readout.title} of some tokens is not finite", hint="some logits are infinite"
+                f"the {readout.title} of some tokens is not finite", hint="some logits are NaN or infinite"
             )
         return values

@@ -17,9 +17,9 @@ from numpy.typing import NDArray
 
 from reweigh.errors import ArtifactError, InputError, MismatchError
 from reweigh.files.artifacts import read_tensors, sha256_json, write_tensors
+from reweigh.method.matching import Profile, match_scale, mean_edit
 from reweigh.method.readouts import DMRR, READOUTS
 from reweigh.method.references import Match, References, Rule, register, stable
-from reweigh.tables.matching import Profile, match_scale, mean_edit
 
 ARRAYS = ("image", "token", "count", "values")
 RANKS = "dmrr"

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from reweigh.method.scale import PositionSummary
+from reweigh.method.rescaling import PositionSummary
 from reweigh.paper.corpus.image import StudyImage
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from reweigh.experiments.readouts import ReadoutArm
-from reweigh.method.scale import PositionSummary
+from reweigh.method.rescaling import PositionSummary
 from reweigh.paper.corpus.image import Mention, StudyImage
 from reweigh.tables.table import ReferenceTable
 

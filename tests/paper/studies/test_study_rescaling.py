@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from reweigh.errors import NumericsError
 from reweigh.experiments.readouts import BUDGET, ReadoutArm
-from reweigh.method.scale import PositionSummary
+from reweigh.method.rescaling import PositionSummary
 from reweigh.paper.analyses.rescaling import Field, ranks, spearman, step_change, strongest
 from reweigh.paper.corpus.image import StudyImage
 from reweigh.paper.studies.rescaling import (

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from reweigh.method.scale import PositionSummary, kept_ranks, thresholds
+from reweigh.method.rescaling import PositionSummary, kept_ranks, thresholds
 from reweigh.paper.studies.scale import Scale, depth_ratio, rank_spread
 from reweigh.paper.studies.study import compute, find
 

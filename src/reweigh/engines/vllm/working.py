@@ -20,7 +20,7 @@ from reweigh.engines.vllm.store import Registered, Store
 from reweigh.engines.vllm.taps import tap_for
 from reweigh.errors import MismatchError, UnsupportedError
 from reweigh.method.edit import edit_step
-from reweigh.method.head import head_width
+from reweigh.method.lens import head_width
 from reweigh.tables.table import ReferenceTable
 
 NEW_WEIGHTS = ("reload_weights", "update_weights", "start_weight_update", "reset_weights")

@@ -1,4 +1,4 @@
-"""Rank kernels behind one seam, and the choice among them. All give the same integers; speeds differ."""
+"""Rank kernels behind one interface, and the choice among them. All give the same integers; speeds differ."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ class Kernel(Protocol):
     def add(self, logits: Tensor, tokens: Tensor | None, units: Tensor) -> None:
         """Add the terms of ``logits`` (P, V) to ``units``: int64 (V,), or (R,) if ``tokens`` (R,) are given.
 
-        All tensors are on one device, ``logits`` is contiguous, and P is at least 1. NaN raises
+        All tensors are on one device, ``logits`` is contiguous, and P is at least 1. NaN on the CPU raises
         NumericsError; what ``units`` holds after that is undefined.
         """
 

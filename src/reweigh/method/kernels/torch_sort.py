@@ -6,6 +6,8 @@ counted into a histogram of their bit patterns.
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 import torch
 from torch import Tensor
 
@@ -17,15 +19,15 @@ CHUNK_ELEMENTS = 1 << 24
 
 
 class TorchKernel:
-    """Runs where the logits are. One host synchronisation per call, for the refusal of NaN."""
+    """Runs where the logits are, and never waits for an accelerator: whoever calls it there refuses NaN."""
 
     name = "torch"
 
     def add(self, logits: Tensor, tokens: Tensor | None, units: Tensor) -> None:
-        if torch.isnan(logits).any():
+        if logits.is_cpu and torch.isnan(logits).any():
             raise refuse_nan(logits)
         vocab = logits.shape[1]
-        terms = torch.tensor(term_table(vocab), device=logits.device)
+        terms = _terms(vocab, logits.device)
         count = logits.dtype != torch.float32 and vocab >= WIDE_VOCAB
         for chunk in torch.split(logits, max(1, CHUNK_ELEMENTS // max(vocab, 65536 if count else 1))):
             if count:
@@ -35,6 +37,11 @@ class TorchKernel:
                 units.index_add_(0, order.flatten(), terms[ranks].flatten())
             else:
                 units += terms[_ranks_by_searching(chunk.float(), tokens)].sum(dim=0)
+
+
+@lru_cache(maxsize=4)
+def _terms(vocab: int, device: torch.device) -> Tensor:
+    return torch.tensor(term_table(vocab), device=device)
 
 
 def _ranks_by_sorting(logits: Tensor) -> tuple[Tensor, Tensor]:

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from reweigh.method.readouts import READOUTS
-from reweigh.method.scale import PositionSummary
+from reweigh.method.rescaling import PositionSummary
 
 RESCALED_RANK, RESCALED_LOGPROB, EQUALIZED_PROB = "dmrr-rescaled", "logprob-rescaled", "prob-equalized"
 EVIDENCE = (*READOUTS, RESCALED_RANK, RESCALED_LOGPROB, EQUALIZED_PROB)

@@ -15,7 +15,7 @@ from torch import Tensor
 from reweigh.method.lens import Lens
 from reweigh.method.ranks import RankSum
 from reweigh.method.readouts import READOUTS
-from reweigh.method.scale import (
+from reweigh.method.rescaling import (
     PositionSummary,
     equalizing_factor,
     join,

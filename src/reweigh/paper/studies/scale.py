@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from reweigh.method.scale import PositionSummary, kept_ranks, threshold_names
+from reweigh.method.rescaling import PositionSummary, kept_ranks, threshold_names
 from reweigh.paper.studies.bootstrap import Times, bootstrap, medians
 from reweigh.paper.studies.material import Material
 from reweigh.paper.studies.study import ESTIMATE, Column, Row, Study, as_estimate, estimate

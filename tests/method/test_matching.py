@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from reweigh.errors import CalibrationError
+from reweigh.method.matching import Profile, match_scale, mean_edit
 from reweigh.method.readouts import READOUTS
 from reweigh.method.references import Match, range_index, register, rule_named
-from reweigh.tables.matching import Profile, match_scale, mean_edit
 from reweigh.tables.observations import ImageObservations, collect
 
 

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 import stand_ins
-from reweigh.method.head import head_dtype
+from reweigh.method.lens import head_dtype
 
 WIDTH = 8
 
