@@ -1,4 +1,4 @@
-"""``reweigh describe``, ``trace``, ``check`` and ``doctor``: text for a person, JSON for a program, refusals."""
+"""``reweigh describe`` and ``doctor``: text for a person, JSON for a program, refusals."""
 
 from __future__ import annotations
 
@@ -10,10 +10,9 @@ import torch
 from PIL import Image
 
 from checkpoints import picture
-from reweigh.cli import trace as trace_command
+from reweigh.cli import why
 from reweigh.method.candidates import Candidates
 from reweigh.method.trace import Recorded, Trace
-from reweigh.results.heat import STRIP
 from reweigh.tables.table import ReferenceTable
 
 SHORT = ["--max-new-tokens", "6"]
@@ -89,54 +88,54 @@ def test_beta_has_the_papers_default(cli, given):
     assert cli("describe", *given, "--max-new-tokens", "1", "--json").json["beta"] == 1.1
 
 
-@pytest.mark.parametrize("command", ["describe", "trace"])
 @pytest.mark.parametrize("beta", ["-1", "nan", "inf"])
-def test_a_beta_that_is_no_bound(cli, given, command, beta):
-    done = cli(command, *given, "--beta", beta)
+def test_an_impossible_beta(cli, given, beta):
+    done = cli("describe", *given, "--beta", beta)
     assert (done.code, done.out) == (1, "")
     assert "finite" in done.err
 
 
-@pytest.mark.parametrize("command", ["describe", "trace", "check"])
 class TestRefusals:
     def refused(self, done, message):
         assert (done.code, done.out) == (1, "")
         assert message in done.err
         assert "Traceback" not in done.err
 
-    def test_no_table(self, cli, checkpoint, photo, command):
-        done = cli(command, checkpoint("llava"), photo)
+    def test_no_table(self, cli, checkpoint, photo):
+        done = cli("describe", checkpoint("llava"), photo)
         self.refused(done, "no reference table was given")
         assert "calibrate" in done.err
 
-    def test_a_table_that_is_nowhere(self, cli, checkpoint, photo, tmp_path, command):
-        self.refused(cli(command, checkpoint("llava"), photo, "-t", tmp_path), "holds no reference table")
-        self.refused(cli(command, checkpoint("llava"), photo, "-t", "no/table"), "neither a folder nor a Hub")
-
-    def test_several_layers_and_none_chosen(self, cli, checkpoint, photo, calibrated, command, monkeypatch):
-        monkeypatch.setattr("reweigh.families.points.PUBLISHED", ())
-        self.refused(cli(command, checkpoint("llava"), photo, "-t", calibrated), "several layers: 1, 3")
-
-    def test_layers(self, cli, checkpoint, photo, calibrated, command):
-        model = checkpoint("llava")
-        self.refused(cli(command, model, photo, "-t", calibrated, "--layer", "9"), "no table of layer 9")
+    def test_a_table_that_is_nowhere(self, cli, checkpoint, photo, tmp_path):
+        self.refused(cli("describe", checkpoint("llava"), photo, "-t", tmp_path), "holds no reference table")
         self.refused(
-            cli(command, model, photo, "-t", calibrated, "--layer", "2"), "holds no table of layer 2"
+            cli("describe", checkpoint("llava"), photo, "-t", "no/table"), "neither a folder nor a Hub"
         )
 
-    def test_a_table_of_another_model(self, cli, checkpoint, photo, calibrated, command):
-        done = cli(command, checkpoint("llava_next"), photo, "-t", calibrated, "--layer", "3")
+    def test_several_layers_and_none_chosen(self, cli, checkpoint, photo, calibrated, monkeypatch):
+        monkeypatch.setattr("reweigh.families.points.PUBLISHED", ())
+        self.refused(cli("describe", checkpoint("llava"), photo, "-t", calibrated), "several layers: 1, 3")
+
+    def test_layers(self, cli, checkpoint, photo, calibrated):
+        model = checkpoint("llava")
+        self.refused(cli("describe", model, photo, "-t", calibrated, "--layer", "9"), "no table of layer 9")
+        self.refused(
+            cli("describe", model, photo, "-t", calibrated, "--layer", "2"), "holds no table of layer 2"
+        )
+
+    def test_a_table_of_another_model(self, cli, checkpoint, photo, calibrated):
+        done = cli("describe", checkpoint("llava_next"), photo, "-t", calibrated, "--layer", "3")
         self.refused(done, "architecture: table LlavaForConditionalGeneration, model LlavaNext")
         assert "--force" in done.err
 
-    def test_another_dtype_unless_forced(self, cli, given, command):
-        text = ["--text", "A dog."] if command == "check" else BRIEF
+    def test_another_dtype_unless_forced(self, cli, given):
+        text = [*BRIEF, "--check", "--why"]
         self.refused(
-            cli(command, *given, *text, "--dtype", "bfloat16"), "lens dtype: table float32, model bfloat16"
+            cli("describe", *given, *text, "--dtype", "bfloat16"), "lens dtype: table float32, model bfloat16"
         )
-        assert cli(command, *given, *text, "--dtype", "bfloat16", "--force", "--json").json
+        assert cli("describe", *given, *text, "--dtype", "bfloat16", "--force", "--json").json
 
-    def test_bad_images(self, cli, checkpoint, calibrated, tmp_path, command):
+    def test_bad_images(self, cli, checkpoint, calibrated, tmp_path):
         stream = io.BytesIO()
         picture(0, (300, 300)).save(stream, "JPEG")
         (tmp_path / "cut.jpg").write_bytes(stream.getvalue()[:-500])
@@ -149,33 +148,34 @@ class TestRefusals:
             "dot.png": "1x1 pixels, too small",
         }
         for name, reason in reasons.items():
-            done = cli(command, checkpoint("llava"), tmp_path / name, "-t", calibrated, "--layer", "3")
+            done = cli("describe", checkpoint("llava"), tmp_path / name, "-t", calibrated, "--layer", "3")
             self.refused(done, reason)
             assert name in done.err
 
-    def test_no_chat_template(self, cli, checkpoint, photo, calibrated, command):
+    def test_no_chat_template(self, cli, checkpoint, photo, calibrated):
         bare = [checkpoint("llava", bare=True), photo, "-t", calibrated, "--layer", "3"]
-        done = cli(command, *bare)
+        done = cli("describe", *bare)
         self.refused(done, "has no chat template")
         assert "<image>" in done.err
         template = ["--template", "USER: <image>\n{prompt} ASSISTANT:"]
-        text = ["--text", "A dog."] if command == "check" else BRIEF
-        assert cli(command, *bare, *template, *text, "--json").json
+        text = [*BRIEF, "--check", "--why"]
+        assert cli("describe", *bare, *template, *text, "--json").json
 
-    def test_a_template_without_a_place_for_the_image(self, cli, given, command):
-        done = cli(command, *given, "--template", "USER: {prompt}")
+    def test_a_template_without_a_place_for_the_image(self, cli, given):
+        done = cli("describe", *given, "--template", "USER: {prompt}")
         self.refused(done, "the prompt holds no image")
         assert "<image>" in done.err
 
 
-def test_trace_as_json_and_as_a_table(cli, given):
-    page = cli("trace", *given, *SHORT, "--beta", "40", "--json").json
+def test_why_as_json_and_as_a_table(cli, given):
+    page = cli("describe", *given, *SHORT, "--beta", "40", "--json", "--why").json
+    text, page = page["reweigh"], page["why"]
     assert len(page["steps"]) == 6
     assert page["changed_steps"] == [
         step["step"] for step in page["steps"] if step["winner_before"] != step["winner_after"]
     ]
-    assert page["text"] == cli("describe", *given, *SHORT, "--beta", "40", "--json").json["reweigh"]
-    done = cli("trace", *given, *SHORT, "--beta", "40", "--step", "2", "--top", "3")
+    assert text == cli("describe", *given, *SHORT, "--beta", "40", "--json").json["reweigh"]
+    done = cli("describe", *given, *SHORT, "--beta", "40", "--step", "2", "--top", "3", "--why")
     assert "step 2: b0 = " in done.out
     assert "beta = 40, layer 3" in done.out
     assert f"changed the winner at {', '.join(map(str, page['changed_steps']))}" in done.out
@@ -185,28 +185,30 @@ def test_trace_as_json_and_as_a_table(cli, given):
     assert f"and {len(page['steps'][2]['candidates']) - 3} more candidates" in done.out
 
 
-def test_trace_shows_the_first_changed_step_by_default(cli, given):
-    changed = cli("trace", *given, *SHORT, "--beta", "40", "--json").json["changed_steps"]
-    assert f"step {changed[0]}: " in cli("trace", *given, *SHORT, "--beta", "40").out
-    assert "the edit changed the winner at none" in cli("trace", *given, *SHORT, "--beta", "0").out
+def test_why_shows_the_first_changed_step_by_default(cli, given):
+    changed = cli("describe", *given, *SHORT, "--beta", "40", "--json", "--why").json["why"]["changed_steps"]
+    assert f"step {changed[0]}: " in cli("describe", *given, *SHORT, "--beta", "40", "--why").out
+    assert (
+        "the edit changed the winner at none" in cli("describe", *given, *SHORT, "--beta", "0", "--why").out
+    )
 
 
 @pytest.mark.parametrize("step", ["6", "99", "-1"])
 def test_a_step_that_does_not_exist(cli, given, step):
-    done = cli("trace", *given, *SHORT, "--step", step)
+    done = cli("describe", *given, *SHORT, "--step", step, "--why")
     assert done.code == 1
     assert f"step {step}" in done.err
 
 
-def test_trace_writes_no_svg_into_another_kind_of_file(cli, given, tmp_path):
-    done = cli("trace", *given, *SHORT, "--plot", tmp_path / "step.png")
+def test_why_writes_no_svg_into_another_kind_of_file(cli, given, tmp_path):
+    done = cli("describe", *given, *SHORT, "--plot", tmp_path / "step.png", "--why")
     assert done.code == 1
-    assert "SVG" in done.err
+    assert ".svg" in done.err
     assert not (tmp_path / "step.png").exists()
 
 
-def test_trace_draws_the_mechanism_plot(cli, given, tmp_path):
-    done = cli("trace", *given, *SHORT, "--step", "1", "--plot", tmp_path / "new" / "step.svg")
+def test_why_draws_the_mechanism_plot(cli, given, tmp_path):
+    done = cli("describe", *given, *SHORT, "--step", "1", "--plot", tmp_path / "new" / "step.svg", "--why")
     assert done.code == 0
     assert "wrote" in done.err
     root = ElementTree.parse(tmp_path / "new" / "step.svg").getroot()
@@ -227,7 +229,7 @@ def test_token_texts_that_look_like_markup_are_shown_as_they_are(capsys, monkeyp
     texts = ["[/INST]", "[red]", "\\[b]"]
     trace, chosen, zeros = three_tokens(texts)
     trace.record(Recorded(chosen, zeros + 1, zeros, zeros, torch.tensor([0]), torch.tensor([0])))
-    trace_command._table(trace, trace.step(0), 8, {})
+    why.print_step(trace, trace.step(0), 8, {})
     shown = capsys.readouterr().out
     assert "[/INST]" in shown
     assert "[red]" in shown
@@ -240,7 +242,7 @@ def test_pieces_are_shown_as_the_words_they_begin(capsys, monkeypatch):
     for before, after in ((2, 0), (1, 1), (2, 2)):  # " f" where " car" was ahead, then "ire", then " car"
         trace.record(Recorded(chosen, zeros, zeros, zeros, torch.tensor([before]), torch.tensor([after])))
     assert [trace.word(step) for step in range(3)] == ["fire", "fire", "car"]
-    trace_command._table(trace, trace.step(0), 8, {0: trace.word(0), 2: "carpet"})
+    why.print_step(trace, trace.step(0), 8, {0: trace.word(0), 2: "carpet"})
     shown = capsys.readouterr().out
     assert "fire (piece “f”)" in shown
     assert "carpet (piece “car”)" in shown
@@ -251,14 +253,14 @@ def test_pieces_are_shown_as_the_words_they_begin(capsys, monkeypatch):
 
 def test_check_marks_given_words(cli, given, calibrated):
     text = "Please describe this image in detail."
-    page = cli("check", *given, "--text", text, "--json").json
+    page = cli("describe", *given, "--text", text, "--json").json["check"]
     assert [word["text"] for word in page["words"]] == text.split()
     known = [word for word in page["words"] if word["s"] is not None]
-    everything = cli("check", *given, "--text", text, "--threshold", "0")
+    everything = cli("describe", *given, "--text", text, "--threshold", "0")
     assert everything.out.startswith(text)
     assert "detail.:" not in everything.out, "the full stop is no part of the word"
     assert everything.out.count("strength") == len(known)
-    nothing = cli("check", *given, "--text", text, "--threshold", "1.1")
+    nothing = cli("describe", *given, "--text", text, "--threshold", "1.1")
     assert "no registered word lacks its usual evidence" in nothing.out
     table = ReferenceTable.load(calibrated, layer=3)
     assert {token["token"] for token in page["tokens"] if token["s"] is not None} == {
@@ -266,16 +268,24 @@ def test_check_marks_given_words(cli, given, calibrated):
     }
 
 
-def test_check_describes_the_image_itself(cli, given, checkpoint, monkeypatch):
-    from reweigh.engines.transformers.session import Session
-    from reweigh.runtime.decoder import Decoder
+def test_check_marks_the_description_itself(cli, given):
+    page = cli("describe", *given, *SHORT, "--check", "--json").json
+    assert page["check"]["text"] == page["reweigh"]
 
-    def describe(session, *args, **options):
-        assert type(session.decoder) is Decoder, "nothing is edited"
-        return "in detail."
 
-    monkeypatch.setattr(Session, "describe", describe)
-    assert cli("check", *given, "--json").json["text"] == "in detail."
+def test_options_of_why_need_it(cli, given):
+    for option in (["--step", "1"], ["--plot", "a.svg"]):
+        done = cli("describe", *given, *option)
+        assert (done.code, done.out) == (1, "")
+        assert "--why" in done.err
+
+
+def test_why_and_a_text_take_one_picture(cli, given, photos):
+    model, first, *rest = given
+    for option in (["--why"], ["--text", "a dog"]):
+        done = cli("describe", model, first, photos / "2.png", *rest, *option)
+        assert (done.code, done.out) == (1, "")
+        assert "one picture" in done.err
 
 
 def test_doctor_prints_anatomy_positions_and_verdict(cli, checkpoint, photo):
@@ -333,21 +343,9 @@ def test_doctor_says_when_the_lens_is_not_the_models_output(cli, checkpoint, mon
     assert '"holds": false' in page.out
 
 
-def test_check_by_confidence_needs_no_table_and_draws_maps(cli, checkpoint, photo, tmp_path):
-    given = [checkpoint("llava"), photo, "--signal", "confidence", "--text", "a dog near a cat"]
-    page = cli("check", *given, "-o", tmp_path / "maps", "--json").json
-    assert [word["text"] for word in page["words"]] == ["a", "dog", "near", "a", "cat"]
-    assert sorted(page["maps"]) == ["cat", "dog"]
-    with Image.open(page["maps"]["dog"]) as drawn, Image.open(photo) as own:
-        assert drawn.size == (own.width, own.height + STRIP), "the map, and its scale below"
-    sure = {word["text"]: word["confidence"] for word in page["words"]}
-    shown = cli("check", *given, "-w", "cat", "--threshold", "1.1")
-    assert f"cat: internal confidence {sure['cat']:.3f}" in shown.out
-    assert "dog:" not in shown.out
-    assert "no word that was looked at" in cli("check", *given, "--threshold", "0").out
-
-
-def test_check_refuses_options_of_the_other_signal(cli, given):
-    assert "--word" in cli("check", *given, "--text", "a", "-w", "dog").err
-    assert "--table" in cli("check", *given, "--signal", "confidence", "--table", "none").err
-    assert "rank" in cli("check", *given, "--text", "a", "--signal", "rank").err
+def test_doctor_lists_the_papers_points(cli):
+    page = cli("doctor", "--points", "--json").json
+    gemma = next(point for point in page if point["model"] == "Gemma-3-27B")
+    assert (gemma["blocks"], gemma["layer"], gemma["beta"]) == (62, 59, 0.5)
+    assert "InstructBLIP-13B" in cli("doctor", "--points").out
+    assert cli("doctor").code == 2

@@ -30,24 +30,22 @@ def drawn(tmp_path):
     return path
 
 
-@pytest.mark.parametrize("command", ["describe", "trace", "check", "doctor"])
+@pytest.mark.parametrize("command", ["describe", "doctor"])
 def test_a_missing_picture(unloaded, tmp_path, command):
     done = unloaded(command, "world", tmp_path / "gone.png")
     assert done.code == 1
     assert "gone.png" in done.err
 
 
-@pytest.mark.parametrize("command", ["describe", "trace", "check"])
-def test_a_table_that_is_none(unloaded, drawn, tmp_path, command):
+def test_a_table_that_is_none(unloaded, drawn, tmp_path):
     (tmp_path / "empty").mkdir()
-    done = unloaded(command, "world", drawn, "--table", tmp_path / "empty")
+    done = unloaded("describe", "world", drawn, "--table", tmp_path / "empty")
     assert done.code == 1
     assert "reference table" in done.err
 
 
-@pytest.mark.parametrize("command", ["describe", "trace", "check"])
-def test_a_layer_that_the_table_lacks(unloaded, drawn, command):
-    done = unloaded(command, "world", drawn, "--layer", 9)
+def test_a_layer_that_the_table_lacks(unloaded, drawn):
+    done = unloaded("describe", "world", drawn, "--layer", 9)
     assert done.code == 1
     assert "layer 9" in done.err
     assert "1, 2, 3" in done.err

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import re
-
 import pytest
 
 from reweigh.families.points import PUBLISHED, REUSED, nearest_point, point_in_use
@@ -67,17 +64,3 @@ def test_an_unknown_family_or_too_few_blocks_have_none():
 def test_the_point_in_use_says_who_chose_it(family, blocks, layer, said):
     table = ReferenceTable.load(table_path(), layer=layer)
     assert str(point_in_use(family, blocks, table, None)) == said
-
-
-@pytest.mark.parametrize("form", ["table", "json"])
-def test_the_command_lists_them(capsys, form):
-    from reweigh.cli.points import points
-
-    points(json=form == "json")
-    printed = capsys.readouterr().out
-    if form == "json":
-        assert [(row["model"], row["layer"], row["beta"]) for row in json.loads(printed)] == [
-            (point.model, point.layer, point.beta) for point in PUBLISHED
-        ]
-    else:
-        assert re.search(r"InstructBLIP-7B\s+instructblip\s+32\s+29\s+0\.5", printed)

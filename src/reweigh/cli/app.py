@@ -28,28 +28,15 @@ TRACEBACK = "REWEIGH_TRACEBACK"
 BUG = 70
 """Exit code for an unexpected error."""
 
-COMMANDS: dict[str, str] = {
-    "demo": "reweigh.cli.demo",
-    "describe": "reweigh.cli.describe",
-    "trace": "reweigh.cli.trace",
-    "check": "reweigh.cli.check",
-    "doctor": "reweigh.cli.doctor",
-    "serve": "reweigh.cli.serve",
-    "calibrate": "reweigh.cli.calibrate",
-    "table": "reweigh.cli.table",
-    "eval": "reweigh.cli.eval",
-    "data": "reweigh.cli.data",
-    "tune": "reweigh.cli.tune",
-    "points": "reweigh.cli.points",
-    "ablate": "reweigh.cli.ablate",
-    "study": "reweigh.cli.study",
-    "paper": "reweigh.cli.paper",
-    "compare": "reweigh.cli.compare",
-    "steer": "reweigh.cli.steer",
-    "speed": "reweigh.cli.speed",
-    "world": "reweigh.cli.world",
+PANELS: dict[str, tuple[str, ...]] = {
+    "Start": ("demo", "doctor", "world"),
+    "Use": ("describe", "serve", "calibrate", "table"),
+    "Measure": ("eval", "compare", "tune", "ablate", "steer", "speed"),
+    "Paper": ("study", "paper"),
+    "Maintain": ("data",),
 }
-"""Subcommand to module; a module holds ``app``, a Typer application with one or several commands."""
+"""Subcommands as the help groups them; each has a module in ``reweigh.cli`` with ``app``, a Typer application."""
+COMMANDS = {name: f"reweigh.cli.{name}" for names in PANELS.values() for name in names}
 
 
 class LazyGroup(TyperGroup):
@@ -61,8 +48,9 @@ class LazyGroup(TyperGroup):
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         if cmd_name not in COMMANDS:
             return None
-        command = get_command(importlib.import_module(COMMANDS[cmd_name]).app)
+        command: Any = get_command(importlib.import_module(COMMANDS[cmd_name]).app)
         command.name = cmd_name
+        command.rich_help_panel = next(panel for panel, names in PANELS.items() if cmd_name in names)
         _add_options(command, [one for one in self.params if one.name in GLOBAL_OPTIONS])
         return command
 
@@ -78,7 +66,7 @@ class LazyGroup(TyperGroup):
             return super().invoke(ctx)
         except KeyboardInterrupt as stop:  # caught here, because Typer would turn it into a silent exit
             with contextlib.suppress(OSError):  # the terminal may be what has gone
-                typer.echo("stopped; the same command goes on from here where it can resume", err=True)
+                typer.echo("stopped; repeat the command to resume where it can", err=True)
             raise typer.Exit(128 + getattr(stop, "signal", signal.SIGINT)) from None
 
 

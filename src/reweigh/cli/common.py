@@ -7,7 +7,7 @@ import difflib
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import typer
 
@@ -45,11 +45,13 @@ PIPE_WIDTH = 160
 class Weights:
     """Which weights are loaded, and to where; a group of options."""
 
+    PANEL: ClassVar[str] = "Loading the model"
+
     dtype: str = typer.Option("auto", help="auto, float32, bfloat16 or float16.")
-    device: str | None = typer.Option(None, help="cpu, cuda, mps ...; the best one present if not given.")
+    device: str | None = typer.Option(None, help="cpu, cuda, mps ...; the best one present by default.")
     revision: str | None = typer.Option(None, help="Branch, tag or commit of a Hub model.")
     trust_remote_code: bool = typer.Option(
-        False, "--trust-remote-code", help="Run code that a Hub model brings along."
+        False, "--trust-remote-code", help="Run code that comes with a Hub model."
     )
 
     def load(self, name: str) -> tuple[Any, Any]:
@@ -77,12 +79,17 @@ class Question:
 class Decoding:
     """How the next word is taken; a group of options. Greedy if none is given."""
 
+    PANEL: ClassVar[str] = "Sampling"
+
     temperature: float | None = typer.Option(None, min=0.0, help="Sample at this temperature; 0 is greedy.")
     top_p: float | None = typer.Option(
-        None, min=0.0, max=1.0, help="Sample from the likeliest words that hold this share."
+        None,
+        min=0.0,
+        max=1.0,
+        help="Sample from the likeliest words that hold this share.",
     )
-    beams: int = typer.Option(1, min=1, help="Beams that are searched.")
-    seed: int = typer.Option(42, help="Seed of what is sampled.")
+    beams: int = typer.Option(1, min=1, help="Beams to search.")
+    seed: int = typer.Option(42, help="Seed for sampling.")
 
     def options(self) -> dict[str, Any]:
         """The options as ``Session.describe`` takes them."""

@@ -1,58 +1,167 @@
-"""``reweigh describe``: describe images with ReWEIGH, beside the unedited model if asked."""
+"""``reweigh describe``: describe images, show why a word was suppressed, mark words without support."""
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import typer
 
 from reweigh.cli import common
 from reweigh.cli.groups import grouped
+from reweigh.errors import InputError
+
+if TYPE_CHECKING:
+    from reweigh.method.check import Checked
 
 app = typer.Typer(add_completion=False)
+
+MARKS = ".,;:!?()\"'“”"
+"""Punctuation that is stripped from the words printed."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Why:
+    """Which decoding step to explain, and how; a group of options."""
+
+    PANEL: ClassVar[str] = "Explain a step"
+
+    why: bool = typer.Option(
+        False, "--why", help="Explain a step: every candidate's logit, evidence and edit."
+    )
+    step: int | None = typer.Option(None, help="Step to explain, from 0; the first changed one by default.")
+    top: int = typer.Option(8, min=1, help="Candidates to show.")
+    plot: Path | None = typer.Option(None, help="Write the step as an SVG, too.")
+
+    def __post_init__(self) -> None:
+        if not self.why and (self.step is not None or self.plot is not None):
+            raise InputError("--step and --plot belong to --why", hint="add --why")
+        if self.plot is not None and self.plot.suffix.lower() != ".svg":
+            raise InputError(
+                f"--plot must end in .svg, not {self.plot.suffix or 'nothing'}: {self.plot}",
+                hint=f"--plot {self.plot.with_suffix('.svg')}",
+            )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Check:
+    """Whether and how words are marked that lack support; a group of options."""
+
+    PANEL: ClassVar[str] = "Check words"
+
+    check: bool = typer.Option(False, "--check", help="Mark the words that lack evidence in the image.")
+    text: str | None = typer.Option(None, help="Check this text instead of describing the image.")
+    threshold: float = typer.Option(0.5, min=0.0, help="Mark words of at least this strength.")
 
 
 @app.command()
 @grouped
 def describe(
     model: str = common.MODEL,
-    images: list[Path] = typer.Argument(help="One picture or several."),
+    images: list[Path] = typer.Argument(help="One or more pictures."),
     *,
     point: common.Point,
     question: common.Question,
     decoding: common.Decoding,
     compare: bool = typer.Option(
-        False, "--compare", help="Show the unedited description too, with the changed words marked."
+        False, "--compare", help="Show the unedited description, too, with the changed words marked."
     ),
+    why: Why,
+    check: Check,
     weights: common.Weights,
     force: bool = common.FORCE,
     json: bool = common.JSON,
 ) -> None:
     """Describe images with fewer things that are not in them."""
+    if len(images) > 1 and (why.why or check.text is not None):
+        raise InputError(f"--why and --text take one picture, not {len(images)}")
     common.require_pictures(model, images)
     session = point.attach(model, weights, force=force)
-    from reweigh.rivals import decoder
-
-    options = {**asdict(question), **decoding.options()}
-    base = decoder("base", session.model, session.processor) if compare else None
     pages: list[dict[str, Any]] = []
     for image in images:
-        edited = session.describe(image, **options)
-        before = None if base is None else base.describe(image, **options)
-        page = {"image": str(image), "reweigh": edited, "layer": session.layer, "beta": session.beta}
-        pages.append(page if before is None else {**page, "base": before})
-        if json:
-            continue
-        if len(images) > 1:
+        if len(images) > 1 and not json:
             typer.echo(f"{image}:")
-        if before is None:
-            typer.echo(edited)
-        else:
-            _side_by_side(before, edited)
+        page = {"image": str(image), "layer": session.layer, "beta": session.beta}
+        if check.text is None:
+            page |= _describe(session, image, {**asdict(question), **decoding.options()}, compare, why, json)
+        if check.check or check.text is not None:
+            text = page["reweigh"] if check.text is None else check.text
+            page["check"] = _check(session, image, text, question, check, json)
+        pages.append(page)
     if json:
         common.emit_json(pages[0] if len(pages) == 1 else pages)
+
+
+def _describe(
+    session: Any, image: Path, options: dict[str, Any], compare: bool, why: Why, json: bool
+) -> dict[str, Any]:
+    """Describe one image and print it; return what JSON shows of it."""
+    from reweigh.rivals import decoder
+
+    with session.request(trace=why.why) as request:
+        edited = session.describe(image, **options)
+    page: dict[str, Any] = {"reweigh": edited}
+    if compare:
+        page["base"] = decoder("base", session.model, session.processor).describe(image, **options)
+    if not json and compare:
+        _side_by_side(page["base"], edited)
+    elif not json:
+        typer.echo(edited)
+    if why.why:
+        page["why"] = _explain(session, request.trace, image, options, why, json)
+    return page
+
+
+def _explain(
+    session: Any, trace: Any, image: Path, options: dict[str, Any], why: Why, json: bool
+) -> dict[str, Any]:
+    from reweigh.cli.why import choose_step, plot_step, print_step, whole_candidates
+
+    changed = [found.index for found in trace.steps() if found.changed]
+    step = trace.step(choose_step(why.step, changed, len(trace)))
+    if not json or why.plot is not None:
+        words = whole_candidates(session, trace, step, image, options, why.top)
+        if why.plot is not None:
+            plot_step(step, why.plot, why.top, words)
+        if not json:
+            where = ", ".join(map(str, changed)) or "none"
+            typer.echo(f"\n{len(trace)} steps; the edit changed the winner at {where}")
+            print_step(trace, step, why.top, words)
+    return {"changed_steps": changed, **trace.to_json()}
+
+
+def _check(
+    session: Any, image: Path, text: str, question: common.Question, check: Check, json: bool
+) -> dict[str, Any]:
+    """Compare a text with the image and print it with weak words marked; return what JSON shows of it."""
+    from reweigh.engines.transformers.check import check as run
+
+    found = run(
+        session.model,
+        session.processor,
+        image,
+        text,
+        table=session.decoder.table,
+        prompt=question.prompt,
+        template=question.template,
+        force=True,  # the table was checked when the session was attached
+    )
+    if not json:
+        _print_checked(found, check.threshold)
+    page: dict[str, Any] = found.to_json()
+    return page
+
+
+def _print_checked(found: Checked, threshold: float) -> None:
+    from reweigh.results.coloured import Span, terminal
+
+    weak = found.weak(threshold)
+    common.console().print(terminal(found.text, [Span(one.start, one.end, "hallucinated") for one in weak]))
+    for one in weak:
+        typer.echo(f"  {one.text.strip(MARKS) or one.text}: strength {one.strength:.2f}")
+    if not weak:
+        typer.echo(f"  no registered word lacks its usual evidence by a strength of {threshold:g} or more")
 
 
 def _side_by_side(base: str, edited: str) -> None:

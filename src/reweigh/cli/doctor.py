@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -16,17 +17,23 @@ app = typer.Typer(add_completion=False)
 @app.command()
 @grouped
 def doctor(
-    model: str = common.MODEL,
-    image: Path = typer.Argument(None, help="A sample picture; a plain made one if not given."),
+    model: str = typer.Argument(None, help="Hub id or checkpoint folder; `world` is the embedded model."),
+    image: Path = typer.Argument(None, help="A sample picture; a generated one by default."),
     *,
+    points: bool = typer.Option(False, "--points", help="List the paper's layers and betas instead."),
     template: str = common.TEMPLATE,
     weights: common.Weights,
     json: bool = common.JSON,
 ) -> None:
-    """Print the anatomy found, the visual positions of a sample image and the parity verdict.
+    """Print a model's anatomy, the visual positions of a sample image and whether the lens can be trusted.
 
     Exit code 1 if the model cannot be served.
     """
+    if points:
+        _print_points(json)
+        return
+    if model is None:
+        raise typer.BadParameter("name a model, or give --points", param_hint="MODEL")
     from reweigh.engines.transformers.examine import examine
     from reweigh.images import read_image
 
@@ -40,6 +47,23 @@ def doctor(
         _print(report)
     if not report["parity"]["holds"]:
         raise typer.Exit(1)
+
+
+def _print_points(json: bool) -> None:
+    from reweigh.families.points import PUBLISHED
+    from reweigh.results.tables import Cell, Column, Table
+
+    if json:
+        common.emit_json([asdict(point) for point in PUBLISHED])
+        return
+    columns = [Column("model"), Column("family"), Column("blocks", digits=0), Column("layer", digits=0)]
+    columns += [Column("beta", digits=1), Column("source")]
+    rows: list[list[Cell]] = [
+        [point.model, point.family, point.blocks, point.layer, point.beta, point.source]
+        for point in PUBLISHED
+    ]
+    note = "Other sizes of a family use the nearest size's point, at the same distance from the last block."
+    common.console().print(Table(columns, rows, note).terminal())
 
 
 def _print(report: dict[str, Any]) -> None:

@@ -6,6 +6,7 @@ A command asks for a group by the type of a parameter; typer sees the group's op
 from __future__ import annotations
 
 from collections.abc import Callable
+from copy import copy
 from dataclasses import fields, is_dataclass
 from functools import wraps
 from inspect import Parameter, Signature, signature
@@ -35,8 +36,12 @@ def grouped(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def _spelled_out(group: Any) -> list[Parameter]:
-    hints = get_type_hints(group)
-    return [
-        Parameter(field.name, Parameter.KEYWORD_ONLY, default=field.default, annotation=hints[field.name])
-        for field in fields(group)
-    ]
+    """One parameter for each option; ``PANEL`` names the panel of the help that they stand in."""
+    hints, found = get_type_hints(group), []
+    for field in fields(group):
+        option: Any = copy(field.default)
+        option.rich_help_panel = getattr(group, "PANEL", None)
+        found.append(
+            Parameter(field.name, Parameter.KEYWORD_ONLY, default=option, annotation=hints[field.name])
+        )
+    return found

@@ -1,6 +1,6 @@
 // From tokens to the words a reader sees, and how far the picture supports each.
 
-/** A word whose strength reaches this lacks support: half the largest penalty, as `reweigh check` marks it. */
+/** A word whose strength reaches this lacks support: half the largest penalty, as `reweigh describe --check` marks it. */
 export const LACKS = 0.5;
 
 const MARKS = /^[^\p{L}\p{N}]+$/u;
