@@ -8,13 +8,13 @@ from goldens.cases import CORE
 from goldens.values import FROZEN, assert_frozen
 
 pytestmark = pytest.mark.numerics
-ATOL = {"decoders": 1e-4, "evidence": 1e-3, "calibration": 1e-3, "check": 1e-3, "reweigh": 0.02}
+FLIPS = {"decoders": 1e-4, "evidence": 1e-3, "calibration": 1e-3, "check": 1e-3, "reweigh": 0.02}
 """Other machines round differently. That moves a logit a little, and now and then a rank, which shows more."""
 
 
 @pytest.mark.parametrize("name", CORE)
 def test_core_is_as_frozen(name: str) -> None:
-    assert_frozen(name, CORE[name](), atol=ATOL[name.split("/")[1]])
+    assert_frozen(name, CORE[name](), flips=FLIPS[name.split("/")[1]])
 
 
 def test_every_frozen_core_file_has_a_case() -> None:

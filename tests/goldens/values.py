@@ -17,6 +17,8 @@ FOLDERS = HERE / "folders"
 DIGITS = 8
 """Significant digits of a stored float."""
 RTOL, ATOL = 1e-4, 1e-5
+FEW = 0.02
+"""Share of the values that a swapped rank may move."""
 
 
 @functools.cache
@@ -67,21 +69,28 @@ def write(name: str, value: Any) -> Path:
     return file
 
 
-def assert_frozen(name: str, found: Any, *, rtol: float = RTOL, atol: float = ATOL) -> None:
-    """Fail with every leaf that differs: texts, tokens and counts exactly, floats within the tolerance."""
+def assert_frozen(name: str, found: Any, *, flips: float = 0.0) -> None:
+    """Fail with every leaf that differs: texts, tokens and counts exactly, floats within the tolerance.
+
+    Other machines round differently, and now and then that swaps two ranks: a few floats may differ by up to ``flips``.
+    """
     frozen = dict(flat(json.loads((FROZEN / f"{name}.json").read_text())))
     now = dict(flat(plain(found)))
     differences = [f"{key}: missing" for key in frozen if key not in now]
     differences += [f"{key}: not frozen" for key in now if key not in frozen]
+    flipped = []
     for key in frozen.keys() & now.keys():
-        if not _agree(frozen[key], now[key], rtol, atol):
-            differences.append(f"{key}: frozen {frozen[key]!r}, now {now[key]!r}")
+        if not _agree(frozen[key], now[key], ATOL):
+            near = _agree(frozen[key], now[key], max(flips, ATOL))
+            (flipped if near else differences).append(f"{key}: frozen {frozen[key]!r}, now {now[key]!r}")
+    if len(flipped) > FEW * len(frozen):
+        differences += flipped
     shown = "\n".join(sorted(differences)[:40])
     assert not differences, f"{name}: {len(differences)} of {len(frozen)} values differ\n{shown}"
 
 
-def _agree(frozen: Any, now: Any, rtol: float, atol: float) -> bool:
+def _agree(frozen: Any, now: Any, atol: float) -> bool:
     if isinstance(frozen, float) or isinstance(now, float):
         numbers = all(isinstance(one, int | float) and not isinstance(one, bool) for one in (frozen, now))
-        return numbers and math.isclose(frozen, now, rel_tol=rtol, abs_tol=atol)
+        return numbers and math.isclose(frozen, now, rel_tol=RTOL, abs_tol=atol)
     return type(frozen) is type(now) and frozen == now
