@@ -5,14 +5,13 @@ from __future__ import annotations
 import copy
 import functools
 import gc
-import sys
 import threading
 import weakref
-from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from llama_by_hand import embedded, forward
 
 import generating
 import reweigh
@@ -23,10 +22,6 @@ from reweigh.families.identity import identify
 from reweigh.families.prompts import build_inputs
 from reweigh.rivals.tools.steering import SteeringVectors
 from sameness import assert_same
-
-sys.path.insert(0, str(Path(__file__).parent))
-
-from llama_by_hand import embedded, forward
 
 STEPS = 4
 run = functools.partial(generating.run, steps=STEPS)

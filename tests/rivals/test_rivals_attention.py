@@ -3,21 +3,16 @@
 from __future__ import annotations
 
 import functools
-import sys
-from pathlib import Path
 
 import pytest
 import torch
+from llama_by_hand import embedded, forward
 from transformers import AttentionInterface, AttentionMaskInterface
 
 import generating
 import reweigh
 from checkpoints import FAMILIES
 from reweigh.errors import InputError, UnsupportedError
-
-sys.path.insert(0, str(Path(__file__).parent))
-
-from llama_by_hand import embedded, forward
 
 STEPS = 4
 run = functools.partial(generating.run, steps=STEPS)

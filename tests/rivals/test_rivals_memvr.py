@@ -5,10 +5,8 @@ from __future__ import annotations
 import copy
 import functools
 import gc
-import sys
 import threading
 import weakref
-from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -16,6 +14,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from llama_by_hand import embedded, forward
 from transformers import DynamicCache
 
 import generating
@@ -31,10 +30,6 @@ from reweigh.rivals.memvr import ImageFeatures, _Pass, look_again, mixed, retrac
 from reweigh.rivals.tools.stream import StreamEdit
 from reweigh.runtime.context import paused
 from reweigh.runtime.decoder import UpcomingPass
-
-sys.path.insert(0, str(Path(__file__).parent))
-
-from llama_by_hand import embedded, forward
 
 pytestmark = pytest.mark.numerics
 

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import functools
 import gc
-import sys
 import weakref
-from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from llama_by_hand import embedded, forward
 
 import generating
 import reweigh
@@ -21,10 +20,6 @@ from reweigh.rivals.projectaway import project_away
 from reweigh.rivals.tools.confidence import check_confidence, confidence, word_pieces, word_tokens
 from reweigh.rivals.tools.entities import may_be_entity
 from sameness import assert_same
-
-sys.path.insert(0, str(Path(__file__).parent))
-
-from llama_by_hand import embedded, forward
 
 STEPS = 4
 run = functools.partial(generating.run, steps=STEPS)

@@ -1,7 +1,6 @@
-"""Finished hypotheses of a beam search as transformers 4.29 kept them: scored over prompt and answer.
+"""Finished hypotheses of a beam search as transformers 4.29 kept them, on which OPERA's program is written.
 
-OPERA's program is written on that version. A hypothesis is kept without the token that ends it; of two equal scores the
-one found later counts as better.
+They are scored over prompt and answer and kept without the token that ended them; of two equal scores the later wins.
 """
 
 from __future__ import annotations
@@ -10,7 +9,13 @@ from dataclasses import dataclass, field
 
 from torch import Tensor
 
-from reweigh.rivals.tools.beams import Finished
+
+@dataclass(frozen=True)
+class Finished:
+    """A hypothesis that has ended: its generated tokens and its length-normalised score."""
+
+    score: float
+    tokens: Tensor
 
 
 @dataclass
@@ -31,13 +36,13 @@ class Hypotheses:
     found: list[Finished] = field(default_factory=list)
 
     def copy(self) -> Hypotheses:
-        """The same hypotheses, to which others are added apart."""
+        """A copy to which others can be added."""
         return Hypotheses(
             self.count, self.length_penalty, self.early_stopping, self.max_length, list(self.found)
         )
 
     def add(self, tokens: Tensor, log_prob: float, length: int) -> None:
-        """Keep a hypothesis of ``length`` tokens, prompt included, unless all those kept are as good."""
+        """Keep a hypothesis of ``length`` tokens, prompt included, unless all those kept are at least as good."""
         score = log_prob / length**self.length_penalty
         if len(self.found) == self.count:
             worst = min(range(self.count), key=lambda one: self.found[one].score)
@@ -57,5 +62,5 @@ class Hypotheses:
         return bool(min(one.score for one in self.found) >= best_log_prob / length**self.length_penalty)
 
     def best(self) -> list[Finished]:
-        """The hypotheses, the best first."""
+        """The hypotheses, best first."""
         return sorted(self.found, key=lambda one: one.score)[::-1]

@@ -1,7 +1,4 @@
-"""OPERA's loop over one prompt: what a search asks is fed to the model, and what the model answers is shown to the search.
-
-Roll-back crops the cache to the prompt and reads the kept part of the answer again. The prompt is read once.
-"""
+"""OPERA's loop over one prompt: feeds the model what the search asks for, and shows the search what the model answers."""
 
 from __future__ import annotations
 
@@ -12,8 +9,8 @@ from torch import Tensor
 from transformers.generation import GenerateBeamDecoderOnlyOutput
 
 from reweigh.engines.transformers.answers import behind_prompts
-from reweigh.rivals.opera.retrospection import Search
-from reweigh.rivals.tools.beams import Finished
+from reweigh.rivals.opera.hypotheses import Finished
+from reweigh.rivals.opera.search import Search
 from reweigh.rivals.tools.branch import BranchState
 
 if TYPE_CHECKING:
@@ -21,7 +18,14 @@ if TYPE_CHECKING:
 
 
 class Loop:
-    """The search for one prompt: what to feed the model, and what it answers."""
+    """The search for one prompt.
+
+    Args:
+        prompt: Its ids as ``generate`` has them, padding included.
+        columns: Its image columns.
+        processors: The caller's logits processors.
+        criteria: The caller's stopping criteria.
+    """
 
     def __init__(
         self, decoder: OPERA, prompt: Tensor, columns: list[int], processors: Any, criteria: Any
@@ -35,11 +39,12 @@ class Loop:
     def run(self, state: BranchState, logits: Tensor, config: Any) -> Search:
         """Search until nothing better can be found."""
         decoder, end = self.decoder, state.prompt_end
-        search = decoder.search(self._prompt_length(state), config, logits.device)
+        length = end if state.mask is None else int(state.mask[0].sum())  # padding does not count
+        search = decoder.search(length, config, logits.device)
         while True:
             search.remember()
             scores = self._candidates(search, state, logits)
-            target = search.target() if decoder.rollback else None
+            target = search.target()
             if target is not None:
                 scores = self._roll_back(search, state, target)
             log_probs = self.processors(self._whole(search.beams.tokens), scores.log_softmax(-1))
@@ -47,8 +52,8 @@ class Loop:
             if not search.beams.open:
                 return search
             state.reorder(parents)
-            logits = decoder.read(decoder.runner.step(state, search.beams.tokens[:, -1:]))
-            search.grow(parents, decoder.rows()[:, -1, end:])
+            logits = decoder.runner.step(state, search.beams.tokens[:, -1:])[:, -1]
+            search.grow(parents, decoder.row()[:, end:])
 
     def _candidates(self, search: Search, state: BranchState, logits: Tensor) -> Tensor:
         """Scores (k, V) from each beam's candidates."""
@@ -58,23 +63,18 @@ class Loop:
         return search.score(logits, tokens, own, rows[..., state.prompt_end :], image)
 
     def _roll_back(self, search: Search, state: BranchState, length: int) -> Tensor:
-        """Go back to ``length`` tokens: scores over the whole vocabulary but for what was rejected there."""
-        place = search.rewind(length)
+        """Return to ``length`` tokens: scores over the whole vocabulary except what was rejected there.
+
+        The cache is cropped to the prompt and the kept part of the answer is read again.
+        """
+        search.rewind(length)
         state.crop(state.fed - state.prompt_end)
-        logits = self.decoder.read(self.decoder.runner.step(state, search.beams.tokens))
-        self.decoder.rows()
-        return search.reject(logits, place)
+        logits = self.decoder.runner.step(state, search.beams.tokens)[:, -1]
+        self.decoder.row()
+        return search.reject(logits, length)
 
     def _whole(self, tokens: Tensor) -> Tensor:
         return torch.cat([self.prompt.expand(tokens.shape[0], -1), tokens], dim=1)
-
-    def _prompt_length(self, state: BranchState) -> int:
-        """Tokens of the prompt without padding; an image counts as ``image_ids`` if that is given."""
-        whole = state.prompt_end if state.mask is None else int(state.mask[0].sum())
-        if self.decoder.image_ids is None:
-            return whole
-        starts = [column for column in self.image if column - 1 not in self.image]
-        return whole - len(self.image) + self.decoder.image_ids * len(starts)
 
 
 def output_of(found: list[list[Finished]], prompts: Tensor, config: Any) -> Any:

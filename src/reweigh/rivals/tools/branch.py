@@ -148,17 +148,15 @@ class Runner:
             )
         return output.hidden_states[index]  # type: ignore[no-any-return]
 
-    def glance(self, state: BranchState, ids: Tensor) -> None:
-        """Feed tokens (B, n) that all take the next place, and forget them again: only attention is read."""
-        position = state.position
-        self.step(state, ids, abreast=True)
+    def peek(self, state: BranchState, ids: Tensor) -> Tensor:
+        """Feed tokens (B, n) and forget them again; the last logits (B, 1, V)."""
+        logits = self.step(state, ids)
         state.crop(ids.shape[1])
-        state.position = position
+        return logits
 
-    def step(self, state: BranchState, ids: Tensor, keep: int = 1, *, abreast: bool = False) -> Tensor:
-        """Feed tokens (B, n), one after the other or abreast; the last ``keep`` logits are (B, keep, V)."""
-        new = torch.arange(1, ids.shape[1] + 1, device=state.position.device)
-        position = state.position + (torch.ones_like(new) if abreast else new)
+    def step(self, state: BranchState, ids: Tensor, keep: int = 1) -> Tensor:
+        """Feed tokens (B, n); the last ``keep`` logits are (B, keep, V)."""
+        position = state.position + torch.arange(1, ids.shape[1] + 1, device=state.position.device)
         if state.mask is not None:
             state.mask = torch.cat([state.mask, state.mask.new_ones(ids.shape)], dim=1)
         with self._state(state.deltas) as deltas:

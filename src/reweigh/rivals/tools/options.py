@@ -1,6 +1,6 @@
 """Options of a decoder, checked against its signature before anything is loaded or run: their names, and their kinds.
 
-``official="False"``, as a command line gives it, would be true; so a value must be of the kind that its annotation says.
+A value must be of the annotated kind: ``silu="False"``, as a command line may give it, would be true.
 """
 
 from __future__ import annotations

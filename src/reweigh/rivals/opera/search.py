@@ -1,0 +1,234 @@
+"""OPERA's search over one prompt, as pure bookkeeping: what is kept, penalised and rejected, and when to roll back.
+
+It knows no model: it is given logits and attention rows, and says which tokens to feed next. It does what the official
+program does, odd as some of it is: column scores overflow in 16 bits, and a beam whose candidates all overflowed
+continues with tokens that were no candidates; the columns that beams lean on are not reordered with them; a roll-back
+forgets the rejects of the next place and of the far end of a list of 512; a place rolled back to twice keeps the
+hypotheses finished in between.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from reweigh.rivals.opera.hypotheses import Finished, Hypotheses
+
+TINY = 1e-7
+FILLER = -999.0
+EARLY = 10
+"""Up to this many tokens attention to the image is a bonus and nothing is rolled back."""
+
+WINDOW = 512
+"""Length of the official program's lists; it rolls back to no place beyond them."""
+
+NEVER = -1e9
+
+Ends = Callable[[Tensor], Tensor]
+"""Tells for generated tokens (n, t) which rows end there."""
+
+
+@dataclass(frozen=True)
+class Rules:
+    """OPERA's options, and those of ``generate`` that beam search has.
+
+    Attributes:
+        prompt: Tokens of the prompt.
+        eos: Tokens that end an answer.
+    """
+
+    scale: float
+    threshold: int
+    candidates: int
+    weight: float
+    prompt: int
+    eos: tuple[int, ...]
+    length_penalty: float
+    early_stopping: bool | str
+    max_length: int
+
+
+@dataclass(frozen=True)
+class Beams:
+    """The k hypotheses under way: generated tokens (k, t), summed log-probabilities (k,), whether the search continues."""
+
+    tokens: Tensor
+    scores: Tensor
+    open: bool = True
+
+    @classmethod
+    def start(cls, count: int, device: torch.device) -> Beams:
+        """k equal rows of which only the first counts, so that the first step does not choose k copies."""
+        scores = torch.full((count,), NEVER, device=device)
+        scores[0] = 0.0
+        return cls(torch.empty(count, 0, dtype=torch.int64, device=device), scores)
+
+
+@dataclass
+class Moment:
+    """The state with t tokens generated, to which a roll-back may return.
+
+    Attributes:
+        row: Attention (k, t) of the last token to the answer; earlier rows are in earlier moments.
+        parents: The beam that each beam came from.
+        chosen: The (parent, token) pairs that were taken from this moment.
+    """
+
+    beams: Beams
+    row: Tensor
+    parents: Tensor
+    finished: Hypotheses
+    chosen: list[tuple[int, int]] = field(default_factory=list)
+
+
+def column_scores(maps: Tensor, scale: float) -> Tensor:
+    """c_j = 1e-7 * product of scale * A_ij over i >= j, (..., R), in 16 bits: infinite above 65504."""
+    scaled = scale * maps
+    scores = torch.zeros(maps.shape[:-1], dtype=torch.float16, device=maps.device)
+    for column in range(maps.shape[-1]):
+        scores[..., column] = (TINY * scaled[..., column:, column].prod(-1)).float()
+    return scores
+
+
+def leant_on(history: Tensor, where: int, threshold: int) -> bool:
+    """Whether every beam's history (k, n) names column ``where`` more than ``threshold`` times, late enough."""
+    return where >= EARLY and bool(((history == where).sum(dim=-1) > threshold).all())
+
+
+class Search:
+    """The hypotheses of one prompt, and what is remembered of their past.
+
+    Attributes:
+        beams: The hypotheses under way.
+        maps: Attention (k, t, t) among the tokens of the answer.
+        finished: The hypotheses that have ended.
+        moments: The states so far, by length.
+        leanings: By step, the column that each beam leans on.
+        rejected: By length, the pairs that roll-backs to it have rejected.
+        uses: By length, how often it was rolled back to.
+        rollbacks: The (from, to) lengths of all roll-backs.
+    """
+
+    def __init__(self, rules: Rules, count: int, device: torch.device) -> None:
+        self.rules = rules
+        self.beams = Beams.start(count, device)
+        self.maps = torch.zeros(count, 0, 0, device=device)
+        self.parents = torch.arange(count, device=device)
+        self.finished = Hypotheses(count, rules.length_penalty, rules.early_stopping, rules.max_length)
+        self.moments: list[Moment] = []
+        self.leanings: list[Tensor] = []
+        self.rejected: dict[int, list[tuple[int, int]]] = {}
+        self.uses: dict[int, int] = {}
+        self.rollbacks: list[tuple[int, int]] = []
+
+    def remember(self) -> None:
+        """Note the present state."""
+        row = self.maps[:, -1] if self.moments else self.maps.flatten(1)
+        self.moments.append(Moment(self.beams, row, self.parents, self.finished.copy()))
+
+    def score(self, logits: Tensor, tokens: Tensor, own: Tensor, rows: Tensor, image: Tensor) -> Tensor:
+        """Scores (k, V) of the next token: penalised logits of the candidates, -999 elsewhere.
+
+        Args:
+            tokens: The candidates (k, C).
+            own: Their logits (k, C).
+            rows: Their attention to the answer, themselves included, (k, C, t + 1).
+            image: Their attention to the image (k, C).
+        """
+        before = self.maps[:, None].expand(-1, rows.shape[1], -1, -1)
+        largest, where = column_scores(_joined(before, rows), self.rules.scale).max(dim=-1)
+        self.leanings.append(where.mode(dim=-1).values)
+        penalty = -image if rows.shape[-1] <= EARLY else largest
+        scores = (own - self.rules.weight * penalty).to(own.dtype)
+        return torch.full_like(logits, FILLER).scatter(-1, tokens, scores)
+
+    def target(self) -> int | None:
+        """The length to roll back to, if every beam leans on one token and that place is not used up."""
+        where = int(self.leanings[-1].mode().values)
+        if where + 2 >= WINDOW or not leant_on(
+            torch.stack(self.leanings, dim=-1), where, self.rules.threshold
+        ):
+            return None
+        for length in (where + 1, where):
+            if self.uses.get(length, 0) < self.rules.candidates:
+                self.uses[length] = self.uses.get(length, 0) + 1
+                return length
+        return None
+
+    def rewind(self, length: int) -> None:
+        """Return to the moment with ``length`` tokens, or the one before the present, and reject what was chosen there."""
+        for place in range(1, len(self.moments) - length - 1):
+            self.rejected.pop(WINDOW - place, None)
+        restored = min(length, len(self.moments) - 2)
+        self.rollbacks.append((len(self.moments) - 1, restored))
+        del self.moments[restored + 1 :], self.leanings[restored + 1 :]
+        moment = self.moments[-1]
+        self.beams, self.parents, self.maps = moment.beams, moment.parents, self._map(restored)
+        self.finished = moment.finished  # not a copy: a second return finds what was finished since the first
+        self.rejected.pop(length + 1, None)
+        self.rejected.setdefault(length, []).extend(moment.chosen)
+
+    def _map(self, length: int) -> Tensor:
+        """The attention map (k, t, t) of the moment with ``length`` tokens, from the rows of the moments before."""
+        count = len(self.beams.scores)
+        own = torch.arange(count, device=self.beams.scores.device)
+        maps = self.moments[length].row.new_zeros(count, length, length)
+        for place in range(length, 0, -1):
+            moment = self.moments[place]
+            maps[:, place - 1, :place] = moment.row[own]
+            own = moment.parents[own]
+        return maps
+
+    def reject(self, logits: Tensor, place: int) -> Tensor:
+        """Logits (k, V) after a roll-back, shifted so that their minimum and the pairs rejected at ``place`` are -999."""
+        parents, tokens = (list(part) for part in zip(*self.rejected[place], strict=True))
+        scores = logits - (-FILLER + logits.amin(dim=-1, keepdim=True))
+        scores[parents, tokens] = FILLER
+        return scores
+
+    def advance(self, log_probs: Tensor, ends: Ends) -> Tensor:
+        """Extend the beams by one token each and set ended hypotheses aside; the parent of each new beam (k,)."""
+        rules, (count, vocab) = self.rules, log_probs.shape
+        # 2 k continuations as in the official program, more if several tokens can end an answer
+        width = min(max(2, 1 + len(rules.eos)) * count, count * vocab)
+        best, places = (log_probs + self.beams.scores[:, None]).view(1, -1).topk(width, dim=1)
+        best, places = best[0], places[0]
+        length = rules.prompt + self.beams.tokens.shape[1]
+        kept: list[int] = []
+        for rank, (score, place) in enumerate(zip(best.tolist(), places.tolist(), strict=True)):
+            if place % vocab not in rules.eos:
+                kept.append(rank)
+            elif rank < count:
+                # scored without its end token, and returned with the first of them
+                ended = torch.cat([self.beams.tokens[place // vocab], places.new_tensor(rules.eos[:1])])
+                self.finished.add(ended, score, length)
+            if len(kept) == count:
+                break
+        parents, tokens = places[kept] // vocab, places[kept] % vocab
+        grown = torch.cat([self.beams.tokens[parents], tokens[:, None]], dim=1)
+        done = self.finished.is_done(best.max().item(), length + 1)
+        cut_off = not done and bool(ends(grown).all())
+        self.beams = Beams(grown, best[kept], open=not done and not cut_off)
+        if cut_off:  # what is under way counts as it stands
+            for row, score in zip(grown, best[kept].tolist(), strict=True):
+                self.finished.add(row, score, length + 1)
+        self.moments[-1].chosen = list(zip(parents.tolist(), tokens.tolist(), strict=True))
+        return parents
+
+    def grow(self, parents: Tensor, rows: Tensor) -> None:
+        """Take in the attention (k, t) of the tokens just chosen to the answer."""
+        self.parents = parents
+        self.maps = _joined(self.maps[parents], rows)
+
+    def best(self) -> list[Finished]:
+        """Finished hypotheses, best first."""
+        return self.finished.best()
+
+
+def _joined(maps: Tensor, rows: Tensor) -> Tensor:
+    """Maps (..., t, t) with one more row (..., t + 1) below, and a column of zeros above its last entry."""
+    wider = torch.nn.functional.pad(maps.to(rows.dtype), (0, 1))
+    return torch.cat([wider, rows[..., None, :]], dim=-2)
