@@ -20,7 +20,7 @@ CALIBRATE = ["calibrate", "world", "{images}", "-o", "{out}", "-l", "2", "-l", "
 IMAGES = {"calibrate": 4}
 """Images of the commands that need some."""
 COMMANDS = {
-    "calibrate": [*CALIBRATE, "--max-new-tokens", "12"],
+    "calibrate": [*CALIBRATE, "--max-new-tokens", "12", "--batch-size", "2"],
     "eval": ["eval", "run", "world", "-b", "world", "--data", "{pictures}", "-o", "{out}", *SHORT],
     "tune": ["tune", "world", "--layers", "2", "--betas", "0.5,1", "-o", "{out}", *SHORT],
     "ablate": ["ablate", "world", "--arms", "global,blind", "-o", "{out}", *SHORT],
@@ -54,6 +54,7 @@ def test_killed_at_random_moments_it_goes_on_and_ends_the_same(tmp_path: Path, n
     images = tmp_path / "images"
     if name in IMAGES:
         World(images, split="tuning", scenes=IMAGES[name]).records()
+        (images / "broken.png").write_bytes(b"no image")
     command = [
         part.format(images=images, pictures=tmp_path / "pictures", out="{out}") for part in COMMANDS[name]
     ]
