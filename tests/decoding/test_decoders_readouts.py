@@ -14,8 +14,6 @@ from reweigh.errors import MismatchError, UnknownNameError
 from reweigh.method.matching import mean_edit
 from reweigh.method.references import register
 
-pytestmark = pytest.mark.numerics
-
 NAMES = ("prob", "logprob", "zscore", "zprob")
 
 

@@ -14,8 +14,6 @@ from reweigh.method.grids import Patch
 from reweigh.method.lens import Lens
 from reweigh.rivals.tools.internal_confidence import Confidence, read_confidence, top_probabilities
 
-pytestmark = pytest.mark.numerics
-
 
 def twin(logits, top):
     """One row: the largest ``top`` numbers, and whatever ties with the last of them, as shares."""

@@ -18,8 +18,6 @@ from reweigh.families.anatomy import find_anatomy
 from reweigh.rivals.tools.branch import BranchState
 from reweigh.rivals.vcd import VCD
 
-pytestmark = pytest.mark.numerics
-
 METHODS = {"vcd": {}, "pai": {"alpha": 0.0, "gamma": 1.5}, "icd": {}}
 STEPS = 5
 

@@ -13,8 +13,6 @@ from training.conversations import AFTER, BEFORE, Mix, pack, turns
 from training.model import Shape, llava_config
 from training.tokenizer import train_tokenizer
 
-pytestmark = pytest.mark.numerics
-
 VISUAL = 64
 
 

@@ -21,8 +21,6 @@ from reweigh.families.positions import layout
 from reweigh.runtime.context import paused
 from reweigh.runtime.decoder import Decoder, ForwardPass
 
-pytestmark = pytest.mark.numerics
-
 
 class Watcher(Decoder):
     """Keeps what each pass showed; ``make`` makes new logits."""

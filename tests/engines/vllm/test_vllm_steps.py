@@ -17,8 +17,6 @@ from reweigh.engines.vllm.store import Registered, Store
 from reweigh.method.edit import edit_step
 from reweigh.method.lens import Lens
 
-pytestmark = pytest.mark.numerics
-
 VOCABULARY, WIDTH = 31, 8
 LLAVA = Plain(model_type="llava")
 PROMPT = 8

@@ -16,8 +16,6 @@ from reweigh.method.evidence import read_evidence
 from reweigh.method.kernels.base import narrowed
 from reweigh.method.lens import Lens
 
-pytestmark = pytest.mark.numerics
-
 VOCABULARY, WIDTH, PROMPT = 23, 8, 20
 TOKENS = torch.tensor([2, 5, 11, 19])
 

@@ -16,8 +16,6 @@ from reweigh.paper.corpus.image import EVIDENCE
 from reweigh.paper.corpus.make import ImageSet
 from reweigh.paper.corpus.store import StudyCorpus
 
-pytestmark = pytest.mark.numerics
-
 SEED = 11
 
 
