@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterator
 from contextlib import nullcontext
+from functools import partial
 
 import torch
 
@@ -58,7 +60,7 @@ def _grown(
             f"{what.split(',')[0]} {size}",
             timing.per(1000),
             "us",
-            None if size == sizes[0] else type(ratio)(*(value * share for value in ratio)),
+            None if size == sizes[0] else ratio.map(partial(operator.mul, share)),
             "the smallest, per unit",
         )
 

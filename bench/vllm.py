@@ -19,8 +19,8 @@ import numpy as np
 from bench.random_llava import VOCAB, random_table
 from bench.vllm_subject import PROMPT, save_llava
 from reweigh.errors import MissingExtraError
+from reweigh.estimate import Estimate
 from reweigh.method.lens import Lens
-from reweigh.results.tables import Estimate
 from reweigh.speed.figures import Figure
 from reweigh.speed.own_clock import OwnClock, Target
 from reweigh.speed.timing import Reading, Rounds, Timing, median_estimate

@@ -13,6 +13,7 @@ from io import BytesIO
 from pathlib import Path
 
 import numpy as np
+from reweigh.results.plots import mechanism_plot
 
 import reweigh
 from reweigh.decoding.attach import ReweighSession
@@ -22,7 +23,6 @@ from reweigh.method.trace import Row, Step
 from reweigh.results import svg
 from reweigh.results.heat import STRIP, heatmap
 from reweigh.results.html import Html
-from reweigh.results.plots import mechanism_plot
 from reweigh.tables.observations import Observations
 from reweigh.world import path, table_path
 from reweigh.world.scenes import Scene, scene

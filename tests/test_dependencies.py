@@ -49,8 +49,6 @@ APART = {
 """What a package may import besides the ground, where it is less than all before it."""
 DEBT = {
     "runtime/decoder.py -> engines.transformers.session",
-    "experiments/tune/labelfree/against.py -> paper.analyses.rescaling",
-    "experiments/tune/labelfree/against.py -> paper.studies.bootstrap",
     "experiments/ablate/prepare.py -> paper.studies.prepare",
 }
 """Imports that still point outward. None may be added."""

@@ -11,7 +11,6 @@ from reweigh.benchmarks.base import (
     BENCHMARKS,
     Id,
     Item,
-    Metric,
     Response,
     Summary,
     check_questions,
@@ -19,6 +18,7 @@ from reweigh.benchmarks.base import (
     read_responses,
 )
 from reweigh.errors import InputError, UnknownNameError
+from reweigh.estimate import Estimate
 
 ROWS = [{"id": 1, "response": "a dog"}, {"id": "x", "response": ""}]
 READ = [Response(1, "a dog"), Response("x", "")]
@@ -170,7 +170,7 @@ def test_item_row_that_lacks_something() -> None:
 def test_summary_as_json() -> None:
     summary = Summary(
         benchmark="b",
-        metrics={"x": Metric(value=1.0, low=0.5, high=2.0), "y": Metric(value=None, reason="none seen")},
+        metrics={"x": Estimate(value=1.0, low=0.5, high=2.0), "y": Estimate(value=None, reason="none seen")},
         n=2,
         images=1,
     )

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from math import nan
 from pathlib import Path
 from xml.etree import ElementTree
 
 import numpy as np
-import pytest
+from matplotlib.text import Text
 
-from reweigh.results.charts import COLOURS, chart, dots, lines
-from reweigh.results.tables import Estimate
+from reweigh.estimate import Estimate
+from reweigh.results.charts import COLOURS, Point, chart, dots, inline, lines, points, svg
 
-pytest.importorskip("matplotlib")
 SERIES = {
     "rank": {"a": Estimate(1.0, 0.5, 1.5), "b": 2.0},
     "probability": {"a": Estimate(nan, nan, nan), "b": -1.0},
@@ -77,3 +77,51 @@ def test_colours_differ_in_lightness_or_hue_for_every_kind_of_sight() -> None:
         seen = np.clip(rgb @ np.array(matrix).T, 0, 1) ** (1 / 2.2)
         apart = np.linalg.norm(seen[:, None] - seen[None], axis=-1)[np.triu_indices(4, 1)]
         assert apart.min() > 0.12
+
+
+def draw_both(panel, narrow) -> None:
+    dots(panel, {"": {"a & b": Estimate(-5.6, -9.1, -2.0), "none": Estimate(None)}}, zero=True, digits=1)
+
+
+def words(drawn: str) -> str:
+    return " ".join(
+        node.text or "" for node in ElementTree.fromstring(drawn).iter() if node.tag.endswith("text")
+    )
+
+
+def test_a_drawing_for_a_page_is_text_in_the_colours_of_the_page() -> None:
+    drawn = svg(draw_both, alt='a "b" & c')
+    assert ElementTree.fromstring(drawn).get("aria-label") == 'a "b" & c'
+    assert "a & b" in words(drawn)
+    assert "-5.6 [-9.1, -2.0]" in words(drawn)
+    assert "var(--ink, #1d232b)" in drawn
+    assert "--good" not in drawn, "blue and red mean good and bad"
+
+
+def test_drawings_of_one_page_share_no_ids() -> None:
+    one, other = svg(draw_both, alt="one"), svg(draw_both, alt="other")
+    found = [set(re.findall(r' id="([^"]+)"', drawn)) for drawn in (one, other)]
+    assert found[0]
+    assert not found[0] & found[1]
+    for drawn, ids in zip((one, other), found, strict=True):
+        assert set(re.findall(r'(?:url\(#|href="#)([^")]+)', drawn)) <= ids, "every reference has its target"
+
+
+def test_a_page_gets_a_wide_and_a_narrow_drawing() -> None:
+    both = inline(draw_both, alt="x")
+    widths = [float(one) for one in re.findall(r'<svg[^>]* width="([0-9.]+)pt"', both)]
+    assert len(widths) == 2
+    assert widths[0] == 2 * widths[1]
+    assert both.index('class="wide"') < both.index('class="narrow"')
+
+
+def test_named_points_do_not_cover_each_other(tmp_path: Path) -> None:
+    close = [Point(f"method {number}", 1 + number / 100, Estimate(10.0, 9.0, 11.0)) for number in range(6)]
+    with chart(tmp_path / "figure") as panel:
+        points(panel, [*close, Point("far", 8.0, 5.0, chief=True), Point("unknown", None, 1.0)])
+        panel.figure.draw_without_rendering()
+        boxes = [Text.get_window_extent(text) for text in panel.texts]  # without their lines
+        assert panel.get_xscale() == "log", "an axis of ratios grows by factors"
+        assert [text.get_text() for text in panel.texts] == [*(one.name for one in close), "far"]
+    for index, box in enumerate(boxes):
+        assert not any(box.overlaps(other) for other in boxes[:index])

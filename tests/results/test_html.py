@@ -11,12 +11,12 @@ from PIL import Image
 
 from reweigh.results.html import (
     Html,
+    document,
     element,
     escape,
     figure,
     join,
     legend,
-    page,
     picture,
     section,
     tile,
@@ -103,11 +103,11 @@ def test_png_bytes_pass_unchanged() -> None:
 def test_a_page_is_whole_and_needs_no_other_file() -> None:
     image = picture(Image.new("RGB", (4, 4)), alt="<x>")
     body = section("Numbers", tiles([tile("CHAIR_S", "44.8", "[40, 49]")]), figure(image, "cap"), legend())
-    document = page("A <title>", body, lead="lead & more", footer="end")
-    seen = outline(document)
-    assert document.startswith("<!doctype html>")
+    made = document("A <title>", body, lead="lead & more", footer="end")
+    seen = outline(made)
+    assert made.startswith("<!doctype html>")
     assert "A <title>" in seen.text
     assert "lead & more" in seen.text
     assert all(reference.startswith("data:") for reference in seen.references)
-    assert "http" not in document.replace("http-equiv", "")
-    assert "prefers-color-scheme: dark" in document
+    assert "http" not in made.replace("http-equiv", "")
+    assert "prefers-color-scheme: dark" in made

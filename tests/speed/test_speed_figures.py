@@ -15,7 +15,7 @@ from bench import kernels
 from bench.random_llava import random_llava
 from reweigh.cli import speed as command
 from reweigh.errors import UnknownNameError
-from reweigh.results.tables import Estimate
+from reweigh.estimate import Estimate
 from reweigh.speed import generation
 from reweigh.speed.chart import draw
 from reweigh.speed.figures import Figure, tables

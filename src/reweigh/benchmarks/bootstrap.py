@@ -12,8 +12,9 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from reweigh.benchmarks.types import Item, Metric
+from reweigh.benchmarks.types import Item
 from reweigh.errors import InputError
+from reweigh.estimate import Estimate
 
 Array: TypeAlias = NDArray[np.float64]
 Figures: TypeAlias = Callable[[Mapping[str, Array]], Mapping[str, Array]]
@@ -68,11 +69,11 @@ def intervals(
     resamples: int = RESAMPLES,
     level: float = LEVEL,
     seed: int = SEED,
-) -> dict[str, Metric]:
+) -> dict[str, Estimate]:
     """Compute figures with percentile intervals; ``reasons`` says why a figure can be undefined."""
     if not items:
         names = list(reasons or {})
-        return {name: Metric(value=None, reason="there are no items") for name in names}
+        return {name: Estimate(value=None, reason="there are no items") for name in names}
     names, matrix = _by_image(items)
     values = {name: _number(value) for name, value in figures(_named(names, matrix.sum(axis=0))).items()}
     draws = _figures_of_draws([matrix], names, figures, resamples, seed)[0]
@@ -91,7 +92,7 @@ def paired(
     resamples: int = RESAMPLES,
     level: float = LEVEL,
     seed: int = SEED,
-) -> dict[str, Metric]:
+) -> dict[str, Estimate]:
     """Compare two runs on the same items, drawing the same images for both."""
     _check_paired(first, second)
     if not first:
@@ -113,7 +114,7 @@ def paired_difference(
     resamples: int = RESAMPLES,
     level: float = LEVEL,
     seed: int = SEED,
-) -> dict[str, Metric]:
+) -> dict[str, Estimate]:
     """Compute ``second - first`` for two runs on the same items, drawing the same images for both."""
     return paired(first, second, figures, differences, resamples=resamples, level=level, seed=seed)
 
@@ -183,15 +184,15 @@ def _named(names: Sequence[str], sums: NDArray[Any]) -> Mapping[str, Array]:
     return _Sums(columns, sums.shape[:-1])
 
 
-def _metric(value: float | None, draws: Array, images: int, level: float, reason: str | None) -> Metric:
+def _metric(value: float | None, draws: Array, images: int, level: float, reason: str | None) -> Estimate:
     if value is None:
-        return Metric(value=None, reason=reason or UNDEFINED)
+        return Estimate(value=None, reason=reason or UNDEFINED)
     defined = draws[~np.isnan(draws)]
     if images < 2 or not len(defined):
-        return Metric(value=value)
+        return Estimate(value=value)
     tail = (1 - level) / 2
     low, high = np.quantile(defined, [tail, 1 - tail])
-    return Metric(value=value, low=float(low), high=float(high))
+    return Estimate(value=value, low=float(low), high=float(high))
 
 
 def _number(value: Array) -> float | None:

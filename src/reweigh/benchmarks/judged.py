@@ -13,13 +13,14 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, ClassVar, Generic, Literal, TypeVar, get_args
 
-from reweigh.benchmarks.base import Benchmark, Id, Item, Metric, Record, Response, Summary, check_responses
+from reweigh.benchmarks.base import Benchmark, Id, Item, Record, Response, Summary, check_responses
 from reweigh.benchmarks.bootstrap import sum_counts
 from reweigh.benchmarks.judge.prompts import find_prompt
 from reweigh.benchmarks.judge.protocol import Judge, ask_all, close_judge
 from reweigh.benchmarks.judge.scale import Distribution, Rater, ScaleQuestion
 from reweigh.benchmarks.judge.settings import CHAT, SYSTEMONE
 from reweigh.errors import InputError
+from reweigh.estimate import Estimate
 from reweigh.files.artifacts import sha256_text
 from reweigh.progress import bar
 
@@ -151,7 +152,7 @@ class Judged(Benchmark, Generic[Question, Verdict]):
         """Turn the verdicts on one answer, one for each run, into an item."""
 
     @abstractmethod
-    def _metrics(self, items: Sequence[Item]) -> dict[str, Metric]:
+    def _metrics(self, items: Sequence[Item]) -> dict[str, Estimate]:
         """The figures with their intervals."""
 
     @abstractmethod

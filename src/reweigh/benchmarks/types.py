@@ -11,6 +11,7 @@ from dataclasses import KW_ONLY, dataclass, field
 from typing import Any, Literal, TypeAlias, get_args
 
 from reweigh.errors import InputError
+from reweigh.estimate import Estimate
 
 Id: TypeAlias = "str | int"
 Direction = Literal["lower", "higher"]
@@ -71,21 +72,6 @@ class Item:
             raise InputError(
                 f"an item row lacks {error}: it has {', '.join(sorted(row)) or 'nothing'}"
             ) from error
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Metric:
-    """A figure with its 95% image-bootstrap interval, or no figure and the reason."""
-
-    value: float | None
-    low: float | None = None
-    high: float | None = None
-    reason: str | None = None
-
-    def to_json(self) -> dict[str, Any]:
-        """Give the figure as plain JSON; the reason only where there is one."""
-        row: dict[str, Any] = {"value": self.value, "low": self.low, "high": self.high}
-        return row | ({"reason": self.reason} if self.reason else {})
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,7 +137,7 @@ class Summary:
     """
 
     benchmark: str
-    metrics: Mapping[str, Metric]
+    metrics: Mapping[str, Estimate]
     n: int
     images: int
     scorer: Mapping[str, Any] = field(default_factory=dict)
@@ -163,7 +149,7 @@ class Summary:
         items: Sequence[Item],
         *,
         benchmark: str,
-        metrics: Mapping[str, Metric],
+        metrics: Mapping[str, Estimate],
         scorer: Mapping[str, Any] | None = None,
         official: Mapping[str, float | None] | None = None,
     ) -> Summary:

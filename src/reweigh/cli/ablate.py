@@ -81,7 +81,7 @@ def ablate(
         common.emit_json(report.to_json())
     else:
         console = common.console()
-        for table in report.tables(console.width):
-            console.print(table.terminal())
+        for table in report.tables():
+            console.print(table)
         typer.echo(report.words())
     common.note(f"written: {', '.join(map(str, written))}")

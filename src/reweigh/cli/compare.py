@@ -81,7 +81,7 @@ def compare(
         common.emit_json(made.to_json())
     else:
         console = common.console()
-        console.print(render.terminal(made, console.width))
+        console.print(render.terminal(made))
     common.note(f"tables: {', '.join(map(str, files))}")
 
 

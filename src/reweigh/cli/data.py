@@ -17,7 +17,7 @@ app = typer.Typer(
 def list_datasets(as_json: bool = common.JSON) -> None:
     """List what can be fetched, how large it is, under which licence, and what is here."""
     from reweigh.benchmarks.data import data_root, listing
-    from reweigh.results.tables import Cell, Column, Table
+    from reweigh.results.table import Cell, Column, Table
 
     rows = listing()
     if as_json:
@@ -36,7 +36,7 @@ def list_datasets(as_json: bool = common.JSON) -> None:
     ]
     columns = [Column(name) for name in ("name", "what", "size", "checksum", "licence", "here")]
     table = Table(columns, cells, caption=f"in {data_root()} (moved by REWEIGH_DATA)")
-    common.console().print(table.terminal())
+    common.console().print(table)
 
 
 @app.command()

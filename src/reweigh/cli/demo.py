@@ -60,7 +60,7 @@ def _print(outcome: Outcome, cases: list[Case]) -> None:
         f"{len(outcome.scenes)} evaluation scenes, layer {session.layer}, beta {session.beta:g}, "
         f"{len(session.table):,} registered tokens, b0 = {session.table.scale:.4g}"
     )
-    console.print(figures_table(outcome).terminal())
+    console.print(figures_table(outcome))
     before, change = outcome.base.metrics["chair_i"].value, outcome.difference["chair_i"].value
     if before and change is not None:
         console.print(f"hallucinated mentions (CHAIR_I) changed by {100 * change / before:+.1f}%")

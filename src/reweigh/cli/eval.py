@@ -143,9 +143,9 @@ def diff(
         common.emit_json(pair.difference.to_json())
         return
     console = common.console()
-    console.print(difference_table(pair.difference, pair.titles).terminal())
+    console.print(difference_table(pair.difference, pair.titles))
     if (table := mention_table(pair.difference)) is not None:
-        console.print(table.terminal())
+        console.print(table)
 
 
 @app.command()
@@ -157,7 +157,7 @@ def words(
 ) -> None:
     """List the objects that a run makes up most often, e.g. for `projectaway.erase`."""
     from reweigh.files.artifacts import write_text
-    from reweigh.results.tables import Column, Table
+    from reweigh.results.table import Column, Table
     from reweigh.runs.hallucinated import hallucinated_objects
     from reweigh.runs.results import read_scored
 
@@ -169,9 +169,7 @@ def words(
         common.emit_json([asdict(one) for one in found])
         return
     columns = [Column("object"), Column("hallucinated", digits=0), Column("mentions", digits=0)]
-    common.console().print(
-        Table(columns, [[one.name, one.hallucinated, one.mentions] for one in found]).terminal()
-    )
+    common.console().print(Table(columns, [[one.name, one.hallucinated, one.mentions] for one in found]))
 
 
 @app.command("amber-score")
@@ -263,7 +261,7 @@ def _print_score(run: ScoredRun) -> None:
     rated = f", rated by {judge}" if judge else ""
     counted = f"{summary['n']:,} responses on {summary['images']:,} images"
     caption = f"{find_benchmark(run.benchmark).heading()}, {run.title}: {counted}{rated}"
-    common.console().print(figure_table(run.benchmark, run.metrics, caption).terminal())
+    common.console().print(figure_table(run.benchmark, run.metrics, caption))
 
 
 def _print_caveats(run: ScoredRun) -> None:

@@ -10,7 +10,7 @@ import typer
 from reweigh.cli import common
 
 if TYPE_CHECKING:
-    from reweigh.results.tables import Table
+    from reweigh.results.table import Table
 
 app = typer.Typer(add_completion=False)
 
@@ -41,12 +41,12 @@ def paper(
     if as_json:
         common.emit_json(data)
     else:
-        common.console().print(_table(data).terminal())
+        common.console().print(_table(data))
     common.note(f"written: {out / INDEX}")
 
 
 def _table(data: dict[str, Any]) -> Table:
-    from reweigh.results.tables import Cell, Column, Table
+    from reweigh.results.table import Cell, Column, Table
 
     rows: list[list[Cell]] = []
     for label, one in data.items():

@@ -12,7 +12,7 @@ from reweigh.cli import common
 from reweigh.cli.groups import grouped
 
 if TYPE_CHECKING:
-    from reweigh.results.tables import Table
+    from reweigh.results.table import Table
     from reweigh.speed.figures import Figure
     from reweigh.speed.timing import Rounds
 
@@ -113,7 +113,7 @@ def _print_machine(machine: dict[str, Any]) -> None:
 
 
 def _print_table(table: Table) -> None:
-    common.console().print(table.terminal())
+    common.console().print(table)
 
 
 def _print_missed(figures: list[Figure]) -> None:

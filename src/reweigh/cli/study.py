@@ -92,7 +92,7 @@ def study(
 
 def _show(outcome: Outcome) -> None:
     """Print a study's table and sentences."""
-    from reweigh.results.tables import Column, Table
+    from reweigh.results.table import Column, Table
 
     columns = [
         Column(column.name, digits=4 if column.kind == "number" else 0) for column in outcome.study.columns
@@ -100,7 +100,7 @@ def _show(outcome: Outcome) -> None:
     title = f"{outcome.study.title} ({outcome.study.reproduces})"
     if outcome.rows:
         body = [[row[column.name] for column in columns] for row in outcome.rows]
-        common.console().print(Table(columns, body, title).terminal())
+        common.console().print(Table(columns, body, title))
     else:
         typer.echo(title)
     for sentence in outcome.sentences:

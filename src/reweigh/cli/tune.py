@@ -88,12 +88,6 @@ def tune(
     label_free: bool = typer.Option(
         False, "--label-free", help="Do so on the benchmark's records, as if they had no labels."
     ),
-    against_labels: bool = typer.Option(
-        False,
-        "--against-labels",
-        help="Do so, and hold the choice and those of worse verifiers against the labels'.",
-    ),
-    draws: int = typer.Option(100, min=1, help="Draws of images for --against-labels."),
     lexicon: str = typer.Option(
         None, help="Whose object names are looked for without labels: world or chair (needs its data)."
     ),
@@ -113,21 +107,18 @@ def tune(
 ) -> None:
     """Try layers and betas, judge CHAIR_S, CHAIR_I, recall and F1 together, and say which point to use."""
     from reweigh.experiments.tune.grid import Grid
-    from reweigh.experiments.tune.labelfree.run import against_labels as hold
     from reweigh.experiments.tune.labelfree.run import tune_free
     from reweigh.experiments.tune.report import Report
     from reweigh.experiments.tune.study import tune as tune_by_labels
     from reweigh.files.artifacts import only_one
     from reweigh.runtime.memory import EvidenceCache
 
-    if against_labels and pictures is not None:
-        raise InputError("--pictures has no labels to hold a choice against", hint="take --benchmark")
-    free = label_free or against_labels or pictures is not None
+    free = label_free or pictures is not None
     if not free and (lexicon or verifying.verifier or verifying.verifier_url):
         raise InputError("--lexicon and --verifier are for tuning without labels", hint="add --pictures DIR")
     where = common.table_of(model, table)
     grid = Grid.open(where, layers, betas, bound)
-    task = _task(model, benchmark, pictures, selection, out, labels=against_labels or not free)
+    task = _task(model, benchmark, pictures, selection, out, labels=not free)
     served = verifying.served(out)
     loaded = weights.load(model)
     runs = selection.runs(task, model, weights, loaded)
@@ -148,11 +139,8 @@ def tune(
             )
         else:
             tuned = tune_by_labels(*loaded, grid, runs, out, cache=kept, force=force)
-        held = (
-            hold(tuned, runs, out, bound=bound, draws=draws, seed=selection.seed) if against_labels else None
-        )
     chosen_on = grid.chosen_on(task, limit=selection.limit, seed=selection.seed)
-    report = Report(tuned, model, chosen_on, None if table is None else where, held)
+    report = Report(tuned, model, chosen_on, None if table is None else where)
     written = report.write(out, record=Path(table) if record and table and Path(table).is_dir() else None)
     if as_json:
         common.emit_json(report.to_json())
@@ -164,15 +152,10 @@ def tune(
 def _show(report: Report) -> None:
     """Print the tables and what follows from them."""
     from reweigh.experiments.compare import render
-    from reweigh.experiments.tune.labelfree.against_report import sentences, terminal
 
     console = common.console()
-    console.print(render.terminal(report.comparison, console.width))
+    console.print(render.terminal(report.comparison))
     typer.echo("\n".join(report.advice()))
-    if report.held is not None:
-        for table in terminal(report.held, console.width):
-            console.print(table.terminal())
-        typer.echo("\n".join(sentences(report.held)))
 
 
 def _task(

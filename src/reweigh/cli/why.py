@@ -42,7 +42,7 @@ def print_step(recorded: Trace, shown_step: Step, top: int, words: Mapping[int, 
     from rich.table import Table
     from rich.text import Text
 
-    from reweigh.results.plots import visible
+    from reweigh.results.mechanism import visible
 
     sheet = Table(
         title=f"step {shown_step.index}: b0 = {recorded.scale:.6g}, beta = {recorded.beta:g}, layer {recorded.layer}"
@@ -80,7 +80,7 @@ def _thousandths(value: float | None) -> str:
 
 def plot_step(shown_step: Step, path: Path, top: int, words: Mapping[int, str]) -> None:
     from reweigh.files.artifacts import write_text
-    from reweigh.results.plots import mechanism_plot
+    from reweigh.results.mechanism import step_svg
 
-    write_text(path, mechanism_plot(shown_step.plot_rows(words), title=f"step {shown_step.index}", limit=top))
+    write_text(path, step_svg(shown_step.plot_rows(words), limit=top))
     common.note(f"wrote {path}")

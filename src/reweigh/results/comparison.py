@@ -6,22 +6,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from reweigh.benchmarks.base import Direction, Id, Item, MetricInfo, find_benchmark
+from reweigh.estimate import Estimate
 from reweigh.files.artifacts import write_text
 from reweigh.results.examples import FindImage, coloured_response, thumbnail
-from reweigh.results.html import (
-    Html,
-    at_every_width,
-    element,
-    figure,
-    legend,
-    page,
-    section,
-    tile,
-    tiles,
-)
-from reweigh.results.metrics import cell, summary_table
-from reweigh.results.plots import interval_plot
-from reweigh.results.tables import Cell, Column, Estimate, Table
+from reweigh.results.html import Html, element, legend, tile, tiles
+from reweigh.results.metrics import summary_table
+from reweigh.results.page import Page
+from reweigh.results.table import Cell, Column, Table
 from reweigh.runs.diff import WRONG, Change, Difference, RunPair
 
 EXAMPLES = 12
@@ -41,7 +32,7 @@ def difference_table(difference: Difference, names: tuple[str, str]) -> Table:
     columns += [Column("difference", digits=2, signed=True), Column("")]
     rows: list[list[Cell]] = []
     for info in _headlines(difference):
-        change = cell(difference.figures[info.name])
+        change = difference.figures[info.name]
         before, after = difference.before[info.name].value, difference.after[info.name].value
         rows.append([info.title, before, after, change, verdict(info.direction, change)])
     return Table(
@@ -53,11 +44,11 @@ def _headlines(difference: Difference) -> list[MetricInfo]:
     return find_benchmark(difference.benchmark).headlines(list(difference.figures))
 
 
-def verdict(better: Direction | None, change: Cell) -> str:
+def verdict(better: Direction | None, change: Estimate) -> str:
     """Whether a difference is beyond chance, and for the better or the worse."""
-    if not isinstance(change, Estimate) or better is None:
+    if better is None or change.value is None or not change.bounded:
         return ""
-    if change.low <= 0 <= change.high:
+    if not change.beyond_chance:
         return "within chance"
     return "better" if (change.value < 0) == (better == "lower") else "worse"
 
@@ -67,7 +58,7 @@ def mention_table(difference: Difference) -> Table | None:
     if not difference.mentions:
         return None
     names = ("removed", "introduced", "kept")
-    row = [_whole(cell(difference.mentions[name])) for name in names]
+    row = [difference.mentions[name] for name in names]
     columns = [*(Column(name, digits=0) for name in names), Column("in all")]
     return Table(
         [Column(what_changed(difference)), *columns], [["occurrences", *row, net_in_words(difference)]]
@@ -94,10 +85,6 @@ def what_changed(difference: Difference) -> str:
     return "wrong answers" if kinds == {WRONG} else "hallucinated mentions"
 
 
-def _whole(value: Cell) -> Cell:
-    return int(value) if isinstance(value, float) else value
-
-
 def comparison_page(
     difference: Difference,
     items: tuple[Sequence[Item], Sequence[Item]],
@@ -108,16 +95,22 @@ def comparison_page(
 ) -> str:
     """Build the page of a comparison."""
     runs = [(names[0], difference.before), (names[1], difference.after)]
-    parts = [_tiles(difference)] if difference.mentions else []
-    parts.append(section("Figures", summary_table(difference.benchmark, runs).html()))
-    parts.append(section("Difference", difference_table(difference, names).html(), _plot(difference, names)))
-    if difference.changes:
-        parts.append(
-            section("What changed", legend(), *_cards(difference.changes, items, texts, names, find))
-        )
     title = f"{find_benchmark(difference.benchmark).heading()}: {names[1]} against {names[0]}"
     lead = f"{difference.n:,} responses of each run to the same records."
-    return page(title, *parts, lead=lead, footer="Written by reweigh eval diff.")
+    made = Page(title, lead=lead, footer="Written by reweigh eval diff.")
+    if difference.mentions:
+        made.add(_tiles(difference))
+    made.section("Figures").table(summary_table(difference.benchmark, runs))
+    made.section("Difference").table(difference_table(difference, names))
+    drawn = {
+        info.title: found
+        for info in _headlines(difference)
+        if (found := difference.figures[info.name]).bounded
+    }
+    made.intervals(drawn, f"{names[1]} minus {names[0]}.", zero=True, digits=2)
+    if difference.changes:
+        made.section("What changed").add(legend(), *_cards(difference.changes, items, texts, names, find))
+    return made.html()
 
 
 def _tiles(difference: Difference) -> Html:
@@ -129,18 +122,6 @@ def _tiles(difference: Difference) -> Html:
         note = "" if metric.low is None else f"[{metric.low:.0f}, {metric.high:.0f}]"
         made.append(tile(f"{name} {what_changed(difference)}", f"{metric.value or 0:.0f}", note))
     return tiles(made)
-
-
-def _plot(difference: Difference, names: tuple[str, str]) -> Html:
-    rows = [
-        (info.title, found)
-        for info in _headlines(difference)
-        if isinstance(found := cell(difference.figures[info.name]), Estimate)
-    ]
-    if not rows:
-        return Html("")
-    drawn = at_every_width(lambda width: interval_plot(rows, zero=True, digits=2, width=width))
-    return figure(drawn, f"{names[1]} minus {names[0]}.")
 
 
 def _cards(

@@ -6,13 +6,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from reweigh.benchmarks.base import Id, Item, Metric, MetricInfo, find_benchmark
+from reweigh.benchmarks.base import Id, Item, find_benchmark
 from reweigh.files.artifacts import write_text
 from reweigh.results.examples import FindImage, example_section
-from reweigh.results.html import Html, at_every_width, element, figure, page, section, tiles
-from reweigh.results.metrics import cell, full_table, metric_tile
-from reweigh.results.plots import interval_plot
-from reweigh.results.tables import Cell, Column, Estimate, Table
+from reweigh.results.html import Html, element, tiles
+from reweigh.results.metrics import full_table, metric_tile
+from reweigh.results.page import Page
+from reweigh.results.table import Cell, Column, Table
 from reweigh.runs.results import ScoredRun, read_metrics, run_title
 from reweigh.text import in_words
 
@@ -41,48 +41,41 @@ def evaluation_page(
     benchmark = find_benchmark(summary["benchmark"])
     metrics = read_metrics(results)
     headlines = benchmark.headlines(list(metrics))
-    parts = [tiles(metric_tile(info, metrics[info.name]) for info in headlines)]
-    parts += _interval_section(headlines, metrics)
-    parts.append(example_section(items, texts, find, prompts or {}))
-    parts.append(section("All figures", _folded(full_table(benchmark.name, metrics))))
+    made = Page(
+        f"{benchmark.heading()}: {run_title(config)}",
+        lead=_lead(summary),
+        footer="Written by reweigh eval score.",
+    )
+    made.add(tiles(metric_tile(info, metrics[info.name]) for info in headlines))
+    drawn = {
+        info.title: metrics[info.name]
+        for info in headlines
+        if info.unit == "%" and metrics[info.name].bounded
+    }
+    if drawn:
+        made.section("Intervals").intervals(drawn, "Percent, with 95% image-bootstrap intervals.")
+    made.add(example_section(items, texts, find, prompts or {}))
+    made.section("All figures").table(full_table(benchmark.name, metrics), fold=FOLD)
     if summary["official"]:
         rows: list[list[Cell]] = [
             [name, "undefined" if value is None else f"{value:g}"]
             for name, value in summary["official"].items()
         ]
-        table = Table([Column("figure"), Column("printed")], rows)
-        parts.append(section("As the official program prints them", _folded(table)))
-    parts.append(section("Record", _record({"scorer": summary["scorer"], **config})))
-    title = f"{benchmark.heading()}: {run_title(config)}"
-    lead = (
-        f"{summary['n']:,} responses on {summary['images']:,} images; 95% intervals by drawing images anew."
-    )
+        made.section("As the official program prints them").table(
+            Table([Column("figure"), Column("printed")], rows), fold=FOLD
+        )
+    return made.section("Record").add(_record({"scorer": summary["scorer"], **config})).html()
+
+
+def _lead(summary: Mapping[str, Any]) -> str:
+    lead = f"{summary['n']:,} responses on {summary['images']:,} images; 95% intervals by image bootstrap."
     judge = summary["scorer"].get("judge") or {}
     if "model" in judge:
         how = f" over closed questions ({judge['kind']})" if "kind" in judge else ""
         lead += f" Rated by {judge['model']}{how}."
     if unparsed := summary["scorer"].get("unparsed"):
         lead += f" {unparsed:,} replies could not be read."
-    return page(title, *parts, lead=lead, footer="Written by reweigh eval score.")
-
-
-def _folded(table: Table) -> Html:
-    """A long table is folded."""
-    if len(table.rows) <= FOLD:
-        return table.html()
-    return element("details", element("summary", f"{len(table.rows)} figures"), table.html())
-
-
-def _interval_section(headlines: Sequence[MetricInfo], metrics: Mapping[str, Metric]) -> list[Html]:
-    rows = [
-        (info.title, found)
-        for info in headlines
-        if info.unit == "%" and isinstance(found := cell(metrics[info.name]), Estimate)
-    ]
-    if not rows:
-        return []
-    drawn = at_every_width(lambda width: interval_plot(rows, width=width))
-    return [section("Intervals", figure(drawn, "Percent, with 95% image-bootstrap intervals."))]
+    return lead
 
 
 def _record(value: Mapping[str, Any]) -> Html:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import base64
 import html as escaping
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from io import BytesIO
 from typing import TYPE_CHECKING, Literal
 
@@ -22,15 +22,13 @@ class Html(str):
     __slots__ = ()
 
 
-WIDTHS = {"wide": 720, "narrow": 356}
-"""Pixels across of a drawing, by the kind of screen."""
 VOID = frozenset({"br", "hr", "img", "input", "meta"})
 
 STYLE = """
 :root { color-scheme: light dark;
   --paper: #fbfaf7; --card: #ffffff; --ink: #1d232b; --muted: #68727f; --line: #e3e0d8;
   --good: #1f5fbf; --good-wash: #e2ecfb; --bad: #c2282d; --bad-wash: #fde5e3;
-  --mark: #8a5a00; --mark-wash: #fdf0d0; --one: #00766c; --two: #7a3e9d; --three: #5d6b00; }
+  --mark: #8a5a00; --mark-wash: #fdf0d0; --one: #009e73; --two: #7a3e9d; --three: #5d6b00; }
 @media (prefers-color-scheme: dark) { :root {
   --paper: #14171c; --card: #1c2027; --ink: #e4e7eb; --muted: #97a1ae; --line: #313843;
   --good: #86b4ff; --good-wash: #1d3358; --bad: #ff8f88; --bad-wash: #552125;
@@ -62,7 +60,10 @@ th, td { padding: .5rem .8rem; text-align: right; border-bottom: 1px solid var(-
 th { font-size: .84rem; color: var(--muted); font-weight: 600; }
 th:first-child, td:first-child { text-align: left; }
 th.words, td.words { text-align: left; white-space: pre-line; }
-td.best, th.best { font-weight: 700; }
+td.best, th.best { font-weight: 700; } td u { text-underline-offset: .25em; }
+.better, .better-strong { background: var(--good-wash); } .worse, .worse-strong { background: var(--bad-wash); }
+span.better, span.worse { padding: .05em .3em; border-radius: .25em; color: var(--ink); }
+th.group { text-align: center; }
 .range { color: var(--muted); font-size: .84rem; margin-left: .35em; font-weight: 400; }
 .stacked .range { display: block; margin-left: 0; }
 .tiles { display: grid; grid-template-columns: repeat(auto-fit, minmax(9.5rem, 1fr)); gap: .9rem;
@@ -176,14 +177,9 @@ def figure(drawing: Html, caption: str = "") -> Html:
     )
 
 
-def at_every_width(draw: Callable[[int], Html]) -> Html:
-    """A drawing laid out twice, for a wide screen and for a telephone; the page shows the one that fits."""
-    return join([element("div", draw(width), class_=name) for name, width in WIDTHS.items()])
-
-
-def section(title: str, *children: str) -> Html:
-    """A heading and what belongs to it."""
-    return element("section", element("h2", title), *children)
+def section(title: str, *children: str, anchor: str | None = None) -> Html:
+    """A heading and what belongs to it; ``anchor`` is what links to it name."""
+    return element("section", element("h2", title, id=anchor), *children)
 
 
 def legend() -> Html:
@@ -198,7 +194,7 @@ def legend() -> Html:
     )
 
 
-def page(title: str, *body: str, lead: str = "", footer: str = "") -> str:
+def document(title: str, *body: str, lead: str = "", footer: str = "") -> str:
     """A whole document that needs no other file."""
     head = join(
         [

@@ -4,18 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from reweigh.benchmarks.base import Metric, MetricInfo, find_benchmark
+from reweigh.benchmarks.base import MetricInfo, find_benchmark
+from reweigh.estimate import Estimate
 from reweigh.results.html import Html, tile
-from reweigh.results.tables import Cell, Column, Estimate, Table
-
-
-def cell(metric: Metric) -> Cell:
-    """A figure as a table cell."""
-    if metric.value is None:
-        return None
-    if metric.low is None or metric.high is None:
-        return float(metric.value)
-    return Estimate(metric.value, metric.low, metric.high)
+from reweigh.results.table import Cell, Column, Table
 
 
 def column(info: MetricInfo) -> Column:
@@ -24,42 +16,42 @@ def column(info: MetricInfo) -> Column:
 
 
 def summary_table(
-    benchmark: str, rows: Sequence[tuple[str, Mapping[str, Metric]]], caption: str = ""
+    benchmark: str, rows: Sequence[tuple[str, Mapping[str, Estimate]]], caption: str = ""
 ) -> Table:
     """The headline figures of one or several runs, one row for each run."""
     headlines = find_benchmark(benchmark).headlines(list(rows[0][1]))
     columns = [Column("run"), *map(column, headlines)]
     cells: list[list[Cell]] = [
-        [title, *(cell(metrics[info.name]) for info in headlines)] for title, metrics in rows
+        [title, *(metrics[info.name] for info in headlines)] for title, metrics in rows
     ]
     return Table(columns, cells, caption=caption)
 
 
-def figure_table(benchmark: str, metrics: Mapping[str, Metric], caption: str = "") -> Table:
+def figure_table(benchmark: str, metrics: Mapping[str, Estimate], caption: str = "") -> Table:
     """The headline figures of one run, one row for each figure."""
     rows: list[list[Cell]] = []
     for info in find_benchmark(benchmark).headlines(list(metrics)):
         metric = metrics[info.name]
-        value, interval = column(info).show(cell(metric))
+        value, interval = column(info).show(metric)
         rows.append([column(info).heading, value, interval or metric.reason or ""])
     return Table([Column("figure"), Column("value"), Column("95% interval")], rows, caption=caption)
 
 
-def full_table(benchmark: str, metrics: Mapping[str, Metric]) -> Table:
+def full_table(benchmark: str, metrics: Mapping[str, Estimate]) -> Table:
     """All figures of one run with the direction in which each is better."""
     found = find_benchmark(benchmark)
     rows: list[list[Cell]] = []
     for name, metric in metrics.items():
         info = found.metric_info(name)
-        value: Cell = cell(metric)
-        if isinstance(value, float):
-            value = column(info).number(value)
+        value: Cell = metric
+        if not metric.bounded:
+            value = column(info).number(metric.value)
         better = f"{info.direction} is better" if info.direction else ""
         rows.append([info.title, value, metric.reason or better])
     return Table([Column("figure"), Column("value", digits=2), Column("note")], rows)
 
 
-def metric_tile(info: MetricInfo, metric: Metric) -> Html:
+def metric_tile(info: MetricInfo, metric: Estimate) -> Html:
     """A figure as a large number with its unit and interval."""
     if metric.value is None:
         return tile(info.title, "–", metric.reason or "")

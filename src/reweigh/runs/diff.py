@@ -12,9 +12,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from reweigh.benchmarks.base import Id, Item, Metric, find_benchmark
+from reweigh.benchmarks.base import Id, Item, find_benchmark
 from reweigh.benchmarks.bootstrap import Array, intervals, paired_difference
 from reweigh.errors import InputError
+from reweigh.estimate import Estimate
 from reweigh.provenance import first_difference
 from reweigh.runs.results import ScoredRun, read_scored
 
@@ -43,10 +44,10 @@ class Difference:
 
     benchmark: str
     n: int
-    before: Mapping[str, Metric]
-    after: Mapping[str, Metric]
-    figures: Mapping[str, Metric]
-    mentions: Mapping[str, Metric]
+    before: Mapping[str, Estimate]
+    after: Mapping[str, Estimate]
+    figures: Mapping[str, Estimate]
+    mentions: Mapping[str, Estimate]
     changes: Sequence[Change]
 
     def to_json(self) -> dict[str, Any]:
@@ -110,8 +111,8 @@ def compare(
     first: Sequence[Item],
     second: Sequence[Item],
     *,
-    before: Mapping[str, Metric],
-    after: Mapping[str, Metric],
+    before: Mapping[str, Estimate],
+    after: Mapping[str, Estimate],
 ) -> Difference:
     """Compare two sets of items of one benchmark; both must answer the same records."""
     differences = paired_difference(first, second, find_benchmark(benchmark).figures)
@@ -152,7 +153,7 @@ def _name_faults(*runs: Sequence[Item]) -> bool:
     return bool(items) and all("mentions" in item.details or "correct" in item.details for item in items)
 
 
-def _totals(changes: Sequence[Change]) -> dict[str, Metric]:
+def _totals(changes: Sequence[Change]) -> dict[str, Estimate]:
     items = [
         Item(
             id=change.id,

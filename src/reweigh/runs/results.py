@@ -8,10 +8,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from reweigh.benchmarks.base import Id, Item, Metric, find_benchmark, read_responses
+from reweigh.benchmarks.base import Id, Item, find_benchmark, read_responses
 from reweigh.benchmarks.judge.settings import CHAT, KINDS
 from reweigh.benchmarks.open import data_folder, image_folder
 from reweigh.errors import ArtifactError, InputError
+from reweigh.estimate import Estimate
 from reweigh.files.artifacts import read_jsonl, require_fields, sha256_file
 from reweigh.files.seals import read_sealed
 from reweigh.runs.record import RECORD, RESPONSES, USUAL, ScoreFiles, find_image, read_run
@@ -47,7 +48,7 @@ class ScoredRun:
         return {"judge": judge, **named} if judge else {}
 
     @property
-    def metrics(self) -> dict[str, Metric]:
+    def metrics(self) -> dict[str, Estimate]:
         """The figures."""
         return read_metrics(self.results)
 
@@ -145,9 +146,9 @@ def _verified(folder: Path, files: ScoreFiles) -> dict[str, Any]:
     return results
 
 
-def read_metrics(results: Mapping[str, Any]) -> dict[str, Metric]:
+def read_metrics(results: Mapping[str, Any]) -> dict[str, Estimate]:
     """The figures of a results file."""
-    return {name: Metric(**row) for name, row in results["summary"]["metrics"].items()}
+    return {name: Estimate(**row) for name, row in results["summary"]["metrics"].items()}
 
 
 def run_title(config: Mapping[str, Any]) -> str:

@@ -51,7 +51,9 @@ def _panel(panel: Any, case: str, rows: Sequence[Figure]) -> None:
     panel.grid(axis="x", which="major", color="#e3e0d8", linewidth=0.8)
     panel.axvline(1, color=MUTED, linewidth=0.8)
     for index, row in enumerate(rows):
-        value, low, high = row.ratio or (1.0, 1.0, 1.0)
+        value, low, high = (
+            (1.0, 1.0, 1.0) if row.ratio is None else (float(part or 0.0) for part in row.ratio.parts)
+        )
         colour = {None: INK, True: BLUE, False: RED}[row.within_goal]
         panel.plot([low, high], [index, index], color=colour, linewidth=2)
         panel.plot([value], [index], "o", color=colour, markersize=4)

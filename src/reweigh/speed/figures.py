@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from reweigh.results.tables import Cell, Column, Estimate, Table
+from reweigh.estimate import Estimate
+from reweigh.results.table import Cell, Column, Table
 
 
 @dataclass(frozen=True)
@@ -40,9 +41,9 @@ class Figure:
             "part": self.part,
             "case": self.case,
             "variant": self.variant,
-            "cost": list(self.cost),
+            "cost": list(self.cost.parts),
             "unit": self.unit,
-            "ratio": None if self.ratio is None else list(self.ratio),
+            "ratio": None if self.ratio is None else list(self.ratio.parts),
             "against": self.against,
             "goal": self.goal,
             "within_goal": self.within_goal,
@@ -52,7 +53,7 @@ class Figure:
     @property
     def within_goal(self) -> bool | None:
         """Whether the median ratio keeps the goal; ``None`` where there is no goal."""
-        return None if self.goal is None or self.ratio is None else self.ratio.value <= self.goal
+        return None if self.goal is None or self.ratio is None else self.ratio.number <= self.goal
 
 
 def tables(figures: Sequence[Figure]) -> list[Table]:
@@ -65,7 +66,7 @@ def tables(figures: Sequence[Figure]) -> list[Table]:
 
 
 def _table(part: str, case: str, figures: Sequence[Figure]) -> Table:
-    small = any(figure.ratio and abs(figure.ratio.value) < 0.1 for figure in figures)
+    small = any(figure.ratio and abs(figure.ratio.number) < 0.1 for figure in figures)
     strict = any(figure.goal is not None and abs(figure.goal - 1) <= 0.01 for figure in figures)
     digits = 4 if small or strict else 3
     against = next((figure.against for figure in figures if figure.against), "")

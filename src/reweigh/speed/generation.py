@@ -88,7 +88,7 @@ def generation_figures(
             memory=memory[name],
         )
     yield from _shares(subject, timings, GOALS if subject.parameters >= LARGE else {})
-    yield from _evidence(subject, rounds, timings["greedy"].per(1e6).value)
+    yield from _evidence(subject, rounds, timings["greedy"].per(1e6).number)
 
 
 def _shares(subject: Subject, timings: Mapping[str, Timing], goals: Mapping[str, float]) -> Iterator[Figure]:
@@ -178,7 +178,7 @@ def _evidence(subject: Subject, rounds: Rounds, greedy_ms: float) -> Iterator[Fi
         },
         count=7,
     )
-    share = timings["head's product"].per(1e6).value / greedy_ms
+    share = timings["head's product"].per(1e6).number / greedy_ms
     for name, timing in timings.items():
         yield Figure(
             "evidence",

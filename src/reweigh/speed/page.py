@@ -8,7 +8,7 @@ from typing import Any
 
 from reweigh.errors import MissingExtraError
 from reweigh.files.artifacts import write_json, write_text
-from reweigh.results.tables import Table
+from reweigh.results.table import Table
 from reweigh.speed.chart import draw
 from reweigh.speed.figures import Figure, tables
 from reweigh.text import in_words

@@ -17,9 +17,9 @@ from statistics import median
 from typing import Any
 
 from reweigh.errors import InputError
+from reweigh.estimate import Estimate
 from reweigh.files.artifacts import append_jsonl, read_jsonl
 from reweigh.progress import bar
-from reweigh.results.tables import Estimate
 
 Variant = Callable[[], object]
 Round = dict[str, dict[str, float]]

@@ -9,6 +9,7 @@ from rich.console import Console
 
 from reweigh.benchmarks.base import Item, Summary
 from reweigh.benchmarks.chair.metrics import count_caption, summarise_metrics
+from reweigh.estimate import Estimate
 from reweigh.experiments.ablate.prepare import Prepared
 from reweigh.experiments.ablate.report import Report
 from reweigh.experiments.ablate.table import (
@@ -21,7 +22,6 @@ from reweigh.experiments.ablate.table import (
     repetition,
     spread,
 )
-from reweigh.results.tables import Estimate
 from reweigh.runs.task import Scored
 
 REFERENCE = {"dog", "cat"}
@@ -120,11 +120,11 @@ def test_no_table_is_wider_than_the_terminal(width):
     kinds = ("base", "no-abstention")
     rows = [Row.of(kind, kind, one, full, COUNTS) for kind, one in zip(kinds, many, strict=True)]
     report = Report(rows, Prepared(table=None, beta=1.0, arms=[], left_out={}), {})
-    tables = report.tables(width)
+    tables = report.tables()
     assert {column.name for table in tables for column in table.columns} == {
         "arm",
         *(column.name for column in COLUMNS.values()),
     }
     console = Console(width=1000, file=io.StringIO())
     for table in tables:
-        assert console.measure(table.terminal()).maximum <= width
+        assert console.measure(table.terminal(width)).maximum <= width

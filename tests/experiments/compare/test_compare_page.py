@@ -7,7 +7,7 @@ import io
 import pytest
 import torch
 
-from reweigh.benchmarks.base import Metric
+from reweigh.estimate import Estimate
 from reweigh.experiments.compare import render
 from reweigh.experiments.compare.examples import choose
 from reweigh.experiments.compare.fluency import least_likely
@@ -15,13 +15,13 @@ from reweigh.experiments.compare.page import html
 from reweigh.experiments.compare.table import Comparison, Figure, Row, cost_figures
 
 FIGURES = [Figure("World", "CHAIR_I", "lower"), Figure("World", "F1", "higher"), *cost_figures()]
-CHANGE = Metric(value=-3.0, low=-5.0, high=-1.0)
+CHANGE = Estimate(value=-3.0, low=-5.0, high=-1.0)
 BASE = Row(
     "Base",
     [20.0, 80.0, 1.0, 1.0],
     "greedy",
     None,
-    [Metric(value=20.0, low=18.0, high=22.0)],
+    [Estimate(value=20.0, low=18.0, high=22.0)],
     [],
     {"w": "w/base"},
 )
@@ -30,7 +30,7 @@ OWN = Row(
     [17.0, 81.0, 1.1, 1.0],
     "greedy",
     None,
-    [Metric(value=17.0, low=15.5, high=19.0)],
+    [Estimate(value=17.0, low=15.5, high=19.0)],
     [CHANGE],
     {"w": "w/re weigh"},
 )
@@ -41,7 +41,7 @@ def test_every_face_has_intervals_and_differences():
     from rich.console import Console
 
     stream = io.StringIO()
-    Console(width=60, file=stream).print(render.terminal(TABLE, 60))
+    Console(width=60, file=stream).print(render.terminal(TABLE))
     faces = {
         "terminal": stream.getvalue(),
         "markdown": render.markdown(TABLE),
@@ -57,7 +57,7 @@ def test_every_face_has_intervals_and_differences():
 
 def test_the_latex_of_differences_has_only_columns_that_have_some():
     second = render.latex(TABLE).split(r"\end{tabular}")[1]
-    assert r"\begin{tabular}{lc}" in second
+    assert r"\begin{tabular}{lr}" in second
     assert r"\multicolumn{1}{c}{World}" in second
     assert "Cost" not in second
 
@@ -67,7 +67,7 @@ def test_the_page_links_to_the_runs_and_draws_quality_against_cost():
     assert page.count('href="w/base/report.html"') == 2
     assert 'href="w/re%20weigh/report.html"' in page
     assert page.count('class="narrow"') == 2, "CHAIR_I and F1, each for a telephone too"
-    assert "CHAIR_I over time per token" in page
+    assert "CHAIR_I over cost" in page
     assert "OPERA:" not in page, "what was not run has no run to link to"
 
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from reweigh.benchmarks.base import Metric
+from reweigh.estimate import Estimate
 from reweigh.experiments.compare import render
 from reweigh.experiments.compare.degenerate import unfinished
 from reweigh.experiments.compare.page import html
@@ -89,8 +89,8 @@ def test_places_twin(values, lower):
 
 def test_markdown():
     text = render.markdown(TABLE)
-    assert "| llava | CHAIR_S ↓ | F1 ↑ | Lat. ↓ | Mem. ↓ |" in text
-    assert "| ReWEIGH | **39.00** ▲▲ | **80.00** | 1.02× | 1.00× |" in text
+    assert "| method | CHAIR_S ↓ | F1 ↑ | Lat. ↓ | Mem. ↓ |" in text
+    assert "| ReWEIGH | **39.00** ▲▲ | 80.00 | 1.02× | 1.00× |" in text
     assert "| PAI | <u>42.40</u> ▲ | 60.00 ▼▼ | 2.14× ▼▼ | 1.02× |" in text
     assert "| OPERA | – | – | – | – |" in text
     assert "OPERA was not run: its attention cannot be read." in text
@@ -102,7 +102,7 @@ def test_latex():
     assert r"\multicolumn{2}{c}{CHAIR} & \multicolumn{2}{c}{Cost}" in text
     assert r"\cmidrule(lr){2-3}\cmidrule(lr){4-5}" in text
     assert r"CHAIR\_S $\downarrow$" in text
-    assert r"\quad PAI & \cellcolor{blue!10}\underline{42.40} & \cellcolor{red!35}60.00" in text
+    assert r"PAI & \cellcolor{blue!10}\underline{42.40} & \cellcolor{red!35}60.00" in text
     assert r"\cellcolor{red!35}2.01$\times$ & \cellcolor{red!15}1.06$\times$" in text
     assert text.count(r"\\") == 2 + len(ROWS)
 
@@ -110,7 +110,7 @@ def test_latex():
 def test_html_escapes_and_shades():
     page = html(Comparison("<b>model</b>", FIGURES, ROWS))
     assert "<b>model</b>" not in page
-    assert '<td class="better-strong best"><b>39.00 ▲▲</b></td>' in page
+    assert '<td class="better-strong best">39.00 ▲▲</td>' in page
     assert '<th colspan="2" class="group" scope="colgroup">CHAIR</th>' in page
 
 
@@ -125,7 +125,7 @@ def test_terminal_has_every_method_and_every_figure_at_any_width(width):
     from rich.console import Console
 
     stream = io.StringIO()
-    Console(width=width, file=stream).print(render.terminal(TABLE, width))
+    Console(width=width, file=stream).print(render.terminal(TABLE))
     shown = stream.getvalue()
     assert "…" not in shown
     assert all(row.title in shown for row in ROWS)
@@ -141,18 +141,18 @@ def test_ratios():
     assert ratios({"latency": None, "memory": 1.0}, {"latency": 1.0, "memory": None}) == [None, None]
 
 
-BASE_S, OWN_S = Metric(value=50.0, low=45.0, high=55.0), Metric(value=47.0, low=42.0, high=52.0)
+BASE_S, OWN_S = Estimate(value=50.0, low=45.0, high=55.0), Estimate(value=47.0, low=42.0, high=52.0)
 
 
 @pytest.mark.parametrize(
     ("change", "wanted"),
     [
-        (Metric(value=-3.0, low=-5.0, high=-1.0), "better"),
-        (Metric(value=-3.0, low=-7.0, high=1.0), ""),
-        (Metric(value=-30.0, low=-40.0, high=0.0), ""),
-        (Metric(value=-30.0, low=-40.0, high=-20.0), "better-strong"),
-        (Metric(value=3.0, low=1.0, high=5.0), "worse"),
-        (Metric(value=-3.0), ""),
+        (Estimate(value=-3.0, low=-5.0, high=-1.0), "better"),
+        (Estimate(value=-3.0, low=-7.0, high=1.0), ""),
+        (Estimate(value=-30.0, low=-40.0, high=0.0), ""),
+        (Estimate(value=-30.0, low=-40.0, high=-20.0), "better-strong"),
+        (Estimate(value=3.0, low=1.0, high=5.0), "worse"),
+        (Estimate(value=-3.0), ""),
     ],
 )
 def test_a_shade_needs_an_interval_without_zero(change, wanted):
@@ -161,7 +161,7 @@ def test_a_shade_needs_an_interval_without_zero(change, wanted):
 
 
 def table(shading="interval"):
-    change = Metric(value=-3.0, low=-7.0, high=1.0)
+    change = Estimate(value=-3.0, low=-7.0, high=1.0)
     rows = [Row("Base", [50.0], "greedy", intervals=[BASE_S])]
     rows.append(Row("Own", [47.0], "greedy", intervals=[OWN_S], differences=[change]))
     return Comparison("m", FIGURES[:1], rows, shading=shading)
@@ -174,8 +174,8 @@ def test_every_face_has_intervals_and_differences():
     assert "| Own | -3.00 [-7.00, +1.00] |" in text
     assert r"\textbf{47.00} {\scriptsize [42.00, 52.00]}" in render.latex(made)
     page = html(made)
-    assert '<span class="range">[42.0, 52.0]</span>' in page
-    assert '<td>-3.00<span class="range">[-7.0, +1.0]</span></td>' in page
+    assert '<span class="range">[42.00, 52.00]</span>' in page
+    assert '<td>-3.00<span class="range">[-7.00, +1.00]</span></td>' in page
     cell = made.to_json()["rows"][1]["figures"]["CHAIR/CHAIR_S"]
     assert (cell["low"], cell["high"], cell["difference_low"], cell["shade"]) == (42.0, 52.0, -7.0, "")
 

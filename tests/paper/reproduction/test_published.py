@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from reweigh.estimate import Estimate
 from reweigh.paper.reproduction.order import orders
 from reweigh.paper.reproduction.published import REFERENCE, Entry, published
-from reweigh.results.tables import Estimate
 
 SOURCE = Path(os.environ.get("REWEIGH_PAPER", "reweigh.tex"))
 """The paper's LaTeX source, which is not part of this repository."""

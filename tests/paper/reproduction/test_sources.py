@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from reweigh.estimate import Estimate
 from reweigh.paper.analyses.rescaling import BOTH, EITHER, JACCARD, SPEARMAN, STEPS, STRONGEST, WINNER
 from reweigh.paper.reproduction.published import Entry, published
 from reweigh.paper.reproduction.rows import STUDIES
@@ -11,7 +12,6 @@ from reweigh.paper.studies import STUDIES as EVERY
 from reweigh.paper.studies.references import GLOBAL, MASS, MEDIAN, REDUCTION, SHUFFLED, SPECIFIC
 from reweigh.paper.studies.rescaling import CHANGE, CLOSED, OCCURRENCES
 from reweigh.paper.studies.tokens import ANOVA, BALANCED, BETWEEN, SIMPLE, WEIGHTED, WITHIN
-from reweigh.results.tables import Estimate
 
 VALUE = {"value": 0.5, "low": 0.25, "high": 0.75}
 SHARE = Estimate(50.0, 25.0, 75.0)

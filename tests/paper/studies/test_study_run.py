@@ -11,12 +11,12 @@ from types import SimpleNamespace
 import pytest
 
 from reweigh.errors import CalibrationError, ReweighError, UnknownNameError
+from reweigh.estimate import Estimate
 from reweigh.paper.studies import run as running
 from reweigh.paper.studies.run import run_studies, to_csv
 from reweigh.paper.studies.study import ESTIMATE, Column, Study, as_estimate, compute, estimate, find
 from reweigh.registry import Registry
 from reweigh.results.charts import chart
-from reweigh.results.tables import Estimate
 
 computed: list[str] = []
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from reweigh.benchmarks.amber import discriminative, generative
-from reweigh.benchmarks.base import Item, Metric
+from reweigh.benchmarks.base import Item
 from reweigh.benchmarks.bootstrap import Array, intervals
 from reweigh.errors import InputError
+from reweigh.estimate import Estimate
 
 _REASON = "it needs mentions in descriptions and answers to questions whose truth is no"
 
@@ -19,7 +20,7 @@ def require_halves(first: str, second: str) -> None:
         raise InputError(f"these are runs of {first} and {second}", hint="give the generative run first")
 
 
-def amber_score(descriptions: Sequence[Item], answers: Sequence[Item]) -> Metric:
+def amber_score(descriptions: Sequence[Item], answers: Sequence[Item]) -> Estimate:
     """Compute ((100 - CHAIR) + F1) / 2 unrounded, drawing the same images for both halves."""
     return intervals([*descriptions, *answers], _figures, reasons={"amber_score": _REASON})["amber_score"]
 

@@ -10,7 +10,8 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from reweigh.benchmarks.bootstrap import Array, harmonic, intervals, ratio
-from reweigh.benchmarks.types import Item, Metric, MetricInfo
+from reweigh.benchmarks.types import Item, MetricInfo
+from reweigh.estimate import Estimate
 
 METRICS = (
     MetricInfo("chair_s", "lower", title="CHAIR_S", headline=True),
@@ -113,6 +114,6 @@ def figures(counts: Mapping[str, Array]) -> dict[str, Array]:
     }
 
 
-def summarise_metrics(items: Sequence[Item]) -> dict[str, Metric]:
+def summarise_metrics(items: Sequence[Item]) -> dict[str, Estimate]:
     """Compute all figures of items made from :func:`count_caption`, with intervals."""
     return intervals(items, figures, reasons=REASONS)

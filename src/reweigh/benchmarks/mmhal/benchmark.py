@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar
 
-from reweigh.benchmarks.base import Item, Metric, MetricInfo
+from reweigh.benchmarks.base import Item, MetricInfo
 from reweigh.benchmarks.bootstrap import Array, intervals, ratio, sum_counts
 from reweigh.benchmarks.judge.protocol import user
 from reweigh.benchmarks.judge.settings import SYSTEMONE
@@ -23,6 +23,7 @@ from reweigh.benchmarks.mmhal.questions import (
     Question,
     type_scores,
 )
+from reweigh.estimate import Estimate
 
 METRICS = (
     MetricInfo("score", "higher", unit="", digits=2, headline=True),
@@ -84,7 +85,7 @@ class MMHal(MMHalQuestions[str], ChatJudged[Question, str]):
     def _item(self, question: Question, answer: str, verdicts: Sequence[str]) -> Item:
         return rate(question, answer, verdicts[0], rules=self.rules)
 
-    def _metrics(self, items: Sequence[Item]) -> dict[str, Metric]:
+    def _metrics(self, items: Sequence[Item]) -> dict[str, Estimate]:
         return intervals(items, figures, reasons=dict.fromkeys(FIGURES, "no question of this kind was rated"))
 
     def _scorer(self, counts: Mapping[str, float]) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 
-from reweigh.benchmarks.base import Item, Metric, MetricInfo
+from reweigh.benchmarks.base import Item, MetricInfo
 from reweigh.benchmarks.bootstrap import Array, intervals, ratio
 from reweigh.benchmarks.judge.scale import Distribution
 from reweigh.benchmarks.judged import ScaleJudged
@@ -20,6 +20,7 @@ from reweigh.benchmarks.mmhal.questions import (
     Question,
     type_scores,
 )
+from reweigh.estimate import Estimate
 
 RATINGS = range(7)
 METRICS = (
@@ -60,7 +61,7 @@ class MMHalSystemOne(MMHalQuestions[Distribution], ScaleJudged[Question]):
     def _item(self, question: Question, answer: str, verdicts: Sequence[Distribution]) -> Item:
         return rate(question, answer, verdicts[0])
 
-    def _metrics(self, items: Sequence[Item]) -> dict[str, Metric]:
+    def _metrics(self, items: Sequence[Item]) -> dict[str, Estimate]:
         return intervals(items, figures, reasons=dict.fromkeys(FIGURES, "no question of this kind was rated"))
 
 

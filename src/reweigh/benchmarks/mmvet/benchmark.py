@@ -17,7 +17,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from reweigh.benchmarks.base import Item, Metric, MetricInfo
+from reweigh.benchmarks.base import Item, MetricInfo
 from reweigh.benchmarks.bootstrap import Array, intervals, ratio
 from reweigh.benchmarks.judge.prompts import strings_of
 from reweigh.benchmarks.judge.protocol import user
@@ -25,6 +25,7 @@ from reweigh.benchmarks.judge.settings import SYSTEMONE
 from reweigh.benchmarks.judged import ChatJudged
 from reweigh.benchmarks.mmvet.questions import CAPABILITIES, MMVetQuestions, Question, kinds, named_kinds
 from reweigh.errors import InputError
+from reweigh.estimate import Estimate
 
 JUDGE_TOKENS = 3
 RETRY_TEMPERATURES = (0.0, 0.5, 1.0, 1.5)
@@ -128,7 +129,7 @@ class MMVet(MMVetQuestions[Grade], ChatJudged[Question, Grade]):
     def _item(self, question: Question, answer: str, verdicts: Sequence[Grade]) -> Item:
         return grade_item(question, answer, verdicts, self._combinations)
 
-    def _metrics(self, items: Sequence[Item]) -> dict[str, Metric]:
+    def _metrics(self, items: Sequence[Item]) -> dict[str, Estimate]:
         return intervals(
             items, figures, reasons=dict.fromkeys(BASIC_FIGURES, "no such question, or a NaN grade")
         )

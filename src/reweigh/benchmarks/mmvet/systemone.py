@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from reweigh.benchmarks.base import Item, Metric, MetricInfo
+from reweigh.benchmarks.base import Item, MetricInfo
 from reweigh.benchmarks.bootstrap import Array, intervals, ratio
 from reweigh.benchmarks.judge.scale import Distribution
 from reweigh.benchmarks.judged import ScaleJudged
 from reweigh.benchmarks.mmvet.questions import CAPABILITIES, MMVetQuestions, Question, kinds, named_kinds
+from reweigh.estimate import Estimate
 
 TENTHS = 10
 GRADES = tuple(f"{level / TENTHS:.1f}" for level in range(TENTHS + 1))
@@ -53,7 +54,7 @@ class MMVetSystemOne(MMVetQuestions[Distribution], ScaleJudged[Question]):
     def _item(self, question: Question, answer: str, verdicts: Sequence[Distribution]) -> Item:
         return grade(question, answer, verdicts[0], self._combinations)
 
-    def _metrics(self, items: Sequence[Item]) -> dict[str, Metric]:
+    def _metrics(self, items: Sequence[Item]) -> dict[str, Estimate]:
         reasons = dict.fromkeys(("total", "expected_total", *CAPABILITIES), "no such question")
         return intervals(items, figures, reasons=reasons)
 

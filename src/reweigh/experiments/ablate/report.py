@@ -19,12 +19,9 @@ from reweigh.experiments.ablate.table import (
     build_table,
 )
 from reweigh.files.artifacts import write_json, write_text
-from reweigh.results.tables import Table
+from reweigh.results.table import Table
 
 FILES = ("ablation.md", "ablation.tex", "report.html", "ablation.json")
-
-ROOMY = 120
-"""Characters of a line that hold the differences of all figures with their intervals."""
 
 
 @dataclass(frozen=True)
@@ -54,11 +51,9 @@ class Report:
         """What a reader must know to read the tables."""
         return " ".join([self.lead, INTERVALS, PAIRED, EXPLAINED, *self.prepared.sets])
 
-    def tables(self, width: int | None = None) -> list[Table]:
-        """The columns in parts: figures, differences, edits; three of them at a time where there is no room for more."""
-        few = width is not None and width < ROOMY
-        parts = [names[at : at + 3] for names in PARTS for at in range(0, len(names), 3)] if few else PARTS
-        return [build_table(self.rows, "", names=names) for names in parts]
+    def tables(self) -> list[Table]:
+        """The columns in parts: figures, differences, edits."""
+        return [build_table(self.rows, "", names=names) for names in PARTS]
 
     def to_json(self) -> dict[str, Any]:
         """The ablation for a program."""

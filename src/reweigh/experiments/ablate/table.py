@@ -8,14 +8,14 @@ from dataclasses import dataclass
 from statistics import fmean
 from typing import Any
 
-from reweigh.benchmarks.base import Item, Metric, MetricInfo, find_metric
+from reweigh.benchmarks.base import Item, MetricInfo, find_metric
 from reweigh.benchmarks.bootstrap import paired_difference
 from reweigh.benchmarks.chair.metrics import METRICS, figures
+from reweigh.estimate import Estimate
 from reweigh.experiments.ablate.arms import FULL, SHUFFLED, WORDS
-from reweigh.results.html import Html, at_every_width, element, figure, page, section
-from reweigh.results.metrics import cell
-from reweigh.results.plots import interval_plot
-from reweigh.results.tables import Cell, Column, Estimate, Table
+from reweigh.results.html import element
+from reweigh.results.page import Page
+from reweigh.results.table import Cell, Column, Table
 from reweigh.runs.task import Scored
 
 BASE = "base"
@@ -57,8 +57,8 @@ class Row:
 
     name: str
     kind: str
-    metrics: Mapping[str, Metric]
-    difference: Mapping[str, Metric]
+    metrics: Mapping[str, Estimate]
+    difference: Mapping[str, Estimate]
     edits: Mapping[str, int] | None
     repetition: int
 
@@ -122,8 +122,8 @@ def build_table(rows: Sequence[Row], caption: str, *, names: Sequence[str] = tup
     body: list[list[Cell]] = []
     marked = None
     for i, row in enumerate(rows):
-        cells: dict[str, Cell] = {**row.values(), **{name: cell(row.metrics[name]) for name in FIGURES}}
-        cells |= {f"{name}_difference": cell(metric) for name, metric in row.difference.items()}
+        cells: dict[str, Cell] = {**row.values(), **{name: row.metrics[name] for name in FIGURES}}
+        cells |= {f"{name}_difference": metric for name, metric in row.difference.items()}
         marked = len(body) if row.kind == FULL else marked
         body.append([row.name, *(cells[name] for name in names)])
         last = i + 1 == len(rows) or rows[i + 1].kind != row.kind
@@ -148,33 +148,21 @@ def build_json(rows: Sequence[Row], about: Mapping[str, Any], left_out: Mapping[
 
 def build_page(rows: Sequence[Row], lead: str, caption: str, left_out: Mapping[str, str]) -> str:
     """A page that needs no other file: the table in two parts, the differences drawn, what each arm changes."""
-    plots = []
+    made = Page("Ablation of ReWEIGH", lead=lead, footer="Written by reweigh ablate.")
+    made.section("Figures").table(build_table(rows, caption, names=PARTS[0]))
+    made.section("Difference to the full method").table(build_table(rows, PAIRED, names=PARTS[1]))
     for name in DRAWN:
-        drawn = [(row.name, one) for row in rows if isinstance(one := _estimate(row, name), Estimate)]
-        if drawn:
-            words = f"{INFO[name].title}, arm minus full method, with paired 95% intervals."
-            plots.append(figure(_drawn(drawn), words))
+        drawn = {
+            row.name: one for row in rows if (one := row.difference.get(name)) is not None and one.bounded
+        }
+        words = f"{INFO[name].title}, arm minus full method, with paired 95% intervals."
+        made.intervals(drawn, words, zero=True, digits=2)
+    made.section("Edits and texts").table(build_table(rows, EXPLAINED, names=PARTS[2]))
     kinds = dict.fromkeys(row.kind for row in rows if row.kind in WORDS)
     notes = [element("li", element("b", kind), f": {WORDS[kind]}") for kind in kinds]
     notes += [element("li", element("b", kind), f": left out, {why}") for kind, why in left_out.items()]
-    return page(
-        "Ablation of ReWEIGH",
-        section("Figures", build_table(rows, caption, names=PARTS[0]).html()),
-        section("Difference to the full method", build_table(rows, PAIRED, names=PARTS[1]).html(), *plots),
-        section("Edits and texts", build_table(rows, EXPLAINED, names=PARTS[2]).html()),
-        section("What each arm changes", element("ul", *notes)),
-        lead=lead,
-        footer="Written by reweigh ablate.",
-    )
+    return made.section("What each arm changes").add(element("ul", *notes)).html()
 
 
-def _drawn(rows: Sequence[tuple[str, Estimate]]) -> Html:
-    return at_every_width(lambda width: interval_plot(rows, zero=True, digits=2, width=width))
-
-
-def _estimate(row: Row, name: str) -> Cell:
-    return cell(row.difference[name]) if name in row.difference else None
-
-
-def _value(metric: Metric | None) -> float | None:
+def _value(metric: Estimate | None) -> float | None:
     return None if metric is None else metric.value

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from reweigh.benchmarks import find_benchmark
-from reweigh.benchmarks.base import Metric
 from reweigh.benchmarks.bootstrap import paired_difference
+from reweigh.estimate import Estimate
 from reweigh.experiments.compare.cost import total
 from reweigh.experiments.compare.degenerate import degenerate, read_texts
 from reweigh.experiments.compare.fluency import ReadAgain, broken_shares, one_by_one, reading
@@ -120,15 +120,15 @@ def build(
     return Comparison(model, [*figures, *cost_figures()], rows, notes, shading)
 
 
-def _metric(run: Scored | None, name: str) -> Metric | None:
+def _metric(run: Scored | None, name: str) -> Estimate | None:
     return None if run is None else run.summary.metrics[name]
 
 
 def _differences(
     method: Method, base: Method, scores: Scores, keys: Sequence[tuple[str, str]]
-) -> list[Metric | None]:
+) -> list[Estimate | None]:
     """Paired differences to the base, drawing the same images for both."""
-    paired: dict[str, Mapping[str, Metric]] = {}
+    paired: dict[str, Mapping[str, Estimate]] = {}
     for name, found in scores.items():
         if method.name in found:
             formula = find_benchmark(name).figures

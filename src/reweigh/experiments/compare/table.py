@@ -11,8 +11,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from reweigh.benchmarks.base import Metric
-from reweigh.results.tables import ARROWS, MISSING
+from reweigh.estimate import Estimate
+from reweigh.results.table import ARROWS, MISSING
 
 LIGHT, STRONG = 0.05, 0.20
 CHIEF = "ReWEIGH"
@@ -53,15 +53,15 @@ class Row:
     values: Sequence[float | None]
     regime: str = ""
     reason: str | None = None
-    intervals: Sequence[Metric | None] = ()
-    differences: Sequence[Metric | None] = ()
+    intervals: Sequence[Estimate | None] = ()
+    differences: Sequence[Estimate | None] = ()
     runs: Mapping[str, str] = field(default_factory=dict)
 
-    def interval(self, column: int) -> Metric | None:
+    def interval(self, column: int) -> Estimate | None:
         """The figure with its interval, where it has one."""
         return self.intervals[column] if column < len(self.intervals) else None
 
-    def difference(self, column: int) -> Metric | None:
+    def difference(self, column: int) -> Estimate | None:
         """The paired difference to the base, where there is one."""
         return self.differences[column] if column < len(self.differences) else None
 
@@ -79,7 +79,7 @@ def shade(value: float | None, base: float | None, better: str | None) -> Shade:
 
 
 def shade_by_interval(
-    difference: Metric, value: float | None, base: float | None, better: str | None
+    difference: Estimate, value: float | None, base: float | None, better: str | None
 ) -> Shade:
     """Shade a figure whose difference to the base is beyond chance, strongly if it also moved by more than 20%."""
     if better is None or difference.value is None or difference.low is None or difference.high is None:
@@ -191,7 +191,7 @@ def ratios(own: Mapping[str, float | None], base: Mapping[str, float | None]) ->
     return found
 
 
-def _ends(prefix: str, metric: Metric | None, *, value: bool = False) -> dict[str, float | None]:
+def _ends(prefix: str, metric: Estimate | None, *, value: bool = False) -> dict[str, float | None]:
     if metric is None:
         return {}
     ends = {f"{prefix}low": metric.low, f"{prefix}high": metric.high}

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from reweigh.benchmarks.base import Item, Metric
+from reweigh.benchmarks.base import Item
 from reweigh.benchmarks.world import MAX_NEW_TOKENS, score_scene
 from reweigh.engines.transformers.measure import measure
 from reweigh.engines.transformers.words import whole_words
@@ -14,11 +14,13 @@ from reweigh.experiments.demo.run import Outcome
 from reweigh.families.prompts import build_inputs
 from reweigh.method.trace import Step, Trace
 from reweigh.results import html
+from reweigh.results.charts import inline
 from reweigh.results.coloured import html as coloured
 from reweigh.results.examples import mention_spans
 from reweigh.results.heat import heat_scale, heatmap
-from reweigh.results.plots import SLENDER, mechanism_plot, visible
-from reweigh.results.tables import Cell, Change, Column, Estimate, Table
+from reweigh.results.mechanism import HEIGHT, draw_step, in_words, visible
+from reweigh.results.page import Page
+from reweigh.results.table import Cell, Column, Table
 from reweigh.text import DESCRIBE
 from reweigh.world.drawings import CATALOGUE
 from reweigh.world.scenes import Scene
@@ -42,22 +44,11 @@ PICTURE = 336
 def figures_table(outcome: Outcome) -> Table:
     """Base, ReWEIGH and their paired difference, each with its 95% interval."""
     rows: list[list[Cell]] = [
-        ["base", *[_estimate(outcome.base.metrics[key]) for key in COLUMNS]],
-        ["ReWEIGH", *[_estimate(outcome.reweigh.metrics[key]) for key in COLUMNS]],
-        ["difference", *[_change(outcome.difference[key]) for key in COLUMNS]],
+        ["base", *[outcome.base.metrics[key] for key in COLUMNS]],
+        ["ReWEIGH", *[outcome.reweigh.metrics[key] for key in COLUMNS]],
+        ["difference", *[outcome.difference[key] for key in COLUMNS]],
     ]
-    return Table([Column("decoding"), *COLUMNS.values()], rows)
-
-
-def _change(metric: Metric) -> Change | None:
-    found = _estimate(metric)
-    return None if found is None else Change(*found)
-
-
-def _estimate(metric: Metric) -> Estimate | None:
-    if metric.value is None or metric.low is None or metric.high is None:
-        return None
-    return Estimate(metric.value, metric.low, metric.high)
+    return Table([Column("decoding"), *COLUMNS.values()], rows, changes={2})
 
 
 @dataclass(frozen=True)
@@ -138,26 +129,21 @@ def page(outcome: Outcome, cases: list[Case], harmed: list[Case]) -> str:
             ),
         ]
     )
-    body = [tiles, html.section("Figures", figures_table(outcome).html(), _note(outcome))]
-    for title, chosen in (("What changed", cases), ("Where it hurt", harmed)):
-        if chosen:
-            body.append(html.section(title, html.legend(), *[_case(outcome, case) for case in chosen]))
-    return html.page(
+    made = Page(
         "ReWEIGH on the embedded model",
-        *body,
         lead="The same small vision-language model describes the same scenes twice: as it is, and with candidates that "
         "lack their usual visual evidence held back by at most β.",
         footer=f"Made by `reweigh demo`; model {session.table.made_with['identity']['architecture']}, "
         f"table {session.table.fingerprint[:12]}.",
     )
-
-
-def _note(outcome: Outcome) -> html.Html:
-    return html.element(
-        "p",
-        f"Brackets are 95% image-bootstrap intervals; the difference is paired by scene. It {outcome.took()}.",
-        class_="muted",
+    note = (
+        f"Brackets are 95% image-bootstrap intervals; the difference is paired by scene. It {outcome.took()}."
     )
+    made.add(tiles).section("Figures").table(figures_table(outcome)).text(note, muted=True)
+    for title, chosen in (("What changed", cases), ("Where it hurt", harmed)):
+        if chosen:
+            made.section(title).add(html.legend(), *[_case(outcome, case) for case in chosen])
+    return made.html()
 
 
 def _case(outcome: Outcome, case: Case) -> html.Html:
@@ -188,7 +174,11 @@ def _case(outcome: Outcome, case: Case) -> html.Html:
         rows = case.changed_step.plot_rows(case.words)
         parts.append(
             html.figure(
-                html.at_every_width(lambda width: mechanism_plot(rows, slender=width < SLENDER)),
+                inline(
+                    lambda panel, narrow: draw_step(panel, rows, narrow=narrow),
+                    alt=in_words(rows),
+                    height=HEIGHT,
+                ),
                 f"Step {case.changed_step.index}, at which the edit changed the word: “{case.suppressed_word}” was "
                 f"ahead, “{case.kept_word}” was written.",
             )

@@ -7,13 +7,14 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from reweigh.benchmarks.base import Item, Metric
+from reweigh.benchmarks.base import Item
 from reweigh.benchmarks.bootstrap import paired_difference
 from reweigh.benchmarks.chair.metrics import figures, summarise_metrics
 from reweigh.benchmarks.world import MAX_NEW_TOKENS, score_scene
 from reweigh.calibration.calibrate import calibrate
 from reweigh.decoding import ReweighSession, attach
 from reweigh.engines.transformers.session import Session
+from reweigh.estimate import Estimate
 from reweigh.families.load import load
 from reweigh.progress import bar
 from reweigh.rivals import decoder
@@ -33,7 +34,7 @@ class Described:
 
     texts: list[str]
     items: list[Item]
-    metrics: dict[str, Metric]
+    metrics: dict[str, Estimate]
 
     def to_json(self) -> dict[str, float | int | None]:
         """The figures by name, and the number of scenes."""
@@ -47,7 +48,7 @@ class Outcome:
     scenes: list[Scene]
     base: Described
     reweigh: Described
-    difference: dict[str, Metric]
+    difference: dict[str, Estimate]
     plain: Session
     session: ReweighSession
     seconds: dict[str, float]

@@ -4,22 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
-from reweigh.benchmarks.base import Metric, find_metric
+from reweigh.benchmarks.base import find_metric
 from reweigh.benchmarks.chair.metrics import METRICS
+from reweigh.estimate import Estimate
 from reweigh.experiments.compare import render
 from reweigh.experiments.compare.page import tables
 from reweigh.experiments.compare.table import Comparison, Figure, Row
-from reweigh.experiments.tune.labelfree import against_report
-from reweigh.experiments.tune.labelfree.against import Against
 from reweigh.experiments.tune.search import BASE, FIGURES, Key, Point, edge
 from reweigh.experiments.tune.tuned import GAIN, Tuned
 from reweigh.files.artifacts import write_json, write_text
-from reweigh.results.html import Html, at_every_width, element, figure, page, section
-from reweigh.results.plots import line_plot
+from reweigh.results.charts import in_figures, lines
+from reweigh.results.page import Page
 from reweigh.tables.point import POINT
 
 DRAWN = ("chair_i", "f1")
@@ -30,7 +29,6 @@ EXPLAINED = (
     "bound."
 )
 UNLABELLED = "Experimental: a verifier's denial stands for a hallucinated mention; the search reads no label."
-JUDGED = "The labels judge its choice, and those of others."
 
 
 @dataclass(frozen=True)
@@ -42,14 +40,12 @@ class Report:
         model: Name of the model.
         chosen_on: Records, rule, bound and tables, as the operating point keeps them.
         table: The table that was named, for the command that uses the point.
-        held: A choice without labels held against the labels', if that was asked for.
     """
 
     tuned: Tuned
     model: str
     chosen_on: Mapping[str, Any]
     table: str | None = None
-    held: Against | None = None
 
     @property
     def lead(self) -> str:
@@ -81,9 +77,7 @@ class Report:
 
     def to_json(self) -> dict[str, Any]:
         """All of it for a program."""
-        if self.held is None:
-            return self.point()
-        return self.point() | {"against_labels": against_report.to_json(self.held, {})}
+        return self.point()
 
     def point(self) -> dict[str, Any]:
         """The operating point with all it was chosen from; without one, layer is None and beta 0, the base model."""
@@ -135,35 +129,36 @@ class Report:
 
     def _changes(self, point: Point) -> str:
         found = self.tuned.differences[_key(point)]
-        told = [f"{INFO[name].title} {render.change(found[name], 2)}" for name in FIGURES]
-        return ", ".join([*told, f"gain {render.change(found[GAIN], 1)} %"])
+        told = [f"{INFO[name].title} {in_figures(found[name], 2, signed=True)}" for name in FIGURES]
+        return ", ".join([*told, f"gain {in_figures(found[GAIN], 1, signed=True)} %"])
 
     def page(self) -> str:
         """A page that needs no other file."""
-        return page(
-            "Operating point of ReWEIGH",
-            *(element("p", line) for line in self.advice()),
-            section("Grid", *tables(self.comparison)),
-            section("Over beta", *(self._plot(name) for name in DRAWN)),
-            lead=self.lead,
-            footer="Written by reweigh tune.",
-        )
+        made = Page("Operating point of ReWEIGH", lead=self.lead, footer="Written by reweigh tune.")
+        made.text(*self.advice()).section("Grid").add(*tables(self.comparison)).section("Over beta")
+        for name in DRAWN:
+            info = INFO[name]
+            made.chart(
+                partial(self._draw, name),
+                f"{info.title} over beta, with 95% intervals; {info.direction} is better.",
+                height=3.0,
+            )
+        return made.html()
 
-    def _plot(self, name: str) -> Html:
-        found, info = self.tuned.found, INFO[name]
-        lines = {
+    def _draw(self, name: str, panel: Any, narrow: bool) -> None:
+        found = self.tuned.found
+        series = {
             f"layer {layer}": [
-                (point.beta, value)
+                (point.beta, self.tuned.scored[_key(point)].summary.metrics[name])
                 for point in found.points
-                if point.layer == layer and (value := getattr(point.quality, name)) is not None
+                if point.layer == layer
             ]
             for layer in dict.fromkeys(point.layer for point in found.points)
         }
         level = ("base", getattr(found.base, name))
-        drawing = at_every_width(
-            lambda width: line_plot(lines, across="beta", up=info.title, level=level, width=width)
-        )
-        return figure(drawing, f"{info.title} over beta; {info.direction} is better.")
+        chosen = found.chosen
+        marked = None if chosen is None else (chosen.beta, getattr(chosen.quality, name))
+        lines(panel, series, across="beta", up=INFO[name].title, level=level, marked=marked)
 
     def write(self, out: Path, *, record: Path | None = None) -> list[Path]:
         """Write the point, the tables and the page; the point also into ``record``, a table's folder."""
@@ -174,10 +169,7 @@ class Report:
             write_text(out / name, text)
         if record is not None:
             write_json(record / POINT, point)
-        written = [out / name for name in FILES]
-        if self.held is not None:
-            written += against_report.write(self.held, out, f"{self.lead} {JUDGED}", self.chosen_on)
-        return written
+        return [out / name for name in FILES]
 
 
 def _key(point: Point) -> Key:
@@ -188,5 +180,5 @@ def _named(point: Point) -> str:
     return f"layer {point.layer}, beta {point.beta:g}"
 
 
-def _of(metrics: Mapping[str, Metric]) -> list[Metric | None]:
+def _of(metrics: Mapping[str, Estimate]) -> list[Estimate | None]:
     return [metrics[name] for name in FIGURES]

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
-from reweigh.benchmarks.base import Metric
 from reweigh.benchmarks.bootstrap import Array, Figures, differences, paired
+from reweigh.estimate import Estimate
 from reweigh.experiments.tune.labelfree.verified import Verified
 from reweigh.experiments.tune.search import BASE, FIGURES, Found, Key, relative_gain
 from reweigh.runs.task import Scored
@@ -33,7 +33,7 @@ class Tuned:
     verified: Verified | None = None
 
     @cached_property
-    def differences(self) -> dict[Key, dict[str, Metric]]:
+    def differences(self) -> dict[Key, dict[str, Estimate]]:
         """Each point's figures minus the base's and its gain in percent, the same images drawn for both."""
         base = self.scored[BASE].items
         return {

@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import combinations
 
+from reweigh.estimate import Estimate
 from reweigh.paper.reproduction.published import Entry, Published, Values
-from reweigh.results.tables import Estimate
 
 
 @dataclass(frozen=True)
@@ -62,4 +62,4 @@ def sign(values: Values, first: Entry, second: Entry | None) -> int:
 
 def number(value: float | Estimate) -> float:
     """A value without its interval."""
-    return value.value if isinstance(value, Estimate) else float(value)
+    return value.number if isinstance(value, Estimate) else float(value)

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from reweigh.estimate import Estimate
 from reweigh.files.artifacts import write_json, write_text
 from reweigh.paper.reproduction.commands import RUN
 from reweigh.paper.reproduction.order import Order, number, orders
@@ -17,8 +18,8 @@ from reweigh.paper.reproduction.published import Entry, Published, published
 from reweigh.paper.reproduction.sources import Measured
 from reweigh.paper.studies.report import embedded_svg
 from reweigh.paper.studies.report import number as shown
-from reweigh.results.html import Html, element, page
-from reweigh.results.tables import MISSING, Estimate
+from reweigh.results.html import Html, document, element
+from reweigh.results.table import MISSING
 
 INDEX, DATA = "index.html", "paper.json"
 NOTHING = "It holds no numbers of its own."
@@ -75,7 +76,7 @@ def build_page(table: Published, measured: Measured | None) -> str:
         if measured.fragment is not None:
             body.append(Html(measured.fragment.read_text(encoding="utf-8")))
     body.append(element("p", element("a", "all tables and figures", href=INDEX)))
-    return page(
+    return document(
         f"{table.kind.capitalize()} {table.label}",
         *body,
         lead=table.title,
@@ -215,7 +216,7 @@ def build_index(found: Mapping[str, Measured]) -> str:
         "Published values are those of the paper: 7B models and larger on photographs. Measured values stand under the name "
         "of the model they were measured on."
     )
-    return page(
+    return document(
         "The paper, table by table",
         element(
             "div", body, class_="scroll", tabindex="0", role="region", aria_label="All tables and figures"

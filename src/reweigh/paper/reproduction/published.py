@@ -13,8 +13,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
+from reweigh.estimate import Estimate
 from reweigh.files.artifacts import read_json
-from reweigh.results.tables import Estimate
 
 FILE = Path(__file__).with_name("published.json")
 REFERENCE = "LLaVA-1.5-7B"

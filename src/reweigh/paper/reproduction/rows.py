@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from reweigh.estimate import Estimate
 from reweigh.paper.reproduction.published import Entry
-from reweigh.results.tables import Estimate
 
 Found = dict[Entry, float | Estimate]
 Rows = Sequence[Mapping[str, Any]]

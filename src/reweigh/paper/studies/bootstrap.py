@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from reweigh.benchmarks.bootstrap import LEVEL, RESAMPLES, SEED
-from reweigh.results.tables import Estimate
+from reweigh.estimate import Estimate
 
 Times = NDArray[np.int64]
 """How often each unit was drawn."""
@@ -32,7 +32,7 @@ def interval(value: float, drawn: NDArray[Any], *, level: float = LEVEL) -> Esti
     defined = np.asarray(drawn, dtype=np.float64)
     defined = defined[~np.isnan(defined)]
     if not len(defined):
-        return Estimate(float(value), float("nan"), float("nan"))
+        return Estimate(float(value))
     tail = (1 - level) / 2
     low, high = np.quantile(defined, [tail, 1 - tail])
     return Estimate(float(value), float(low), float(high))
@@ -48,7 +48,7 @@ def bootstrap(
     """Figures of all units, with intervals; ``figures`` receives how often each unit counts, all figures share the draws."""
     whole = figures(np.ones(units, dtype=np.int64))
     if units < 2:
-        return {name: Estimate(value, float("nan"), float("nan")) for name, value in whole.items()}
+        return {name: Estimate(value) for name, value in whole.items()}
     drawn = [figures(times) for times in draws(units, resamples=resamples, seed=seed)]
     return {name: interval(value, np.array([one[name] for one in drawn])) for name, value in whole.items()}
 

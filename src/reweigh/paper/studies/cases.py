@@ -36,7 +36,7 @@ from reweigh.paper.studies.study import Column, Row, Study, too_few_images
 from reweigh.results.examples import coloured_response
 from reweigh.results.heat import heatmap
 from reweigh.results.html import Html, element, join, legend, picture
-from reweigh.results.plots import visible
+from reweigh.results.mechanism import visible
 from reweigh.runs.record import RESPONSES, find_image
 from reweigh.runs.task import Scored
 

@@ -83,7 +83,7 @@ def read_speed(material: Material) -> dict[str, Any] | None:
 
 
 def _row(quantity: str, case: str, value: Any, unit: str) -> Mapping[str, Any]:
-    from reweigh.results.tables import Estimate
+    from reweigh.estimate import Estimate
 
     number = Estimate(*value) if isinstance(value, list) else float(value)
     return {"quantity": quantity, "case": case, **estimate(number), "unit": unit}

@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 
 from reweigh.benchmarks.bootstrap import paired_difference
 from reweigh.benchmarks.chair.metrics import figures
-from reweigh.benchmarks.types import Metric
 from reweigh.decoding.reweigh import CLIP, Clip
 from reweigh.errors import ReweighError
+from reweigh.estimate import Estimate
 from reweigh.experiments.ablate.arms import Arm
 from reweigh.experiments.ablate.run import attach_arm
 from reweigh.method.evidence import Evidence
@@ -161,7 +161,7 @@ class EndToEnd:
         return runs.score(folder)
 
 
-def difference(first: Scored, second: Scored, *, resamples: int, seed: int) -> dict[str, Metric]:
+def difference(first: Scored, second: Scored, *, resamples: int, seed: int) -> dict[str, Estimate]:
     """Second minus first for the figures of CHAIR, drawing the same images for both."""
     found = paired_difference(first.items, second.items, figures, resamples=resamples, seed=seed)
     return {name: found[name] for name in FIGURES}

@@ -15,6 +15,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from reweigh.estimate import Estimate
 from reweigh.method.references import median
 from reweigh.paper.analyses.words import show
 from reweigh.paper.corpus.store import StudyCorpus
@@ -30,7 +31,6 @@ from reweigh.paper.studies.study import (
     find,
     too_few_images,
 )
-from reweigh.results.tables import Estimate
 
 SHUFFLES = 1000
 MEDIAN, MASS = "median over tokens", "mean weighted by occurrences"

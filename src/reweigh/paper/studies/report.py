@@ -13,8 +13,8 @@ from typing import Any
 from reweigh.files.artifacts import write_text
 from reweigh.paper.studies.run import FIGURE, FRAGMENT
 from reweigh.paper.studies.study import Outcome, Row
-from reweigh.results.html import Html, element, join, page
-from reweigh.results.tables import MISSING
+from reweigh.results.html import Html, document, element, join
+from reweigh.results.table import MISSING
 from reweigh.text import in_words
 
 REPORT = "report.html"
@@ -32,7 +32,7 @@ def write_report(folder: Path, outcomes: Sequence[Outcome], record: Mapping[str,
         f"{record['resamples']:,} draws, seed {record['seed']}."
     )
     body = [contents(outcomes), *(study_section(folder, one) for one in outcomes), record_section(record)]
-    text = page("The paper's analyses", *body, lead=lead, footer="Written by reweigh study.")
+    text = document("The paper's analyses", *body, lead=lead, footer="Written by reweigh study.")
     write_text(folder / REPORT, text)
     return folder / REPORT
 

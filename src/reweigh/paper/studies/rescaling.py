@@ -22,8 +22,9 @@ from typing import Any
 import numpy as np
 
 from reweigh.benchmarks.bootstrap import Array, intervals, ratio
-from reweigh.benchmarks.types import Item, Metric
+from reweigh.benchmarks.types import Item
 from reweigh.errors import NumericsError
+from reweigh.estimate import Estimate
 from reweigh.experiments.readouts import BUDGET, RANK
 from reweigh.method.readouts import DMRR
 from reweigh.paper.analyses.rescaling import (
@@ -234,7 +235,7 @@ def table(items: Mapping[str, Sequence[Item]], *, resamples: int, seed: int) -> 
             count = sum(int(item.counts[over]) for item in items[arm])
             about = {"arm": arm, "quantity": name.partition("/")[0], "over": over, "count": count}
             rows.append({**about, **estimate(found[name])})
-    closed: Metric = intervals(items[CLOSED], closure, **options)[CLOSED]
+    closed: Estimate = intervals(items[CLOSED], closure, **options)[CLOSED]
     count = sum(int(item.counts["occurrences"]) for item in items[CLOSED])
     about = {"arm": "equalization", "quantity": CLOSED, "over": "candidate occurrences", "count": count}
     rows.append({**about, **estimate(closed)})

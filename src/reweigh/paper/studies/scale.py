@@ -16,11 +16,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from reweigh.estimate import Estimate
 from reweigh.method.rescaling import PositionSummary, kept_ranks, threshold_names
 from reweigh.paper.studies.bootstrap import Times, bootstrap, medians
 from reweigh.paper.studies.material import Material
 from reweigh.paper.studies.study import ESTIMATE, Column, Row, Study, as_estimate, estimate
-from reweigh.results.tables import Estimate
 
 Floats = NDArray[np.float64]
 PLATEAU = 30
@@ -163,7 +163,7 @@ def table(
             spread = found[f"{SPREAD} {rank} {logits}"]
             about = {"at": rank, "logits": logits}
             rows.append({"quantity": SPREAD, **about, **estimate(spread)})
-            rows.append({"quantity": RATIO, **about, **estimate(Estimate(*np.exp(spread)))})
+            rows.append({"quantity": RATIO, **about, **estimate(spread.map(np.exp))})
         rows.append({"quantity": SURVIVAL, "at": rank, "logits": "", **estimate(found[f"{SURVIVAL} {rank}"])})
     for name in names:
         for logits in (ORIGINAL, EQUALIZED):
@@ -178,4 +178,4 @@ def _stacked(by_image: dict[str, list[Floats]]) -> dict[str, Floats]:
 
 
 def _percent(value: Estimate) -> Estimate:
-    return Estimate(*(100 * part for part in value))
+    return value.map(lambda part: 100 * part)

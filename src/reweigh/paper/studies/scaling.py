@@ -13,7 +13,7 @@ from typing import Any
 from reweigh.benchmarks.base import Item
 from reweigh.benchmarks.bootstrap import paired_difference
 from reweigh.benchmarks.chair.metrics import figures
-from reweigh.benchmarks.types import Metric
+from reweigh.estimate import Estimate
 from reweigh.files.artifacts import sha256_file
 from reweigh.paper.analyses.words import show
 from reweigh.paper.studies.endtoend import BASE, FIGURES, NO_MODEL, RANK, EndToEnd
@@ -121,7 +121,7 @@ def model_rows(
 ) -> list[Row]:
     """The rows of one model."""
 
-    def row(method: str, quantity: str, metric: Metric) -> Row:
+    def row(method: str, quantity: str, metric: Estimate) -> Row:
         about = {"model": model, "method": method, "quantity": quantity}
         return {**about, **estimate(metric), "images": len(base)}
 

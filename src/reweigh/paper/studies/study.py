@@ -19,10 +19,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
-from reweigh.benchmarks.types import Metric
 from reweigh.errors import CalibrationError, ReweighError
+from reweigh.estimate import Estimate
 from reweigh.paper.studies.material import Material
-from reweigh.results.tables import Estimate
 
 Kind = Literal["text", "integer", "number"]
 Row = Mapping[str, Any]
@@ -128,19 +127,15 @@ def compute(study: type[Study], material: Material) -> Outcome:
     return Outcome(study, tuple(rows), tuple(made.sentences(rows, material)))
 
 
-def estimate(metric: Metric | Estimate | float | None) -> dict[str, float | None]:
+def estimate(metric: Estimate | float | None) -> dict[str, float | None]:
     """A number with its interval, as the columns of ``ESTIMATE``; an end that is not finite is ``None``."""
-    ends: tuple[Any, ...] = (metric, None, None)
-    if isinstance(metric, Metric):
-        ends = (metric.value, metric.low, metric.high)
-    elif isinstance(metric, Estimate):
-        ends = tuple(metric)
+    ends = metric.parts if isinstance(metric, Estimate) else (metric, None, None)
     return dict(zip(("value", "low", "high"), map(_finite, ends), strict=True))
 
 
 def as_estimate(row: Row) -> Estimate:
-    """The number of a row with its interval, for charts; NaN where there is none."""
-    return Estimate(*(float("nan") if row[name] is None else row[name] for name in ("value", "low", "high")))
+    """The number of a row with its interval, for charts."""
+    return Estimate(row["value"], row["low"], row["high"])
 
 
 def find(rows: Sequence[Row], **wanted: Any) -> Row:

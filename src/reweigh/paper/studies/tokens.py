@@ -178,7 +178,7 @@ class Tokens(Study):
         ]
         with chart(path, height=2.6) as panel:
             for index, row in enumerate(shown):
-                value, low, high = (100 * part for part in as_estimate(row))
+                value, low, high = (100 * (part or 0.0) for part in as_estimate(row).parts)
                 panel.barh(index, value, 0.6, color=COLOURS[0], label=None if index else "between tokens")
                 panel.barh(index, 100 - value, 0.6, left=value, color=COLOURS[3], hatch="///", edgecolor="white",
                            label=None if index else "between images, within a token")  # fmt: skip

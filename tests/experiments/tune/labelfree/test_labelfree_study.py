@@ -149,31 +149,18 @@ def test_the_command_on_the_embedded_model(tmp_path):
 
     from reweigh.cli.app import app
 
-    arguments = ["tune", "world", "--against-labels", "--draws", "5", "--limit", "12", "--layers", "2"]
+    arguments = ["tune", "world", "--label-free", "--limit", "12", "--layers", "2"]
     arguments += ["--betas", "1.3,4", "--batch-size", "12", "-o", str(tmp_path), "--json"]
     done = CliRunner().invoke(app, arguments)
     assert done.exit_code == 0, done.output
     point = json.loads(done.stdout)
     assert point["chosen_on"]["verifier"]["j"] > 0.5
     assert (point["layer"] is None) == (point["chosen_on"]["verifier"]["refused"] is not None)
-    held = point["against_labels"]
-    assert held["rows"][0]["accuracy"] > 90
-    assert held["rows"][0]["rho"] > 0
-    files = [tmp_path / f"against-labels.{kind}" for kind in ("md", "html", "json")]
-    assert "the search reads no label. The labels judge its choice" in files[0].read_text()
+    files = [tmp_path / name for name in ("tuning.md", "report.html", "operating_point.json")]
+    assert "reads no label" in files[0].read_text()
     before = [path.read_bytes() for path in files]
     verdicts = (tmp_path / "verdicts.jsonl").read_bytes()
     again = CliRunner().invoke(app, arguments)
     assert json.loads(again.stdout) == point
     assert [path.read_bytes() for path in files] == before
     assert (tmp_path / "verdicts.jsonl").read_bytes() == verdicts, "nothing is asked again"
-
-
-def test_pictures_have_no_labels_to_be_held_against(tmp_path):
-    from typer.testing import CliRunner
-
-    from reweigh.cli.app import app
-
-    done = CliRunner().invoke(app, ["tune", "world", "--against-labels", "--pictures", str(tmp_path)])
-    assert isinstance(done.exception, InputError)
-    assert "labels" in str(done.exception)

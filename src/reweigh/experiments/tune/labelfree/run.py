@@ -5,15 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from reweigh.errors import InputError
 from reweigh.experiments.tune.grid import Grid
-from reweigh.experiments.tune.labelfree.against import Against, hold_against_labels
-from reweigh.experiments.tune.labelfree.arrays import Arrays
 from reweigh.experiments.tune.labelfree.pictures import open_lexicon
 from reweigh.experiments.tune.labelfree.study import tune_without_labels
 from reweigh.experiments.tune.labelfree.verifier import ModelVerifier, Verifier
-from reweigh.experiments.tune.search import BOUND
-from reweigh.experiments.tune.study import answering, folder_of
+from reweigh.experiments.tune.study import answering
 from reweigh.experiments.tune.tuned import Tuned
 from reweigh.runs.task import Runs
 from reweigh.runtime.memory import EvidenceCache
@@ -53,13 +49,3 @@ def tune_free(
             betas=grid.betas,
             bound=grid.bound,
         )
-
-
-def against_labels(
-    tuned: Tuned, runs: Runs, out: Path, *, bound: float = BOUND, draws: int, seed: int
-) -> Against:
-    """Score the runs of a finished search by labels, and hold its choice and those of worse verifiers against theirs."""
-    if tuned.verified is None:
-        raise InputError("the search was made with labels", hint="search without them")
-    items = {key: runs.score(folder_of(out, key)).items for key in tuned.verified.points}
-    return hold_against_labels(Arrays.of(tuned.verified, items), bound=bound, draws=draws, seed=seed)
