@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from reweigh.errors import InputError, MissingExtraError
+from reweigh.errors import InputError
 from reweigh.files.artifacts import read_jsonl, replacing
 from training.learning import LOG
 
@@ -14,10 +14,8 @@ COLUMNS = 4
 
 def plot_losses(folder: Path, target: Path) -> None:
     """Draw the log of a training folder as a PNG."""
-    try:
-        from matplotlib.figure import Figure
-    except ImportError as error:
-        raise MissingExtraError("the plot of losses", "plot", "matplotlib") from error
+    from matplotlib.figure import Figure
+
     rows = read_jsonl(folder / LOG)
     if not rows:
         raise InputError(f"{folder / LOG} has no lines yet", hint="train for a few steps first")

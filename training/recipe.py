@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from reweigh.errors import MissingExtraError, UnknownNameError
+from reweigh.errors import UnknownNameError
 from training.conversations import Mix
 from training.learning import Lesson, Plan, learn, weights
 from training.model import SHIPPED, Shape
@@ -110,12 +109,11 @@ def until(stage: str | None) -> tuple[Stage, ...]:
 
 
 def finish(folder: Path, recipe: tuple[Stage, ...] = RECIPE, shape: Shape = SHIPPED) -> Path:
-    """Write the checkpoint of the last stage and, where matplotlib is there, a plot of the losses."""
+    """Write the checkpoint of the last stage and a plot of the losses."""
     from training.checkpoint import build, save_checkpoint
     from training.curves import plot_losses
 
     model = build(shape, folder / PROCESSOR, handed_on(weights(folder, recipe[-1].plan.name)))
     save_checkpoint(model, folder / PROCESSOR, folder / "checkpoint", record(recipe))
-    with contextlib.suppress(MissingExtraError):
-        plot_losses(folder, folder / "losses.png")
+    plot_losses(folder, folder / "losses.png")
     return folder / "checkpoint"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -99,9 +98,7 @@ def test_the_command_prints_writes_and_speaks_json(tmp_path: Path, monkeypatch: 
     report = json.loads(told.stdout)
     assert report == json.loads((tmp_path / "speed.json").read_text())
     assert {one["part"] for one in report["figures"]} == {"kernels", "gain", "step"}
-    has_matplotlib = importlib.util.find_spec("matplotlib") is not None
-    assert (tmp_path / "kernels.svg").exists() == has_matplotlib
-    assert ("reweigh[plot]" in told.stderr) != has_matplotlib
+    assert (tmp_path / "kernels.svg").exists()
     written = (tmp_path / "speed.md").read_text()
     assert "head's product" in written
     assert "- versions: reweigh " in written

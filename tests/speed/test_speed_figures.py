@@ -119,7 +119,6 @@ def test_a_page_of_figures() -> None:
 
 
 def test_a_picture_of_the_figures(tmp_path: Path) -> None:
-    pytest.importorskip("matplotlib")
     page = [figure(0.05, 0.1), figure(0.2, 0.1), figure(0.3, None)]
     assert draw(page, "kernels", tmp_path / "one.svg")
     assert draw(page, "kernels", tmp_path / "two.svg")

@@ -97,8 +97,6 @@ def measure(
         common.emit_json(page.report)
     else:
         _print_missed(page.figures)
-    if page.undrawn:
-        common.note(f"no plot: {page.undrawn}")
     if stopped or plan.stopped:
         later = "repeat the command to resume" if out else "give --out to be able to resume"
         typer.echo(f"stopped; {later}", err=True)

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from reweigh.errors import MissingExtraError
 from reweigh.files.artifacts import replacing
 from reweigh.speed.figures import Figure
 
@@ -21,11 +20,9 @@ def draw(figures: Sequence[Figure], part: str, path: Path) -> bool:
             cases.setdefault(figure.case, []).append(figure)
     if not cases:
         return False
-    try:
-        from matplotlib import rc_context
-        from matplotlib.figure import Figure as Canvas
-    except ImportError as error:
-        raise MissingExtraError("the speed plot", "plot", "matplotlib") from error
+    from matplotlib import rc_context
+    from matplotlib.figure import Figure as Canvas
+
     heights = [len(rows) + 1.6 for rows in cases.values()]
     with rc_context({"svg.hashsalt": "reweigh", "font.size": 9, "axes.edgecolor": MUTED}):
         canvas = Canvas(figsize=(7.5, 0.26 * sum(heights) + 0.4), layout="constrained")

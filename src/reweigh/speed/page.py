@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from reweigh.errors import MissingExtraError
 from reweigh.files.artifacts import write_json, write_text
 from reweigh.results.table import Table
 from reweigh.speed.chart import draw
@@ -30,7 +29,6 @@ class Page:
         self.machine = machine
         self.rounds = rounds
         self.figures: list[Figure] = []
-        self.undrawn: MissingExtraError | None = None
         self._out = out
         self._show = show
         self._shown = 0
@@ -56,11 +54,8 @@ class Page:
         self._end_case()
         if self._out is None:
             return
-        try:
-            for part in dict.fromkeys(figure.part for figure in self.figures):
-                draw(self.figures, part, self._out / f"{part}.svg")
-        except MissingExtraError as error:  # the figures are worth more than their picture
-            self.undrawn = error
+        for part in dict.fromkeys(figure.part for figure in self.figures):
+            draw(self.figures, part, self._out / f"{part}.svg")
 
     def _end_case(self) -> None:
         new, self._shown = self.figures[self._shown :], len(self.figures)
