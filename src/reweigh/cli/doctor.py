@@ -51,7 +51,7 @@ def doctor(
 
 def _print_points(json: bool) -> None:
     from reweigh.families.points import PUBLISHED
-    from reweigh.results.tables import Cell, Column, Table
+    from reweigh.results.table import Cell, Column, Table
 
     if json:
         common.emit_json([asdict(point) for point in PUBLISHED])
@@ -63,7 +63,7 @@ def _print_points(json: bool) -> None:
         for point in PUBLISHED
     ]
     note = "Other sizes of a family use the nearest size's point, at the same distance from the last block."
-    common.console().print(Table(columns, rows, note).terminal())
+    common.console().print(Table(columns, rows, note))
 
 
 def _print(report: dict[str, Any]) -> None:
