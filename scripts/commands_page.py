@@ -1,28 +1,21 @@
-"""Write docs/commands.md from what every command says of itself with --help.
-
-python scripts/command_reference.py
-"""
+"""The page of all commands, made from their own help when the site is built (a hook of mkdocs)."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import typer
 from typer.main import get_command
 
 from reweigh.cli.app import GLOBAL_OPTIONS, app
-from reweigh.files.artifacts import write_text
 
-PAGE = Path(__file__).parents[1] / "docs" / "commands.md"
 HEAD = """# Commands
 
-What `reweigh COMMAND --help` says, on one page; `scripts/command_reference.py` writes it and a test compares the two.
-Data go to standard output, progress and errors to standard error. Exit codes: 0 done, 1 failed, 2 wrong usage, 70 a bug of
-the program, 130 stopped by Ctrl-C. `reweigh --traceback COMMAND`, or `REWEIGH_TRACEBACK=1`, shows where an error came from.
-Before or behind any command, `-q` shows neither progress nor notes (warnings and errors stay), `-v` also what transformers
-says.
+What `reweigh COMMAND --help` prints, on one page. Data goes to standard output, progress and errors to standard error.
+Exit codes: 0 done, 1 failed, 2 wrong usage, 70 a bug in the program, 130 stopped by Ctrl-C. `reweigh --traceback COMMAND`,
+or `REWEIGH_TRACEBACK=1`, shows where an error came from. With any command, `-q` hides progress and notes, and `-v` shows
+what transformers prints while it loads a model.
 """
 
 
@@ -68,5 +61,9 @@ def reference() -> str:
     return "\n\n".join(parts) + "\n"
 
 
-if __name__ == "__main__":
-    write_text(PAGE, reference())
+def on_files(files: Any, config: Any) -> Any:
+    """Add the page to the site."""
+    from mkdocs.structure.files import File
+
+    files.append(File.generated(config, "commands.md", content=reference()))
+    return files
