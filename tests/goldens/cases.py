@@ -199,7 +199,14 @@ def halc() -> dict[str, Any]:
     found: dict[str, Any] = {}
     for beams in (1, 3):
         session = reweigh.decoder(
-            "halc", one.model, one.processor, detect=detect, match=match, is_entity=str.isalpha, beams=beams
+            "halc",
+            one.model,
+            one.processor,
+            detect=detect,
+            match=match,
+            is_entity=str.isalpha,
+            beams=beams,
+            delete_undetected=False,
         )
         with session.request(pictures=[picture(1, (70, 50))]), torch.no_grad():
             output = one.model.generate(

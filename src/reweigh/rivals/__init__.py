@@ -1,14 +1,11 @@
-"""Every decoder by name, ReWEIGH and the methods it is compared with, all attached to a model in the same way.
+"""Every decoder by name: ReWEIGH, the methods it is compared with, and plain baselines, all attached in the same way.
 
     with reweigh.decoder("vcd", model, processor, alpha=1.0):
         model.generate(**inputs)
 
-Decoders register by name; a third party adds one, a ``Decoder`` subclass, through the entry-point group
-``reweigh.decoders``. A method has the module of its name. What several share: ``rules`` (formulas on logits),
-``contrast`` (a second branch), ``early`` and ``buckets`` (earlier layers), ``beams``, ``entities``, ``options``. What one is
-made of: ``noise`` (VCD), ``overtrust``, ``retrospection``, ``hypotheses``, ``opera_*`` (OPERA), ``outliers`` (DAMRO),
-``retrace`` (MemVR), ``fields``, ``words``, ``halc_walk`` and the detectors and matchers ``grounding``, ``annotated``,
-``gain`` (HALC).
+Each rival is a module of its name (OPERA and HALC are folders) and does what its authors' program computes at batch
+size 1, for each row of a batch; the module says what differs. ``tools`` holds what several rivals share. A third party
+adds a decoder, a ``Decoder`` subclass, through the entry-point group ``reweigh.decoders``.
 """
 
 from __future__ import annotations
@@ -26,41 +23,47 @@ __all__ = ["DECODERS", "Decoder", "Session", "check_options", "decoder"]
 DECODERS: Registry[type[Decoder]] = Registry(
     "decoder",
     {
+        # plain decoding
         "base": "reweigh.rivals.plain:Greedy",
         "greedy": "reweigh.rivals.plain:Greedy",
         "beam": "reweigh.rivals.plain:Beam",
         "nucleus": "reweigh.rivals.plain:Nucleus",
         "sampling": "reweigh.rivals.plain:Sampling",
         "cut": "reweigh.rivals.plain:CutOnly",
+        # this package's method
         "reweigh": "reweigh.decoding:ReWEIGH",
+        # contrast with a second branch
         "vcd": "reweigh.rivals.vcd:VCD",
-        "opera": "reweigh.rivals.opera.decoder:OPERA",
-        "dola": "reweigh.rivals.dola:DoLa",
-        "pai": "reweigh.rivals.pai:PAI",
-        "revisit": "reweigh.rivals.revisit:ReVisiT",
-        "deco": "reweigh.rivals.deco:DeCo",
-        "m3id": "reweigh.rivals.m3id:M3ID",
         "icd": "reweigh.rivals.icd:ICD",
         "sid": "reweigh.rivals.sid:SID",
-        "memvr": "reweigh.rivals.memvr:MemVR",
+        "pai": "reweigh.rivals.pai:PAI",
+        "m3id": "reweigh.rivals.m3id:M3ID",
         "code": "reweigh.rivals.code:CODE",
         "damro": "reweigh.rivals.damro:DAMRO",
         "asd": "reweigh.rivals.asd:ASD",
-        "halc": "reweigh.rivals.halc.decoder:HALC",
+        # other layers or positions of the same pass
+        "dola": "reweigh.rivals.dola:DoLa",
+        "deco": "reweigh.rivals.deco:DeCo",
+        "revisit": "reweigh.rivals.revisit:ReVisiT",
+        # edits inside the model
+        "memvr": "reweigh.rivals.memvr:MemVR",
         "projectaway": "reweigh.rivals.projectaway:ProjectAway",
+        # decoding loops of their own
+        "opera": "reweigh.rivals.opera.decoder:OPERA",
+        "halc": "reweigh.rivals.halc.decoder:HALC",
     },
     group="reweigh.decoders",
 )
 
 
 def decoder(name: str, model: Any, processor: Any = None, **options: Any) -> Session:
-    """Tie a decoder to a model; the result is a context in which the model's own ``generate`` follows it.
+    """Attach a decoder to a model; inside the returned context the model's own ``generate`` uses it.
 
     Args:
         name: A registered decoder, e.g. "vcd"; an unknown name suggests the nearest.
         model: A transformers vision-language model (any causal model for decoders that need no image).
         processor: Its processor; needed for ``describe`` and by decoders that write a prompt of their own.
-        options: The decoder's own options; its official defaults where they are left out.
+        options: The decoder's own options; the official defaults where they are left out.
     """
     entry = DECODERS[name]
     check_options(name, entry, options)

@@ -1,7 +1,9 @@
-"""ASD, activation steering decoding (Su et al., ACL 2025), re-implemented from its description: there is no official code.
+"""ASD, activation steering decoding (Su et al., ACL 2025): contrast of a pass steered towards facts with one steered away.
 
-The main pass is steered towards the states of factual tokens, a branch on the same prompt away from them, and the two are
-contrasted. Both are steered alike in prefill. Vectors come from labelled images: ``reweigh steer``.
+y = (1 + alpha) a+ - alpha a-, where block l of the two passes sees h + lam v_l and h - lam v_l.
+
+Re-implemented from the paper's description: no official program was found. Both passes are steered in prefill too.
+The vectors v_l come from labelled images.
 """
 
 from __future__ import annotations
@@ -37,18 +39,18 @@ class _Local(threading.local):
 
 
 class ASD(Contrast):
-    """y = (1 + alpha) a+ - alpha a-, where blocks l of the passes see h + lam v_l and h - lam v_l.
+    """Contrast of two steered passes.
 
-    Everything the authors' text leaves open is an option, and a record shows it: the defaults are ours.
+    What the paper leaves open is an option, recorded with every run; the defaults are ours.
 
     Args:
         vectors: Steering vectors, or their folder.
         lam: Strength of the steering; 0 is the base model.
-        alpha: Weight of the contrast; 0 leaves the main pass steered and needs no branch.
-        beta: Plausibility cut; none is known of the authors'.
-        layers: Blocks that are steered; all that the vectors have if not given.
+        alpha: Weight of the contrast; 0 steers the main pass and needs no branch.
+        beta: Plausibility cut.
+        layers: Blocks to steer; by default all that the vectors have.
         positions: "all" columns of a pass, or the "last" of the prompt and every one after it.
-        force: Use vectors although their model seems to be another.
+        force: Use vectors although they seem to belong to another model.
     """
 
     title = "ASD (re-implemented)"

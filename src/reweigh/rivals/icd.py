@@ -1,7 +1,10 @@
 """ICD, instruction contrastive decoding (Wang et al., ACL Findings 2024): contrast with a disturbed instruction.
 
-The branch sees the same image; words that disturb are put before the question, for Q-Former models in the
-Q-Former's text as well. Not the ICD that fine-tunes a weak model.
+y = (1 + alpha) a - alpha r on the tokens with a >= max a + ln beta; branch r sees the same image and disturbing words before
+the question, in the Q-Former's text too where there is one.
+
+Written from the paper and from the copy in SID's program, which has several disturbing sentences; here one is used. Not
+the ICD that fine-tunes a weak model.
 """
 
 from __future__ import annotations
@@ -19,7 +22,7 @@ DISTURBANCE = "You are a confused object detector."
 
 
 class ICD(Contrast):
-    """VCD's formula and cut; the branch has the disturbing words before the question.
+    """Contrast with a disturbed instruction.
 
     Args:
         alpha: Weight of the contrast.

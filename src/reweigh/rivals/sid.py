@@ -1,7 +1,9 @@
 """SID, self-introspective decoding (Huo et al., ICLR 2025): contrast with a branch that sees the least attended image.
 
-From block ``layer`` on, the branch's image keys are masked except the ones that the current token attends to least in
-the block before; the choice is made anew at every step.
+y = (1 + alpha) a - alpha r on the tokens with a >= max a + ln beta. In branch r, from block ``layer`` on, all image keys are
+masked except the ``keep`` that the current token attends to least in the block before, chosen anew at every step.
+
+The official greedy option ignores the cut (``beta=0``); its sampler, followed here, applies it.
 """
 
 from __future__ import annotations
@@ -28,13 +30,13 @@ class _Local(threading.local):
 
 
 class SID(Contrast):
-    """VCD's formula and cut; the branch has ``keep`` image keys from block ``layer`` on.
+    """Contrast with the least attended image.
 
     Args:
         alpha: Weight of the contrast.
-        beta: Plausibility cut; 0 reproduces the official greedy option, which ignores the cut.
-        keep: Image keys left, the least attended ones.
-        layer: First block that misses the others; attention is read in the block before.
+        beta: Plausibility cut.
+        keep: Image keys that stay, the least attended ones; with no more than these the method is the cut alone.
+        layer: First block without the other keys; attention is read in the block before.
     """
 
     title = "SID"

@@ -12,7 +12,7 @@ from checkpoints import FAMILIES, picture
 from reweigh.errors import InputError, UnsupportedError
 from reweigh.families.anatomy import find_anatomy
 from reweigh.families.prompts import build_inputs, encode
-from reweigh.rivals.tools.pictures import crop, with_pictures
+from reweigh.rivals.halc.pictures import crop, with_pictures
 
 
 def halc(model, processor):

@@ -1,8 +1,16 @@
 """HALC (Chen et al., ICML 2024): object words are looked up in the picture, and written again from crops around them.
 
-A loop of its own inside ``generate``. Tokens are chosen greedily by DoLa. When a word ends that names a thing, a detector
-grounds it; four fields of view around the box each predict its first token, contrasts of the fields that differ most
-give candidates, and a matcher ranks the texts so far by the whole picture. The best go on as beams.
+f_j - weight f_i and f_i - weight f_j, for the pairs of fields of view that differ most, give a word's new first tokens.
+
+A loop of its own inside ``generate``. Tokens are chosen greedily by DoLa. When a word that names a thing ends, a detector
+grounds it; four fields of view around the box each predict its first token, contrasts of these give candidates, and a
+matcher ranks the texts so far by the whole picture. The best continue as beams. A word that the detector does not find
+and that is written again is deleted from the answer.
+
+What differs from the official program: ``is_entity`` decides which words are looked up, instead of a tagger, two word lists
+(which name objects of COCO) and a random skip of 30%; a word is looked up once at each place and texts are ranked
+whenever a word was looked up; a matcher's weights must exist, where the official one has a random text tower; crops are
+read in one prefill instead of token by token; a deleted word is read until the answer ends; equal texts continue once.
 """
 
 from __future__ import annotations
@@ -23,14 +31,14 @@ from reweigh.errors import InputError
 from reweigh.families.anatomy import Anatomy
 from reweigh.families.processor_parts import tokenizer_of
 from reweigh.rivals.dola import DoLa
+from reweigh.rivals.halc.gain import OWN, PictureGain
 from reweigh.rivals.halc.grounding import Detector, Matcher, load_detector, load_matcher
+from reweigh.rivals.halc.pictures import PictureSession, picture_request, pictures_of
 from reweigh.rivals.halc.walk import Beam, Walk
+from reweigh.rivals.halc.words import Words
 from reweigh.rivals.tools.branch import Runner
-from reweigh.rivals.tools.entities import entity_test, may_be_entity, word_list
-from reweigh.rivals.tools.gain import OWN, PictureGain
-from reweigh.rivals.tools.pictures import PictureSession, picture_request, pictures_of
+from reweigh.rivals.tools.entities import entity_test, may_be_entity
 from reweigh.rivals.tools.stream import StreamEdit
-from reweigh.rivals.tools.words import LookUp, Words, bare
 from reweigh.runtime.context import opened_on, paused
 from reweigh.runtime.decoder import Decoder, Request, UpcomingPass, in_range
 
@@ -53,20 +61,15 @@ class HALC(Decoder):
             boxes (.jsonl), an oracle.
         match: From a picture and texts to scores; or a BLIP image-text retrieval checkpoint; or "own", what the picture
             adds to the text's likelihood by the model itself.
-        is_entity: Whether a word is looked up, or the words that are, or a file of them; every word but function words
-            if not given, the official one asks a tagger for nouns.
-        beams: Texts that go on; 3 is the program's default, 1 the README's.
+        is_entity: Whether a word is looked up, or the words that are, or a file of them; by default every word except
+            function words.
+        beams: Texts that continue; 3 is the program's default, 1 the README's.
         candidates: First tokens tried for each word, an even number.
         growth: How much a field of view is larger than the one before.
         count: Fields of view.
         weight: Weight of the field that is subtracted.
-        dola: Choose tokens by DoLa, as the official program does; plain greedy otherwise.
-        exempt: Words, or a file of them, that are never looked up; the official program has a list of 31.
-        always: Words, or a file of them, that always are; the official program has a list of 10.
-        skip_rate: Share of words that are skipped at random; 0.3 in the official program.
-        delete_undetected: Delete a word that the detector does not find from the answer, as the official program does;
-            this can lower hallucination figures by itself.
-        seed: Seed of what is skipped.
+        delete_undetected: Delete a word that the detector does not find, as the official program does. This lowers
+            hallucination figures by itself; with an oracle for a detector it would delete just the hallucinations.
         template: Prompt template, for processors without a chat template.
     """
 
@@ -85,12 +88,7 @@ class HALC(Decoder):
         growth: float = 0.6,
         count: int = 4,
         weight: float = 0.05,
-        dola: bool = True,
-        exempt: Sequence[str] | str | Path = (),
-        always: Sequence[str] | str | Path = (),
-        skip_rate: float = 0.0,
-        delete_undetected: bool = False,
-        seed: int = 0,
+        delete_undetected: bool = True,
         template: str | None = None,
     ) -> None:
         super().__init__(anatomy, processor)
@@ -105,16 +103,12 @@ class HALC(Decoder):
             )
         self.detect = load_detector(detect) if isinstance(detect, str) else detect
         self.match = _matcher(self, match, template)
-        never, ever = (
-            frozenset(map(bare, word_list(name, words)))
-            for name, words in (("exempt", exempt), ("always", always))
-        )
-        self.look_up = LookUp(entity_test(is_entity), never, ever, in_range("skip_rate", skip_rate, 0, 1))
+        self.is_entity = entity_test(is_entity)
         self.beams, self.candidates = int(in_range("beams", beams, 1)), candidates
         self.growth, self.count = in_range("growth", growth, 0), int(in_range("count", count, 2))
         self.weight = in_range("weight", weight, 0)
-        self.delete_undetected, self.seed, self.template = delete_undetected, seed, template
-        self.dola = DoLa(anatomy, layers=range(0, len(anatomy.blocks), 2)) if dola else None
+        self.delete_undetected, self.template = delete_undetected, template
+        self.dola = DoLa(anatomy, layers=range(0, len(anatomy.blocks), 2))
         self.words = Words(tokenizer_of(processor), end_tokens(anatomy.speaker))
         self.runner, self.stream, self._local = Runner(anatomy), StreamEdit(self), _Local()
 
@@ -129,8 +123,6 @@ class HALC(Decoder):
 
     def engage(self, tap: Tap) -> Callable[[], None]:
         """Read the layers of DoLa."""
-        if self.dola is None:
-            return lambda: None
         return self.stream.install(states=dict.fromkeys(sorted(self.dola.layers), self._note))
 
     def _note(self, layer: int, states: Tensor) -> None:
@@ -141,8 +133,8 @@ class HALC(Decoder):
         self._local.upcoming, self._local.early = upcoming, {}
 
     def scores(self, logits: Tensor, *, has_image: bool = True) -> Tensor:
-        """Next-token scores (B, V) of the pass that has just run: DoLa's, or its own logits."""
-        if self.dola is None or not has_image:
+        """Next-token scores (B, V) of the pass that has just run: DoLa's, or the logits themselves without image."""
+        if not has_image:
             return logits[:, -1].float()
         return self.dola.read_and_combine(logits[:, -1], self._local.early)
 

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from reweigh.errors import InputError, MissingExtraError, UnsupportedError
+from reweigh.rivals.halc.annotated import SUFFIX, AnnotatedBoxes
 from reweigh.rivals.halc.fields import Box
-from reweigh.rivals.tools.annotated import SUFFIX, AnnotatedBoxes
 
 if TYPE_CHECKING:
     from PIL.Image import Image

@@ -1,8 +1,7 @@
-"""HALC's walk through one answer: beams that write greedily, look words up when they end, and are ranked afterwards."""
+"""HALC's walk through one answer: beams that write greedily, look up words when they end, and are ranked."""
 
 from __future__ import annotations
 
-import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -11,10 +10,10 @@ import torch
 from torch import Tensor
 
 from reweigh.rivals.halc.fields import CENTRE, Box, contrasts, fields, survivors
+from reweigh.rivals.halc.pictures import crop, with_pictures
+from reweigh.rivals.halc.words import bare
 from reweigh.rivals.tools.branch import BranchState
 from reweigh.rivals.tools.inputs import rows_of
-from reweigh.rivals.tools.pictures import crop, with_pictures
-from reweigh.rivals.tools.words import bare
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -64,7 +63,6 @@ class Walk:
         self.decoder = decoder
         self.inputs, self.row, self.picture, self.prompt = inputs, row, picture, prompt
         self.processors, self.criteria = processors, criteria
-        self.draw = random.Random(decoder.seed)
         self._boxes: dict[str, Sequence[Box]] = {}
 
     def run(self, begin: Beam) -> Beam:
@@ -98,13 +96,13 @@ class Walk:
         return replace(beam, tokens=tokens, scores=self.decoder.scores(logits, has_image=has_image)[0])
 
     def examine(self, beam: Beam, token: int) -> list[Beam] | None:
-        """The beams that take the last word's place, if ``token`` ends a word that is to be looked up."""
+        """The beams that take the last word's place, if ``token`` ends a word that is looked up."""
         words, tokens = self.decoder.words, beam.tokens
         if self.picture is None or not tokens or not words.begins(token):
             return None
         start = words.last_start(tokens)
         word = bare(words.text(tokens[start:]))
-        if start in beam.examined or not self.decoder.look_up.wants(word, self.draw):
+        if start in beam.examined or not self.is_looked_up(word):
             return None
         boxes = self.detected(word)
         if len(boxes) > HANDLED:
@@ -124,6 +122,10 @@ class Walk:
             )
             found.append(self.extend(back, first))
         return found
+
+    def is_looked_up(self, word: str) -> bool:
+        """Whether a word may name a thing; pieces with a full stop or comma are no words."""
+        return bool(word) and not {".", ","} & set(word) and self.decoder.is_entity(word)
 
     def detected(self, word: str) -> Sequence[Box]:
         """The boxes of a word, asked for once."""
@@ -149,7 +151,7 @@ class Walk:
         """Whether an undetected word was written again and is far enough into the answer."""
         new = bare(self.decoder.words.text([first]))
         same = bool(new) and (new in word or word in new)
-        return same and start + 1 >= DELETABLE and word not in self.decoder.look_up.exempt
+        return same and start + 1 >= DELETABLE
 
     def rank(self, options: Sequence[Beam]) -> list[Beam]:
         """The beams whose texts match the whole picture best."""

@@ -70,7 +70,7 @@ class BranchState:
 
 
 class Runner:
-    """Starts and steps branches of one model."""
+    """Starts and steps branches of one model; also runs single passes for a decoding loop."""
 
     def __init__(self, anatomy: Anatomy) -> None:
         self.anatomy = anatomy
@@ -106,9 +106,9 @@ class Runner:
     def prefill(
         self, model: Any, ids: Tensor, kwargs: dict[str, Any], why: str
     ) -> tuple[BranchState, Tensor]:
-        """The first pass of a decoding loop of one's own: its state, and the logits (B, K, V) of the prompt.
+        """The first pass of a decoding loop: its state, and the logits (B, K, V) of the prompt.
 
-        ``kwargs`` are what ``generate`` hands to the loop, ``why`` says what a kept cache would lack.
+        ``kwargs`` is what ``generate`` hands to the loop; ``why`` says why a kept cache cannot be continued.
         """
         cache = kwargs.pop("past_key_values", None)
         if cache is not None and cache.get_seq_length():
@@ -136,13 +136,13 @@ class Runner:
         position = state.position.index_select(-2, rows)
         return BranchState(cache, position, mask, state.fed, state.prompt_end, deltas)
 
-    def apart(self) -> AbstractContextManager[Any]:
-        """Run passes of other sequences (a generation of the decoder's own) without disturbing the main one."""
+    def isolated(self) -> AbstractContextManager[Any]:
+        """Run passes of other sequences, such as a generation of the decoder's own, without disturbing the main one."""
         return self._state([None] * len(self._holders))
 
     def hidden(self, ids: Tensor, index: int) -> Tensor:
         """``hidden_states[index]`` (B, T, d) of a text without image: 0 is the embeddings, the last one is normed."""
-        with self.apart():
+        with self.isolated():
             output = self.anatomy.speaker(
                 input_ids=ids, use_cache=False, output_hidden_states=True, **_keep(self.anatomy.speaker, 1)
             )

@@ -1,7 +1,7 @@
-"""Contrast with a second branch: the main logits pushed away from what a weakened input would say.
+"""Contrast with a second branch: the main logits are pushed away from what a weakened input would say.
 
-y = (1 + weight) a - weight r on the tokens that pass the plausibility cut. VCD, PAI, M3ID, ICD and SID are this
-formula with another branch, space or weight.
+y = (1 + weight) a - weight r on the tokens that pass the plausibility cut. VCD, ICD, SID, PAI, M3ID, DAMRO and ASD are
+this formula with different branches, spaces or weights.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""The model's own description of each picture of a prompt, written once for each picture and then kept.
+"""The model's own description of each picture of a prompt, written once per picture and then cached.
 
-It is written in a generation of its own, inside the pass that asks for it; the sequence under way is not disturbed.
+It is written in a generation of its own, inside the pass that asks for it, without disturbing the sequence under way.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from reweigh.runtime.answer import Answer
 from reweigh.runtime.decoder import ForwardPass
 
 KEPT = 1024
-"""Pictures whose description is kept, those used last."""
+"""How many descriptions are cached, the most recently used ones."""
 
 PLAIN = {"do_sample": False, "num_beams": 1, "temperature": None, "top_p": None, "top_k": None}
 
 
 class Describer:
-    """Writes and keeps descriptions.
+    """Writes and caches descriptions.
 
     Args:
         question: What the model is asked about a picture.
@@ -95,7 +95,7 @@ class Describer:
                 self._kept.popitem(last=False)
 
     def _write(self, forward: ForwardPass, rows: Sequence[int]) -> list[str]:
-        written = write_apart(self.anatomy, self.processor, self.inputs(forward, rows), self.length)
+        written = write_isolated(self.anatomy, self.processor, self.inputs(forward, rows), self.length)
         return [answer.text for answer in written]
 
     def inputs(self, forward: ForwardPass, rows: Sequence[int]) -> dict[str, Any]:
@@ -124,9 +124,9 @@ class Describer:
         return row[first : last + 1]
 
 
-def write_apart(anatomy: Anatomy, processor: Any, inputs: Mapping[str, Any], length: int) -> list[Answer]:
-    """The model's own greedy answers to prepared inputs, in a generation that no decoder and no other sequence notices."""
-    with Tap.of(anatomy).aside(), Runner(anatomy).apart(), torch.no_grad():
+def write_isolated(anatomy: Anatomy, processor: Any, inputs: Mapping[str, Any], length: int) -> list[Answer]:
+    """The model's own greedy answers to prepared inputs, in a generation that no decoder edits."""
+    with Tap.of(anatomy).aside(), Runner(anatomy).isolated(), torch.no_grad():
         output = anatomy.model.generate(**inputs, **PLAIN, max_new_tokens=length)
     return read_answers(processor, output, inputs, end_tokens(anatomy.speaker))
 

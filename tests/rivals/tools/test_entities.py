@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from reweigh.errors import InputError
-from reweigh.rivals.tools.entities import entity_test, singular, word_list
-from reweigh.rivals.tools.words import bare
+from reweigh.rivals.halc.words import bare
+from reweigh.rivals.tools.entities import entity_test, may_be_entity, singular, word_list
 
 
 @pytest.mark.parametrize("word", ["glass", "grass", "bus", "dogs", "dog", "Glass"])
@@ -28,3 +28,8 @@ def test_words_come_from_lists_iterators_and_files(tmp_path):
 def test_what_is_no_list_of_words_is_refused(given):
     with pytest.raises(InputError, match="words"):
         word_list("erase", given)
+
+
+def test_function_words_are_no_entities():
+    words = ["The", "dog", "of", "12", "tvs", "is", "on", "it"]
+    assert [word for word in words if may_be_entity(word)] == ["dog", "tvs"]

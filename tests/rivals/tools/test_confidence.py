@@ -1,4 +1,4 @@
-"""Internal confidence equals its definition written out in NumPy: ties, one survivor, chunks, maps."""
+"""Internal confidence: probabilities against a twin, a model's own hidden states, and words of a text."""
 
 from __future__ import annotations
 
@@ -9,10 +9,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
+from checkpoints import FAMILIES, picture
 from reweigh.errors import InputError
 from reweigh.method.grids import Patch
 from reweigh.method.lens import Lens
-from reweigh.rivals.tools.internal_confidence import Confidence, read_confidence, top_probabilities
+from reweigh.rivals.tools.confidence import (
+    Confidence,
+    check_confidence,
+    confidence,
+    read_confidence,
+    top_probabilities,
+    word_pieces,
+)
 
 
 def twin(logits, top):
@@ -73,3 +81,47 @@ def test_words_take_the_largest_of_their_tokens():
         found.of([10])
     with pytest.raises(InputError, match="grid"):
         Confidence((7,), values[:1], tuple(range(6)), (None,) * 6).grid()
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_confidence_reads_the_models_own_hidden_states(family, loaded, batch):
+    model, _ = loaded(family)
+    inputs = batch(family)
+    tokens = [3, 20, 33]
+    found = confidence(model, inputs, tokens)
+    again = confidence(model, batch(family, rows=(1,)), tokens)
+    if family != "instructblip":  # its Q-Former reads the padding of a batch
+        torch.testing.assert_close(found[1].values, again[0].values, atol=1e-4, rtol=1e-3)
+    output = model(**batch(family, rows=(1,)), output_hidden_states=True)
+    inner = getattr(output, "language_model_outputs", output)
+    head = model.get_output_embeddings()
+    plain = family in ("instructblip", "llava_next")
+    for index, states in enumerate(inner.hidden_states):
+        log = head(states[0, list(again[0].positions)]).float()
+        if not plain:
+            log = log.masked_fill(log < log.topk(50).values[:, -1:], float("-inf"))
+        torch.testing.assert_close(
+            again[0].values[:, index], log.softmax(-1)[:, tokens].T, atol=1e-4, rtol=1e-3
+        )
+
+
+def test_confidence_of_a_text_and_its_refusals(loaded, batch):
+    model, processor = loaded("llava")
+    text = "The image, in detail."
+    assert [text[start:end] for start, end, _ in word_pieces(processor, text)] == [
+        "The",
+        "image",
+        "in",
+        "detail",
+    ]
+    found = check_confidence(model, processor, picture(1), text)
+    word = found.words[1]
+    assert word.confidence == found.confidence.of(word.tokens)
+    assert found.to_json()["words"][1]["confidence"] == word.confidence
+    with pytest.raises(InputError, match="word"):
+        check_confidence(model, processor, picture(1), "...")
+    with pytest.raises(InputError, match="read"):
+        confidence(model, batch("llava"), [10**6])
+    ids = torch.tensor([[5, 6, 7]])
+    with pytest.raises(InputError, match="no image"):
+        confidence(model, {"input_ids": ids, "attention_mask": torch.ones_like(ids)}, [3])

@@ -1,9 +1,8 @@
-"""HALC equals a twin that knows no cache; without words to look up it is greedy or DoLa; its switches and refusals."""
+"""HALC equals a twin that knows no cache; without words to look up it is DoLa; its refusals."""
 
 from __future__ import annotations
 
 import gc
-import random
 import weakref
 
 import pytest
@@ -16,9 +15,9 @@ from reweigh.errors import InputError, UnsupportedError
 from reweigh.families.anatomy import find_anatomy
 from reweigh.families.prompts import build_inputs
 from reweigh.rivals.halc.fields import CENTRE, contrasts, fields, survivors
-from reweigh.rivals.halc.walk import Beam
-from reweigh.rivals.tools.pictures import crop, with_pictures
-from reweigh.rivals.tools.words import Words, bare
+from reweigh.rivals.halc.pictures import crop, with_pictures
+from reweigh.rivals.halc.walk import Beam, Walk
+from reweigh.rivals.halc.words import Words, bare
 
 STEPS = 10
 PICTURES = {0: picture(1, (70, 50)), 1: picture(2, (56, 56)), 2: picture(3, (56, 56))}
@@ -70,7 +69,7 @@ def by_word(image, word):
     return boxes[: (0, 1, 2, 4)[len(word) % 4]]
 
 
-def twin(model, processor, inputs, image, answer, wordy, *, beams, candidates, steps, delete=False):
+def twin(model, processor, inputs, image, answer, wordy, *, beams, candidates, steps, delete):
     """The method by fresh prefills only: no cache is kept, cropped or copied."""
     tokenizer, prompt = processor.tokenizer, inputs["input_ids"]
 
@@ -107,6 +106,8 @@ def twin(model, processor, inputs, image, answer, wordy, *, beams, candidates, s
         last = max((place for place, one in enumerate(tokens) if begins(one)), default=0)
         return text(without(tokens, gone - {last}))
 
+    layers = list(range(0, len(find_anatomy(model).blocks), 2))
+    dola = reweigh.decoder("dola", model, processor, layers=layers, repetition_penalty=1.0)
     alive = [([], frozenset(), frozenset())]
     while not all(len(tokens) >= steps for tokens, *_ in alive):
         options, ranked = [], False
@@ -115,7 +116,9 @@ def twin(model, processor, inputs, image, answer, wordy, *, beams, candidates, s
                 options.append((tokens, seen, gone))
                 continue
             row = torch.tensor([prompt[0].tolist() + tokens])
-            token = int(wordy(row, after(inputs, tokens)[None])[0].argmax())
+            with dola:
+                scores = after(inputs, tokens)
+            token = int(wordy(row, scores[None])[0].argmax())
             start = max((place for place, one in enumerate(tokens) if begins(one)), default=0)
             word = bare(text(tokens[start:]))
             boxes = (
@@ -157,7 +160,7 @@ def twin(model, processor, inputs, image, answer, wordy, *, beams, candidates, s
 def test_answers_equal_a_twin_without_cache(family, beams, candidates, delete, loaded, batch, answer):
     model, processor = loaded(family)
     inputs = batch(family, rows=(0,))
-    options = {"detect": by_word, "match": by_letters, "is_entity": has_letter, "dola": False}
+    options = {"detect": by_word, "match": by_letters, "is_entity": has_letter}
     session = reweigh.decoder(
         "halc", model, processor, beams=beams, candidates=candidates, delete_undetected=delete, **options
     )
@@ -183,14 +186,11 @@ def test_answers_equal_a_twin_without_cache(family, beams, candidates, delete, l
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_without_words_to_look_up_it_is_greedy_or_dola(family, loaded, batch):
+def test_without_words_to_look_up_it_is_dola(family, loaded, batch):
     model, processor = loaded(family)
     inputs = batch(family)
     options = {"detect": no_boxes, "match": by_letters, "is_entity": never}
     greedy = run(model, inputs)
-    session = reweigh.decoder("halc", model, processor, dola=False, **options)
-    with session.request(pictures=[PICTURES[0], PICTURES[1]]):
-        assert torch.equal(greedy, run(model, inputs))
     layers = range(0, len(find_anatomy(model).blocks), 2)
     with reweigh.decoder("dola", model, processor, layers=list(layers), repetition_penalty=1.0):
         dola = run(model, inputs)
@@ -246,33 +246,16 @@ def test_words_begin_and_end_where_the_official_program_says(loaded):
     assert [bare(word) for word in ("dogs.", "'cat',", "[bus)", "s", "...")] == ["dog", "cat", "bu", "", ""]
 
 
-def test_lists_and_skipped_words_are_switches(loaded, tmp_path):
+def test_words_with_marks_inside_are_not_looked_up(loaded):
     model, processor = loaded("llava")
-    options = {"detect": no_boxes, "match": by_letters, "is_entity": str.isalpha}
-    never_asked, always_asked = tmp_path / "exempt.txt", tmp_path / "always.txt"
-    never_asked.write_text("cat\nteddy\n")
-    always_asked.write_text("toaster\n\n")
-    listed = {"exempt": str(never_asked), "always": always_asked}
-
-    def looked_up(word, *, seed=0, **more):
-        decoder = reweigh.decoder("halc", model, processor, **{**options, **more}).decoder
-        draw = random.Random(seed)
-        return [decoder.look_up.wants(word, draw) for _ in range(40)]
-
-    assert all(looked_up("cat"))
-    assert not any(looked_up("cat", **listed))
-    assert all(looked_up("dog", **listed))
-    assert not any(looked_up("a.b"))
-    assert not any(looked_up(""))
-    assert all(looked_up("toaster", **listed, skip_rate=1.0))
-    assert all(looked_up("toaster", always=["toaster"], exempt=["toaster"]))
-    assert not any(looked_up("toaster", skip_rate=1.0))
-    draw = random.Random(3)
-    assert looked_up("dog", skip_rate=0.3, seed=3) == [draw.random() >= 0.3 for _ in range(40)]
-    assert all(looked_up("Dog", is_entity=["dogs"]))
-    assert not any(looked_up("cat", is_entity=["dogs"]))
-    with pytest.raises(InputError, match=r"nowhere\.txt"):
-        looked_up("dog", exempt="nowhere.txt")
+    asked = []
+    options = {"detect": no_boxes, "match": by_letters, "is_entity": lambda word: asked.append(word) or True}
+    decoder = reweigh.decoder("halc", model, processor, **options).decoder
+    walk = Walk(decoder, {}, 0, None, torch.zeros(0), None, None)
+    assert [walk.is_looked_up(word) for word in ("dog", "a.b", "a,b", "")] == [True, False, False, False]
+    assert asked == ["dog"]
+    listed = reweigh.decoder("halc", model, processor, **{**options, "is_entity": ["dogs"]}).decoder
+    assert [listed.is_entity(word) for word in ("Dog", "cat")] == [True, False]
 
 
 def test_refusals(loaded, batch):
@@ -340,6 +323,8 @@ def test_a_finished_generation_is_released(loaded, batch):
 def test_nothing_of_a_generation_that_failed_is_kept(loaded, batch):
     model, processor = loaded("llava")
 
+    base = run(model, batch("llava"))
+
     def broken(image, word):
         raise InputError("no detector today")
 
@@ -350,7 +335,4 @@ def test_nothing_of_a_generation_that_failed_is_kept(loaded, batch):
         run(model, batch("llava"), logits_processor=[wordy])
     local = session.decoder._local
     assert (local.upcoming, local.early) == (None, {})
-    base = run(model, batch("llava"))
-    options |= {"detect": no_boxes, "is_entity": never, "dola": False}
-    with reweigh.decoder("halc", model, processor, **options):
-        assert torch.equal(base, run(model, batch("llava")))
+    assert torch.equal(base, run(model, batch("llava")))

@@ -53,7 +53,7 @@ class PictureGain:
         if "attention_mask" in longer:
             longer["attention_mask"][:, -width:] *= said
         module = self.anatomy.model if "pixel_values" in longer else self.anatomy.speaker
-        with self.runner.apart():
+        with self.runner.isolated():
             logits = module(**longer, use_cache=False).logits[:, -width - 1 : -1].float()
         own: Tensor = logits.log_softmax(-1).gather(-1, tokens[..., None])[..., 0]
         return (own * said).sum(dim=1) / said.sum(dim=1).clamp_min(1)

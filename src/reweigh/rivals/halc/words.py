@@ -1,14 +1,12 @@
-"""Words of an answer that is being written: where the last one begins, and what is looked up of it."""
+"""The words of an answer that is being written: where the last one begins, and how it is looked up."""
 
 from __future__ import annotations
 
-import random
-from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Sequence
 from typing import Any
 
 WORD_MARKS = ("▁", "Ġ", ".")
-"""What a token's piece holds if it begins a new word: the marks of tokenizers, or the end of a sentence."""
+"""A token begins a new word if its piece holds one of these: tokenizers' marks, or the end of a sentence."""
 
 
 class Words:
@@ -53,28 +51,3 @@ def bare(word: str) -> str:
     for mark in (".", ",", "'", "]", "[", ")"):
         word = word.strip(mark)
     return word.removesuffix("s")
-
-
-@dataclass(frozen=True)
-class LookUp:
-    """Which words HALC looks up in the picture.
-
-    Attributes:
-        is_entity: Whether a word may name a thing.
-        exempt: Words that never are.
-        always: Words that always are; this beats everything else.
-        skip_rate: Share of the others that are skipped at random.
-    """
-
-    is_entity: Callable[[str], bool]
-    exempt: Collection[str] = ()
-    always: Collection[str] = ()
-    skip_rate: float = 0.0
-
-    def wants(self, word: str, draw: random.Random) -> bool:
-        """Whether a word is looked up; ``draw`` decides what is skipped."""
-        if word in self.always:
-            return True
-        skipped = draw.random() < self.skip_rate
-        plain = bool(word) and "." not in word and "," not in word and word not in self.exempt
-        return plain and not skipped and self.is_entity(word)

@@ -1,4 +1,4 @@
-"""VCD's noise: the published schedule, one draw per row, and independence of the batch."""
+"""VCD: the noise against its schedule, a step against two fresh passes."""
 
 from __future__ import annotations
 
@@ -11,6 +11,13 @@ import reweigh
 from checkpoints import FAMILIES
 from reweigh.errors import InputError
 from reweigh.rivals.vcd import diffuse, schedule
+
+
+def run(model, inputs, **options):
+    torch.manual_seed(3)
+    return model.generate(
+        **inputs, max_new_tokens=4, return_dict_in_generate=True, output_logits=True, **options
+    )
 
 
 @pytest.mark.parametrize(
@@ -75,3 +82,19 @@ def test_a_row_is_noised_alike_in_any_batch(family, loaded, batch):
             assert torch.equal(both[row, : alone[row].shape[1]], alone[row][0])
     else:
         assert torch.equal(both, torch.cat(alone))
+
+
+def test_vcd_step(loaded, batch, answer):
+    """The formula on the two passes' raw logits, cut included, before any processor."""
+    model, processor = loaded("llava")
+    inputs = batch("llava")
+    with reweigh.decoder("vcd", model, processor, alpha=0.7, beta=0.2) as attached:
+        make, kept = attached.decoder.branch.make, []
+        attached.decoder.branch.make = lambda forward: kept.append(make(forward)) or dict(kept[-1])
+        found = run(model, inputs, do_sample=False)
+    for step, logits in enumerate(found.logits):
+        tokens = found.sequences[:, inputs["input_ids"].shape[1] :][:, :step]
+        a, r = answer(model, inputs, tokens), answer(model, kept[0], tokens)
+        keep = ~(a < a.amax(-1, keepdim=True) + torch.log(torch.tensor(0.2)))
+        wanted = torch.where(keep, 1.7 * a - 0.7 * r, torch.tensor(float("-inf")))
+        torch.testing.assert_close(logits, wanted, atol=1e-3, rtol=1e-4)

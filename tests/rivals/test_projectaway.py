@@ -17,8 +17,7 @@ from checkpoints import FAMILIES, picture
 from reweigh.errors import InputError
 from reweigh.families.prompts import build_inputs
 from reweigh.rivals.projectaway import project_away
-from reweigh.rivals.tools.confidence import check_confidence, confidence, word_pieces, word_tokens
-from reweigh.rivals.tools.entities import may_be_entity
+from reweigh.rivals.tools.confidence import word_tokens
 from sameness import assert_same
 
 STEPS = 4
@@ -134,55 +133,6 @@ def test_what_cannot_be_erased_is_refused(loaded):
         reweigh.decoder("projectaway", model, processor, erase=[], image_layer=9)
     with pytest.raises(InputError, match="processor"):
         reweigh.decoder("projectaway", model, erase=[])
-
-
-@pytest.mark.parametrize("family", FAMILIES)
-def test_confidence_reads_the_models_own_hidden_states(family, loaded, batch):
-    model, _ = loaded(family)
-    inputs = batch(family)
-    tokens = [3, 20, 33]
-    found = confidence(model, inputs, tokens)
-    again = confidence(model, batch(family, rows=(1,)), tokens)
-    if family != "instructblip":  # its Q-Former reads the padding of a batch
-        torch.testing.assert_close(found[1].values, again[0].values, atol=1e-4, rtol=1e-3)
-    output = model(**batch(family, rows=(1,)), output_hidden_states=True)
-    inner = getattr(output, "language_model_outputs", output)
-    head = model.get_output_embeddings()
-    plain = family in ("instructblip", "llava_next")
-    for index, states in enumerate(inner.hidden_states):
-        log = head(states[0, list(again[0].positions)]).float()
-        if not plain:
-            log = log.masked_fill(log < log.topk(50).values[:, -1:], float("-inf"))
-        torch.testing.assert_close(
-            again[0].values[:, index], log.softmax(-1)[:, tokens].T, atol=1e-4, rtol=1e-3
-        )
-
-
-def test_confidence_of_a_text_and_its_refusals(loaded, batch):
-    model, processor = loaded("llava")
-    text = "The image, in detail."
-    assert [text[start:end] for start, end, _ in word_pieces(processor, text)] == [
-        "The",
-        "image",
-        "in",
-        "detail",
-    ]
-    found = check_confidence(model, processor, picture(1), text)
-    word = found.words[1]
-    assert word.confidence == found.confidence.of(word.tokens)
-    assert found.to_json()["words"][1]["confidence"] == word.confidence
-    with pytest.raises(InputError, match="word"):
-        check_confidence(model, processor, picture(1), "...")
-    with pytest.raises(InputError, match="read"):
-        confidence(model, batch("llava"), [10**6])
-    ids = torch.tensor([[5, 6, 7]])
-    with pytest.raises(InputError, match="no image"):
-        confidence(model, {"input_ids": ids, "attention_mask": torch.ones_like(ids)}, [3])
-
-
-def test_function_words_are_no_entities():
-    words = ["The", "dog", "of", "12", "tvs", "is", "on", "it"]
-    assert [word for word in words if may_be_entity(word)] == ["dog", "tvs"]
 
 
 def test_a_finished_generation_is_released(loaded, batch):
