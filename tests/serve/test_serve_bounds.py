@@ -103,7 +103,9 @@ def test_a_key_is_asked_for_in_constant_time(serving, monkeypatch):
 
 
 def test_other_hosts_and_other_sites_are_refused(serving):
-    strict = serving(hosts={"localhost", "127.0.0.1"})
+    strict = serving(hosts=["proxy.example"])
+    assert httpx.get(f"{strict.url}/health", headers={"Host": "Proxy.example:80"}).status_code == 200
+    assert httpx.get(f"{strict.url}/health", headers={"Host": "[::1]:80"}).status_code == 200
     assert httpx.get(f"{strict.url}/health", headers={"Host": "evil.example:80"}).status_code == 403
     assert httpx.get(f"{strict.url}/health", headers={"Host": "localhost:1"}).status_code == 200
     for site, status in (("cross-site", 403), ("same-site", 403), ("same-origin", 200), ("none", 200)):
@@ -117,6 +119,22 @@ def test_other_hosts_and_other_sites_are_refused(serving):
     assert answer.status_code == 400
     assert not any(name.startswith("access-control") for name in answer.headers)
     assert "default-src 'none'" in httpx.get(strict.url).headers["content-security-policy"]
+
+
+def test_texts_are_bounded(house):
+    long = "x" * 1_000_000
+    for path, asked, param in (
+        ("/v1/chat/completions", body(stop=[long]), "stop"),
+        ("/v1/chat/completions", body(**{long: 1}), None),
+        ("/inspect/check", body(text=long), "text"),
+        ("/inspect/heat", body(word=long), "word"),
+    ):
+        answer = httpx.post(house.url + path, json=asked, timeout=30)
+        assert answer.status_code == 400
+        assert len(answer.content) < 500
+        assert param is None or answer.json()["error"]["param"] == param
+    answer = post(house, body(temprature=1))
+    assert "temperature" in answer.json()["error"]["message"]
 
 
 def test_wrong_paths_and_methods_have_openais_bodies(house):

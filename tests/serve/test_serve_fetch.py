@@ -36,6 +36,20 @@ def site():
                     except OSError:
                         return
                     time.sleep(0.1)
+            elif self.path.startswith("/drip"):
+                line = (
+                    b"HTTP/1.1 200 OK\r\nX-"
+                    if self.path == "/drip-head"
+                    else (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5;")
+                )
+                try:
+                    self.wfile.write(line)
+                    for _ in range(100):
+                        self.wfile.write(b"x")
+                        self.wfile.flush()
+                        time.sleep(0.1)
+                except OSError:
+                    return
             elif self.path == "/image":
                 self.send_response(200)
                 self.end_headers()
@@ -126,11 +140,24 @@ def test_bytes_time_and_redirects_are_bounded(site):
     assert refused(made, "http://public.example:1/closed").code == "image_not_fetched"
 
 
+@pytest.mark.parametrize("path", ["/drip-head", "/drip-chunk"])
+def test_dripping_bytes_do_not_outlast_the_deadline(site, path):
+    hasty, _ = fetcher(seconds=0.5)
+    begin = time.monotonic()
+    assert refused(hasty, f"http://public.example:{site}{path}").code == "image_not_fetched"
+    assert time.monotonic() - begin < 8, "the server would drip for ten seconds"
+
+
 @pytest.mark.parametrize(
     ("address", "public"),
     [
         ("93.184.216.34", True),
         ("2606:2800:220:1:248:1893:25c8:1946", True),
+        ("::127.0.0.1", False),
+        ("fec0::1", False),
+        ("64:ff9b:1::7f00:1", False),
+        ("5f00::1", False),
+        ("3fff::1", False),
         ("127.0.0.1", False),
         ("10.1.2.3", False),
         ("172.16.0.1", False),

@@ -107,3 +107,25 @@ def test_a_folders_name_is_not_told(checkpoint):
     assert served.name == "llava"
     assert str(folder) in served.hidden
     assert "table" in served.reason
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.0.2.1"])
+def test_listening_beyond_this_machine_needs_a_key(host, monkeypatch):
+    from typer.testing import CliRunner
+
+    from reweigh.cli.app import app
+    from reweigh.errors import InputError
+
+    monkeypatch.delenv("REWEIGH_API_KEY", raising=False)
+    done = CliRunner().invoke(app, ["serve", "world", "--host", host, "--port", "0"])
+    assert isinstance(done.exception, InputError)
+    assert "REWEIGH_API_KEY" in str(done.exception)
+
+
+@pytest.mark.parametrize(
+    ("host", "own"), [("127.0.0.2", True), ("localhost", True), ("::1", True), ("::", False)]
+)
+def test_loopback(host, own):
+    from reweigh.serve.run import is_loopback
+
+    assert is_loopback(host) is own

@@ -11,6 +11,7 @@ import typer
 
 from reweigh.cli import common
 from reweigh.cli.groups import grouped
+from reweigh.errors import InputError
 from reweigh.serve.bounds import Bounds
 
 app = typer.Typer(add_completion=False)
@@ -49,10 +50,16 @@ def serve(
     ),
     *,
     point: common.Point,
-    host: str = typer.Option("127.0.0.1", help="Address to listen on; others can reach any but 127.0.0.1."),
+    host: str = typer.Option("127.0.0.1", help="Address to listen on; beyond this machine it needs a key."),
     port: int = typer.Option(8377, min=0, max=65535, help="Port to listen on; 0 takes a free one."),
     name: str = typer.Option(
         None, help="The model's name for clients; by default a Hub id or the family's name."
+    ),
+    allowed_host: list[str] = typer.Option(
+        [], "--allowed-host", help="Host name under which clients or a proxy address the server; repeatable."
+    ),
+    without_key: bool = typer.Option(
+        False, "--without-key", help=f"Listen beyond this machine although {KEY} is not set."
     ),
     limits: Limits,
     allow_urls: str = typer.Option(
@@ -67,15 +74,21 @@ def serve(
     """Serve a model with the OpenAI API, and a page that shows why each word was written or held back.
 
     The environment variable REWEIGH_API_KEY sets the key that clients must present. Without a table the server answers
-    with the base model and the other decoders. Ctrl-C finishes the answers under way.
+    with the base model and the other decoders. Ctrl-C finishes the answers being decoded.
     """
     from reweigh.serve.run import listen, require_extra, run
 
     require_extra()
     from reweigh.serve.app import Server
     from reweigh.serve.fetch import Fetcher
-    from reweigh.serve.gate import LOOPBACK
+    from reweigh.serve.run import is_loopback
 
+    key = os.environ.get(KEY) or None
+    if key is None and not is_loopback(host) and not without_key:
+        raise InputError(
+            f"anyone who can reach {host} could use this server, and {KEY} is not set",
+            hint=f"export {KEY}=..., or give --without-key",
+        )
     bounds = Bounds(**asdict(limits))
     fetcher = None if allow_urls is None else Fetcher(allow_urls, most=bounds.image_bytes)
     with listen(host, port) as address:
@@ -83,17 +96,13 @@ def serve(
         server = Server(
             served,
             bounds,
-            key=os.environ.get(KEY) or None,
-            hosts=LOOPBACK if host in LOOPBACK else None,
+            key=key,
+            hosts=[host, *allowed_host],
             fetcher=fetcher,
             log_prompts=log_prompts,
         )
         if served.reason is not None:
             typer.echo(f"ReWEIGH is not offered: {served.reason}", err=True)
-        if host not in LOOPBACK and not os.environ.get(KEY):
-            typer.echo(
-                f"anyone who can reach {host} can use this server; set {KEY} to ask for a key", err=True
-            )
         shown = f"[{host}]" if ":" in host else host
         run(
             server.app(),

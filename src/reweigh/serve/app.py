@@ -45,6 +45,8 @@ from reweigh.serve.wire import (
 T = TypeVar("T")
 
 STATIC = Path(__file__).parent / "static"
+FETCHES = 8
+"""Conversations whose images are fetched or decoded from base64 at the same time."""
 CLIENT_LEFT = 499
 """Status in the log of a request whose client left."""
 
@@ -54,7 +56,7 @@ class Server:
 
     Args:
         key: What clients must present as bearer token.
-        hosts: Names under which the server may be addressed; ``None`` for any.
+        hosts: Names under which the server may be addressed, besides addresses and localhost.
         fetcher: Fetches images by URL; ``None`` fetches none.
         log_prompts: Whether the log holds what was asked.
     """
@@ -65,7 +67,7 @@ class Server:
         bounds: Bounds | None = None,
         *,
         key: str | None = None,
-        hosts: Collection[str] | None = None,
+        hosts: Collection[str] = (),
         fetcher: Fetcher | None = None,
         log_prompts: bool = False,
     ) -> None:
@@ -78,6 +80,7 @@ class Server:
         self._fetcher = fetcher
         self._log_prompts = log_prompts
         self._preparing = ThreadPoolExecutor(1, thread_name_prefix="reweigh-prepare")
+        self._fetching = ThreadPoolExecutor(FETCHES, thread_name_prefix="reweigh-fetch")
 
     def app(self) -> FastAPI:
         """The ASGI application."""
@@ -113,6 +116,7 @@ class Server:
         finally:
             await asyncio.to_thread(self.scheduler.stop)
             self._preparing.shutdown()
+            self._fetching.shutdown(cancel_futures=True)
 
     async def chat(self, request: Request) -> Response:
         """``POST /v1/chat/completions``."""
@@ -180,7 +184,10 @@ class Server:
             )
 
     async def _prepare(self, messages: Sequence[Message]) -> Prepared:
-        found = await asyncio.to_thread(find_pictures, messages, self.bounds, self._fetcher)
+        loop = asyncio.get_running_loop()
+        found = await loop.run_in_executor(
+            self._fetching, find_pictures, messages, self.bounds, self._fetcher
+        )
 
         def work() -> Prepared:
             try:
@@ -242,27 +249,34 @@ class Server:
     async def measure(self, request: Request) -> Any:
         """``POST /inspect/measure``."""
         asked = parse(Conversation, await read_body(request, self.bounds))
-        prepared = await self._prepare(asked.messages)
-        return await self._on_model(request, lambda: inspect.measure_all(self.served, prepared))
+        return await self._about(request, asked, lambda prepared: inspect.measure_all(self.served, prepared))
 
     async def heat(self, request: Request) -> Any:
         """``POST /inspect/heat``."""
         asked = parse(HeatRequest, await read_body(request, self.bounds))
-        prepared = await self._prepare(asked.messages)
 
-        def work() -> dict[str, Any]:
+        def work(prepared: Prepared) -> dict[str, Any]:
             token = inspect.token_of(self.served, asked.word or "") if asked.token is None else asked.token
             return inspect.heat(self.served, prepared, token)
 
-        return await self._on_model(request, work)
+        return await self._about(request, asked, work)
 
     async def check(self, request: Request) -> Any:
         """``POST /inspect/check``."""
         asked = parse(CheckRequest, await read_body(request, self.bounds))
-        prepared = await self._prepare(asked.messages)
-        return await self._on_model(
-            request, lambda: inspect.check(self.served, prepared, asked.text, asked.layer)
+        return await self._about(
+            request, asked, lambda prepared: inspect.check(self.served, prepared, asked.text, asked.layer)
         )
+
+    async def _about(self, request: Request, asked: Conversation, work: Callable[[Prepared], T]) -> T:
+        """Prepare a conversation and work on it, in the queue and in the time of any other request."""
+        answers = Answers(self.scheduler, self.bounds.seconds, request.receive)
+        with self.scheduler.arriving():
+            try:
+                prepared = await answers.within(self._prepare(asked.messages))
+            finally:
+                await answers.close()
+        return await self._on_model(request, lambda: work(prepared))
 
     async def _on_model(self, request: Request, work: Callable[[], T]) -> T:
         """Do something in the scheduler's thread, within bounds."""

@@ -1,18 +1,20 @@
 """Fetching images by URL, where the server's owner allows it: public addresses only, bounded in bytes and time.
 
-The address that was checked is the one that is connected to, so a name that resolves differently a moment later gains
-nothing. Every redirect is checked as the first address was.
+The address that was checked is the one connected to, so a name that resolves differently a moment later gains nothing. Every
+redirect is checked like the first address. One deadline covers everything, however slowly a server sends.
 """
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import ipaddress
 import re
 import socket
 import ssl
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from urllib.parse import SplitResult, urljoin, urlsplit
 
 from reweigh.errors import InputError
@@ -20,8 +22,9 @@ from reweigh.serve.problem import Problem
 
 REDIRECTS = 3
 PORTS = {"http": 80, "https": 443}
-NAT64 = ipaddress.ip_network("64:ff9b::/96")
-"""Addresses that a gateway turns into IPv4 ones, which may be private."""
+UNICAST = ipaddress.ip_network("2000::/3")
+"""The only IPv6 addresses in use on the internet; all others are private, reserved, or lead to IPv4 ones by a gateway."""
+DOCUMENTATION = ipaddress.ip_network("3fff::/20")
 Resolve = Callable[[str, int], list[str]]
 
 
@@ -52,7 +55,7 @@ class Fetcher:
         try:
             self._pattern = re.compile(pattern)
         except re.error as error:
-            raise InputError(f"the URL pattern {pattern!r} is no regular expression ({error})") from error
+            raise InputError(f"the URL pattern {pattern!r} is not a regular expression ({error})") from error
         self.most = most
         self.seconds = seconds
         self._resolve = resolve
@@ -91,8 +94,10 @@ class Fetcher:
     def _get(self, parts: SplitResult, ends: float) -> bytes | str:
         """The body, or where a redirect leads."""
         connection = self._connect(parts, ends)
-        sock: socket.socket = connection.sock  # the connection gives it up where its end is the body's end
-        try:
+        sock: socket.socket = (
+            connection.sock
+        )  # the connection drops it when the body ends with the connection
+        with _deadline(sock, ends), contextlib.closing(connection):
             path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
             connection.request("GET", path, headers={"Accept": "image/*", "User-Agent": "reweigh"})
             response = connection.getresponse()
@@ -101,8 +106,6 @@ class Fetcher:
             if response.status != 200:
                 raise _failed("", f"the image's address answered with status {response.status}")
             return self._read(response, sock, ends)
-        finally:
-            connection.close()
 
     def _connect(self, parts: SplitResult, ends: float) -> http.client.HTTPConnection:
         host, port = str(parts.hostname), parts.port or PORTS[parts.scheme]
@@ -118,7 +121,8 @@ class Fetcher:
         sock: socket.socket = socket.create_connection((addresses[0], port), timeout=_left(ends))
         try:
             if parts.scheme == "https":
-                sock = ssl.create_default_context().wrap_socket(sock, server_hostname=host)
+                with _deadline(sock, ends):
+                    sock = ssl.create_default_context().wrap_socket(sock, server_hostname=host)
         except BaseException:
             sock.close()
             raise
@@ -131,6 +135,9 @@ class Fetcher:
             sock.settimeout(_left(ends))
             chunk = response.read1(1 << 16)
             if not chunk:
+                _left(ends)  # a socket that was shut at the deadline looks like the end of a body
+                if response.length:
+                    raise http.client.IncompleteRead(bytes(kept), response.length)
                 return bytes(kept)
             kept += chunk
             if len(kept) > self.most:
@@ -141,13 +148,30 @@ class Fetcher:
                 )
 
 
+@contextlib.contextmanager
+def _deadline(sock: socket.socket, ends: float) -> Iterator[None]:
+    """Shut a socket when the time is over: a time-out counts from the last byte, and bytes may drip."""
+
+    def shut() -> None:
+        with contextlib.suppress(OSError):
+            sock.shutdown(socket.SHUT_RDWR)
+
+    timer = threading.Timer(_left(ends), shut)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+
+
 def is_public_address(address: str) -> bool:
     """Whether an address is on the open internet: not private, loopback, link-local, reserved or multicast."""
     try:
         found = ipaddress.ip_address(address.partition("%")[0])
     except ValueError:
         return False
-    if found in NAT64:
+    if found.version == 6 and found.ipv4_mapped is None and (found not in UNICAST or found in DOCUMENTATION):
         return False
     inner = getattr(found, "ipv4_mapped", None) or getattr(found, "sixtofour", None)
     return found.is_global and not found.is_multicast and (inner is None or is_public_address(str(inner)))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hmac
+import ipaddress
 import json
 import logging
 import time
@@ -21,7 +22,6 @@ App = Callable[[Scope, Receive, Send], Awaitable[None]]
 logger = logging.getLogger("reweigh.serve")
 
 GUARDED = ("/v1", "/inspect", "/metrics")
-LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data: blob:; connect-src 'self'; "
     "font-src 'self'; manifest-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
@@ -39,8 +39,8 @@ class Gate:
 
     Args:
         key: What clients must present as bearer token; ``None`` lets everyone in.
-        hosts: Names under which the server may be addressed; ``None`` for any. A page of another site that had its own
-            name point to this machine would be found out here.
+        hosts: Names under which the server may be addressed, besides every address of this machine. A page of another
+            site that points its own name to this machine (DNS rebinding) is refused.
         paths: Paths that are counted by name; any other counts as "other".
     """
 
@@ -50,13 +50,13 @@ class Gate:
         *,
         metrics: Metrics,
         key: str | None = None,
-        hosts: Collection[str] | None = None,
+        hosts: Collection[str] = (),
         paths: Collection[str] = (),
     ) -> None:
         self._app = app
         self._metrics = metrics
         self._key = None if key is None else key.encode()
-        self._hosts = hosts
+        self._hosts = frozenset(name.lower() for name in hosts)
         self._paths = frozenset(paths)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -87,8 +87,8 @@ class Gate:
     def _refusal(self, scope: Scope) -> Problem | None:
         headers = {name.decode("latin-1").lower(): value for name, value in scope["headers"]}
         host = _host_name(headers.get("host", b"").decode("latin-1"))
-        if self._hosts is not None and host not in self._hosts:
-            return Problem(403, "this server is not known under that host name", code="wrong_host")
+        if not (host == "localhost" or host in self._hosts or _is_address(host)):
+            return Problem(403, "this server does not answer to that host name", code="wrong_host")
         if not scope["path"].startswith(GUARDED):
             return None
         if headers.get("sec-fetch-site", b"none") not in (b"none", b"same-origin"):
@@ -144,6 +144,15 @@ def _host_name(host: str) -> str:
     if host.startswith("["):
         return host[1:].partition("]")[0].lower()
     return host.partition(":")[0].lower()
+
+
+def _is_address(host: str) -> bool:
+    """Whether a Host header holds an IP address, which no other site can make its own."""
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    return True
 
 
 async def _refuse(problem: Problem, send: Send) -> None:

@@ -5,6 +5,7 @@ A field that would change an answer and is not served is refused, never ignored.
 
 from __future__ import annotations
 
+import difflib
 from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -33,6 +34,15 @@ IRRELEVANT = frozenset(
     | {"prompt_cache_key", "prompt_cache_retention", "verbosity"}
 )
 """Fields that say nothing about the answer."""
+
+
+STOP_CHARACTERS = 256
+"""Characters of one stop string."""
+WORD_CHARACTERS = 100
+CHECK_CHARACTERS = 20_000
+"""Characters of a text to check, about five times the longest answer that a server gives by default."""
+ECHOED_CHARACTERS = 60
+"""Characters of a client's own words that an error repeats."""
 
 
 class TextPart(BaseModel):
@@ -129,13 +139,13 @@ class HeatRequest(Conversation):
     """``POST /inspect/heat``."""
 
     token: int | None = Field(default=None, ge=0)
-    word: str | None = None
+    word: str | None = Field(default=None, max_length=WORD_CHARACTERS)
 
 
 class CheckRequest(Conversation):
     """``POST /inspect/check``."""
 
-    text: str
+    text: str = Field(max_length=CHECK_CHARACTERS)
     layer: int | None = None
 
 
@@ -148,7 +158,7 @@ def parse(kind: type[Body], body: bytes) -> Body:
         return kind.model_validate_json(body)
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
-        where = ".".join(map(str, first["loc"]))
+        where = ".".join(map(str, first["loc"]))[:ECHOED_CHARACTERS]
         message = f"{where}: {first['msg']}" if where else str(first["msg"])
         raise Problem(400, message, param=where or None, code="invalid_value") from None
 
@@ -160,11 +170,12 @@ def parse_chat(body: bytes) -> ChatRequest:
         if name in IRRELEVANT or value is None:
             continue
         if name not in NEUTRAL:
-            raise Problem(400, f"{name}: this server knows no such field", param=name, code="unknown_field")
+            raise _unknown_field(name)
         if value not in NEUTRAL[name]:
             raise Problem(400, f"{name} is not served here", param=name, code="unsupported_field")
-    if len(asked.stops) > 4 or not all(asked.stops):
-        raise Problem(400, "stop: one to four strings that are not empty", param="stop", code="invalid_value")
+    if len(asked.stops) > 4 or not all(0 < len(stop) <= STOP_CHARACTERS for stop in asked.stops):
+        message = f"stop: give one to four strings of 1 to {STOP_CHARACTERS} characters"
+        raise Problem(400, message, param="stop", code="invalid_value")
     if asked.top_logprobs is not None and not asked.logprobs:
         raise Problem(400, "top_logprobs needs logprobs", param="top_logprobs", code="invalid_value")
     beta = asked.options.beta
@@ -176,3 +187,11 @@ def parse_chat(body: bytes) -> ChatRequest:
             code="invalid_value",
         )
     return asked
+
+
+def _unknown_field(name: str) -> Problem:
+    """Refuse a field, with a suggestion where its name is close to one that is served."""
+    shown = name if len(name) <= ECHOED_CHARACTERS else f"{name[:ECHOED_CHARACTERS]}..."
+    near = difflib.get_close_matches(name[:ECHOED_CHARACTERS], [*ChatRequest.model_fields, *NEUTRAL], n=1)
+    hint = f"; did you mean {near[0]}?" if near else ""
+    return Problem(400, f"{shown}: this server has no such field{hint}", param=shown, code="unknown_field")
