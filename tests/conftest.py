@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import sys
 from collections.abc import Callable
 from functools import cache
@@ -57,6 +58,15 @@ def pytest_configure(config: pytest.Config) -> None:
                 f"--round-by knows {', '.join(numerics.CAUSES)}, not {', '.join(unknown)}"
             )
         numerics.round_by(causes.split(","))
+
+
+def pytest_runtest_setup() -> None:
+    """Random numbers do not depend on which tests ran before in this process."""
+    random.seed(0)
+    if "numpy" in sys.modules:
+        sys.modules["numpy"].random.seed(0)
+    if "torch" in sys.modules:
+        sys.modules["torch"].manual_seed(0)
 
 
 @pytest.fixture(scope="session")
