@@ -26,6 +26,7 @@ _PUBLIC = {
     "check": "reweigh.engines.transformers.check",
     "decoder": "reweigh.rivals",
     "measure": "reweigh.engines.transformers.measure",
+    "read": "reweigh.experiments.read",
 }
 
 if TYPE_CHECKING:
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from reweigh.engines.transformers.check import check as check
     from reweigh.engines.transformers.measure import measure as measure
     from reweigh.errors import ReweighError as ReweighError
+    from reweigh.experiments.read import read as read
     from reweigh.method.evidence import Evidence as Evidence
     from reweigh.method.trace import Trace as Trace
     from reweigh.rivals import decoder as decoder

@@ -14,6 +14,7 @@ from reweigh.benchmarks.base import Benchmark, Item, Record, Summary
 from reweigh.errors import InputError
 from reweigh.runs import score as scoring
 from reweigh.runs.record import RESPONSES, make_record, open_run, run_owner
+from reweigh.runs.results import ScoredRun
 from reweigh.runs.run import Ask, answered, generate
 
 
@@ -56,10 +57,16 @@ class Task:
 
 @dataclass(frozen=True)
 class Scored:
-    """A run's items and their figures."""
+    """A run's items, their figures and, where they come from a folder, the run with its texts."""
 
     items: list[Item]
     summary: Summary
+    run: ScoredRun | None = None
+
+    @property
+    def texts(self) -> list[str]:
+        """What the run wrote, in the order of its records."""
+        return [] if self.run is None else list(self.run.texts.values())
 
 
 @dataclass(frozen=True)
@@ -123,5 +130,8 @@ class Runs:
         """Score a finished run and write items and results into its folder."""
         source = scoring.read_sources([folder])
         items, summary = scoring.score(self.task.bench, source)
-        scoring.write_scores(folder, items, summary, source, benchmark=self.task.bench)
-        return Scored(items, summary)
+        results = scoring.write_scores(folder, items, summary, source, benchmark=self.task.bench)
+        texts = {row.id: row.text for row in source.responses}
+        return Scored(
+            items, summary, ScoredRun(folder, items, texts, results, source.record, source.manifest)
+        )

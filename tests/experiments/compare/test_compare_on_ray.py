@@ -12,8 +12,8 @@ from reweigh.experiments.compare.cost import Cost
 from reweigh.experiments.compare.fluency import IMPROBABLE, Passage, broken_shares, one_by_one
 from reweigh.experiments.compare.methods import Method
 from reweigh.experiments.compare.on_ray import Comparer, Waiting, crew_executor
-from reweigh.experiments.compare.run import answer_all, read_costs
-from reweigh.experiments.compare.study import open_folders
+from reweigh.experiments.compare.study import served_arms
+from reweigh.experiments.experiment import Answered, Experiment
 from reweigh.runs.record import RESPONSES
 from reweigh.runs.task import Runs, Task
 from reweigh.runtime.answer import Answer
@@ -31,7 +31,11 @@ def turns(batch, names):
     """Every answer names what it depends on."""
     for name in names:
         texts = [f"{name} {record.id} {batch.seed} and so on" for record in batch.records]
-        yield name, ([Answer(text, (1,)) for text in texts], Cost(1.0, 1, None))
+        yield name, Answered([Answer(text, (1,)) for text in texts], Cost(1.0, 1, None).to_json())
+
+
+def experiment(runs, out, answerer):
+    return Experiment(runs, served_arms(METHODS, runs), out / runs.task.name, rotate=True, turns=answerer)
 
 
 def reader(passage: Passage):
@@ -72,24 +76,29 @@ def test_any_order_gives_the_files_of_one_machine(benchmarks, tmp_path_factory, 
     folder = tmp_path_factory.mktemp("comparison")
     expected = {}
     for runs in benchmarks:
-        folders = open_folders(runs, METHODS, folder / "alone" / runs.task.name)
-        assert list(folders) == ["base", "dola"]
-        answer_all(turns, runs, folders, show=False)
-        for name, place in folders.items():
-            expected[runs.task.name, name] = (place / RESPONSES).read_bytes()
-    begun = open_folders(benchmarks[0], METHODS, folder / "ray" / "toy")["dola"] / RESPONSES
+        alone = experiment(runs, folder / "alone", turns)
+        assert [arm.name for arm in alone.arms] == ["base", "dola"]
+        alone.answer(*alone.arms)
+        for arm in alone.arms:
+            expected[runs.task.name, arm.name] = (alone.out / arm.name / RESPONSES).read_bytes()
+    executor_of = crew_executor(Working(workers, seed), Waiting(benchmarks, METHODS, folder / "ray"))
+    begun = folder / "ray" / "toy" / "dola" / RESPONSES
     if kept:
         begun.write_bytes(b"".join(expected["toy", "dola"].splitlines(keepends=True)[:kept]))
-    crew = Working(workers, seed)
-    executor_of = crew_executor(crew, Waiting(benchmarks, METHODS, folder / "ray"))
+        executor_of = crew_executor(Working(workers, seed), Waiting(benchmarks, METHODS, folder / "ray"))
     for runs in benchmarks:
-        place, executor = folder / "ray" / runs.task.name, executor_of(runs)
-        folders = open_folders(runs, METHODS, place)
-        answer_all(executor.turns, runs, folders, show=False)
-        for name in folders:
-            assert (folders[name] / RESPONSES).read_bytes() == expected[runs.task.name, name]
-            assert len(read_costs(folders[name])) >= (len(runs.task.records) - kept) // 2
-        texts = {name: [f"{name} {record.id} and so on" for record in runs.task.records] for name in folders}
+        executor = executor_of(runs)
+        made = experiment(runs, folder / "ray", executor.turns)
+        made.answer(*made.arms)
+        for arm in made.arms:
+            assert (made.out / arm.name / RESPONSES).read_bytes() == expected[runs.task.name, arm.name]
+            noted = made.out / arm.name / "costs.jsonl"
+            costs = noted.read_text().splitlines() if noted.exists() else []
+            assert len(costs) >= (len(runs.task.records) - kept) // 2
+        texts = {
+            arm.name: [f"{arm.name} {record.id} and so on" for record in runs.task.records]
+            for arm in made.arms
+        }
         shares = broken_shares(executor.read_again, runs, texts, show=False)
         assert shares == broken_shares(one_by_one(reader), runs, texts, show=False)
         assert shares["base"] == 0 < shares["dola"] < 1
@@ -124,8 +133,9 @@ def test_answers_that_come_while_texts_are_read_are_not_lost(benchmarks, tmp_pat
     executor_of = crew_executor(crew, Waiting(benchmarks, METHODS, tmp_path))
     for runs in benchmarks:
         executor = executor_of(runs)
-        folders = open_folders(runs, METHODS, tmp_path / runs.task.name)
-        answer_all(executor.turns, runs, folders, show=False)
-        texts = {name: [f"{name} {record.id} and so on" for record in runs.task.records] for name in folders}
+        made = experiment(runs, tmp_path, executor.turns)
+        made.answer(*made.arms)
+        names = [arm.name for arm in made.arms]
+        texts = {name: [f"{name} {record.id} and so on" for record in runs.task.records] for name in names}
         broken_shares(executor.read_again, runs, texts, show=False)
     assert len(crew.given) == len(set(crew.given))

@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 import torch
 from PIL import Image
 from typer.testing import CliRunner
 
+import reweigh
 import reweigh.rivals
 import twin
 from checkpoints import VOCABULARY, load
@@ -17,10 +19,11 @@ from reweigh.benchmarks.base import Record
 from reweigh.cli.app import app
 from reweigh.engines.transformers.session import read_answers
 from reweigh.errors import InputError, UnknownNameError, UnsupportedError
-from reweigh.experiments.compare.cost import Cost, measured, total
+from reweigh.estimate import Estimate
+from reweigh.experiments.compare.cost import Cost, Total, measured, timed
 from reweigh.experiments.compare.methods import make_method, parse_methods, parse_options
-from reweigh.experiments.compare.run import read_costs, timed
 from reweigh.experiments.compare.study import _note
+from reweigh.experiments.compare.table import Comparison, Figure, Row
 from reweigh.runs.run import Batch
 from reweigh.runtime.answer import Answer
 
@@ -61,9 +64,10 @@ def test_options_belong_to_a_method():
 
 
 def test_cost_is_time_over_tokens_and_the_highest_peak():
-    found = total([Cost(1.0, 10, 5), Cost(3.0, 30, 9), Cost(0.0, 0, None)])
-    assert (found.seconds_per_token, found.peak, found.tokens) == (0.1, 9, 40)
-    assert total([]) is None
+    found = Total({("b", 0): Cost(1.0, 10, 5), ("b", 1): Cost(3.0, 30, 9), ("b", 2): Cost(0.0, 0, None)})
+    assert (found.seconds_per_token, found.peak) == (0.1, 9)
+    assert Total({}).seconds_per_token is None
+    assert Total({}).latency_over(Total({})).value is None
     with measured(torch.device("cpu")) as meter:
         torch.randn(300, 300) @ torch.randn(300, 300)
     assert meter.seconds > 0
@@ -103,10 +107,10 @@ def test_each_method_answers_in_its_own_regime(checkpoint):
     for name in ("base", "vcd", "beam", "dola"):
         method = make_method(name, model, processor, {})
         ask = timed(method.session)
-        (answers, cost), (again, _) = ask(batch), ask(batch)
-        assert answers == again, "the seed fixes what is drawn"
-        assert 1 <= cost.tokens <= 6
-        assert cost.seconds > 0
+        found, again = ask(batch), ask(batch)
+        assert found.answers == again.answers, "the seed fixes what is drawn"
+        assert 1 <= found.note["tokens"] <= 6
+        assert found.note["seconds"] > 0
         regimes[name] = method.regime_in_words()
     assert regimes == {
         "base": "greedy",
@@ -138,13 +142,38 @@ def test_a_method_is_warmed_up_once_before_it_is_timed():
     picture.putdata([10, 20])
     session, record = Recorder(), Record(id=1, image="x.png", prompt="What?", max_new_tokens=90)
     ask = timed(session)
-    costs = [ask(Batch(start=start, records=[record], pictures=[picture], seed=5))[1] for start in range(2)]
+    costs = [ask(Batch(start=start, records=[record], pictures=[picture], seed=5)).note for start in range(2)]
     assert [(*shown[0], limit) for shown, limit, _ in session.asked] == [
         (20, 10, 8),
         (10, 20, 90),
         (10, 20, 90),
     ]
-    assert [cost.tokens for cost in costs] == [2, 2]
+    assert [cost["tokens"] for cost in costs] == [2, 2]
+
+
+def test_the_interval_of_cost_draws_the_same_batches_for_both():
+    rng = np.random.default_rng(0)
+    base = {("b", i): Cost(float(s), 10, 100) for i, s in enumerate(rng.uniform(1, 5, 40))}
+    own = {key: Cost(1.1 * cost.seconds, 10, 150) for key, cost in base.items()}
+    ratio = Total(own).latency_over(Total(base))
+    assert ratio.parts == pytest.approx((1.1, 1.1, 1.1)), "batches differ, their ratios do not"
+    assert Total(own).memory_over(Total(base)) == Estimate(1.5)
+    noisy = {key: Cost(float(rng.uniform(1, 5)), 10, None) for key in base}
+    found, drawn = Total(noisy).latency_over(Total(base)), []
+    for _ in range(2000):
+        keys = [list(base)[i] for i in rng.integers(0, 40, 40)]
+        drawn.append(sum(noisy[key].seconds for key in keys) / sum(base[key].seconds for key in keys))
+    assert [found.low, found.high] == pytest.approx(np.quantile(drawn, [0.025, 0.975]), abs=0.03)
+
+
+def test_cost_is_marked_only_beyond_chance():
+    rows = [
+        Row("Base", [1.0, 1.0]),
+        Row("Own", [0.85, 2.0], intervals=[Estimate(0.85, 0.6, 1.2), Estimate(2.0, 1.8, 2.2)]),
+    ]
+    figures = [Figure("Cost", "Lat.", "lower"), Figure("Cost", "Mem.", "lower")]
+    made = Comparison("m", figures, rows)
+    assert [made.shade_of(1, 0), made.shade_of(1, 1)] == ["", "worse-strong"]
 
 
 @pytest.mark.parametrize(("n", "warned"), [(20, True), (99, True), (100, False), (500, False)])
@@ -177,7 +206,11 @@ def test_the_command(checkpoint, tmp_path):
     again = runner.invoke(app, arguments, catch_exceptions=False)
     assert again.exit_code == 0
     assert responses.read_bytes() == whole, "a stopped comparison ends with the same answers"
-    assert len(read_costs(out / "world" / "vcd")) == 2
+    assert len({json.loads(row)["start"] for row in (out / "world" / "vcd" / "costs.jsonl").open()}) == 2
+    frame = reweigh.read(out)
+    assert frame.one(arm="vcd", figure="latency").value > 1
+    assert frame.one(arm="vcd", figure="chair_i", against="base").bounded
+    assert frame.about["arms"]["reweigh"]["table_sha256"]
     other = runner.invoke(app, [*arguments, "--method-option", "vcd.alpha=0.5"])
     assert other.exit_code != 0
     assert "decoding" in str(other.exception)

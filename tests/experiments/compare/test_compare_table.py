@@ -18,7 +18,6 @@ from reweigh.experiments.compare.table import (
     Figure,
     Row,
     cost_figures,
-    ratios,
     shade,
     shade_by_interval,
 )
@@ -31,7 +30,7 @@ ROWS = [
     Row("ReWEIGH", [39.0, 80.0, 1.02, 1.0], "greedy"),
     Row("OPERA", [None, None, None, None], reason="its attention cannot be read"),
 ]
-TABLE = Comparison("llava", FIGURES, ROWS, ["A note."])
+TABLE = Comparison("llava", FIGURES, ROWS, ["A note."], "paper")
 
 
 @pytest.mark.parametrize(
@@ -108,7 +107,7 @@ def test_latex():
 
 
 def test_html_escapes_and_shades():
-    page = html(Comparison("<b>model</b>", FIGURES, ROWS))
+    page = html(Comparison("<b>model</b>", FIGURES, ROWS, shading="paper"))
     assert "<b>model</b>" not in page
     assert '<td class="better-strong best">39.00 ▲▲</td>' in page
     assert '<th colspan="2" class="group" scope="colgroup">CHAIR</th>' in page
@@ -133,12 +132,6 @@ def test_terminal_has_every_method_and_every_figure_at_any_width(width):
     parts = shown.count("\n method ")
     assert all(shown.count(f"\n {row.title} ") == parts for row in ROWS)
     assert parts == 1 or width < 120
-
-
-def test_ratios():
-    base = {"latency": 0.5, "memory": 100.0}
-    assert ratios({"latency": 1.0, "memory": 150.0}, base) == [2.0, 1.5]
-    assert ratios({"latency": None, "memory": 1.0}, {"latency": 1.0, "memory": None}) == [None, None]
 
 
 BASE_S, OWN_S = Estimate(value=50.0, low=45.0, high=55.0), Estimate(value=47.0, low=42.0, high=52.0)

@@ -7,12 +7,25 @@ process, which waiting for a core does not touch, and the peak of resident memor
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from reweigh.benchmarks.base import Item
+from reweigh.benchmarks.bootstrap import Array, paired, ratio
+from reweigh.estimate import Estimate
+from reweigh.experiments.experiment import Answered
 from reweigh.memory import peak_bytes, reset_peak
+from reweigh.runs.run import Batch
+
+if TYPE_CHECKING:
+    from reweigh.engines.transformers.session import Session
+
+COSTS = "costs.jsonl"
+WARM_UP_TOKENS = 8
+LATENCY = "latency"
+NOTHING = "nothing was generated"
 
 
 @dataclass(frozen=True)
@@ -57,19 +70,81 @@ def measured(device: Any) -> Iterator[Meter]:
     meter.peak = int(torch.cuda.max_memory_allocated(device)) if cuda else peak_bytes()
 
 
+def timed(session: Session, *, template: str | None = None) -> Callable[[Batch], Answered]:
+    """Answer batches through a session, in its authors' regime, and note the cost of each.
+
+    It is warmed up on mirrored pictures first, since a first batch also pays for what is set up once.
+    """
+    from PIL.ImageOps import mirror
+
+    from reweigh.families.weights import input_device
+
+    cold = [True]
+
+    def ask(batch: Batch) -> Answered:
+        inputs = session.prepare(batch.pictures, batch.prompts, template=template)
+        options = {**session.decoder.decoding(), "max_new_tokens": batch.max_new_tokens}
+        if cold:
+            cold.clear()
+            mirrored = session.prepare(
+                [mirror(picture) for picture in batch.pictures], batch.prompts, template=template
+            )
+            few = min(WARM_UP_TOKENS, batch.max_new_tokens)
+            session.respond(mirrored, seed=batch.seed, **{**options, "max_new_tokens": few})
+        with measured(input_device(session.model)) as meter:
+            answers = session.respond(inputs, seed=batch.seed, **options)
+        tokens = sum(len(answer.tokens) for answer in answers)
+        return Answered(answers, Cost(meter.seconds, tokens, meter.peak).to_json())
+
+    return ask
+
+
 @dataclass(frozen=True)
 class Total:
-    """All batches of one method."""
+    """All batches of one arm, by benchmark and position.
 
-    seconds_per_token: float
-    peak: int | None
-    tokens: int
+    Attributes:
+        batches: The costs.
+    """
+
+    batches: Mapping[tuple[str, int], Cost]
+
+    @property
+    def seconds_per_token(self) -> float | None:
+        """Time over tokens; None if nothing was generated."""
+        tokens = sum(cost.tokens for cost in self.batches.values())
+        return sum(cost.seconds for cost in self.batches.values()) / tokens if tokens else None
+
+    @property
+    def peak(self) -> int | None:
+        """The highest peak of memory, where the system tells."""
+        return max((cost.peak for cost in self.batches.values() if cost.peak is not None), default=None)
+
+    def latency_over(self, base: Total) -> Estimate:
+        """Time per token over the base's, with a 95% interval that draws the same batches for both."""
+        found = paired(base._items(), self._items(), _latency, _ratios)
+        return found.get(LATENCY, Estimate(None, reason=NOTHING))
+
+    def memory_over(self, base: Total) -> Estimate:
+        """Peak memory over the base's; a peak has no interval."""
+        if self.peak is None or not base.peak:
+            return Estimate(None, reason="the system does not tell peak memory" if self.batches else NOTHING)
+        return Estimate(self.peak / base.peak)
+
+    def _items(self) -> list[Item]:
+        return [
+            Item(
+                id=f"{name}/{start}",
+                image=f"{name}/{start}",
+                counts={"seconds": one.seconds, "tokens": one.tokens},
+            )
+            for (name, start), one in self.batches.items()
+        ]
 
 
-def total(costs: Sequence[Cost]) -> Total | None:
-    """Time over tokens of all batches, and the highest peak; ``None`` if nothing was generated."""
-    tokens = sum(cost.tokens for cost in costs)
-    if not tokens:
-        return None
-    peaks = [cost.peak for cost in costs if cost.peak is not None]
-    return Total(sum(cost.seconds for cost in costs) / tokens, max(peaks) if peaks else None, tokens)
+def _latency(counts: Mapping[str, Array]) -> dict[str, Array]:
+    return {LATENCY: ratio(counts["seconds"], counts["tokens"], scale=1.0)}
+
+
+def _ratios(base: Mapping[str, Array], own: Mapping[str, Array]) -> dict[str, Array]:
+    return {LATENCY: ratio(own[LATENCY], base[LATENCY], scale=1.0)}

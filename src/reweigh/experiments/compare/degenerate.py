@@ -8,12 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from itertools import combinations
-from pathlib import Path
 
 from reweigh.experiments.compare.fluency import IMPROBABLE
 from reweigh.experiments.compare.methods import Method
-from reweigh.files.artifacts import read_jsonl
-from reweigh.runs.record import RESPONSES
 from reweigh.runs.task import Scored
 
 WORDY = 1.25
@@ -31,14 +28,13 @@ ENDS = (".", "!", "?", '"', ")")
 def degenerate(
     methods: Sequence[Method],
     scores: Mapping[str, Mapping[str, Scored]],
-    out: Path,
     broken: Mapping[str, Mapping[str, float]],
 ) -> list[str]:
     """A sentence for each such row and benchmark; ``broken`` are the shares of broken texts, where they are known."""
     said = []
     for name, found in scores.items():
         served = [method for method in methods if method.name in found]
-        texts = {method.name: read_texts(out / name / method.name) for method in served}
+        texts = {method.name: found[method.name].texts for method in served}
         base = served[0]
         for one, other in combinations(served, 2):
             if texts[one.name] == texts[other.name]:
@@ -80,8 +76,3 @@ def _more_mentions(run: Scored, base: Scored) -> float | None:
     if own is None or its is None or own.value is None or not its.value:
         return None
     return own.value / its.value if own.value > WORDY * its.value else None
-
-
-def read_texts(folder: Path) -> list[str]:
-    """The texts of a run in the order of its records."""
-    return [str(row["response"]) for row in read_jsonl(folder / RESPONSES)]

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 from reweigh.benchmarks.base import Id, Item
 from reweigh.experiments.compare.table import Comparison
 from reweigh.results.examples import coloured_response, thumbnail
 from reweigh.results.html import Html, element, legend, section
-from reweigh.runs.results import ScoredRun, read_scored
+from reweigh.runs.results import ScoredRun
 
 GAINED, LOST = 2, 1
 """Pictures on which the chief method has fewer, and more, objects that are not there than the base."""
@@ -31,16 +30,14 @@ class TitledRun:
         return {item.id: len(_absent(item)) for item in self.run.items}
 
 
-def example_sections(made: Comparison, out: Path) -> list[Html]:
-    """A section for each benchmark whose texts name objects, read from the runs of a comparison."""
-    benchmarks = dict.fromkeys(name for row in made.rows for name in row.runs)
+def example_sections(made: Comparison) -> list[Html]:
+    """A section for each benchmark whose texts name objects."""
+    benchmarks = dict.fromkeys(name for row in made.rows for name in row.scored)
     chief = made.chief()
     found = []
     for name in benchmarks:
         runs = [
-            TitledRun(row.title, read_scored(out / row.runs[name]), row is chief)
-            for row in made.rows
-            if name in row.runs
+            TitledRun(row.title, row.scored[name], row is chief) for row in made.rows if name in row.scored
         ]
         if len(runs) > 1 and all("mentions" in item.details for item in runs[0].run.items):
             title = "Examples" if len(benchmarks) == 1 else f"Examples of {name}"

@@ -7,8 +7,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from reweigh.errors import InputError, UnsupportedError, require_known
+from reweigh.errors import InputError, ReweighError, UnsupportedError, require_known
+from reweigh.experiments.compare.cost import COSTS, timed
+from reweigh.experiments.experiment import Answered, Arm, OpenArm
 from reweigh.options import parse_option
+from reweigh.runs.run import Batch
+from reweigh.text import in_words
 
 if TYPE_CHECKING:
     from reweigh.engines.transformers.session import Session
@@ -38,6 +42,16 @@ class Method:
     regime: Mapping[str, Any] = field(default_factory=dict)
     decoding: Mapping[str, Any] = field(default_factory=dict)
 
+    def arm(self, *, template: str | None = None) -> Arm:
+        """The method as an arm that is timed; one whose session is elsewhere cannot answer by itself."""
+
+        def opened() -> OpenArm:
+            if self.session is None:
+                return OpenArm(self.decoding, _answers_elsewhere)
+            return OpenArm(self.decoding, timed(self.session, template=template))
+
+        return Arm(self.name, self.title, opened, COSTS)
+
     def regime_in_words(self) -> str:
         """The regime for a note under the table."""
         words = []
@@ -51,6 +65,22 @@ class Method:
         if (penalty := self.regime.get("repetition_penalty", 1.0)) != 1.0:
             words.append(f"repetition penalty {penalty:g}")
         return ", ".join(words)
+
+
+def _answers_elsewhere(_: Batch) -> Answered:
+    raise ReweighError("this method has no session in this process")
+
+
+def settings_in_words(decoding: Mapping[str, Any]) -> str:
+    """The options of a decoder and the hash of its table, as a run's record keeps them.
+
+    Example:
+        >>> settings_in_words({"decoder": "reweigh", "options": {"beta": 3.5, "layer": 2}, "table_sha256": "b710a419"})
+        'beta 3.5, layer 2, table b710a419'
+    """
+    options = [f"{name} {in_words(value)}" for name, value in decoding.get("options", {}).items()]
+    table = decoding.get("table_sha256")
+    return ", ".join([*options, *([f"table {table[:12]}"] if table else [])]) or "official defaults"
 
 
 def parse_methods(text: str, known: Sequence[str]) -> list[str]:

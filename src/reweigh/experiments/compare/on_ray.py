@@ -14,11 +14,12 @@ from pathlib import Path
 from typing import Any
 
 from reweigh.benchmarks.base import Record
+from reweigh.experiments.compare.cost import timed
 from reweigh.experiments.compare.fluency import Passage, Reader, reading
 from reweigh.experiments.compare.methods import Method, make_method
-from reweigh.experiments.compare.run import Measured, Turns, due, in_turns
-from reweigh.experiments.compare.study import Executor, compare, open_folders
+from reweigh.experiments.compare.study import Executor, compare, served_arms
 from reweigh.experiments.compare.table import Comparison, Shading
+from reweigh.experiments.experiment import Answered, Turns, due, in_turns
 from reweigh.runs.run import Batch, open_batch
 from reweigh.runs.task import Runs
 from reweigh.scale.crew import Crew, LazyTasks, Report, by_number, work_through
@@ -45,7 +46,7 @@ class Comparer:
         """What the runs' records keep of the model and of each method."""
         return self.page
 
-    def work(self, task: Task | Passage) -> dict[str, Measured] | dict[str, float]:
+    def work(self, task: Task | Passage) -> dict[str, Answered] | dict[str, float]:
         """Answer one batch with the methods named, in turn; or read a passage."""
         return self.reader(task) if isinstance(task, Passage) else dict(self.turns(*task))
 
@@ -78,7 +79,8 @@ def comparer(
     model.name_or_path = called
     rows = [make_method(method, model, processor, options) for method, options in methods.items()]
     sessions = {row.name: row.session for row in rows if row.session is not None}
-    turns, reader = in_turns(sessions, template=template), reading(model, processor, template=template)
+    turns = in_turns({name: timed(session, template=template) for name, session in sessions.items()})
+    reader = reading(model, processor, template=template)
     return Comparer(describe_model(model, processor), rows, turns, reader)
 
 
@@ -111,8 +113,11 @@ class Waiting(LazyTasks[Due, Task]):
         self.number: dict[tuple[str, int], int] = {}
         found: list[Due] = []
         for runs in benchmarks:
-            folders = open_folders(runs, methods, out / runs.task.name)
-            done = {name: runs.done(folder) for name, folder in folders.items()}
+            done = {}
+            for arm in served_arms(methods, runs):
+                folder = out / runs.task.name / arm.name
+                runs.open(folder, arm.open().decoding)
+                done[arm.name] = runs.done(folder)
             for start, part, names in due(runs, done):
                 self.number[runs.task.name, start] = len(found)
                 found.append((runs, start, part, names))
@@ -135,7 +140,7 @@ def crew_executor(crew: Crew, waiting: Waiting) -> Callable[[Runs], Executor]:
     free = count(len(waiting))
 
     def executor_of(runs: Runs) -> Executor:
-        def turns(batch: Batch, names: Sequence[str]) -> Iterator[tuple[str, Measured]]:
+        def turns(batch: Batch, names: Sequence[str]) -> Iterator[tuple[str, Answered]]:
             yield from take(waiting.number[runs.task.name, batch.start]).items()
 
         def read_again(passages: Mapping[int, Passage]) -> Iterator[tuple[int, dict[str, float]]]:

@@ -7,23 +7,37 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from reweigh.benchmarks import find_benchmark
-from reweigh.benchmarks.bootstrap import paired_difference
 from reweigh.estimate import Estimate
-from reweigh.experiments.compare.cost import total
-from reweigh.experiments.compare.degenerate import degenerate, read_texts
+from reweigh.experiments.compare.cost import LATENCY, Cost, Total
+from reweigh.experiments.compare.degenerate import degenerate
 from reweigh.experiments.compare.fluency import ReadAgain, broken_shares, one_by_one, reading
-from reweigh.experiments.compare.methods import Method
-from reweigh.experiments.compare.run import Turns, answer_all, in_turns, read_costs
-from reweigh.experiments.compare.table import Comparison, Figure, Row, Shading, cost_figures, ratios
+from reweigh.experiments.compare.methods import Method, settings_in_words
+from reweigh.experiments.compare.table import Comparison, Figure, Row, Shading, cost_figures
+from reweigh.experiments.experiment import Arm, Experiment, Turns
+from reweigh.results import frame
 from reweigh.results.evaluation import write_report
-from reweigh.runs.results import read_scored
+from reweigh.results.frame import AGAINST, Frame
+from reweigh.runs.results import ScoredRun
 from reweigh.runs.task import Runs, Scored
 
 DECIDING = 100
-"""Records below which a comparison says that it decides nothing."""
+"""A comparison of fewer records says that it decides nothing."""
 
 Scores = Mapping[str, Mapping[str, Scored]]
 """For each benchmark the scored run of each method that was served."""
+
+
+@dataclass(frozen=True)
+class Executor:
+    """Who does the work of one benchmark.
+
+    Attributes:
+        turns: Answers batches; the methods' own sessions if None.
+        read_again: Reads finished texts again, to find broken ones.
+    """
+
+    turns: Turns | None
+    read_again: ReadAgain
 
 
 def compare(
@@ -39,60 +53,52 @@ def compare(
 
     ``executor_of`` says who does the work of a benchmark, if not the methods' own sessions.
     """
-    scores, broken = {}, {}
+    scores: dict[str, Mapping[str, Scored]] = {}
+    broken: dict[str, dict[str, float]] = {}
+    costs: dict[str, dict[tuple[str, int], Cost]] = {method.name: {} for method in methods}
+    rows: list[frame.Row] = []
     for runs in benchmarks:
         name = runs.task.name
         executor = own_executor(methods, runs) if executor_of is None else executor_of(runs)
-        scores[name] = answer_and_score(runs, methods, out / name, executor.turns)
-        texts = {method: read_texts(out / name / method) for method in scores[name]}
+        experiment = Experiment(
+            runs,
+            served_arms(methods, runs),
+            out / name,
+            rotate=True,
+            turns=executor.turns,
+            what="comparing",
+        )
+        rows += experiment.run(methods[0].name)
+        scores[name] = experiment.scored
+        for arm in experiment.arms:
+            noted = experiment.notes(arm)
+            costs[arm.name] |= {(name, row.pop("start")): Cost(**row) for row in noted}
+        for scored in experiment.scored.values():
+            if scored.run is not None:
+                write_report(scored.run, images=runs.task.images)
+        texts = {method: scored.texts for method, scored in experiment.scored.items()}
         broken[name] = broken_shares(executor.read_again, runs, texts)
-    return build(model, methods, scores, out, shading=shading, broken=broken)
-
-
-@dataclass(frozen=True)
-class Executor:
-    """Who does the work of one benchmark.
-
-    Attributes:
-        turns: Answers batches.
-        read_again: Reads finished texts again, to find broken ones.
-    """
-
-    turns: Turns
-    read_again: ReadAgain
+    totals = {name: Total(found) for name, found in costs.items()}
+    return build(model, methods, scores, Frame(rows), totals, shading=shading, broken=broken)
 
 
 def own_executor(methods: Sequence[Method], runs: Runs) -> Executor:
     """Do it with the sessions of the methods."""
-    sessions = {method.name: method.session for method in methods if method.session is not None}
-    first = next(iter(sessions.values()))
-    reader = reading(first.model, first.processor, template=runs.template)
-    return Executor(in_turns(sessions, template=runs.template), one_by_one(reader))
+    first = next(method.session for method in methods if method.session is not None)
+    return Executor(None, one_by_one(reading(first.model, first.processor, template=runs.template)))
 
 
-def answer_and_score(runs: Runs, methods: Sequence[Method], out: Path, turns: Turns) -> dict[str, Scored]:
-    """Answer one benchmark with every method that is served, and score the answers."""
-    folders = open_folders(runs, methods, out)
-    answer_all(turns, runs, folders)
-    scores = {name: runs.score(folder) for name, folder in folders.items()}
-    for folder in folders.values():
-        write_report(read_scored(folder), images=runs.task.images)
-    return scores
-
-
-def open_folders(runs: Runs, methods: Sequence[Method], out: Path) -> dict[str, Path]:
-    """The run folder of each method that is served, begun or found to hold the same run."""
-    served = [method for method in methods if method.reason is None]
-    for method in served:
-        runs.open(out / method.name, method.decoding)
-    return {method.name: out / method.name for method in served}
+def served_arms(methods: Sequence[Method], runs: Runs) -> list[Arm]:
+    """The arms of the methods that the model can serve."""
+    return [method.arm(template=runs.template) for method in methods if method.reason is None]
 
 
 def build(
     model: str,
     methods: Sequence[Method],
     scores: Scores,
-    out: Path,
+    found: Frame,
+    costs: Mapping[str, Total],
     *,
     shading: Shading = "interval",
     broken: Mapping[str, Mapping[str, float]] | None = None,
@@ -100,48 +106,54 @@ def build(
     """Put figures with intervals, differences to the base and cost of all methods into one table."""
     figures: list[Figure] = []
     keys: list[tuple[str, str]] = []
-    for name, found in scores.items():
+    for name, runs in scores.items():
         benchmark = find_benchmark(name)
-        for info in benchmark.headlines(list(next(iter(found.values())).summary.metrics)):
+        for info in benchmark.headlines(list(next(iter(runs.values())).summary.metrics)):
             figures.append(Figure(benchmark.heading(), info.title, info.direction))
             keys.append((name, info.name))
-    costs = {method.name: _cost(method, scores, out) for method in methods}
-    base = costs[methods[0].name]
-    rows = []
+    estimates = {(row["benchmark"], row["arm"], row["figure"], row[AGAINST]): row.estimate for row in found}
+    base = methods[0]
+    rows, cost_rows = [], []
     for method in methods:
-        metrics = [_metric(scores[name].get(method.name), metric) for name, metric in keys]
-        values = [None if metric is None else metric.value for metric in metrics]
-        values += ratios(costs[method.name], base)
-        regime = method.regime_in_words() if method.reason is None else ""
-        differences = [] if method is methods[0] else _differences(method, methods[0], scores, keys)
-        runs = {name: f"{name}/{method.name}" for name, found in scores.items() if method.name in found}
-        rows.append(Row(method.title, values, regime, method.reason, metrics, differences, runs))
-    notes = [_note(scores, base["latency"]), *degenerate(methods, scores, out, broken or {})]
-    return Comparison(model, [*figures, *cost_figures()], rows, notes, shading)
-
-
-def _metric(run: Scored | None, name: str) -> Estimate | None:
-    return None if run is None else run.summary.metrics[name]
-
-
-def _differences(
-    method: Method, base: Method, scores: Scores, keys: Sequence[tuple[str, str]]
-) -> list[Estimate | None]:
-    """Paired differences to the base, drawing the same images for both."""
-    paired: dict[str, Mapping[str, Estimate]] = {}
-    for name, found in scores.items():
-        if method.name in found:
-            formula = find_benchmark(name).figures
-            paired[name] = paired_difference(found[base.name].items, found[method.name].items, formula)
-    return [paired[name].get(metric) if name in paired else None for name, metric in keys]
-
-
-def _cost(method: Method, scores: Scores, out: Path) -> dict[str, float | None]:
-    whole = total([cost for name in scores for cost in read_costs(out / name / method.name)])
-    return {
-        "latency": None if whole is None else whole.seconds_per_token,
-        "memory": None if whole is None or whole.peak is None else float(whole.peak),
+        cost = [
+            costs[method.name].latency_over(costs[base.name]),
+            costs[method.name].memory_over(costs[base.name]),
+        ]
+        metrics = [estimates.get((name, method.name, metric, None)) for name, metric in keys]
+        changes = [estimates.get((name, method.name, metric, base.name)) for name, metric in keys]
+        cells: list[Estimate | None] = [*metrics, *cost]
+        values = [None if one is None else one.value for one in cells]
+        folders = {name: f"{name}/{method.name}" for name, runs in scores.items() if method.name in runs}
+        served = method.reason is None
+        rows.append(
+            Row(
+                method.title,
+                values,
+                method.regime_in_words() if served else "",
+                method.reason,
+                cells,
+                [] if method is base else changes,
+                folders,
+                settings_in_words(method.decoding) if served else "",
+                {name: run for name, runs in scores.items() if (run := _run(runs, method)) is not None},
+            )
+        )
+        for figure, one in zip((LATENCY, "memory"), cost, strict=True):
+            cost_keys = {"benchmark": None, "arm": method.name, "figure": figure, AGAINST: None}
+            cost_rows.append(frame.Row(cost_keys, one))
+    notes = [_note(scores, costs[base.name].seconds_per_token), *degenerate(methods, scores, broken or {})]
+    about = {
+        "model": model,
+        "reference": base.name,
+        "arms": {method.name: dict(method.decoding) for method in methods if method.reason is None},
+        "left_out": {method.name: method.reason for method in methods if method.reason is not None},
     }
+    whole = Frame([*found, *cost_rows], about)
+    return Comparison(model, [*figures, *cost_figures()], rows, notes, shading, frame=whole)
+
+
+def _run(runs: Mapping[str, Scored], method: Method) -> ScoredRun | None:
+    return runs[method.name].run if method.name in runs else None
 
 
 def _note(scores: Scores, per_token: float | None) -> str:
@@ -153,5 +165,6 @@ def _note(scores: Scores, per_token: float | None) -> str:
     warned = f" Fewer than {DECIDING} records decide nothing: look at the intervals." if few else ""
     return (
         f"{counts}; brackets are 95% image-bootstrap intervals.{warned} Lat. and Mem. are time per token and peak memory "
-        f"over greedy's, taken in turns in one run, each method warmed up.{speed}"
+        "relative to greedy, measured in turns in one run after a warm-up; the interval of Lat. draws batches, the same "
+        f"for both.{speed}"
     )

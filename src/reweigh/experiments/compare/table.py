@@ -1,8 +1,8 @@
 """What a comparison holds: methods under figures, intervals, paired differences to the base, shades and ranks.
 
 A figure is shaded only where the paired interval of its difference to the base leaves zero out, strongly where it also
-moved by more than 20%; the paper's shading (beyond 5% and 20%, whatever the interval) is an option, and that of cost,
-which has no interval. In each column the best is bold and the second best underlined. Knows no model.
+moved by more than 20%; the paper's shading (beyond 5% and 20%, whatever the interval) is an option. Cost is shaded where the
+interval of its ratio excludes 1. In each column the best is bold and the second best underlined. Knows no model.
 """
 
 from __future__ import annotations
@@ -12,7 +12,9 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from reweigh.estimate import Estimate
+from reweigh.results.frame import Frame
 from reweigh.results.table import ARROWS, MISSING
+from reweigh.runs.results import ScoredRun
 
 LIGHT, STRONG = 0.05, 0.20
 CHIEF = "ReWEIGH"
@@ -46,7 +48,8 @@ class Figure:
 class Row:
     """A method's figures with intervals and differences to the base, its regime, and why it has none where it has none.
 
-    ``runs`` are the folders of its runs below the comparison's, by benchmark.
+    ``runs`` are the folders of its runs below the comparison's, by benchmark; ``settings`` are the decoder's, in words;
+    ``scored`` are the runs themselves, for the page's examples.
     """
 
     title: str
@@ -56,6 +59,8 @@ class Row:
     intervals: Sequence[Estimate | None] = ()
     differences: Sequence[Estimate | None] = ()
     runs: Mapping[str, str] = field(default_factory=dict)
+    settings: str = ""
+    scored: Mapping[str, ScoredRun] = field(default_factory=dict, compare=False, repr=False)
 
     def interval(self, column: int) -> Estimate | None:
         """The figure with its interval, where it has one."""
@@ -102,6 +107,7 @@ class Comparison:
     notes: Sequence[str] = ()
     shading: Shading = "interval"
     kind: str = "method"
+    frame: Frame = field(default_factory=Frame, compare=False)
 
     def shade_of(self, row: int, column: int) -> Shade:
         """The shade of a cell; the base has none."""
@@ -109,9 +115,11 @@ class Comparison:
             return ""
         value, base = self.rows[row].values[column], self.rows[0].values[column]
         better, difference = self.figures[column].better, self.rows[row].difference(column)
-        if self.shading == "interval" and difference is not None:
-            return shade_by_interval(difference, value, base, better)
-        return shade(value, base, better)
+        if self.shading == "paper":
+            return shade(value, base, better)
+        if self.figures[column].group == COST and (ratio := self.rows[row].interval(column)) is not None:
+            difference = ratio.map(lambda one: one - 1)
+        return "" if difference is None else shade_by_interval(difference, value, base, better)
 
     def rank_of(self, row: int, column: int) -> Literal["best", "second", ""]:
         """Whether a cell is the best or second best of its column, ties judged as printed."""
@@ -143,16 +151,17 @@ class Comparison:
         regimes = "; ".join(f"{row.title}: {row.regime}" for row in self.rows if row.regime)
         missing = [f"{row.title} was not run: {row.reason}." for row in self.rows if row.reason]
         answered = f"Each {self.kind} is answered and timed in its own decoding regime ({regimes})."
-        return [*self.notes, *([answered] if regimes else []), *missing]
+        settings = "; ".join(f"{row.title}: {row.settings}" for row in self.rows if row.settings)
+        used = [f"Settings: {settings}."] if settings else []
+        return [*self.notes, *([answered] if regimes else []), *used, *missing]
 
     def legend(self) -> str:
         """What the shades mean."""
         if self.shading == "paper":
             return "▲ better and ▼ worse than the base by more than 5%, doubled by more than 20%."
-        costs = any(figure.group == COST for figure in self.figures)
         return (
-            "▲ better and ▼ worse than the base beyond chance (the paired 95% interval leaves zero out), doubled where "
-            f"the figure moved by more than 20%{'; cost, which has no interval, from 5% on' if costs else ''}."
+            "▲ better and ▼ worse than the base beyond chance (the paired 95% interval excludes no change), doubled where "
+            "the figure moved by more than 20%."
         )
 
     def to_json(self) -> dict[str, Any]:
@@ -169,7 +178,12 @@ class Comparison:
                 }
                 for j, figure in enumerate(self.figures)
             }
-            about = {self.kind: row.title, "regime": row.regime, "reason": row.reason}
+            about = {
+                self.kind: row.title,
+                "regime": row.regime,
+                "settings": row.settings,
+                "reason": row.reason,
+            }
             rows.append({**about, "runs": dict(row.runs), "figures": cells})
         return {"model": self.model, "shading": self.shading, "rows": rows, "notes": self.caption()}
 
@@ -180,15 +194,6 @@ def cost_figures() -> list[Figure]:
         Figure(COST, "Lat.", "lower", unit="×", ranked=False),
         Figure(COST, "Mem.", "lower", unit="×", ranked=False),
     ]
-
-
-def ratios(own: Mapping[str, float | None], base: Mapping[str, float | None]) -> list[float | None]:
-    """Latency and memory over the base's."""
-    found: list[float | None] = []
-    for name in ("latency", "memory"):
-        mine, its = own.get(name), base.get(name)
-        found.append(None if mine is None or not its else mine / its)
-    return found
 
 
 def _ends(prefix: str, metric: Estimate | None, *, value: bool = False) -> dict[str, float | None]:

@@ -1,0 +1,221 @@
+"""One experiment: the same records answered under several arms, scored, and put into one frame.
+
+Each arm answers into a sealed run folder of its own, like ``reweigh eval run`` writes; a stopped experiment resumes and ends
+with the same bytes. What is measured or counted of a batch (its cost, its edits) is a note, sealed beside the answers. Who
+answers is given: sessions of this process, or actors elsewhere. Comparisons, searches, ablations are lists of arms.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from reweigh.benchmarks.base import Record, find_benchmark
+from reweigh.benchmarks.bootstrap import paired_difference
+from reweigh.errors import ArtifactError
+from reweigh.estimate import Estimate
+from reweigh.files.seals import append_sealed_rows, read_sealed, read_sealed_rows, write_sealed
+from reweigh.progress import bar
+from reweigh.results.frame import AGAINST, Frame, Row
+from reweigh.runs.record import RESPONSES, run_owner
+from reweigh.runs.run import Batch, answer_batch, batches, open_batch, require_answered
+from reweigh.runs.task import Runs, Scored
+from reweigh.runtime.answer import Answer
+
+FRAME = "frame.json"
+"""The file of an experiment's folder that holds its frame."""
+
+
+@dataclass(frozen=True)
+class Answered:
+    """The answers to a batch, and what was noted of it."""
+
+    answers: list[Answer]
+    note: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class OpenArm:
+    """An arm tied to a model: what a run's record keeps of its decoder, and how it answers a batch."""
+
+    decoding: Mapping[str, Any]
+    ask: Callable[[Batch], Answered]
+
+
+@dataclass(frozen=True)
+class Arm:
+    """One configuration to answer with.
+
+    Attributes:
+        name: The name of its run folder.
+        title: The name in tables.
+        open: Ties it to the model; called when it is about to answer.
+        notes: The file for what is noted of its batches, if anything is.
+    """
+
+    name: str
+    title: str
+    open: Callable[[], OpenArm]
+    notes: str | None = None
+
+
+Turns: TypeAlias = Callable[[Batch, Sequence[str]], Iterable[tuple[str, Answered]]]
+"""Answers a batch under some arms, one after the other in the order given."""
+
+
+class Experiment:
+    """The same records under several arms.
+
+    Args:
+        runs: The records, and how they are answered.
+        arms: What to answer with.
+        out: Folder of the arms' run folders.
+        rotate: Answer each batch under all arms in turn, in an order that rotates, so that their times can be compared.
+        turns: Who answers, if not the arms themselves.
+        what: The work in a word or two, for the progress bar.
+    """
+
+    def __init__(
+        self,
+        runs: Runs,
+        arms: Sequence[Arm],
+        out: Path,
+        *,
+        rotate: bool = False,
+        turns: Turns | None = None,
+        what: str = "answering",
+    ) -> None:
+        self.runs, self.arms, self.out = runs, list(arms), out
+        self.rotate, self.turns, self.what = rotate, turns, what
+        self.scored: dict[str, Scored] = {}
+        self._bar: Any = None
+
+    def run(self, reference: str | None = None) -> Frame:
+        """Answer what has no answer yet, score every arm, and return all figures with the differences to one arm."""
+        with self.progress(len(self.arms)):
+            for group in [self.arms] if self.rotate else [[arm] for arm in self.arms]:
+                self.answer(*group)
+        for arm in self.arms:
+            self.score(arm)
+        return frame_of(self.scored, self.runs.task.name, reference)
+
+    @contextmanager
+    def progress(self, arms: int) -> Iterator[None]:
+        """One bar for all answers of so many arms."""
+        done = sum(self.runs.done(folder) for folder in self.out.glob("*") if (folder / RESPONSES).exists())
+        with bar(self.what, total=arms * len(self.runs.task.records), done=done, unit="answer") as self._bar:
+            yield
+
+    def answer(self, *arms: Arm) -> None:
+        """Answer what has no answer yet under some arms, batch by batch in turns."""
+        opened = {arm.name: self._open(arm) for arm in arms}
+        folders = {arm.name: self.out / arm.name for arm in arms}
+        done = {name: self.runs.done(folder) for name, folder in folders.items()}
+        owners = {name: run_owner(folder) for name, folder in folders.items()}
+        notes = {arm.name: arm.notes for arm in arms}
+        turns = self.turns or in_turns({name: one.ask for name, one in opened.items()})
+        if len(arms) == 1 and self._bar is not None:
+            self._bar.set_description(arms[0].name)
+        if not self.runs.task.records:
+            for name, folder in folders.items():
+                append_sealed_rows(folder / RESPONSES, [], owner=owners[name])
+        for start, part, names in due(self.runs, done):
+            batch = open_batch(start, part, self.runs.task.images, self.runs.seed)
+            for name, answered in turns(batch, names):
+                if (file := notes[name]) is not None:
+                    # the note comes first: a kill in between leaves one that the next try replaces
+                    row = {"start": start, **answered.note}
+                    append_sealed_rows(folders[name] / file, [row], owner=owners[name])
+                said = answer_batch(
+                    lambda _, given=answered: given.answers,  # type: ignore[misc]
+                    batch,
+                    folders[name] / RESPONSES,
+                    done[name],
+                    owners[name],
+                )
+                if self._bar is not None:
+                    self._bar.update(said)
+        for name, folder in folders.items():
+            require_answered(folder / RESPONSES, self.runs.task.records, owners[name])
+
+    def score(self, arm: Arm) -> Scored:
+        """Score an arm that has answered all records."""
+        if arm.name not in self.scored:
+            self.scored[arm.name] = self.runs.score(self.out / arm.name)
+        return self.scored[arm.name]
+
+    def _open(self, arm: Arm) -> OpenArm:
+        opened = arm.open()
+        self.runs.open(self.out / arm.name, opened.decoding)
+        return opened
+
+    def notes(self, arm: Arm) -> list[dict[str, Any]]:
+        """What was noted of the batches of an arm; empty for an arm without notes."""
+        return [] if arm.notes is None else read_notes(self.out / arm.name / arm.notes, self.runs)
+
+
+def in_turns(asks: Mapping[str, Callable[[Batch], Answered]]) -> Turns:
+    """Answer with functions of this process."""
+
+    def turns(batch: Batch, names: Sequence[str]) -> Iterator[tuple[str, Answered]]:
+        for name in names:
+            yield name, asks[name](batch)
+
+    return turns
+
+
+def due(runs: Runs, done: Mapping[str, int]) -> Iterator[tuple[int, list[Record], list[str]]]:
+    """The batches that some arms have not answered, with these arms in the order of their turns.
+
+    ``done`` says for each arm how many of its answers are there.
+    """
+    for turn, (start, part) in enumerate(batches(runs.task.records, runs.batch_size)):
+        names = [name for name in done if done[name] < start + len(part)]
+        if names:
+            first = turn % len(names)
+            yield start, part, names[first:] + names[:first]
+
+
+def read_notes(path: Path, runs: Runs) -> list[dict[str, Any]]:
+    """The notes of a finished run, one for each batch, the last try of each; a batch without a note is refused."""
+    rows = {row["start"]: row for row in read_sealed_rows(path, owner=run_owner(path.parent))}
+    starts = [start for start, _ in batches(runs.task.records, runs.batch_size)]
+    if missing := [start for start in starts if start not in rows]:
+        raise ArtifactError(
+            f"{path} has no row for {len(missing)} of {len(starts)} batches, the first at record {missing[0]}",
+            hint="rows were removed; delete the run folder and run it again",
+        )
+    return [rows[start] for start in starts]
+
+
+def frame_of(scored: Mapping[str, Scored], benchmark: str, reference: str | None = None) -> Frame:
+    """Every figure of every arm and, against a reference, the paired differences: the same images drawn for both."""
+    rows: list[Row] = []
+
+    def add(arm: str, found: Mapping[str, Estimate], against: str | None) -> None:
+        keys = {"benchmark": benchmark, "arm": arm}
+        rows.extend(
+            Row({**keys, "figure": name, AGAINST: against}, estimate) for name, estimate in found.items()
+        )
+
+    for name, one in scored.items():
+        add(name, one.summary.metrics, None)
+    for name, one in scored.items():
+        if reference is not None and name != reference:
+            formula = find_benchmark(benchmark).figures
+            add(name, paired_difference(scored[reference].items, one.items, formula), reference)
+    return Frame(rows)
+
+
+def write_frame(frame: Frame, out: Path) -> Path:
+    """Seal an experiment's frame in its folder, where ``reweigh.read`` finds it."""
+    write_sealed(out / FRAME, frame.to_json())
+    return out / FRAME
+
+
+def read_frame(out: Path) -> Frame:
+    """The frame of an experiment's folder."""
+    return Frame.from_json(read_sealed(out / FRAME))
