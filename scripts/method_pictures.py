@@ -5,7 +5,6 @@ python scripts/method_pictures.py
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from io import BytesIO
 from pathlib import Path
@@ -15,6 +14,7 @@ import numpy as np
 from PIL import Image
 
 import reweigh
+from reweigh.calibration.result import Calibration
 from reweigh.decoding.attach import ReweighSession
 from reweigh.families.load import load
 from reweigh.files.artifacts import write_text
@@ -23,7 +23,6 @@ from reweigh.results.charts import CHANGED, INK, MUTED, PAPER, svg
 from reweigh.results.heat import STRIP, heatmap
 from reweigh.results.html import Html
 from reweigh.results.mechanism import step_svg
-from reweigh.tables.observations import Observations
 from reweigh.world import path, table_path
 from reweigh.world.scenes import Scene, scene
 
@@ -74,9 +73,7 @@ def draw_measure(rw: ReweighSession, shown: Scene, step: Step) -> Html:
 
 def observed(token: int, layer: int) -> Iterator[float]:
     """Evidence of a token in the calibration images in which it was a candidate, once for each step."""
-    folder = Path(table_path())
-    images = json.loads((folder / "calibration.json").read_text(encoding="utf-8"))["images"]
-    kept = Observations.load(folder / "observations.safetensors", list(images))
+    kept = Calibration.load(table_path()).observations
     own = kept.token == token
     values = kept.values[kept.layers.index(layer)][own]
     yield from np.repeat(values, kept.count[own]).tolist()

@@ -234,6 +234,23 @@ def test_rows_are_appended_and_a_torn_line_is_mended(tmp_path):
     assert artifacts.read_jsonl(path) == [{"a": 1}, {"a": "zwei\u2028"}, {"a": 4}]
 
 
+def test_a_whole_last_line_without_its_newline_is_kept(tmp_path):
+    path = tmp_path / "rows.jsonl"
+    path.write_text('{"n": 1}\n{"n": 2}')
+    assert artifacts.read_jsonl(path) == [{"n": 1}, {"n": 2}]
+    artifacts.append_jsonl(path, [{"n": 3}])
+    assert path.read_text() == '{"n": 1}\n{"n": 2}\n{"n": 3}\n'
+
+
+def test_a_key_twice_is_refused(tmp_path):
+    (tmp_path / "page.json").write_text('{"a": {"b": 1, "b": 2}}')
+    with pytest.raises(ArtifactError, match="twice"):
+        artifacts.read_json(tmp_path / "page.json")
+    (tmp_path / "rows.jsonl").write_text('{"a": 1, "a": 1}\n')
+    with pytest.raises(ArtifactError, match="twice"):
+        artifacts.read_jsonl(tmp_path / "rows.jsonl")
+
+
 def test_a_file_that_is_one_torn_line_starts_anew(tmp_path):
     path = tmp_path / "rows.jsonl"
     path.write_bytes(b'{"a"')

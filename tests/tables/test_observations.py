@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from reweigh.errors import ArtifactError, InputError, MismatchError
+from reweigh.files.artifacts import read_tensors, write_tensors
 from reweigh.tables.observations import (
     ImageObservations,
     Observations,
@@ -92,8 +93,8 @@ def test_saved_observations_come_back(tmp_path_factory, made):
     chosen = collect(LAYERS, parts).only(
         part.key for part, number in zip(parts, numbers, strict=True) if number
     )
-    chosen.save(path)  # what `only` gives is laid out in memory in another order
-    assert_same(Observations.load(path, chosen.images), chosen)
+    write_tensors(path, chosen.to_arrays())  # what `only` gives is laid out in memory in another order
+    assert_same(Observations.of_arrays(read_tensors(path), LAYERS, chosen.images, path), chosen)
 
 
 def test_registration_of_a_layer_sees_that_layer_only():
@@ -138,15 +139,11 @@ def test_nothing_to_merge_and_unknown_images():
         some().only(["a", "y", "x"])
 
 
-def test_a_file_that_is_no_observations_file(tmp_path):
-    from reweigh.files.artifacts import write_tensors
-
-    write_tensors(tmp_path / "x", {"image": np.zeros(1, dtype=np.int32)})
-    with pytest.raises(ArtifactError, match="layers"):
-        Observations.load(tmp_path / "x", ["a"])
-    some().save(tmp_path / "y")
+def test_arrays_that_are_no_observations():
+    with pytest.raises(ArtifactError, match="token"):
+        Observations.of_arrays({"image": np.zeros(1, dtype=np.int32)}, LAYERS, ["a"], "x")
     with pytest.raises(ArtifactError, match="image 3"):
-        Observations.load(tmp_path / "y", ["a", "b"])
+        Observations.of_arrays(some().to_arrays(), LAYERS, ["a", "b"], "y")
 
 
 @settings(max_examples=60)

@@ -59,8 +59,8 @@ def make(layer=29, tokens=(3, 17, 31999), scale=0.00324809, **made_with):
 
 @settings(max_examples=40)
 @given(
-    references=st.dictionaries(st.integers(0, 10**6), st.floats(1e-12, 1.0), max_size=8),
-    scale=st.floats(1e-300, 1e300),
+    references=st.dictionaries(st.integers(0, 32063), st.floats(1e-12, 1.0), max_size=8),
+    scale=st.floats(1 / 32064, 1.0),
 )
 def test_a_saved_table_is_the_same_to_the_last_bit(tmp_path_factory, references, scale):
     tokens = sorted(references)
@@ -208,17 +208,33 @@ def test_sealed_nonsense_is_refused(tmp_path):
         ({"tokens": np.array([3, 3, 31999])}, "not ascending"),
         ({"tokens": np.array([-1, 3, 31999])}, "not ascending"),
         ({"tokens": np.array([1, 3])}, "different lengths"),
-        ({"counts": np.array([[6, 7, 8]])}, "different lengths"),
+        ({"counts": np.array([[6, 7, 8]])}, "shapes"),
+        ({"counts": np.array([6, 0, 8])}, "count"),
+        ({"counts": np.array([6, 7, 8], dtype=np.int32)}, "types"),
+        ({"references": np.array([0.1, 0.2, 0.3], dtype=np.float32)}, "types"),
+        ({"tokens": np.array([1, 3, 32064])}, "beyond"),
+        ({"scale": 5.0}, "b0"),
+        ({"scale": 1e300}, "b0"),
+        ({"scale": 1e-300}, "b0"),
+        ({"layer": -1}, "layer"),
+        ({"layer": 32}, "layer"),
+        ({"made_with": {}}, "identity"),
         ({"references": np.array([0.1, 0.0, 0.2])}, "outside"),
         ({"references": np.array([0.1, 1.1, 0.2])}, "outside"),
         ({"references": np.array([0.1, np.nan, 0.2])}, "not finite"),
-        ({"made_with": {"readout": "soft"}}, "readout .soft. is unknown"),
+        ({"made_with": {"identity": IDENTITY.to_json(), "readout": "soft"}}, "readout .soft. is unknown"),
     ],
 )
 def test_impossible_tables_are_refused(change, message):
     make().verify()
     with pytest.raises(ArtifactError, match=message):
         replace(make(), **change).verify()
+
+
+def test_a_table_under_another_layers_name_is_refused(tmp_path):
+    make(layer=2).save(tmp_path / "layer-1")
+    with pytest.raises(ArtifactError, match="layer 2"):
+        ReferenceTable.load(tmp_path, layer=1)
 
 
 def test_the_layers_of_a_folder(tmp_path):

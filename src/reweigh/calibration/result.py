@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from reweigh.errors import ArtifactError, MismatchError
-from reweigh.files.artifacts import require_fields, sha256_file, to_json
-from reweigh.files.seals import read_sealed, write_sealed
+from reweigh.files.artifacts import to_json
+from reweigh.files.folder import SealedFolder
 from reweigh.method.readouts import DMRR
 from reweigh.method.references import rule_named
 from reweigh.provenance import first_difference
@@ -21,8 +21,15 @@ OBSERVATIONS = "observations.safetensors"
 FEW = 10
 """A table of fewer tokens than this changes next to nothing, and says so."""
 
-FIELDS = {"made_with": dict, "skipped": list, "images": list, "observations_sha256": str}
-"""What a manifest holds."""
+CALIBRATION = SealedFolder(
+    kind="finished calibration",
+    page=MANIFEST,
+    numbers=OBSERVATIONS,
+    arrays=("layers",),
+    fields={"made_with": dict, "skipped": list, "images": list},
+    digest="observations_sha256",
+    remedy="run `reweigh calibrate` (the same command finishes one that was stopped), or fetch it again",
+)
 
 
 @dataclass(frozen=True)
@@ -59,45 +66,28 @@ class Calibration:
     def save(self, folder: str | Path) -> Path:
         """Write observations, manifest and one table folder per layer."""
         folder = Path(folder)
-        numbers = folder / OBSERVATIONS
-        self.observations.save(numbers)
         for layer, table in self.tables.items():
             table.save_pretrained(folder / f"layer-{layer}")
         page = {
             "made_with": self.made_with,
             "images": list(self.observations.images),
             "skipped": self.skipped,
-            "observations_sha256": sha256_file(numbers),
         }
-        write_sealed(folder / MANIFEST, page)
-        return folder
+        return CALIBRATION.write(folder, page, self.observations.to_arrays())
 
     @classmethod
     def load(cls, folder: str | Path) -> Calibration:
         """Read a finished calibration."""
         folder = Path(folder)
-        if not (folder / MANIFEST).is_file():
+        page, arrays = CALIBRATION.read(folder)
+        made_with = page["made_with"]
+        numbers, readout = folder / OBSERVATIONS, str(made_with.get("readout", DMRR))
+        layers = tuple(arrays["layers"].ravel().tolist())
+        observations = Observations.of_arrays(arrays, layers, page["images"], numbers, readout=readout)
+        if not set(layers) <= set(made_with.get("layers", layers)):
             raise ArtifactError(
-                f"{folder} holds no finished calibration ({MANIFEST})",
-                hint="make one with `reweigh calibrate`; the same command finishes one that was stopped",
+                f"{numbers} is of layers {list(layers)}, its manifest of {made_with['layers']}"
             )
-        page = read_sealed(folder / MANIFEST)
-        if "sketch" in page.get("made_with", {}):
-            raise ArtifactError(
-                f"{folder} keeps sketches, which this version does not read; its tables still open",
-                hint="calibrate again to keep what each image showed",
-            )
-        require_fields(page, folder / MANIFEST, FIELDS)
-        numbers = folder / OBSERVATIONS
-        if not numbers.is_file():
-            raise ArtifactError(f"{numbers} is missing", hint="fetch it again, or calibrate again")
-        if sha256_file(numbers) != page["observations_sha256"]:
-            raise ArtifactError(
-                f"{numbers} is not the file its manifest describes: it was cut or altered",
-                hint="fetch it again, or calibrate again",
-            )
-        readout = str(page["made_with"].get("readout", DMRR))
-        observations = Observations.load(numbers, page["images"], readout=readout)
         tables = {layer: ReferenceTable.load(folder, layer=layer) for layer in observations.layers}
         return cls(observations, tables, page["made_with"], page["skipped"])
 

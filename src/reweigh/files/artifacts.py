@@ -45,9 +45,20 @@ def replacing(path: str | Path) -> Iterator[Path]:
             with temporary.open("rb") as written:
                 os.fsync(written.fileno())
             temporary.replace(path)
+            _sync_folder(path.parent)
         finally:
             with contextlib.suppress(OSError):
                 temporary.unlink()
+
+
+def _sync_folder(folder: Path) -> None:
+    """Flush a rename to the disk, where the system can."""
+    with contextlib.suppress(OSError):
+        handle = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
 
 
 @contextlib.contextmanager
@@ -123,11 +134,24 @@ def read_json(path: str | Path) -> Any:
     path = Path(path)
     data = _read_bytes(path)
     try:
-        return json.loads(data.decode())
+        return parse_json(data.decode())
     except (ValueError, RecursionError) as error:
         raise ArtifactError(
             f"{path} is not valid JSON ({error})", hint="the file was cut or altered; make or fetch it again"
         ) from error
+
+
+def parse_json(text: str | bytes) -> Any:
+    """Parse JSON, refusing an object that names a key twice: readers would disagree about its value."""
+    return json.loads(text, object_pairs_hook=_unique)
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        names = [name for name, _ in pairs]
+        raise ValueError(f"the key {next(name for name in names if names.count(name) > 1)!r} occurs twice")
+    return found
 
 
 def require_fields(page: Mapping[str, Any], path: str | Path, fields: Mapping[str, type]) -> None:
@@ -195,20 +219,20 @@ def sha256_json(value: Any) -> str:
 
 
 def append_jsonl(path: str | Path, rows: Iterable[Mapping[str, Any]], *, make_folder: bool = True) -> None:
-    """Append rows and flush them to the disk, mending a last line that a kill cut short."""
+    """Append rows and flush them to the disk; a last line that a kill cut short is dropped, a whole one completed."""
     path = Path(path)
     lines = [json.dumps(row, ensure_ascii=False, sort_keys=True, allow_nan=False) + "\n" for row in rows]
     with naming(path):
         if make_folder:
             path.parent.mkdir(parents=True, exist_ok=True)
         with path.open("ab+") as file:
-            _drop_torn_line(file)
+            _mend_last_line(file)
             file.write("".join(lines).encode())
             file.flush()
             os.fsync(file.fileno())
 
 
-def _drop_torn_line(file: Any) -> None:
+def _mend_last_line(file: Any) -> None:
     size = file.seek(0, os.SEEK_END)
     if size == 0:
         return
@@ -216,20 +240,35 @@ def _drop_torn_line(file: Any) -> None:
     if file.read(1) == b"\n":
         return
     file.seek(0)
-    file.truncate(file.read().rfind(b"\n") + 1)
+    data = file.read()
+    start = data.rfind(b"\n") + 1
+    if _is_whole(data[start:]):
+        file.write(b"\n")
+    else:
+        file.truncate(start)
     file.seek(0, os.SEEK_END)
 
 
+def _is_whole(line: bytes) -> bool:
+    """Whether a last line without its newline is a whole row: a part of an object is never valid JSON."""
+    try:
+        return isinstance(json.loads(line), dict)
+    except (ValueError, RecursionError):
+        return False
+
+
 def read_jsonl(path: str | Path) -> list[dict[str, Any]]:
-    """Read the whole lines of a JSONL file; a last line without its newline was never finished and is left out."""
+    """Read the rows of a JSONL file; a last line that was cut short is left out."""
     path = Path(path)
     rows = []
-    whole, _, _torn = _read_bytes(path).rpartition(b"\n")
+    data = _read_bytes(path)
+    whole, _, last = data.rpartition(b"\n")
+    whole = data if _is_whole(last) else whole
     for number, line in enumerate(whole.split(b"\n"), start=1):
         if not line.strip():
             continue
         try:
-            row = json.loads(line)
+            row = parse_json(line)
         except (ValueError, RecursionError) as error:
             raise ArtifactError(
                 f"{path}, line {number}, is not JSON ({error})",

@@ -1,14 +1,12 @@
-"""Where reference tables lie: a folder with one table, or a calibration's folder with one for each layer."""
+"""Where reference tables lie: a folder with one table, a calibration's folder with one for each layer, or the Hub."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from reweigh.errors import ArtifactError, InputError
-from reweigh.files.artifacts import require_fields
-from reweigh.files.seals import read_sealed
+from reweigh.files.folder import SealedFolder
 from reweigh.tables.point import POINT, read_point
 
 SCHEMA = 2
@@ -18,13 +16,20 @@ READABLE = (1, SCHEMA)
 PAGE = "reference_table.json"
 NUMBERS = "reference_table.safetensors"
 
-FIELDS = {"layer": int, "b0": float, "made_with": dict, "numbers_sha256": str}
-"""What every page holds."""
+TABLE = SealedFolder(
+    kind="reference table",
+    page=PAGE,
+    numbers=NUMBERS,
+    arrays=("tokens", "references", "counts"),
+    fields={"layer": int, "b0": float, "made_with": dict},
+    schemas=READABLE,
+    remedy="make one with `reweigh calibrate`, or fetch it again",
+)
 
 
 def find_table(folder: Path, layer: int | None, default: int | None = None) -> Path:
     """The folder of one table: itself, or the right ``layer-N`` below a calibration folder."""
-    if (folder / PAGE).is_file():
+    if TABLE.is_in(folder):
         return folder
     below = sorted(path.parent for path in folder.glob(f"layer-*/{PAGE}"))
     if layer is None and len(below) > 1:
@@ -63,32 +68,31 @@ def fetch_folder(name: str | Path, *, revision: str | None = None, **hub: Any) -
         ) from error
 
 
+def push_folder(
+    folder: str, repo_id: str, *, private: bool | None, token: str | bool | None, **hub: Any
+) -> str:
+    """Upload a table's folder to a Hub repository; ``hub`` goes to ``HfApi.upload_folder``."""
+    from huggingface_hub import HfApi
+
+    api = HfApi(token=token)
+    try:
+        address = str(api.create_repo(repo_id, private=private, exist_ok=True))
+        api.upload_folder(repo_id=repo_id, folder_path=folder, **hub)
+    except Exception as error:  # of whatever HTTP library the Hub's client is built on
+        raise ArtifactError(
+            f"the table cannot be uploaded to {repo_id} ({type(error).__name__})",
+            hint="log in with `hf auth login` and give a repository you may write to, e.g. you/my-table",
+        ) from error
+    return address
+
+
 def table_layers(folder: Path) -> list[int]:
     """The layers of the tables in a calibration folder, or that of a single table's folder, ascending."""
-    if (folder / PAGE).is_file():
-        return [int(read_page(folder / PAGE)["layer"])]
+    if TABLE.is_in(folder):
+        return [int(TABLE.read_page(folder)["layer"])]
     names = (path.parent.name.removeprefix("layer-") for path in folder.glob(f"layer-*/{PAGE}"))
     if found := sorted(int(name) for name in names if name.isdigit()):
         return found
     raise ArtifactError(
         f"{folder} holds no reference table ({PAGE})", hint="make one with `reweigh calibrate`"
     )
-
-
-def read_page(path: Path) -> dict[str, Any]:
-    """Read and verify the page of a table."""
-    page = read_sealed(path)
-    schema = page.get("schema_version")
-    if type(schema) is not int or schema not in READABLE:
-        raise ArtifactError(
-            f"{path} has schema {schema!r}, this version reads {SCHEMA}",
-            hint="upgrade reweigh, or make the table again",
-        )
-    require_fields(page, path, FIELDS)
-    identity = page["made_with"].get("identity")
-    if not isinstance(identity, Mapping) or not identity:
-        raise ArtifactError(
-            f"{path} does not say which model the table belongs to: its identity is empty",
-            hint="its page was written by hand; calibrate the model again",
-        )
-    return page

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from reweigh.errors import ArtifactError, InputError, MismatchError
-from reweigh.files.artifacts import read_tensors, sha256_json, write_tensors
+from reweigh.files.artifacts import sha256_json
 from reweigh.method.matching import Profile, match_scale, mean_edit
 from reweigh.method.readouts import DMRR, READOUTS
 from reweigh.method.references import Match, References, Rule, register, stable
@@ -131,23 +131,14 @@ class Observations:
             ranks=None if self.ranks is None else self.ranks[:, rows],
         )
 
-    def save(self, path: str | Path) -> None:
-        """Write everything but the image keys, which belong to the manifest beside it."""
-        write_tensors(path, {**self.arrays(), "layers": np.array(self.layers, dtype=np.int32)})
+    def to_arrays(self) -> dict[str, NDArray[Any]]:
+        """Everything but the image keys, which belong on the page beside the numbers."""
+        return {**self.arrays(), "layers": np.array(self.layers, dtype=np.int32)}
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         """The numbers, by the names they have in files."""
         found = {name: getattr(self, name) for name in ARRAYS}
         return found if self.ranks is None else {**found, RANKS: self.ranks}
-
-    @classmethod
-    def load(cls, path: str | Path, images: Sequence[str], *, readout: str = DMRR) -> Observations:
-        """Read observations of the images named in the manifest."""
-        arrays = read_tensors(path)
-        if "layers" not in arrays:
-            raise ArtifactError(f"{path} holds no layers: it is not an observations file")
-        layers = tuple(arrays["layers"].ravel().tolist())
-        return cls.of_arrays(arrays, layers, images, path, readout=readout)
 
     @classmethod
     def of_arrays(

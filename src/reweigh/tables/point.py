@@ -6,6 +6,7 @@ is never used with a table it was not chosen for.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +14,7 @@ from typing import Any
 
 from reweigh.errors import ArtifactError, MismatchError
 from reweigh.files.artifacts import read_json
+from reweigh.files.seals import SEAL, unsealed, write_sealed
 
 POINT = "operating_point.json"
 
@@ -41,16 +43,25 @@ class TunedPoint:
         return self.tables.get(str(self.point.layer)) == fingerprint
 
 
+def write_point(folder: Path, page: Mapping[str, Any]) -> None:
+    """Record in a folder of tables what tuning chose, sealed: layer, beta, and what they were chosen on."""
+    write_sealed(folder / POINT, page)
+
+
 def read_point(folder: Path) -> TunedPoint | None:
     """The point recorded in a folder of tables; ``None`` if there is none, or if tuning found that none helps."""
     path = folder / POINT
     if not path.is_file():
         return None
     page: Any = read_json(path)
+    if isinstance(page, dict) and SEAL in page:  # older versions wrote none
+        page = unsealed(page, path)
     try:
         if page["layer"] is None:
             return None
         layer, beta, chosen_on = int(page["layer"]), float(page["beta"]), page["chosen_on"]
+        if layer < 0 or not 0 <= beta < math.inf:
+            raise ValueError(f"layer {layer}, beta {beta}")
         records, benchmark = int(chosen_on["records"]), str(chosen_on["benchmark"])
         tables = {str(key): str(value) for key, value in chosen_on["table_sha256"].items()}
     except (KeyError, TypeError, ValueError, AttributeError) as error:

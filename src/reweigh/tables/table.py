@@ -6,7 +6,7 @@ made with, the hash of the numbers and the hash of the page itself. A cut or alt
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,17 +15,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from reweigh.errors import ArtifactError, MismatchError
-from reweigh.files.artifacts import read_tensors, sha256_file, sha256_json, write_tensors
-from reweigh.files.seals import write_sealed
+from reweigh.files.artifacts import sha256_json
 from reweigh.method.readouts import DMRR, READOUTS
 from reweigh.method.references import References
-from reweigh.tables.folders import NUMBERS, PAGE, SCHEMA, fetch_folder, find_table, read_page
+from reweigh.tables.folders import PAGE, SCHEMA, TABLE, fetch_folder, find_table, push_folder
 from reweigh.tables.point import OperatingPoint, tuned_point
 
 if TYPE_CHECKING:
     from reweigh.tables.identity import Identity
 
-ARRAYS = ("tokens", "references", "counts")
+ARRAYS = TABLE.arrays
 REQUIRED = {"dtype": "its lens dtype", "candidates": "its candidate rule"}
 """What a pairing compares besides the identity."""
 
@@ -101,18 +100,14 @@ class ReferenceTable:
 
     def save_pretrained(self, folder: str | Path) -> Path:
         """Write the table into a folder; nothing half-written is ever left under the final names."""
-        folder = Path(folder)
-        write_tensors(folder / NUMBERS, {name: getattr(self, name) for name in ARRAYS})
         page = {
             "schema_version": SCHEMA,
             "layer": self.layer,
             "b0": self.scale,
             "registered": len(self),
             "made_with": dict(self.made_with),
-            "numbers_sha256": sha256_file(folder / NUMBERS),
         }
-        write_sealed(folder / PAGE, page)
-        return folder
+        return TABLE.write(Path(folder), page, {name: getattr(self, name) for name in ARRAYS})
 
     save = save_pretrained
 
@@ -126,22 +121,17 @@ class ReferenceTable:
             layer: The layer wanted; the tuned one of the folder, then ``default``, if not given.
         """
         folder = find_table(Path(folder), layer, default)
-        page = read_page(folder / PAGE)
-        if not (folder / NUMBERS).is_file():
-            raise ArtifactError(
-                f"{folder / NUMBERS} is missing", hint="the table was copied in part; fetch it again"
-            )
-        if sha256_file(folder / NUMBERS) != page["numbers_sha256"]:
-            raise ArtifactError(
-                f"{folder / NUMBERS} is not the file its page describes: it was cut or altered",
-                hint="fetch or make the table again",
-            )
-        arrays = read_tensors(folder / NUMBERS)
-        if not set(ARRAYS) <= set(arrays):
-            raise ArtifactError(f"{folder / NUMBERS} holds {sorted(arrays)}, not {', '.join(ARRAYS)}")
+        page, arrays = TABLE.read(folder)
         columns: dict[str, Any] = {name: arrays[name] for name in ARRAYS}
         table = cls(layer=page["layer"], scale=page["b0"], made_with=page["made_with"], **columns)
         table.verify()
+        if page.get("registered", len(table)) != len(table):
+            raise ArtifactError(f"{folder / PAGE} speaks of {page['registered']} tokens, not of {len(table)}")
+        if folder.name.startswith("layer-") and folder.name != f"layer-{table.layer}":
+            raise ArtifactError(
+                f"{folder} holds a table of layer {table.layer}",
+                hint="it was renamed or exchanged; fetch it again",
+            )
         table.check_layer(layer)
         return replace(table, point=tuned_point(folder, table.layer, table.fingerprint))
 
@@ -175,38 +165,25 @@ class ReferenceTable:
         """
         import tempfile
 
-        from huggingface_hub import HfApi
-
-        api = HfApi(token=token)
         with tempfile.TemporaryDirectory() as folder:
             self.save_pretrained(folder)
-            try:
-                address = str(api.create_repo(repo_id, private=private, exist_ok=True))
-                api.upload_folder(repo_id=repo_id, folder_path=folder, commit_message=commit_message, **hub)
-            except Exception as error:  # of whatever HTTP library the Hub's client is built on
-                raise ArtifactError(
-                    f"the table cannot be uploaded to {repo_id} ({type(error).__name__})",
-                    hint="log in with `hf auth login` and give a repository you may write to, e.g. you/my-table",
-                ) from error
-        return address
+            return push_folder(
+                folder, repo_id, private=private, token=token, commit_message=commit_message, **hub
+            )
 
     def verify(self) -> None:
-        """Check that the numbers can be a table at all."""
-        problems = []
-        if not (np.isfinite(self.scale) and self.scale > 0):
-            problems.append(f"b0 is {self.scale}")
-        if not self.tokens.shape == self.references.shape == self.counts.shape == (len(self),):
-            problems.append("its columns have different lengths")
-        if len(self.tokens) and (int(self.tokens[0]) < 0 or (np.diff(self.tokens) <= 0).any()):
-            problems.append("its token ids are not ascending")
-        if not np.isfinite(self.references).all():
-            problems.append("a reference is not finite")
-        elif self.readout not in READOUTS:
-            problems.append(f"its readout {self.readout!r} is unknown")
-        elif READOUTS[self.readout].is_share and not ((self.references > 0) & (self.references <= 1)).all():
-            problems.append("a reference is outside (0, 1]")
-        if (self.counts < 0).any():
-            problems.append("a count is negative")
+        """Refuse numbers that cannot be a table, whatever their hash says; bounds follow from the definitions.
+
+        Raises:
+            ArtifactError: Names everything that is impossible.
+        """
+        identity = self.made_with.get("identity")
+        if not isinstance(identity, Mapping) or not identity:
+            raise ArtifactError(
+                "the table does not say which model it belongs to: its identity is empty",
+                hint="its page was written by hand; calibrate the model again",
+            )
+        problems = list(_problems(self, identity))
         if problems:
             raise ArtifactError(f"the table is not usable: {'; '.join(problems)}", hint="calibrate again")
 
@@ -252,6 +229,40 @@ class ReferenceTable:
         from reweigh.tables.compared import compare_tables  # compares weights, which needs torch
 
         return compare_tables(self, other)
+
+
+def _problems(table: ReferenceTable, identity: Mapping[str, Any]) -> Iterator[str]:
+    """What is impossible about a table."""
+    columns = {name: getattr(table, name) for name in ARRAYS}
+    kinds = {"tokens": np.int64, "references": np.float64, "counts": np.int64}
+    if any(column.ndim != 1 or column.dtype != kinds[name] for name, column in columns.items()):
+        yield "its columns have other types or shapes than those that are written"
+        return
+    if len({len(column) for column in columns.values()}) > 1:
+        yield "its columns have different lengths"
+        return
+    if table.readout not in READOUTS:
+        yield f"its readout {table.readout!r} is unknown"
+        return
+    blocks, vocabulary = identity.get("blocks"), identity.get("vocab_size")
+    if table.layer < 0 or (isinstance(blocks, int) and table.layer >= blocks):
+        yield f"layer {table.layer} is not one of the model's {blocks} blocks"
+    if not (np.isfinite(table.scale) and table.scale > 0):
+        yield f"b0 is {table.scale}"
+    elif READOUTS[table.readout].is_share and table.scale > 1:
+        yield f"b0 is {table.scale}, beyond (0, 1]"
+    elif table.readout == DMRR and isinstance(vocabulary, int) and table.scale * vocabulary < 0.99:
+        yield f"b0 is {table.scale}, below the least reciprocal rank of {vocabulary} tokens"
+    if len(table) and (int(table.tokens[0]) < 0 or (np.diff(table.tokens) <= 0).any()):
+        yield "its token ids are not ascending"
+    elif len(table) and isinstance(vocabulary, int) and int(table.tokens[-1]) >= vocabulary:
+        yield f"token {int(table.tokens[-1])} is beyond the model's {vocabulary}"
+    if not np.isfinite(table.references).all():
+        yield "a reference is not finite"
+    elif READOUTS[table.readout].is_share and not ((table.references > 0) & (table.references <= 1)).all():
+        yield "a reference is outside (0, 1]"
+    if (table.counts < 1).any():
+        yield "a count is not positive"
 
 
 def _words(rule: Any) -> str:

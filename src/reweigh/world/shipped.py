@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from reweigh.errors import ArtifactError
-from reweigh.files.artifacts import read_json
+from reweigh.files.seals import read_sealed
 
 HERE = Path(__file__).parent
 
@@ -23,8 +23,7 @@ def table_path() -> Path:
 
 def operating_point() -> dict[str, Any]:
     """Layer and beta, chosen on tuning scenes only."""
-    point: dict[str, Any] = read_json(table_path() / "operating_point.json")
-    return point
+    return read_sealed(table_path() / "operating_point.json")
 
 
 def _present(folder: Path, file: str) -> Path:

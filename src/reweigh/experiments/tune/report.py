@@ -16,10 +16,10 @@ from reweigh.experiments.compare.page import tables
 from reweigh.experiments.compare.table import Comparison, Figure, Row
 from reweigh.experiments.tune.search import BASE, FIGURES, Key, Point, edge
 from reweigh.experiments.tune.tuned import GAIN, Tuned
-from reweigh.files.artifacts import write_json, write_text
+from reweigh.files.artifacts import write_text
 from reweigh.results.charts import in_figures, lines
 from reweigh.results.page import Page
-from reweigh.tables.point import POINT
+from reweigh.tables.point import POINT, write_point
 
 DRAWN = ("chair_i", "f1")
 FILES = (POINT, "tuning.md", "tuning.tex", "report.html")
@@ -164,11 +164,11 @@ class Report:
         """Write the point, the tables and the page; the point also into ``record``, a table's folder."""
         point = self.point()
         texts = (render.markdown(self.comparison), render.latex(self.comparison), self.page())
-        write_json(out / FILES[0], point)
+        write_point(out, point)
         for name, text in zip(FILES[1:], texts, strict=True):
             write_text(out / name, text)
         if record is not None:
-            write_json(record / POINT, point)
+            write_point(record, point)
         return [out / name for name in FILES]
 
 

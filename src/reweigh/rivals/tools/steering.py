@@ -1,7 +1,6 @@
 """Steering vectors: for each block the mean state of factual tokens minus that of hallucinated ones.
 
-Two files like a reference table's: ``steering_vectors.safetensors`` with the numbers, ``steering_vectors.json`` with what
-they were made with, the hash of the numbers and the hash of the page itself.
+They lie in a sealed folder, as a reference table does.
 """
 
 from __future__ import annotations
@@ -15,13 +14,22 @@ import numpy as np
 from numpy.typing import NDArray
 
 from reweigh.errors import ArtifactError, CalibrationError, MismatchError
-from reweigh.files.artifacts import read_tensors, sha256_file, sha256_json, write_tensors
-from reweigh.files.seals import read_sealed, write_sealed
+from reweigh.files.artifacts import sha256_json
+from reweigh.files.folder import SealedFolder
 from reweigh.tables.identity import Identity
 
 SCHEMA = 1
 PAGE = "steering_vectors.json"
 NUMBERS = "steering_vectors.safetensors"
+VECTORS = SealedFolder(
+    kind="steering vectors",
+    page=PAGE,
+    numbers=NUMBERS,
+    arrays=("vectors",),
+    fields={"layers": list, "factual": int, "hallucinated": int, "made_with": dict},
+    schemas=(SCHEMA,),
+    remedy="make some with `reweigh steer`, or fetch them again",
+)
 
 
 class LabelledSums:
@@ -86,42 +94,33 @@ class SteeringVectors:
 
     def save_pretrained(self, folder: str | Path) -> Path:
         """Write the vectors into a folder."""
-        folder = Path(folder)
-        write_tensors(folder / NUMBERS, {"vectors": self.vectors})
-        write_sealed(folder / PAGE, {**self._page(), "numbers_sha256": sha256_file(folder / NUMBERS)})
-        return folder
+        return VECTORS.write(Path(folder), self._page(), {"vectors": self.vectors})
 
     save = save_pretrained
 
     @classmethod
     def load(cls, folder: str | Path) -> SteeringVectors:
         """Read and verify vectors from their folder."""
-        folder = Path(folder)
-        if not (folder / PAGE).is_file():
-            raise ArtifactError(
-                f"{folder} holds no steering vectors ({PAGE})", hint="make some with `reweigh steer`"
-            )
-        page = read_sealed(folder / PAGE)
-        if page.get("schema_version") != SCHEMA:
-            raise ArtifactError(
-                f"{folder / PAGE} has schema {page.get('schema_version')!r}, this version reads {SCHEMA}",
-                hint="upgrade reweigh, or make the vectors again",
-            )
-        arrays = read_tensors(folder / NUMBERS)
-        if sha256_file(folder / NUMBERS) != page["numbers_sha256"]:
-            raise ArtifactError(
-                f"{folder / NUMBERS} is not the file its page describes: it was cut or altered",
-                hint="fetch or make the vectors again",
-            )
+        page, arrays = VECTORS.read(Path(folder))
         counts = (page["factual"], page["hallucinated"])
         found = cls(tuple(page["layers"]), arrays["vectors"], counts, page["made_with"])
         found.verify()
         return found
 
     def verify(self) -> None:
-        """Check that the numbers can be steering vectors at all."""
-        shaped = self.vectors.ndim == 2 and len(self.vectors) == len(self.layers) > 0
-        if not shaped or sorted(set(self.layers)) != list(self.layers) or not np.isfinite(self.vectors).all():
+        """Refuse numbers that cannot be steering vectors, whatever their hash says."""
+        vectors, layers = self.vectors, self.layers
+        ordered = all(type(layer) is int and layer >= 0 for layer in layers) and sorted(set(layers)) == [
+            *layers
+        ]
+        if (
+            not ordered
+            or vectors.dtype != np.float32
+            or vectors.ndim != 2
+            or not len(vectors) == len(layers) > 0
+            or not np.isfinite(vectors).all()
+            or min(self.counts) < 1
+        ):
             raise ArtifactError("the steering vectors are not usable", hint="make them again")
 
     def check_pairing(self, identity: Identity) -> None:
