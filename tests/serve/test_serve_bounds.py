@@ -148,6 +148,32 @@ def test_wrong_paths_and_methods_have_openais_bodies(house):
     assert answer.status_code == 400
 
 
+def test_the_model_by_its_name_and_by_world(house):
+    assert httpx.get(f"{house.url}/v1/models/{MODEL}").json()["id"] == MODEL
+    assert httpx.get(f"{house.url}/v1/models/world").json()["id"] == MODEL
+    assert httpx.get(f"{house.url}/v1/models/other").status_code == 404
+    assert httpx.post(f"{house.url}/v1/nothing", json={}).status_code == 404
+
+
+def test_an_answer_says_in_a_header_what_was_done(house):
+    edited = post(house, body(picture(20), stream=False))
+    assert edited.headers["x-reweigh"] == "edited; beta=3.5; layer=2"
+    off = post(house, body(picture(20), stream=False, reweigh="off"))
+    assert off.headers["x-reweigh"] == "unedited; decoder=base"
+    base = post(house, body(picture(20), stream=False, reweigh={"decoder": "base"}))
+    assert off.json()["choices"] == base.json()["choices"]
+
+
+def test_health_tells_when_the_model_is_stuck(serving, monkeypatch):
+    stuck = serving(Bounds(seconds=0.2))
+    assert httpx.get(f"{stuck.url}/health/live").status_code == 200
+    assert httpx.get(f"{stuck.url}/health").json() == {"status": "ok"}
+    monkeypatch.setattr("reweigh.serve.scheduler.Scheduler.busy_seconds", lambda self: 0.3)
+    assert [httpx.get(f"{stuck.url}/health{kind}").status_code for kind in ("/live", "/ready")] == [200, 503]
+    monkeypatch.setattr("reweigh.serve.scheduler.Scheduler.busy_seconds", lambda self: 0.5)
+    assert httpx.get(f"{stuck.url}/health/live").status_code == 503
+
+
 def test_where_the_model_lies_is_never_told(house, world, caplog):
     told = httpx.get(f"{house.url}/inspect/facts", timeout=60).text
     told += httpx.get(f"{house.url}/v1/models").text

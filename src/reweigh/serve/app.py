@@ -47,6 +47,8 @@ T = TypeVar("T")
 STATIC = Path(__file__).parent / "static"
 FETCHES = 8
 """Conversations whose images are fetched or decoded from base64 at the same time."""
+STUCK = 2.0
+"""Times of a request after which a model's thread that has not come back is taken to be stuck."""
 CLIENT_LEFT = 499
 """Status in the log of a request whose client left."""
 
@@ -90,7 +92,10 @@ class Server:
         routes: dict[str, tuple[str, Callable[..., Any]]] = {
             "/v1/chat/completions": ("POST", self.chat),
             "/v1/models": ("GET", self.models),
-            "/health": ("GET", self.health),
+            "/v1/models/{name:path}": ("GET", self.model),
+            "/health": ("GET", self.ready),
+            "/health/live": ("GET", self.live),
+            "/health/ready": ("GET", self.ready),
             "/metrics": ("GET", self.show_metrics),
             "/inspect/facts": ("GET", self.facts),
             "/inspect/scene": ("GET", self.scene),
@@ -142,7 +147,7 @@ class Server:
         finally:
             await answers.close()
             self._count(request, reply)
-        return JSONResponse(whole)
+        return JSONResponse(whole, headers={"x-reweigh": reply.outcome})
 
     async def _stream(self, request: Request, answers: Answers, reply: Reply, begin: float) -> Response:
         """Begin a stream once its first piece is there, so that a failure before it has its own status."""
@@ -154,7 +159,8 @@ class Server:
             raise
         self.metrics.first_token(time.monotonic() - begin)
         frames = self._frames(request, first, pieces, answers, reply)
-        return StreamingResponse(frames, media_type="text/event-stream", headers={"X-Accel-Buffering": "no"})
+        headers = {"X-Accel-Buffering": "no", "x-reweigh": reply.outcome}
+        return StreamingResponse(frames, media_type="text/event-stream", headers=headers)
 
     async def _frames(
         self,
@@ -175,10 +181,13 @@ class Server:
             self._count(request, reply)
 
     def _check_model(self, asked: ChatRequest) -> None:
-        if asked.model != self.served.name:
+        self._require_model(asked.model)
+
+    def _require_model(self, name: str) -> None:
+        if name != self.served.name and not (self.served.world and name == "world"):
             raise Problem(
                 404,
-                f"this server has no model {asked.model[:80]!r}; it serves {self.served.name!r}",
+                f"this server has no model {name[:80]!r}; it serves {self.served.name!r}",
                 param="model",
                 code="model_not_found",
             )
@@ -216,16 +225,33 @@ class Server:
 
     async def models(self) -> dict[str, Any]:
         """``GET /v1/models``."""
-        made = {"id": self.served.name, "object": "model", "created": self._started, "owned_by": "reweigh"}
-        return {"object": "list", "data": [made]}
+        return {"object": "list", "data": [self._model]}
+
+    async def model(self, name: str) -> dict[str, Any]:
+        """``GET /v1/models/NAME``."""
+        self._require_model(name)
+        return self._model
+
+    @property
+    def _model(self) -> dict[str, Any]:
+        return {"id": self.served.name, "object": "model", "created": self._started, "owned_by": "reweigh"}
 
     @cached_property
     def _started(self) -> int:
         return int(time.time())
 
-    async def health(self) -> dict[str, str]:
-        """``GET /health``."""
-        return {"status": "ok"}
+    async def live(self) -> Response:
+        """``GET /health/live``: whether the model's thread still makes progress; if not, only a restart helps."""
+        stuck = self.scheduler.busy_seconds() > STUCK * self.bounds.seconds
+        return _status("stuck" if stuck else "ok", 503 if stuck else 200)
+
+    async def ready(self) -> Response:
+        """``GET /health`` and ``GET /health/ready``: whether a request sent now would be taken."""
+        if self.scheduler.busy_seconds() > self.bounds.seconds:
+            return _status("busy beyond the time of a request", 503)
+        if not self.scheduler.takes_more():
+            return _status("queue full", 503)
+        return _status("ok", 200)
 
     async def show_metrics(self) -> PlainTextResponse:
         """``GET /metrics``."""
@@ -293,12 +319,19 @@ class Server:
         return Response(status_code=CLIENT_LEFT)
 
 
+def _status(text: str, code: int) -> Response:
+    return JSONResponse({"status": text}, status_code=code)
+
+
 def _problem_response(_request: Request, problem: Any) -> Response:
     return JSONResponse(problem.body(), status_code=problem.status, headers=problem.headers)
 
 
 def _http_response(routes: frozenset[str], request: Request, error: Any) -> Response:
     words = {404: "there is nothing at this path", 405: "this path does not take that method"}
-    # the static files behind the routes know nothing of a route's other methods
-    status = 405 if error.status_code == 404 and request.url.path in routes else error.status_code
+    # the static files behind the routes answer for every path that is not a route
+    wrong_method = request.url.path in routes or request.url.path == "/"
+    status = error.status_code
+    if status in (404, 405):
+        status = 405 if wrong_method else 404
     return _problem_response(request, Problem(status, words.get(status, str(error.detail)), code="not_found"))

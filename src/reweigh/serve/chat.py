@@ -165,6 +165,17 @@ class Reply:
         """The prompt, which all choices share."""
         return self._rows[0].prepared
 
+    @property
+    def outcome(self) -> str:
+        """What was done to the answers, for a header: edited with which beta and layer, or by which other decoder."""
+        row = self._rows[0]
+        if row.session is not row.table_session or not any(one.beta for one in self._rows):
+            return f"unedited; decoder={row.decoder}"
+        if row.prepared.key is None:
+            return "unedited; no image"
+        betas = ",".join(dict.fromkeys(f"{one.beta:g}" for one in self._rows))
+        return f"edited; beta={betas}; layer={row.table_session.layer}"
+
     def usage(self) -> dict[str, int]:
         """Tokens read and written."""
         prompt = self.prepared.prompt_tokens

@@ -48,6 +48,7 @@ class Scheduler:
         self._arriving = 0
         self._stopping = False
         self._batch_seconds = 1.0
+        self._begun: float | None = None
         self._thread = threading.Thread(target=self._work, name="reweigh-serve", daemon=True)
         metrics.gauge("reweigh_waiting_rows", "Answers waiting.", lambda: len(self._waiting))
         metrics.gauge("reweigh_running_rows", "Answers being decoded.", lambda: len(self._running))
@@ -109,6 +110,15 @@ class Scheduler:
             self._changed.notify_all()
         return future
 
+    def busy_seconds(self) -> float:
+        """How long the model's thread has been at the same piece of work; 0 while it waits."""
+        begun = self._begun
+        return 0.0 if begun is None else time.monotonic() - begun
+
+    def takes_more(self) -> bool:
+        """Whether another answer may wait."""
+        return not self._stopping and len(self._waiting) < self._bounds.queue_rows
+
     def leave(self, rows: Sequence[Row]) -> None:
         """Free the rows of a client that left."""
         for row in rows:
@@ -137,11 +147,14 @@ class Scheduler:
         work = self._next()
         if work is None:
             return False
-        if callable(work):
-            work()
-            return True
-        begin = time.monotonic()
-        self._decode(work)
+        self._begun = begin = time.monotonic()
+        try:
+            if callable(work):
+                work()
+                return True
+            self._decode(work)
+        finally:
+            self._begun = None
         self._batch_seconds += 0.3 * (time.monotonic() - begin - self._batch_seconds)
         with self._changed:
             self._running = []

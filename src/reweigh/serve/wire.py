@@ -8,7 +8,7 @@ from __future__ import annotations
 import difflib
 from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from reweigh.serve.problem import Problem
 
@@ -122,6 +122,11 @@ class ChatRequest(Conversation):
     logprobs: bool = False
     top_logprobs: int | None = Field(default=None, ge=0, le=20)
     reweigh: ReweighOptions | None = None
+
+    @field_validator("reweigh", mode="before")
+    @classmethod
+    def _read_off(cls, given: Any) -> Any:
+        return {"decoder": "base"} if given == "off" else given
 
     @property
     def options(self) -> ReweighOptions:
