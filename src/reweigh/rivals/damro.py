@@ -11,7 +11,9 @@ penalty; here they apply.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from itertools import groupby
 from typing import Any
 
@@ -19,7 +21,6 @@ import torch
 from torch import Tensor, nn
 
 from reweigh.engines.transformers.arguments import prompt_ids
-from reweigh.engines.transformers.hooks import outputs_of
 from reweigh.errors import UnsupportedError
 from reweigh.families.anatomy import Anatomy
 from reweigh.rivals.tools.contrast import Contrast
@@ -188,3 +189,24 @@ def _queried(model: Any, features: Tensor, inputs: Mapping[str, Any]) -> Tensor:
         return_dict=True,
     )
     return model.language_projection(output[0][:, : queries.shape[1]])  # type: ignore[no-any-return]
+
+
+@contextmanager
+def outputs_of(module: nn.Module) -> Iterator[dict[str, Tensor]]:
+    """The outputs of a module's parts in this thread, by name, while the context is open."""
+    seen: dict[str, Tensor] = {}
+    own = threading.get_ident()
+
+    def note(name: str, output: Tensor) -> None:
+        if threading.get_ident() == own:
+            seen[name] = output
+
+    handles = [
+        part.register_forward_hook(lambda _part, _args, output, name=name: note(name, output))
+        for name, part in module.named_children()
+    ]
+    try:
+        yield seen
+    finally:
+        for handle in handles:
+            handle.remove()

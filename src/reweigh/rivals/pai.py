@@ -15,9 +15,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from reweigh.engines.transformers.attention import key_mask
 from reweigh.errors import InputError
 from reweigh.families.anatomy import Anatomy
+from reweigh.rivals.tools.attention import key_mask
 from reweigh.rivals.tools.contrast import Contrast
 from reweigh.rivals.tools.inputs import without_image
 from reweigh.runtime.decoder import ForwardPass, UpcomingPass, in_range

@@ -2,7 +2,6 @@
 
 Hooks and forward passes: ``session`` (what users hold), ``tap``, ``passes``, ``hooks``, ``shadow``, ``compiled``,
 ``arguments``. The sequence under way: ``prompt``, ``trail``, ``continuation``, ``follow``. Evidence: ``gather``,
-``recall``, ``pairing``, ``parity``. One-call functions: ``measure``, ``check``, ``examine``, ``confidence``. What
-rivals need: ``branch``, ``inputs``, ``attention``, ``stream``, ``features``, ``pictures``, ``description``, ``words``,
-``word_state``. Calibration and studies: ``observe``, ``trajectory``, ``answers``.
+``recall``, ``pairing``, ``parity``. One-call functions: ``measure``, ``check``, ``examine``. For decoders that
+edit attention: ``attention``. Calibration and studies: ``observe``, ``trajectory``, ``answers``.
 """

@@ -1,4 +1,4 @@
-"""Answers behind their prompts: as one tensor, and the states a model has at their tokens, read in one pass."""
+"""The states that a model has at the tokens of an answer, read in one pass."""
 
 from __future__ import annotations
 
@@ -41,19 +41,3 @@ def answer_states(
     with Tap.of(anatomy).serving(reader.request()):
         anatomy.model(**{**longer, **forward_options(anatomy)})
     return torch.stack(reader.found, dim=1)
-
-
-def behind_prompts(prompts: Tensor, answers: Sequence[Sequence[int] | Tensor], config: Any) -> Tensor:
-    """What ``generate`` returns for the answers of a loop of one's own: each behind its prompt, padded to one length.
-
-    Args:
-        prompts: Prompts (B, T); several answers in a row belong to the same one where there are more of them.
-        config: The generation settings, which say what to pad with.
-    """
-    pad = config._pad_token_tensor
-    if pad is None:
-        pad = config._eos_token_tensor[0] if config._eos_token_tensor is not None else -1
-    made = prompts.new_full((len(answers), max(map(len, answers))), int(pad))
-    for row, answer in enumerate(answers):
-        made[row, : len(answer)] = torch.as_tensor(answer, dtype=made.dtype, device=made.device)
-    return torch.cat([prompts.repeat_interleave(len(answers) // len(prompts), dim=0), made], dim=1)

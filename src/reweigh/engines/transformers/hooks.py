@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from reweigh.engines.transformers.shadow import Shadow
 
@@ -45,24 +43,3 @@ class Hooks:
         """Take everything off, the last first."""
         while self._undo:
             self._undo.pop()()
-
-
-@contextmanager
-def outputs_of(module: nn.Module) -> Iterator[dict[str, Tensor]]:
-    """What the parts of a module give out while this is open, in this thread."""
-    seen: dict[str, Tensor] = {}
-    own = threading.get_ident()
-
-    def note(name: str, output: Tensor) -> None:
-        if threading.get_ident() == own:
-            seen[name] = output
-
-    handles = [
-        part.register_forward_hook(lambda _part, _args, output, name=name: note(name, output))
-        for name, part in module.named_children()
-    ]
-    try:
-        yield seen
-    finally:
-        for handle in handles:
-            handle.remove()

@@ -24,7 +24,6 @@ import torch
 from torch import Tensor
 from transformers.generation import GenerateDecoderOnlyOutput
 
-from reweigh.engines.transformers.answers import behind_prompts
 from reweigh.engines.transformers.session import end_tokens
 from reweigh.engines.transformers.tap import Tap
 from reweigh.errors import InputError
@@ -36,7 +35,7 @@ from reweigh.rivals.halc.grounding import Detector, Matcher, load_detector, load
 from reweigh.rivals.halc.pictures import PictureSession, picture_request, pictures_of
 from reweigh.rivals.halc.walk import Beam, Walk
 from reweigh.rivals.halc.words import Words
-from reweigh.rivals.tools.branch import Runner
+from reweigh.rivals.tools.branch import Runner, after_prompts
 from reweigh.rivals.tools.entities import entity_test, may_be_entity
 from reweigh.rivals.tools.stream import StreamEdit
 from reweigh.runtime.context import opened_on, paused
@@ -154,7 +153,7 @@ class HALC(Decoder):
             answers = self._answers(model, input_ids, logits_processor, stopping_criteria, model_kwargs)
         finally:
             self._local.upcoming, self._local.early = None, {}
-        sequences = behind_prompts(input_ids, answers, generation_config)
+        sequences = after_prompts(input_ids, answers, generation_config)
         if generation_config.return_dict_in_generate:
             return GenerateDecoderOnlyOutput(sequences=sequences)
         return sequences

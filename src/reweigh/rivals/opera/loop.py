@@ -8,10 +8,9 @@ import torch
 from torch import Tensor
 from transformers.generation import GenerateBeamDecoderOnlyOutput
 
-from reweigh.engines.transformers.answers import behind_prompts
 from reweigh.rivals.opera.hypotheses import Finished
 from reweigh.rivals.opera.search import Search
-from reweigh.rivals.tools.branch import BranchState
+from reweigh.rivals.tools.branch import BranchState, after_prompts
 
 if TYPE_CHECKING:
     from reweigh.rivals.opera.decoder import OPERA
@@ -80,7 +79,7 @@ class Loop:
 def output_of(found: list[list[Finished]], prompts: Tensor, config: Any) -> Any:
     """The best hypotheses of each prompt, padded to one length, in the shape of transformers' beam search."""
     best = [one for ended in found for one in ended[: config.num_return_sequences]]
-    sequences = behind_prompts(prompts, [one.tokens for one in best], config)
+    sequences = after_prompts(prompts, [one.tokens for one in best], config)
     if not config.return_dict_in_generate:
         return sequences
     scores = torch.tensor([one.score for one in best]) if config.output_scores else None

@@ -8,7 +8,7 @@ never shares a cache, a position offset or encoded features with the main pass.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -278,3 +278,19 @@ def new_cache(anatomy: Anatomy) -> Any:
 def _keep(module: Any, columns: int) -> dict[str, int]:
     known = inspect.signature(module.forward).parameters
     return {"logits_to_keep": columns} if "logits_to_keep" in known else {}
+
+
+def after_prompts(prompts: Tensor, answers: Sequence[Sequence[int] | Tensor], config: Any) -> Tensor:
+    """What ``generate`` returns for the answers of a decoding loop: each after its prompt, padded to one length.
+
+    Args:
+        prompts: Prompts (B, T); with more answers than prompts, consecutive answers share one.
+        config: The generation settings, which say what to pad with.
+    """
+    pad = config._pad_token_tensor
+    if pad is None:
+        pad = config._eos_token_tensor[0] if config._eos_token_tensor is not None else -1
+    made = prompts.new_full((len(answers), max(map(len, answers))), int(pad))
+    for row, answer in enumerate(answers):
+        made[row, : len(answer)] = torch.as_tensor(answer, dtype=made.dtype, device=made.device)
+    return torch.cat([prompts.repeat_interleave(len(answers) // len(prompts), dim=0), made], dim=1)
