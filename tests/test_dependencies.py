@@ -48,7 +48,6 @@ APART = {
 }
 """What a package may import besides the ground, where it is less than all before it."""
 DEBT = {
-    "runtime/decoder.py -> engines.transformers.session",
     "experiments/ablate/prepare.py -> paper.studies.prepare",
 }
 """Imports that still point outward. None may be added."""

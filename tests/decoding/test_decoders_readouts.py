@@ -131,7 +131,7 @@ def test_kept_evidence_of_two_readouts_stays_apart(case, calibrated):
             session.describe(image, max_new_tokens=2)
         values = session.recall.find(
             session.recall.keys([image], session.prepare([image], ["Please describe this image in detail."])),
-            session.decoder.deployed.gatherer,
+            session.decoder.deployed.reader,
         )[0]
         assert values.readout == name
         assert torch.equal(found.setdefault(name, values.values), values.values)

@@ -33,7 +33,7 @@ def test_the_parts_of_the_six(family, checkpoint):
     assert found.blocks is part(model, f"{decoder}.layers")
     assert found.norm is part(model, f"{decoder}.norm")
     assert found.head is part(model, head)
-    assert found.speaker is (part(model, speaker) if speaker else model)
+    assert found.language_model is (part(model, speaker) if speaker else model)
     assert model.config.image_token_id in found.image_tokens
     assert len(found.blocks) == BLOCKS
     assert found.vocab_size == VOCABULARY
@@ -95,7 +95,7 @@ def test_a_packed_head_tells_its_width_by_name(anatomy):
     packed = Anatomy(
         anatomy.model,
         anatomy.family,
-        anatomy.speaker,
+        anatomy.language_model,
         anatomy.blocks,
         anatomy.norm,
         Packed(),

@@ -25,7 +25,7 @@ def test_a_compiled_model_is_unwrapped(model):
     assert found.model is model
     assert found.compiled
     assert not find_anatomy(model).compiled
-    assert found.speaker is model
+    assert found.language_model is model
     assert found.head is model.lm_head
 
 

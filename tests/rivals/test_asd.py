@@ -158,7 +158,7 @@ def test_a_finished_generation_is_released(loaded, batch, vectors):
         def noted(forward):
             result = edit(forward)
             alive.append(weakref.ref(forward.cache))
-            alive.extend(weakref.ref(one) for one in forward.trail.branches.values())
+            alive.extend(weakref.ref(one) for one in forward.batch.branches.values())
             return result
 
         attached.decoder.edit = noted

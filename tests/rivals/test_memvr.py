@@ -22,14 +22,16 @@ import numerics
 import reweigh
 from checkpoints import FAMILIES, picture, prompt
 from checkpoints.more import more
+from reweigh.engines.transformers.session import Session
 from reweigh.errors import InputError, UnsupportedError
 from reweigh.families.anatomy import find_anatomy
 from reweigh.families.prompts import build_inputs, encode
 from reweigh.rivals import Decoder
-from reweigh.rivals.memvr import ImageFeatures, _Pass, look_again, mixed, retraced, uncertainty
+from reweigh.rivals.memvr import ImageFeatures, _Looks, look_again, mixed, retraced, uncertainty
 from reweigh.rivals.tools.stream import StreamEdit
-from reweigh.runtime.context import paused
-from reweigh.runtime.decoder import UpcomingPass
+from reweigh.runtime.context import suspended
+from reweigh.runtime.forward import Pass
+from reweigh.runtime.sequence import Batch, Sequence
 
 pytestmark = pytest.mark.numerics
 
@@ -259,14 +261,12 @@ def test_another_thread_and_a_copied_model_are_never_edited(loaded, batch):
     model, processor = loaded("llava")
     inputs, found = batch("llava"), {}
     base, before = run(model, inputs), hooks(model)
-    with reweigh.decoder("memvr", model, processor, gamma=0.0, ratio=0.9) as attached:
+    with reweigh.decoder("memvr", model, processor, gamma=0.0, ratio=0.9):
         twin = numerics.copied(model)
         other = threading.Thread(target=lambda: found.update(other=run(model, inputs)))
         other.start()
         other.join()
         found["copy"] = run(twin, inputs)
-        with attached.decoder.stream.while_paused():
-            assert attached.decoder.stream.acts()
         ours = run(model, inputs)
     assert all(torch.equal(a, b) for a, b in zip(base.logits, found["other"].logits, strict=True))
     assert all(torch.equal(a, b) for a, b in zip(base.logits, found["copy"].logits, strict=True))
@@ -284,7 +284,7 @@ def test_a_finished_generation_is_released(loaded, batch):
 
         def noted(forward):
             edit(forward)
-            alive.extend(weakref.ref(value) for one in forward.trail.segments for value in one.value)
+            alive.extend(weakref.ref(row.made) for row in forward.rows)
             alive.append(weakref.ref(forward.cache))
 
         attached.decoder.edit = noted
@@ -301,13 +301,25 @@ def test_a_row_is_mixed_once_while_another_still_waits(loaded):
     decoder = reweigh.decoder("memvr", model, processor, end=3).decoder
     sure, unsure = torch.zeros(20), torch.zeros(20)
     sure[3] = 99.0
-    features = ImageFeatures(UpcomingPass(0, 4, 2, [[0], [0]]))
+    rows = [Sequence(positions=[0], patches=[None], bounds=[1]) for _ in range(2)]
+    forward = Pass(
+        request=None,
+        arguments={},
+        past=0,
+        length=4,
+        batch=Batch(1, rows),
+        rows=rows,
+        prompts=rows,
+        inputs={},
+        start=0,
+        end=4,
+    )
+    features = ImageFeatures(forward)
     features.read(torch.ones(2, 4, 4))
-    found = _Pass(features)
-    decoder._local.under_way = found
+    found = forward.scratch = _Looks(features)
     for layer, rows in ((1, [unsure, sure]), (2, [unsure, unsure])):
         decoder.lens = SimpleNamespace(read=lambda states, norm, rows=rows: torch.stack(rows))
-        decoder._look(layer, torch.zeros(2, 4, 4))
+        decoder._look(layer, torch.zeros(2, 4, 4), forward)
     assert found.due == {0: 2, 1: 3}
 
 
@@ -319,8 +331,8 @@ def test_the_passes_of_another_decoders_request_are_never_edited(loaded, batch):
             super().__init__(anatomy, processor)
             self.stream = StreamEdit(self)
 
-        def engage(self, tap):
-            return self.stream.install(states={0: lambda layer, states: 2 * states})
+        def engage(self, hooks):
+            return self.stream.install(hooks, states={0: lambda layer, states, forward: 2 * states})
 
     model, processor = loaded("llava")
     inputs, found = batch("llava"), {}
@@ -330,13 +342,13 @@ def test_the_passes_of_another_decoders_request_are_never_edited(loaded, batch):
         with reweigh.decoder("greedy", model, processor):
             found["other"] = run(model, inputs)
 
-    with Louder(find_anatomy(model), processor).attach(model, processor):
+    with Session(model, processor, Louder(find_anatomy(model), processor)):
         ours = run(model, inputs)
         other = threading.Thread(target=beside)
         other.start()
         other.join()
-        with paused(model):
-            found["paused"] = run(model, inputs)
+        with suspended(model):
+            found["suspended"] = run(model, inputs)
     assert not torch.equal(base.logits[0], ours.logits[0])
-    for name in ("other", "paused"):
+    for name in ("other", "suspended"):
         assert all(torch.equal(a, b) for a, b in zip(base.logits, found[name].logits, strict=True))

@@ -116,7 +116,7 @@ def test_a_sampling_rival_resumes_to_the_same_bytes(model: str, place: Path, tmp
 def test_kept_evidence_changes_neither_answers_nor_record(
     model: str, place: Path, table: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from reweigh.engines.transformers.gather import Gatherer
+    from reweigh.runtime.reader import Reader
 
     given = ("--table", table, "--beta", "6", "--batch-size", "2")
     assert run(app, command(model, place, tmp_path / "plain", *given)).exit_code == 0
@@ -126,7 +126,7 @@ def test_kept_evidence_changes_neither_answers_nor_record(
     def refuse(*_: object) -> None:
         raise AssertionError("a state was read")
 
-    monkeypatch.setattr(Gatherer, "_read", refuse)
+    monkeypatch.setattr(Reader, "read", refuse)
     done = run(app, command(model, place, tmp_path / "second", *given, *cache))
     assert done.exit_code == 0, done.output + str(done.exception)
     for name in ("record.json", "responses.jsonl"):

@@ -8,7 +8,7 @@ import threading
 
 import pytest
 
-from reweigh.runtime.context import enter, leave, opened_on, paused
+from reweigh.runtime.context import enter, leave, opened_on, suspended
 from reweigh.runtime.decoder import Decoder, Request
 
 
@@ -86,12 +86,12 @@ def test_tasks_of_one_thread_keep_their_own(requests):
 
 def test_pausing(requests):
     model = object()
-    with paused(model):
+    with suspended(model):
         assert opened_on(model) is None
     opened = enter(model, requests[0])
-    with paused(model):
-        assert opened_on(model).paused
+    with suspended(model):
+        assert opened_on(model).suspended
         assert innermost(model) is requests[0]
     assert opened_on(model) is opened
-    assert not opened.paused
+    assert not opened.suspended
     leave(opened)

@@ -79,7 +79,7 @@ def test_time_is_bounded_before_and_within_a_stream(serving, monkeypatch):
     hasty = serving(Bounds(seconds=0.001))
     assert post(hasty, body(picture(0))).status_code == 504
     slow = serving(Bounds(seconds=0.5))
-    settings = slow.server.served.anatomy.speaker.generation_config
+    settings = slow.server.served.anatomy.language_model.generation_config
     monkeypatch.setattr(settings, "eos_token_id", None)  # it would end by itself
     with pytest.raises(openai.APIError, match="longer"):
         list(slow.client().chat.completions.create(**body(picture(0), max_tokens=900), stream=True))

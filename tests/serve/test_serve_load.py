@@ -121,7 +121,7 @@ def test_429_only_beyond_the_queue(serving):
 
 def test_a_client_that_leaves_frees_its_row(serving, monkeypatch):
     lone = serving(Bounds(batch_rows=1))
-    settings = lone.server.served.anatomy.speaker.generation_config
+    settings = lone.server.served.anatomy.language_model.generation_config
     monkeypatch.setattr(settings, "eos_token_id", None)  # the answer would end by itself
     client = lone.client()
     with client.chat.completions.create(**body(0, max_tokens=900), stream=True) as stream:

@@ -39,7 +39,7 @@ class TransformersJob:
 
     def made_with(self) -> dict[str, Any]:
         """What every shard of this calibration shares, and every table carries."""
-        generation = greedy_settings(self.anatomy.speaker.generation_config)
+        generation = greedy_settings(self.anatomy.language_model.generation_config)
         return {
             "identity": identify(self.anatomy, self.processor).to_json(),
             "layers": list(self.layers),

@@ -109,11 +109,14 @@ class ReweighSession(Session):
         inputs = self.prepare(pictures, prompts, template=template)
         deployed = outer.deployed if isinstance(outer, ReweighRequest) else self.decoder.deployed
         keys = self.recall.keys(pictures, inputs)
-        known = self.recall.find(keys, deployed.gatherer)
+        known = self.recall.find(keys, deployed.reader)
         with self.request(evidence=known) as request:
             answers = self.respond(inputs, seed=seed, **generate)
-        self.recall.keep(keys, known, request.evidence, deployed.gatherer)
+        self.recall.keep(keys, known, request.evidence, deployed.reader)
         return answers
+
+
+ReWEIGH.session = ReweighSession
 
 
 def attach(
@@ -151,4 +154,4 @@ def attach(
         force=force,
     )
     decoder.name = "reweigh"
-    return decoder.attach(model, processor)
+    return ReweighSession(model, processor, decoder)

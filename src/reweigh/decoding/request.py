@@ -8,30 +8,35 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from reweigh.engines.transformers.gather import Gatherer
-from reweigh.engines.transformers.trail import Trail
 from reweigh.errors import InputError
 from reweigh.method.evidence import Evidence
 from reweigh.method.lens import Lens
 from reweigh.method.trace import Observer, Trace
 from reweigh.runtime.decoder import Request
+from reweigh.runtime.reader import Reader, Registered
 from reweigh.tables.table import ReferenceTable
 
 if TYPE_CHECKING:
-    from reweigh.decoding.reweigh import ReWEIGH
+    from reweigh.decoding.reweigh import Clip, ReWEIGH
+    from reweigh.runtime.sequence import Sequence as Row
 
 
 class Deployed:
-    """A table ready for decoding: verified against the model, its references and the reader of its evidence."""
+    """A table ready for decoding: verified against the model, with the reader of its evidence."""
 
-    def __init__(self, table: ReferenceTable, lens: Lens, kernel: str) -> None:
+    def __init__(self, table: ReferenceTable, lens: Lens, kernel: str, clip: Clip) -> None:
         self.table = table
         self.lens = lens
-        self.gatherer = Gatherer(
-            lens, [table.layer], tokens=table.tokens.tolist(), kernel=kernel, readouts=[table.readout]
-        )
         self.tokens = torch.from_numpy(table.tokens)
         self.references = torch.from_numpy(table.references).float()
+        self.reader = Reader(
+            lens,
+            [table.layer],
+            tokens=self.tokens,
+            kernel=kernel,
+            readouts=[table.readout],
+            registered=Registered(self.tokens, self.references, table.scale, clip),
+        )
 
     def reference_vector(self) -> Tensor:
         """b(v) over the vocabulary, NaN where a token is not registered."""
@@ -49,6 +54,7 @@ class ReweighRequest(Request):
         given: Evidence measured before, one for each row of the prompt; rows of ``None`` are measured.
         observers: Whoever is shown every step, the trace included.
         outer: The request it is nested in.
+        rows: The sequence of each row of the latest prompt with an image.
     """
 
     decoder: ReWEIGH
@@ -71,13 +77,13 @@ class ReweighRequest(Request):
         self.given = given
         self.observers = observers
         self._trace = trace
-        self.trail: Trail | None = None
+        self.rows: list[Row] = []
 
-    def follow(self, trail: Trail) -> None:
-        """Remember the sequence of the latest prompt, here and in the requests around this one."""
-        self.trail = trail
+    def follow(self, rows: list[Row]) -> None:
+        """Remember the rows of the latest prompt, here and in the requests around this one."""
+        self.rows = rows
         if self.outer is not None:
-            self.outer.follow(trail)
+            self.outer.follow(rows)
 
     @property
     def trace(self) -> Trace:
@@ -89,17 +95,18 @@ class ReweighRequest(Request):
     @property
     def evidence(self) -> list[Evidence | None]:
         """The evidence of the latest prompt's rows, measured or given; ``None`` for a row without image."""
-        return [] if self.trail is None else self.deployed.gatherer.evidence(self.trail)
+        return [self.deployed.reader.evidence(row) for row in self.rows]
 
-    def betas(self, rows: Sequence[int], prompts: int, repeat: int, device: torch.device) -> Tensor:
-        """The penalties of some prompt rows, laid out over their forward rows."""
-        if isinstance(self.beta, tuple) and len(self.beta) != prompts:
+    def betas(self, rows: Sequence[Row], prompts: int) -> list[float]:
+        """The penalties of some rows of a batch of so many prompts."""
+        if not isinstance(self.beta, tuple):
+            return [self.beta] * len(rows)
+        if len(self.beta) != prompts:
             raise InputError(
                 f"{len(self.beta)} betas were given for a prompt of {prompts} rows",
                 hint="give one number, or one for each row",
             )
-        own = [self.beta[row] if isinstance(self.beta, tuple) else self.beta for row in rows]
-        return torch.tensor(own, dtype=torch.float32, device=device).repeat_interleave(repeat)
+        return [self.beta[row.row] for row in rows]
 
 
 def check_options(evidence: Any, observer: Any) -> None:

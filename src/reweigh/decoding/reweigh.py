@@ -7,16 +7,14 @@ raw logits of the forward pass, so everything ``generate`` does afterwards (pena
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from reweigh.decoding.request import Deployed, ReweighRequest, check_options
 from reweigh.engines.transformers.pairing import pair
-from reweigh.engines.transformers.trail import Trail
 from reweigh.errors import MismatchError, UnsupportedError
 from reweigh.families.anatomy import Anatomy
 from reweigh.families.points import point_in_use
@@ -25,15 +23,12 @@ from reweigh.families.watch import Watch
 from reweigh.method.edit import StepEditor, check_betas, spread
 from reweigh.method.evidence import Evidence
 from reweigh.method.lens import lens_disagreement
-from reweigh.method.strength import strength
 from reweigh.method.trace import Observer, Recorded, Trace
-from reweigh.runtime.decoder import Decoder, ForwardPass, Request
+from reweigh.runtime.decoder import Decoder, Request
+from reweigh.runtime.forward import Pass
 from reweigh.runtime.memory import EvidenceCache
 from reweigh.tables.point import OperatingPoint
 from reweigh.tables.table import ReferenceTable
-
-if TYPE_CHECKING:
-    from reweigh.decoding.attach import ReweighSession
 
 LENS_TOLERANCE = 0.05
 """Share of the logits' range by which the last block's lens may misorder the model's best tokens (16-bit rounding)."""
@@ -41,21 +36,6 @@ LENS_TOLERANCE = 0.05
 Clip = tuple[float | None, float | None]
 CLIP: Clip = (0.0, 1.0)
 """Bounds of a strength; an ablation drops one of them."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Layout:
-    """What is kept on the device for the steps after an image.
-
-    Attributes:
-        editor: Strengths and penalties of the n forward rows that have evidence.
-        evidence: DMRR (n, V) of the same rows, zero where not registered; kept for observers only.
-        prompts: Their prompt rows, in order.
-    """
-
-    editor: StepEditor
-    evidence: Tensor | None
-    prompts: list[int]
 
 
 class ReWEIGH(Decoder):
@@ -110,7 +90,7 @@ class ReWEIGH(Decoder):
 
     def _deploy(self, table: ReferenceTable | str | Path, layer: int | None) -> Deployed:
         found, lens = pair(self.anatomy, self.processor, table, layer=layer, force=self.force)
-        return Deployed(found, lens, self.kernel)
+        return Deployed(found, lens, self.kernel, self.clip)
 
     def request(  # type: ignore[override]  # options by name, for editors
         self,
@@ -150,12 +130,6 @@ class ReWEIGH(Decoder):
             decode=(lambda token: str(tokenizer.decode([token]))) if tokenizer is not None else str,
         )
 
-    def attach(self, model: Any, processor: Any) -> ReweighSession:
-        """Tie this decoder to a model."""
-        from reweigh.decoding.attach import ReweighSession
-
-        return ReweighSession(model, processor, self)
-
     def record(self) -> dict[str, Any]:
         """What the record of a run keeps: beta, layer and the table's hash."""
         kept = super().record()
@@ -165,34 +139,53 @@ class ReWEIGH(Decoder):
         kept["options"] = {**plain, "beta": self.beta, "layer": self.table.layer}
         return {**kept, "table_sha256": self.table.fingerprint}
 
-    def edit(self, forward: ForwardPass) -> Tensor | None:
-        """Measure new visual positions, then edit the logits of rows that have evidence."""
+    def edit(self, forward: Pass) -> Tensor | None:
+        """Measure new images, then edit the logits of rows that have evidence."""
         request: ReweighRequest = forward.request  # type: ignore[assignment]
-        if not forward.is_step and any(forward.new_columns()):
+        scratch = forward.batch.scratch
+        if not forward.is_step and forward.new():
             self._check_model(request.deployed.table)  # first: another head could not be read
-            request.deployed.gatherer.gather(forward, request.given)
-            request.follow(forward.trail)
+            request.deployed.reader.gather(forward, request.given)
+            request.follow(forward.prompts)
+            self._check_dtype(forward, request.deployed)
             self._prove_lens(forward, request.deployed)
-            forward.trail.memory.clear()  # laid out for fewer images
-        elif not forward.trail.segments:
+            scratch.clear()  # laid out for fewer images
+        if scratch.get("request") is not request:  # a new image or request, or the cache was cropped
+            self._lay_out(forward, request)
+        editor: StepEditor | None = scratch["editor"]
+        if editor is None:  # no row has an image
             return None
-        laid_out = self._laid_out(forward, request)
-        logits, observers = forward.logits, request.observers
-        if not observers and logits.shape[1] == 1:
-            return laid_out.editor(logits)
-        return self._edit_columns(forward, laid_out, observers)
+        if not request.observers and forward.logits.shape[1] == 1:
+            return editor(forward.logits)
+        return self._edit_columns(forward, editor, request.observers)
 
-    def _edit(
-        self, logits: Tensor, laid_out: _Layout, editor: StepEditor, observers: tuple[Observer, ...]
+    def _edit_columns(self, forward: Pass, editor: StepEditor, observers: tuple[Observer, ...]) -> Tensor:
+        """Edit several columns at once (a verified draft, a plain forward): those after the row's images."""
+        logits = forward.logits.float()
+        logits = logits.clone() if logits is forward.logits else logits
+        starts = [forward.start_of(row) for row in forward.batch.scratch["rows"]]
+        first = torch.tensor(starts, device=logits.device) if len(set(starts)) > 1 else None
+        for column in range(min(starts), logits.shape[1]):
+            own = editor
+            if first is not None and column < max(starts):
+                later = (first <= column)[:, None]
+                own = StepEditor(editor.strengths * later, editor.betas, editor.rows)
+            if observers:
+                logits[:, column] = self._observed(logits[:, column], forward, own, observers)
+            else:
+                logits[:, column] = own(logits[:, column])
+        return logits
+
+    def _observed(
+        self, logits: Tensor, forward: Pass, editor: StepEditor, observers: tuple[Observer, ...]
     ) -> Tensor:
-        if not observers or laid_out.evidence is None:
-            return editor(logits)
+        """Edit one column and show it to the observers."""
         step = editor.step(logits)
         ids = step.candidates.ids
         recorded = Recorded(
             step.candidates,
             step.shifts,
-            laid_out.evidence.gather(1, ids),
+            forward.batch.scratch["evidence"].gather(1, ids),
             editor.strengths.gather(1, ids),
             logits.argmax(-1),
             step.logits.argmax(-1),
@@ -202,46 +195,22 @@ class ReWEIGH(Decoder):
             observer.record(recorded)
         return step.logits
 
-    def _edit_columns(
-        self, forward: ForwardPass, laid_out: _Layout, observers: tuple[Observer, ...]
-    ) -> Tensor:
-        """Several columns at once (a verified draft, a plain forward): those after the row's images are edited."""
-        logits = forward.logits.float()
-        logits = logits.clone() if logits is forward.logits else logits
-        starts = [forward.start_of(row) for row in laid_out.prompts for _ in range(forward.repeat)]
-        first = torch.tensor(starts, device=logits.device) if len(set(starts)) > 1 else None
-        for column in range(min(starts), logits.shape[1]):
-            editor = laid_out.editor
-            if first is not None and column < max(starts):
-                later = (first <= column)[:, None]
-                editor = StepEditor(editor.strengths * later, editor.betas, editor.rows)
-            logits[:, column] = self._edit(logits[:, column], laid_out, editor, observers)
-        return logits
-
-    def _laid_out(self, forward: ForwardPass, request: ReweighRequest) -> _Layout:
-        """Strengths and penalties of the rows that have evidence, laid out once for each image and request."""
-        memory, owner = forward.trail.memory, (request.number, forward.repeat)
-        if memory.get("owner") != owner:  # a new image or request, or the cache was cropped and some are gone
-            memory["layout"], memory["owner"] = self._lay_out(forward, request), owner
-        laid_out: _Layout = memory["layout"]
-        return laid_out
-
-    def _lay_out(self, forward: ForwardPass, request: ReweighRequest) -> _Layout:
-        trail, repeat, device = forward.trail, forward.repeat, forward.logits.device
-        deployed, (low, high) = request.deployed, self.clip
-        prompts, evidence = deployed.gatherer.stacked(trail, device)
-        betas = request.betas(prompts, len(trail.columns), repeat, device)
-        some = len(prompts) < len(trail.columns)
-        rows = [row * repeat + i for row in prompts for i in range(repeat)] if some else []
-        tokens, references = deployed.tokens.to(device), deployed.references.to(device)
-        strengths = strength(references, evidence, deployed.table.scale, low=low, high=high)
-        strengths = spread(strengths, tokens, deployed.lens.vocab_size)
-        seen = spread(evidence, tokens, deployed.lens.vocab_size) if request.observers else None
-        if repeat > 1:
-            strengths = strengths.repeat_interleave(repeat, dim=0)
-            seen = None if seen is None else seen.repeat_interleave(repeat, dim=0)
-        editor = StepEditor(strengths, betas, torch.tensor(rows, device=device) if some else None)
-        return _Layout(editor, seen, prompts)
+    def _lay_out(self, forward: Pass, request: ReweighRequest) -> None:
+        """Lay out strengths and penalties of the rows that have evidence, once for each image and request."""
+        scratch, reader, device = forward.batch.scratch, request.deployed.reader, forward.logits.device
+        places = [place for place, row in enumerate(forward.rows) if row.made is not None]
+        rows = [forward.rows[place] for place in places]
+        scratch |= {"request": request, "rows": places, "editor": None, "evidence": None}
+        if not rows:
+            return
+        betas = torch.tensor(request.betas(rows, len(forward.prompts)), device=device)
+        some = torch.tensor(places, device=device) if len(rows) < len(forward.rows) else None
+        strengths = torch.stack([reader.finish(row, device) for row in rows])
+        scratch["editor"] = StepEditor(strengths, betas, some)
+        if request.observers:
+            found = torch.stack([reader.mean(row, reader.layers[0]).to(device) for row in rows])
+            tokens = request.deployed.tokens.to(device)
+            scratch["evidence"] = spread(found, tokens, request.deployed.lens.vocab_size)
 
     def _check_model(self, table: ReferenceTable) -> None:
         """Once per image: a model that changed since it was attached must still be the table's."""
@@ -257,12 +226,11 @@ class ReWEIGH(Decoder):
         self._watch = Watch(self.anatomy.model, self.processor)
 
     @torch.no_grad()
-    def _prove_lens(self, forward: ForwardPass, deployed: Deployed) -> None:
+    def _prove_lens(self, forward: Pass, deployed: Deployed) -> None:
         """Once per decoder: the last block read through the lens must agree with the model's own logits."""
-        self._check_dtype(forward.trail, deployed)
         if self._proved:
             return
-        rows = [row * forward.repeat for row, columns in enumerate(forward.trail.columns) if columns]
+        rows = [place for place, row in enumerate(forward.rows) if row.positions]
         stream = forward.states[self._last_block][rows, -1]
         own = forward.logits[rows, -1].float()
         gap = lens_disagreement(deployed.lens.read(stream).to(own.device), own)
@@ -274,14 +242,12 @@ class ReWEIGH(Decoder):
             )
         self._proved = True
 
-    def _check_dtype(self, trail: Trail, deployed: Deployed) -> None:
+    def _check_dtype(self, forward: Pass, deployed: Deployed) -> None:
         """The logits that were just ranked must have the table's type; autocast may have changed it."""
         recorded = deployed.table.made_with.get("dtype")
-        for row in trail.segments[-1].value:
-            if row is None or recorded is None or self.force:
-                continue
-            found = row[deployed.table.layer].dtype
-            if found != recorded:
+        for _, row, _ in forward.new():
+            found = deployed.reader.dtype(row)
+            if recorded is not None and found != recorded and not self.force:
                 raise MismatchError(
                     f"this table was made from {recorded} logits, but the head gives {found} here",
                     hint="leave autocast out, load the model in the table's dtype, or calibrate as it is run",

@@ -31,7 +31,7 @@ class Anatomy:
     Attributes:
         model: The model itself, without wrappers of torch.compile or peft.
         family: What is known of its family.
-        speaker: The module whose forward ``generate`` drives and whose output carries the logits.
+        language_model: The module whose forward ``generate`` drives and whose output carries the logits.
         blocks: The decoder blocks, 0-based as in the paper.
         norm: The final norm, applied exactly once before the head.
         head: The output embedding.
@@ -41,7 +41,7 @@ class Anatomy:
 
     model: Any
     family: Family
-    speaker: Any
+    language_model: Any
     blocks: nn.ModuleList
     norm: nn.Module
     head: Any
@@ -113,8 +113,8 @@ def find_anatomy(model: Any, *, images: bool = True) -> Anatomy:
         raise UnsupportedError(
             f"{name}'s configuration names no image token, so image positions cannot be found"
         )
-    speaker = getattr(model, "language_model", model) if family.delegates else model
-    return Anatomy(model, family, speaker, blocks, norm, head, tokens, compiled)
+    language_model = getattr(model, "language_model", model) if family.delegates else model
+    return Anatomy(model, family, language_model, blocks, norm, head, tokens, compiled)
 
 
 def _blocks_and_norm(model: Any) -> tuple[nn.ModuleList, nn.Module]:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from reweigh.engines.transformers.session import Session
+from reweigh.engines.transformers.session import Session, tie
 from reweigh.families.anatomy import find_anatomy
 from reweigh.registry import Registry
 from reweigh.rivals.tools.options import check_options
@@ -69,4 +69,5 @@ def decoder(name: str, model: Any, processor: Any = None, **options: Any) -> Ses
     check_options(name, entry, options)
     made = entry(find_anatomy(model, images=entry.needs_image), processor, **options)
     made.name, made.options = name, options
-    return made.attach(model, processor)
+    session: Session = tie(made, model, processor)
+    return session

@@ -8,15 +8,15 @@ The vectors v_l come from labelled images.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from reweigh.engines.transformers.tap import Tap
+from reweigh.engines.transformers.manager import HookManager
 from reweigh.errors import InputError
 from reweigh.families.anatomy import Anatomy
 from reweigh.families.identity import identify
@@ -24,17 +24,18 @@ from reweigh.rivals.tools.contrast import Contrast
 from reweigh.rivals.tools.inputs import forwardable, pixels
 from reweigh.rivals.tools.steering import SteeringVectors
 from reweigh.rivals.tools.stream import StreamEdit
-from reweigh.runtime.decoder import ForwardPass, UpcomingPass, in_range
+from reweigh.runtime.decoder import in_range
+from reweigh.runtime.forward import Pass
 
 POSITIONS = ("all", "last")
 
 
-class _Local(threading.local):
-    """The pass that runs in this thread: its sign, rows with an image, last columns that are steered."""
+@dataclass(slots=True)
+class _Aim:
+    """How the passes beside and of one main pass are steered: the sign, and how many of the last columns."""
 
-    sign: float = 0.0
-    rows: Sequence[bool] = ()
-    columns: int = 1
+    sign: float
+    columns: int
     prompt: bool = False
 
 
@@ -81,7 +82,7 @@ class ASD(Contrast):
             layer: torch.from_numpy(self.vectors.vectors[self.vectors.layers.index(layer)])
             for layer in self.steered
         }
-        self.stream, self._local = StreamEdit(self), _Local()
+        self.stream = StreamEdit(self)
 
     def record(self) -> dict[str, Any]:
         """What was open in the authors' text, and which vectors were used."""
@@ -89,53 +90,43 @@ class ASD(Contrast):
         shown |= {"layers": list(self.steered), "vectors_sha256": self.vectors.fingerprint}
         return {**super().record(), "options": shown}
 
-    def engage(self, tap: Tap) -> Callable[[], None]:
+    def engage(self, hooks: HookManager) -> Callable[[], None]:
         """Steer the stream after each block."""
         if self.lam == 0:
             return lambda: None
-        return self.stream.install(states=dict.fromkeys(self.steered, self._steer))
+        return self.stream.install(hooks, states=dict.fromkeys(self.steered, self._steer))
 
-    def before(self, upcoming: UpcomingPass) -> None:
+    def before(self, forward: Pass) -> None:
         """The main pass is steered towards factual states."""
-        after = upcoming.past + upcoming.length - upcoming.end
-        self._aim(1.0, upcoming.columns, after + 1)
+        forward.scratch = _Aim(1.0, forward.past + forward.length - forward.end + 1)
 
-    def _aim(self, sign: float, columns: Sequence[Sequence[int]], last: int) -> None:
-        local = self._local
-        local.sign, local.rows, local.columns = sign, [bool(row) for row in columns], last
-        local.prompt = False
-
-    def branch_inputs(self, forward: ForwardPass) -> dict[str, Any]:
+    def branch_inputs(self, forward: Pass) -> dict[str, Any]:
         """The main prompt, image included."""
         pixels(forward.inputs)
-        self._local.prompt = True  # the branch's first pass ends where its prompt does
+        forward.scratch.prompt = True  # the branch's first pass ends where its prompt does
         return forwardable(self.anatomy, forward.inputs)
 
-    def edit(self, forward: ForwardPass) -> Tensor | None:
+    def edit(self, forward: Pass) -> Tensor | None:
         """Contrast the two passes."""
-        try:
-            return None if self.lam == 0 else super().edit(forward)
-        finally:
-            self._local.sign = 0.0
+        return None if self.lam == 0 else super().edit(forward)
 
-    def reference(self, forward: ForwardPass) -> Tensor | None:
+    def reference(self, forward: Pass) -> Tensor | None:
         """The branch's logits; its passes are steered the other way."""
-        last = forward.past + forward.length - forward.end + 1
-        self._aim(-1.0, forward.trail.columns, last)
-        with self.stream.while_paused():
+        forward.scratch = _Aim(-1.0, forward.past + forward.length - forward.end + 1)
+        with forward.edited_beside():
             return super().reference(forward)
 
-    def _steer(self, layer: int, states: Tensor) -> Tensor | None:
-        local = self._local
-        if not local.sign or not any(local.rows):
+    def _steer(self, layer: int, states: Tensor, forward: Pass) -> Tensor | None:
+        aim: _Aim = forward.scratch
+        if not forward.has_image:
             return None
-        count = 1 if local.prompt else local.columns
+        count = 1 if aim.prompt else aim.columns
         if layer == self.steered[-1]:
-            local.prompt = False
+            aim.prompt = False
         first = 0 if self.positions == "all" else max(0, states.shape[1] - max(0, count))
-        rows = torch.tensor(local.rows, device=states.device)
-        rows = rows.repeat_interleave(states.shape[0] // len(local.rows))
-        vector = (local.sign * self.lam * self._vectors[layer]).to(states.device, states.dtype)
+        own = forward.sequences(states.shape[0])
+        rows = torch.tensor([bool(row.positions) for row in own], device=states.device)
+        vector = (aim.sign * self.lam * self._vectors[layer]).to(states.device, states.dtype)
         new = states.clone()
         new[rows, first:] += vector
         return new

@@ -22,7 +22,8 @@ from reweigh.rivals.tools.description import Describer
 from reweigh.rivals.tools.inputs import image_spans, padded, rows_of
 from reweigh.rivals.tools.options import fits
 from reweigh.rivals.tools.rules import bounded_contrast
-from reweigh.runtime.decoder import ForwardPass, Request, in_range
+from reweigh.runtime.decoder import Request, in_range
+from reweigh.runtime.forward import Pass
 
 QUESTION = (
     "Provide a detailed description of the image, covering all visible elements and their interactions, "
@@ -95,13 +96,13 @@ class CODE(Contrast):
         around = outer.descriptions if isinstance(outer, CodeRequest) else self.descriptions
         return CodeRequest(self, around if descriptions is None else descriptions)
 
-    def branch_inputs(self, forward: ForwardPass) -> dict[str, Any]:
+    def branch_inputs(self, forward: Pass) -> dict[str, Any]:
         """The prompt with a description where the image was; all else of it stays, the image's tags too."""
         tokenizer, rows = self.processor.tokenizer, []
         for number, (row, given) in enumerate(
             zip(rows_of(forward.inputs), self._texts(forward), strict=True)
         ):
-            spans = image_spans(self.anatomy, forward.inputs, forward.trail, number)
+            spans = image_spans(self.anatomy, forward.inputs, forward.prompts[number])
             texts = [given] if isinstance(given, str) else list(given)
             if spans and len(texts) != len(spans):
                 raise InputError(
@@ -113,9 +114,9 @@ class CODE(Contrast):
             rows.append(row)
         return padded(rows, prompt_ids(forward.inputs).device)
 
-    def _texts(self, forward: ForwardPass) -> Sequence[str | Sequence[str]]:
+    def _texts(self, forward: Pass) -> Sequence[str | Sequence[str]]:
         given = getattr(forward.request, "descriptions", None)
-        count = len(forward.trail.columns)
+        count = len(forward.prompts)
         if given is None:
             self.describer = self.describer or self._describer()
             return self.describer.describe(forward)
@@ -126,9 +127,9 @@ class CODE(Contrast):
             )
         return texts
 
-    def edit(self, forward: ForwardPass) -> Tensor | None:
+    def edit(self, forward: Pass) -> Tensor | None:
         """Contrast the last columns of rows that have an image, each with its own weight and cut."""
-        if not any(forward.trail.columns):
+        if not forward.has_image:
             return None
         reference = self.reference(forward)
         if reference is None:

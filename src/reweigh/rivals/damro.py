@@ -25,7 +25,8 @@ from reweigh.errors import UnsupportedError
 from reweigh.families.anatomy import Anatomy
 from reweigh.rivals.tools.contrast import Contrast
 from reweigh.rivals.tools.inputs import padded, pixels, rows_of
-from reweigh.runtime.decoder import SAMPLING, ForwardPass, in_range
+from reweigh.runtime.decoder import SAMPLING, in_range
+from reweigh.runtime.forward import Pass
 
 
 class DAMRO(Contrast):
@@ -52,7 +53,7 @@ class DAMRO(Contrast):
         super().__init__(anatomy, processor, alpha=alpha, beta=beta)
         self.outliers = Outliers(anatomy, keep)
 
-    def branch_inputs(self, forward: ForwardPass) -> dict[str, Any]:
+    def branch_inputs(self, forward: Pass) -> dict[str, Any]:
         """The prompt with the chosen vectors in the image's place, as embeddings."""
         images = self._images(forward.inputs)
         image, runs, rows = self.anatomy.image_tokens, 0, []

@@ -16,7 +16,8 @@ from reweigh.errors import InputError
 from reweigh.families.anatomy import Anatomy
 from reweigh.rivals.tools.contrast import Contrast
 from reweigh.rivals.tools.inputs import forwardable, image_tags, insert, padded, pixels, rows_of, token_kinds
-from reweigh.runtime.decoder import SAMPLING, ForwardPass
+from reweigh.runtime.decoder import SAMPLING
+from reweigh.runtime.forward import Pass
 
 DISTURBANCE = "You are a confused object detector."
 
@@ -51,7 +52,7 @@ class ICD(Contrast):
             raise InputError("the disturbance is empty", hint="give words, or use another decoder")
         self.disturbance = disturbance.strip() + " "
 
-    def branch_inputs(self, forward: ForwardPass) -> dict[str, Any]:
+    def branch_inputs(self, forward: Pass) -> dict[str, Any]:
         """The main prompt with the disturbance before each question."""
         inputs = forwardable(self.anatomy, forward.inputs)
         pixels(forward.inputs)

@@ -18,7 +18,8 @@ from reweigh.families.anatomy import Anatomy
 from reweigh.rivals.tools.contrast import Contrast
 from reweigh.rivals.tools.inputs import without_image
 from reweigh.rivals.tools.rules import contrast
-from reweigh.runtime.decoder import ForwardPass, in_range
+from reweigh.runtime.decoder import in_range
+from reweigh.runtime.forward import Pass
 
 
 class M3ID(Contrast):
@@ -44,7 +45,7 @@ class M3ID(Contrast):
         self.decay = in_range("decay", decay, 0)
         self.cap = cap if cap is None else in_range("cap", cap, 0)
 
-    def branch_inputs(self, forward: ForwardPass) -> dict[str, Any]:
+    def branch_inputs(self, forward: Pass) -> dict[str, Any]:
         """The prompt with the image taken out."""
         return without_image(self.anatomy, self.processor, forward.inputs)
 
@@ -53,9 +54,9 @@ class M3ID(Contrast):
         weight = math.expm1(min(self.decay * token, 80.0))
         return weight if self.cap is None else min(weight, self.cap)
 
-    def edit(self, forward: ForwardPass) -> Tensor | None:
+    def edit(self, forward: Pass) -> Tensor | None:
         """Contrast each column with the weight of its position in the answer."""
-        if not any(forward.trail.columns) or self.decay == 0:
+        if not forward.has_image or self.decay == 0:
             return None
         reference = self.reference(forward)
         if reference is None:

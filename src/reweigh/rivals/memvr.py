@@ -11,22 +11,21 @@ by itself. Like the official program it looks at the last image of several, but 
 from __future__ import annotations
 
 import math
-import threading
+from bisect import bisect_right
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from itertools import takewhile
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from reweigh.engines.transformers.tap import Tap
-from reweigh.engines.transformers.trail import Segment
+from reweigh.engines.transformers.manager import HookManager
 from reweigh.errors import InputError, UnsupportedError
 from reweigh.families.anatomy import Anatomy
 from reweigh.method.lens import Lens
 from reweigh.rivals.tools.stream import StreamEdit, mlp_of, up_weight
-from reweigh.runtime.decoder import Decoder, ForwardPass, UpcomingPass, in_range
+from reweigh.runtime.decoder import Decoder, in_range
+from reweigh.runtime.forward import Pass
 
 OFFICIAL_DEPTH = 32
 TOP = 10
@@ -61,60 +60,37 @@ def look_again(out: Tensor, x: Tensor, visual: Tensor, ratio: float, up_scale: f
 
 
 class ImageFeatures:
-    """The features of each prompt row's last image: the first block's input at its columns.
+    """The features of each row's last image: the first block's input at its columns.
 
     They equal the projected features of the vision tower bit for bit, and are kept with the sequence.
     """
 
-    def __init__(self, upcoming: UpcomingPass) -> None:
-        self.upcoming = upcoming
-        segments = [] if upcoming.trail is None else upcoming.trail.segments
-        self.rows: list[Tensor | None] = [
-            next((one.value[row] for one in reversed(segments) if one.value[row] is not None), None)
-            for row in range(len(upcoming.columns))
-        ]
-
-    def of(self, row: int, count: int) -> Tensor | None:
-        """The features (N, d) of a forward row out of ``count``."""
-        return self.rows[row * len(self.rows) // count]
+    def __init__(self, forward: Pass) -> None:
+        self.forward = forward
+        self.rows: list[Tensor | None] = [row.made for row in forward.rows]
 
     def read(self, states: Tensor) -> None:
         """Take the features of new images from the first block's input (B, T, d)."""
-        repeat = states.shape[0] // len(self.rows)
-        for row, columns in enumerate(self.upcoming.new_columns()):
-            if columns:
-                last = columns[-self._last_image(row, len(columns)) :]
-                self.rows[row] = states[row * repeat, last].float()
+        for row, sequence, columns in self.forward.new():
+            before = sequence.bounds[-2] if sequence.images > 1 else 0
+            found = states[row, columns[-(len(sequence.positions) - before) :]].float()
+            self.rows = [
+                found if other is sequence else features
+                for other, features in zip(self.forward.rows, self.rows, strict=True)
+            ]
 
-    def _last_image(self, row: int, count: int) -> int:
-        """How many of a row's new columns belong to its last image."""
-        trail = self.upcoming.trail
-        images = [] if trail is None else [None if one is None else one.image for one in trail.patches[row]]
-        return len(list(takewhile(lambda image: image == images[-1], reversed(images[-count:])))) or count
-
-    def keep(self, forward: ForwardPass) -> None:
-        """Keep the features of new images with the sequence."""
-        fresh = forward.new_columns()
-        if not any(fresh):
-            return
-        first = min(row[0] for row in fresh if row)
-        last = max(row[-1] for row in fresh if row)
-        value = [features if row else None for features, row in zip(self.rows, fresh, strict=True)]
-        forward.trail.segments.append(Segment(forward.past + first, forward.past + last, value))
+    def keep(self) -> None:
+        """Keep the features of new images with their sequences."""
+        for row, sequence, columns in self.forward.new():
+            sequence.mark(bisect_right(sequence.positions, self.forward.past + columns[-1]), self.rows[row])
 
 
 @dataclass
-class _Pass:
-    """A pass under way: its image features, and for rows that were unsure the block that is mixed."""
+class _Looks:
+    """The image features of a running pass, and for rows that were unsure the block that is mixed."""
 
     features: ImageFeatures
     due: dict[int, int] = field(default_factory=dict)
-
-
-class _Local(threading.local):
-    """The pass that runs in this thread."""
-
-    under_way: _Pass | None = None
 
 
 class MemVR(Decoder):
@@ -161,58 +137,56 @@ class MemVR(Decoder):
         parts = {layer + 1: mlp_of(anatomy, layer + 1) for layer in self.read}
         scales = {layer: float(up_weight(part).abs().mean()) for layer, part in parts.items() if silu}
         self._scales = dict.fromkeys(parts) | scales
-        self._local = _Local()
 
-    def engage(self, tap: Tap) -> Callable[[], None]:
+    def engage(self, hooks: HookManager) -> Callable[[], None]:
         """Read the embeddings and the middle blocks, edit the MLPs after them."""
         if self.ratio == 0:
             return lambda: None
         return self.stream.install(
+            hooks,
             states={-1: self._keep, **dict.fromkeys(self.read, self._look)},
             mlps={layer + 1: self._mix for layer in self.read},
         )
 
-    def before(self, upcoming: UpcomingPass) -> None:
+    def before(self, forward: Pass) -> None:
         """Reject a pass for which the method is not defined; note where the image is in any other."""
-        self._local.under_way = None
-        if self.ratio == 0 or not any(upcoming.columns):
+        if self.ratio == 0 or not forward.has_image:
             return
-        if not upcoming.is_whole():
+        if not forward.is_whole():
             raise UnsupportedError(
-                f"a pass of {upcoming.length} columns, {upcoming.past} of them cached before it: MemVR is defined for a "
+                f"a pass of {forward.length} columns, {forward.past} of them cached before it: MemVR is defined for a "
                 "whole prompt and then one token at a time, with a cache that keeps what it edited",
                 hint="keep use_cache=True, without drafts or chunked prefill",
             )
-        self._local.under_way = _Pass(ImageFeatures(upcoming))
+        forward.scratch = _Looks(ImageFeatures(forward))
 
-    def edit(self, forward: ForwardPass) -> None:
+    def edit(self, forward: Pass) -> None:
         """Keep the features of new images with the sequence."""
-        found, self._local.under_way = self._local.under_way, None
-        if found is not None:
-            found.features.keep(forward)
+        if forward.scratch is not None:
+            forward.scratch.features.keep()
 
-    def _keep(self, layer: int, states: Tensor) -> None:
-        if self._local.under_way is not None:
-            self._local.under_way.features.read(states)
+    def _keep(self, layer: int, states: Tensor, forward: Pass) -> None:
+        if forward.scratch is not None:
+            forward.scratch.features.read(states)
 
-    def _look(self, layer: int, states: Tensor) -> None:
-        found, count = self._local.under_way, states.shape[0]
-        if found is None or len(found.due) == count:
+    def _look(self, layer: int, states: Tensor, forward: Pass) -> None:
+        found = forward.scratch
+        if found is None or len(found.due) == len(states):
             return
         unsure = uncertainty(self.lens.read(states[:, -1], norm=not self.silu))
         for row in (unsure > self.gamma).nonzero().flatten().tolist():
-            if found.features.of(row, count) is not None:
+            if found.features.rows[row] is not None:
                 found.due.setdefault(row, layer + 1)
 
-    def _mix(self, layer: int, x: Tensor, out: Tensor) -> Tensor | None:
-        found = self._local.under_way
+    def _mix(self, layer: int, x: Tensor, out: Tensor, forward: Pass) -> Tensor | None:
+        found = forward.scratch
         rows = [] if found is None else [row for row, block in found.due.items() if block == layer]
         if found is None or not rows:
             return None
-        new, past, mask = out.clone(), found.features.upcoming.past, found.features.upcoming.mask
+        new, past, mask = out.clone(), forward.past, forward.mask
         for row in rows:
             real = slice(None) if mask is None else mask[row, past : past + x.shape[1]].bool()
-            if (image := found.features.of(row, x.shape[0])) is not None:
+            if (image := found.features.rows[row]) is not None:
                 own = out[row, real], x[row, real], image
                 new[row, real] = look_again(*own, self.ratio, self._scales[layer])
         return new

@@ -9,7 +9,6 @@ follows its beams, which the official program's does not.
 
 from __future__ import annotations
 
-import threading
 from typing import Any
 
 import torch
@@ -20,13 +19,8 @@ from reweigh.families.anatomy import Anatomy
 from reweigh.rivals.tools.attention import key_mask
 from reweigh.rivals.tools.contrast import Contrast
 from reweigh.rivals.tools.inputs import without_image
-from reweigh.runtime.decoder import ForwardPass, UpcomingPass, in_range
-
-
-class _Local(threading.local):
-    """The pass that runs in this thread; ``None`` while attention is left alone."""
-
-    upcoming: UpcomingPass | None = None
+from reweigh.runtime.decoder import in_range
+from reweigh.runtime.forward import Pass
 
 
 class PAI(Contrast):
@@ -65,22 +59,18 @@ class PAI(Contrast):
                 hint=f"there are {count} blocks, the first is 0; alpha=0 amplifies no attention",
             )
         self.attends = self.amplify > 0
-        self._local = _Local()
 
-    def before(self, upcoming: UpcomingPass) -> None:
-        """Note where the image lies in the pass that is about to run."""
-        skip = (
-            upcoming.past == 0 and self.gamma != 1
-        )  # the official program edits no prompt that is contrasted
-        self._local.upcoming = None if skip or not any(upcoming.columns) else upcoming
+    def before(self, forward: Pass) -> None:
+        """Decide whether attention is amplified in the pass that is about to run."""
+        # the official program edits no prompt that is contrasted
+        forward.scratch = forward.has_image and (forward.past > 0 or self.gamma == 1)
 
-    def edit_attention(self, layer: int, scores: Tensor) -> Tensor:
+    def edit_attention(self, layer: int, scores: Tensor, forward: Pass | None) -> Tensor:
         """Amplify the last query's attention to image keys."""
-        upcoming = self._local.upcoming
-        if upcoming is None or layer not in self.blocks:
+        if forward is None or not (forward.is_running and forward.scratch) or layer not in self.blocks:
             return scores
-        total, width = upcoming.past + upcoming.length, scores.shape[-1]
-        image = key_mask(upcoming.columns, scores.shape[0], total, width, scores.device)[:, None]
+        total, width = forward.past + forward.length, scores.shape[-1]
+        image = key_mask(forward.rows, total, width, scores.device)[:, None]
         last = scores[:, :, -1]
         # a key outside the window stays outside: its score is a huge negative number, not an attention
         image = image & (last > torch.finfo(scores.dtype).min / 2)
@@ -88,11 +78,10 @@ class PAI(Contrast):
         scores[:, :, -1] = torch.where(image, last + self.amplify * last.abs(), last)
         return scores
 
-    def branch_inputs(self, forward: ForwardPass) -> dict[str, Any]:
+    def branch_inputs(self, forward: Pass) -> dict[str, Any]:
         """The prompt with the image taken out."""
         return without_image(self.anatomy, self.processor, forward.inputs)
 
-    def edit(self, forward: ForwardPass) -> Tensor | None:
+    def edit(self, forward: Pass) -> Tensor | None:
         """Guide the logits; the branch's own attention is never edited."""
-        self._local.upcoming = None
         return None if self.gamma == 1 else super().edit(forward)

@@ -8,7 +8,8 @@ from torch import Tensor
 
 from reweigh.families.anatomy import Anatomy
 from reweigh.rivals.tools.rules import CUT, keep_ratio
-from reweigh.runtime.decoder import GREEDY, SAMPLING, Decoder, ForwardPass, in_range
+from reweigh.runtime.decoder import GREEDY, SAMPLING, Decoder, in_range
+from reweigh.runtime.forward import Pass
 
 
 class Greedy(Decoder):
@@ -86,7 +87,7 @@ class CutOnly(Decoder):
         super().__init__(anatomy, processor)
         self.beta = in_range("beta", beta, 0, 1)
 
-    def edit(self, forward: ForwardPass) -> Tensor | None:
+    def edit(self, forward: Pass) -> Tensor | None:
         """Cut the implausible tokens of the pass's columns."""
         if self.beta == 0:
             return None

@@ -8,7 +8,6 @@ for a whole batch and a fixed image span; here each row has its own.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from reweigh.engines.transformers.tap import Tap
+from reweigh.engines.transformers.manager import HookManager
 from reweigh.errors import InputError
 from reweigh.families.anatomy import Anatomy
 from reweigh.families.processor_parts import tokenizer_of
@@ -24,8 +23,8 @@ from reweigh.rivals.tools.branch import Runner
 from reweigh.rivals.tools.confidence import word_tokens
 from reweigh.rivals.tools.entities import word_list
 from reweigh.rivals.tools.stream import StreamEdit
-from reweigh.runtime.context import opened_on
-from reweigh.runtime.decoder import Decoder, ForwardPass, Request, UpcomingPass, in_range
+from reweigh.runtime.decoder import Decoder, Request, in_range
+from reweigh.runtime.forward import Pass
 
 
 def project_away(states: Tensor, targets: Sequence[Tensor], weight: float) -> Tensor:
@@ -43,13 +42,6 @@ class EraseRequest(Request):
     def __init__(self, decoder: Decoder, erase: tuple[str, ...]) -> None:
         super().__init__(decoder)
         self.erase = erase
-
-
-class _Local(threading.local):
-    """The pass that runs in this thread, and what is removed from its images."""
-
-    upcoming: UpcomingPass | None = None
-    targets: Sequence[Tensor] = ()
 
 
 class ProjectAway(Decoder):
@@ -84,7 +76,7 @@ class ProjectAway(Decoder):
         self.weight = in_range("weight", weight, 0)
         self.image_layer = anatomy.check_layer(image_layer)
         self.text_layer = int(in_range("text_layer", text_layer, 0, len(anatomy.blocks)))
-        self.runner, self.stream, self._local = Runner(anatomy), StreamEdit(self), _Local()
+        self.runner, self.stream = Runner(anatomy), StreamEdit(self)
 
     def request(self, outer: Request | None = None, **options: Any) -> Request:
         """A request; ``erase`` replaces the decoder's own words."""
@@ -93,23 +85,16 @@ class ProjectAway(Decoder):
         kept = outer.erase if isinstance(outer, EraseRequest) else self.erase
         return EraseRequest(self, kept if erase is None else word_list("erase", erase))
 
-    def engage(self, tap: Tap) -> Callable[[], None]:
+    def engage(self, hooks: HookManager) -> Callable[[], None]:
         """Edit the stream after one block."""
-        return self.stream.install(states={self.image_layer: self._remove})
+        return self.stream.install(hooks, states={self.image_layer: self._remove})
 
-    def before(self, upcoming: UpcomingPass) -> None:
+    def before(self, forward: Pass) -> None:
         """Read the states of the words to remove, if the next pass shows an image."""
-        self._local.upcoming = None
-        if any(upcoming.new_columns()):
-            opened = opened_on(self.anatomy.model)
-            given = opened.request if opened else None
-            erase = given.erase if isinstance(given, EraseRequest) else self.erase
-            self._local.targets = [self.word_state(word) for word in erase]
-            self._local.upcoming = upcoming
-
-    def edit(self, forward: ForwardPass) -> None:
-        """Forget the pass; its logits are unchanged."""
-        self._local.upcoming, self._local.targets = None, ()
+        if any(map(forward.shown, range(len(forward.rows)))):
+            request = forward.request
+            erase = request.erase if isinstance(request, EraseRequest) else self.erase
+            forward.scratch = [self.word_state(word) for word in erase]
 
     @torch.no_grad()
     def word_state(self, word: str) -> Tensor:
@@ -122,14 +107,14 @@ class ProjectAway(Decoder):
         given = torch.tensor([start + ids], device=self.anatomy.model.device)
         return self.runner.hidden(given, self.text_layer)[0, -1].float()
 
-    def _remove(self, layer: int, states: Tensor) -> Tensor | None:
-        upcoming = self._local.upcoming
-        targets = [target.to(states.device) for target in self._local.targets]
-        if upcoming is None or not targets:
+    def _remove(self, layer: int, states: Tensor, forward: Pass) -> Tensor | None:
+        if not forward.scratch:
             return None
-        new, columns = states.clone(), upcoming.new_columns()
-        repeat = states.shape[0] // len(columns)
-        for row in range(states.shape[0]):
-            if own := columns[row // repeat]:
-                new[row, own] = project_away(states[row, own].float(), targets, self.weight).to(states.dtype)
+        targets, new = [target.to(states.device) for target in forward.scratch], states.clone()
+        for row in range(len(states)):
+            columns = forward.shown(row)
+            if columns:
+                new[row, columns] = project_away(states[row, columns].float(), targets, self.weight).to(
+                    states.dtype
+                )
         return new

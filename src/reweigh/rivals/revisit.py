@@ -9,18 +9,19 @@ here every row with an image is refined.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from reweigh.engines.transformers.trail import Segment, Trail
 from reweigh.errors import UnsupportedError
 from reweigh.families.anatomy import Anatomy
 from reweigh.rivals.tools.layers import bucket, first_index, is_tied
 from reweigh.rivals.tools.rules import CUT, keep_ratio, reversed_js
-from reweigh.runtime.decoder import Decoder, ForwardPass, in_range
+from reweigh.runtime.decoder import Decoder, in_range
+from reweigh.runtime.forward import Pass
 
 CHUNK = 2**24
 """Numbers of a readout that exist at once."""
@@ -57,18 +58,17 @@ class ReVisiT(Decoder):
         self.layers = frozenset(index - 1 for index in self.indices)
         self._weight, self._bias = _head(anatomy)
 
-    def edit(self, forward: ForwardPass) -> Tensor | None:
+    def edit(self, forward: Pass) -> Tensor | None:
         """Keep the states of new visual positions; refine the logits of rows that have an image."""
         self._gather(forward)
-        if forward.past + forward.length < forward.end or not forward.trail.segments:
+        if forward.past + forward.length < forward.end or not forward.has_image:
             return None
         count = forward.edited_columns()
         main = forward.logits[:, -count:].float()
         edited = main.clone()
-        rows = self._rows(forward.trail)
-        for row in range(main.shape[0]):
-            states = rows[row // forward.repeat]
-            if states is not None:
+        for row, sequence in enumerate(forward.rows):
+            if sequence.made is not None:
+                states = torch.cat(sequence.made)
                 for column in range(count):
                     edited[row, column] = self.refine(main[row, column], states)
         return forward.with_last(edited, forward.image_rows())
@@ -91,37 +91,17 @@ class ReVisiT(Decoder):
         chosen = read(states[apart.argmin()][None])[0]
         return torch.full_like(logits, CUT).index_copy(0, tokens, own + chosen)
 
-    def _gather(self, forward: ForwardPass) -> None:
-        fresh = forward.new_columns()
-        if not any(fresh):
-            return
-        found = [columns for columns in fresh if columns]
-        first, last = min(row[0] for row in found), max(row[-1] for row in found)
-        value = [
-            [self._state(forward, index, row * forward.repeat, columns) for index in self.indices]
-            if columns
-            else None
-            for row, columns in enumerate(fresh)
-        ]
-        forward.trail.segments.append(Segment(forward.past + first, forward.past + last, value))
-        forward.trail.memory.pop("revisit", None)
+    def _gather(self, forward: Pass) -> None:
+        """Keep the candidates' states of each sequence, a tensor (N, d) for each layer."""
+        for row, sequence, columns in forward.new():
+            new = [self._state(forward, index, row, columns) for index in self.indices]
+            before = sequence.made or [state[:0] for state in new]
+            made = [torch.cat(pair) for pair in zip(before, new, strict=True)]
+            sequence.mark(bisect_right(sequence.positions, forward.past + columns[-1]), made)
 
-    def _state(self, forward: ForwardPass, index: int, row: int, columns: list[int]) -> Tensor:
+    def _state(self, forward: Pass, index: int, row: int, columns: list[int]) -> Tensor:
         states = forward.states[index - 1][row, columns]
         return self.anatomy.norm(states) if index == len(self.anatomy.blocks) else states
-
-    def _rows(self, trail: Trail) -> list[Tensor | None]:
-        """For each prompt row its candidates' states (N, d), layer by layer and position by position."""
-        if "revisit" not in trail.memory:
-            rows: list[Tensor | None] = []
-            for row in range(len(trail.columns)):
-                seen = [segment.value[row] for segment in trail.segments if segment.value[row] is not None]
-                layered = (
-                    [torch.cat([part[i] for part in seen]) for i in range(len(self.indices))] if seen else []
-                )
-                rows.append(torch.cat(layered) if layered else None)
-            trail.memory["revisit"] = rows
-        return trail.memory["revisit"]  # type: ignore[no-any-return]
 
 
 def _indices(layers: str | Sequence[int], count: int, tied: bool) -> list[int]:

@@ -8,7 +8,7 @@ The official greedy option ignores the cut (``beta=0``); its sampler, followed h
 
 from __future__ import annotations
 
-import threading
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -19,14 +19,15 @@ from reweigh.families.anatomy import Anatomy
 from reweigh.rivals.tools.attention import key_mask
 from reweigh.rivals.tools.contrast import Contrast
 from reweigh.rivals.tools.inputs import forwardable, pixels
-from reweigh.runtime.decoder import SAMPLING, ForwardPass, in_range
+from reweigh.runtime.decoder import SAMPLING, in_range
+from reweigh.runtime.forward import Pass
 
 
-class _Local(threading.local):
-    """The branch pass that runs in this thread, and the keys it drops."""
+@dataclass(slots=True)
+class _Dropped:
+    """The keys that the branch beside a pass drops, (B, S), once they are chosen."""
 
-    columns: list[list[int]] | None = None
-    drop: Tensor | None = None
+    keys: Tensor | None = None
 
 
 class SID(Contrast):
@@ -58,35 +59,30 @@ class SID(Contrast):
         self.keep = int(in_range("keep", keep, 0))
         self.layer = layer
         self.attends = self.alpha > 0
-        self._local = _Local()
 
-    def branch_inputs(self, forward: ForwardPass) -> dict[str, Any]:
+    def branch_inputs(self, forward: Pass) -> dict[str, Any]:
         """The main prompt, image included."""
         pixels(forward.inputs)
         return forwardable(self.anatomy, forward.inputs)
 
-    def reference(self, forward: ForwardPass) -> Tensor | None:
+    def reference(self, forward: Pass) -> Tensor | None:
         """The branch's logits; only its passes are edited."""
-        self._local.columns = forward.trail.columns
-        try:
-            return super().reference(forward)
-        finally:
-            self._local.columns = self._local.drop = None
+        forward.scratch = _Dropped()
+        return super().reference(forward)
 
-    def see_attention(self, layer: int, weights: Tensor) -> None:
+    def see_attention(self, layer: int, weights: Tensor, forward: Pass | None) -> None:
         """Choose the image keys that the branch's current token attends to most: they are dropped."""
-        columns = self._local.columns
-        if columns is None or layer != self.layer - 1:
+        if forward is None or forward.scratch is None or layer != self.layer - 1:
             return
         row = weights[:, :, -1].float().mean(dim=1)  # (B, S)
-        image = key_mask(columns, row.shape[0], row.shape[1], row.shape[1], row.device)
+        image = key_mask(forward.sequences(len(row)), row.shape[1], row.shape[1], row.device)
         order = row.masked_fill(~image, float("inf")).argsort(dim=-1, stable=True)
         place = order.argsort(dim=-1)
-        self._local.drop = image & (place >= self.keep)
+        forward.scratch.keys = image & (place >= self.keep)
 
-    def edit_attention(self, layer: int, scores: Tensor) -> Tensor:
+    def edit_attention(self, layer: int, scores: Tensor, forward: Pass | None) -> Tensor:
         """Mask the dropped keys in the branch's later blocks."""
-        drop = self._local.drop
+        drop = None if forward is None or forward.scratch is None else forward.scratch.keys
         if drop is None or layer < self.layer:
             return scores
         lowest = torch.finfo(scores.dtype).min

@@ -16,7 +16,8 @@ from reweigh.errors import InputError
 from reweigh.families.anatomy import Anatomy
 from reweigh.rivals.tools.contrast import Contrast
 from reweigh.rivals.tools.inputs import forwardable, picture_parts
-from reweigh.runtime.decoder import SAMPLING, ForwardPass
+from reweigh.runtime.decoder import SAMPLING
+from reweigh.runtime.forward import Pass
 
 STEPS = 1000
 
@@ -51,7 +52,7 @@ class VCD(Contrast):
         self.noise_step = noise_step
         self.seed = seed
 
-    def branch_inputs(self, forward: ForwardPass) -> dict[str, Any]:
+    def branch_inputs(self, forward: Pass) -> dict[str, Any]:
         """The main prompt with noised pictures; the noise is drawn once."""
         inputs = forwardable(self.anatomy, forward.inputs)
         parts = picture_parts(self.anatomy, forward.inputs)

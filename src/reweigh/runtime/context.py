@@ -14,71 +14,70 @@ from typing import Any
 from reweigh.runtime.decoder import Request
 
 
-class Opened:
+class OpenRequest:
     """One open request on one model, and what was open around it.
 
     Attributes:
         model: The model it belongs to.
         request: The request.
-        paused: Whether its decoder is left out of forward passes: those that the decoder runs itself.
+        suspended: Whether its decoder is left out of forward passes: those that the decoder runs itself.
         outer: What was open around it.
         closed: Whether it was closed, in whichever context.
+        prompt: The prompt of the ``generate`` call it was opened for.
     """
 
-    __slots__ = ("closed", "model", "outer", "paused", "request")
+    __slots__ = ("closed", "model", "outer", "prompt", "request", "suspended")
 
-    def __init__(self, model: Any, request: Request, paused: bool, outer: Opened | None) -> None:
+    def __init__(self, model: Any, request: Request, suspended: bool, outer: OpenRequest | None) -> None:
         self.model = model
         self.request = request
-        self.paused = paused
+        self.suspended = suspended
         self.outer = outer
         self.closed = False
+        self.prompt: Any = None
 
 
-_innermost: ContextVar[Opened | None] = ContextVar("reweigh_request", default=None)
+innermost: ContextVar[OpenRequest | None] = ContextVar("reweigh_request", default=None)
 
 
-def opened_on(model: Any) -> Opened | None:
+def opened_on(model: Any) -> OpenRequest | None:
     """The innermost open request of this context on a model."""
-    found = _innermost.get()
-    while found is not None and (found.closed or found.model is not model):
-        found = found.outer
-    return found
+    return next(opened_around(model), None)
 
 
-def opened_around(model: Any) -> Iterator[Opened]:
+def opened_around(model: Any) -> Iterator[OpenRequest]:
     """All open requests of this context on a model, the innermost first."""
-    found = _innermost.get()
+    found = innermost.get()
     while found is not None:
         if found.model is model and not found.closed:
             yield found
         found = found.outer
 
 
-def enter(model: Any, request: Request, *, paused: bool = False) -> Opened:
+def enter(model: Any, request: Request, *, suspended: bool = False) -> OpenRequest:
     """Open a request in this context."""
-    opened = Opened(model, request, paused, _innermost.get())
-    _innermost.set(opened)
+    opened = OpenRequest(model, request, suspended, innermost.get())
+    innermost.set(opened)
     return opened
 
 
-def leave(opened: Opened) -> None:
+def leave(opened: OpenRequest) -> None:
     """Close a request in every context that has it; requests may close in another order than they opened."""
     opened.closed = True
-    found = _innermost.get()
+    found = innermost.get()
     while found is not None and found.closed:
         found = found.outer
-    _innermost.set(found)
+    innermost.set(found)
 
 
 @contextmanager
-def paused(model: Any) -> Iterator[None]:
-    """Run forward passes without the open request's decoder: a branch, the lens, a description of its own."""
+def suspended(model: Any) -> Iterator[None]:
+    """Run forward passes, generations or measurements that the open request's decoder must not see."""
     found = opened_on(model)
     if found is None:
         yield
         return
-    inner = enter(model, found.request, paused=True)
+    inner = enter(model, found.request, suspended=True)
     try:
         yield
     finally:

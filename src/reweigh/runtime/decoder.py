@@ -1,30 +1,26 @@
-"""What an engine and a decoder share: the request of a caller, the forward passes it leads to, the decoder's hooks.
+"""What an engine and a decoder share: the request of a caller, and the hooks of a decoder.
 
-A caller opens a :class:`Request`; every forward pass of the model in the caller's thread or task then reaches the
-request's :class:`Decoder` as a :class:`ForwardPass`, and the decoder may return other logits. Knows no method and no
-model library.
+A caller opens a :class:`Request`. Each forward pass of the model in the caller's thread or task then reaches the request's
+:class:`Decoder` as a :class:`~reweigh.runtime.forward.Pass`, and the decoder may return other logits. Knows no method and
+no model library.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-import torch
 from torch import Tensor
 
 from reweigh.errors import InputError
 from reweigh.files.artifacts import sha256_file
+from reweigh.runtime.forward import Pass
 
 if TYPE_CHECKING:
-    from reweigh.engines.transformers.session import Session
-    from reweigh.engines.transformers.tap import Tap
-    from reweigh.engines.transformers.trail import Trail
     from reweigh.families.anatomy import Anatomy
 
 _keys = count(1)
@@ -51,111 +47,6 @@ class Request:
         self.number = next(_keys)
 
 
-@dataclass(slots=True)
-class ForwardPass:
-    """One forward pass, as a decoder sees it.
-
-    Attributes:
-        request: Whose pass it is.
-        arguments: The forward's arguments by name.
-        past: Columns that were in the cache before this pass.
-        length: Columns of this pass.
-        repeat: Forward rows per prompt row (beams, ``num_return_sequences``).
-        states: Residual stream (B, T, d) after each block asked for.
-        logits: Raw logits (B, K, V) of the last K columns of this pass.
-        trail: What is known of the sequence so far.
-        cache: The key-value cache after this pass, if any.
-        inputs: What ``generate`` was called with, by name; the forward's own arguments outside ``generate``.
-        start: Column at which the prompt in ``inputs`` begins (after a kept cache).
-        end: Column after the prompt; what follows it was generated.
-        is_step: Whether it is one more token of a generation under way, which cannot show a new image.
-        layers: The blocks asked for.
-    """
-
-    request: Request
-    arguments: Mapping[str, Any]
-    past: int
-    length: int
-    repeat: int
-    states: dict[int, Tensor]
-    logits: Tensor
-    trail: Trail
-    cache: Any
-    inputs: Mapping[str, Any] = field(default_factory=dict)
-    start: int = 0
-    end: int = 0
-    is_step: bool = False
-    layers: frozenset[int] = frozenset()
-
-    @property
-    def rows(self) -> int:
-        """Forward rows."""
-        return self.repeat * len(self.trail.columns)
-
-    def new_columns(self) -> list[list[int]]:
-        """For each prompt row, the visual columns first seen in this pass, relative to its start; empty if none."""
-        return self.trail.unseen(self.past, self.length)
-
-    def start_of(self, row: int) -> int:
-        """Index into the K logits of a prompt row's first column at or after its last visual one."""
-        columns = self.trail.columns[row]
-        first = self.past + self.length - self.logits.shape[1]
-        return max(0, columns[-1] - first) if columns else self.logits.shape[1]
-
-    def edited_columns(self) -> int:
-        """How many of the pass's last columns a decoder edits: one where the prompt ends, all K of a later pass."""
-        return 1 if self.past + self.length <= self.end else int(self.logits.shape[1])
-
-    def image_rows(self) -> Tensor:
-        """Which forward rows have an image, bool (B,); the others are decoded as the base model decodes them."""
-        rows = torch.tensor([bool(columns) for columns in self.trail.columns], device=self.logits.device)
-        return rows.repeat_interleave(self.repeat)
-
-    def with_last(self, edited: Tensor, rows: Tensor | None = None) -> Tensor:
-        """The pass's logits with the last columns replaced by ``edited`` (B, n, V), in the given rows only."""
-        logits = self.logits.float().clone()
-        tail = logits[:, -edited.shape[1] :]
-        tail.copy_(edited if rows is None else torch.where(rows[:, None, None], edited, tail))
-        return logits
-
-
-@dataclass(frozen=True, slots=True)
-class UpcomingPass:
-    """A forward pass that is about to run.
-
-    Attributes:
-        past: Columns that are in the cache.
-        length: Columns of the pass.
-        rows: Forward rows; several for a prompt row under beams.
-        columns: Visual columns that each prompt row will then have.
-        start: Column at which the prompt under way begins.
-        end: Column after it.
-        mask: Attention mask (B, n) of the columns up to the end of the pass, if there is one.
-        inputs: What ``generate`` was called with, by name; the forward's own arguments outside ``generate``.
-        trail: What is known of the sequence so far.
-    """
-
-    past: int
-    length: int
-    rows: int
-    columns: list[list[int]]
-    start: int = 0
-    end: int = 0
-    mask: Tensor | None = None
-    inputs: Mapping[str, Any] = field(default_factory=dict)
-    trail: Trail | None = None
-
-    def new_columns(self) -> list[list[int]]:
-        """For each prompt row, the visual columns of this pass, relative to its start."""
-        last = self.past + self.length
-        return [[column - self.past for column in row if self.past <= column < last] for row in self.columns]
-
-    def is_whole(self) -> bool:
-        """Whether it is a whole prompt or one more token, not a part of a prompt, a draft, or what was read before."""
-        at_once = self.past <= self.start and self.past + self.length == self.end
-        return at_once or self.length == 1
-
-
 class Decoder:
     """Base of all decoders: an untouched ``generate``. Every hook does nothing until a method overrides it.
 
@@ -170,6 +61,7 @@ class Decoder:
         reads_every_step: Whether it needs their output at every step, not only where an image may be new.
         attends: Whether attention goes through ``edit_attention`` and ``see_attention``.
         loop: A decoding loop for the ``custom_generate`` of transformers, if the method has its own.
+        session: Class of the session that ties it to a model, where it needs one of its own.
         name: Registered name; set by ``reweigh.decoder``.
         options: What it was given beyond its defaults; set by ``reweigh.decoder``.
     """
@@ -184,6 +76,7 @@ class Decoder:
     reads_every_step: ClassVar[bool] = True
     attends: bool = False
     loop: Callable[..., Any] | None = None
+    session: type | None = None
     name: str = ""
     options: Mapping[str, Any] = {}
 
@@ -205,27 +98,24 @@ class Decoder:
             )
         return Request(self)
 
-    def attach(self, model: Any, processor: Any) -> Session:
-        """Tie this decoder to a model."""
-        from reweigh.engines.transformers.session import Session
-
-        return Session(model, processor, self)
-
-    def engage(self, tap: Tap) -> Callable[[], None]:
+    def engage(self, hooks: Any) -> Callable[[], None]:
         """Prepare the model when the first request opens; return what undoes it."""
         return lambda: None
 
-    def before(self, upcoming: UpcomingPass) -> None:
-        """Learn of a forward pass that is about to run."""
+    def before(self, forward: Pass) -> None:
+        """Learn of a forward pass that is about to run; its logits and states are not there yet."""
 
-    def edit_attention(self, layer: int, scores: Tensor) -> Tensor:
-        """Change attention scores (B, H, T, S) after scaling and masking, before the softmax."""
+    def edit_attention(self, layer: int, scores: Tensor, forward: Pass | None) -> Tensor:
+        """Change attention scores (B, H, T, S) after scaling and masking, before the softmax.
+
+        ``forward`` is the main pass, also while the decoder runs passes of its own beside it.
+        """
         return scores
 
-    def see_attention(self, layer: int, weights: Tensor) -> None:
+    def see_attention(self, layer: int, weights: Tensor, forward: Pass | None) -> None:
         """Look at attention weights (B, H, T, S)."""
 
-    def edit(self, forward: ForwardPass) -> Tensor | None:
+    def edit(self, forward: Pass) -> Tensor | None:
         """Look at one forward pass; return logits (B, K, V) in place of the raw ones, or ``None``."""
         return None
 

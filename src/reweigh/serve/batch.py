@@ -64,9 +64,9 @@ def _open(
     if not isinstance(session, ReweighSession):
         stack.enter_context(session.request())
         return None
-    gatherer = session.decoder.deployed.gatherer
+    reader = session.decoder.deployed.reader
     keys = [row.prepared.key or "" for row in rows]
-    known = recall.find(keys, gatherer)
+    known = recall.find(keys, reader)
     betas = [row.beta for row in rows]
     trace = any(row.trace for row in rows)
     request = stack.enter_context(session.request(beta=betas, evidence=known, trace=trace))
@@ -76,8 +76,8 @@ def _open(
     )
 
     def keep() -> None:
-        if request.trail is not None:
-            recall.keep(keys, known, request.evidence, gatherer)
+        if request.rows:
+            recall.keep(keys, known, request.evidence, reader)
 
     stack.callback(keep)
     return request
@@ -208,4 +208,4 @@ class _Ends(StoppingCriteria):
 
 
 def _ends_of(session: Session) -> frozenset[int]:
-    return frozenset(end_tokens(session.decoder.anatomy.speaker))
+    return frozenset(end_tokens(session.decoder.anatomy.language_model))

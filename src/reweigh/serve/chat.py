@@ -49,7 +49,7 @@ def make_rows(
             code="unsupported_field",
         )
     sampling = Sampling.of(
-        served.anatomy.speaker.generation_config,
+        served.anatomy.language_model.generation_config,
         session.decoder.generation,
         temperature=asked.temperature,
         top_p=asked.top_p,

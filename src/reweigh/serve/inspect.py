@@ -14,13 +14,13 @@ import torch
 
 from reweigh import __version__
 from reweigh.engines.transformers.check import tokenize
-from reweigh.engines.transformers.gather import Gatherer
 from reweigh.engines.transformers.measure import measure
 from reweigh.errors import InputError, UnsupportedError
 from reweigh.families.positions import layout
 from reweigh.families.processor_parts import crops_centre, tokenizer_of
 from reweigh.method.check import check_tokens
 from reweigh.method.evidence import Evidence
+from reweigh.runtime.reader import Reader
 from reweigh.serve.bounds import Bounds
 from reweigh.serve.prepare import Prepared
 from reweigh.serve.problem import Problem
@@ -190,9 +190,9 @@ def token_of(served: Served, word: str) -> int:
     return spoken[0] if spoken else alone[0]
 
 
-def _reader(served: Served, layer: int) -> Gatherer:
+def _reader(served: Served, layer: int) -> Reader:
     """Reads the whole vocabulary at one layer, through the lens of the table."""
-    return Gatherer(served.reweigh(layer).decoder.deployed.lens, [layer])
+    return Reader(served.reweigh(layer).decoder.deployed.lens, [layer])
 
 
 def _key(prepared: Prepared) -> str:

@@ -53,7 +53,7 @@ def _measured_support(row: Row, recall: Recall) -> Support | None:
     if table_session is None or key is None or not (row.evidence or row.trace):
         return None
     deployed = table_session.decoder.deployed
-    found = recall.find([key], deployed.gatherer)[0]
+    found = recall.find([key], deployed.reader)[0]
     if found is None:
         found = measure(
             table_session.model,
@@ -63,7 +63,7 @@ def _measured_support(row: Row, recall: Recall) -> Support | None:
             dtype=deployed.lens.mode,
             chunk=deployed.lens.chunk,
         )[0]
-        recall.keep([key], [None], [found], deployed.gatherer)
+        recall.keep([key], [None], [found], deployed.reader)
     return None if found is None else Support(found, table_session)
 
 

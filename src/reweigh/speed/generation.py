@@ -14,12 +14,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from reweigh.engines.transformers.tap import Tap
+from reweigh.engines.transformers.manager import HookManager
 from reweigh.errors import ReweighError, require_known
 from reweigh.families.anatomy import Anatomy
 from reweigh.method.evidence import read_evidence
 from reweigh.rivals import DECODERS, decoder
-from reweigh.runtime.decoder import Decoder, ForwardPass
+from reweigh.runtime.decoder import Decoder
+from reweigh.runtime.forward import Pass
 from reweigh.speed.figures import Figure
 from reweigh.speed.machine import peak_mib
 from reweigh.speed.own_clock import OwnClock
@@ -112,12 +113,12 @@ def _shares(subject: Subject, timings: Mapping[str, Timing], goals: Mapping[str,
 
 
 def _clocked(subject: Subject, tokens: int, *, cached: bool) -> Reading:
-    """One generation, with a clock that runs in the tap's hooks, the decoder's work included."""
+    """One generation, with a clock that runs in the hooks, the decoder's work included."""
     method, clock = subject.reweigh.decoder, OwnClock()
-    tap = Tap(method.anatomy)
+    hooks = HookManager(method.anatomy)
     request = method.request(evidence=subject.evidence if cached else None)
-    with clock.following([(tap._passes, hook) for hook in ("before", "capture", "after")]):
-        generate(subject, tap.serving(request), tokens)
+    with clock.following([(hooks._forward, hook) for hook in ("before", "capture", "after")]):
+        generate(subject, hooks.serving(request), tokens)
     return Reading(own=clock.take())
 
 
@@ -153,10 +154,9 @@ class _StateKeeper(Decoder):
         self.layers = frozenset({layer})
         self.states: Tensor | None = None
 
-    def edit(self, forward: ForwardPass) -> None:
-        for row, columns in enumerate(forward.new_columns()):
-            if columns:
-                self.states = forward.states[self.layer][row, columns].clone()
+    def edit(self, forward: Pass) -> None:
+        for row, _, columns in forward.new():
+            self.states = forward.states[self.layer][row, columns].clone()
 
 
 @torch.no_grad()
@@ -164,7 +164,7 @@ def _evidence(subject: Subject, rounds: Rounds, greedy_ms: float) -> Iterator[Fi
     """Evidence against its floor, on the states of a real prefill."""
     method = subject.reweigh.decoder
     keeper = _StateKeeper(method.anatomy, method.table.layer)
-    with Tap.of(method.anatomy).serving(keeper.request()):
+    with HookManager.of(method.anatomy).serving(keeper.request()):
         subject.model(**subject.inputs, use_cache=False)
     states = keeper.states
     if states is None:

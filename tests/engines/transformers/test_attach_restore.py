@@ -16,7 +16,7 @@ import numerics
 import reweigh
 import twin
 from checkpoints import FAMILIES, VOCABULARY, load
-from reweigh.engines.transformers.tap import Tap
+from reweigh.engines.transformers.manager import HookManager
 from reweigh.errors import UnsupportedError
 
 pytestmark = pytest.mark.numerics
@@ -128,10 +128,10 @@ def test_a_failed_forward_keeps_no_tensor(case):
     rw = attach(case)
     inputs = case.inputs()
     with rw:
-        local = Tap.of(rw.decoder.anatomy)._passes._local
+        local = HookManager.of(rw.decoder.anatomy)._forward._local
         with pytest.raises(ValueError, match="features"):
             generate(case, {**inputs, "pixel_values": torch.cat([inputs["pixel_values"]] * 2)})
-        assert (local.forward, local.prompt, local.outer_ids) == (None, None, None)
+        assert (local.forward, local.outer_ids) == (None, None)
 
 
 @pytest.mark.parametrize("family", ["llava"])

@@ -18,6 +18,7 @@ import reweigh
 import stand_ins
 import twin
 from checkpoints import VOCABULARY, load, picture
+from reweigh.engines.transformers.session import Session
 from reweigh.errors import MismatchError, UnsupportedError
 from reweigh.families.anatomy import find_anatomy
 from reweigh.rivals.tools.stream import StreamEdit
@@ -459,9 +460,11 @@ class Louder(Decoder):
         super().__init__(anatomy)
         self.stream = StreamEdit(self)
 
-    def engage(self, tap):
+    def engage(self, hooks):
         return self.stream.install(
-            states={0: lambda layer, states: 2 * states}, mlps={1: lambda layer, given, out: 2 * out}
+            hooks,
+            states={0: lambda layer, states, forward: 2 * states},
+            mlps={1: lambda layer, given, out, forward: 2 * out},
         )
 
 
@@ -476,7 +479,7 @@ def test_edits_of_the_stream_forget_a_compiled_model_once(own, monkeypatch):
 
     forgotten = []
     monkeypatch.setattr(torch._dynamo, "reset", lambda: forgotten.append(1))
-    session = Louder(find_anatomy(own.model)).attach(own.model, own.processor)
+    session = Session(own.model, own.processor, Louder(find_anatomy(own.model)))
     before = counted(own.model)
     with session:
         assert counted(own.model) > before
@@ -504,7 +507,7 @@ def test_edits_of_the_stream_stay_right_on_a_compiled_model(own):
         edited = called(eager)
     assert not torch.equal(base, edited)
     own.model.compile(backend="eager")
-    session = Louder(find_anatomy(own.model)).attach(own.model, own.processor)
+    session = Session(own.model, own.processor, Louder(find_anatomy(own.model)))
     for _ in range(2):
         with session:
             torch.testing.assert_close(called(own.model), edited)

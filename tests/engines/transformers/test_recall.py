@@ -13,15 +13,13 @@ from PIL import Image
 import reweigh
 import twin
 from checkpoints import FAMILIES, VOCABULARY, load
-from reweigh.engines.transformers.gather import Gatherer, Given, _merged
 from reweigh.engines.transformers.recall import Recall
-from reweigh.errors import InputError, NumericsError, UnsupportedError
+from reweigh.errors import InputError, NumericsError
 from reweigh.families.anatomy import find_anatomy
 from reweigh.families.identity import reading_hash
 from reweigh.families.prompts import build_inputs
-from reweigh.method.evidence import Reading
-from reweigh.method.sums import ReadoutSums
 from reweigh.runtime.memory import EvidenceCache
+from reweigh.runtime.reader import Reader
 
 pytestmark = pytest.mark.numerics
 
@@ -41,7 +39,7 @@ def unread(monkeypatch):
         def refuse(*_):
             raise AssertionError("a state was read")
 
-        monkeypatch.setattr(Gatherer, "_read", refuse)
+        monkeypatch.setattr(Reader, "read", refuse)
 
     return forbid
 
@@ -129,11 +127,6 @@ def test_one_evidence_instead_of_a_list_is_refused(case):
         pass
 
 
-def test_given_evidence_cannot_be_joined_with_measured():
-    with pytest.raises(UnsupportedError, match="further image"):
-        _merged([Given(torch.zeros(3), "float32"), Reading(ReadoutSums(["dmrr"], 3), None, "float32")])
-
-
 @pytest.mark.parametrize("family", FAMILIES)
 def test_describe_measures_a_picture_once(case, unread, tmp_path):
     shown = pictures(10, 200)
@@ -153,8 +146,8 @@ def test_describe_measures_a_picture_once(case, unread, tmp_path):
 def key_of(case, attached, pictures, prompts, template=None):
     inputs = build_inputs(case.model, case.processor, pictures, prompts, template=template)
     recall = Recall(attached.decoder.anatomy, case.processor, EvidenceCache())
-    gatherer = attached.decoder.deployed.gatherer
-    return recall._source(gatherer, gatherer.tokens), recall.keys(pictures, inputs)[0]
+    reader = attached.decoder.deployed.reader
+    return recall._source(reader, reader.tokens), recall.keys(pictures, inputs)[0]
 
 
 @pytest.mark.parametrize("family", ["llava"])
@@ -263,9 +256,9 @@ def test_threads_that_share_an_attachment_keep_their_pictures_apart(case):
         assert cache.hits == 4
         for one, vector in zip(shown, vectors, strict=True):
             inputs = build_inputs(case.model, case.processor, [one], ["What?"])
-            gatherer = attached.decoder.deployed.gatherer
-            kept = attached.recall.find(attached.recall.keys([one], inputs), gatherer)[0]
-            assert torch.equal(kept.at(2), vector.of(2, gatherer.tokens))
+            reader = attached.decoder.deployed.reader
+            kept = attached.recall.find(attached.recall.keys([one], inputs), reader)[0]
+            assert torch.equal(kept.at(2), vector.of(2, reader.tokens))
 
 
 @pytest.mark.parametrize("family", ["llava"])

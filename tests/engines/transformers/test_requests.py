@@ -12,6 +12,7 @@ import torch
 import reweigh
 import twin
 from checkpoints import VOCABULARY
+from reweigh.engines.transformers.session import Session
 from reweigh.errors import InputError, ReweighError, UnsupportedError
 from reweigh.runtime.decoder import Decoder
 from sameness import assert_differ, assert_same
@@ -357,7 +358,7 @@ def test_a_decoder_may_generate_inside_a_generation(case):
     assert_differ(plain, edited)
     for session, expected in ((None, plain), (rw, edited)):
         decoder = Describing(rw.decoder.anatomy, case, other, session)
-        with decoder.attach(case.model, case.processor):
+        with Session(case.model, case.processor, decoder):
             assert_same(generate(case, inputs), base)
         assert len(decoder.said) == 1
         assert_same(decoder.said[0], expected)

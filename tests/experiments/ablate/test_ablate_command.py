@@ -9,8 +9,8 @@ import pytest
 from typer.testing import CliRunner
 
 from reweigh.cli.app import app
-from reweigh.engines.transformers.gather import Gatherer
 from reweigh.files.artifacts import read_jsonl
+from reweigh.runtime.reader import Reader
 from reweigh.world import operating_point, table_path
 
 run = CliRunner().invoke
@@ -50,7 +50,7 @@ def test_an_ablation_leaves_tables_and_resumes_to_the_same_bytes(tmp_path, monke
     def refuse(*_):
         raise AssertionError("a state was read")
 
-    monkeypatch.setattr(Gatherer, "_read", refuse)
+    monkeypatch.setattr(Reader, "read", refuse)
     again = run(app, command(tmp_path, *arms))
     assert again.exit_code == 0, again.output + str(again.exception)
     assert {path: path.read_bytes() for path in whole} == whole
@@ -69,7 +69,7 @@ def test_an_evaluation_and_a_search_recall_what_an_ablation_measured(tmp_path, m
     def refuse(*_):
         raise AssertionError("a state was read")
 
-    monkeypatch.setattr(Gatherer, "_read", refuse)
+    monkeypatch.setattr(Reader, "read", refuse)
     again = run(app, ["eval", "run", "world", "-b", "world", "--out", str(tmp_path / "e"), *shared, *tuning])
     assert again.exit_code == 0, again.output + str(again.exception)
     answers = [tmp_path / "e" / "responses.jsonl", tmp_path / "a" / "runs" / "full" / "responses.jsonl"]

@@ -12,7 +12,6 @@ import torch
 import reweigh
 import twin
 from checkpoints import VOCABULARY
-from reweigh.engines.transformers.gather import Gatherer
 from reweigh.engines.transformers.session import end_tokens
 from reweigh.experiments.ablate.arms import Arm
 from reweigh.experiments.ablate.run import (
@@ -28,6 +27,7 @@ from reweigh.method.candidates import Candidates
 from reweigh.method.trace import Recorded
 from reweigh.runs.run import open_batch
 from reweigh.runtime.memory import EvidenceCache
+from reweigh.runtime.reader import Reader
 
 BETA = 4.0
 ARMS = [
@@ -123,8 +123,8 @@ def test_the_full_arm_speaks_as_the_method_does(setting, tmp_path):
 def test_evidence_is_read_once_for_all_arms(setting, tmp_path, monkeypatch):
     cache = EvidenceCache(folder=tmp_path / "evidence")
     read = []
-    original = Gatherer._read
-    monkeypatch.setattr(Gatherer, "_read", lambda self, states: read.append(1) or original(self, states))
+    original = Reader.read
+    monkeypatch.setattr(Reader, "read", lambda self, states: read.append(1) or original(self, states))
     for again in range(2):
         measured = setting.evidence(cache if not again else EvidenceCache(folder=tmp_path / "evidence"))
         for name in ("full", "cyclic", "no-abstention", "unbounded"):
@@ -207,7 +207,7 @@ def test_a_row_ends_where_the_part_that_generates_ends_it(setting, checkpoint, t
     case = twin.case(checkpoint("instructblip"))
     arm = setting.arms["blind"]
     session = attach_arm(case.model, case.processor, arm, BETA, force=True)
-    speaker = session.decoder.anatomy.speaker
+    speaker = session.decoder.anatomy.language_model
     assert speaker is not case.model
     monkeypatch.setattr(case.model.generation_config, "eos_token_id", 301)
     monkeypatch.setattr(speaker.generation_config, "eos_token_id", 302)

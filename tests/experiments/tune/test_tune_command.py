@@ -9,10 +9,10 @@ import pytest
 from typer.testing import CliRunner
 
 from reweigh.cli.app import app
-from reweigh.engines.transformers.gather import Gatherer
 from reweigh.errors import InputError
 from reweigh.experiments.tune.search import FIGURES, Quality, gain
 from reweigh.runs.results import read_scored
+from reweigh.runtime.reader import Reader
 from reweigh.tables.folders import table_layers
 from reweigh.tables.point import POINT
 from reweigh.world import table_path
@@ -62,7 +62,7 @@ def test_a_search_leaves_runs_a_point_and_a_page_and_resumes_to_the_same_bytes(t
     def refuse(*_):
         raise AssertionError("a state was read")
 
-    monkeypatch.setattr(Gatherer, "_read", refuse)
+    monkeypatch.setattr(Reader, "read", refuse)
     again = run(app, command(tmp_path))
     assert again.exit_code == 0, again.output + str(again.exception)
     assert {path: path.read_bytes() for path in whole} == whole

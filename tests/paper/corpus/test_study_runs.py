@@ -81,7 +81,7 @@ def test_donors_and_blindness_change_whose_evidence_is_given(material: Any) -> N
     count = len(material.evaluation)
     session = SimpleNamespace(
         decoder=SimpleNamespace(
-            deployed=SimpleNamespace(gatherer=SimpleNamespace(layers=(0,)), lens=SimpleNamespace(dtype=""))
+            deployed=SimpleNamespace(reader=SimpleNamespace(layers=(0,)), lens=SimpleNamespace(dtype=""))
         )
     )
     shifted = Given(donors=[*range(1, count), 0])

@@ -11,6 +11,7 @@ from transformers import DynamicCache, LogitsProcessor
 
 import reweigh
 from checkpoints import FAMILIES, judges, picture
+from reweigh.engines.transformers.manager import HookManager
 from reweigh.errors import InputError, UnsupportedError
 from reweigh.families.anatomy import find_anatomy
 from reweigh.families.prompts import build_inputs
@@ -333,6 +334,5 @@ def test_nothing_of_a_generation_that_failed_is_kept(loaded, batch):
     wordy = Wordy(processor.tokenizer, find_anatomy(model))
     with session, pytest.raises(InputError, match="no detector"):
         run(model, batch("llava"), logits_processor=[wordy])
-    local = session.decoder._local
-    assert (local.upcoming, local.early) == (None, {})
+    assert HookManager.of(session.decoder.anatomy).forward is None
     assert torch.equal(base, run(model, batch("llava")))

@@ -13,6 +13,8 @@ from transformers import DynamicCache
 
 import reweigh
 from checkpoints import FAMILIES
+from reweigh.engines.transformers.caches import batch_on
+from reweigh.engines.transformers.session import Session
 from reweigh.errors import UnsupportedError
 from reweigh.families.anatomy import find_anatomy
 from reweigh.rivals.tools.branch import BranchState
@@ -42,7 +44,7 @@ def spy(decoder, kept):
 
 def branches(cache):
     """The branches that follow a cache."""
-    return [one for one in vars(cache).get("_reweigh_followers", []) if isinstance(one, BranchState)]
+    return list(batch_on(cache).branches.values())
 
 
 @pytest.mark.parametrize("beams", [1, 3])
@@ -236,9 +238,7 @@ def test_a_finished_generation_is_released(method, loaded, batch):
     def noted(forward):
         result = edit(forward)
         alive.append(weakref.ref(forward.cache))
-        alive.extend(
-            weakref.ref(one) for one in forward.trail.memory.values() if isinstance(one, BranchState)
-        )
+        alive.extend(map(weakref.ref, forward.batch.branches.values()))
         return result
 
     attached.decoder.edit = noted
@@ -268,7 +268,7 @@ def test_rows_may_be_contrasted_with_weights_of_their_own(loaded, batch):
         ("none", VCD, {"alpha": 0.0}),
         ("all", VCD, {"alpha": 1.5}),
     ):
-        with kind(find_anatomy(model), processor, **more).attach(model, processor):
+        with Session(model, processor, kind(find_anatomy(model), processor, **more)):
             made[name] = model.generate(**inputs, **options).logits[0]
     assert torch.equal(made["uneven"][0], made["none"][0])
     assert torch.equal(made["uneven"][1], made["all"][1])

@@ -9,10 +9,11 @@ import torch
 from torch import Tensor
 
 from reweigh.engines.transformers.arguments import followed_by
+from reweigh.engines.transformers.manager import HookManager
 from reweigh.engines.transformers.measure import forward_options
-from reweigh.engines.transformers.tap import Tap
 from reweigh.families.anatomy import Anatomy
-from reweigh.runtime.decoder import Decoder, ForwardPass
+from reweigh.runtime.decoder import Decoder
+from reweigh.runtime.forward import Pass
 
 
 class _Reader(Decoder):
@@ -24,7 +25,7 @@ class _Reader(Decoder):
         self.columns = columns
         self.found: list[Tensor] = []
 
-    def edit(self, forward: ForwardPass) -> None:
+    def edit(self, forward: Pass) -> None:
         self.found = [
             forward.states[layer][0, -self.columns :].float().cpu() for layer in sorted(self.layers)
         ]
@@ -38,6 +39,6 @@ def answer_states(
     device = inputs["input_ids"].device
     longer = followed_by(inputs, torch.tensor([list(tokens)], device=device))
     reader = _Reader(anatomy, layers, len(tokens))
-    with Tap.of(anatomy).serving(reader.request()):
+    with HookManager.of(anatomy).serving(reader.request()):
         anatomy.model(**{**longer, **forward_options(anatomy)})
     return torch.stack(reader.found, dim=1)

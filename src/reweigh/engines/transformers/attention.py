@@ -20,6 +20,7 @@ from reweigh.errors import UnsupportedError
 from reweigh.families.anatomy import Anatomy
 from reweigh.runtime.context import opened_on
 from reweigh.runtime.decoder import Decoder
+from reweigh.runtime.forward import Pass
 
 _names = count(1)
 
@@ -27,8 +28,9 @@ _names = count(1)
 class Attention:
     """The attention of one model, through which decoders read and edit it."""
 
-    def __init__(self, anatomy: Anatomy) -> None:
+    def __init__(self, anatomy: Anatomy, running: Callable[[], Pass | None]) -> None:
         self.anatomy = anatomy
+        self._running = running
         self.name = f"reweigh_{next(_names)}"
         self._own = ""
         self._holds = 0
@@ -125,9 +127,10 @@ class Attention:
         if attention_mask is not None:
             scores = scores + attention_mask[..., : keys.shape[2]]
         layer = int(getattr(module, "layer_idx", -1))
-        scores = decoder.edit_attention(layer, scores)
+        forward = self._running()
+        scores = decoder.edit_attention(layer, scores, forward)
         weights = torch.softmax(scores, dim=-1, dtype=torch.float32).to(query.dtype)
-        decoder.see_attention(layer, weights)
+        decoder.see_attention(layer, weights, forward)
         mixed = nn.functional.dropout(weights, p=dropout, training=module.training) @ values
         return mixed.transpose(1, 2).contiguous(), weights
 

@@ -8,29 +8,36 @@ from typing import Any
 
 import torch
 
-from reweigh.engines.transformers.gather import Gatherer
-from reweigh.engines.transformers.tap import Tap
-from reweigh.engines.transformers.trail import Trail
+from reweigh.engines.transformers.manager import HookManager
 from reweigh.errors import InputError
 from reweigh.families.anatomy import Anatomy, find_anatomy
 from reweigh.method.evidence import Evidence
 from reweigh.method.lens import CHUNK, Lens
 from reweigh.method.readouts import DMRR
-from reweigh.runtime.decoder import Decoder, ForwardPass
+from reweigh.runtime.context import suspended
+from reweigh.runtime.decoder import Decoder
+from reweigh.runtime.forward import Pass
+from reweigh.runtime.reader import Reader
+from reweigh.runtime.sequence import Sequence as Row
 
 
-class _Reader(Decoder):
-    """Gathers evidence and edits nothing."""
+class Measuring(Decoder):
+    """Reads evidence and edits nothing.
 
-    def __init__(self, anatomy: Anatomy, gatherer: Gatherer) -> None:
+    Attributes:
+        rows: The sequence of each row of the latest pass.
+    """
+
+    def __init__(self, anatomy: Anatomy, reader: Reader) -> None:
         super().__init__(anatomy)
-        self.gatherer = gatherer
-        self.layers = frozenset(gatherer.layers)
-        self.trail: Trail | None = None
+        self.reader = reader
+        self.layers = frozenset(reader.layers)
+        self.rows: list[Row] = []
 
-    def edit(self, forward: ForwardPass) -> None:
-        self.gatherer.gather(forward)
-        self.trail = forward.trail
+    def edit(self, forward: Pass) -> None:
+        """Read the images that are new in this pass."""
+        self.reader.gather(forward)
+        self.rows = forward.rows
 
 
 def measure(
@@ -70,17 +77,16 @@ def measure(
     if not isinstance(layers, Iterable) or not len(blocks := tuple(map(anatomy.check_layer, layers))):
         raise InputError(f"layers are {layers!r}", hint="give a list of blocks, e.g. [-1] for the last")
     lens = Lens(anatomy.norm, anatomy.head, dtype=dtype, chunk=chunk)
-    gatherer = Gatherer(lens, blocks, tokens=tokens, locate=locate, kernel=kernel, readouts=[readout])
-    reader = _Reader(anatomy, gatherer)
-    tap = Tap.of(anatomy)
-    with tap.aside(), tap.serving(reader.request()), torch.no_grad():
+    reader = Reader(lens, blocks, tokens=tokens, locate=locate, kernel=kernel, readouts=[readout])
+    measuring = Measuring(anatomy, reader)
+    with suspended(anatomy.model), HookManager.of(anatomy).serving(measuring.request()), torch.no_grad():
         model(**{**inputs, **forward_options(anatomy)})
-    if reader.trail is None or not any(reader.trail.columns):
+    if not any(row.positions for row in measuring.rows):
         raise InputError(
             "the prompt holds no image, so there is nothing to measure",
             hint=f"the image token is {anatomy.image_tokens}; build inputs with the processor and an image",
         )
-    return reader.gatherer.evidence(reader.trail)
+    return [reader.evidence(row) for row in measuring.rows]
 
 
 def forward_options(anatomy: Anatomy) -> dict[str, Any]:

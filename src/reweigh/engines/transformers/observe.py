@@ -8,33 +8,30 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from reweigh.engines.transformers.gather import Gatherer
+from reweigh.engines.transformers.manager import HookManager
+from reweigh.engines.transformers.measure import Measuring
 from reweigh.engines.transformers.session import end_tokens
-from reweigh.engines.transformers.tap import Tap
-from reweigh.engines.transformers.trail import Trail
 from reweigh.errors import CalibrationError, InputError
 from reweigh.families.anatomy import Anatomy
 from reweigh.method.candidates import candidates
 from reweigh.method.evidence import Evidence
 from reweigh.method.lens import Lens
 from reweigh.method.readouts import DMRR, READOUTS
-from reweigh.runtime.decoder import Decoder, ForwardPass
+from reweigh.runtime.decoder import Decoder
+from reweigh.runtime.forward import Pass
+from reweigh.runtime.reader import Reader
 from reweigh.tables.observations import ImageObservations, count_candidates
 
 
-class _Observer(Decoder):
-    """Edits nothing: gathers evidence and keeps every step's candidates."""
+class _Observer(Measuring):
+    """Edits nothing: reads evidence and keeps every step's candidates."""
 
-    def __init__(self, anatomy: Anatomy, gatherer: Gatherer) -> None:
-        super().__init__(anatomy)
-        self.gatherer = gatherer
-        self.layers = frozenset(gatherer.layers)
-        self.trail: Trail | None = None
+    def __init__(self, anatomy: Anatomy, reader: Reader) -> None:
+        super().__init__(anatomy, reader)
         self.steps: list[tuple[Tensor, Tensor]] = []
 
-    def edit(self, forward: ForwardPass) -> None:
-        self.gatherer.gather(forward)
-        self.trail = forward.trail
+    def edit(self, forward: Pass) -> None:
+        super().edit(forward)
         chosen = candidates(forward.logits[:, -1])
         self.steps.append((chosen.ids, chosen.keep))
 
@@ -53,16 +50,17 @@ def observe(
     """Decode one batch greedily and turn it into observations, one per row; a matched readout keeps DMRR beside it."""
     beside = READOUTS[readout].matched
     readouts = (readout, DMRR) if beside else (readout,)
-    observer = _Observer(anatomy, Gatherer(lens, layers, kernel=kernel, readouts=readouts))
+    reader = Reader(lens, layers, kernel=kernel, readouts=readouts)
+    observer = _Observer(anatomy, reader)
     sequences = generate_greedily(observer, inputs, max_new_tokens=max_new_tokens)
-    if observer.trail is None:
+    if not observer.steps:
         raise CalibrationError("generate made no forward pass")
     generated = sequences[:, -len(observer.steps) :]
     ids = torch.stack([step[0] for step in observer.steps], dim=1).cpu().numpy()
     keep = torch.stack([step[1] for step in observer.steps], dim=1).cpu().numpy()
-    lengths = answer_lengths(generated, end_tokens(anatomy.speaker))
-    found = observer.gatherer.evidence(observer.trail)
-    ranks = observer.gatherer.evidence(observer.trail, DMRR) if beside else [None] * len(found)
+    lengths = answer_lengths(generated, end_tokens(anatomy.language_model))
+    found = [reader.evidence(row) for row in observer.rows]
+    ranks = [reader.evidence(row, DMRR) if beside else None for row in observer.rows]
     rows = []
     for row, evidence in enumerate(found):
         if evidence is None:
@@ -78,7 +76,7 @@ def observe(
 def generate_greedily(watcher: Decoder, inputs: Mapping[str, Any], *, max_new_tokens: int) -> Tensor:
     """The unmodified model's greedy answers, prompt included, with every forward pass shown to ``watcher``."""
     model = watcher.anatomy.model
-    with Tap.of(watcher.anatomy).serving(watcher.request()), torch.no_grad():
+    with HookManager.of(watcher.anatomy).serving(watcher.request()), torch.no_grad():
         output = model.generate(
             **inputs,
             do_sample=False,

@@ -13,11 +13,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from reweigh.engines.transformers.tap import Tap
+from reweigh.engines.transformers.manager import HookManager
 from reweigh.errors import InputError
 from reweigh.families.anatomy import Anatomy, find_anatomy
 from reweigh.method.lens import Lens, lens_disagreement
-from reweigh.runtime.decoder import Decoder, ForwardPass
+from reweigh.runtime.decoder import Decoder
+from reweigh.runtime.forward import Pass
 
 
 @dataclass(frozen=True)
@@ -49,9 +50,9 @@ class _Watcher(Decoder):
     def __init__(self, anatomy: Anatomy) -> None:
         super().__init__(anatomy)
         self.layers = frozenset(range(len(anatomy.blocks)))
-        self.forward: ForwardPass | None = None
+        self.forward: Pass | None = None
 
-    def edit(self, forward: ForwardPass) -> None:
+    def edit(self, forward: Pass) -> None:
         self.forward = forward
 
 
@@ -59,13 +60,13 @@ def lens_parity(model: Any, inputs: Mapping[str, Any]) -> LensParity:
     """Compare the lens with the model's own logits at the image's positions, in one forward pass."""
     anatomy = find_anatomy(model)
     watcher = _Watcher(anatomy)
-    with Tap.of(anatomy).serving(watcher.request()), torch.no_grad():
+    with HookManager.of(anatomy).serving(watcher.request()), torch.no_grad():
         output = model(**{**inputs, "use_cache": False, "output_hidden_states": True})
     forward = watcher.forward
-    if forward is None or not any(forward.trail.columns):
+    if forward is None or not forward.has_image:
         raise InputError("the inputs hold no image", hint="build them with the processor and an image")
-    rows = [row for row, columns in enumerate(forward.trail.columns) for _ in columns]
-    columns = [column for row in forward.trail.columns for column in row]
+    rows = [row for row, sequence in enumerate(forward.rows) for _ in sequence.positions]
+    columns = [column for sequence in forward.rows for column in sequence.positions]
     last = len(anatomy.blocks) - 1
     with torch.no_grad():
         read = Lens(anatomy.norm, anatomy.head).read(forward.states[last][rows, columns]).float()

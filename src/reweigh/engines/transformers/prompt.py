@@ -11,11 +11,11 @@ from typing import Any
 from torch import Tensor
 
 from reweigh.engines.transformers.arguments import bound, brings_image, look_up, past_length
-from reweigh.engines.transformers.trail import Trail
 from reweigh.errors import InputError, ReweighError, UnsupportedError
 from reweigh.families.anatomy import Anatomy
 from reweigh.families.positions import layout
 from reweigh.method.grids import Patch
+from reweigh.runtime.sequence import Batch, Sequence
 
 _numbers = count(1)
 
@@ -32,7 +32,8 @@ class Prompt:
         end: Column after it.
         inputs: What ``generate`` was called with, by name.
         passes: Forward passes made so far.
-        trail: The trail of its sequence, once the first pass began.
+        batch: What travels with its cache, once the first pass began.
+        rows: The sequence of each of its rows.
     """
 
     start: int
@@ -42,7 +43,8 @@ class Prompt:
     patches: list[list[Patch | None]]
     number: int = field(default_factory=lambda: next(_numbers))
     passes: int = 0
-    trail: Trail | None = None
+    batch: Batch | None = None
+    rows: list[Sequence] = field(default_factory=list)
 
 
 def read_prompt(
@@ -50,7 +52,7 @@ def read_prompt(
 ) -> Prompt | None:
     """The prompt that a ``generate`` call brings; ``None`` where it brings no token ids and no image."""
     given = bound(inspect.signature(generate), args, kwargs)
-    configs = (given.get("generation_config"), getattr(anatomy.speaker, "generation_config", None))
+    configs = (given.get("generation_config"), getattr(anatomy.language_model, "generation_config", None))
     if any(look_up(source, "assistant_early_exit") is not None for source in (given, *configs)):
         raise UnsupportedError(
             "assistant_early_exit skips decoder blocks, so their states cannot be read",

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from reweigh.engines.transformers.gather import Gatherer
 from reweigh.families.anatomy import Anatomy
 from reweigh.families.identity import reading_hash
 from reweigh.families.watch import Watch
@@ -23,6 +22,7 @@ from reweigh.images import pixels_hash
 from reweigh.method.evidence import Evidence
 from reweigh.method.readouts import DMRR
 from reweigh.runtime.memory import EvidenceCache
+from reweigh.runtime.reader import Reader
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -54,65 +54,65 @@ class Recall:
             self._reading = reading_hash(self.anatomy, self.processor)
         return row_keys(self.anatomy, pictures, inputs, exact=self.exact)
 
-    def find(self, keys: Sequence[str], gatherer: Gatherer) -> list[Evidence | None]:
-        """The evidence of each row as far as it is kept, for the layer and the tokens that a gatherer reads."""
-        return [self._evidence(self._values(key, gatherer), gatherer) for key in keys]
+    def find(self, keys: Sequence[str], reader: Reader) -> list[Evidence | None]:
+        """The evidence of each row as far as it is kept, for the layer and the tokens that a reader reads."""
+        return [self._evidence(self._values(key, reader), reader) for key in keys]
 
     def keep(
         self,
         keys: Sequence[str],
         known: Sequence[Evidence | None],
         measured: Sequence[Evidence | None],
-        gatherer: Gatherer,
+        reader: Reader,
     ) -> None:
         """Keep the evidence of the rows that were not known."""
-        own = self._source(gatherer, gatherer.tokens)
+        own = self._source(reader, reader.tokens)
         for key, before, found in zip(keys, known, measured, strict=True):
             if before is None and found is not None:
-                self.cache.put(sha256_json([own, key]), found.at(gatherer.layers[0]))
+                self.cache.put(sha256_json([own, key]), found.at(reader.layers[0]))
 
-    def _values(self, key: str, gatherer: Gatherer) -> Tensor | None:
-        """The vector of one row: that of the gatherer's tokens, or theirs out of the whole vocabulary's."""
-        own, every = self._source(gatherer, gatherer.tokens), self._source(gatherer, None)
-        size = gatherer.lens.vocab_size
-        found = self._get(own, key, size if gatherer.tokens is None else len(gatherer.tokens))
-        if found is not None or own == every or gatherer.tokens is None:
+    def _values(self, key: str, reader: Reader) -> Tensor | None:
+        """The vector of one row: that of the reader's tokens, or theirs out of the whole vocabulary's."""
+        own, every = self._source(reader, reader.tokens), self._source(reader, None)
+        size = reader.lens.vocab_size
+        found = self._get(own, key, size if reader.tokens is None else len(reader.tokens))
+        if found is not None or own == every or reader.tokens is None:
             return found
         whole = self._get(every, key, size)
-        return None if whole is None else whole[gatherer.tokens]
+        return None if whole is None else whole[reader.tokens]
 
     def _get(self, source: str, key: str, size: int) -> Tensor | None:
         """A kept vector; one of another length, which somebody else put there, is as good as none."""
         found = self.cache.get(sha256_json([source, key]))
         return found if found is not None and len(found) == size else None
 
-    def _source(self, gatherer: Gatherer, tokens: Tensor | None) -> str:
+    def _source(self, reader: Reader, tokens: Tensor | None) -> str:
         """Where a vector comes from: model, layer, lens, readout and tokens."""
-        lens = gatherer.lens
+        lens = reader.lens
         has_all = tokens is None or len(tokens) == lens.vocab_size
         return sha256_json(
             {
                 "reading": self._reading,
-                "layer": gatherer.layers[0],
+                "layer": reader.layers[0],
                 "dtype": lens.dtype,
                 "chunk": lens.chunk,
                 "tokens": None if has_all or tokens is None else tokens.tolist(),
-                **({} if gatherer.readouts == (DMRR,) else {"readout": gatherer.readouts[0]}),
+                **({} if reader.readouts == (DMRR,) else {"readout": reader.readouts[0]}),
             }
         )
 
-    def _evidence(self, values: Tensor | None, gatherer: Gatherer) -> Evidence | None:
+    def _evidence(self, values: Tensor | None, reader: Reader) -> Evidence | None:
         if values is None:
             return None
-        tokens = gatherer.tokens
+        tokens = reader.tokens
         return Evidence(
-            layers=gatherer.layers,
+            layers=reader.layers,
             values=values[None],
             positions=(),
             patches=(),
-            dtype=gatherer.lens.dtype,
+            dtype=reader.lens.dtype,
             tokens=None if tokens is None else tuple(tokens.tolist()),
-            readout=gatherer.readouts[0],
+            readout=reader.readouts[0],
         )
 
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from reweigh.engines.transformers.tap import Tap
+from reweigh.engines.transformers.manager import HookManager
 from reweigh.errors import InputError, ReweighError
 from reweigh.families.prompts import DESCRIBE, build_inputs
 from reweigh.images import read_image
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from PIL.Image import Image
 
-    from reweigh.runtime.context import Opened
+    from reweigh.runtime.context import OpenRequest
 
 Source = str | Path | bytes | Any
 """A picture: a path, encoded bytes or a PIL image."""
@@ -44,14 +44,14 @@ class Session:
         self.model = model
         self.processor = processor
         self.decoder: Any = decoder
-        self._plain = Opening(decoder, {})
+        self._plain = RequestContext(decoder, {})
 
     def request(self, **options: Any) -> AbstractContextManager[Any]:
         """Open a request with settings of its own; what is not given is taken from the request it is nested in.
 
         What is returned may be entered again, each time for a request anew, and in any thread or task.
         """
-        return Opening(self.decoder, options)
+        return RequestContext(self.decoder, options)
 
     def __enter__(self) -> Self:
         self._plain.__enter__()
@@ -119,25 +119,30 @@ class Session:
             torch.manual_seed(seed)
         with self.request(), torch.no_grad():
             output = self.model.generate(**inputs, **options)
-        return read_answers(self.processor, output, inputs, end_tokens(self.decoder.anatomy.speaker))
+        return read_answers(self.processor, output, inputs, end_tokens(self.decoder.anatomy.language_model))
 
     def record(self) -> dict[str, Any]:
         """What the record of a run keeps of the decoder."""
         return dict(self.decoder.record())
 
 
-class Opening(AbstractContextManager[Any]):
+def tie(decoder: Decoder, model: Any, processor: Any = None) -> Any:
+    """Tie a decoder to a model, in a session of its own kind if it has one."""
+    return (decoder.session or Session)(model, processor, decoder)
+
+
+class RequestContext(AbstractContextManager[Any]):
     """Opens a request of a decoder each time it is entered, and closes the one that was opened there."""
 
     def __init__(self, decoder: Decoder, options: Mapping[str, Any]) -> None:
         # not the session: a cycle would keep the model's memory until garbage is collected
         self._decoder = decoder
         self._options = options
-        self._open: list[Opened] = []
+        self._open: list[OpenRequest] = []
 
     def __enter__(self) -> Any:
         made = self._decoder.request(outer_request(self._decoder), **self._options)
-        self._open.append(Tap.of(self._decoder.anatomy).open(made))
+        self._open.append(HookManager.of(self._decoder.anatomy).open(made))
         return made
 
     def __exit__(self, *exc_info: object) -> None:
@@ -148,7 +153,7 @@ class Opening(AbstractContextManager[Any]):
         if opened is None:
             raise ReweighError("this session is not open in this thread or task")
         self._open.remove(opened)
-        Tap.of(anatomy).close(opened)
+        HookManager.of(anatomy).close(opened)
 
 
 def outer_request(decoder: Decoder) -> Request | None:
@@ -171,9 +176,9 @@ def read_answers(processor: Any, output: Any, inputs: Mapping[str, Any], ends: S
     ]
 
 
-def end_tokens(speaker: Any) -> list[int]:
+def end_tokens(language_model: Any) -> list[int]:
     """The tokens that end an answer, by the model's generation settings."""
-    ends = speaker.generation_config.eos_token_id
+    ends = language_model.generation_config.eos_token_id
     return [] if ends is None else (list(ends) if isinstance(ends, list | tuple) else [ends])
 
 

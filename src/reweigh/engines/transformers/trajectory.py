@@ -20,7 +20,8 @@ from reweigh.engines.transformers.session import end_tokens
 from reweigh.errors import InputError, ReweighError
 from reweigh.families.anatomy import Anatomy
 from reweigh.method.candidates import Candidates, candidates
-from reweigh.runtime.decoder import Decoder, ForwardPass
+from reweigh.runtime.decoder import Decoder
+from reweigh.runtime.forward import Pass
 
 Read = Callable[[int, Tensor], Any]
 """Makes something of a prompt row's visual states (P, d)."""
@@ -60,16 +61,16 @@ class _Follower(Decoder):
         self.emitted: list[Tensor] = []
         self._before: Tensor | None = None
 
-    def edit(self, forward: ForwardPass) -> None:
-        new = forward.new_columns()
-        if any(new):
-            if self.readings or not all(new):
+    def edit(self, forward: Pass) -> None:
+        new = forward.new()
+        if new:
+            if self.readings or len(new) < len(forward.rows):
                 raise InputError(
                     "every row needs its image in the first pass",
                     hint="ask about one image for each row, its placeholder in the prompt",
                 )
             states = forward.states[self.layer]
-            self.readings = [self.read(row, states[row, columns]) for row, columns in enumerate(new)]
+            self.readings = [self.read(row, states[row, columns]) for row, _, columns in new]
         if self._before is not None:
             self.note(forward.arguments["input_ids"][:, -1])
         raw = forward.logits[:, -1]
@@ -96,7 +97,7 @@ def follow(
     follower.note(sequences[:, -1])
     generated = sequences[:, -len(follower.steps) :]
     probability = torch.stack(follower.emitted, dim=1).cpu().numpy()
-    lengths = answer_lengths(generated, end_tokens(anatomy.speaker))
+    lengths = answer_lengths(generated, end_tokens(anatomy.language_model))
     return [
         _trajectory(follower.steps, generated[row], probability[row], row, length, follower.readings[row])
         for row, length in enumerate(lengths)

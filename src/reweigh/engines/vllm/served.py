@@ -80,8 +80,8 @@ def _inputs(features: Sequence[Any]) -> Mapping[str, Any]:
 
 def decoder_of(model: Any) -> Any:
     """The part of a vLLM model that holds ``layers`` and the final ``norm``."""
-    speaker = model.get_language_model()
-    holder = getattr(speaker, "model", speaker)
+    language_model = model.get_language_model()
+    holder = getattr(language_model, "model", language_model)
     if not (hasattr(holder, "layers") and hasattr(holder, "norm")):
         raise UnsupportedError(
             f"{type(model).__name__} keeps its blocks and final norm where they are not known",

@@ -97,7 +97,7 @@ class RecordEvidence:
         """What no image supports."""
         deployed = self._session(DMRR).decoder.deployed
         return Evidence(
-            layers=deployed.gatherer.layers,
+            layers=deployed.reader.layers,
             values=torch.zeros(1, deployed.lens.vocab_size),
             positions=(),
             patches=(),
@@ -105,7 +105,7 @@ class RecordEvidence:
         )
 
     def _find(self, number: int, session: ReweighSession) -> Evidence | None:
-        recall, gatherer = session.recall, session.decoder.deployed.gatherer
+        recall, reader = session.recall, session.decoder.deployed.reader
         if recall is None:
             return None
         if number not in self._keys:
@@ -113,7 +113,7 @@ class RecordEvidence:
             pictures, prompts = self._pictures(batch), [one.prompt for one in batch]
             inputs = session.prepare(pictures, prompts, template=self._runs.template)
             self._keys.update({start + i: key for i, key in enumerate(recall.keys(pictures, inputs))})
-        found = recall.find([self._keys[number]], gatherer)[0]
+        found = recall.find([self._keys[number]], reader)[0]
         return None if found is None else replace(found, tokens=None)  # all tokens, in their order
 
     def _measure(self, batch: Sequence[Record], session: ReweighSession) -> None:
@@ -158,7 +158,7 @@ def attach_arm(model: Any, processor: Any, arm: Arm, beta: float, *, force: bool
     own = beta * arm.factor
     decoder = ReWEIGH(find_anatomy(model), processor, table=arm.table, beta=own, force=force, clip=arm.clip)
     decoder.name, decoder.options = "reweigh", arm.record()
-    return decoder.attach(model, processor)
+    return ReweighSession(model, processor, decoder)
 
 
 def make_arm_ask(
@@ -173,7 +173,7 @@ def make_arm_ask(
             else evidence.of(arm.donors[batch.start + i], arm.table.readout)
             for i in range(len(batch.records))
         ]
-        tally = Tally(session.beta, end_tokens(session.decoder.anatomy.speaker))
+        tally = Tally(session.beta, end_tokens(session.decoder.anatomy.language_model))
         options: dict[str, Any] = {**GREEDY, "max_new_tokens": batch.max_new_tokens, "template": template}
         with session.request(evidence=given, observer=tally):
             answers = session.answer(batch.pictures, batch.prompts, **options)

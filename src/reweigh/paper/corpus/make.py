@@ -157,7 +157,7 @@ class _Job:
             "prompt": self.images.prompt,
             "prompt_sha256": prompt_hash(self.processor, self.images.prompt, self.template),
             "max_new_tokens": self.images.max_new_tokens,
-            "generation": greedy_settings(self.anatomy.speaker.generation_config),
+            "generation": greedy_settings(self.anatomy.language_model.generation_config),
             "images": {"sha256": self.images.images.hash, "count": len(self.images.images)},
             **self.images.about,
             "batch_size": self.batch_size,

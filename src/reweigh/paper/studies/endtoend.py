@@ -142,7 +142,7 @@ class EndToEnd:
             vector = self.image(donor).evidence[given.vector]
         deployed = session.decoder.deployed
         return Evidence(
-            layers=deployed.gatherer.layers,
+            layers=deployed.reader.layers,
             values=torch.from_numpy(np.array(vector))[None],
             positions=(),
             patches=(),

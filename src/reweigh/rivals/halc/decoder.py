@@ -15,7 +15,6 @@ read in one prefill instead of token by token; a deleted word is read until the 
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,8 +23,8 @@ import torch
 from torch import Tensor
 from transformers.generation import GenerateDecoderOnlyOutput
 
+from reweigh.engines.transformers.manager import HookManager
 from reweigh.engines.transformers.session import end_tokens
-from reweigh.engines.transformers.tap import Tap
 from reweigh.errors import InputError
 from reweigh.families.anatomy import Anatomy
 from reweigh.families.processor_parts import tokenizer_of
@@ -38,18 +37,12 @@ from reweigh.rivals.halc.words import Words
 from reweigh.rivals.tools.branch import Runner, after_prompts
 from reweigh.rivals.tools.entities import entity_test, may_be_entity
 from reweigh.rivals.tools.stream import StreamEdit
-from reweigh.runtime.context import opened_on, paused
-from reweigh.runtime.decoder import Decoder, Request, UpcomingPass, in_range
+from reweigh.runtime.context import suspended
+from reweigh.runtime.decoder import Decoder, Request, in_range
+from reweigh.runtime.forward import Pass
 
 if TYPE_CHECKING:
     from PIL.Image import Image
-
-
-class _Local(threading.local):
-    """The prompt's pass, and the states that DoLa reads, of this thread."""
-
-    upcoming: UpcomingPass | None = None
-    early: dict[int, Tensor] = {}  # noqa: RUF012
 
 
 class HALC(Decoder):
@@ -73,6 +66,7 @@ class HALC(Decoder):
     """
 
     title = "HALC"
+    session = PictureSession
 
     def __init__(
         self,
@@ -108,34 +102,30 @@ class HALC(Decoder):
         self.weight = in_range("weight", weight, 0)
         self.delete_undetected, self.template = delete_undetected, template
         self.dola = DoLa(anatomy, layers=range(0, len(anatomy.blocks), 2))
-        self.words = Words(tokenizer_of(processor), end_tokens(anatomy.speaker))
-        self.runner, self.stream, self._local = Runner(anatomy), StreamEdit(self), _Local()
+        self.words = Words(tokenizer_of(processor), end_tokens(anatomy.language_model))
+        self.runner, self.stream = Runner(anatomy), StreamEdit(self)
 
     def request(self, outer: Request | None = None, *, pictures: Any = None, **options: Any) -> Request:
         """A request, with the pictures of its prompts' rows if they are known."""
         super().request(outer, **options)
         return picture_request(self, outer, pictures)
 
-    def attach(self, model: Any, processor: Any) -> PictureSession:
-        """Tie this decoder to a model."""
-        return PictureSession(model, processor, self)
-
-    def engage(self, tap: Tap) -> Callable[[], None]:
+    def engage(self, hooks: HookManager) -> Callable[[], None]:
         """Read the layers of DoLa."""
-        return self.stream.install(states=dict.fromkeys(sorted(self.dola.layers), self._note))
+        return self.stream.install(hooks, states=dict.fromkeys(sorted(self.dola.layers), self._note))
 
-    def _note(self, layer: int, states: Tensor) -> None:
-        self._local.early[layer] = states[:, -1]
+    def _note(self, layer: int, states: Tensor, forward: Pass) -> None:
+        forward.scratch[layer] = states[:, -1]
 
-    def before(self, upcoming: UpcomingPass) -> None:
-        """Note the prompt, and where its images lie."""
-        self._local.upcoming, self._local.early = upcoming, {}
+    def before(self, forward: Pass) -> None:
+        """Make room for the states that DoLa reads, by layer."""
+        forward.scratch = {}
 
     def scores(self, logits: Tensor, *, has_image: bool = True) -> Tensor:
         """Next-token scores (B, V) of the pass that has just run: DoLa's, or the logits themselves without image."""
         if not has_image:
             return logits[:, -1].float()
-        return self.dola.read_and_combine(logits[:, -1], self._local.early)
+        return self.dola.read_and_combine(logits[:, -1], self._prefill().scratch)
 
     def loop(
         self,
@@ -149,34 +139,35 @@ class HALC(Decoder):
         """The ``custom_generate`` of transformers."""
         if generation_config.num_beams > 1 or generation_config.do_sample:
             raise InputError("HALC has beams of its own and does not sample", hint="use its option beams")
-        try:
-            answers = self._answers(model, input_ids, logits_processor, stopping_criteria, model_kwargs)
-        finally:
-            self._local.upcoming, self._local.early = None, {}
+        answers = self._answers(model, input_ids, logits_processor, stopping_criteria, model_kwargs)
         sequences = after_prompts(input_ids, answers, generation_config)
         if generation_config.return_dict_in_generate:
             return GenerateDecoderOnlyOutput(sequences=sequences)
         return sequences
+
+    def _prefill(self) -> Pass:
+        """The pass that read the prompt, which keeps what the passes after it showed."""
+        forward = HookManager.of(self.anatomy).forward
+        if forward is None:
+            raise InputError("generate was called outside the decoder's `with` block")
+        return forward
 
     def _answers(
         self, model: Any, input_ids: Tensor, processors: Any, criteria: Any, kwargs: dict[str, Any]
     ) -> list[list[int]]:
         """The tokens of each row's answer."""
         state, raw = self.runner.prefill(model, input_ids, kwargs, "HALC rolls words back")
-        upcoming, opened = self._local.upcoming, opened_on(self.anatomy.model)
-        if upcoming is None or upcoming.trail is None or opened is None:
-            raise InputError("generate was called outside the decoder's `with` block")
-        pictures: list[Image | None] = [None] * len(upcoming.columns)
-        if any(upcoming.columns):
-            shown = self.anatomy, self.processor, upcoming.inputs, upcoming.trail
-            pictures = pictures_of(opened.request, *shown)
+        forward = self._prefill()
+        pictures: list[Image | None] = [None] * len(forward.prompts)
+        if forward.has_image:
+            pictures = pictures_of(forward, self.anatomy, self.processor)
         scores, plain = self.scores(raw), raw[:, -1].float()
         answers = []
-        with paused(self.anatomy.model), self.stream.while_paused():
+        with suspended(self.anatomy.model), forward.edited_beside():
             for row, picture in enumerate(pictures):
                 own = self.runner.rows(state, torch.tensor([row], device=input_ids.device))
                 begin = Beam(own, (), scores[row] if picture is not None else plain[row])
-                walk = Walk(self, upcoming.inputs, row, picture, input_ids[row], processors, criteria)
+                walk = Walk(self, forward.inputs, row, picture, input_ids[row], processors, criteria)
                 best = walk.run(begin)
                 answers.append(self.words.without(best.tokens, best.deleted))
         return answers

@@ -52,8 +52,8 @@ class PictureGain:
         longer = followed_by(prompts, tokens)
         if "attention_mask" in longer:
             longer["attention_mask"][:, -width:] *= said
-        module = self.anatomy.model if "pixel_values" in longer else self.anatomy.speaker
-        with self.runner.isolated():
+        module = self.anatomy.model if "pixel_values" in longer else self.anatomy.language_model
+        with self.runner.suspended():
             logits = module(**longer, use_cache=False).logits[:, -width - 1 : -1].float()
         own: Tensor = logits.log_softmax(-1).gather(-1, tokens[..., None])[..., 0]
         return (own * said).sum(dim=1) / said.sum(dim=1).clamp_min(1)

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 from reweigh.engines.transformers.arguments import TOKEN_TYPES, prompt_ids
 from reweigh.engines.transformers.session import Session
-from reweigh.engines.transformers.trail import Trail
 from reweigh.errors import InputError, UnsupportedError
 from reweigh.families.anatomy import Anatomy
 from reweigh.families.prompts import build_inputs
 from reweigh.rivals.tools.inputs import forwardable, padded, pixels, token_kinds
 from reweigh.runtime.decoder import Decoder, Request
+from reweigh.runtime.forward import Pass
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -66,12 +66,10 @@ def picture_request(decoder: Decoder, outer: Request | None, pictures: Any) -> P
     return PictureRequest(decoder, around if pictures is None else pictures)
 
 
-def pictures_of(
-    request: Request, anatomy: Anatomy, processor: Any, inputs: Mapping[str, Any], trail: Trail
-) -> list[Image | None]:
+def pictures_of(forward: Pass, anatomy: Anatomy, processor: Any) -> list[Image | None]:
     """The picture of each prompt row: the caller's, or what the processor made of it where that is a whole picture."""
-    has_image = [bool(columns) for columns in trail.columns]
-    if any(trail.images(row) > 1 for row in range(len(has_image))):
+    request, has_image = forward.request, [bool(row.positions) for row in forward.prompts]
+    if any(row.images > 1 for row in forward.prompts):
         raise UnsupportedError(
             "a prompt shows several images, and parts of one picture cannot stand for all of them",
             hint="show one image in a prompt, or use another decoder",
@@ -84,7 +82,7 @@ def pictures_of(
                 hint="one, or None, for each row",
             )
         return list(given)
-    values = pixels(inputs)
+    values = pixels(forward.inputs)
     if values.ndim != 4 or len(values) != sum(has_image):
         raise UnsupportedError(
             f"the pictures of {type(anatomy.model).__name__} cannot be told from its pixel_values {tuple(values.shape)}",

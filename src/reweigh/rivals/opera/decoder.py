@@ -11,26 +11,20 @@ has in the prompt's ids; the official LLaVA has one id for it.
 
 from __future__ import annotations
 
-import threading
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from reweigh.engines.transformers.manager import HookManager
 from reweigh.errors import InputError, UnsupportedError
 from reweigh.families.anatomy import Anatomy
 from reweigh.rivals.opera.loop import Loop, output_of
 from reweigh.rivals.opera.search import Rules, Search
 from reweigh.rivals.tools.branch import BranchState, Runner
-from reweigh.runtime.context import paused
-from reweigh.runtime.decoder import Decoder, UpcomingPass, in_range
-
-
-class _Local(threading.local):
-    """The last attention row seen in this thread, and where its prompt's images are."""
-
-    row: Tensor | None = None
-    columns: list[list[int]] = []  # noqa: RUF012
+from reweigh.runtime.context import suspended
+from reweigh.runtime.decoder import Decoder, in_range
+from reweigh.runtime.forward import Pass
 
 
 class OPERA(Decoder):
@@ -72,26 +66,29 @@ class OPERA(Decoder):
         self.generation = self.regime = {"num_beams": self.num_beams, "do_sample": False}
         self.runner = Runner(anatomy)
         self.rollbacks: list[list[tuple[int, int]]] = []
-        self._local = _Local()
 
-    def before(self, upcoming: UpcomingPass) -> None:
-        """Note where the prompt's images are."""
-        self._local.columns = upcoming.columns
-
-    def see_attention(self, layer: int, weights: Tensor) -> None:
+    def see_attention(self, layer: int, weights: Tensor, forward: Pass | None) -> None:
         """Keep the last block's weights of the last token, the largest over the heads, (B, t)."""
-        if layer == len(self.anatomy.blocks) - 1:
-            self._local.row = weights[:, :, -1].amax(dim=1)
+        if forward is not None and layer == len(self.anatomy.blocks) - 1:
+            forward.scratch = weights[:, :, -1].amax(dim=1)
+
+    def _prefill(self) -> Pass:
+        """The pass that read the prompt, which keeps what the passes after it showed."""
+        forward = HookManager.of(self.anatomy).forward
+        if forward is None:
+            raise InputError("generate was called outside the decoder's `with` block")
+        return forward
 
     def row(self) -> Tensor:
         """The attention row (B, t) of the pass that has just run, divided by its sum."""
-        row = self._local.row
+        forward = self._prefill()
+        row: Tensor | None = forward.scratch
+        forward.scratch = None
         if row is None:
             raise UnsupportedError(
                 f"{type(self.anatomy.model).__name__} showed no attention weights, which OPERA needs",
                 hint="its last block computes attention in a way that cannot be read",
             )
-        self._local.row = None
         return row / row.sum(dim=-1, keepdim=True)
 
     def look_ahead(self, state: BranchState, tokens: Tensor) -> Tensor:
@@ -133,9 +130,9 @@ class OPERA(Decoder):
             raise InputError("OPERA is a beam search", hint="leave num_beams (2 or more) and do_sample to it")
         why = "OPERA needs the attention of the whole answer"
         state, raw = self.runner.prefill(model, input_ids, model_kwargs, why)
-        logits, columns = raw[:, -1], self._local.columns
+        logits, columns = raw[:, -1], [row.positions for row in self._prefill().prompts]
         found = []
-        with paused(self.anatomy.model):
+        with suspended(self.anatomy.model):
             for prompt in range(input_ids.shape[0] // count):
                 rows = torch.arange(prompt * count, (prompt + 1) * count, device=input_ids.device)
                 loop = Loop(self, input_ids[rows[0]], columns[prompt], logits_processor, stopping_criteria)

@@ -1,7 +1,7 @@
 """A second forward pass beside the main one, with a cache, positions and an attention mask of its own.
 
 The branch starts when the main pass has read the prompt and is then fed the same tokens. Its state
-travels with the main pass's trail: it follows when the main cache is cropped, reordered by beams, or copied. It
+travels with the main pass's batch: it follows when the main cache is cropped, reordered by beams, or copied. It
 never shares a cache, a position offset or encoded features with the main pass.
 """
 
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,10 +17,10 @@ import torch
 from torch import Tensor
 from transformers import DynamicCache
 
-from reweigh.engines.transformers.follow import follow
 from reweigh.errors import UnsupportedError
 from reweigh.families.anatomy import Anatomy
-from reweigh.runtime.decoder import ForwardPass
+from reweigh.runtime.context import suspended
+from reweigh.runtime.forward import Pass
 
 
 @dataclass(eq=False)
@@ -82,7 +82,7 @@ class Runner:
         A prompt given as ``inputs_embeds`` has ``input_ids`` of the same shape beside them, for its positions only.
         """
         inputs = dict(inputs)
-        module = self.anatomy.model if "pixel_values" in inputs else self.anatomy.speaker
+        module = self.anatomy.model if "pixel_values" in inputs else self.anatomy.language_model
         ids, mask = inputs["input_ids"], inputs.pop("attention_mask", None)
         mask = torch.ones_like(ids) if mask is None else mask
         whole = None if bool(mask.all()) else mask
@@ -97,7 +97,7 @@ class Runner:
                 position_ids=position,
                 past_key_values=cache,
                 use_cache=True,
-                **_keep(self.anatomy.speaker, 1),
+                **_keep(self.anatomy.language_model, 1),
             )
         return BranchState(cache, position[..., -1:].contiguous(), whole, end, end, deltas), output.logits[
             :, -1:
@@ -136,15 +136,20 @@ class Runner:
         position = state.position.index_select(-2, rows)
         return BranchState(cache, position, mask, state.fed, state.prompt_end, deltas)
 
-    def isolated(self) -> AbstractContextManager[Any]:
+    @contextmanager
+    def suspended(self) -> Iterator[None]:
         """Run passes of other sequences, such as a generation of the decoder's own, without disturbing the main one."""
-        return self._state([None] * len(self._holders))
+        with suspended(self.anatomy.model), self._state([None] * len(self._holders)):
+            yield
 
     def hidden(self, ids: Tensor, index: int) -> Tensor:
         """``hidden_states[index]`` (B, T, d) of a text without image: 0 is the embeddings, the last one is normed."""
-        with self.isolated():
-            output = self.anatomy.speaker(
-                input_ids=ids, use_cache=False, output_hidden_states=True, **_keep(self.anatomy.speaker, 1)
+        with self.suspended():
+            output = self.anatomy.language_model(
+                input_ids=ids,
+                use_cache=False,
+                output_hidden_states=True,
+                **_keep(self.anatomy.language_model, 1),
             )
         return output.hidden_states[index]  # type: ignore[no-any-return]
 
@@ -160,13 +165,13 @@ class Runner:
         if state.mask is not None:
             state.mask = torch.cat([state.mask, state.mask.new_ones(ids.shape)], dim=1)
         with self._state(state.deltas) as deltas:
-            output = self.anatomy.speaker(
+            output = self.anatomy.language_model(
                 input_ids=ids,
                 attention_mask=state.mask,
                 position_ids=position,
                 past_key_values=state.cache,
                 use_cache=True,
-                **_keep(self.anatomy.speaker, keep),
+                **_keep(self.anatomy.language_model, keep),
             )
         state.position, state.deltas = position[..., -1:], deltas
         state.fed += ids.shape[1]
@@ -192,28 +197,27 @@ class Branch:
 
     Args:
         make: Builds the branch's prompt inputs from the pass in which the main prompt is complete.
-        key: Name of its state on the trail.
+        key: Name of its state in the batch.
     """
 
-    def __init__(self, anatomy: Anatomy, make: Callable[[ForwardPass], dict[str, Any]], key: str) -> None:
+    def __init__(self, anatomy: Anatomy, make: Callable[[Pass], dict[str, Any]], key: str) -> None:
         self.make = make
         self.key = key
         self.runner = Runner(anatomy)
 
-    def logits(self, forward: ForwardPass) -> Tensor | None:
+    def logits(self, forward: Pass) -> Tensor | None:
         """The branch's logits for the last columns of this pass (B, n, V); ``None`` inside a chunked prompt.
 
         One column where the prompt ends in this pass, all K columns of a later pass.
         """
         if forward.past + forward.length < forward.end:
             return None
-        state: BranchState | None = forward.trail.branches.get(self.key)
+        state: BranchState | None = forward.batch.branches.get(self.key)
         found, columns = [], forward.logits.shape[1]
         if state is None:
             state, logits = self._start(forward)
             found.append(logits)
-            forward.trail.branches[self.key] = state
-            follow(forward.cache, state)
+            forward.batch.branches[self.key] = state
         else:
             self._rewind(state, forward)
         rest = self._tokens(forward)[:, state.fed - forward.past :]
@@ -223,17 +227,18 @@ class Branch:
             raise UnsupportedError("a pass gave the second branch nothing new to read")
         return torch.cat(found, dim=1)[:, -columns:].to(forward.logits.device)
 
-    def _start(self, forward: ForwardPass) -> tuple[BranchState, Tensor]:
+    def _start(self, forward: Pass) -> tuple[BranchState, Tensor]:
         if forward.start:
             raise UnsupportedError(
                 "the kept cache was filled before an image was seen, so a second branch cannot be continued",
                 hint="start the conversation anew inside the decoder's `with` block",
             )
         state, logits = self.runner.start(self.make(forward), forward.end)
-        state.repeat(forward.repeat)
-        return state, logits.repeat_interleave(forward.repeat, dim=0)
+        times = len(forward.rows) // len(logits)  # beams; the branch has read each prompt once
+        state.repeat(times)
+        return state, logits.repeat_interleave(times, dim=0)
 
-    def _rewind(self, state: BranchState, forward: ForwardPass) -> None:
+    def _rewind(self, state: BranchState, forward: Pass) -> None:
         """Bring the branch back to where this pass begins."""
         rows = forward.logits.shape[0]
         if state.rows != rows:
@@ -241,7 +246,7 @@ class Branch:
                 f"the second branch has {state.rows} rows, but this pass has {rows}",
                 hint="continue a kept cache with the number of rows it was filled with",
             )
-        if forward.start >= state.prompt_end and any(forward.new_columns()):
+        if forward.start >= state.prompt_end and forward.new():
             raise UnsupportedError(
                 "the continued conversation shows a new image, which the second branch cannot take in",
                 hint="start the conversation anew with all its images",
@@ -252,7 +257,7 @@ class Branch:
         # without a main cache beams cannot be followed: what they generated is read again
         state.crop(state.fed - target)
 
-    def _tokens(self, forward: ForwardPass) -> Tensor:
+    def _tokens(self, forward: Pass) -> Tensor:
         ids = forward.arguments.get("input_ids")
         if ids is None:  # the prompt came as embeddings; the branch has read it from its own inputs
             return torch.empty(forward.logits.shape[0], forward.length, dtype=torch.int64)
@@ -261,7 +266,7 @@ class Branch:
 
 def positions(anatomy: Anatomy, inputs: dict[str, Any], mask: Tensor) -> Tensor:
     """The positions ``generate`` would give to this prompt: padding-aware, and three-dimensional where needed."""
-    prepare = getattr(anatomy.speaker, "_prepare_position_ids_for_generation", None)
+    prepare = getattr(anatomy.language_model, "_prepare_position_ids_for_generation", None)
     if prepare is None:
         return (mask.long().cumsum(-1) - 1).clamp_min(0)
     return prepare(inputs["input_ids"], {**inputs, "attention_mask": mask})  # type: ignore[no-any-return]
@@ -269,7 +274,7 @@ def positions(anatomy: Anatomy, inputs: dict[str, Any], mask: Tensor) -> Tensor:
 
 def new_cache(anatomy: Anatomy) -> Any:
     """A growing cache that can be cropped: windowed layers keep all their columns, their mask stays windowed."""
-    config = anatomy.speaker.config.get_text_config()
+    config = anatomy.language_model.config.get_text_config()
     kinds = set(getattr(config, "layer_types", None) or ())
     plain = kinds <= {"full_attention", "sliding_attention", "chunked_attention"}
     return DynamicCache() if plain else DynamicCache(config=config)

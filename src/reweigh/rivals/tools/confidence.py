@@ -15,8 +15,8 @@ import torch
 from torch import Tensor
 
 from reweigh.engines.transformers.check import own_description, tokenize
+from reweigh.engines.transformers.manager import HookManager
 from reweigh.engines.transformers.measure import forward_options
-from reweigh.engines.transformers.tap import Tap
 from reweigh.errors import InputError
 from reweigh.families.anatomy import Anatomy, find_anatomy
 from reweigh.families.processor_parts import tokenizer_of
@@ -26,7 +26,8 @@ from reweigh.method.check import Checked, CheckedToken
 from reweigh.method.evidence import over_grid
 from reweigh.method.grids import Patch
 from reweigh.method.lens import Lens
-from reweigh.runtime.decoder import Decoder, ForwardPass
+from reweigh.runtime.decoder import Decoder
+from reweigh.runtime.forward import Pass
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -118,15 +119,13 @@ class _Reader(Decoder):
         self.lens = Lens(anatomy.norm, anatomy.head)
         self.found: list[Confidence | None] = []
 
-    def edit(self, forward: ForwardPass) -> None:
-        for row, columns in enumerate(forward.new_columns() or [[] for _ in forward.trail.columns]):
-            if not columns:
-                self.found.append(None)
-                continue
-            states = [forward.states[layer][row * forward.repeat, columns] for layer in sorted(self.layers)]
+    def edit(self, forward: Pass) -> None:
+        self.found = [None] * len(forward.rows)
+        for row, sequence, columns in forward.new():
+            states = [forward.states[layer][row, columns] for layer in sorted(self.layers)]
             values = read_confidence(self.lens, states, self.tokens, top=self.top)
-            where = tuple(forward.trail.columns[row]), tuple(forward.trail.patches[row])
-            self.found.append(Confidence(self.tokens, values, *where))
+            where = tuple(sequence.positions), tuple(sequence.patches)
+            self.found[row] = Confidence(self.tokens, values, *where)
 
 
 def confidence(
@@ -151,7 +150,7 @@ def confidence(
     if not tokens or wrong:
         raise InputError(f"tokens {wrong or list(tokens)} cannot be read", hint="give ids of the head's rows")
     reader = _Reader(anatomy, tokens, top)
-    with Tap.of(anatomy).serving(reader.request()), torch.no_grad():
+    with HookManager.of(anatomy).serving(reader.request()), torch.no_grad():
         anatomy.model(**{**inputs, **forward_options(anatomy)})
     if not any(reader.found):
         raise InputError("the prompt holds no image, so there is nothing to read")

@@ -13,7 +13,8 @@ from torch import Tensor
 from reweigh.families.anatomy import Anatomy
 from reweigh.rivals.tools.branch import Branch
 from reweigh.rivals.tools.rules import contrast
-from reweigh.runtime.decoder import Decoder, ForwardPass, in_range
+from reweigh.runtime.decoder import Decoder, in_range
+from reweigh.runtime.forward import Pass
 
 
 class Contrast(Decoder):
@@ -33,17 +34,17 @@ class Contrast(Decoder):
         self.beta = in_range("beta", beta, 0, 1)
         self.branch = Branch(anatomy, self.branch_inputs, type(self).__name__)
 
-    def branch_inputs(self, forward: ForwardPass) -> dict[str, Any]:
+    def branch_inputs(self, forward: Pass) -> dict[str, Any]:
         """The branch's prompt: what the model's forward takes."""
         raise NotImplementedError
 
-    def weight(self, forward: ForwardPass) -> float | Tensor:
+    def weight(self, forward: Pass) -> float | Tensor:
         """Weight of the contrast at this step: one for all, or (B, 1, 1) with one for each row."""
         return self.alpha
 
-    def edit(self, forward: ForwardPass) -> Tensor | None:
+    def edit(self, forward: Pass) -> Tensor | None:
         """Contrast the last columns of rows that have an image."""
-        if not any(forward.trail.columns) or (self.alpha == 0 and self.beta == 0):
+        if not forward.has_image or (self.alpha == 0 and self.beta == 0):
             return None
         main = forward.logits.float()
         reference = main[:, -forward.edited_columns() :] if self.alpha == 0 else self.reference(forward)
@@ -54,6 +55,6 @@ class Contrast(Decoder):
         edited = contrast(main, reference.float(), weight, self.beta, log_space=self.log_space)
         return forward.with_last(edited, forward.image_rows())
 
-    def reference(self, forward: ForwardPass) -> Tensor | None:
+    def reference(self, forward: Pass) -> Tensor | None:
         """The branch's logits for the last columns of this pass."""
         return self.branch.logits(forward)

@@ -15,7 +15,6 @@ import torch
 
 from reweigh.engines.transformers.arguments import TOKEN_TYPES
 from reweigh.engines.transformers.session import end_tokens, read_answers
-from reweigh.engines.transformers.tap import Tap
 from reweigh.errors import UnsupportedError
 from reweigh.families.anatomy import Anatomy
 from reweigh.families.prompts import render
@@ -23,7 +22,7 @@ from reweigh.families.watch import Watch
 from reweigh.rivals.tools.branch import Runner
 from reweigh.rivals.tools.inputs import forwardable, image_tags, padded, picture_parts, rows_of, token_kinds
 from reweigh.runtime.answer import Answer
-from reweigh.runtime.decoder import ForwardPass
+from reweigh.runtime.forward import Pass
 
 KEPT = 1024
 """How many descriptions are cached, the most recently used ones."""
@@ -56,25 +55,25 @@ class Describer:
         self._watch = Watch(anatomy.model)
         self._lock = threading.Lock()
 
-    def describe(self, forward: ForwardPass) -> list[str]:
+    def describe(self, forward: Pass) -> list[str]:
         """A description for each row of the prompt; empty where there is no image."""
-        if any(forward.trail.images(row) > 1 for row in range(len(forward.trail.columns))):
+        if any(row.images > 1 for row in forward.prompts):
             raise UnsupportedError(
                 "a prompt shows several images, and one description stands for one image",
                 hint="give the descriptions yourself (descriptions=)",
             )
-        rows = [row for row, columns in enumerate(forward.trail.columns) if columns]
+        rows = [number for number, row in enumerate(forward.prompts) if row.positions]
         keys = self._keys(forward, len(rows))
         found = self._find(keys)
         if len(found) < len(set(keys)):
             found = dict(zip(keys, self._write(forward, rows), strict=True))
         self._keep(found)
-        texts = [""] * len(forward.trail.columns)
+        texts = [""] * len(forward.prompts)
         for row, key in zip(rows, keys, strict=True):
             texts[row] = found[key]
         return texts
 
-    def _keys(self, forward: ForwardPass, count: int) -> list[str]:
+    def _keys(self, forward: Pass, count: int) -> list[str]:
         parts = picture_parts(self.anatomy, forward.inputs)
         hashes = [hashlib.sha256(_bytes(part) + repr(part.shape).encode()).hexdigest() for part in parts]
         return hashes if len(hashes) == count else [f"{'.'.join(hashes)} {row}" for row in range(count)]
@@ -94,11 +93,11 @@ class Describer:
             while len(self._kept) > KEPT:
                 self._kept.popitem(last=False)
 
-    def _write(self, forward: ForwardPass, rows: Sequence[int]) -> list[str]:
-        written = write_isolated(self.anatomy, self.processor, self.inputs(forward, rows), self.length)
+    def _write(self, forward: Pass, rows: Sequence[int]) -> list[str]:
+        written = write_suspended(self.anatomy, self.processor, self.inputs(forward, rows), self.length)
         return [answer.text for answer in written]
 
-    def inputs(self, forward: ForwardPass, rows: Sequence[int]) -> dict[str, Any]:
+    def inputs(self, forward: Pass, rows: Sequence[int]) -> dict[str, Any]:
         """The prompt's inputs with the question in place of its text, for the rows that have an image."""
         inputs = forwardable(self.anatomy, forward.inputs)
         given = rows_of(inputs)
@@ -124,11 +123,11 @@ class Describer:
         return row[first : last + 1]
 
 
-def write_isolated(anatomy: Anatomy, processor: Any, inputs: Mapping[str, Any], length: int) -> list[Answer]:
+def write_suspended(anatomy: Anatomy, processor: Any, inputs: Mapping[str, Any], length: int) -> list[Answer]:
     """The model's own greedy answers to prepared inputs, in a generation that no decoder edits."""
-    with Tap.of(anatomy).aside(), Runner(anatomy).isolated(), torch.no_grad():
+    with Runner(anatomy).suspended(), torch.no_grad():
         output = anatomy.model.generate(**inputs, **PLAIN, max_new_tokens=length)
-    return read_answers(processor, output, inputs, end_tokens(anatomy.speaker))
+    return read_answers(processor, output, inputs, end_tokens(anatomy.language_model))
 
 
 def _bytes(part: torch.Tensor) -> bytes:

@@ -13,10 +13,10 @@ import torch
 from torch import Tensor
 
 from reweigh.engines.transformers.arguments import prompt_ids
-from reweigh.engines.transformers.trail import Trail
 from reweigh.errors import InputError, UnsupportedError
 from reweigh.families.anatomy import Anatomy
 from reweigh.families.processor_parts import tokenizer_of
+from reweigh.runtime.sequence import Sequence as Row
 
 NOT_FORWARDED = frozenset(
     {"inputs_embeds", "labels", "logits_to_keep", "mm_encoder_outputs", "past_key_values", "position_ids"}
@@ -72,12 +72,12 @@ def rows_of(inputs: Mapping[str, Any]) -> list[list[int]]:
     return [row[kept.bool()].tolist() for row, kept in zip(ids, seen, strict=True)]
 
 
-def image_spans(anatomy: Anatomy, inputs: Mapping[str, Any], trail: Trail, row: int) -> list[tuple[int, int]]:
+def image_spans(anatomy: Anatomy, inputs: Mapping[str, Any], sequence: Row) -> list[tuple[int, int]]:
     """The first and last place of each image among a row's ids, padding left out."""
     image = set(anatomy.image_tokens)
-    ids, whole = rows_of(inputs)[row], prompt_ids(inputs)[row].tolist()
+    ids, whole = rows_of(inputs)[sequence.row], prompt_ids(inputs)[sequence.row].tolist()
     places, columns = ([place for place, token in enumerate(some) if token in image] for some in (ids, whole))
-    shown = dict(zip(trail.columns[row], trail.patches[row], strict=True))
+    shown = dict(zip(sequence.positions, sequence.patches, strict=True))
     found: list[tuple[int, int]] = []
     last = None
     for place, column in zip(places, columns, strict=True):

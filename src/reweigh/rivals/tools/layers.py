@@ -15,7 +15,8 @@ from torch import Tensor
 from reweigh.errors import InputError
 from reweigh.families.anatomy import Anatomy
 from reweigh.method.lens import Lens
-from reweigh.runtime.decoder import Decoder, ForwardPass
+from reweigh.runtime.decoder import Decoder
+from reweigh.runtime.forward import Pass
 
 DEEP = 40
 """In deeper models a bucket is the first or the last twenty layers."""
@@ -42,7 +43,7 @@ class EarlyLayers(Decoder):
         """New logits (B, V) of one column from its ``final`` ones (B, V) and its ``early`` ones (J, B, V)."""
         raise NotImplementedError
 
-    def edit(self, forward: ForwardPass) -> Tensor | None:
+    def edit(self, forward: Pass) -> Tensor | None:
         """Combine each edited column of the pass."""
         count = forward.edited_columns()
         columns = [
@@ -89,5 +90,5 @@ def bucket(name: str | Sequence[int], count: int, tied: bool) -> list[int]:
 
 def is_tied(anatomy: Anatomy) -> bool:
     """Whether input and output embeddings are the same matrix, judged by the matrix and not by the configuration."""
-    own: Any = anatomy.speaker
+    own: Any = anatomy.language_model
     return getattr(own.get_input_embeddings(), "weight", None) is getattr(anatomy.head, "weight", own)

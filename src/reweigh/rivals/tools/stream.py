@@ -1,38 +1,32 @@
 """Editing the residual stream and the outputs of MLPs: hooks on the blocks while a decoder asks for them.
 
 A decoder installs them in ``engage``; on a compiled model they stay. They act on the passes of its own requests only: not
-on those of other threads, tasks or decoders, and not while it is paused (the lens, a description, a branch) unless it
+on those of other threads, tasks or decoders, and not while it is suspended (the lens, a description, a branch) unless it
 says so.
 """
 
 from __future__ import annotations
 
-import threading
 import weakref
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from reweigh.engines.transformers.compiled import forget_compiled
+from reweigh.engines.transformers.manager import HookManager
 from reweigh.errors import UnsupportedError
 from reweigh.families.anatomy import Anatomy
 from reweigh.runtime.context import opened_on
 from reweigh.runtime.decoder import Decoder
+from reweigh.runtime.forward import Pass
 
-StateEdit = Callable[[int, Tensor], Tensor | None]
+StateEdit = Callable[[int, Tensor, Pass], Tensor | None]
 """From a block and the residual stream (B, T, d) after it to another stream, or ``None`` to leave it."""
 
-MlpEdit = Callable[[int, Tensor, Tensor], Tensor | None]
+MlpEdit = Callable[[int, Tensor, Tensor, Pass], Tensor | None]
 """From a block, its MLP's input and output (B, T, d) to another output, or ``None`` to leave it."""
-
-
-class _Local(threading.local):
-    """Whether passes of this thread are edited although the decoder is paused."""
-
-    unpaused: bool = False
 
 
 class StreamEdit:
@@ -41,17 +35,21 @@ class StreamEdit:
     def __init__(self, decoder: Decoder) -> None:
         self.decoder = decoder
         self.anatomy = decoder.anatomy
-        self._local = _Local()
+        self._hooks: HookManager | None = None
         self._states: dict[int, StateEdit] = {}
         self._mlps: dict[int, MlpEdit] = {}
         self._undo: list[Callable[[], None]] = []
         self._stays = False
 
     def install(
-        self, *, states: Mapping[int, StateEdit] | None = None, mlps: Mapping[int, MlpEdit] | None = None
+        self,
+        hooks: HookManager,
+        *,
+        states: Mapping[int, StateEdit] | None = None,
+        mlps: Mapping[int, MlpEdit] | None = None,
     ) -> Callable[[], None]:
         """Put the edits of some blocks on the model; return what takes them off. Block -1 is the embeddings."""
-        before = len(self._undo)
+        self._hooks, before = hooks, len(self._undo)
         # found first: a refusal leaves no hook behind
         parts = {layer: mlp_of(self.anatomy, layer) for layer in mlps or {}}
         for layer in [layer for layer in states or {} if layer not in self._states]:
@@ -75,26 +73,20 @@ class StreamEdit:
         self._states.clear()
         self._mlps.clear()
 
-    @contextmanager
-    def while_paused(self) -> Iterator[None]:
-        """Edit passes that this thread's decoder runs itself, such as those of a branch."""
-        before, self._local.unpaused = self._local.unpaused, True
-        try:
-            yield
-        finally:
-            self._local.unpaused = before
-
-    def acts(self) -> bool:
-        """Whether the pass under way in this thread or task is to be edited."""
+    def forward(self) -> Pass | None:
+        """The pass whose stream is edited now: the one that runs, or one beside which the decoder edits its own."""
         opened = opened_on(self.anatomy.model)
-        if opened is None or opened.request.decoder is not self.decoder:
-            return False
-        return not opened.paused or self._local.unpaused
+        if opened is None or opened.request.decoder is not self.decoder or self._hooks is None:
+            return None
+        forward = self._hooks.forward
+        acts = forward is not None and (not opened.suspended or forward.edits_beside)
+        return forward if acts else None
 
     def _before_exit(
         self, layer: int, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
-        if module is not self.anatomy.exit_of(layer) or not self.acts():  # a copied model has copied hooks
+        forward = self.forward()
+        if module is not self.anatomy.exit_of(layer) or forward is None:  # a copied model has copied hooks
             return None
         state = args[0] if args else kwargs.get("hidden_states")
         if not isinstance(state, Tensor) or state.ndim != 3:
@@ -102,7 +94,7 @@ class StreamEdit:
                 f"the stream after block {layer} of {type(self.anatomy.model).__name__} is not (B, T, d)",
                 hint="this family keeps several streams between blocks; use another decoder",
             )
-        new = self._states[layer](layer, state)
+        new = self._states[layer](layer, state, forward)
         if new is None:
             return None
         return ((new, *args[1:]), kwargs) if args else (args, {**kwargs, "hidden_states": new})
@@ -115,14 +107,15 @@ class StreamEdit:
         kwargs: dict[str, Any],
         out: Any,
     ) -> Tensor | None:
-        if module is not getattr(self.anatomy.blocks[layer], "mlp", None) or not self.acts():
+        forward = self.forward()
+        if module is not getattr(self.anatomy.blocks[layer], "mlp", None) or forward is None:
             return None
         if not isinstance(out, Tensor):
             raise UnsupportedError(
                 f"the MLP of block {layer} returned a {type(out).__name__}, not a tensor",
                 hint="mixtures of experts cannot be edited there; use another decoder",
             )
-        return self._mlps[layer](layer, args[0] if args else kwargs["x"], out)
+        return self._mlps[layer](layer, args[0] if args else kwargs["x"], out, forward)
 
 
 def mlp_of(anatomy: Anatomy, layer: int) -> nn.Module:

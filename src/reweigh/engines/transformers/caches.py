@@ -1,36 +1,33 @@
-"""What belongs to the rows of a key-value cache follows when the cache's rows are reordered, repeated or dropped."""
+"""The batch that travels on a key-value cache: it follows when the cache's rows are reordered, repeated or dropped.
+
+It is kept on the cache itself, so it lives as long as the cached positions do, and a copied cache has a copy of it.
+"""
 
 from __future__ import annotations
 
 import functools
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor
 
-_FOLLOWERS = "_reweigh_followers"
+from reweigh.runtime.sequence import Batch
+
+BATCH = "_reweigh_batch"
+"""Attribute of a cache that holds its batch."""
 
 
-class Follower(Protocol):
-    """Something with one entry for each row of a cache."""
-
-    def reorder(self, rows: Tensor) -> None:
-        """Take the given rows, in their order, in place of the present ones."""
-
-    def repeat(self, times: int) -> None:
-        """Have ``times`` copies of each row, side by side."""
+def batch_on(cache: Any) -> Batch | None:
+    """The batch that was left on a cache."""
+    return None if cache is None else vars(cache).get(BATCH)
 
 
-def follow(cache: Any, follower: Follower) -> None:
-    """Let ``follower`` follow the rows of ``cache``; it is kept on the instance, so a copied cache has copied ones."""
-    if cache is None:
-        return
+def leave_batch(cache: Any, batch: Batch) -> None:
+    """Leave a batch on a cache, whose rows it follows from now on."""
+    vars(cache)[BATCH] = batch
     if not isinstance(cache, _Followed):
         kind: Any = type(cache)
         cache.__class__ = _followed(kind)
-    followers = vars(cache).setdefault(_FOLLOWERS, [])
-    if not any(one is follower for one in followers):
-        followers.append(follower)
 
 
 class _Followed:
@@ -38,19 +35,16 @@ class _Followed:
 
     def reorder_cache(self, beam_idx: Tensor) -> None:
         super().reorder_cache(beam_idx)  # type: ignore[misc]
-        for follower in vars(self)[_FOLLOWERS]:
-            follower.reorder(beam_idx)
+        vars(self)[BATCH].reorder(beam_idx)
 
     def batch_select_indices(self, indices: Tensor) -> None:
         rows = _row_numbers(self, indices)
         super().batch_select_indices(indices)  # type: ignore[misc]
-        for follower in vars(self)[_FOLLOWERS]:
-            follower.reorder(rows)
+        vars(self)[BATCH].reorder(rows)
 
     def batch_repeat_interleave(self, repeats: int) -> None:
         super().batch_repeat_interleave(repeats)  # type: ignore[misc]
-        for follower in vars(self)[_FOLLOWERS]:
-            follower.repeat(repeats)
+        vars(self)[BATCH].repeat(repeats)
 
 
 def _row_numbers(cache: Any, indices: Any) -> Tensor:

@@ -1,0 +1,315 @@
+"""What the hooks on a model do: show each forward pass to the decoder of the request that it belongs to.
+
+A decoder gets a ``Pass`` with the raw logits, the residual streams it reads and the sequence of each row, and returns new
+logits or ``None``. The sequences travel on the key-value cache: they live as long as the cached positions do, and survive
+a cache that is copied, cropped or reordered. Knows nothing of evidence, tables or any decoder.
+"""
+
+from __future__ import annotations
+
+import inspect
+import threading
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from typing import Any
+
+from torch import Tensor, nn
+
+from reweigh.engines.transformers.arguments import (
+    bound,
+    brings_image,
+    check_arguments,
+    past_length,
+    rows_and_columns,
+    token_ids,
+)
+from reweigh.engines.transformers.caches import BATCH, batch_on, leave_batch
+from reweigh.engines.transformers.prompt import Prompt, missing_image, read_prompt, visual_layout
+from reweigh.errors import ReweighError, UnsupportedError
+from reweigh.families.anatomy import Anatomy
+from reweigh.runtime.context import OpenRequest, innermost, opened_on, suspended
+from reweigh.runtime.decoder import Decoder, Request
+from reweigh.runtime.forward import Pass
+from reweigh.runtime.sequence import Batch, Sequence, new_batch
+
+COMPILED_INSIDE = "attach to the compiled model, not to the one inside it"
+NOTHING: frozenset[int] = frozenset()
+
+
+class _Local(threading.local):
+    """The running pass of one thread, and ids that an outer model's forward was given."""
+
+    forward: Pass | None = None
+    outer_ids: Tensor | None = None
+
+
+class ForwardHooks:
+    """The forward passes of one model, as its hooks see them.
+
+    Args:
+        serving: Keeps a request open for as long as a generation needs it.
+
+    Attributes:
+        exits: The module behind each block that is read.
+    """
+
+    def __init__(
+        self, anatomy: Anatomy, serving: Callable[[Request], AbstractContextManager[OpenRequest]]
+    ) -> None:
+        self.anatomy = anatomy
+        self.exits: dict[int, nn.Module] = {}
+        self._serving = serving
+        self._local = _Local()
+        self._signature = inspect.signature(anatomy.language_model.forward)
+
+    def __deepcopy__(self, memo: Any) -> ForwardHooks:
+        return self  # hooks on a copied model find that they are on another model, and do nothing
+
+    @property
+    def forward(self) -> Pass | None:
+        """The pass that this thread is running; for a decoder with its own loop, the latest one."""
+        return self._local.forward
+
+    @forward.setter
+    def forward(self, forward: Pass | None) -> None:
+        self._local.forward = forward
+
+    def is_active(self) -> bool:
+        """Whether this thread or task has a request open that is not suspended."""
+        opened = opened_on(self.anatomy.model)
+        return opened is not None and not opened.suspended
+
+    def generate(self, original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        """``generate`` of a thread or task that has a request open."""
+        opened = opened_on(self.anatomy.model)
+        if opened is None:
+            return original(*args, **kwargs)
+        decoder = opened.request.decoder
+        if getattr(kwargs.get("generation_config"), "is_assistant", False):
+            # a draft, written without the image; the passes that verify it are edited
+            with suspended(self.anatomy.model):
+                return original(*args, **kwargs)
+        kwargs = {**decoder.generation, **kwargs}
+        if decoder.loop is not None:
+            kwargs.setdefault("custom_generate", decoder.loop)
+        prompt = read_prompt(self.anatomy, original, args, kwargs)
+        # the caller's block may end elsewhere before this generation does
+        with self._serving(opened.request) as own:
+            own.prompt = prompt
+            result = original(*args, **kwargs)
+        if prompt is not None and prompt.passes == 0 and any(prompt.columns):
+            raise UnsupportedError(
+                f"{type(self.anatomy.model).__name__}.generate never called the model's forward, "
+                "so its output was not edited",
+                hint="if it only wraps another model, attach to that one; else this way cannot be served",
+            )
+        return result
+
+    def outer(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """A direct forward of a delegating family: its inner language model will not see the ids."""
+        opened = opened_on(self.anatomy.model)
+        if module is not self.anatomy.model or opened is None or opened.suspended or opened.prompt:
+            return
+        given = bound(inspect.signature(self.anatomy.model.forward), args, kwargs)
+        self._local.outer_ids = given.get("input_ids")
+
+    def outer_done(self, module: nn.Module, _args: tuple[Any, ...], _output: Any) -> None:
+        """The inner language model took the ids, unless it ran in a graph that knows no hooks."""
+        if module is not self.anatomy.model or not self.is_active():
+            return
+        skipped, self._local.outer_ids = self._local.outer_ids, None
+        if skipped is not None:
+            raise UnsupportedError(
+                f"the hooks on {type(self.anatomy.language_model).__name__} inside {type(module).__name__} were not "
+                "called, so its output was not edited",
+                hint=COMPILED_INSIDE,
+            )
+
+    def before(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """Ahead of the language model: find the pass's request and the sequences it continues."""
+        anatomy, opened = self.anatomy, innermost.get()
+        if opened is None or opened.closed or opened.model is not anatomy.model:
+            opened = opened_on(anatomy.model)
+        if module is not anatomy.language_model or (opened is not None and opened.suspended):
+            return
+        self._local.forward = None  # a pass that failed may have left its own
+        if opened is None:
+            return
+        request, prompt = opened.request, opened.prompt
+        decoder, arguments = request.decoder, bound(self._signature, args, kwargs) if args else dict(kwargs)
+        batch = None if prompt is None else prompt.batch
+        if batch is None or not _is_step(prompt, batch, arguments):
+            forward = self._look(request, prompt, arguments)
+        else:
+            forward = Pass(
+                request=request,
+                arguments=arguments,
+                past=batch.seen,
+                length=1,
+                batch=batch,
+                rows=batch.rows,
+                prompts=prompt.rows,
+                prompt=prompt,
+                inputs=prompt.inputs,
+                start=prompt.start,
+                end=prompt.end,
+                seen=batch.seen,
+                is_step=True,
+                layers=request.layers if decoder.reads_every_step else NOTHING,
+                cache=arguments["past_key_values"],
+            )
+        if type(decoder).before is not Decoder.before:
+            with suspended(anatomy.model):
+                decoder.before(forward)
+        forward.is_running = True
+        self._local.forward = forward
+
+    def _look(self, request: Request, prompt: Prompt | None, arguments: dict[str, Any]) -> Pass:
+        """Any pass but a step: where its images lie, and what it continues."""
+        check_arguments(arguments)
+        outer_ids, self._local.outer_ids = self._local.outer_ids, None
+        if arguments.get("input_ids") is None and outer_ids is not None:
+            arguments["input_ids"] = outer_ids
+        ids, embeds = arguments.get("input_ids"), arguments.get("inputs_embeds")
+        rows, length = rows_and_columns(embeds if ids is None else ids)
+        past = _past_columns(prompt, arguments)
+        batch, prompts = self._batch(request.decoder.key, prompt, arguments, past, rows, length)
+        forward = Pass(
+            request=request,
+            arguments=arguments,
+            past=past,
+            length=length,
+            batch=batch,
+            rows=batch.rows,
+            prompts=prompts,
+            prompt=prompt,
+            inputs=arguments if prompt is None else prompt.inputs,
+            start=past if prompt is None else prompt.start,
+            end=past + length if prompt is None else prompt.end,
+            seen=batch.seen,
+            layers=request.layers,
+            cache=arguments.get("past_key_values"),
+        )
+        if forward.new() and not brings_image(arguments):
+            raise missing_image(prompt)
+        return forward
+
+    def _batch(
+        self, owner: int, prompt: Prompt | None, arguments: dict[str, Any], past: int, rows: int, length: int
+    ) -> tuple[Batch, list[Sequence]]:
+        """The batch this pass continues or begins, with the visual positions of its prompt noted; the prompt's rows."""
+        batch = _continued(owner, prompt, arguments, past, length)
+        if prompt is not None and prompt.batch is None:
+            batch = batch or new_batch(owner, len(prompt.columns))
+            prompt.rows = batch.extend(prompt.start, prompt.columns, prompt.patches, rows)
+            batch.prompt, prompt.batch = prompt.number, batch
+        elif batch is None or (length > 1 and (prompt is None or batch.prompt != prompt.number)):
+            # a pass outside generate, or beside its prompt, such as the image-free branch of guidance
+            batch = batch or new_batch(owner, rows)
+            batch.extend(past, *visual_layout(self.anatomy, token_ids(arguments), arguments), rows)
+        if rows != len(batch.rows):
+            raise ReweighError(f"a pass of {rows} rows cannot continue {len(batch.rows)} rows")
+        beside = prompt is None or batch is not prompt.batch
+        return batch, batch.rows if beside else prompt.rows  # type: ignore[union-attr]
+
+    def capture(self, layer: int, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """Ahead of what follows a block: keep the block's output."""
+        forward = self._local.forward
+        if forward is None or not forward.is_running or layer not in forward.layers:
+            return
+        if module is not self.exits.get(layer):
+            return
+        state = args[0] if args else kwargs.get("hidden_states")
+        if not isinstance(state, Tensor) or state.ndim != 3:
+            shape = tuple(state.shape) if isinstance(state, Tensor) else type(state).__name__
+            raise UnsupportedError(
+                f"the stream after block {layer} of {type(self.anatomy.model).__name__} is {shape}, not (B, T, d)",
+                hint="this family keeps several streams between blocks; read it at the last block (layer=-1)",
+            )
+        forward.states[layer] = state
+
+    def after(self, module: nn.Module, _args: tuple[Any, ...], output: Any) -> Any:
+        """After the language model: give the pass to the decoder, and its logits to the caller."""
+        forward = self._local.forward
+        if forward is None or not forward.is_running or module is not self.anatomy.language_model:
+            return None
+        forward.is_running = False
+        decoder, batch = forward.request.decoder, forward.batch
+        try:
+            if forward.layers or not forward.is_step:
+                self._check_output(forward, output)
+            forward.logits = output.logits
+            if forward.is_step and not decoder.reads_every_step:
+                logits = decoder.edit(forward)  # looks at logits alone and runs no pass of its own
+            else:
+                with suspended(self.anatomy.model):
+                    logits = decoder.edit(forward)
+        finally:
+            if decoder.loop is None:
+                self._local.forward = None
+        batch.seen = max(batch.seen, forward.past + forward.length)
+        if forward.prompt is not None:
+            forward.prompt.passes += 1
+        if logits is None:
+            return None
+        output.logits = logits
+        return output
+
+    def _check_output(self, forward: Pass, output: Any) -> None:
+        """Refuse a pass whose logits or states cannot be read; leave the batch on its cache, which may be new."""
+        if not hasattr(output, "logits"):
+            raise UnsupportedError(
+                f"{type(self.anatomy.language_model).__name__} returned a {type(output).__name__} without named logits",
+                hint="leave return_dict at True",
+            )
+        if len(forward.states) < len(forward.layers):
+            missing = min(forward.layers - forward.states.keys())
+            raise UnsupportedError(
+                f"the hook after block {missing} of {type(self.anatomy.model).__name__} was not called, so its "
+                "stream cannot be read",
+                hint=f"{COMPILED_INSIDE}; a pass that skips blocks cannot be served",
+            )
+        if forward.cache is None:
+            forward.cache = getattr(output, "past_key_values", None)
+        if forward.cache is not None:
+            leave_batch(forward.cache, forward.batch)
+
+
+def _is_step(prompt: Prompt, batch: Batch, arguments: dict[str, Any]) -> bool:
+    """Whether a pass is one more token of a running generation, of which everything is known."""
+    ids, cache = arguments.get("input_ids"), arguments.get("past_key_values")
+    if ids is None or cache is None or not prompt.passes or ids.shape != (len(batch.rows), 1):
+        return False
+    if vars(cache).get(BATCH) is not batch or batch.seen < prompt.end:
+        return False
+    length = cache.get_seq_length()
+    return isinstance(length, Tensor) or length == batch.seen  # a tensor would have to be waited for
+
+
+def _past_columns(prompt: Prompt | None, arguments: dict[str, Any]) -> int:
+    """Columns before this pass; within ``generate`` the batch knows them."""
+    cache = arguments.get("past_key_values")
+    known = prompt.batch if prompt is not None and prompt.passes else None
+    return past_length(cache, known.seen if known is not None and batch_on(cache) is known else None)
+
+
+def _continued(
+    owner: int, prompt: Prompt | None, arguments: dict[str, Any], past: int, length: int
+) -> Batch | None:
+    """The batch of the columns before this pass, ``None`` if there are none."""
+    cache = arguments.get("past_key_values")
+    if cache is None:  # without a cache each step of generate repeats its prompt
+        again = prompt is not None and prompt.batch is not None and length >= prompt.end
+        return prompt.batch if prompt is not None and again else None
+    if past == 0:
+        return None
+    batch = batch_on(cache)
+    unknown = past if batch is None or batch.owner != owner else past - batch.seen
+    if batch is None or unknown > 0:
+        raise UnsupportedError(
+            f"the cache holds {past} positions, {unknown} of which were not seen by this session, so the evidence of "
+            "an image among them is unknown",
+            hint="fill the cache inside the same session's `with` block, or start without a cache",
+        )
+    batch.crop(past)
+    return batch

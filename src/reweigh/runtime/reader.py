@@ -1,0 +1,229 @@
+"""Evidence read from residual states as they come, image by image, into the sequences they belong to.
+
+Whoever holds residual states can feed them: the prefill of a model in one piece, in chunks, or over several turns. What
+was read before is never read twice.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import abc
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from reweigh.errors import InputError, MismatchError, ReweighError, UnsupportedError
+from reweigh.method.edit import spread
+from reweigh.method.evidence import Evidence, Reading, read_evidence
+from reweigh.method.lens import Lens
+from reweigh.method.ranks import checked_tokens
+from reweigh.method.readouts import DMRR
+from reweigh.method.strength import strength
+from reweigh.runtime.forward import Pass
+from reweigh.runtime.sequence import Sequence
+
+MEASURED, GIVEN, RECALLED = "measured", "given", "recalled"
+
+
+@dataclass(frozen=True, eq=False)
+class Registered:
+    """What a table says: references b(v) of its tokens, and the scale b0.
+
+    Attributes:
+        tokens: Registered token ids (R,), ascending.
+        references: Their references (R,), float32.
+        scale: b0.
+        clip: Bounds of a strength; another than (0, 1) is an ablation.
+    """
+
+    tokens: Tensor
+    references: Tensor
+    scale: float
+    clip: tuple[float | None, float | None] = (0.0, 1.0)
+
+
+class Reader:
+    """Reads states into sequences, for one table or one measurement.
+
+    Args:
+        lens: The model's norm and head.
+        layers: Blocks to read.
+        tokens: Measure these token ids only.
+        locate: Token ids whose reciprocal rank is kept for every position.
+        kernel: Ranking kernel.
+        readouts: What is read; the first is what ``evidence`` gives unless told otherwise.
+        registered: The table's numbers, where strengths are wanted.
+    """
+
+    def __init__(
+        self,
+        lens: Lens,
+        layers: abc.Iterable[int],
+        *,
+        tokens: abc.Sequence[int] | Tensor | None = None,
+        locate: abc.Sequence[int] = (),
+        kernel: str = "auto",
+        readouts: abc.Sequence[str] = (DMRR,),
+        registered: Registered | None = None,
+    ) -> None:
+        self.lens = lens
+        self.layers = tuple(layers)
+        self.tokens = None if tokens is None else checked_tokens(tokens, lens.vocab_size)
+        self.locate = checked_tokens(locate, lens.vocab_size)
+        self.kernel = kernel
+        self.readouts = tuple(readouts)
+        self.registered = registered
+
+    def read(self, states: Tensor) -> Reading:
+        """Read states (P, d) of visual positions."""
+        return read_evidence(
+            self.lens, states, self.tokens, locate=self.locate, kernel=self.kernel, readouts=self.readouts
+        )
+
+    def feed(self, sequence: Sequence, start: int, states: abc.Mapping[int, Tensor]) -> None:
+        """Read what a pass shows of a sequence: the states (n, d) of its positions ``start`` and following, by layer."""
+        if isinstance(sequence.made, Evidence):
+            raise _not_joined()
+        length = len(states[self.layers[0]])
+        last = bisect_left(sequence.positions, start + length)
+        for bound in sequence.bounds:
+            stop, read = min(bound, last), sequence.read
+            if stop > read:
+                columns = [position - start for position in sequence.positions[read:stop]]
+                sequence.mark(
+                    stop, self._added(sequence, {k: self.read(states[k][columns]) for k in self.layers})
+                )
+        sequence.source = MEASURED
+
+    def gather(self, forward: Pass, given: abc.Sequence[Evidence | None] | None = None) -> bool:
+        """Read the images that are new in a pass, or take ``given`` evidence; tell whether there were any.
+
+        ``given`` has one entry for each row of the prompt; a row of ``None`` is read.
+        """
+        new = forward.new()
+        if new and given is not None and len(given) != len(forward.prompts):
+            raise InputError(
+                f"evidence of {len(given)} rows was given for a prompt of {len(forward.prompts)}",
+                hint="give one Evidence for each row of the prompt, None for a row that is to be measured",
+            )
+        for row, sequence, columns in new:
+            known = None if given is None else given[sequence.row]
+            if known is None:
+                self.feed(sequence, forward.past, {k: forward.states[k][row] for k in self.layers})
+            elif sequence.read <= sequence.positions.index(forward.past + columns[0]):
+                self.give(sequence, known)
+        return bool(new)
+
+    def _added(self, sequence: Sequence, parts: dict[int, Reading]) -> dict[int, Reading]:
+        """New readings on top of those of earlier positions, which are left as they are."""
+        if sequence.made is None:
+            sequence.reader = self
+            return parts
+        self.check(sequence)
+        return {layer: _sum(sequence.made[layer], part) for layer, part in parts.items()}
+
+    def give(self, sequence: Sequence, evidence: Evidence) -> None:
+        """Take evidence that was measured before; its sum is not known, so nothing can be added to it."""
+        if sequence.read:
+            raise _not_joined()
+        if evidence.tokens is None and evidence.values.shape[1] != self.lens.vocab_size:
+            raise InputError(
+                f"evidence of {evidence.values.shape[1]} tokens was given, but the head has {self.lens.vocab_size}",
+                hint="give evidence that was measured with this model",
+            )
+        for layer in self.layers:
+            evidence.of(layer, self.tokens)  # refuses another layer's and other tokens'
+        sequence.mark(len(sequence.positions), evidence)
+        sequence.reader, sequence.source = self, GIVEN
+
+    def check(self, sequence: Sequence) -> None:
+        """Refuse what another request read at other layers or of other tokens: its states are gone."""
+        other, made = sequence.reader, sequence.made
+        if other is self or isinstance(made, Evidence):
+            return
+        if missing := [layer for layer in self.layers if layer not in made]:
+            raise UnsupportedError(
+                f"the image in the kept cache was read at layer {min(made)}, not at {missing[0]}",
+                hint="start without a cache, or keep to one layer in a conversation",
+            )
+        if not _same_tokens(other.tokens, self.tokens):
+            raise UnsupportedError(
+                "the image in the kept cache was read for another table's tokens",
+                hint="start without a cache, or keep to one table in a conversation",
+            )
+        names = made[self.layers[0]].sums.names
+        if not set(self.readouts) <= set(names):
+            raise UnsupportedError(
+                f"the image in the kept cache was read as {names[0]}, not as {self.readouts[0]}",
+                hint="start without a cache, or keep to one table in a conversation",
+            )
+
+    def mean(self, sequence: Sequence, layer: int, readout: str | None = None) -> Tensor:
+        """The evidence of one layer (V,), or (R,) in the order of the tokens."""
+        self.check(sequence)
+        readout, made = readout or self.readouts[0], sequence.made
+        if not isinstance(made, Evidence):
+            return made[layer].evidence(readout)  # type: ignore[no-any-return]
+        if made.readout != readout:
+            raise MismatchError(
+                f"evidence read as {made.readout} was given, but the table in use is of {readout}",
+                hint="give evidence that was measured with the same readout, or let it be measured",
+            )
+        return made.of(layer, self.tokens)
+
+    def dtype(self, sequence: Sequence) -> str:
+        """Type of the logits that were ranked."""
+        made = sequence.made
+        return made.dtype if isinstance(made, Evidence) else made[self.layers[0]].dtype
+
+    def evidence(self, sequence: Sequence, readout: str | None = None) -> Evidence | None:
+        """What a sequence's images support, under one of the readouts; ``None`` without an image."""
+        if sequence.made is None:
+            return None
+        values = torch.stack([self.mean(sequence, layer, readout) for layer in self.layers])
+        made = sequence.made
+        found = [] if isinstance(made, Evidence) else [made[layer].located for layer in self.layers]
+        return Evidence(
+            layers=self.layers,
+            values=values,
+            positions=tuple(sequence.positions),
+            patches=tuple(sequence.patches),
+            dtype=self.dtype(sequence),
+            tokens=None if self.tokens is None else tuple(self.tokens.tolist()),
+            located=torch.stack(found) if len(self.locate) and found else None,
+            readout=readout or self.readouts[0],
+        )
+
+    def finish(self, sequence: Sequence, device: torch.device | str) -> Tensor:
+        """Suppression strengths over the vocabulary (V,), laid out once."""
+        if sequence.strengths is None or sequence.reader is not self:
+            table = self.registered
+            if table is None:
+                raise ReweighError("strengths need a table's references")
+            low, high = table.clip
+            found = self.mean(sequence, self.layers[0]).to(device)
+            values = strength(table.references.to(device), found, table.scale, low=low, high=high)
+            sequence.strengths = spread(values, table.tokens.to(device), self.lens.vocab_size)
+            sequence.reader = self
+        return sequence.strengths
+
+
+def _sum(before: Reading, part: Reading) -> Reading:
+    part.sums.merge(before.sums)
+    if before.located is not None and part.located is not None:
+        part.located = torch.cat([before.located, part.located])
+    return part
+
+
+def _same_tokens(one: Tensor | None, other: Tensor | None) -> bool:
+    if one is None or other is None:
+        return one is other
+    return torch.equal(one, other)
+
+
+def _not_joined() -> UnsupportedError:
+    return UnsupportedError(
+        "evidence that was given cannot be joined with that of a further image",
+        hint="continue such a conversation without given evidence",
+    )

@@ -1,0 +1,206 @@
+"""One row of a batch: where its images lie, and what a decoder made of them.
+
+A batch is a list of sequences that travels with a key-value cache. Beams are the same sequence several times, so that
+reordering, selecting, repeating and copying rows are list operations. Knows no engine and no method.
+"""
+
+from __future__ import annotations
+
+import copy
+import itertools
+from bisect import bisect_left
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from torch import Tensor
+
+from reweigh.errors import InputError, ReweighError, UnsupportedError
+from reweigh.method.grids import Patch
+
+_numbers = itertools.count(1)
+
+
+@dataclass(slots=True, eq=False, kw_only=True)
+class Sequence:
+    """One row: its visual positions, and what was made of them so far.
+
+    Attributes:
+        row: Its row in the prompt.
+        positions: Visual positions, ascending; they are noted before they are read.
+        patches: Where each of them lies in its image.
+        bounds: How many of the positions lie before the end of each image.
+        marks: What the decoder made of the first n positions, by n. Values are replaced, never changed: sequences
+            share them.
+        reader: Who read the positions.
+        strengths: s_I over the vocabulary (V,), once all positions are read.
+        source: Where finished evidence came from.
+        reason: Why it cannot be edited, if it cannot.
+        number: Tells sequences apart for good; an address can come again.
+    """
+
+    row: int = 0
+    positions: list[int] = field(default_factory=list)
+    patches: list[Patch | None] = field(default_factory=list)
+    bounds: list[int] = field(default_factory=list)
+    marks: dict[int, Any] = field(default_factory=dict)
+    reader: Any = None
+    strengths: Tensor | None = None
+    source: str | None = None
+    reason: str | None = None
+    number: int = field(default_factory=lambda: next(_numbers))
+
+    @property
+    def read(self) -> int:
+        """How many of the positions have been read."""
+        return next(reversed(self.marks), 0)
+
+    @property
+    def made(self) -> Any:
+        """What the decoder made of the positions read so far, ``None`` before the first."""
+        return self.marks.get(self.read)
+
+    @property
+    def images(self) -> int:
+        """How many images it shows; one where their positions lie on no grid."""
+        return len(self.bounds)
+
+    def between(self, first: int, last: int) -> list[int]:
+        """The visual positions from ``first`` to before ``last``, relative to ``first``."""
+        inside = self.positions[bisect_left(self.positions, first) : bisect_left(self.positions, last)]
+        return [position - first for position in inside]
+
+    def mark(self, count: int, made: Any) -> None:
+        """Note what was made of the first ``count`` positions."""
+        self.marks[count] = made
+        self.strengths = None
+
+    def extended(self, row: int, start: int, columns: list[int], patches: list[Patch | None]) -> Sequence:
+        """The same sequence as row ``row`` of a further prompt that begins at ``start``, with its visual columns."""
+        before = self.cropped(start)  # drops positions noted for a prompt that failed
+        if not columns and before.row == row:
+            return before
+        made = copy.copy(before)
+        made.row, made.number = row, next(_numbers)
+        made.positions = before.positions + [start + column for column in columns]
+        made.patches = before.patches + patches
+        made.bounds = before.bounds + [len(before.positions) + bound for bound in image_bounds(patches)]
+        made.marks = dict(before.marks)
+        made.strengths = None if columns else before.strengths
+        return made
+
+    def cropped(self, length: int) -> Sequence:
+        """The same sequence without everything at or after position ``length``: back to the last image bound."""
+        count = bisect_left(self.positions, length)
+        if count == len(self.positions):
+            return self
+        if self.read > count and count and count not in self.marks:
+            before = max((end for end in self.marks if end < count), default=0)
+            first, last = (
+                self.positions[before],
+                self.positions[min(end for end in self.marks if end > count) - 1],
+            )
+            raise UnsupportedError(
+                f"the cache was cropped to {length} positions, inside an image that was read as a whole "
+                f"(positions {first}..{last})",
+                hint="crop before or after it",
+            )
+        return Sequence(
+            row=self.row,
+            positions=self.positions[:count],
+            patches=self.patches[:count],
+            bounds=sorted({min(bound, count) for bound in self.bounds} - {0}),
+            marks={end: made for end, made in self.marks.items() if end <= count},
+            reader=self.reader,
+        )
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Sequence:
+        made = copy.copy(self)  # what was read is never changed, so a copied cache shares it
+        made.marks = dict(self.marks)
+        memo[id(self)] = made
+        return made
+
+
+def image_bounds(patches: Iterable[Patch | None]) -> list[int]:
+    """How many positions lie before the end of each image; positions without a grid are one image."""
+    images = [None if patch is None else patch.image for patch in patches]
+    inner = [end for end in range(1, len(images)) if images[end] != images[end - 1]]
+    return [*inner, len(images)] if images else []
+
+
+@dataclass(slots=True, eq=False)
+class Batch:
+    """The sequences of a key-value cache, one for each of its rows.
+
+    Attributes:
+        owner: Number of the decoder that filled the cache.
+        rows: The sequences; the list is replaced whenever it changes.
+        seen: Columns shown so far.
+        prompt: The ``generate`` call that noted positions last.
+        scratch: What a decoder derived from the rows; emptied when they change.
+        branches: Second forward passes beside this one: each has ``reorder`` and ``repeat``, and follows its rows.
+    """
+
+    owner: int
+    rows: list[Sequence]
+    seen: int = 0
+    prompt: Any = None
+    scratch: dict[Any, Any] = field(default_factory=dict)
+    branches: dict[str, Any] = field(default_factory=dict)
+
+    def extend(
+        self, start: int, columns: list[list[int]], patches: list[list[Patch | None]], rows: int
+    ) -> list[Sequence]:
+        """Note the visual columns of a prompt that begins at ``start``, and give each of ``rows`` its sequence.
+
+        Returns:
+            The sequences of the prompt's rows, of which beams are repetitions.
+        """
+        if len(self.rows) != len(columns):
+            raise InputError(f"the cache holds {len(self.rows)} rows, but {len(columns)} were given")
+        times, rest = divmod(rows, len(columns))
+        if rest or not times:
+            raise ReweighError(f"a pass of {rows} rows cannot belong to {len(columns)} prompts")
+        prompts = [
+            row.extended(number, start, own, where)
+            for number, (row, own, where) in enumerate(zip(self.rows, columns, patches, strict=True))
+        ]
+        self._replace([row for row in prompts for _ in range(times)])
+        return prompts
+
+    def crop(self, length: int) -> None:
+        """Forget everything at or after column ``length``, because the cache was cropped to it."""
+        if length < self.seen:
+            self._replace(self._each(lambda row: row.cropped(length)))
+            self.seen = length
+
+    def reorder(self, rows: Tensor) -> None:
+        """Follow a cache whose rows were reordered, selected or dropped."""
+        self._replace([self.rows[row] for row in rows.tolist()])
+        for branch in self.branches.values():
+            branch.reorder(rows)
+
+    def repeat(self, times: int) -> None:
+        """Follow a cache whose rows were repeated."""
+        self._replace([row for row in self.rows for _ in range(times)])
+        for branch in self.branches.values():
+            branch.repeat(times)
+
+    def _each(self, change: Callable[[Sequence], Sequence]) -> list[Sequence]:
+        """The rows changed one by one; what is one sequence stays one."""
+        made = {id(row): change(row) for row in self.rows}
+        return [made[id(row)] for row in self.rows]
+
+    def _replace(self, rows: list[Sequence]) -> None:
+        if len(rows) != len(self.rows) or any(a is not b for a, b in zip(rows, self.rows, strict=True)):
+            self.rows = rows
+            self.scratch.clear()
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Batch:
+        rows, branches = copy.deepcopy((self.rows, self.branches), memo)
+        return Batch(self.owner, rows, self.seen, self.prompt, branches=branches)
+
+
+def new_batch(owner: int, rows: int) -> Batch:
+    """A batch of which nothing is known yet."""
+    return Batch(owner, [Sequence(row=row) for row in range(rows)])
