@@ -214,13 +214,15 @@ def test_what_the_system_refuses_is_no_bug(cli, monkeypatch):
 
 
 SLOW = """
-import os, sys, time
-from reweigh.cli import app, common
-def load(*_):
+import sys, time
+from reweigh import ReferenceTable
+from reweigh.cli import app
+def load(*_, **__):
     print("loading", flush=True)
     time.sleep(60)
-common.Weights.load = load
-sys.argv = ["reweigh", "doctor", "model"]
+    sys.exit()
+ReferenceTable.from_pretrained = load
+sys.argv = ["reweigh", "table", "show", "anything"]
 app.main()
 """
 
