@@ -88,6 +88,43 @@ def test_a_bright_patch_shows_up_at_its_place(family, size, checkpoint):
             assert change[outside].max() == 0
 
 
+def resized(model, processor, height, width):
+    """Let a LLaVA show its tower pictures of another size than its configuration says."""
+    tower = model.model.vision_tower
+    tower.forward = functools.partial(tower.forward, interpolate_pos_encoding=True)
+    size = {"height": height, "width": width}
+    processor.image_processor.size = processor.image_processor.crop_size = size
+    return model, processor
+
+
+@pytest.mark.parametrize(("height", "width"), [(42, 42), (56, 84)])
+def test_interpolated_positions_keep_their_grid(height, width, checkpoint):
+    model, processor = resized(*load(checkpoint("llava")), height, width)
+    blinkered(model)
+    plain = processor(
+        images=Image.new("RGB", (width, height), (90, 90, 90)), text=prompt(processor), return_tensors="pt"
+    )
+    marked = processor(
+        images=with_mark((width, height), width - 14, height - 14, 14),
+        text=prompt(processor),
+        return_tensors="pt",
+    )
+    change = (stream(model, marked) - stream(model, plain))[0].norm(dim=-1)
+    row = positions(model, plain)[0]
+    rows, cols = height // 7, width // 7
+    assert {(patch.rows, patch.cols) for _, patch in row} == {(rows, cols)}
+    _, patch = max(row, key=lambda position: change[position[0]].item())
+    assert patch.row >= rows - 2
+    assert patch.col >= cols - 2
+
+
+def test_doctor_finds_the_grid_of_interpolated_positions(checkpoint):
+    from reweigh.engines.transformers.examine import examine
+
+    model, processor = resized(*load(checkpoint("llava")), 42, 56)
+    assert examine(model, processor)["visual_positions"]["tiles"] == [(0, 6, 8)]
+
+
 def whole_view(family, row):
     """The positions of the finest tile that shows the whole picture."""
     last = max(patch.tile for _, patch in row)

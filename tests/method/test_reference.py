@@ -73,6 +73,12 @@ def test_exact_ranges_equal_a_sum_of_fractions(n):
     assert range_index(n) == twin_range(n)
 
 
+def test_a_numpy_integer_has_the_range_of_its_value():
+    for n in [5, 6, 62, 63, 64, 100, 200, 201]:
+        range_index.cache_clear()  # equal numbers share an entry, whatever their types
+        assert range_index(np.int64(n)) == twin_range(n) if n <= 200 else range_index(n)
+
+
 def test_the_switch_to_the_normal_is_between_200_and_201():
     def normal_tail(n, k):  # Pr[Bin(n, 1/2) <= k - 1], continuity corrected, through the error function
         return (1 + math.erf((k - 0.5 - n / 2) / math.sqrt(n / 2))) / 2

@@ -11,15 +11,17 @@ import math
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from reweigh.families.tower import seen_patches
 from reweigh.method.grids import Picture, Run, View
 
 
 def pictures(config: Any, inputs: Mapping[str, Any], runs: list[list[Run]]) -> Iterable[tuple[int, Picture]]:
     """One view for each image and each of its crops."""
-    vision = config.vision_config
     pooled = getattr(config, "mm_tokens_per_image", None)
-    side = vision.image_size // vision.patch_size if pooled is None else math.isqrt(pooled)
-    view = View(side, side)
+    if pooled is None:
+        view = View(*seen_patches(config.vision_config, inputs))
+    else:
+        view = View(math.isqrt(pooled), math.isqrt(pooled))
     crops = inputs.get("num_crops")
     if crops is None:
         total = sum(run.length for row in runs for run in row)

@@ -38,6 +38,7 @@ def range_index(n: int) -> int | None:
         >>> [range_index(n) for n in (5, 6, 9, 100)]
         [None, 1, 2, 40]
     """
+    n = int(n)  # 2**n of a NumPy integer overflows from 63 on
     if n > EXACT_UP_TO:
         bound = NormalDist().inv_cdf((1 - COVERAGE) / 2)
         return math.floor(n / 2 + 0.5 + bound * math.sqrt(n) / 2)
