@@ -34,6 +34,38 @@ ABANDONED_SECONDS = 3600
 """Age from which an unfinished file is taken for a killed writer's; younger ones may be a live one's."""
 
 
+class Memory:
+    """Values in memory, bounded by their bytes; those used longest ago are dropped. Safe to share among threads."""
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        self.bytes = 0
+        self._lock = threading.Lock()
+        self._held: OrderedDict[str, tuple[Any, int]] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._held)
+
+    def get(self, key: str) -> Any:
+        """The value of ``key``, or ``None``."""
+        with self._lock:
+            if key not in self._held:
+                return None
+            self._held.move_to_end(key)
+            return self._held[key][0]
+
+    def put(self, key: str, value: Any, size: int) -> None:
+        """Keep a value of ``size`` bytes, unless it alone is more than the limit."""
+        with self._lock:
+            self.bytes -= self._held.pop(key, (None, 0))[1]
+            if size > self.limit:
+                return
+            self._held[key] = (value, size)
+            self.bytes += size
+            while self.bytes > self.limit:
+                self.bytes -= self._held.popitem(last=False)[1][1]
+
+
 class EvidenceCache:
     """A bounded store of float32 evidence vectors, safe to share among threads and (its folder) processes.
 
@@ -57,14 +89,12 @@ class EvidenceCache:
             raise InputError(
                 f"cache bounds are {memory_bytes} and {disk_bytes} bytes; they must not be negative"
             )
-        self.memory_bytes = memory_bytes
+        self.memory = Memory(memory_bytes)
         self.disk_bytes = disk_bytes
         self.folder = None if folder is None else Path(folder)
         self.hits = 0
         self.misses = 0
         self._lock = threading.Lock()
-        self._held: OrderedDict[str, Tensor] = OrderedDict()
-        self._bytes = 0
         self._warned = False
         self._on_disk = 0
         self._survey()
@@ -72,24 +102,19 @@ class EvidenceCache:
     @property
     def bytes(self) -> int:
         """Bytes of the values held in memory."""
-        return self._bytes
+        return self.memory.bytes
 
     def get(self, key: str) -> Tensor | None:
         """A copy of the vector of ``key``, or ``None``."""
+        found: Tensor | None = self.memory.get(key)
+        if found is None:
+            found = self._read(key)
+            if found is not None:
+                self.memory.put(key, found, found.nbytes)
         with self._lock:
-            held = self._held.get(key)
-            if held is not None:
-                self._held.move_to_end(key)
-                self.hits += 1
-                return held.clone()
-        read = self._read(key)
-        with self._lock:
-            self.hits += read is not None
-            self.misses += read is None
-        if read is None:
-            return None
-        self._hold(key, read)
-        return read.clone()
+            self.hits += found is not None
+            self.misses += found is None
+        return None if found is None else found.clone()
 
     def put(self, key: str, values: Tensor) -> None:
         """Keep a vector: float32, flat, finite."""
@@ -98,20 +123,8 @@ class EvidenceCache:
                 f"evidence must be flat finite float32, not {values.dtype} {tuple(values.shape)}"
             )
         own = values.detach().cpu().clone()
-        self._hold(key, own)
+        self.memory.put(key, own, own.nbytes)
         self._write(key, own)
-
-    def _hold(self, key: str, values: Tensor) -> None:
-        with self._lock:
-            old = self._held.pop(key, None)
-            self._bytes -= 0 if old is None else old.nbytes
-            if values.nbytes > self.memory_bytes:
-                return
-            self._held[key] = values
-            self._bytes += values.nbytes
-            while self._bytes > self.memory_bytes:
-                _, dropped = self._held.popitem(last=False)
-                self._bytes -= dropped.nbytes
 
     def _path(self, key: str) -> Path | None:
         return None if self.folder is None else self.folder / key[:2] / f"{key}.safetensors"

@@ -94,7 +94,8 @@ class Reader:
                 sequence.mark(
                     stop, self._added(sequence, {k: self.read(states[k][columns]) for k in self.layers})
                 )
-        sequence.source = MEASURED
+        if sequence.read == len(sequence.positions):
+            sequence.source = MEASURED
 
     def gather(self, forward: Pass, given: abc.Sequence[Evidence | None] | None = None) -> bool:
         """Read the images that are new in a pass, or take ``given`` evidence; tell whether there were any.

@@ -171,7 +171,7 @@ def test_beam_search_is_refused_where_it_would_not_see_edits():
 
 
 def edited() -> Entry:
-    return Entry(("k",), [1], 1.1, 4, source="measured", seconds=0.0125)
+    return Entry(keys=("k",), positions=[1], beta=1.1, prompt=4, source="measured", seconds=0.0125)
 
 
 def running(name: str, beta: float = 1.1):
@@ -186,7 +186,7 @@ class Output(Plain):
 def test_outcomes_travel_from_worker_to_output(wrapped):
     inner = Output()
     whole = inner if wrapped is None else Plain(**{wrapped: inner})
-    failed = Entry(("k",), [1], 1.1, 4, reason="gone")
+    failed = Entry(keys=("k",), positions=[1], beta=1.1, prompt=4, reason="gone")
     assert attach(whole, {"a": edited(), "b": failed}, 0.002) is whole
     ledger = Ledger()
     assert ledger.note(pickle.loads(pickle.dumps(inner))) == 2.0

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from types import SimpleNamespace as Plain
 
 import numpy as np
@@ -13,9 +12,10 @@ from torch import nn
 from reweigh.engines.vllm.capture import Capture
 from reweigh.engines.vllm.config import MARK, Settings
 from reweigh.engines.vllm.processor import Processor
-from reweigh.engines.vllm.store import Registered, Store
+from reweigh.engines.vllm.store import Store
 from reweigh.method.edit import edit_step
 from reweigh.method.lens import Lens
+from reweigh.runtime.reader import Reader, Registered
 
 VOCABULARY, WIDTH = 31, 8
 LLAVA = Plain(model_type="llava")
@@ -58,16 +58,16 @@ class Bench:
         lens = Lens(nn.LayerNorm(WIDTH), nn.Linear(WIDTH, VOCABULARY, bias=False))
         settings = Settings(**{"table": "t", **settings})
         observing = bool(settings.observe)
-        store = Store(
-            lens, settings.observe or (1,), None if observing else table, limit=0 if observing else 1 << 20
-        )
+        options = {} if observing else {"tokens": tokens, "registered": table}
+        reader = Reader(lens, settings.observe or (1,), **options)
+        store = Store(reader, "cpu", limit=0 if observing else 1 << 20)
         self.runner = Plain(execute_model_state=None, input_batch=None)
         tap = Plain(states=lambda state: state.aux_hidden_states)
         self.capture = Capture(settings, LLAVA, store, tap, self.runner)
         self.processor = Processor(self.capture)
 
     def step(self, message, order, states, slots=None, rows=None):
-        layers = len(self.capture.store.layers)
+        layers = len(self.capture.store.reader.layers)
         state = Plain(aux_hidden_states=[states] * layers)
         batch = Plain(req_ids=list(order))
         if slots is not None:
@@ -321,9 +321,8 @@ class Overflowing(nn.Linear):
 def test_evidence_that_is_not_finite_is_a_reason_when_it_is_recalled_too():
     bench, same = Bench(), [feature("image")]
     store = bench.capture.store
-    store.registered = dataclasses.replace(store.registered, readout="prob")
-    store.readout = "prob"
-    store.lens = Lens(nn.LayerNorm(WIDTH), Overflowing(WIDTH, VOCABULARY, bias=False))
+    store.reader.readouts = ("prob",)
+    store.reader.lens = Lens(nn.LayerNorm(WIDTH), Overflowing(WIDTH, VOCABULARY, bias=False))
     for name in "ab":
         bench.step(scheduled([new(name, images=same)], counts={name: PROMPT}), name, stream())
         assert "not finite" in bench.capture.news()[name].reason

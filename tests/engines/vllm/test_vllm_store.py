@@ -10,11 +10,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from reweigh.engines.vllm.store import Entry, Recall, Registered, Store, prompt_keys
+from reweigh.engines.vllm.store import Entry, Store, prompt_keys
 from reweigh.engines.vllm.working import _warm
 from reweigh.method.evidence import read_evidence
 from reweigh.method.kernels.base import narrowed
 from reweigh.method.lens import Lens
+from reweigh.runtime.memory import Memory
+from reweigh.runtime.reader import Reader, Registered
 
 VOCABULARY, WIDTH, PROMPT = 23, 8, 20
 TOKENS = torch.tensor([2, 5, 11, 19])
@@ -25,9 +27,9 @@ def make_store(*, limit: int = 1 << 20, registered: bool = True, layers: tuple[i
     head = nn.Linear(WIDTH, VOCABULARY, bias=False)
     table = Registered(TOKENS, torch.tensor([0.5, 0.9, 0.3, 0.7]), 0.25) if registered else None
     ticks = itertools.count()
-    return Store(
-        Lens(nn.LayerNorm(WIDTH), head), layers, table, limit=limit, clock=lambda: float(next(ticks))
-    )
+    lens = Lens(nn.LayerNorm(WIDTH), head)
+    reader = Reader(lens, layers, tokens=None if table is None else table.tokens, registered=table)
+    return Store(reader, "cpu", limit=limit, clock=lambda: float(next(ticks)))
 
 
 def states(seed: int = 1) -> torch.Tensor:
@@ -35,16 +37,16 @@ def states(seed: int = 1) -> torch.Tensor:
 
 
 def entry(positions=(3, 4, 5, 9, 10), beta: float = 1.0, key: str = "k") -> Entry:
-    return Entry((key,), list(positions), beta, PROMPT, [len(positions)])
+    return Entry(keys=(key,), positions=list(positions), beta=beta, prompt=PROMPT, bounds=[len(positions)])
 
 
 def expected(store: Store, positions) -> torch.Tensor:
     """By hand from the definition: mean of 1/rank over the positions, then clip((b - x)/b0, 0, 1)."""
-    logits = store.lens.read(states()[list(positions)])
+    logits = store.reader.lens.read(states()[list(positions)])
     ranks = 1 + (logits[:, None, :] > logits[:, :, None]).sum(-1)
     dmrr = (1.0 / ranks).mean(0)
     strengths = torch.zeros(VOCABULARY)
-    table = store.registered
+    table = store.reader.registered
     strengths[table.tokens] = ((table.references - dmrr[table.tokens]) / table.scale).clamp(0, 1)
     return strengths
 
@@ -116,23 +118,23 @@ def test_observation_keeps_all_tokens_of_all_layers():
     store.feed(one, 0, [states(1), states(2)])
     assert one.evidence.shape == (2, VOCABULARY)
     for row, seed in enumerate((1, 2)):
-        whole = read_evidence(store.lens, states(seed)[one.positions]).dmrr()
+        whole = read_evidence(store.reader.lens, states(seed)[one.positions]).dmrr()
         assert torch.equal(one.evidence[row], whole)
     assert one.strengths is None
 
 
 def test_memory_is_bounded_and_drops_what_was_used_longest_ago():
-    recall, sums = Recall(40, 16), object()
+    memory, sums = Memory(40), object()
     for key in "ab":
-        recall.put(key, sums)
-    assert recall.get("a") is sums
-    recall.put("c", sums)
-    assert recall.get("b") is None
-    assert recall.get("a") is sums
-    recall.put("a", sums)
-    assert len(recall) == 2
-    nothing = Recall(0, 16)
-    nothing.put("a", sums)
+        memory.put(key, sums, 16)
+    assert memory.get("a") is sums
+    memory.put("c", sums, 16)
+    assert memory.get("b") is None
+    assert memory.get("a") is sums
+    memory.put("a", sums, 16)
+    assert (len(memory), memory.bytes) == (2, 32)
+    nothing = Memory(0)
+    nothing.put("a", sums, 16)
     assert nothing.get("a") is None
 
 
@@ -155,14 +157,15 @@ def test_keys_cover_text_before_each_image_and_the_images_themselves():
 
 def two_images(beta: float = 1.0) -> Entry:
     """The prompt of ``entry`` with an image more."""
-    return Entry(("k", "l"), [3, 4, 5, 9, 10, 14, 15], beta, PROMPT, [5, 7])
+    positions = [3, 4, 5, 9, 10, 14, 15]
+    return Entry(keys=("k", "l"), positions=positions, beta=beta, prompt=PROMPT, bounds=[5, 7])
 
 
 def test_a_prompt_that_gained_an_image_goes_on_from_memory():
     """The first image is in the prefix cache; its states are not computed again, and need not be."""
     store, one, more = make_store(), entry(), two_images()
     store.feed(one, 0, [states()])
-    store.go_on(more)
+    store.resume(more)
     store.feed(more, 12, [states()[12:]])
     assert torch.allclose(more.strengths, expected(store, more.positions), atol=1e-6)
     whole_store, whole = make_store(), two_images()
@@ -174,7 +177,7 @@ def test_a_prompt_that_gained_an_image_goes_on_from_memory():
     inside = two_images()
     store = make_store()
     store.feed(entry(), 0, [states()])
-    store.go_on(inside)
+    store.resume(inside)
     store.feed(inside, 15, [states()[15:]])  # the cached prefix ends inside the second image
     assert "not in memory" in inside.reason
 
@@ -231,7 +234,8 @@ def counting_store(chunk: int = 288) -> tuple[Store, Counting]:
     torch.manual_seed(0)
     head = Counting()
     table = Registered(TOKENS, torch.full((len(TOKENS),), 0.5), 0.25)
-    return Store(Lens(nn.LayerNorm(WIDTH), head, chunk=chunk), (1,), table), head
+    lens = Lens(nn.LayerNorm(WIDTH), head, chunk=chunk)
+    return Store(Reader(lens, (1,), tokens=TOKENS, registered=table), "cpu"), head
 
 
 def test_the_head_runs_once_for_each_chunk_of_positions():

@@ -83,7 +83,8 @@ class Capture:
         keys = prompt_keys(tokens, places)
         if known is not None and known.keys == keys:
             return
-        entry = Entry(keys, [], float(beta or 0.0), len(tokens), wanted=beta is None or beta > 0)
+        wanted = beta is None or beta > 0
+        entry = Entry(keys=keys, beta=float(beta or 0.0), prompt=len(tokens), wanted=wanted)
         if beta is None:
             entry.reason = "vLLM's front end does not have the plugin"
         elif new.prompt_token_ids is None or new.prompt_embeds is not None:
@@ -105,7 +106,7 @@ class Capture:
             return
         places = (one.mm_position for one in new.mm_features)
         entry.bounds = [bisect_left(entry.positions, place.offset + place.length) for place in places]
-        self.store.go_on(entry)
+        self.store.resume(entry)
 
     def _slots(self, own: Any) -> None:
         self.slots.clear()

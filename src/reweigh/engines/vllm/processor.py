@@ -83,7 +83,7 @@ class Processor:
 
     def _editor_of(self, chosen: list[tuple[int, Any]], count: int, device: torch.device) -> StepEditor:
         """The editor of these rows; laid out again only when another request joins or leaves."""
-        key = (count, *((row, entry.serial) for row, entry in chosen))
+        key = (count, *((row, entry.number) for row, entry in chosen))
         if self._editor is None or key != self._key:
             strengths = torch.stack([entry.strengths for _, entry in chosen])
             betas = torch.tensor([entry.beta for _, entry in chosen], dtype=torch.float32)

@@ -16,11 +16,12 @@ from reweigh.engines.vllm.processor import Processor
 from reweigh.engines.vllm.refusals import check_engine
 from reweigh.engines.vllm.report import attach
 from reweigh.engines.vllm.served import decoder_of
-from reweigh.engines.vllm.store import Registered, Store
+from reweigh.engines.vllm.store import Store
 from reweigh.engines.vllm.taps import tap_for
 from reweigh.errors import MismatchError, UnsupportedError
 from reweigh.method.edit import edit_step
-from reweigh.method.lens import head_width
+from reweigh.method.lens import Lens, head_width
+from reweigh.runtime.reader import Reader, Registered
 from reweigh.tables.table import ReferenceTable
 
 NEW_WEIGHTS = ("reload_weights", "update_weights", "start_weight_update", "reset_weights")
@@ -126,13 +127,9 @@ def install(worker: Any, settings: Settings) -> Installed:
         made_with = dict(table.made_with)
     layers = [layer % blocks for layer in settings.observe] if table is None else [table.layer]
     _check_fit(table, layers, vocabulary, blocks)
-    store = Store(
-        vllm_lens(model, decoder, vocabulary, dtype_of(model_config), made_with),
-        layers,
-        None if table is None else _registered(table, runner.device),
-        limit=0 if table is None else settings.memory_mb << 20,
-        kernel=settings.kernel,
-    )
+    lens = vllm_lens(model, decoder, vocabulary, dtype_of(model_config), made_with)
+    reader = _reader(lens, layers, table, settings.kernel, runner.device)
+    store = Store(reader, runner.device, limit=0 if table is None else settings.memory_mb << 20)
     tap = tap_for(runner, decoder, layers)
     capture = Capture(settings, model_config.hf_config, store, tap, runner)
     processor = Processor(capture)
@@ -145,10 +142,11 @@ def install(worker: Any, settings: Settings) -> Installed:
 def _warm(store: Store, dtype: torch.dtype, device: Any) -> None:
     """Compile ranks and edits now, not in the first request.
 
-    On states unlike zeros: of their logits, which are all alike, the kernel of another type would take care.
+    Use non-zero states: all-zero logits would warm up the wrong kernel.
     """
-    width, vocabulary = head_width(store.lens.head), store.lens.vocab_size
-    store.read(torch.linspace(-1, 1, 2 * width, device=device).view(2, width).to(dtype))
+    lens = store.reader.lens
+    width, vocabulary = head_width(lens.head), lens.vocab_size
+    store.reader.read(torch.linspace(-1, 1, 2 * width, device=device).view(2, width).to(dtype))
     edit_step(torch.zeros(1, vocabulary, device=device), torch.zeros(1, vocabulary, device=device), 1.0)
 
 
@@ -158,13 +156,14 @@ def _pipeline(runner: Any) -> list[Any]:
     return runner.input_batch.logitsprocs.non_argmax_invariant if found is None else found
 
 
-def _registered(table: ReferenceTable, device: Any) -> Registered:
-    return Registered(
-        torch.from_numpy(table.tokens).to(device),
-        torch.from_numpy(table.references).float().to(device),
-        table.scale,
-        table.readout,
-    )
+def _reader(lens: Lens, layers: list[int], table: ReferenceTable | None, kernel: str, device: Any) -> Reader:
+    """What reads evidence as the table's was read, or that of the whole vocabulary."""
+    if table is None:
+        return Reader(lens, layers, kernel=kernel)
+    tokens = torch.from_numpy(table.tokens).to(device)
+    references = torch.from_numpy(table.references).float().to(device)
+    registered = Registered(tokens, references, table.scale)
+    return Reader(lens, layers, tokens=tokens, kernel=kernel, readouts=[table.readout], registered=registered)
 
 
 def _check_fit(table: ReferenceTable | None, layers: list[int], vocabulary: int, blocks: int) -> None:
