@@ -1,4 +1,4 @@
-"""Every step and every quirk of caption reading, by name; docs/benchmarks.md explains the names."""
+"""Every step and every quirk of caption reading, by name; docs/evaluate.md explains the names."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from reweigh.benchmarks.chair.mentions import PAIRS, MentionFinder
 from reweigh.benchmarks.chair.vocabulary import Vocabulary
 from reweigh.errors import InputError
 
-DOCS = Path(__file__).resolve().parents[2] / "docs" / "benchmarks.md"
+DOCS = Path(__file__).resolve().parents[2] / "docs" / "evaluate.md"
 
 # Quirk, caption, objects in the wordnet variant, objects in the pattern variant.
 QUIRKS: list[tuple[str, str, list[str], list[str]]] = [

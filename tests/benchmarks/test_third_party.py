@@ -31,7 +31,7 @@ SOURCE = ROOT / "src" / "reweigh"
 @pytest.fixture
 def colours(monkeypatch: pytest.MonkeyPatch) -> type[Benchmark]:
     """The documented benchmark, found through its entry point."""
-    text = (ROOT / "docs" / "benchmarks.md").read_text(encoding="utf-8")
+    text = (ROOT / "docs" / "evaluate.md").read_text(encoding="utf-8")
     names: dict[str, Any] = {}
     exec(re.findall(r"```python\n(from reweigh.benchmarks import Benchmark.*?)```", text, re.S)[0], names)
     plugin = SimpleNamespace(name="colours", load=lambda: names["Colours"])
