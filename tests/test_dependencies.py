@@ -47,10 +47,6 @@ APART = {
     "results": {"files", "benchmarks", "runs"},
 }
 """What a package may import besides the ground, where it is less than all before it."""
-DEBT = {
-    "experiments/ablate/prepare.py -> paper.studies.prepare",
-}
-"""Imports that still point outward. None may be added."""
 HEAVY = {"torch", "transformers", "numba"}
 
 
@@ -139,7 +135,7 @@ def test_packages_import_only_inward(package):
         for name in own(imports(path))
         if name and not within(name, allowed)
     }
-    assert outward <= DEBT
+    assert outward == set()
 
 
 def test_the_method_is_pure():

@@ -237,18 +237,37 @@ def studied(names: Iterable[str]) -> Values:
     data = run("study", ",".join(names), *options, "-o", work() / "study", *TYPE)
     found: Values = {}
     for study in data["studies"]:
-        name, columns = study["study"], study["columns"]
+        name = study["study"]
         assert_same_rows(work() / "study" / name / "table.csv", study["rows"])
-        found[f"{name}/rows"] = len(study["rows"])
-        texts = [
-            column["name"] for column in columns if column["kind"] == "text" and column["name"] != "note"
-        ]
-        for at, row in enumerate(study["rows"]):
-            words = " | ".join(str(row[column]) for column in texts)
-            found[f"{name}/{at} {words}"] = {
-                column["name"]: row[column["name"]] for column in columns if column["name"] not in texts
-            }
+        rows = [named(row) for row in sorted(study["rows"], key=lambda row: row.get("against") == "own")]
+        if name == "grid":
+            rows = wide(rows)
+        if name == "cases":
+            rows = [{**row, "score": row["value"]} for row in rows]
+        found[f"{name}/rows"] = len(rows)
+        left_out = ("reason", "value", "low", "high") if name == "cases" else ("reason",)
+        for at, row in enumerate(rows):
+            texts = [key for key in row if key != "note" and isinstance(row[key], str)]
+            words = " | ".join(row[key] for key in texts)
+            kept = {key: value for key, value in row.items() if key not in (*texts, *left_out)}
+            found[f"{name}/{at} {words}"] = kept
     return found
+
+
+def named(row: Mapping[str, Any]) -> dict[str, Any]:
+    """A row whose quantity says what it is a difference to."""
+    against = row.get("against")
+    quantity = {} if against is None else {"quantity": f"{row['quantity']} minus {against}"}
+    return {key: value for key, value in {**row, **quantity}.items() if key != "against"}
+
+
+def wide(rows: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """One row for each point of a grid, with its figures side by side."""
+    points: dict[tuple[Any, ...], dict[str, Any]] = {}
+    for row in rows:
+        about = {key: row[key] for key in ("layer", "beta", "note")}
+        points.setdefault(tuple(about.values()), about)[row["quantity"]] = row["value"]
+    return list(points.values())
 
 
 def assert_same_rows(file: Path, rows: list[Mapping[str, Any]]) -> None:

@@ -47,6 +47,7 @@ def ablate(
     from reweigh.experiments.ablate.study import ablate as run
     from reweigh.experiments.ablate.table import FIGURES
     from reweigh.files.artifacts import only_one
+    from reweigh.paper.prepare import readouts_of
     from reweigh.runtime.memory import EvidenceCache
 
     kinds = parse_arms(arms)
@@ -61,12 +62,12 @@ def ablate(
         runs,
         kinds,
         where,
-        out,
         layer=point.layer,
         beta=point.beta,
         shuffles=shuffles,
-        calibration=calibration,
-        world=model == common.WORLD,
+        readouts=lambda table: readouts_of(
+            loaded, table, calibration, out, runs, world=model == common.WORLD
+        ),
         force=force,
     )
     for kind, why in made.left_out.items():

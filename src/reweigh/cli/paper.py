@@ -1,4 +1,4 @@
-"""``reweigh paper``: every table and figure of the paper beside what was measured here."""
+"""``reweigh paper``: every table and figure of the paper beside what was measured here, from finished folders."""
 
 from __future__ import annotations
 
@@ -18,30 +18,30 @@ app = typer.Typer(add_completion=False)
 @app.command()
 def paper(
     folders: list[Path] = typer.Argument(
-        None, help="Folders of finished studies, ablations and comparisons; `study` if not given."
+        None, help="Folders of finished studies, ablations and comparisons; `study` by default."
     ),
     out: Path = typer.Option(Path("paper"), "--out", "-o", help="Folder of the pages."),
     as_json: bool = common.JSON,
 ) -> None:
-    """Write one page for each table and figure of the paper: published value, measured value, difference, and the order.
+    """Write one page per table and figure of the paper: published value, measured value, difference, and the order.
 
-    Nothing is run; what was not run says so, and names the command that would.
+    Nothing is run; a page whose numbers are missing names the command that measures them.
     """
     from reweigh.errors import InputError
-    from reweigh.paper.reproduction.pages import INDEX, write_pages
-    from reweigh.paper.reproduction.sources import read_results
+    from reweigh.paper.published.measured import read_results
+    from reweigh.paper.published.pages import INDEX, write_pages
 
     chosen = folders or [Path("study")]
     for folder in chosen:
         if not folder.is_dir():
             raise InputError(
-                f"{folder} is not a folder", hint="name folders of `reweigh study`, `ablate` or `compare`"
+                f"{folder} is not a folder", hint="give folders of `reweigh study`, `ablate` or `compare`"
             )
     data = write_pages(read_results(chosen), out)
     if as_json:
         common.emit_json(data)
     else:
-        common.console().print(_table(data))
+        common.console().print(_table(data).terminal())
     common.note(f"written: {out / INDEX}")
 
 

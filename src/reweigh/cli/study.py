@@ -1,4 +1,4 @@
-"""``reweigh study``: the paper's analyses on a model and images of one's own, all from one pass over the images."""
+"""``reweigh study``: the paper's analyses on your own model and images, all from one pass over the images."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from reweigh.cli.benchmark import BenchmarkOptions
 from reweigh.cli.groups import grouped
 
 if TYPE_CHECKING:
-    from reweigh.paper.studies.study import Outcome
+    from reweigh.paper.study import Outcome
 
 app = typer.Typer(add_completion=False)
 
@@ -22,9 +22,11 @@ ALL = "all"
 
 @dataclass(frozen=True, kw_only=True)
 class StudyOptions(BenchmarkOptions):
-    """Those of a benchmark; images are answered together as they were at calibration unless told otherwise."""
+    """Those of a benchmark; by default as many images are answered at once as in calibration."""
 
-    batch_size: int = typer.Option(0, min=0, help="Images answered at once; 0 is as many as at calibration.")
+    batch_size: int = typer.Option(
+        0, min=0, help="Images answered at once; 0 means as many as in calibration."
+    )
 
 
 @app.command()
@@ -32,16 +34,21 @@ class StudyOptions(BenchmarkOptions):
 def study(
     name: str = typer.Argument(help="A study, several separated by commas, or `all`; `list` names them."),
     model: str = typer.Argument(
-        common.WORLD, help="Hub id or checkpoint folder; the embedded model if not given."
+        common.WORLD, help="Hub id or checkpoint folder; the embedded model by default."
     ),
     *,
     calibration: Path = typer.Option(
         None,
-        help="Folder or manifest of the images that the table was calibrated on; drawn for `world` if not given.",
+        help="Folder or manifest of the images that the table was calibrated on; drawn for `world` by default.",
     ),
     benchmark: str = typer.Option("world", "--benchmark", "-b", help="world or chair."),
-    out: Path = typer.Option(Path("study"), "--out", "-o", help="Folder; a stopped study goes on there."),
+    out: Path = typer.Option(Path("study"), "--out", "-o", help="Folder; a stopped study resumes there."),
     resamples: int = typer.Option(2000, min=2, help="Draws of a bootstrap."),
+    paper: bool = typer.Option(
+        False,
+        "--paper",
+        help="Also write OUT/paper: the paper's tables and figures beside what was measured.",
+    ),
     selection: StudyOptions,
     point: common.Point,
     weights: common.Weights,
@@ -50,59 +57,65 @@ def study(
 ) -> None:
     """Compute the paper's analyses: a tidy table, a figure and a few sentences each.
 
-    The images are described once; every study reads what that pass kept. Stop it at any time: the same command goes on where
-    it was and ends with the same bytes.
+    The images are described once, and every study reads what that pass kept. Stop it at any time: the same command resumes
+    and ends with the same bytes.
     """
-    from reweigh.paper.studies import STUDIES
+    from reweigh.paper.analyses import STUDIES
 
     if name == "list":
         for one in STUDIES:
-            typer.echo(f"{one:<14} {STUDIES[one].title} ({STUDIES[one].reproduces})")
+            typer.echo(f"{one:<14} {STUDIES[one].title} ({STUDIES[one].place()})")
         return
     names = list(STUDIES) if name == ALL else [part.strip() for part in name.split(",") if part.strip()]
     for one in names:
         STUDIES[one]  # refuse an unknown name before anything is loaded
     from reweigh.files.artifacts import only_one
-    from reweigh.paper.studies.prepare import Order, prepare
-    from reweigh.paper.studies.report import write_report
-    from reweigh.paper.studies.run import finished, run_studies
+    from reweigh.paper.prepare import prepare
+    from reweigh.paper.report import write_report
+    from reweigh.paper.run import finished, run_studies
 
-    order = Order(
-        table=point.of(model),
-        layer=point.layer,
-        beta=point.beta,
-        calibration=calibration,
-        resamples=resamples,
-        force=force,
-    )
     task = selection.task(benchmark, drawings=out / "pictures" / "evaluation")
     with only_one(out):
         loaded = weights.load(model)
         runs = selection.runs(task, model, weights, loaded)
-        material = prepare(loaded, runs, order, out, world=model == common.WORLD)
+        material = prepare(
+            loaded,
+            runs,
+            out,
+            table=point.of(model),
+            layer=point.layer,
+            beta=point.beta,
+            calibration=calibration,
+            resamples=resamples,
+            world=model == common.WORLD,
+            force=force,
+        )
         outcomes = run_studies(names, material, out)
-        report = write_report(out, finished(material, out), material.record())
+        written = [
+            *(out / one for one in names),
+            write_report(out, finished(material, out), material.record()),
+        ]
+        if paper:
+            from reweigh.paper.published.measured import read_results
+            from reweigh.paper.published.pages import INDEX, write_pages
+
+            write_pages(read_results([out]), out / "paper")
+            written.append(out / "paper" / INDEX)
     if as_json:
         common.emit_json({"material": material.record(), "studies": [one.to_json() for one in outcomes]})
     else:
         for outcome in outcomes:
             _show(outcome)
-    common.note(f"written: {', '.join(str(out / one) for one in names)}, {report}")
+    common.note(f"written: {', '.join(map(str, written))}")
 
 
 def _show(outcome: Outcome) -> None:
     """Print a study's table and sentences."""
-    from reweigh.results.table import Column, Table
+    from reweigh.paper.report import tidy_table
 
-    columns = [
-        Column(column.name, digits=4 if column.kind == "number" else 0) for column in outcome.study.columns
-    ]
-    title = f"{outcome.study.title} ({outcome.study.reproduces})"
-    if outcome.rows:
-        body = [[row[column.name] for column in columns] for row in outcome.rows]
-        common.console().print(Table(columns, body, title))
-    else:
-        typer.echo(title)
+    typer.echo(f"{outcome.study.title} ({outcome.study.place()})")
+    if outcome.frame:
+        common.console().print(tidy_table(outcome).terminal())
     for sentence in outcome.sentences:
         typer.echo(f"  {sentence}")
     typer.echo("")

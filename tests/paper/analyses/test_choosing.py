@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from reweigh.benchmarks.base import Item
-from reweigh.paper.analyses.choosing import (
+from reweigh.estimate import Estimate
+from reweigh.paper.analyses.cases import (
     Choice,
     degenerate,
     net_removal,
@@ -18,7 +17,7 @@ from reweigh.paper.analyses.choosing import (
     ordered,
     repetition,
 )
-from reweigh.paper.analyses.words import finding, show
+from reweigh.paper.sentences import finding, show
 
 
 def item(identity: int | str, *named: str) -> Item:
@@ -53,20 +52,17 @@ def test_scores_of_the_rules() -> None:
 
 
 def test_sentences_say_whether_a_finding_shows() -> None:
-    def row(value: float | None, low: float | None, high: float | None) -> dict[str, Any]:
-        return {"value": value, "low": low, "high": high}
-
-    assert show(row(1.0, 0.5, 1.5), digits=1) == "1.0 [0.5, 1.5]"
-    assert show(row(1.0, None, None), digits=1, signed=True, unit="%") == "+1.0%"
-    assert show(row(None, None, None)) == "not defined"
-    assert "shows here: +1.00" in finding("x grows", row(1.0, 0.5, 1.5))
-    assert "does not show here: +1.00 [-0.50, +1.50], the interval includes zero" in finding(
-        "x", row(1.0, -0.5, 1.5)
+    assert show(Estimate(1.0, 0.5, 1.5), digits=1) == "1.0 [0.5, 1.5]"
+    assert show(Estimate(1.0, None, None), digits=1, signed=True, unit="%") == "+1.0%"
+    assert show(Estimate(None, None, None)) == "undefined"
+    assert "As in the paper, x grows: +1.00" in finding("x grows", Estimate(1.0, 0.5, 1.5))
+    assert "not confirmed here: +1.00 [-0.50, +1.50], the interval includes zero" in finding(
+        "x", Estimate(1.0, -0.5, 1.5)
     )
-    assert "the opposite holds" in finding("x grows", row(-1.0, -1.5, -0.5))
-    assert "shows here" in finding("x falls", row(-1.0, -1.5, -0.5), above=False)
-    assert "cannot be told" in finding("x", row(None, None, None))
-    assert "no interval" in finding("x", row(1.0, None, None))
+    assert "the opposite holds" in finding("x grows", Estimate(-1.0, -1.5, -0.5))
+    assert "As in the paper" in finding("x falls", Estimate(-1.0, -1.5, -0.5), above=False)
+    assert "cannot be told" in finding("x", Estimate(None, None, None))
+    assert "no interval" in finding("x", Estimate(1.0, None, None))
 
 
 # the paper's mechanism table: step 71 of LLaVA-1.5, b0 = 0.00324809, beta = 1.1
@@ -84,17 +80,19 @@ def test_the_recorded_step_of_the_paper() -> None:
     pytest.importorskip("torch")
     from made_step import recorded  # beside this test
 
-    image, references, texts = recorded(STEP)
-    from reweigh.paper.analyses.mechanism import first_changed_step, step_rows
+    from reweigh.paper.analyses.steps import Field
 
-    rows = step_rows(image, 0, references, SCALE, BETA, texts)
+    image, references, texts = recorded(STEP)
+    from reweigh.paper.analyses.mechanism import candidates, first_changed_step
+
+    field = Field("dmrr", references, SCALE)
+    rows = candidates(image, 0, field, BETA, texts)
     for row, (word, z, _, _, s, shift, after) in zip(rows, STEP, strict=True):
         assert row["token"] == word
         assert row["z"] == pytest.approx(z, abs=1e-4)
         assert (row["s"], row["shift"], row["z_after"]) == pytest.approx((s, shift, after), abs=2e-3)
     assert [row["token"] for row in rows if row["before_winner"]] == ["cars"]
     assert [row["token"] for row in rows if row["after_winner"]] == ["traffic"]
-    assert first_changed_step(image, references, SCALE, BETA) == 0
-    assert (
-        first_changed_step(image, np.full(len(texts), np.nan), SCALE, BETA) is None
-    )  # nothing is registered
+    assert first_changed_step(image, field, BETA) == 0
+    empty = Field("dmrr", np.full(len(texts), np.nan), SCALE)
+    assert first_changed_step(image, empty, BETA) is None  # nothing is registered

@@ -10,19 +10,27 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reweigh.benchmarks.base import Item
-from reweigh.benchmarks.bootstrap import intervals
-from reweigh.paper.analyses.allocation import StepField, allocate
-from reweigh.paper.analyses.confidence import Onsets, deficits, top_quartile
-from reweigh.paper.analyses.detection import auroc
-from reweigh.paper.analyses.windows import (
+from reweigh.paper.analyses.allocation import Edits, allocate
+from reweigh.paper.analyses.confidence import (
+    GAP,
+    GROUNDED,
+    HALLUCINATED,
+    SHARE,
+    Onsets,
+    deficits,
+    top_quartile,
+)
+from reweigh.paper.analyses.detection import auroc, raw_edit
+from reweigh.paper.analyses.steps import (
+    MENTIONS,
+    Count,
     count_windows,
     first_switch,
-    raw_edit,
     selectivity,
     switches,
     winner,
 )
+from reweigh.paper.bootstrap import bootstrap_counts
 
 LOGITS = st.lists(st.sampled_from([0.0, 0.5, 1.0, 2.0, 3.5]), min_size=2, max_size=8)
 
@@ -53,11 +61,11 @@ def test_a_window_with_forced_switches_counts_once() -> None:
     assert first_switch(switched, 0) is None
     assert first_switch([False, False, True], 2) is None  # the onset itself is no part of its window
     found = [first_switch([True] * 9, 8) is not None, first_switch([False] * 9, 8) is not None]
-    assert count_windows(["hallucinated", "grounded"], {"x": found}) == {
-        "hallucinated": 1.0,
-        "grounded": 1.0,
-        "x/hallucinated": 1.0,
-        "x/grounded": 0.0,
+    assert count_windows(["hallucinated", "grounded"], {("x",): found}) == {
+        Count(MENTIONS, "hallucinated"): 1.0,
+        Count(MENTIONS, "grounded"): 1.0,
+        Count(("x",), "hallucinated"): 1.0,
+        Count(("x",), "grounded"): 0.0,
     }
 
 
@@ -68,17 +76,13 @@ def test_the_raw_control_takes_beta_from_the_lowest_evidence_alone() -> None:
 
 
 def test_selectivity_is_the_planted_one_and_its_interval_repeats() -> None:
-    items = [
-        Item(
-            id=i, image=i, counts=count_windows(["hallucinated", "grounded"], {"x": [i % 2 == 0, i % 4 == 0]})
-        )
-        for i in range(40)
-    ]
+    kinds = ["hallucinated", "grounded"]
+    counts = [(i, count_windows(kinds, {("x",): [i % 2 == 0, i % 4 == 0]})) for i in range(40)]
 
     def figures(counts):  # type: ignore[no-untyped-def]
-        return {"selectivity": selectivity(counts, "x")}
+        return {"selectivity": selectivity(counts, ("x",))}
 
-    first, second = (intervals(items, figures, seed=3)["selectivity"] for _ in range(2))
+    first, second = (bootstrap_counts(counts, figures, seed=3)["selectivity"] for _ in range(2))
     assert first.value == pytest.approx(50.0 - 25.0)
     assert first == second
     assert (first.low or 99.0) < 25.0 < (first.high or 0.0)
@@ -87,7 +91,11 @@ def test_selectivity_is_the_planted_one_and_its_interval_repeats() -> None:
 # allocation
 
 
-def naive_order(field: StepField, ids: np.ndarray) -> list[int]:
+def edits(deficit: np.ndarray) -> Edits:
+    return Edits(deficit, np.nan_to_num(np.clip(deficit, 0.0, 1.0), nan=0.0))
+
+
+def naive_order(field: Edits, ids: np.ndarray) -> list[int]:
     def before(one: int, other: int) -> bool:
         if field.strength[one] != field.strength[other]:
             return bool(field.strength[one] > field.strength[other])
@@ -110,9 +118,9 @@ FIELDS = st.lists(
 @given(FIELDS, st.data())
 def test_order_and_allocation_agree_with_their_twins(deficits_: list[float], data: st.DataObject) -> None:
     ids = np.array(data.draw(st.permutations(range(10, 10 + len(deficits_)))))
-    own = StepField.of(np.zeros(len(ids)), np.array(deficits_), 1.0)
+    own = edits(np.array(deficits_))
     values = data.draw(st.lists(st.floats(-1, 2), min_size=len(ids), max_size=len(ids)))
-    other = StepField.of(np.zeros(len(ids)), np.array(values), 1.0)
+    other = edits(np.array(values))
     assert own.order(ids).tolist() == naive_order(own, ids)
     assert (
         allocate(own, own, ids).tolist() == own.strength.tolist()
@@ -126,7 +134,7 @@ def test_order_and_allocation_agree_with_their_twins(deficits_: list[float], dat
 def test_ties_go_by_deficit_then_registration_then_id() -> None:
     nan = float("nan")
     ids = np.array([40, 30, 20, 10, 50, 5])
-    field = StepField.of(np.zeros(6), np.array([3.0, 9.0, nan, -1.0, -1.0, nan]), 1.0)
+    field = edits(np.array([3.0, 9.0, nan, -1.0, -1.0, nan]))
     assert field.strength.tolist() == [1.0, 1.0, 0.0, 0.0, 0.0, 0.0]
     assert ids[field.order(ids)].tolist() == [30, 40, 10, 50, 5, 20]
 
@@ -177,9 +185,9 @@ def test_the_confident_quartile_and_its_deficits() -> None:
     onsets = Onsets(np.arange(8), probability, hallucinated, deficit)
     assert top_quartile(onsets).tolist() == [False] * 6 + [True] * 2
     found = deficits(onsets)
-    assert (found["share"], found["hallucinated"]) == (50.0, 2.5)
-    assert isnan(found["grounded"])  # the only grounded one is not registered
-    assert isnan(found["difference"])
+    assert (found[SHARE], found[HALLUCINATED]) == (50.0, 2.5)
+    assert isnan(found[GROUNDED])  # the only grounded one is not registered
+    assert isnan(found[GAP])
 
 
 def test_drawing_every_image_once_changes_nothing_and_twice_repeats_it() -> None:
@@ -189,4 +197,4 @@ def test_drawing_every_image_once_changes_nothing_and_twice_repeats_it() -> None
     twice = onsets.drawn(np.full(9, 2))
     assert len(twice) == 120
     assert len(onsets.drawn(np.eye(9)[4])) == int((onsets.image == 4).sum())
-    assert deficits(Onsets(*(np.zeros(0, t) for t in (int, float, bool, float))))["share"] != 0
+    assert deficits(Onsets(*(np.zeros(0, t) for t in (int, float, bool, float))))[SHARE] != 0

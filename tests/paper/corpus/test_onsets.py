@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from reweigh.paper.corpus.onsets import onset, token_ends
+from reweigh.paper.corpus.image import onset, token_ends
 
 PIECES = [" A", " hot", " d", "og", " and", " caf", "\ufffd", "é", ".", "</s>"]
 

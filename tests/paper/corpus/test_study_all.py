@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from reweigh.method.references import AtLeast
-from reweigh.paper.studies import STUDIES
-from reweigh.paper.studies.material import Material, Rerun
-from reweigh.paper.studies.report import write_report
-from reweigh.paper.studies.run import PAGE, finished, run_studies
+from reweigh.paper.analyses import STUDIES
+from reweigh.paper.material import Material, Rerun
+from reweigh.paper.report import write_report
+from reweigh.paper.run import PAGE, finished, run_studies
 from reweigh.runs.model import describe_model
 from reweigh.runs.task import Runs
 from reweigh.tables.table import ReferenceTable
@@ -47,7 +47,7 @@ def files(folder: Path) -> dict[str, bytes]:
 def test_every_study_ends_and_ends_the_same(
     passing: Any, corpus: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("reweigh.paper.studies.study.LEAST_IMAGES", 1)
+    monkeypatch.setattr("reweigh.paper.study.LEAST_IMAGES", 1)
     names = [name for name in STUDIES if name not in NEED_MORE]
     first, second = tmp_path / "first", tmp_path / "second"
     outcomes = run_studies(names, material(passing, corpus, first), first, show=False)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -10,9 +11,10 @@ from typing import Any
 import pytest
 
 from reweigh.decoding import attach
+from reweigh.errors import MismatchError
 from reweigh.images import read_image
-from reweigh.paper.studies.endtoend import EndToEnd, Given
-from reweigh.paper.studies.material import Rerun
+from reweigh.paper.answers import Answers, Given
+from reweigh.paper.material import Rerun
 from reweigh.runs.model import describe_model
 from reweigh.runs.record import RESPONSES
 from reweigh.runs.task import Runs
@@ -37,7 +39,6 @@ def material(passing: Any, corpus: Any, tmp_path: Path) -> Any:
         beta=BETA,
         rerun=rerun,
         loads=loads,
-        cached=lambda key, make: make(),
     )
 
 
@@ -47,13 +48,13 @@ def texts(material: Any, name: str) -> list[str]:
 
 
 def test_base_answers_are_the_corpus_s_and_load_no_model(material: Any, corpus: Any) -> None:
-    EndToEnd(material).base()
+    Answers(material).base()
     assert texts(material, "base") == [image.text for image in corpus]
     assert material.loads == []
 
 
 def test_kept_evidence_gives_the_answers_of_measured_evidence(material: Any, passing: Any) -> None:
-    EndToEnd(material).rank()
+    Answers(material).rank()
     session = attach(passing.model, passing.processor, table=passing.table, beta=BETA, force=True)
     expected = []
     records = passing.task.records
@@ -69,7 +70,7 @@ def test_kept_evidence_gives_the_answers_of_measured_evidence(material: Any, pas
 
 
 def test_a_finished_run_is_scored_not_answered_again(material: Any) -> None:
-    runs = EndToEnd(material)
+    runs = Answers(material)
     first = runs.rank()
     before = (material.rerun.folder / "rank" / RESPONSES).read_bytes()
     assert runs.rank().summary.metrics == first.summary.metrics
@@ -77,15 +78,24 @@ def test_a_finished_run_is_scored_not_answered_again(material: Any) -> None:
 
 
 def test_donors_and_blindness_change_whose_evidence_is_given(material: Any) -> None:
-    runs = EndToEnd(material)
+    runs = Answers(material)
     count = len(material.evaluation)
     session = SimpleNamespace(
         decoder=SimpleNamespace(
             deployed=SimpleNamespace(reader=SimpleNamespace(layers=(0,)), lens=SimpleNamespace(dtype=""))
         )
     )
-    shifted = Given(donors=[*range(1, count), 0])
+    shifted = Given(donors=(*range(1, count), 0))
     for number in range(count):
         given = runs._evidence(session, number, shifted).values[0].numpy()
         assert (given == runs.image((number + 1) % count).evidence["dmrr"]).all()
         assert not runs._evidence(session, number, Given(blind=True)).values.any()
+
+
+def test_a_run_of_the_same_name_with_another_table_is_not_mistaken_for_the_first(material: Any) -> None:
+    runs = Answers(material)
+    runs.run("one", material.table)
+    other = replace(material.table, references=material.table.references * 0.5)
+    with pytest.raises(MismatchError, match="table"):
+        runs.run("one", other)
+    assert runs.run("two", other) is not runs.run("one", material.table)

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from reweigh.decoding import operating_point
 from reweigh.engines.transformers.pairing import pair
-from reweigh.experiments.ablate.arms import Arm, make_arms, readout_of, registered_sets
+from reweigh.experiments.ablate.arms import Arm, FindReadout, make_arms, readout_of, registered_sets
 from reweigh.experiments.ablate.study import observations_beside
 from reweigh.families.anatomy import find_anatomy
-from reweigh.paper.studies.prepare import calibration_images, readouts_of
 from reweigh.runs.task import Runs
 from reweigh.tables.table import ReferenceTable
 
@@ -33,13 +31,11 @@ def prepare(
     runs: Runs,
     kinds: Sequence[str],
     table: str,
-    out: Path,
     *,
     layer: int | None = None,
     beta: float | None = None,
     shuffles: int,
-    calibration: Path | None = None,
-    world: bool = False,
+    readouts: Callable[[ReferenceTable], FindReadout] | None = None,
     force: bool = False,
 ) -> Prepared:
     """Find table and beta, and make the arms.
@@ -49,17 +45,13 @@ def prepare(
         runs: How records are answered.
         kinds: Kinds of arms.
         table: Folder of the table, beside which observations may lie.
-        out: Folder for the pass over calibration images, which arms of readouts need.
         shuffles: Permutations of the references.
-        calibration: Images that the table was calibrated on; those of the embedded world are drawn.
-        world: Whether it is the embedded model.
+        readouts: Registers readout arms from the calibration images of the table found; called only for such arms.
     """
     anatomy = find_anatomy(loaded[0])
     chosen, _ = pair(anatomy, loaded[1], table, layer=layer, force=force)
-    readouts = None
-    if any(readout_of(kind) for kind in kinds):
-        images = calibration_images(chosen, calibration, out / "calibration", world=world)
-        readouts = readouts_of(loaded, chosen, images, out / "corpus", runs)
+    wanted = any(readout_of(kind) for kind in kinds)
+    register = readouts(chosen) if readouts is not None and wanted else None
     made, left_out = make_arms(
         kinds,
         chosen,
@@ -68,7 +60,7 @@ def prepare(
         observations=observations_beside(table),
         shuffles=shuffles,
         seed=runs.seed,
-        readouts=readouts,
+        readouts=register,
     )
     bound = operating_point(anatomy, chosen, beta).beta
-    return Prepared(chosen, bound, made, left_out, registered_sets(kinds, chosen, readouts))
+    return Prepared(chosen, bound, made, left_out, registered_sets(kinds, chosen, register))

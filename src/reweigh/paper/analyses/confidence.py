@@ -1,18 +1,28 @@
-"""What the most confident mentions lack: onsets in the top quartile of output confidence and their evidence deficits.
+"""Confidence and evidence: what evidence the most confident mentions lack.
 
-An onset is in the top quartile if its probability is at least the 75th percentile (linear interpolation) of all onsets.
-Its deficit is max(b(v) - DMRR, 0) / b0, not clipped above, and exists where the onset's token is registered.
+An onset is in the top quartile if its probability is at least the 75th percentile (linear interpolation) of all onsets. Of
+these: the share that is hallucinated, and the median deficit max(b(v) - DMRR, 0) / b0 (not clipped above; onsets whose token
+is registered) of hallucinated and of grounded ones. Quartile and medians are taken again in every resample of images.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from reweigh.paper.bootstrap import bootstrap
+from reweigh.paper.material import Material
+from reweigh.paper.sentences import finding, show
+from reweigh.paper.study import Entries, Entry, Study, lacks_mentions, row
+from reweigh.results.frame import Frame
+
 QUARTILE = 0.75
+SHARE, GAP = "hallucinated, %", "difference of medians"
+HALLUCINATED, GROUNDED = "median deficit, hallucinated", "median deficit, grounded"
 
 
 @dataclass(frozen=True)
@@ -30,6 +40,20 @@ class Onsets:
     probability: NDArray[np.float64]
     hallucinated: NDArray[np.bool_]
     deficit: NDArray[np.float64]
+
+    @classmethod
+    def read(cls, material: Material) -> Onsets:
+        """Confidence, kind and deficit of every mention's onset."""
+        references = material.table.over(material.evaluation.vocab_size)
+        rows = []
+        for number, image in enumerate(material.evaluation):
+            for mention in image.mentions:
+                token = image.tokens[mention.onset]
+                lacking = max(references[token] - float(image.evidence["dmrr"][token]), 0.0)
+                deficit = lacking / material.table.scale if np.isfinite(references[token]) else np.nan
+                rows.append((number, image.probability[mention.onset], mention.hallucinated, deficit))
+        columns = zip(zip(*rows, strict=True), (np.int64, np.float64, np.bool_, np.float64), strict=True)
+        return cls(*(np.array(values, dtype=kind) for values, kind in columns))
 
     def __len__(self) -> int:
         return len(self.image)
@@ -51,10 +75,79 @@ def deficits(onsets: Onsets) -> dict[str, float]:
     """Share hallucinated in percent, median deficits of both kinds and their difference; NaN where there is none."""
     top = top_quartile(onsets)
     chosen = onsets.hallucinated[top]
-    medians = {}
-    for name, kind in (("hallucinated", chosen), ("grounded", ~chosen)):
+    found = {SHARE: 100.0 * float(chosen.mean()) if len(chosen) else float("nan")}
+    for name, kind in ((HALLUCINATED, chosen), (GROUNDED, ~chosen)):
         values = onsets.deficit[top][kind]
         values = values[~np.isnan(values)]
-        medians[name] = float(np.median(values)) if len(values) else float("nan")
-    share = 100.0 * float(chosen.mean()) if len(chosen) else float("nan")
-    return {"share": share, **medians, "difference": medians["hallucinated"] - medians["grounded"]}
+        found[name] = float(np.median(values)) if len(values) else float("nan")
+    return {**found, GAP: found[HALLUCINATED] - found[GROUNDED]}
+
+
+def counts(onsets: Onsets) -> dict[str, int]:
+    """How many onsets are behind each figure."""
+    top = top_quartile(onsets)
+    known = top & ~np.isnan(onsets.deficit)
+    hallucinated, grounded = (
+        int((known & kind).sum()) for kind in (onsets.hallucinated, ~onsets.hallucinated)
+    )
+    return {
+        SHARE: int(top.sum()),
+        HALLUCINATED: hallucinated,
+        GROUNDED: grounded,
+        GAP: hallucinated + grounded,
+    }
+
+
+class Confidence(Study):
+    """Hallucinated onsets among the most confident ones, and the evidence that both kinds lack."""
+
+    name = "confidence"
+    title = "Confidence and evidence"
+    labels = ("tab:confidence-blindness",)
+    keys = (
+        ("quantity", "what is measured among the most confident quarter of onsets"),
+        ("count", "onsets behind it"),
+    )
+
+    def unmet(self, material: Material) -> str | None:
+        if (reason := lacks_mentions(material)) is not None:
+            return reason
+        return None if len(material.table) else "no token is registered"
+
+    def compute(self, material: Material) -> Frame:
+        onsets = Onsets.read(material)
+        behind = counts(onsets)
+        found = bootstrap(
+            len(material.evaluation), lambda times: deficits(onsets.drawn(times)), **material.draws
+        )
+        return Frame(row(value, quantity=name, count=behind[name]) for name, value in found.items())
+
+    def sentences(self, frame: Frame, material: Material) -> list[str]:
+        [share] = frame.pick(quantity=SHARE)
+        hallucinated, grounded, gap = (frame.one(quantity=name) for name in (HALLUCINATED, GROUNDED, GAP))
+        return [
+            f"Among the most confident quarter of mention onsets ({share['count']}), "
+            f"{show(share.estimate, digits=1, unit='%')} are hallucinated.",
+            f"Their median deficit is {show(hallucinated, unit=' b0')}, that of grounded onsets "
+            f"{show(grounded, unit=' b0')}. "
+            + finding(
+                "confident hallucinations lack evidence that confident grounded mentions have",
+                gap,
+                unit=" b0",
+            ),
+        ]
+
+    def draw(self, frame: Frame, path: Path) -> None:
+        from reweigh.results.charts import chart, dots
+
+        with chart(path, columns=2, height=2.2) as (left, right):
+            share = {"hallucinated": frame.one(quantity=SHARE)}
+            dots(left, {"": share}, label="share of the most confident onsets, %")
+            names = {"hallucinated": HALLUCINATED, "grounded": GROUNDED, GAP: GAP}
+            medians = {short: frame.one(quantity=name) for short, name in names.items()}
+            dots(right, {"": medians}, zero=True, label="median deficit, units of b0")
+
+    def fill(self, frame: Frame) -> dict[str, Entries]:
+        metrics = {SHARE: "hallucinated %", HALLUCINATED: HALLUCINATED, GROUNDED: GROUNDED, GAP: "difference"}
+        found = {Entry("top quartile", metrics[str(one["quantity"])]): one.estimate for one in frame}
+        return {"tab:confidence-blindness": found}

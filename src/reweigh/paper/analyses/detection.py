@@ -1,16 +1,64 @@
-"""How well a score tells hallucinated from grounded mentions: the area under the ROC curve, with image weights.
+"""Detection and mitigation: the score that best tells hallucinated mentions apart need not remove them best.
 
-AUROC is the chance that a hallucinated mention scores higher than a grounded one, ties counting half.
+1. AUROC of hallucinated against grounded mentions of the base answers, ties counting half; the score is minus the evidence
+   of the token emitted at the onset, for DMRR and for the mean probability.
+2. Raw score-to-edit control: at every step the candidate with the lowest raw evidence loses beta (no reference, no
+   registration; the lower id of equals). Selectivity of the switched windows (``steps``), and the same at the onset.
+3. End to end at a matched mean edit: CHAIR, and hallucinated occurrences removed and introduced against the base answers.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-Floats = NDArray[np.float64]
+from reweigh.benchmarks.bootstrap import Array
+from reweigh.estimate import Estimate
+from reweigh.paper.analyses.steps import (
+    KINDS,
+    ONSET,
+    PROBABILITY,
+    RANK,
+    WINDOW,
+    Count,
+    Floats,
+    count_windows,
+    first_switch,
+    kinds_of,
+    selectivity,
+    switch_rate,
+    switches,
+)
+from reweigh.paper.answers import BASE, FIGURES, Answers, difference
+from reweigh.paper.bootstrap import Times, bootstrap, bootstrap_counts
+from reweigh.paper.corpus.image import StudyImage
+from reweigh.paper.material import Material
+from reweigh.paper.sentences import finding, show
+from reweigh.paper.study import Entries, Entry, Study, lacks_mentions, row
+from reweigh.results.frame import Frame, Row
+from reweigh.runs.diff import compare
+
+VECTORS = {RANK: "dmrr", PROBABILITY: "prob"}
+GAP = "rank minus probability"
+DETECTION, CONTROL, END = "detection", "raw control", "end to end"
+AUROC, SELECTIVITY = "AUROC", "selectivity"
+COUNTED = ("removed", "introduced", "net")
+METRICS = {"chair_s": "CHAIR_S", "chair_i": "CHAIR_I", "recall": "Recall", "f1": "F1"} | {
+    name: name.capitalize() for name in COUNTED
+}
+
+
+class Figure(NamedTuple):
+    """A figure of the raw control."""
+
+    quantity: str
+    at: str
+    arm: str
 
 
 def auroc(score: NDArray[Any], positive: NDArray[Any], weight: NDArray[Any] | None = None) -> Floats:
@@ -23,10 +71,9 @@ def auroc(score: NDArray[Any], positive: NDArray[Any], weight: NDArray[Any] | No
     order = np.argsort(score, kind="stable")
     ordered, kind = np.asarray(score, float)[order], np.asarray(positive, bool)[order]
     weights = np.ones(len(ordered)) if weight is None else np.asarray(weight, float)[..., order]
-    group = np.cumsum(np.r_[False, ordered[1:] != ordered[:-1]]) if len(ordered) else np.zeros(0, int)
-    starts = np.flatnonzero(np.r_[True, np.diff(group) > 0]) if len(ordered) else np.zeros(0, int)
-    if not len(starts):
+    if not len(ordered):
         return np.full(weights.shape[:-1], np.nan)
+    starts = np.flatnonzero(np.r_[True, ordered[1:] != ordered[:-1]])
     high = np.add.reduceat(weights * kind, starts, axis=-1)
     low = np.add.reduceat(weights * ~kind, starts, axis=-1)
     below = np.cumsum(low, axis=-1) - low
@@ -35,3 +82,169 @@ def auroc(score: NDArray[Any], positive: NDArray[Any], weight: NDArray[Any] | No
     result = np.full(np.shape(pairs), np.nan)
     np.divide(won, pairs, out=result, where=pairs > 0)
     return result
+
+
+def raw_edit(ids: NDArray[Any], evidence: NDArray[Any], beta: float) -> Floats:
+    """The raw control: the candidate with the lowest evidence loses beta, all others nothing."""
+    edit = np.zeros(len(ids))
+    edit[np.lexsort((ids, evidence))[0]] = beta
+    return edit
+
+
+@dataclass(frozen=True, eq=False)
+class Mentions:
+    """Scores of all mentions, their kinds and images, and the counts of the control, from one pass over the corpus."""
+
+    image: NDArray[np.int64]
+    hallucinated: NDArray[np.bool_]
+    scores: Mapping[str, Floats]
+    counts: list[tuple[int, dict[Count, float]]]
+
+    @classmethod
+    def read(cls, material: Material) -> Mentions:
+        """All mentions of the evaluation images."""
+        where: list[tuple[int, bool]] = []
+        scores: dict[str, list[float]] = {arm: [] for arm in VECTORS}
+        counts = []
+        for number, image in enumerate(material.evaluation):
+            for mention in image.mentions:
+                where.append((number, mention.hallucinated))
+                for arm, vector in VECTORS.items():
+                    scores[arm].append(-float(image.evidence[vector][image.tokens[mention.onset]]))
+            counts.append((image.number, control_counts(image, material.beta)))
+        images, kinds = zip(*where, strict=True)
+        return cls(
+            np.array(images), np.array(kinds), {arm: np.array(one) for arm, one in scores.items()}, counts
+        )
+
+
+def control_counts(image: StudyImage, beta: float) -> dict[Count, float]:
+    """How many windows and onsets of one image the raw control switches, by arm and kind of mention."""
+    flags: dict[tuple[str, ...], list[bool]] = {}
+    onsets = [mention.onset for mention in image.mentions]
+    for arm, vector in VECTORS.items():
+        switched = []
+        for step in range(len(image)):
+            ids, logits = image.step(step)
+            switched.append(switches(ids, logits, raw_edit(ids, image.evidence[vector][ids], beta)))
+        flags[arm, WINDOW] = [first_switch(switched, onset) is not None for onset in onsets]
+        flags[arm, ONSET] = [switched[onset] for onset in onsets]
+    return count_windows(kinds_of(image), flags)
+
+
+def control_figures(counts: Mapping[Count, Array]) -> dict[Figure, Array]:
+    """Switch rates and selectivities of the raw control."""
+    found: dict[Figure, Array] = {}
+    for at in (WINDOW, ONSET):
+        for arm in VECTORS:
+            for kind in KINDS:
+                found[Figure(f"switched before {kind}, %", at, arm)] = switch_rate(counts, (arm, at), kind)
+            found[Figure(SELECTIVITY, at, arm)] = selectivity(counts, (arm, at))
+        rank, probability = (found[Figure(SELECTIVITY, at, arm)] for arm in VECTORS)
+        found[Figure(SELECTIVITY, at, GAP)] = np.asarray(rank - probability)
+    return found
+
+
+class Detection(Study):
+    """AUROC of both readouts, the raw control, and both calibrated arms end to end."""
+
+    name = "detection"
+    title = "Detection and mitigation"
+    labels = ("text:detection", "tab:detection-not-mitigation")
+    keys = (
+        ("part", "detection, raw control, or end to end"),
+        ("quantity", "what is measured"),
+        ("at", "window or onset for the control, else empty"),
+        ("arm", "rank, probability, or rank minus probability"),
+    )
+
+    def unmet(self, material: Material) -> str | None:
+        return lacks_mentions(material)
+
+    def compute(self, material: Material) -> Frame:
+        mentions = Mentions.read(material)
+
+        def detected(times: Times) -> dict[str, float]:
+            weight = times[mentions.image]
+            found = {
+                arm: float(auroc(score, mentions.hallucinated, weight))
+                for arm, score in mentions.scores.items()
+            }
+            return {**found, GAP: found[RANK] - found[PROBABILITY]}
+
+        found = bootstrap(len(material.evaluation), detected, **material.draws)
+        rows = [row(value, part=DETECTION, quantity=AUROC, at="", arm=arm) for arm, value in found.items()]
+        control = bootstrap_counts(mentions.counts, control_figures, **material.draws)
+        rows += [row(value, part=CONTROL, **figure._asdict()) for figure, value in control.items()]
+        return Frame([*rows, *end_to_end(material)])
+
+    def sentences(self, frame: Frame, material: Material) -> list[str]:
+        rank, probability, gap = (frame.one(part=DETECTION, arm=arm) for arm in (RANK, PROBABILITY, GAP))
+        control = frame.one(part=CONTROL, quantity=SELECTIVITY, at=WINDOW, arm=GAP)
+        end = frame.get(part=END, quantity="chair_s", arm=GAP)
+        return [
+            f"The AUROC of hallucinated against grounded mentions is {show(rank, digits=3)} by rank and "
+            f"{show(probability, digits=3)} by probability. "
+            + finding("probability detects better than rank", gap, above=False, digits=3),
+            "Without references and registration, the selectivity of rank minus that of probability is "
+            f"{show(control, signed=True, unit=' points')}.",
+            "The end-to-end comparison was not run: it needs the model."
+            if end is None
+            else finding(
+                "rank removes more than probability at the same mean edit (CHAIR_S)",
+                end,
+                above=False,
+                unit=" points",
+            ),
+        ]
+
+    def draw(self, frame: Frame, path: Path) -> None:
+        from reweigh.results.charts import chart, dots
+
+        with chart(path, columns=3, height=2.6) as panels:
+            scores = {arm: {AUROC: frame.one(part=DETECTION, arm=arm)} for arm in VECTORS}
+            dots(panels[0], scores, label=AUROC)
+            panels[0].axvline(0.5, color="#68727f", lw=0.9, ls="--")
+            control = frame.pick(part=CONTROL, quantity=SELECTIVITY)
+            shown = {arm: {at: control.one(at=at, arm=arm) for at in (WINDOW, ONSET)} for arm in VECTORS}
+            dots(panels[1], shown, zero=True, label="selectivity of the raw control, points")
+            if ends := frame.pick(part=END).rows:
+                shown = {
+                    arm: {
+                        METRICS[name]: Frame(ends).one(quantity=name, arm=arm)
+                        for name in ("chair_s", "chair_i")
+                    }
+                    for arm in VECTORS
+                }
+                dots(panels[2], shown, label="end to end, %")
+
+    def fill(self, frame: Frame) -> dict[str, Entries]:
+        text: dict[Entry, Estimate] = {}
+        end: dict[Entry, Estimate] = {}
+        for one in frame:
+            arm, quantity = str(one["arm"]), str(one["quantity"])
+            if one["part"] == DETECTION:
+                text[Entry(arm, AUROC)] = one.estimate
+            elif one["part"] == END:
+                end[Entry(arm, METRICS[quantity])] = one.estimate
+            elif (quantity, one["at"], arm) == (SELECTIVITY, WINDOW, GAP):
+                text[Entry("control", "raw rank minus probability")] = one.estimate
+        return dict(zip(self.labels, (text, end), strict=True))
+
+
+def end_to_end(material: Material) -> Iterator[Row]:
+    """Both calibrated arms end to end; nothing without a model."""
+    if material.rerun is None:
+        return
+    answers = Answers.of(material)
+    base, arms = answers.base(), {RANK: answers.rank(), PROBABILITY: answers.probability()}
+    for arm, run in {BASE: base, **arms}.items():
+        found: dict[str, Any] = {figure: run.summary.metrics[figure] for figure in FIGURES}
+        if arm != BASE:
+            name, metrics = material.rerun.runs.task.name, (base.summary.metrics, run.summary.metrics)
+            changed = compare(name, base.items, run.items, before=metrics[0], after=metrics[1])
+            found |= {counted: changed.mentions[counted] for counted in COUNTED}
+        for quantity, value in found.items():
+            yield row(value, part=END, quantity=quantity, at="", arm=arm)
+    for figure, value in difference(arms[PROBABILITY], arms[RANK], **material.draws).items():
+        yield row(value, part=END, quantity=figure, at="", arm=GAP)

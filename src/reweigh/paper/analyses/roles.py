@@ -1,7 +1,7 @@
 """The role of a token by its piece alone: a fixed taxonomy, no tagger, no context.
 
-In this order: *special* (control tokens, bytes that are no text, pieces inside a word), *punctuation* (no letter and no
-digit: marks, blanks, line ends), *structural* (a word of the closed list below), else *lexical*.
+In this order: *special* (control tokens, bytes that are not text), *punctuation* (no letter and no digit: marks, blanks,
+line ends), *special* again for pieces inside a word, *structural* (a word of the closed list below), else *lexical*.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from typing import Literal
 Role = Literal["structural", "lexical", "punctuation", "special"]
 ROLES: tuple[Role, ...] = ("structural", "lexical", "punctuation", "special")
 STARTS = ("▁", "Ġ", " ")
-"""Marks with which tokenizers begin a word's first piece."""
+"""How tokenizers mark a word's first piece."""
 INSIDE = "##"
-"""Mark with which others begin every further piece."""
+"""How others mark every further piece."""
 
 WORDS = {
     "articles, determiners, quantifiers": """a an the this that these those some any each every either neither no all both
@@ -51,21 +51,25 @@ def role_of(text: str, *, starts_word: bool, special: bool = False) -> Role:
 
 def piece_roles(pieces: Sequence[str | None], special: Collection[int]) -> list[Role]:
     """The role of every token by its piece; ``None`` is a row of the head that no piece belongs to."""
-    known = [piece for piece in pieces if piece is not None]
-    marked = any(piece.startswith(STARTS) for piece in known)
-    by_bytes = any(piece.startswith("Ġ") for piece in known)
+    marked = any(piece.startswith(STARTS) for piece in pieces if piece is not None)
     found: list[Role] = []
-    for token, piece in enumerate(pieces):
-        if piece is None or token in special:
+    for token, (piece, text) in enumerate(zip(pieces, piece_texts(pieces), strict=True)):
+        if piece is None:
             found.append("special")
             continue
         starts = piece.startswith(STARTS) if marked else not piece.startswith(INSIDE)
-        found.append(role_of(piece_text(piece, by_bytes=by_bytes), starts_word=starts))
+        found.append(role_of(text, starts_word=starts, special=token in special))
     return found
 
 
+def piece_texts(pieces: Sequence[str | None]) -> list[str]:
+    """What every piece says, without marks; empty for a row that no piece belongs to."""
+    by_bytes = any(piece.startswith("Ġ") for piece in pieces if piece is not None)
+    return [piece_text(piece or "", by_bytes=by_bytes) for piece in pieces]
+
+
 def piece_text(piece: str, *, by_bytes: bool) -> str:
-    """What a piece says, without marks; bytes that are no text become U+FFFD."""
+    """What a piece says, without marks; bytes that are not text become U+FFFD."""
     if by_bytes:
         letters = _byte_letters()
         if all(letter in letters for letter in piece):
@@ -77,7 +81,7 @@ def piece_text(piece: str, *, by_bytes: bool) -> str:
 
 @cache
 def _byte_letters() -> dict[str, int]:
-    """The letters with which byte-level tokenizers write bytes: printable ones as they are, the others from U+0100 on."""
+    """How byte-level tokenizers write bytes: printable ones as they are, the others from U+0100 on."""
     printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
     others = (byte for byte in range(256) if byte not in printable)
     return {chr(byte): byte for byte in printable} | {chr(0x100 + n): byte for n, byte in enumerate(others)}

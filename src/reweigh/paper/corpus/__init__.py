@@ -1,4 +1,4 @@
-"""The study corpus: what one pass over a set of images keeps, so that every study reads it and generates nothing again.
+"""The study corpus: what one pass over a set of images keeps, so that no study generates anything again.
 
     corpus = StudyCorpus.open("study/corpus/evaluation")
     for image in corpus:              # one shard in memory at a time, images in the order of the set
@@ -9,6 +9,6 @@
         image.mentions                                         # the scorer's, with the step of their onset
 
 ``make_corpus`` (in ``make``) writes one, with a model; ``StudyCorpus`` (in ``store``) reads it, without. A corpus belongs to
-one model, layer, image set and seed. It is written in shards of fixed size: a pass that is killed goes on with the next
-shard and ends with the same bytes. The manifest, written last, holds the hash of every shard.
+one model, layer, image set and seed. It is written in shards of fixed size: a pass that is killed resumes at the next shard
+and ends with the same bytes. The manifest, written last, holds the hash of every shard.
 """

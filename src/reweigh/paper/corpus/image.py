@@ -1,8 +1,9 @@
-"""One image of a study corpus, and its form in a file."""
+"""One image of a study corpus, its form in a file, and which token of an answer emitted a character."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from bisect import bisect_right
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -119,3 +120,23 @@ def _image(arrays: Mapping[str, NDArray[Any]], index: int, about: Mapping[str, A
     mentions = tuple(Mention(**mention) for mention in about["mentions"])
     own: dict[str, Any] = {name: arrays[f"{index}/{name}"] for name in ARRAYS}
     return StudyImage(**{**about, **own, **summaries, "mentions": mentions}, evidence=evidence)
+
+
+UNFINISHED = "\ufffd"
+"""Stands at the end of a text whose last character needs further tokens."""
+
+
+def token_ends(tokens: Sequence[int], decode: Callable[[Sequence[int]], str]) -> list[int]:
+    """For each token, the length of the text once it is emitted, without outer blanks."""
+    whole = decode(tokens)
+    blank = len(whole) - len(whole.lstrip())
+    ends: list[int] = []
+    for stop in range(1, len(tokens) + 1):
+        said = len(decode(tokens[:stop]).rstrip(UNFINISHED)) - blank
+        ends.append(max(said, ends[-1] if ends else 0))
+    return ends
+
+
+def onset(ends: Sequence[int], character: int) -> int:
+    """The step that emitted the token with a character; the last one, where the text is longer than the tokens say."""
+    return min(bisect_right(ends, character), len(ends) - 1)

@@ -1,4 +1,4 @@
-"""Making a study corpus: one greedy pass over an image set, shard by shard, that goes on where it was stopped."""
+"""Making a study corpus: one greedy pass over an image set, shard by shard, that resumes where it was stopped."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from reweigh.families.anatomy import Anatomy, find_anatomy
 from reweigh.families.identity import identify
 from reweigh.families.processor_parts import prompt_hash, tokenizer_of
 from reweigh.families.prompts import build_inputs
-from reweigh.files.artifacts import only_one, sha256_file, write_json
+from reweigh.files.artifacts import only_one, sha256_file
+from reweigh.files.seals import write_sealed
 from reweigh.images import read_image
 from reweigh.method.lens import Lens
-from reweigh.paper.corpus.image import Mention, StudyImage
-from reweigh.paper.corpus.onsets import onset, token_ends
+from reweigh.paper.corpus.image import Mention, StudyImage, onset, token_ends
 from reweigh.paper.corpus.reading import ImageReading, read_image_states
 from reweigh.paper.corpus.store import MANIFEST, PIECES, Making, StudyCorpus
 from reweigh.progress import bar
@@ -76,7 +76,7 @@ class ImageSet:
         if len(asked) != 1 or len(set(names)) != len(names):
             raise InputError(
                 f"{task.name} asks {len(asked)} different questions about {len(set(names))} images",
-                hint="a study needs one question for all images; take world or chair",
+                hint="a study needs one question for all images; choose world or chair",
             )
         [(prompt, longest)] = asked
         images = Corpus(tuple(_file(find_image(task.images, name), name) for name in names))
@@ -103,15 +103,15 @@ def make_corpus(
     kernel: str = "auto",
     show: bool | None = None,
 ) -> StudyCorpus:
-    """Keep of an image set what every study reads, at the table's layer and through its lens.
+    """Describe an image set and keep what every study reads, at the table's layer and through its lens.
 
-    The same call goes on in a folder where an earlier one was stopped, and opens a finished corpus.
+    The same call resumes a stopped corpus and opens a finished one.
 
     Args:
         table: Whose layer, lens dtype and chunk are used.
         seed: Draws the permutation of the positions' scales for each image.
         batch_size: Images decoded together; part of the record, since padding can change rounding.
-        show: Show a progress bar; by default when a person looks.
+        show: Whether to show a progress bar; by default on a terminal.
     """
     anatomy = find_anatomy(model)
     made = table.made_with
@@ -124,7 +124,7 @@ def make_corpus(
         making.claim()
         if (making.folder / MANIFEST).is_file():
             return StudyCorpus.open(folder)
-        write_json(making.folder / PIECES, pieces(processor, anatomy.vocab_size))
+        write_sealed(making.folder / PIECES, pieces(processor, anatomy.vocab_size))
         shards = _shards(len(images.images), batch_size)
         _write_shards(job, making, shards, show=show)
         return making.finish(len(shards))
@@ -145,7 +145,7 @@ class _Job:
     kernel: str
 
     def record(self) -> dict[str, Any]:
-        """Everything the corpus depends on."""
+        """Everything that the corpus depends on."""
         return {
             "identity": identify(self.anatomy, self.processor).summary(),
             "layer": self.layer,
@@ -228,7 +228,7 @@ def _shards(count: int, batch_size: int) -> list[range]:
 
 
 def _write_shards(job: _Job, making: Making, shards: Sequence[range], *, show: bool | None) -> None:
-    """Write the shards that are not there yet; reading pictures runs ahead of the model."""
+    """Write the missing shards; pictures are read ahead of the model."""
     every = job.images.images.images
     numbers = {image.key: number for number, image in enumerate(every)}
     missing = [number for number in range(len(shards)) if not making.is_written(number)]
@@ -267,7 +267,7 @@ def pieces(processor: Any, vocab_size: int) -> dict[str, Any]:
     known = min(len(tokenizer), vocab_size)
     found = list(tokenizer.convert_ids_to_tokens(list(range(known))))
     special = sorted({*tokenizer.all_special_ids})
-    return {"pieces": found + [None] * (vocab_size - known), "special": special}
+    return {"pieces": found + [None] * (vocab_size - known), "special": special, "count": vocab_size}
 
 
 def _file(path: Path, name: str) -> CorpusImage:

@@ -1,4 +1,4 @@
-"""A study corpus on the disk: a record of what it was made with, shards, and a manifest with their hashes."""
+"""A study corpus on disk: a record of what it was made with, shards, and a manifest with their hashes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from reweigh.errors import ArtifactError, MismatchError
-from reweigh.files.artifacts import drop_leftovers, read_json, sha256_file, sha256_json
+from reweigh.files.artifacts import drop_leftovers, sha256_file, sha256_json
 from reweigh.files.seals import read_sealed, read_sealed_tensors, write_sealed, write_sealed_tensors
 from reweigh.method.readouts import DMRR, READOUTS
 from reweigh.paper.corpus.image import StudyImage, pack, unpack
@@ -43,8 +43,8 @@ class StudyCorpus:
         folder = Path(folder)
         if not (folder / MANIFEST).is_file():
             raise ArtifactError(
-                f"{folder} holds no finished study corpus ({MANIFEST})",
-                hint="`reweigh study` makes one; the same command finishes one that was stopped",
+                f"{folder} has no finished study corpus ({MANIFEST})",
+                hint="run `reweigh study`, or run it again if it was stopped",
             )
         page = read_sealed(folder / MANIFEST)
         if page.get("schema") != SCHEMA:
@@ -64,12 +64,12 @@ class StudyCorpus:
             yield from self.shard(number)
 
     def shard(self, number: int) -> list[StudyImage]:
-        """The images of one shard; a file that is not the manifest's is refused."""
+        """The images of one shard; a file that does not match the manifest is refused."""
         path = self.folder / self.shards[number]["name"]
         if not path.is_file() or sha256_file(path) != self.shards[number]["sha256"]:
             raise ArtifactError(
-                f"{path} is not the file its manifest describes: it is missing, cut or altered",
-                hint=f"remove it and {self.folder / MANIFEST}; the same `reweigh study` command makes it again",
+                f"{path} is not the file that its manifest describes: it is missing, truncated or altered",
+                hint=f"remove it and {self.folder / MANIFEST}, and run the same `reweigh study` command again",
             )
         arrays, page = read_sealed_tensors(path)
         return unpack(arrays, page["images"])
@@ -86,7 +86,12 @@ class StudyCorpus:
 
     def pieces(self) -> dict[str, Any]:
         """The tokenizer's ``pieces`` by id, ``None`` for ids beyond it, and the ids of ``special`` tokens."""
-        found: dict[str, Any] = read_json(self.folder / PIECES)
+        found = read_sealed(self.folder / PIECES)
+        if found.get("count") != self.vocab_size or len(found["pieces"]) != self.vocab_size:
+            raise ArtifactError(
+                f"{self.folder / PIECES} does not have the {self.vocab_size:,} pieces of its corpus",
+                hint="make the corpus again in another folder",
+            )
         return found
 
     def observations(self, readout: str = DMRR, *, evidence: str | None = None) -> Observations:
@@ -94,7 +99,7 @@ class StudyCorpus:
 
         Args:
             readout: Which readout.
-            evidence: Another of the kept vectors that stands in for the readout's own.
+            evidence: Another of the kept vectors, read instead of the readout's own.
         """
         matched = READOUTS[readout].matched
         parts = []
@@ -108,7 +113,7 @@ class StudyCorpus:
 
 @dataclass(frozen=True)
 class Making:
-    """A corpus that is being made: its folder, and the record by which it knows its own files."""
+    """A corpus in the making: its folder, and the record that its files must match."""
 
     folder: Path
     record: Mapping[str, Any]
@@ -119,7 +124,7 @@ class Making:
         return sha256_json(dict(self.record))
 
     def claim(self) -> None:
-        """Make the folder this corpus's own, or refuse if it belongs to another."""
+        """Claim the folder, or refuse if it belongs to another corpus."""
         path = self.folder / RECORD
         if not path.is_file():
             write_sealed(path, self.record)
@@ -127,24 +132,24 @@ class Making:
         found = first_difference(read_sealed(path), self.record, absent_is_none=True)
         if found is not None:
             raise MismatchError(
-                "{} holds a study corpus with another {}: {} there, {} asked for".format(
+                "{} has a study corpus with another {}: {} there, {} asked for".format(
                     self.folder, found.key, *found.words
                 ),
-                hint="choose another folder, or remove that one",
+                hint="choose another folder, or remove this one",
             )
 
     def path(self, number: int) -> Path:
-        """Where one shard is kept."""
+        """The file of one shard."""
         return self.folder / f"shard-{number:05d}.safetensors"
 
     def write(self, number: int, images: Sequence[StudyImage], skipped: Sequence[Mapping[str, str]]) -> None:
-        """Keep one finished shard, whole or absent."""
+        """Write one finished shard, whole or not at all."""
         arrays, pages = pack(images)
         page = {"job": self.job, "number": number, "images": pages, "skipped": list(skipped)}
         write_sealed_tensors(self.path(number), arrays, page)
 
     def is_written(self, number: int) -> bool:
-        """Whether a shard is there; one that is another's or was altered is refused."""
+        """Whether a shard is written; one that was altered or belongs to another corpus is refused."""
         path = self.path(number)
         if not path.is_file():
             return False

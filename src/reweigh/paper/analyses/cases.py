@@ -1,0 +1,282 @@
+"""Cases: answers chosen by stated rules, side by side, and one decoding step drawn as the paper draws it.
+
+Every answer gets a score by a rule; the highest goes first, ties by image id. The rules: the largest net removal of
+hallucinated occurrences; the largest removal beyond that of the matched-probability arm; among the degenerate answers of the
+unbounded arm (they repeat an object more often than any base answer) the largest repetition; among the answers of the
+global-reference arm the most hallucinated classes that neither the base nor the method names. The step drawn is the first
+that the edit changes, of the first image by net removal where that step is the onset of a hallucinated mention.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from reweigh.benchmarks.types import Id, Item
+from reweigh.engines.transformers.measure import measure
+from reweigh.errors import InputError
+from reweigh.experiments.ablate.arms import UNBOUNDED, global_reference
+from reweigh.families.prompts import build_inputs
+from reweigh.files.artifacts import write_json, write_text
+from reweigh.images import read_image
+from reweigh.paper.analyses.mechanism import candidates, draw_mechanism, first_changed_step
+from reweigh.paper.analyses.roles import piece_texts
+from reweigh.paper.analyses.steps import Field
+from reweigh.paper.answers import BASE, PROBABILITY, RANK, Answers
+from reweigh.paper.corpus.image import StudyImage
+from reweigh.paper.material import Material, Rerun
+from reweigh.paper.study import FIGURE, FRAGMENT, NO_MODEL, Study, lacks_model, row
+from reweigh.results.examples import coloured_response
+from reweigh.results.frame import Frame
+from reweigh.results.heat import heatmap
+from reweigh.results.html import Html, element, join, legend, picture
+from reweigh.results.mechanism import visible
+from reweigh.runs.diff import hallucinated
+from reweigh.runs.record import find_image
+
+REMOVAL, OVER, DEGENERATE, MISPLACED = "net removal", "rank over probability", "degenerate", "misallocated"
+ORDERS = {
+    REMOVAL: "net removal of hallucinated occurrences by ReWEIGH",
+    OVER: "net removal by ReWEIGH minus that by the matched-probability arm",
+    DEGENERATE: "repetition of one object in degenerate answers of the unbounded arm",
+    MISPLACED: "hallucinated classes of the global-reference arm that neither base nor ReWEIGH names",
+}
+"""The score of each rule."""
+ARMS = {DEGENERATE: "unbounded", MISPLACED: "global"}
+TITLES = {BASE: "base", PROBABILITY: "matched probability", RANK: "ReWEIGH"}
+SHOWN = 5
+TEXTS = "cases.json"
+SIDE = 336
+
+
+@dataclass(frozen=True)
+class Choice:
+    """An image and its score."""
+
+    image: Id
+    score: int
+
+
+def ordered(scores: Mapping[Id, int]) -> list[Choice]:
+    """Images with a positive score, the highest first; ties by image id, numbers before names."""
+    found = [Choice(image, score) for image, score in scores.items() if score > 0]
+    return sorted(found, key=lambda one: (-one.score, isinstance(one.image, str), one.image))
+
+
+def net_removal(base: Sequence[Item], arm: Sequence[Item]) -> dict[Id, int]:
+    """Hallucinated occurrences of the base answer minus those of the arm's."""
+    later = {item.id: hallucinated(item) for item in arm}
+    return {item.id: hallucinated(item).total() - later[item.id].total() for item in base}
+
+
+def repetition(item: Item) -> int:
+    """How often an answer names its most frequent object."""
+    named = Counter(str(mention["object"]) for mention in item.details.get("mentions", []))
+    return max(named.values(), default=0)
+
+
+def degenerate(base: Sequence[Item], arm: Sequence[Item]) -> dict[Id, int]:
+    """Repetitions of one object in the arm's degenerate answers: those that repeat one more often than any base answer."""
+    usual = max((repetition(item) for item in base), default=0)
+    return {item.id: count for item in arm if (count := repetition(item)) > usual}
+
+
+def new_classes(arm: Sequence[Item], *others: Sequence[Item]) -> dict[Id, int]:
+    """Hallucinated objects of the arm's answer that no other answer to the same image names."""
+    known: dict[Id, set[str]] = {}
+    for items in others:
+        for item in items:
+            named = {str(mention["object"]) for mention in item.details.get("mentions", [])}
+            known.setdefault(item.id, set()).update(named)
+    return {item.id: len(set(hallucinated(item)) - known.get(item.id, set())) for item in arm}
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """The runs that cases are chosen from, by image; their texts; and the order of each rule."""
+
+    items: Mapping[str, Mapping[Id, Item]]
+    texts: Mapping[str, Mapping[Id, str]]
+    orders: Mapping[str, list[Choice]]
+
+    @classmethod
+    def of(cls, material: Material) -> Chosen:
+        """Answer, score and choose; the same for all that asks about this material."""
+        return material.once("cases", lambda: cls._choose(material))
+
+    @classmethod
+    def _choose(cls, material: Material) -> Chosen:
+        answers = Answers.of(material)
+        scored = {BASE: answers.base(), PROBABILITY: answers.probability(), RANK: answers.rank()}
+        scored["unbounded"] = answers.run("unbounded", material.table, clip=UNBOUNDED)
+        scored["global"] = answers.run("global", global_reference(material.table))
+        items = {name: run.items for name, run in scored.items()}
+        removed, other = (net_removal(items[BASE], items[name]) for name in (RANK, PROBABILITY))
+        orders = {
+            REMOVAL: ordered(removed),
+            OVER: ordered({image: removed[image] - other[image] for image in removed}),
+            DEGENERATE: ordered(degenerate(items[BASE], items["unbounded"])),
+            MISPLACED: ordered(new_classes(items["global"], items[BASE], items[RANK])),
+        }
+        by_image = {name: {item.id: item for item in some} for name, some in items.items()}
+        return cls(by_image, {name: answers.texts(name) for name in scored}, orders)
+
+    def first(self) -> dict[str, Id]:
+        """The first image of each rule that found one."""
+        return {case: choices[0].image for case, choices in self.orders.items() if choices}
+
+
+class Cases(Study):
+    """Answers side by side and one step drawn, chosen by stated rules."""
+
+    name = "cases"
+    title = "Cases"
+    labels = (
+        *("tab:mechanism-case", "fig:mechanism-case", "fig:rank-probability-case"),
+        *("fig:chair-examples-1", "fig:failure-modes"),
+    )
+    draws = False  # the figure needs pictures and the model: ``extras`` draws it
+    keys = (
+        ("case", "the rule"),
+        ("order", "its score, which is the value; the highest goes first, ties by image id"),
+        ("place", "place in that order"),
+        ("image", "the image"),
+    )
+
+    def unmet(self, material: Material) -> str | None:
+        return lacks_model(material)
+
+    def compute(self, material: Material) -> Frame:
+        return Frame(
+            row(choice.score, case=case, order=ORDERS[case], place=place, image=choice.image)
+            for case, choices in Chosen.of(material).orders.items()
+            for place, choice in enumerate(choices[:SHOWN], start=1)
+        )
+
+    def sentences(self, frame: Frame, material: Material) -> list[str]:
+        firsts = {str(one["case"]): one for one in frame if one["place"] == 1}
+        found = [
+            f"{case}: image {firsts[case]['image']} ({firsts[case].estimate.value:g})"
+            if case in firsts
+            else f"{case}: none"
+            for case in ORDERS
+        ]
+        return [f"First by each rule: {'; '.join(found)}.", "Cases illustrate; the other studies measure."]
+
+    def extras(self, frame: Frame, material: Material, folder: Path) -> list[str]:
+        if material.rerun is None:
+            raise InputError(f"cases cannot be drawn: {NO_MODEL}")
+        chosen = Chosen.of(material)
+        page: dict[str, Any] = {
+            "cases": {case: _case(chosen, case, image) for case, image in chosen.first().items()}
+        }
+        parts, files = [legend()], [FRAGMENT, TEXTS]
+        step = choose_step(material, [one.image for one in chosen.orders[REMOVAL]])
+        if step is not None:
+            page["step"], caption = draw_step(material, material.rerun, *step, folder)
+            parts.insert(0, caption)
+            files += [f"{FIGURE}.png", f"{FIGURE}.svg"]
+        parts += [_card(chosen, case, image, material.rerun) for case, image in chosen.first().items()]
+        write_text(folder / FRAGMENT, join(parts))
+        write_json(folder / TEXTS, page)
+        return files
+
+
+def choose_step(material: Material, order: Sequence[Id]) -> tuple[StudyImage, int] | None:
+    """The first image of an order whose first changed step is the onset of a hallucinated mention."""
+    field = Field.of(material.arm(RANK), material.evaluation.vocab_size)
+    rank = {image: number for number, image in enumerate(order)}
+    best: tuple[int, StudyImage, int] | None = None
+    for image in material.evaluation:
+        if image.id not in rank or (best is not None and rank[image.id] > best[0]):
+            continue
+        step = first_changed_step(image, field, material.beta)
+        if step is not None and any(one.hallucinated and one.onset == step for one in image.mentions):
+            best = rank[image.id], image, step
+    return None if best is None else best[1:]
+
+
+def draw_step(
+    material: Material, rerun: Rerun, image: StudyImage, step: int, folder: Path
+) -> tuple[dict[str, Any], Html]:
+    """Draw the step beside the picture with the evidence of both winners; what was drawn, and a caption for the page."""
+    texts = [visible(text) for text in piece_texts(material.evaluation.pieces()["pieces"])]
+    field = Field.of(material.arm(RANK), material.evaluation.vocab_size)
+    found = candidates(image, step, field, material.beta, texts)
+    loser = next(one for one in found if one["before_winner"])
+    gainer = next(one for one in found if one["after_winner"])
+    shown = _picture(rerun, image.id)
+    painted = _painted(rerun, material.table.layer, shown, [loser["id"], gainer["id"]])
+    draw_mechanism(found, shown, painted, [loser["token"], gainer["token"]], folder / FIGURE)
+    caption = (
+        f"Step {step} of image {image.id}: the edit takes the lead from “{loser['token']}”, a hallucinated mention, and "
+        f"gives it to “{gainer['token']}”. Filled: logits before; open: after; arrows have length beta·s. The maps show "
+        "where the picture's positions rank each word high."
+    )
+    about = {"image": image.id, "step": step, "beta": material.beta, "b0": material.table.scale}
+    return {**about, "candidates": found}, element("p", caption)
+
+
+def _picture(rerun: Rerun, image: Id) -> Any:
+    task = rerun.runs.task
+    record = next(record for record in task.records if record.id == image)
+    return read_image(find_image(task.images, record.image))
+
+
+def _painted(rerun: Rerun, layer: int, shown: Any, tokens: Sequence[int]) -> list[bytes]:
+    """The evidence of some tokens painted on the picture; nothing for a family whose positions have no grid."""
+    model, processor = rerun.load()
+    prompt, template = rerun.runs.task.records[0].prompt, rerun.runs.template
+    inputs = build_inputs(model, processor, [shown], [prompt], template=template)
+    [found] = measure(model, inputs, [layer], locate=list(tokens))
+    if found is None:
+        return []
+    try:
+        grids = [found.grid(layer, index).numpy() for index in range(len(tokens))]
+    except InputError:
+        return []
+    top = max(float(np.nanmax(grid)) for grid in grids)
+    large = shown.convert("RGB").resize((SIDE, SIDE * shown.height // shown.width))
+    return [heatmap(large, grid, low=0.0, high=top) for grid in grids]
+
+
+def _titles(case: str) -> dict[str, str]:
+    """The runs that a case shows side by side."""
+    return {**TITLES, **({ARMS[case]: f"{ARMS[case]} arm"} if case in ARMS else {})}
+
+
+def _case(chosen: Chosen, case: str, image: Id) -> dict[str, Any]:
+    answers = {
+        name: {
+            "text": chosen.texts[name][image],
+            "mentions": chosen.items[name][image].details["mentions"],
+        }
+        for name in _titles(case)
+    }
+    return {"image": image, "order": ORDERS[case], "answers": answers}
+
+
+def _card(chosen: Chosen, case: str, image: Id, rerun: Rerun) -> Html:
+    """A case on the page: the picture, and all answers with their mentions in colour."""
+    answers = [
+        element(
+            "div",
+            element("h4", title),
+            coloured_response(chosen.items[name][image], chosen.texts[name][image]),
+        )
+        for name, title in _titles(case).items()
+    ]
+    there = chosen.items[BASE][image].details.get("reference")
+    named = ", ".join(map(str, there)) if isinstance(there, list) and there else "objects that are not listed"
+    alt = f"Image {image}, which shows: {named}"
+    head = [
+        element("h3", f"{case.capitalize()}: image {image}"),
+        element("p", f"First by {ORDERS[case]}.", class_="muted"),
+    ]
+    shown = picture(_picture(rerun, image), alt=alt, max_side=SIDE)
+    return element("div", shown, element("div", *head, *answers), class_="card example")

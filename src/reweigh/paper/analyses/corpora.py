@@ -1,0 +1,108 @@
+"""Calibration corpora: the frozen operating point with tables from other images.
+
+The own corpus is the table in use. The embedded world adds mixes of scene types, halves of its own images, which need no
+model. Finished calibrations of the same model in the folder ``corpora`` beside the runs (``reweigh calibrate MODEL IMAGES -o
+STUDY/corpora/NAME``) are further corpora, and together with the own one the pool.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+from reweigh.calibration.result import MANIFEST, Calibration
+from reweigh.errors import MismatchError
+from reweigh.files.artifacts import sha256_file
+from reweigh.paper.analyses.sweep import DEPLOYED, Setting, Sweep, change_of, register, settings_of
+from reweigh.paper.answers import BASE, Answers
+from reweigh.paper.material import Material
+from reweigh.paper.sentences import show
+from reweigh.results.frame import Frame
+from reweigh.tables.observations import Observations, merge
+from reweigh.tables.table import ReferenceTable
+from reweigh.world.kinds import KINDS
+from reweigh.world.scenes import scenes
+
+OWN, POOLED = "own", "pooled"
+FOLDER = "corpora"
+SCENE = re.compile(r"calibration-(\d+)-(\d+)\.png#")
+
+
+class Corpora(Sweep):
+    """CHAIR with tables of other calibration images."""
+
+    name = "corpora"
+    title = "Calibration corpus"
+    labels = ("tab:calibration-corpus",)
+
+    def inputs(self, material: Material) -> dict[str, str]:
+        return {folder.name: sha256_file(folder / MANIFEST) for folder in calibrations(material)}
+
+    def settings(self, material: Material, answers: Answers) -> Iterator[Setting]:
+        own, deployed = material.panel(), material.table
+        counts = {"images": len(own.images), "registered": len(deployed)}
+        yield Setting(OWN, answers.rank(), counts, DEPLOYED)
+        others = {folder.name: observed(folder, own, deployed) for folder in calibrations(material)}
+        parts = {**scene_mixes(own), **others}
+        if others:
+            parts[POOLED] = merge([own, *others.values()])
+        for name, part in parts.items():
+            table = register(part, deployed)
+            counts = {"images": len(part.images), "registered": len(table)}
+            yield Setting(name, answers.run(f"corpus-{name}", table), counts)
+
+    def sentences(self, frame: Frame, material: Material) -> list[str]:
+        changes = [
+            f"{name} ({frame.one(setting=name, quantity='images').number:,.0f} images) "
+            + show(change_of(frame, name), signed=True, unit=" points")
+            for name in settings_of(frame)
+            if name != BASE
+        ]
+        lines = [f"Change of CHAIR_S against the base, by calibration corpus: {'; '.join(changes)}."]
+        if not calibrations(material):
+            lines.append(
+                f"No corpus from another source was given; put a finished calibration into {FOLDER}/NAME of this folder to "
+                "add one."
+            )
+        return lines
+
+
+def calibrations(material: Material) -> list[Path]:
+    """Folders of finished calibrations beside the runs."""
+    if material.rerun is None:
+        return []
+    return sorted(page.parent for page in (material.rerun.folder.parent / FOLDER).glob(f"*/{MANIFEST}"))
+
+
+def observed(folder: Path, own: Observations, deployed: ReferenceTable) -> Observations:
+    """The observations of a finished calibration at the layer in use; one of another model is refused."""
+    found = Calibration.load(folder)
+    mine, theirs = (made.get("identity") for made in (deployed.made_with, found.made_with))
+    if isinstance(mine, dict) and isinstance(theirs, dict):
+        mine, theirs = ({**one, "model_id": ""} for one in (mine, theirs))
+    if mine != theirs:
+        raise MismatchError(
+            f"{folder} was calibrated with another model than the table in use",
+            hint="calibrate this model on those images, with the same settings",
+        )
+    return found.observations.at(own.layers)
+
+
+def scene_mixes(own: Observations) -> dict[str, Observations]:
+    """Halves of the embedded world's calibration images by scene type; none for other images."""
+    found = [SCENE.match(key) for key in own.images]
+    if not found or not all(found):
+        return {}
+    places = [(int(match.group(1)), int(match.group(2))) for match in found if match]
+    last = max(index for _, index in places)
+    kinds = {
+        (seed, scene.index): scene.kind
+        for seed in {seed for seed, _ in places}
+        for scene in scenes("calibration", last + 1, seed)
+    }
+    first = set(list(KINDS)[: len(KINDS) // 2])
+    halves: dict[str, list[str]] = {"scene-types-1": [], "scene-types-2": []}
+    for key, place in zip(own.images, places, strict=True):
+        halves["scene-types-1" if kinds[place] in first else "scene-types-2"].append(key)
+    return {name: own.only(keys) for name, keys in halves.items() if keys}

@@ -1,0 +1,108 @@
+"""Cost: what the method adds to decoding, and what kept evidence takes.
+
+Latency and memory are those of a finished ``reweigh speed MODEL -o STUDY/speed``: timings differ from run to run, so no
+study takes them. Bytes of evidence follow from the vocabulary: one float32 for each token and layer.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from reweigh.estimate import Estimate
+from reweigh.files.artifacts import read_json, sha256_json
+from reweigh.paper.material import EMBEDDED, Material
+from reweigh.paper.sentences import show
+from reweigh.paper.study import Entries, Entry, Study, row
+from reweigh.results.frame import Frame, Row
+
+FOLDER, FILE = "speed", "speed.json"
+VARIANTS = ("greedy", "cached evidence", "online evidence")
+EVIDENCE, CORPUS = "evidence of one image and layer", "study corpus, one image"
+TIMES = "x greedy"
+
+
+class Cost(Study):
+    """Latency ratios, peak memory and bytes of evidence."""
+
+    name = "cost"
+    title = "Cost"
+    labels = ("tab:efficiency-accounting",)
+    draws = False
+    keys = (
+        ("quantity", "what is measured"),
+        ("case", "the model it was measured on"),
+        ("unit", "its unit"),
+    )
+
+    def inputs(self, material: Material) -> dict[str, str]:
+        return {"speed": sha256_json(found)} if (found := read_speed(material)) else {}
+
+    def compute(self, material: Material) -> Frame:
+        corpus = material.evaluation
+        model = str(corpus.record["identity"].get("model_id", ""))
+        size = sum((corpus.folder / shard["name"]).stat().st_size for shard in corpus.shards)
+        rows = [
+            row(4.0 * corpus.vocab_size / 1024, quantity=EVIDENCE, case=model, unit="KiB"),
+            row(size / max(len(corpus), 1) / 1024, quantity=CORPUS, case=model, unit="KiB"),
+        ]
+        for figure in (read_speed(material) or {}).get("figures", []):
+            if figure["part"] == "generation" and figure["variant"] in VARIANTS:
+                rows += _measured(figure)
+        return Frame(rows)
+
+    def sentences(self, frame: Frame, material: Material) -> list[str]:
+        lines = [f"Kept evidence takes {frame.one(quantity=EVIDENCE).value:.1f} KiB per image and layer."]
+        ratios = frame.pick(unit=TIMES).rows
+        lines += [
+            f"{str(one['quantity']).capitalize()} ({one['case']}): {show(one.estimate, digits=3)} times greedy decoding."
+            for one in ratios[:2]
+        ]
+        if not ratios:
+            lines.append(
+                f"Latency was not measured: run `reweigh speed MODEL -o STUDY/{FOLDER}`, then this study again."
+            )
+        return lines
+
+    def fill(self, frame: Frame) -> dict[str, Entries]:
+        """The studied model's own numbers; what another model was measured at stands on the study's page only."""
+        model = str(frame.rows[0]["case"])
+        names = {model, Path(model).name, *(["embedded"] if model == EMBEDDED else [])}
+        cases = frame.pick(unit=TIMES).distinct("case") if frame.pick(unit=TIMES) else []
+        own = [case for case in cases if any(str(case).startswith(name) for name in names if name)]
+        if len(cases) == 1:
+            own = cases
+        found: dict[Entry, Estimate] = {
+            Entry("cache per image (KiB)", "ReWEIGH"): frame.one(quantity=EVIDENCE)
+        }
+        for one in frame.pick(unit=TIMES, case=own[:1]):
+            if one["quantity"] != f"latency, {VARIANTS[0]}":
+                found[Entry(str(one["quantity"]), "ReWEIGH")] = one.estimate
+        return {"tab:efficiency-accounting": found}
+
+
+def read_speed(material: Material) -> dict[str, Any] | None:
+    """The finished measurement beside the runs, if there is one."""
+    if material.rerun is None or not (path := material.rerun.folder.parent / FOLDER / FILE).is_file():
+        return None
+    found: dict[str, Any] = read_json(path)
+    return found
+
+
+def _measured(figure: dict[str, Any]) -> list[Row]:
+    """The ratio and the memory of one variant, where they were measured."""
+    found = (
+        ("latency", figure["ratio"], TIMES),
+        ("peak memory", figure["memory_mib"], "MiB"),
+    )
+    return [
+        row(_estimate(value), quantity=f"{name}, {figure['variant']}", case=figure["case"], unit=unit)
+        for name, value, unit in found
+        if value is not None
+    ]
+
+
+def _estimate(value: Any) -> Estimate:
+    if isinstance(value, dict):
+        return Estimate(value["value"], value["low"], value["high"])
+    return Estimate(*value) if isinstance(value, list) else Estimate(float(value))

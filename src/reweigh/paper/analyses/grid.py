@@ -1,0 +1,116 @@
+"""Layer and beta: the grid that the operating point was chosen from, with the chosen point marked.
+
+Nothing is run: the grid is that of a finished ``reweigh tune MODEL -o STUDY/tuning``, or the one that ships with the
+embedded model. Its records are those of the tuning split, not the evaluation's.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from reweigh.estimate import Estimate
+from reweigh.experiments.tune.search import FIGURES
+from reweigh.files.artifacts import read_json, sha256_json
+from reweigh.paper.analyses.sweep import DRAWN, NAMES, title
+from reweigh.paper.answers import BASE
+from reweigh.paper.material import Material
+from reweigh.paper.study import Entries, Entry, Study, row
+from reweigh.results.frame import Frame
+from reweigh.tables.point import POINT
+from reweigh.world.shipped import operating_point
+
+FOLDER = "tuning"
+CHOSEN = "chosen"
+
+
+class Grid(Study):
+    """CHAIR over layer and beta."""
+
+    name = "grid"
+    title = "Layer and beta"
+    labels = ("fig:ablation-layer-beta", "tab:layer-beta-grid")
+    keys = (
+        ("layer", "0-based block; empty for the base"),
+        ("beta", "maximum penalty; 0 for the base"),
+        ("quantity", "a figure of the tuning records"),
+        ("note", "whether it is the base or the chosen point"),
+    )
+
+    def inputs(self, material: Material) -> dict[str, str]:
+        return {"grid": sha256_json(found)} if (found := read_grid(material)) else {}
+
+    def unmet(self, material: Material) -> str | None:
+        if read_grid(material) is None:
+            return (
+                f"no search for an operating point was run; run `reweigh tune MODEL -o STUDY/{FOLDER}` first"
+            )
+        return None
+
+    def compute(self, material: Material) -> Frame:
+        found = read_grid(material) or {}
+        chosen = found["layer"], found["beta"]
+        points = [(None, 0.0, found["base"], BASE)]
+        for one in found["grid"]:
+            point = one["layer"], one["beta"]
+            points.append((*point, one, CHOSEN if point == chosen else ""))
+        return Frame(
+            row(point[name], layer=layer, beta=beta, quantity=name, note=note)
+            for layer, beta, point, note in points
+            for name in FIGURES
+        )
+
+    def sentences(self, frame: Frame, material: Material) -> list[str]:
+        base = frame.pick(layer=None)
+        level = base.one(quantity="chair_s").number
+        points = [one for one in frame.pick(quantity="chair_s") if one["layer"] is not None]
+        better = sum(one.estimate.number < level for one in points)
+        lines = [f"CHAIR_S is lower than the base's {level:.1f}% at {better} of {len(points)} points."]
+        if chosen := frame.pick(note=CHOSEN):
+            point = chosen.rows[0]
+            (here, f1), before = (
+                (chosen.one(quantity=name).number for name in ("chair_s", "f1")),
+                base.one(quantity="f1"),
+            )
+            lines.append(
+                f"Chosen: layer {point['layer']}, beta {point['beta']:g}, with CHAIR_S {here:.1f}% and F1 {f1:.1f}% (base "
+                f"{before.value:.1f}%). These are tuning records, without intervals."
+            )
+        return lines
+
+    def draw(self, frame: Frame, path: Path) -> None:
+        from reweigh.results.charts import chart, lines
+
+        with chart(path, columns=3, height=2.6) as panels:
+            for panel, figure in zip(panels, DRAWN, strict=True):
+                series: dict[str, list[tuple[float, Estimate]]] = {}
+                level, mark = None, None
+                for one in frame.pick(quantity=figure):
+                    point = float(str(one["beta"])), one.estimate
+                    if one["layer"] is None:
+                        level = one.estimate.value
+                    elif one.estimate.value is not None:
+                        series.setdefault(f"layer {one['layer']}", []).append(point)
+                    if one["note"] == CHOSEN:
+                        mark = point[0], one.estimate.value
+                lines(panel, series, across="beta", up=title(figure), level=("base", level), marked=mark)
+
+    def fill(self, frame: Frame) -> dict[str, Entries]:
+        """Every point, named as the paper names its own; layers differ between models."""
+        found: dict[Entry, Estimate] = {}
+        for one in frame.pick(quantity=DRAWN):
+            name = "Base" if one["layer"] is None else f"layer {one['layer']}, beta {one['beta']:g}"
+            found[Entry(name, NAMES[str(one["quantity"])])] = one.estimate
+        return {label: found for label in self.labels}
+
+
+def read_grid(material: Material) -> dict[str, Any] | None:
+    """The finished search beside the runs, else the shipped one if the table is the embedded model's."""
+    if material.rerun is not None:
+        path = material.rerun.folder.parent / FOLDER / POINT
+        if path.is_file():
+            found: dict[str, Any] = read_json(path)
+            return found
+    shipped = operating_point()
+    own = shipped["chosen_on"]["table_sha256"].get(str(material.table.layer))
+    return shipped if own == material.table.fingerprint else None

@@ -1,0 +1,165 @@
+"""Scale across positions: how much the probability at one vocabulary rank differs between the positions of an image.
+
+For each image, spread(k) = p90 - p10 over its positions of ln p_j at vocabulary rank k (linear interpolation); the frame
+has the median over images, and e^spread as a ratio. Equalized logits z_j median_i(sigma_i) / sigma_j give the same spread
+again; survival = equalized / original of those medians, in log units, and may exceed 1. For a fixed threshold,
+N_j(tau) = #{v : p_j(v) >= tau}; the frame has the image median of p90 / p10 over positions, N = 0 counted as 1, with the
+share of such positions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from reweigh.estimate import Estimate
+from reweigh.method.rescaling import PositionSummary, kept_ranks, threshold_names
+from reweigh.paper.bootstrap import Times, bootstrap, medians
+from reweigh.paper.material import Material
+from reweigh.paper.study import Entries, Entry, Study, percent, row
+from reweigh.results.frame import Frame
+
+Floats = NDArray[np.float64]
+PLATEAU = 30
+"""Up to this rank, all positions of the embedded model hold the filler words it was taught."""
+SPREAD, RATIO, SURVIVAL = "spread", "ratio", "survival"
+DEPTH, NONE = "depth ratio", "positions without any"
+ORIGINAL, EQUALIZED = "original", "equalized"
+LOGITS = (ORIGINAL, EQUALIZED)
+
+
+class Figure(NamedTuple):
+    """What is measured, at which rank or threshold, of which logits."""
+
+    quantity: str
+    at: str
+    logits: str = ""
+
+
+def rank_spread(log_probability: Floats) -> Floats:
+    """p90 - p10 over positions of the log-probability at each rank: (P, K) -> (K,)."""
+    low, high = np.quantile(log_probability, [0.1, 0.9], axis=0)
+    found: Floats = high - low
+    return found
+
+
+def depth_ratio(counts: NDArray[Any]) -> Floats:
+    """p90 / p10 over positions of the number of tokens above each threshold, none counted as one: (P, T) -> (T,)."""
+    low, high = np.quantile(np.maximum(counts, 1).astype(np.float64), [0.1, 0.9], axis=0)
+    found: Floats = high / low
+    return found
+
+
+class Scale(Study):
+    """Spread of probability across positions, before and after equalization, and the rank depth of a threshold."""
+
+    name = "scale"
+    title = "Scale across positions"
+    labels = ("fig:scale-nuisance", "tab:depth-dispersion", "tab:scale-dispersion")
+    keys = (
+        ("quantity", "spread (ln), ratio (e^spread), survival, depth ratio, or positions without any"),
+        ("at", "the vocabulary rank k, or the threshold tau"),
+        ("logits", "original or equalized; empty for survival"),
+    )
+
+    def compute(self, material: Material) -> Frame:
+        ranks = [str(rank) for rank in kept_ranks(material.evaluation.vocab_size)]
+        names = threshold_names()
+        spreads, depths, empty = (dict[str, list[Floats]](original=[], equalized=[]) for _ in range(3))
+        for image in material.evaluation:
+            summaries: dict[str, PositionSummary] = {ORIGINAL: image.original, EQUALIZED: image.equalized}
+            for logits, summary in summaries.items():
+                spreads[logits].append(rank_spread(summary.log_probability))
+                depths[logits].append(depth_ratio(summary.counts))
+                empty[logits].append((summary.counts == 0).mean(axis=0))
+        spread, depth, share = (
+            {name: np.array(one) for name, one in by.items()} for by in (spreads, depths, empty)
+        )
+
+        def figures(times: Times) -> Mapping[Figure, float]:
+            found: dict[Figure, float] = {}
+            for logits in LOGITS:
+                middle, deep = medians(spread[logits], times), medians(depth[logits], times)
+                none = np.average(share[logits], axis=0, weights=times)
+                found |= {Figure(SPREAD, rank, logits): middle[i] for i, rank in enumerate(ranks)}
+                found |= {Figure(DEPTH, name, logits): deep[i] for i, name in enumerate(names)}
+                found |= {Figure(NONE, name, logits): none[i] for i, name in enumerate(names)}
+            for rank in ranks:
+                before, after = (found[Figure(SPREAD, rank, logits)] for logits in LOGITS)
+                found[Figure(SURVIVAL, rank)] = after / before if before else float("nan")
+            return found
+
+        found = bootstrap(len(material.evaluation), figures, **material.draws)
+        for figure, value in list(found.items()):
+            if figure.quantity == SPREAD:
+                found[figure._replace(quantity=RATIO)] = value.map(lambda part: float(np.exp(part)))
+        order: list[Figure] = []
+        for rank in ranks:
+            order += [Figure(quantity, rank, logits) for logits in LOGITS for quantity in (SPREAD, RATIO)]
+            order.append(Figure(SURVIVAL, rank))
+        order += [
+            Figure(quantity, name, logits)
+            for name in names
+            for logits in LOGITS
+            for quantity in (DEPTH, NONE)
+        ]
+        return Frame(row(found[figure], **figure._asdict()) for figure in order)
+
+    def sentences(self, frame: Frame, material: Material) -> list[str]:
+        survival = {int(str(one["at"])): one.estimate.number for one in frame.pick(quantity=SURVIVAL)}
+        lines = []
+        shown = [k for k in survival if k in (10, 50)] or [max(survival)]
+        for k in shown:
+            before, after = (frame.one(quantity=RATIO, at=str(k), logits=logits) for logits in LOGITS)
+            lines.append(
+                f"At vocabulary rank {k}, probabilities at the positions of the median image differ by a factor of "
+                f"{before.value:.2f} [{before.low:.2f}, {before.high:.2f}], and by {after.value:.2f} once scales are "
+                f"equalized: {100 * survival[k]:.0f}% of the spread in log units survives."
+            )
+        if beyond := [100 * value for k, value in survival.items() if k > PLATEAU]:
+            lines.append(f"At ranks of 50 and more, {min(beyond):.0f}% to {max(beyond):.0f}% survives.")
+        if material.is_embedded:
+            lines.append(
+                "In the embedded model, ranks up to 30 are a plateau of filler words learned in training: there, and at "
+                "the absolute thresholds, the spread says nothing about images."
+            )
+        return lines
+
+    def draw(self, frame: Frame, path: Path) -> None:
+        from reweigh.results.charts import chart, lines
+
+        with chart(path, columns=2, height=3.0) as (left, right):
+            spread = {
+                logits: [
+                    (float(str(one["at"])), one.estimate)
+                    for one in frame.pick(quantity=SPREAD, logits=logits)
+                ]
+                for logits in LOGITS
+            }
+            lines(left, spread, across="vocabulary rank", up="p90 - p10 of ln p over positions")
+            survival = [
+                (float(str(one["at"])), percent(one.estimate)) for one in frame.pick(quantity=SURVIVAL)
+            ]
+            lines(right, {"survival": survival}, across="vocabulary rank", up="spread that survives, %",
+                  level=("all of it", 100.0))  # fmt: skip
+            for panel in (left, right):
+                panel.set_xscale("log")
+                panel.set_ylim(bottom=0)
+
+    def fill(self, frame: Frame) -> dict[str, Entries]:
+        nuisance, depth, threshold = (dict[Entry, Estimate]() for _ in self.labels)
+        for one in frame:
+            at, logits = str(one["at"]), str(one["logits"])
+            if one["quantity"] == RATIO and at == "10":
+                nuisance[Entry(f"k = {at}", logits)] = one.estimate
+            elif one["quantity"] == SPREAD:
+                depth[Entry(f"k = {at}", logits)] = one.estimate
+            elif one["quantity"] == SURVIVAL:
+                depth[Entry(f"k = {at}", "survival %")] = percent(one.estimate)
+            elif one["quantity"] == DEPTH and logits == ORIGINAL:
+                threshold[Entry(at, "p90/p10")] = one.estimate
+        return dict(zip(self.labels, (nuisance, depth, threshold), strict=True))

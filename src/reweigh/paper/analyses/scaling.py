@@ -1,0 +1,127 @@
+"""Model scaling: base and ReWEIGH of several checkpoints in one table.
+
+This model's runs are those of the other studies. Further models are finished study folders in ``checkpoints`` beside the
+runs (``reweigh study detection OTHER-MODEL -o STUDY/checkpoints/NAME``): their runs are read, nothing is answered again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+from reweigh.benchmarks.base import Item
+from reweigh.benchmarks.bootstrap import paired_difference
+from reweigh.benchmarks.chair.metrics import figures
+from reweigh.estimate import Estimate
+from reweigh.files.artifacts import sha256_file
+from reweigh.paper.analyses.sweep import DRAWN, NAMES, title
+from reweigh.paper.answers import BASE, FIGURES, RANK, Answers
+from reweigh.paper.material import Material
+from reweigh.paper.sentences import show
+from reweigh.paper.study import Entries, Entry, Study, lacks_model, row
+from reweigh.results.frame import Frame, Row
+from reweigh.runs.record import RESULTS
+from reweigh.runs.results import read_scored
+
+FOLDER = "checkpoints"
+GAP = "ReWEIGH minus base"
+METHODS = {BASE: "base", RANK: "ReWEIGH"}
+
+
+class Scaling(Study):
+    """CHAIR of several checkpoints, base and ReWEIGH."""
+
+    name = "scaling"
+    title = "Model scaling"
+    labels = ("tab:model-scaling", "tab:chair-full", "tab:chair-amber")
+    keys = (
+        ("model", "the checkpoint"),
+        ("method", "base, ReWEIGH, or their difference"),
+        ("quantity", "a figure of CHAIR"),
+        ("images", "records behind it"),
+    )
+
+    def inputs(self, material: Material) -> dict[str, str]:
+        runs = [folder / "runs" / name / RESULTS for folder in others(material) for name in METHODS]
+        return {str(index): sha256_file(path) for index, path in enumerate(runs)}
+
+    def unmet(self, material: Material) -> str | None:
+        return lacks_model(material)
+
+    def compute(self, material: Material) -> Frame:
+        answers = Answers.of(material)
+        own = {BASE: answers.base(), RANK: answers.rank()}
+        items = {name: run.items for name, run in own.items()}
+        metrics = {name: run.summary.metrics for name, run in own.items()}
+        name = str(answers.rerun.runs.model.get("id", "this model"))
+        rows = [*model_rows(name, items, metrics, material)]
+        for folder in others(material):
+            found = {method: read_scored(folder / "runs" / method) for method in METHODS}
+            name = str(found[BASE].results["config"]["model"].get("id", folder.name))
+            if any(one["model"] == name for one in rows):  # two folders of one model stay apart
+                name = f"{name} ({folder.name})"
+            items = {method: run.items for method, run in found.items()}
+            rows += model_rows(name, items, {method: run.metrics for method, run in found.items()}, material)
+        return Frame(rows)
+
+    def sentences(self, frame: Frame, material: Material) -> list[str]:
+        changes = frame.pick(method=GAP, quantity="chair_s")
+        lower = sum(one.estimate.high is not None and one.estimate.high < 0 for one in changes)
+        words = "; ".join(
+            f"{one['model']} {show(one.estimate, signed=True, unit=' points')}" for one in changes
+        )
+        lines = [f"CHAIR_S, ReWEIGH minus base: {words}. It falls for {lower} of {len(changes)} checkpoints."]
+        if len(changes) == 1:
+            lines.append(
+                "One checkpoint says nothing about scale; put a finished study of another model into "
+                f"{FOLDER}/NAME to add one."
+            )
+        return lines
+
+    def draw(self, frame: Frame, path: Path) -> None:
+        from reweigh.results.charts import chart, dots
+
+        models = [str(model) for model in frame.distinct("model")]
+        with chart(path, columns=3, height=0.6 * len(models) + 1.3) as panels:
+            for panel, figure in zip(panels, DRAWN, strict=True):
+                series = {
+                    method: {
+                        model: frame.one(model=model, method=method, quantity=figure) for model in models
+                    }
+                    for method in METHODS.values()
+                }
+                dots(panel, series, label=title(figure))
+                if panel is not panels[0]:
+                    panel.tick_params(labelleft=False)
+
+    def fill(self, frame: Frame) -> dict[str, Entries]:
+        """Base and ReWEIGH of the studied model; the study's own page has the others."""
+        model = frame.distinct("model")[0]
+        names = {METHODS[BASE]: "Base", METHODS[RANK]: "ReWEIGH"}
+        found = {
+            Entry(names[str(one["method"])], NAMES[str(one["quantity"])]): one.estimate
+            for one in frame.pick(model=model, method=list(names))
+        }
+        return {label: found for label in self.labels}
+
+
+def others(material: Material) -> list[Path]:
+    """Finished study folders of further models beside the runs."""
+    if material.rerun is None:
+        return []
+    folders = sorted((material.rerun.folder.parent / FOLDER).glob("*"))
+    return [one for one in folders if all((one / "runs" / name / RESULTS).is_file() for name in METHODS)]
+
+
+def model_rows(
+    model: str,
+    items: Mapping[str, Sequence[Item]],
+    metrics: Mapping[str, Mapping[str, Estimate]],
+    material: Material,
+) -> Iterator[Row]:
+    """The rows of one model."""
+    found = {METHODS[name]: metrics[name] for name in METHODS}
+    found[GAP] = paired_difference(items[BASE], items[RANK], figures, **material.draws)
+    for method, values in found.items():
+        for figure in FIGURES:
+            yield row(values[figure], model=model, method=method, quantity=figure, images=len(items[BASE]))

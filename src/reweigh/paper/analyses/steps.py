@@ -1,0 +1,126 @@
+"""What an edit does to recorded steps: fields of edits, one-step winners, and the windows before mentions.
+
+A *field* is what a calibrated readout would take from any candidates. The *window* of a mention is the four steps before
+its onset, cut at the answer's start; it is switched if the edit changes the candidate-local argmax at any of them, however
+often. *Selectivity* is the switch rate before hallucinated mentions minus that before grounded ones, in points. Only what
+an edit does to the recorded step counts: no text is generated again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from reweigh.benchmarks.bootstrap import Array, ratio
+from reweigh.experiments.readouts import ReadoutArm
+from reweigh.method.strength import strength
+from reweigh.paper.corpus.image import StudyImage
+
+Floats = NDArray[np.float64]
+Ids = NDArray[np.int64]
+
+RANK, PROBABILITY = "rank", "probability"
+HALLUCINATED, GROUNDED = "hallucinated", "grounded"
+KINDS = (HALLUCINATED, GROUNDED)
+WINDOW, ONSET = "window", "onset"
+WIDTH = 4
+"""Steps of a window."""
+
+
+@dataclass(frozen=True, eq=False)
+class Field:
+    """The edit field of an arm.
+
+    Attributes:
+        vector: The kept evidence that it reads.
+        references: (V,) b(v), NaN where a token is not registered.
+        scale: b0.
+        factor: Its beta in units of the method's.
+    """
+
+    vector: str
+    references: Floats
+    scale: float
+    factor: float = 1.0
+
+    @classmethod
+    def of(cls, arm: ReadoutArm, vocab_size: int, *, vector: str | None = None) -> Field:
+        """The field of an arm; ``vector`` is read instead of the readout's own evidence."""
+        return cls(vector or arm.readout, arm.table.over(vocab_size), arm.table.scale, arm.factor)
+
+    def registered(self, ids: Ids) -> NDArray[np.bool_]:
+        """Which tokens have a reference."""
+        known: NDArray[np.bool_] = ~np.isnan(self.references[ids])
+        return known
+
+    def evidence(self, image: StudyImage, ids: Ids) -> Floats:
+        """The evidence of some tokens."""
+        return image.evidence[self.vector][ids].astype(np.float64)
+
+    def deficits(self, ids: Ids, evidence: Floats) -> Floats:
+        """(b(v) - x) / b0 of some tokens, not clipped; NaN where a token is not registered."""
+        return strength(self.references[ids], evidence, self.scale, low=None, high=None)
+
+    def strengths(self, ids: Ids, evidence: Floats) -> Floats:
+        """s of some tokens: the deficit clipped to [0, 1], and 0 where a token is not registered."""
+        found: Floats = np.nan_to_num(strength(self.references[ids], evidence, self.scale), nan=0.0)
+        return found
+
+
+def winner(ids: NDArray[Any], logits: NDArray[Any]) -> int:
+    """The token with the highest logit; the lower id of equals."""
+    return int(np.min(ids[logits == logits.max()]))
+
+
+def switches(ids: NDArray[Any], logits: NDArray[Any], edit: Floats) -> bool:
+    """Whether ``logits - edit`` has another winner among the candidates than ``logits``."""
+    raw = np.asarray(logits, dtype=np.float64)
+    return winner(ids, raw) != winner(ids, raw - edit)
+
+
+def first_switch(
+    switched: Sequence[bool] | NDArray[np.bool_], onset: int, *, width: int = WIDTH
+) -> int | None:
+    """The first switched step of the window before ``onset``; ``None`` if the window is not switched."""
+    return next((step for step in range(max(0, onset - width), onset) if switched[step]), None)
+
+
+class Count(NamedTuple):
+    """A count of mentions: those that an arm switches, or all of them (``MENTIONS``), of one kind."""
+
+    arm: tuple[str, ...]
+    kind: str
+
+
+MENTIONS: tuple[str, ...] = ()
+
+
+def kinds_of(image: StudyImage) -> list[str]:
+    """The kind of each mention."""
+    return [HALLUCINATED if mention.hallucinated else GROUNDED for mention in image.mentions]
+
+
+def count_windows(
+    kinds: Sequence[str], switched: Mapping[tuple[str, ...], Sequence[bool]]
+) -> dict[Count, float]:
+    """Counts of one image: mentions of each kind, and how many of each the arms switch."""
+    counts = {Count(MENTIONS, kind): float(sum(one == kind for one in kinds)) for kind in KINDS}
+    for arm, flags in switched.items():
+        for kind in KINDS:
+            pairs = zip(kinds, flags, strict=True)
+            counts[Count(arm, kind)] = float(sum(flag and one == kind for one, flag in pairs))
+    return counts
+
+
+def switch_rate(counts: Mapping[Count, Array], arm: tuple[str, ...], kind: str) -> Array:
+    """Share of the mentions of a kind that an arm switches, in percent."""
+    return ratio(counts[Count(arm, kind)], counts[Count(MENTIONS, kind)])
+
+
+def selectivity(counts: Mapping[Count, Array], arm: tuple[str, ...]) -> Array:
+    """Switch rate before hallucinated mentions minus that before grounded ones, in points."""
+    return np.asarray(switch_rate(counts, arm, HALLUCINATED) - switch_rate(counts, arm, GROUNDED))

@@ -1,0 +1,150 @@
+"""What finished results give for the paper's tables.
+
+Results are recognised by their files: a study folder (``NAME/study.json``), an ablation (``ablation.json``) and a comparison
+(``comparison.json``). Nothing is run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from reweigh.estimate import Estimate
+from reweigh.files.artifacts import read_json
+from reweigh.files.seals import read_sealed
+from reweigh.paper.analyses import STUDIES
+from reweigh.paper.analyses.sweep import NAMES
+from reweigh.paper.run import PAGE, read_study
+from reweigh.paper.study import FIGURE, FRAGMENT, Entries, Entry
+
+SHUFFLED = "shuffled"
+ARMS = {
+    "full": "Full method",
+    "global": "Global reference",
+    SHUFFLED: "Shuffled references",
+    "mismatched": "Mismatched evidence",
+    "no-abstention": "No abstention",
+    "bidirectional": "Bidirectional update",
+    "unbounded": "Unbounded update",
+}
+READOUTS = {
+    "base": "Base",
+    "full": "DMRR, native",
+    "rank-zscore-matched": "DMRR, matched",
+    "zscore": "standardized logit, native",
+    "zscore-matched": "standardized logit, matched",
+    "mean-probability": "mean probability, native",
+    "standardized-probability": "standardized probability, native",
+}
+METRICS = {**NAMES, "length": "Length", "fire": "Fire %", "escapes": "Escapes"}
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What was measured for one table or figure.
+
+    Attributes:
+        model: What was run.
+        on: On what.
+        by: The command that ran it.
+        values: The numbers.
+        figure: The drawing of the study, if it has one.
+        fragment: Further markup of the study, if it has some.
+        sentences: What the study says.
+    """
+
+    model: str
+    on: str
+    by: str
+    values: Entries = field(default_factory=dict)
+    figure: Path | None = None
+    fragment: Path | None = None
+    sentences: tuple[str, ...] = ()
+
+
+def read_study_folder(folder: Path) -> dict[str, Measured]:
+    """What the finished studies of a folder give."""
+    found: dict[str, Measured] = {}
+    for name in STUDIES:
+        outcome = read_study(folder / name, STUDIES[name])
+        if outcome is None or outcome.unmet is not None:
+            continue
+        record = read_sealed(folder / name / PAGE)["material"]
+        model = str(record["identity"].get("model_id") or "a model")
+        on = f"{record['images']['evaluation']:,} evaluation images, layer {record['layer']}, beta {record['beta']:g}"
+        figure, fragment = (
+            path if (path := folder / name / file).is_file() else None for file in (f"{FIGURE}.svg", FRAGMENT)
+        )
+        for label, values in outcome.study().fill(outcome.frame).items():
+            known = {entry: value for entry, value in values.items() if value.value is not None}
+            by = f"reweigh study {name}"
+            found[label] = Measured(model, on, by, known, figure, fragment, outcome.sentences)
+    return found
+
+
+def read_ablation(folder: Path) -> dict[str, Measured]:
+    """What an ablation gives; the permutations count as their mean."""
+    page = read_json(folder / "ablation.json")
+    on = f"{page['records']:,} records of {page['benchmark']['name']}, layer {page['layer']}, beta {page['beta']:g}"
+    rows = {arm["arm"]: _ablated(arm) for arm in page["arms"]}
+    if page.get(SHUFFLED):
+        mean = page[SHUFFLED]["mean"]
+        rows[SHUFFLED] = {METRICS[name]: Estimate(mean[name]) for name in METRICS if mean[name] is not None}
+
+    def entries(names: Mapping[str, str]) -> Entries:
+        return {
+            Entry(names[arm], metric): value
+            for arm, values in rows.items()
+            if arm in names
+            for metric, value in values.items()
+        }
+
+    components, readouts = entries(ARMS), entries(READOUTS)
+    return {
+        label: Measured(str(page["model"]), on, "reweigh ablate", values)
+        for label, values in (
+            ("tab:signal-ablation", components),
+            ("tab:ablation-chair-detail", components),
+            ("tab:normalized-readout-control", readouts),
+        )
+    }
+
+
+def _ablated(arm: Mapping[str, Any]) -> dict[str, Estimate]:
+    """The numbers of one arm, by the paper's metrics."""
+    found = {
+        METRICS[name]: Estimate(arm[name]["value"], arm[name].get("low"), arm[name].get("high"))
+        for name in (*NAMES, "length")
+    }
+    found[METRICS["fire"]] = Estimate(arm["fire"])
+    found[METRICS["escapes"]] = Estimate(None if arm["edits"] is None else arm["edits"]["escapes"])
+    return {metric: value for metric, value in found.items() if value.value is not None}
+
+
+def read_comparison(folder: Path) -> dict[str, Measured]:
+    """What a comparison of decoders gives."""
+    page = read_json(folder / "comparison.json")
+    renamed = {"recall": "Recall", "latency": "Latency", "memory": "Memory"}
+    found: dict[Entry, Estimate] = {}
+    for row in page["rows"]:
+        name = "Base" if row["method"].lower() in ("base", "greedy") else row["method"]
+        for key, cell in row["figures"].items():
+            metric = key.rpartition("/")[2]
+            if cell["value"] is not None:
+                found[Entry(name, renamed.get(metric.lower(), metric))] = Estimate(cell["value"])
+    about = Measured(str(page["model"]), "the records of its benchmarks", "reweigh compare", found)
+    return {"tab:chair-amber": about, "tab:chair-full": about}
+
+
+def read_results(folders: Sequence[Path]) -> dict[str, Measured]:
+    """Everything found in some folders; a later folder replaces what an earlier one gave."""
+    found: dict[str, Measured] = {}
+    for folder in folders:
+        found |= read_study_folder(folder)
+        if (folder / "ablation.json").is_file():
+            found |= read_ablation(folder)
+        if (folder / "comparison.json").is_file():
+            found |= read_comparison(folder)
+    return found

@@ -1,0 +1,202 @@
+"""One page per table and figure of the paper: what was run, on what, both numbers, their difference, and the order.
+
+A measured number never stands under a published model's name: its column is headed by the model it was measured on, and a
+page whose measured model is not one of the paper's says so before any number.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from reweigh.estimate import Estimate
+from reweigh.files.artifacts import write_json
+from reweigh.paper.published.commands import NOT_MEASURED, commands
+from reweigh.paper.published.measured import Measured
+from reweigh.paper.published.numbers import Order, Published, published
+from reweigh.paper.report import Significant, embedded_svg
+from reweigh.paper.study import Entries, Entry
+from reweigh.results.html import Html, element
+from reweigh.results.page import Page
+from reweigh.results.table import Cell, Column, Table
+
+INDEX, DATA = "index.html", "paper.json"
+FOOTER = "Written by reweigh study --paper."
+SHOWN = 12
+"""Disagreeing orders that a page lists."""
+
+
+def write_pages(found: Mapping[str, Measured], out: Path) -> dict[str, Any]:
+    """Write a page for every label, an index and the data; returns the data."""
+    data = {label: build_json(table, found.get(label)) for label, table in published().items()}
+    for label, table in published().items():
+        build_page(table, found.get(label)).write(out / file_name(label))
+    build_index(found).write(out / INDEX)
+    write_json(out / DATA, data)
+    return data
+
+
+def file_name(label: str) -> str:
+    """The page of a label."""
+    return label.replace(":", "-") + ".html"
+
+
+def compare(table: Published, measured: Measured | None) -> tuple[str | None, list[Order]]:
+    """The paper's model that a measurement is compared with, and all comparisons of order."""
+    if measured is None or not measured.values:
+        return None, []
+    reference = table.reference(measured.model)
+    return reference, [] if reference is None else table.orders(table.values[reference], measured.values)
+
+
+def build_page(table: Published, measured: Measured | None) -> Page:
+    """The page of one table or figure."""
+    reference, found = compare(table, measured)
+    page = Page(f"{table.kind.capitalize()} {table.label}", lead=table.title, footer=FOOTER)
+    page.add(_run(table, measured))
+    if measured is not None and measured.model not in table.values and table.values:
+        words = (
+            f"{measured.model} is not one of the paper's models and was measured on other images. Compare orders and signs, "
+            "not sizes: the differences below are between different models."
+        )
+        page.add(element("p", element("b", words)))
+    if table.values:
+        page.add(_numbers(table, measured, reference).html())
+    if found:
+        page.add(_orders(found, str(reference)))
+    if measured is not None:
+        page.text(*measured.sentences)
+        if measured.figure is not None:
+            caption = element("figcaption", f"Measured: {measured.model}, {measured.on}.")
+            page.add(element("figure", embedded_svg(measured.figure, alt=table.title), caption))
+        if measured.fragment is not None:
+            page.add(Html(measured.fragment.read_text(encoding="utf-8")))
+    return page.add(element("p", element("a", "All tables and figures", href=INDEX)))
+
+
+def _run(table: Published, measured: Measured | None) -> Html:
+    """What was published on what, and what was run here, or how to."""
+    lines = [element("p", "It contains no measured numbers.")]
+    if table.values:
+        models = ", ".join(table.values)
+        on = f"; {table.on}" if table.on else ""
+        lines = [element("p", element("b", "Published: "), f"{models}{on}.")]
+    if measured is not None:
+        told = f"{measured.model}; {measured.on}; by "
+        lines.append(element("p", element("b", "Measured: "), told, element("code", measured.by), "."))
+    elif run := commands(table.label):
+        lines.append(element("p", element("b", "Not run. "), "To measure it:"))
+        lines.append(element("pre", element("code", "\n".join(run))))
+    elif table.label in NOT_MEASURED:
+        lines.append(element("p", element("b", "Not measured: "), f"{NOT_MEASURED[table.label]}."))
+    return element("div", *lines, class_="card")
+
+
+def _numbers(table: Published, measured: Measured | None, reference: str | None) -> Table:
+    """Published values, the measured one under its own model's name, and the difference."""
+    own: Entries = measured.values if measured is not None else {}
+    columns: list[Column] = [Column("metric"), Column("row")]
+    columns += [Significant(f"published: {model}") for model in table.values]
+    if measured is not None and own:
+        columns.append(Significant(f"measured: {measured.model}"))
+        columns += [Column(f"difference to {reference}")] if reference else []
+    rows: list[list[Cell]] = []
+    for entry in entries(table, own):
+        cells: list[Cell] = [
+            entry.metric,
+            entry.row,
+            *(_cell(values.get(entry)) for values in table.values.values()),
+        ]
+        if own:
+            cells.append(_cell(own.get(entry), "not run"))
+            if reference:
+                both = (own, table.values[reference])
+                here, said = (values.get(entry, Estimate(None)).value for values in both)
+                cells.append(None if here is None or said is None else f"{here - said:+.4g}")
+        rows.append(cells)
+    return Table(columns, rows, f"Published and measured values of {table.title}")
+
+
+def _cell(value: Estimate | None, missing: str | None = None) -> Cell:
+    if value is None:
+        return missing
+    return value if value.bounded else value.value
+
+
+def entries(table: Published, own: Entries) -> list[Entry]:
+    """Every entry of either side, by metric, in the paper's order; measured rows that it does not have come last."""
+    known = {entry for values in (*table.values.values(), own) for entry in values}
+    rows = dict.fromkeys([*table.rows, *(entry.row for entry in own)])
+    return [Entry(row, metric) for metric in table.metrics for row in rows if Entry(row, metric) in known]
+
+
+def _orders(found: Sequence[Order], reference: str) -> Html:
+    wrong = [order for order in found if not order.agrees]
+    words = f"{len(found) - len(wrong)} of {len(found)} comparisons come out as for {reference}"
+    head = element("p", element("b", "Order: "), words + ("; these do not:" if wrong else "."))
+    items = [element("li", str(order)) for order in wrong[:SHOWN]]
+    if len(wrong) > SHOWN:
+        items.append(element("li", f"and {len(wrong) - SHOWN} more"))
+    return element("div", head, *([element("ul", *items)] if items else []))
+
+
+def state(table: Published, measured: Measured | None) -> tuple[str, str]:
+    """What became of a table, and whether the orders agree, in words."""
+    if measured is not None:
+        _, found = compare(table, measured)
+        agreeing = sum(order.agrees for order in found)
+        verdict = "agrees" if agreeing == len(found) else f"{agreeing} of {len(found)} agree"
+        if not found:
+            verdict = "nothing to compare" if measured.values else "drawn"
+        return f"measured on {measured.model}", verdict
+    if commands(table.label):
+        return "not run", ""
+    return ("no command measures it" if table.label in NOT_MEASURED else "nothing to measure"), ""
+
+
+def build_index(found: Mapping[str, Measured]) -> Page:
+    """All tables and figures with what became of them."""
+    rows = []
+    for label, table in published().items():
+        link = element("a", label, href=file_name(label))
+        cells = [
+            element("td", part, class_="words") for part in (table.title, *state(table, found.get(label)))
+        ]
+        rows.append(element("tr", element("th", link, class_="words", scope="row"), *cells))
+    heads = ("label", "title", "state", "order")
+    head = element("tr", *(element("th", name, class_="words", scope="col") for name in heads))
+    body = element("table", element("thead", head), element("tbody", *rows))
+    lead = (
+        "Published values are the paper's: 7B models and larger on photographs. Measured values stand under the name of the "
+        "model they were measured on."
+    )
+    label = "All tables and figures"
+    shown = element("div", body, class_="scroll", tabindex="0", role="region", aria_label=label)
+    return Page("The paper, table by table", lead=lead, footer=FOOTER).add(shown)
+
+
+def build_json(table: Published, measured: Measured | None) -> dict[str, Any]:
+    """One table or figure for a program."""
+    reference, found = compare(table, measured)
+    about = None
+    if measured is not None:
+        values = _values(measured.values)
+        about = {"model": measured.model, "on": measured.on, "by": measured.by, "values": values}
+    return {
+        "title": table.title,
+        "published": {model: _values(numbers) for model, numbers in table.values.items()},
+        "published_on": table.on,
+        "measured": about,
+        "compared_with": reference,
+        "orders": {"compared": len(found), "agree": sum(order.agrees for order in found)},
+        "differ": [str(order) for order in found if not order.agrees],
+        "run": list(commands(table.label)),
+    }
+
+
+def _values(values: Entries) -> list[dict[str, Any]]:
+    return [
+        {**entry._asdict(), "value": value.value, "low": value.low, "high": value.high}
+        for entry, value in values.items()
+    ]

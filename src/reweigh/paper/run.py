@@ -1,0 +1,109 @@
+"""Running studies into a folder: one folder per study; a finished one is not computed again.
+
+A study's folder holds ``table.csv`` and ``table.json`` (the same numbers), ``figure.png`` and ``figure.svg``,
+``sentences.md``, whatever else the study wrote, and last ``study.json``: what it was computed from, the number of rows, and
+the hash of each file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from reweigh.errors import ArtifactError
+from reweigh.files.artifacts import (
+    drop_abandoned,
+    read_json,
+    sha256_file,
+    sha256_json,
+    write_json,
+    write_text,
+)
+from reweigh.files.seals import read_sealed, write_sealed
+from reweigh.paper.analyses import STUDIES
+from reweigh.paper.material import Material
+from reweigh.paper.study import FIGURE, Outcome, Study, compute
+from reweigh.progress import bar
+from reweigh.results.frame import Frame
+
+SCHEMA = 2
+PAGE, TABLE_CSV, TABLE_JSON, SENTENCES = "study.json", "table.csv", "table.json", "sentences.md"
+
+
+def run_studies(
+    names: Sequence[str], material: Material, out: Path, *, show: bool | None = None
+) -> list[Outcome]:
+    """Run studies by name into folders below ``out``; finished ones are read."""
+    outcomes = []
+    with bar("studies", total=len(names), unit="study", show=show) as progress:
+        for name in names:
+            progress.set_description(name)
+            study = STUDIES[name]
+            fingerprint = fingerprint_of(study, material)
+            found = read_study(out / name, study, fingerprint)
+            if found is None:
+                found = compute(study, material)
+                write_study(out / name, found, material, fingerprint)
+            outcomes.append(found)
+            progress.update(1)
+    return outcomes
+
+
+def finished(material: Material, out: Path) -> list[Outcome]:
+    """Every study of the same material that is finished in a folder, in the order of the paper."""
+    kept = (
+        read_study(out / name, STUDIES[name], fingerprint_of(STUDIES[name], material)) for name in STUDIES
+    )
+    return [outcome for outcome in kept if outcome is not None]
+
+
+def fingerprint_of(study: type[Study], material: Material) -> str:
+    """Hash of what a study's results depend on."""
+    inputs = study().inputs(material)
+    return (
+        sha256_json({"material": material.fingerprint, "inputs": inputs}) if inputs else material.fingerprint
+    )
+
+
+def write_study(folder: Path, outcome: Outcome, material: Material, fingerprint: str) -> None:
+    """Write a study's files; the page that vouches for them comes last."""
+    (folder / PAGE).unlink(missing_ok=True)
+    drop_abandoned(folder)
+    write_text(folder / TABLE_CSV, outcome.frame.to_csv())
+    write_json(folder / TABLE_JSON, outcome.to_json())
+    write_text(folder / SENTENCES, "\n\n".join(outcome.sentences) + "\n")
+    files = [TABLE_CSV, TABLE_JSON, SENTENCES]
+    if outcome.study.draws and outcome.frame:
+        outcome.study().draw(outcome.frame, folder / FIGURE)
+        files += [f"{FIGURE}.png", f"{FIGURE}.svg"]
+    if outcome.frame:
+        files += outcome.study().extras(outcome.frame, material, folder)
+    page = {
+        "schema": SCHEMA,
+        "study": outcome.study.name,
+        "material": material.record(),
+        "material_sha256": fingerprint,
+        "rows": len(outcome.frame),
+        "files": {name: sha256_file(folder / name) for name in files},
+    }
+    write_sealed(folder / PAGE, page)
+
+
+def read_study(folder: Path, study: type[Study], fingerprint: str | None = None) -> Outcome | None:
+    """A finished study, of the same material if a fingerprint is given; ``None`` if a file is not as it was written."""
+    if not (folder / PAGE).is_file():
+        return None
+    try:
+        page = read_sealed(folder / PAGE)
+        whole = all(sha256_file(folder / name) == digest for name, digest in page["files"].items())
+        if not whole or page["schema"] != SCHEMA or fingerprint not in (None, page["material_sha256"]):
+            return None
+        kept = read_json(folder / TABLE_JSON)
+        frame = Frame.from_json(kept)
+        return (
+            Outcome(study, frame, tuple(kept["sentences"]), kept["unmet"])
+            if len(frame) == page["rows"]
+            else None
+        )
+    except (ArtifactError, OSError, KeyError):
+        return None

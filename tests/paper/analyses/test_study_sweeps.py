@@ -1,0 +1,107 @@
+"""Sweeps: nested prefixes give the shipped table again, mixes of scenes are parts of its images, grids are searches."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from reweigh import world
+from reweigh.benchmarks.base import Item, Summary
+from reweigh.benchmarks.chair.metrics import count_caption, summarise_metrics
+from reweigh.calibration.result import Calibration
+from reweigh.errors import MismatchError
+from reweigh.paper.analyses.corpora import scene_mixes
+from reweigh.paper.analyses.grid import Grid
+from reweigh.paper.analyses.sizes import prefix_table, require_same
+from reweigh.paper.analyses.sweep import Setting, Sweep, change_of, register, settings_of
+from reweigh.paper.study import compute
+from reweigh.runs.task import Scored
+
+
+@pytest.fixture(scope="module")
+def shipped():  # type: ignore[no-untyped-def]
+    found = Calibration.load(world.table_path())
+    layer = world.operating_point()["layer"]
+    return found.observations.at([layer]), found.tables[layer]
+
+
+def files(table, folder: Path) -> dict[str, bytes]:  # type: ignore[no-untyped-def]
+    return {path.name: path.read_bytes() for path in sorted(table.save(folder).iterdir())}
+
+
+def test_the_prefix_of_all_images_is_the_shipped_table_byte_for_byte(shipped, tmp_path: Path) -> None:
+    observations, table = shipped
+    whole = prefix_table(observations, len(observations.images), table)
+    require_same(whole, table)
+    assert files(whole, tmp_path / "a") == files(table, tmp_path / "b")
+
+
+def test_smaller_prefixes_are_nested_and_give_other_tables(shipped) -> None:
+    observations, table = shipped
+    sizes = [10, 50, 200]
+    tables = [prefix_table(observations, size, table) for size in sizes]
+    assert [one.made_with["images"] for one in tables] == sizes
+    assert len(tables[0]) < len(tables[1]) < len(tables[2]) < len(table)
+    for one in tables:
+        with pytest.raises(MismatchError, match="images"):
+            require_same(one, table)
+    # a twin: the medians of the first ten images, counted one by one
+    part = [i for i, image in enumerate(observations.image) if image < 10]
+    pooled = np.repeat(observations.values[0, part].astype(float), observations.count[part])
+    assert tables[0].scale == float(np.median(pooled))
+
+
+def test_scene_mixes_split_the_own_images(shipped) -> None:
+    observations, table = shipped
+    halves = list(scene_mixes(observations).values())
+    assert len(halves) == 2
+    assert sorted([*halves[0].images, *halves[1].images]) == list(observations.images)
+    assert not set(halves[0].images) & set(halves[1].images)
+    assert register(observations, table).fingerprint == table.fingerprint
+    assert scene_mixes(observations.only([])) == {}
+
+
+def test_the_grid_of_the_shipped_search(shipped) -> None:
+    _, table = shipped
+    point = world.operating_point()
+    frame = compute(Grid, SimpleNamespace(rerun=None, table=table)).frame
+    assert len(frame.pick(quantity="chair_s")) == 1 + len(point["grid"])
+    [chosen] = frame.pick(note="chosen", quantity="chair_s")
+    assert (chosen["layer"], chosen["beta"]) == (point["layer"], point["beta"])
+    other = SimpleNamespace(rerun=None, table=SimpleNamespace(layer=0, fingerprint="another"))
+    assert "reweigh tune" in str(compute(Grid, other).unmet)
+
+
+def scored(hallucinated: list[int]) -> Scored:
+    """Answers that name a cat, and a dog that is not there, so many times."""
+    items = [
+        Item(id=i, image=i, counts=count_caption(["cat", *["dog"] * count], {"cat"}, words=3))
+        for i, count in enumerate(hallucinated)
+    ]
+    return Scored(items, Summary.of(items, benchmark="world", metrics=summarise_metrics(items), scorer={}))
+
+
+class Made(Sweep):
+    """Two settings, one of which could not be run."""
+
+    def settings(self, material, answers):  # type: ignore[no-untyped-def]
+        yield Setting("small", scored([1, 0, 0, 0]), {"registered": 7})
+        yield Setting("large", None, note="needs a larger panel")
+
+
+def test_a_setting_has_figures_and_paired_differences() -> None:
+    answers = SimpleNamespace(base=lambda: scored([1, 1, 0, 0]))
+    material = SimpleNamespace(draws={"resamples": 50, "seed": 1}, once=lambda key, make: answers)
+    frame = Made().compute(material)
+    assert frame.one(setting="base", quantity="chair_s").value == 50.0
+    assert frame.one(setting="small", quantity="registered").value == 7
+    change = change_of(frame, "small")
+    assert change.value == -25.0
+    assert change.low <= -25.0 <= change.high <= 0.0
+    assert frame.one(setting="large", quantity="chair_s").value is None
+    assert settings_of(frame) == ["base", "small"]
+    assert frame.keys == tuple(dict(Sweep.keys))
+    assert len(frame.against("base")) == 4

@@ -1,0 +1,163 @@
+"""Frames of studies fill the paper's tables by the names that the paper uses; other results fill theirs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from reweigh.estimate import Estimate
+from reweigh.files.artifacts import write_json
+from reweigh.paper.analyses import STUDIES
+from reweigh.paper.analyses.cost import Cost
+from reweigh.paper.analyses.references import GLOBAL, MASS, MEDIAN, REDUCTION, SHUFFLED, SPECIFIC, References
+from reweigh.paper.analyses.rescaling import (
+    BOTH,
+    CHANGE,
+    CLOSED,
+    COMPARED,
+    EITHER,
+    JACCARD,
+    OCCURRENCES,
+    SPEARMAN,
+    STEPS,
+    STRONGEST,
+    WINNER,
+    Rescaling,
+)
+from reweigh.paper.analyses.tokens import ANOVA, BALANCED, BETWEEN, SIMPLE, WEIGHTED, WITHIN, Tokens
+from reweigh.paper.published.measured import read_results
+from reweigh.paper.published.numbers import published
+from reweigh.paper.study import Entry, Study, row
+from reweigh.results.frame import Frame, Row
+
+HALF = Estimate(0.5, 0.25, 0.75)
+SHARE = Estimate(50.0, 25.0, 75.0)
+
+
+def entries(study: type[Study], label: str, rows: list[Row]) -> dict[Entry, Any]:
+    """What a study fills in of a table, without rows that the paper does not have."""
+    found = study().fill(Frame(rows))[label]
+    known = {entry for values in published()[label].values.values() for entry in values}
+    return {entry: value for entry, value in found.items() if entry in known}
+
+
+def test_every_label_of_a_study_is_the_paper_s() -> None:
+    assert {label for name in STUDIES for label in STUDIES[name].labels} <= set(published())
+
+
+def test_rescaling() -> None:
+    named = [
+        (SPEARMAN, COMPARED),
+        (JACCARD, EITHER),
+        (STRONGEST, EITHER),
+        (WINNER, STEPS),
+        (CHANGE, OCCURRENCES),
+    ]
+    rows = [row(HALF, arm="probability", quantity=name, over=over, count=9) for name, over in named]
+    other = Estimate(0.9, 0.8, 1.0)  # both sets edit: not what the paper reports
+    rows += [
+        row(other, arm="probability", quantity=JACCARD, over=BOTH, count=9),
+        row(Estimate(0.0, 0.0, 0.0), arm="rank", quantity=CHANGE, over=OCCURRENCES, count=9),
+        row(HALF, arm="equalization", quantity=CLOSED, over="candidate occurrences", count=9),
+    ]
+    found = entries(Rescaling, "tab:rescale-invariance", rows)
+    assert found[Entry("probability", "Spearman")] == HALF
+    assert found[Entry("probability", "Jaccard")] == HALF
+    assert found[Entry("probability", "strongest changed %")] == SHARE
+    assert found[Entry("probability", "winner changed %")] == SHARE
+    assert found[Entry("equalization", "gap closed %")] == SHARE
+    assert found[Entry("rank", "mean |change of s|")].value == 0.0
+
+
+def test_tokens() -> None:
+    rows = [
+        row(HALF, quantity=name, weighting=weighting, least_images=least, tokens=9, observations=9)
+        for name in (BETWEEN, WITHIN)
+        for weighting, least in ((BALANCED, 1), (BALANCED, 5), (WEIGHTED, 1))
+    ]
+    rows += [
+        row(HALF, quantity=name, weighting=BALANCED, least_images=5, tokens=9, observations=9)
+        for name in (SIMPLE, ANOVA)
+    ]
+    found = entries(Tokens, "tab:variance-decomposition", rows)
+    assert found[Entry("min. 1 image", "between %")] == SHARE
+    assert found[Entry("min. 5 images", "within %")] == SHARE
+    assert found[Entry("occurrence weighted", "between %")] == SHARE
+    assert found[Entry("ICC", "simple")] == found[Entry("ICC", "ANOVA")] == HALF
+
+
+def test_references() -> None:
+    rows = [
+        row(HALF, quantity=name, aggregate=aggregate, tokens=9, interval="")
+        for name in (SPECIFIC, GLOBAL, SHUFFLED, REDUCTION)
+        for aggregate in (MEDIAN, MASS)
+    ]
+    found = entries(References, "tab:token-reference-correspondence", rows)
+    assert len(found) == len(rows)
+    assert found[Entry("weighted mean", "reduction %")] == SHARE
+
+
+@pytest.mark.parametrize("order", [(0, 1), (1, 0)])
+def test_cost_of_another_model_does_not_stand_under_the_studied_one(order: tuple[int, int]) -> None:
+    rows = [row(5.0, quantity="evidence of one image and layer", case="my/model", unit="KiB")]
+    cases = [("model 7,000 M parameters", 1.01), ("embedded 3 M parameters", 1.9)]
+    for case, ratio in (cases[index] for index in order):
+        rows.append(row(ratio, quantity="latency, cached evidence", case=case, unit="x greedy"))
+    found = Cost().fill(Frame(rows))["tab:efficiency-accounting"]
+    assert found[Entry("latency, cached evidence", "ReWEIGH")].value == 1.01
+
+
+def arm(name: str, value: float, *, edits: int | None = 0) -> dict[str, Any]:
+    metric = {"value": value, "low": value - 2, "high": value + 2}
+    figures = {figure: metric for figure in ("chair_s", "chair_i", "recall", "f1", "length")}
+    counted = None if edits is None else {"escapes": edits}
+    return {"arm": name, **figures, "fire": None if edits is None else 80.0, "edits": counted}
+
+
+def test_an_ablation_fills_its_tables_and_permutations_count_as_their_mean(tmp_path: Path) -> None:
+    mean = {
+        "chair_s": 45.0,
+        "chair_i": 45.0,
+        "recall": 45.0,
+        "f1": 45.0,
+        "length": 45.0,
+        "fire": 80.0,
+        "escapes": 0,
+    }
+    page = {
+        "model": "m",
+        "benchmark": {"name": "world"},
+        "records": 9,
+        "layer": 1,
+        "beta": 1.0,
+        "arms": [
+            arm("base", 50.0, edits=None),
+            arm("full", 40.0),
+            arm("zscore", 41.0),
+            arm("shuffled-0", 60.0),
+            arm("shuffled-1", 30.0),
+        ],
+        "shuffled": {"mean": mean, "lowest": {}, "highest": {}},
+    }
+    write_json(tmp_path / "ablation.json", page)
+    found = read_results([tmp_path])
+    components = found["tab:ablation-chair-detail"].values
+    assert components[Entry("Full method", "Fire %")] == Estimate(80.0)
+    assert components[Entry("Full method", "CHAIR_S")] == Estimate(40.0, 38.0, 42.0)
+    assert components[Entry("Shuffled references", "CHAIR_S")] == Estimate(45.0)
+    readouts = found["tab:normalized-readout-control"].values
+    assert readouts[Entry("standardized logit, native", "F1")].value == 41.0
+    assert Entry("Base", "Fire %") not in readouts
+
+
+def test_a_comparison_fills_its_tables(tmp_path: Path) -> None:
+    cells = {"CHAIR/CHAIR_S": {"value": 41.0}, "Cost/Latency": {"value": 1.1}}
+    write_json(
+        tmp_path / "comparison.json", {"model": "m", "rows": [{"method": "ReWEIGH", "figures": cells}]}
+    )
+    assert read_results([tmp_path])["tab:chair-amber"].values == {
+        Entry("ReWEIGH", "CHAIR_S"): Estimate(41.0),
+        Entry("ReWEIGH", "Latency"): Estimate(1.1),
+    }
