@@ -247,7 +247,7 @@ def studied(names: Iterable[str]) -> Values:
         found[f"{name}/rows"] = len(rows)
         left_out = ("reason", "value", "low", "high") if name == "cases" else ("reason",)
         for at, row in enumerate(rows):
-            texts = [key for key in row if key != "note" and isinstance(row[key], str)]
+            texts = [key for key in study["keys"] if key != "note" and isinstance(row.get(key), str)]
             words = " | ".join(row[key] for key in texts)
             kept = {key: value for key, value in row.items() if key not in (*texts, *left_out)}
             found[f"{name}/{at} {words}"] = kept

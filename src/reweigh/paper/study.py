@@ -134,7 +134,8 @@ def compute(study: type[Study], material: Material) -> Outcome:
         raise ReweighError(
             f"the study {study.name} gave rows with the keys {list(frame.keys)}, not {list(dict(study.keys))}"
         )
-    return Outcome(study, frame, tuple(made.sentences(frame, material)))
+    about = {"study": study.name, "title": study.title, "labels": list(study.labels)}
+    return Outcome(study, Frame(frame.rows, about), tuple(made.sentences(frame, material)))
 
 
 def row(number: Estimate | float | None, **keys: Key) -> Row:

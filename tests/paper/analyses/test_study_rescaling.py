@@ -151,11 +151,19 @@ def twin_figures(images):
             b = LOGGED.reference(int(v))
             return 0.0 if b is None else min(max((b - float(vector[v])) / LOGGED.scale, 0.0), 1.0)
 
-        own = []
+        own, shifted = [], []
+        every = [v for v in image.candidates if LOGGED.reference(int(v)) is not None]
+        shift = np.mean([float(after[v]) - float(before[v]) for v in every])
+
+        def unshifted(v, after=after, shift=shift):
+            b = LOGGED.reference(int(v))
+            return min(max((b - (float(after[v]) - shift)) / LOGGED.scale, 0.0), 1.0)
+
         for step in range(5):
             ids, logits = image.step(step)
             known = [v for v in ids if LOGGED.reference(int(v)) is not None]
             own += [s(after, v) - s(before, v) for v in known]
+            shifted += [unshifted(v) - s(before, v) for v in known]
             one = twin_spearman([before[v] for v in known], [after[v] for v in known]) if known else None
             if one is not None:
                 correlations.append(one)
@@ -173,7 +181,7 @@ def twin_figures(images):
             ]
             steps.append((sets, tops[0] != tops[1], wins[0] != wins[1]))
         change += own
-        centred += [one - np.mean(own) for one in own]
+        centred += shifted
     either = [one for one in steps if one[0][0] or one[0][1]]
     both = [one for one in steps if one[0][0] and one[0][1]]
 
@@ -235,6 +243,17 @@ def test_a_closure_may_be_negative_and_says_so():
     outcome = compute(Rescaling, material([made_image(number, closeness=-0.4) for number in range(30)]))
     assert outcome.frame.one(quantity=CLOSED).value < 0
     assert any("widens" in sentence for sentence in outcome.sentences)
+
+
+def test_a_shift_of_all_log_probabilities_leaves_nothing_once_it_is_taken_out():
+    images = []
+    for number in range(30):
+        image = made_image(number)
+        image.evidence["logprob-rescaled"][:] = image.evidence["logprob"] - np.float32(0.5)
+        images.append(image)
+    frame = compute(Rescaling, material(images)).frame
+    assert frame.one(arm="probability", quantity=CHANGE).value > 0.05
+    assert frame.one(arm="probability", quantity=CENTRED).value == pytest.approx(0.0, abs=1e-6)
 
 
 def test_a_field_is_zero_where_nothing_is_registered():

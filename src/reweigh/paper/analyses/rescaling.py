@@ -2,8 +2,9 @@
 
 z_j = sigma_j u_j; position j gets the scale sigma_pi(j) of another position of its image. Tables stay as calibrated. Over
 the registered candidate occurrences of base trajectories, with evidence x and strength s before, x' and s' after:
-mean |s' - s|, mean of s' - s, and mean |(s' - s) - its mean over the image|. Within a step: Spearman's
-correlation of the registered candidates' evidence before and after (at least two; undefined ones left
+mean |s' - s|, mean of s' - s, and mean |s'' - s| with s'' the strength of x' - m, where m is the image's mean of x' - x over
+these occurrences: what is left of the change once the image's mean shift of the log-probabilities is taken out. Within a
+step: Spearman's correlation of the registered candidates' evidence before and after (at least two; undefined ones left
 out), Jaccard index of the edited sets {s > 0}, whether the strongest edited candidate changes (the lower id of equals), over
 steps where either set is non-empty and where both are; over all steps, whether the candidate-local winner after the edit
 changes. The rank arm's evidence must be bit-identical: every change of it is exactly 0.
@@ -119,7 +120,8 @@ def image_counts(image: StudyImage, field: Field, rescaled: str, beta: float) ->
     """Additive counts of one image under one arm."""
     ids, known = image.candidates, field.registered(image.candidates)
     x, moved = field.evidence(image, ids), image.evidence[rescaled][ids].astype(np.float64)
-    before, after = (field.strengths(ids, one) for one in (x, moved))
+    shift = (moved - x)[known].mean() if known.any() else 0.0
+    before, after, centred = (field.strengths(ids, one) for one in (x, moved, moved - shift))
     change = (after - before)[known]
     steps = [
         step_change(
@@ -131,7 +133,7 @@ def image_counts(image: StudyImage, field: Field, rescaled: str, beta: float) ->
         )
         for part in (slice(*image.first[step : step + 2]) for step in range(len(image)))
     ]
-    sums = (np.abs(change).sum(), change.sum(), np.abs(change - (change.mean() if len(change) else 0.0)).sum())
+    sums = (np.abs(change).sum(), change.sum(), np.abs((centred - before)[known]).sum())
     found = {figure: float(total) for figure, total in zip(MOVED, sums, strict=True)}
     return {**found, Figure("", OCCURRENCES): len(change), **step_counts(steps)}
 
