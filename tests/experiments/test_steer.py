@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import shutil
+
 import numpy as np
 import pytest
 import torch
 
 from reweigh.benchmarks.world import World
-from reweigh.errors import InputError
+from reweigh.errors import ArtifactError, InputError
 from reweigh.experiments.steer import steer, token_labels
 from reweigh.families.prompts import DESCRIBE, build_inputs
 from reweigh.rivals.tools.steering import SteeringVectors
@@ -73,3 +75,15 @@ def test_a_benchmark_without_mentions_is_refused():
 
     with pytest.raises(InputError, match="mentions"):
         _mentions({}, "pope")
+
+
+@pytest.mark.slow
+def test_tokens_that_were_altered_make_no_vectors(steered, tmp_path):
+    model, processor, runs, out, _ = steered
+    copied = shutil.copytree(out, tmp_path / "copy")
+    tokens = copied / "answers" / "tokens.jsonl"
+    text = tokens.read_text()
+    digit = next(i for i, letter in enumerate(text) if letter.isdigit() and '"tokens"' in text[:i])
+    tokens.write_text(text[:digit] + str((int(text[digit]) + 1) % 10) + text[digit + 1 :])
+    with pytest.raises(ArtifactError, match="altered"):
+        steer(model, processor, runs, copied, layers=[1, -1])

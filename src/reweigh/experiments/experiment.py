@@ -20,6 +20,7 @@ from reweigh.estimate import Estimate
 from reweigh.files.seals import append_sealed_rows, read_sealed, read_sealed_rows, write_sealed
 from reweigh.progress import bar
 from reweigh.results.frame import AGAINST, Frame, Row
+from reweigh.runs.model import make_ask, open_session
 from reweigh.runs.record import RESPONSES, run_owner
 from reweigh.runs.run import Batch, answer_batch, batches, open_batch, require_answered
 from reweigh.runs.task import Runs, Scored
@@ -60,6 +61,26 @@ class Arm:
     title: str
     open: Callable[[], OpenArm]
     notes: str | None = None
+
+
+def decoder_arm(
+    name: str,
+    model: Any,
+    processor: Any,
+    decoder: str,
+    options: Mapping[str, Any],
+    *,
+    title: str = "",
+    template: str | None = None,
+) -> Arm:
+    """A registered decoder with options as an arm, tied to a model of this process."""
+
+    def opened() -> OpenArm:
+        session = open_session(model, processor, decoder, options)
+        ask = make_ask(session, template=template)
+        return OpenArm(session.record(), lambda batch: Answered(ask(batch)))
+
+    return Arm(name, title or name, opened)
 
 
 Turns: TypeAlias = Callable[[Batch, Sequence[str]], Iterable[tuple[str, Answered]]]

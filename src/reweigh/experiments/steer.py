@@ -7,28 +7,28 @@ answers lie in a run folder that resumes and can be scored by itself.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from reweigh.engines.transformers.answers import answer_states
 from reweigh.errors import InputError
+from reweigh.experiments.experiment import Answered, Arm, Experiment, OpenArm, decoder_arm
 from reweigh.families.anatomy import find_anatomy
 from reweigh.families.identity import identify
 from reweigh.families.prompts import build_inputs
-from reweigh.files.artifacts import append_jsonl, read_jsonl, sha256_json
+from reweigh.files.artifacts import sha256_json
 from reweigh.images import read_image
 from reweigh.progress import progress
 from reweigh.provenance import versions
 from reweigh.rivals.tools.steering import LabelledSums, SteeringVectors
-from reweigh.runs.model import make_ask, open_session
 from reweigh.runs.record import find_image
-from reweigh.runs.run import Ask, Batch
+from reweigh.runs.run import Batch
 from reweigh.runs.task import Runs
-from reweigh.runtime.answer import Answer
 
 if TYPE_CHECKING:
-    from reweigh.engines.transformers.session import Session
+    pass
 
 ANSWERS, TOKENS = "answers", "tokens.jsonl"
 
@@ -45,11 +45,12 @@ def steer(
     """
     anatomy = find_anatomy(model)
     blocks = range(len(anatomy.blocks)) if layers is None else sorted({*map(anatomy.check_layer, layers)})
-    session = open_session(model, processor, "base", {})
-    folder = out / ANSWERS
-    runs.answer(_make_ask(session, folder, runs.template), folder, session.record())
-    items = {item.id: item for item in runs.score(folder).items}
-    tokens = {row["id"]: row["tokens"] for row in read_jsonl(folder / TOKENS)}
+    arm = _noting_tokens(decoder_arm(ANSWERS, model, processor, "base", {}, template=runs.template))
+    answered = Experiment(runs, [arm], out)
+    answered.run()
+    items = {item.id: item for item in answered.score(arm).items}
+    noted = [ids for row in answered.notes(arm) for ids in row["tokens"]]
+    tokens = {record.id: ids for record, ids in zip(runs.task.records, noted, strict=True)}
     sums: LabelledSums | None = None
     for record in progress(runs.task.records, "reading answers"):
         ids = tokens[record.id]
@@ -79,18 +80,19 @@ def steer(
     return made
 
 
-def _make_ask(session: Session, folder: Path, template: str | None) -> Ask:
-    """Make the function that answers a run and also keeps the tokens: tokenizing the text again may cut it otherwise."""
-    ask = make_ask(session, template=template)
+def _noting_tokens(arm: Arm) -> Arm:
+    """The arm with its tokens noted beside the answers: tokenizing a text again may cut it otherwise."""
 
-    def noted(batch: Batch) -> list[Answer]:
-        answers = ask(batch)
-        pairs = zip(batch.records, answers, strict=True)
-        # the tokens come first: a kill in between leaves tokens that the next try replaces
-        append_jsonl(folder / TOKENS, [{"id": one.id, "tokens": list(found.tokens)} for one, found in pairs])
-        return answers
+    def opened() -> OpenArm:
+        plain = arm.open()
 
-    return noted
+        def ask(batch: Batch) -> Answered:
+            answers = plain.ask(batch).answers
+            return Answered(answers, {"tokens": [list(answer.tokens) for answer in answers]})
+
+        return OpenArm(plain.decoding, ask)
+
+    return replace(arm, open=opened, notes=TOKENS)
 
 
 def token_spans(processor: Any, ids: Sequence[int]) -> list[tuple[int, int]]:

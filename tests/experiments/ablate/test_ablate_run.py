@@ -13,14 +13,17 @@ import reweigh
 import twin
 from checkpoints import VOCABULARY
 from reweigh.engines.transformers.session import end_tokens
+from reweigh.errors import ArtifactError
+from reweigh.experiments import experiment
 from reweigh.experiments.ablate.arms import Arm
 from reweigh.experiments.ablate.run import (
     EDITS,
     Tally,
     attach_arm,
     make_arm_ask,
-    read_edits,
+    sum_edits,
 )
+from reweigh.experiments.experiment import read_notes
 from reweigh.families.prompts import build_inputs
 from reweigh.files.artifacts import read_jsonl
 from reweigh.method.candidates import Candidates
@@ -106,8 +109,7 @@ def test_an_arms_edits_are_those_of_its_definition(setting, name):
 def test_the_full_arm_speaks_as_the_method_does(setting, tmp_path):
     arm, runs = setting.arms["full"], setting.runs
     session = attach_arm(setting.model, setting.processor, arm, BETA)
-    ask = make_arm_ask(session, arm, setting.evidence(), tmp_path, template=None)
-    runs.answer(ask, tmp_path, session.record())
+    answer(runs, session, arm, setting.evidence(), tmp_path)
     plain = reweigh.attach(setting.model, setting.processor, table=setting.table, beta=BETA)
     expected = []
     for start in range(0, 5, 2):
@@ -130,8 +132,7 @@ def test_evidence_is_read_once_for_all_arms(setting, tmp_path, monkeypatch):
         for name in ("full", "cyclic", "no-abstention", "unbounded"):
             arm, folder = setting.arms[name], tmp_path / f"{name}-{again}"
             session = attach_arm(setting.model, setting.processor, arm, BETA)
-            ask = make_arm_ask(session, arm, measured, folder, template=None)
-            setting.runs.answer(ask, folder, session.record())
+            answer(setting.runs, session, arm, measured, folder)
     assert len(read) == len(setting.runs.task.records)
 
 
@@ -146,12 +147,18 @@ def test_each_row_of_a_batch_has_the_evidence_of_its_own_donor(setting, tmp_path
         return request(outer, evidence=evidence, **options)
 
     monkeypatch.setattr(session.decoder, "request", watched)
-    ask = make_arm_ask(session, arm, measured, tmp_path, template=None)
-    setting.runs.answer(ask, tmp_path, session.record())
+    answer(setting.runs, session, arm, measured, tmp_path)
     assert len(served) == 5
     for evidence, donor in zip(served, donors, strict=True):
         assert torch.equal(evidence.values, measured.of(donor).values)
         assert not torch.equal(evidence.values, measured.of((donor + 1) % 5).values)
+
+
+def answer(runs, session, arm, evidence, folder):
+    """Answer all records as an arm into a folder."""
+    ask = make_arm_ask(session, arm, evidence, template=None)
+    made = experiment.Arm(folder.name, arm.name, lambda: experiment.OpenArm(session.record(), ask), EDITS)
+    experiment.Experiment(runs, [made], folder.parent).answer(made)
 
 
 def recorded(shift, keep, after):
@@ -187,19 +194,21 @@ def test_a_stopped_arm_ends_with_the_same_bytes_and_counts(setting, tmp_path, sh
     session = attach_arm(setting.model, setting.processor, arm, BETA)
     whole, cut = tmp_path / "whole", tmp_path / "cut"
     for folder in (whole, cut):
-        ask = make_arm_ask(session, arm, setting.evidence(), folder, template=None)
-        setting.runs.answer(ask, folder, session.record())
+        answer(setting.runs, session, arm, setting.evidence(), folder)
     path = cut / "responses.jsonl"
     path.write_bytes(path.read_bytes()[: int(share * path.stat().st_size)])
-    ask = make_arm_ask(session, arm, setting.evidence(), cut, template=None)
-    setting.runs.answer(ask, cut, session.record())
+    answer(setting.runs, session, arm, setting.evidence(), cut)
     assert path.read_bytes() == (whole / "responses.jsonl").read_bytes()
     assert len(read_jsonl(cut / EDITS)) > len(read_jsonl(whole / EDITS))
-    counts = read_edits(cut)
-    assert counts == read_edits(whole)
+    runs = setting.runs
+    counts = sum_edits(read_notes(cut / EDITS, runs))
+    assert counts == sum_edits(read_notes(whole / EDITS, runs))
     assert counts["escapes"] > 0
     assert counts["candidates"] >= counts["edits"] >= counts["escapes"]
-    assert read_edits(tmp_path) is None
+    rows = (cut / EDITS).read_text().splitlines(keepends=True)
+    (cut / EDITS).write_text("".join(row for row in rows if '"start": 2' not in row))
+    with pytest.raises(ArtifactError, match="batches"):
+        read_notes(cut / EDITS, runs)
 
 
 def test_a_row_ends_where_the_part_that_generates_ends_it(setting, checkpoint, tmp_path, monkeypatch):
@@ -216,7 +225,7 @@ def test_a_row_ends_where_the_part_that_generates_ends_it(setting, checkpoint, t
         "reweigh.experiments.ablate.run.Tally", lambda beta, given: ends.extend(given) or Tally(beta, given)
     )
     batch = open_batch(0, setting.runs.task.records[:1], setting.runs.task.images, seed=1)
-    make_arm_ask(session, arm, setting.evidence(), tmp_path, template=None)(batch)
+    make_arm_ask(session, arm, setting.evidence(), template=None)(batch)
     assert ends == [302]
 
 

@@ -8,9 +8,11 @@ import shutil
 import pytest
 from typer.testing import CliRunner
 
+import reweigh
 from reweigh.cli.app import app
 from reweigh.errors import InputError
 from reweigh.experiments.tune.search import FIGURES, Quality, gain
+from reweigh.files.seals import read_sealed
 from reweigh.runs.results import read_scored
 from reweigh.runtime.reader import Reader
 from reweigh.tables.folders import table_layers
@@ -33,7 +35,7 @@ def test_a_search_leaves_runs_a_point_and_a_page_and_resumes_to_the_same_bytes(t
     done = run(app, command(tmp_path, "--json"))
     assert done.exit_code == 0, done.output + str(done.exception)
     point = json.loads(done.stdout)
-    assert point == json.loads((tmp_path / "operating_point.json").read_text())
+    assert point == read_sealed(tmp_path / "operating_point.json")
     assert set(point) == {"layer", "beta", "base", "edge", "grid", "chosen_on"}
     assert point["chosen_on"]["options"] == {"split": "tuning", "scenes": 300}
     assert set(point["chosen_on"]["table_sha256"]) == set(LAYERS)
@@ -66,7 +68,12 @@ def test_a_search_leaves_runs_a_point_and_a_page_and_resumes_to_the_same_bytes(t
     again = run(app, command(tmp_path))
     assert again.exit_code == 0, again.output + str(again.exception)
     assert {path: path.read_bytes() for path in whole} == whole
-    assert json.loads((tmp_path / "operating_point.json").read_text()) == point
+    assert read_sealed(tmp_path / "operating_point.json") == point
+    frame = reweigh.read(tmp_path)
+    assert frame.about["chosen"] == (
+        None if point["layer"] is None else {name: point[name] for name in ("layer", "beta")}
+    )
+    assert frame.one(layer=int(LAYERS[-1]), beta=3.0, figure="f1", against=None).bounded
     said = "reweigh describe world IMAGE --layer" if point["layer"] is not None else "use the base model"
     assert said in again.stdout
 
@@ -77,12 +84,12 @@ def test_the_recommendation_names_a_table_that_was_named(tmp_path):
     before = (tables / POINT).read_bytes()
     done = run(app, command(out, "--table", str(tables), "--bound", "100", "--no-record"))
     assert done.exit_code == 0, done.output + str(done.exception)
-    point = json.loads((out / "operating_point.json").read_text())
+    point = read_sealed(out / "operating_point.json")
     assert all(row["eligible"] for row in point["grid"])
     assert point["layer"] is None or f"--table {tables}" in done.stdout.replace("\n", " ")
     assert (tables / POINT).read_bytes() == before
     run(app, command(out, "--table", str(tables), "--bound", "100"))
-    assert json.loads((tables / POINT).read_text()) == point
+    assert read_sealed(tables / POINT) == point
 
 
 def test_a_benchmark_of_other_figures_is_refused(tmp_path):

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from reweigh.estimate import Estimate
+from reweigh.experiments.ablate.arms import FULL
 from reweigh.experiments.ablate.prepare import Prepared
 from reweigh.experiments.ablate.table import (
     EXPLAINED,
@@ -18,7 +20,11 @@ from reweigh.experiments.ablate.table import (
     build_page,
     build_table,
 )
-from reweigh.files.artifacts import write_json, write_text
+from reweigh.experiments.experiment import write_frame
+from reweigh.files.artifacts import write_text
+from reweigh.files.seals import write_sealed
+from reweigh.results import frame
+from reweigh.results.frame import AGAINST, Frame, Key
 from reweigh.results.table import Table
 
 FILES = ("ablation.md", "ablation.tex", "report.html", "ablation.json")
@@ -73,5 +79,24 @@ class Report:
         write_text(out / FILES[0], "\n".join([*(one.markdown() for one in tables), f"{self.words()}\n"]))
         write_text(out / FILES[1], "\n".join([f"% {self.words()}", *(one.latex() for one in tables)]))
         write_text(out / FILES[2], build_page(self.rows, self.lead, INTERVALS, self.prepared.left_out))
-        write_json(out / FILES[3], self.to_json())
-        return [out / name for name in FILES]
+        write_sealed(out / FILES[3], self.to_json())
+        return [*(out / name for name in FILES), write_frame(self.frame(), out)]
+
+    def frame(self) -> Frame:
+        """Every number of every arm, and the paired differences to the full method."""
+        benchmark = self.about["benchmark"]["name"]
+        found = []
+        for row in self.rows:
+            keys: dict[str, Key] = {"benchmark": benchmark, "arm": row.name}
+            plain = {"fire": row.fire, "repetition": row.repetition, **(row.edits or {})}
+            values = {**row.metrics, **{name: Estimate(value) for name, value in plain.items()}}
+            for against, numbers in ((None, values), (FULL, row.difference)):
+                found += [
+                    frame.Row({**keys, "figure": name, AGAINST: against}, one)
+                    for name, one in numbers.items()
+                ]
+        arms = {
+            arm.name: {**arm.record(), "table_sha256": arm.table.fingerprint} for arm in self.prepared.arms
+        }
+        about = {key: value for key, value in self.to_json().items() if key not in ("arms", "shuffled")}
+        return Frame(found, {**about, "reference": FULL, "arms": arms})

@@ -1,13 +1,12 @@
 """Decoding an arm: evidence measured once for all arms, given to each as the arm wants it, edits counted as they come.
 
-Greedy, as the paper's ablations are. Counts are kept by batch beside the answers, so that a stopped run keeps them.
+Greedy, as the paper's ablations are. Counts are noted by batch beside the answers, so that a stopped run keeps them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -17,16 +16,15 @@ from reweigh.decoding.reweigh import ReWEIGH
 from reweigh.engines.transformers.session import end_tokens
 from reweigh.errors import ReweighError
 from reweigh.experiments.ablate.arms import Arm, without_abstention
+from reweigh.experiments.experiment import Answered
 from reweigh.families.anatomy import find_anatomy
-from reweigh.files.seals import append_sealed_rows, read_sealed_rows
 from reweigh.images import read_image
 from reweigh.method.evidence import Evidence
 from reweigh.method.readouts import DMRR
 from reweigh.method.trace import Recorded
-from reweigh.runs.record import find_image, run_owner
-from reweigh.runs.run import Ask, Batch, batches
+from reweigh.runs.record import find_image
+from reweigh.runs.run import Batch, batches
 from reweigh.runs.task import Runs
-from reweigh.runtime.answer import Answer
 from reweigh.runtime.decoder import GREEDY
 from reweigh.runtime.memory import EvidenceCache
 from reweigh.tables.table import ReferenceTable
@@ -162,11 +160,11 @@ def attach_arm(model: Any, processor: Any, arm: Arm, beta: float, *, force: bool
 
 
 def make_arm_ask(
-    session: ReweighSession, arm: Arm, evidence: RecordEvidence, folder: Path, *, template: str | None
-) -> Ask:
-    """Make the function that answers batches as the arm does and counts its edits in the run folder."""
+    session: ReweighSession, arm: Arm, evidence: RecordEvidence, *, template: str | None
+) -> Callable[[Batch], Answered]:
+    """Make the function that answers batches as the arm does and notes its edits."""
 
-    def ask(batch: Batch) -> list[Answer]:
+    def ask(batch: Batch) -> Answered:
         given = [
             evidence.nothing()
             if arm.donors is None
@@ -177,16 +175,11 @@ def make_arm_ask(
         options: dict[str, Any] = {**GREEDY, "max_new_tokens": batch.max_new_tokens, "template": template}
         with session.request(evidence=given, observer=tally):
             answers = session.answer(batch.pictures, batch.prompts, **options)
-        # the counts come first: a kill in between leaves counts that the next try replaces
-        append_sealed_rows(folder / EDITS, [{"start": batch.start, **tally.counts}], owner=run_owner(folder))
-        return answers
+        return Answered(answers, tally.counts)
 
     return ask
 
 
-def read_edits(folder: Path) -> Mapping[str, int] | None:
-    """The counts of a run, the last try of each batch; ``None`` for a run that edits nothing by nature."""
-    if not (folder / EDITS).exists():
-        return None
-    rows = {row["start"]: row for row in read_sealed_rows(folder / EDITS, owner=run_owner(folder))}
-    return {name: sum(row[name] for row in rows.values()) for name in COUNTED}
+def sum_edits(notes: Sequence[Mapping[str, int]]) -> dict[str, int]:
+    """The counts of all batches of a run."""
+    return {name: sum(row[name] for row in notes) for name in COUNTED}

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from reweigh.calibration.result import MANIFEST, Calibration
+from reweigh.experiments import experiment
 from reweigh.experiments.ablate.arms import FULL, Arm
-from reweigh.experiments.ablate.run import RecordEvidence, attach_arm, make_arm_ask, read_edits
+from reweigh.experiments.ablate.run import EDITS, RecordEvidence, attach_arm, make_arm_ask, sum_edits
 from reweigh.experiments.ablate.table import BASE, Row
-from reweigh.progress import bar
-from reweigh.runs.model import make_ask, open_session
+from reweigh.experiments.experiment import OpenArm
 from reweigh.runs.task import Runs
 from reweigh.runtime.memory import EvidenceCache
 from reweigh.tables.observations import Observations
@@ -32,22 +33,19 @@ def ablate(
 ) -> list[Row]:
     """Answer the base and every arm under one bar into folders below ``out``, and score them."""
     evidence = RecordEvidence(model, processor, table, runs, cache, force=force)
+
+    def opened(arm: Arm) -> OpenArm:
+        session = attach_arm(model, processor, arm, beta, force=force)
+        return OpenArm(session.record(), make_arm_ask(session, arm, evidence, template=runs.template))
+
     kinds = {BASE: BASE, **{arm.name: arm.kind for arm in arms}}
-    folders = {name: out / "runs" / name for name in kinds}
-    done = sum(runs.done(folder) for folder in folders.values())
-    total = len(folders) * len(runs.task.records)
-    with bar("ablating", total=total, done=done, unit="answer") as progress:
-        base = open_session(model, processor, BASE, {})
-        ask = make_ask(base, template=runs.template)
-        runs.answer(ask, folders[BASE], base.record(), progress=progress)
-        for arm in arms:
-            progress.set_description(arm.name)
-            session = attach_arm(model, processor, arm, beta, force=force)
-            ask = make_arm_ask(session, arm, evidence, folders[arm.name], template=runs.template)
-            runs.answer(ask, folders[arm.name], session.record(), progress=progress)
-    scored = {name: runs.score(folder) for name, folder in folders.items()}
-    full = scored[FULL]
-    return [Row.of(name, kind, scored[name], full, read_edits(folders[name])) for name, kind in kinds.items()]
+    base = experiment.decoder_arm(BASE, model, processor, BASE, {}, template=runs.template)
+    edited = [experiment.Arm(arm.name, arm.name, partial(opened, arm), EDITS) for arm in arms]
+    made = experiment.Experiment(runs, [base, *edited], out / "runs", what="ablating")
+    made.run()
+    edits = {arm.name: sum_edits(made.notes(arm)) if arm.notes else None for arm in made.arms}
+    full = made.scored[FULL]
+    return [Row.of(name, kind, made.scored[name], full, edits[name]) for name, kind in kinds.items()]
 
 
 def observations_beside(table: str | Path) -> Observations | None:

@@ -14,10 +14,14 @@ from reweigh.estimate import Estimate
 from reweigh.experiments.compare import render
 from reweigh.experiments.compare.page import tables
 from reweigh.experiments.compare.table import Comparison, Figure, Row
-from reweigh.experiments.tune.search import BASE, FIGURES, Key, Point, edge
+from reweigh.experiments.experiment import write_frame
+from reweigh.experiments.tune.search import BASE, FIGURES, Point, edge
+from reweigh.experiments.tune.search import Key as Where
 from reweigh.experiments.tune.tuned import GAIN, Tuned
 from reweigh.files.artifacts import write_text
+from reweigh.results import frame
 from reweigh.results.charts import in_figures, lines
+from reweigh.results.frame import AGAINST, Frame, Key
 from reweigh.results.page import Page
 from reweigh.tables.point import POINT, write_point
 
@@ -104,7 +108,7 @@ class Report:
             "chosen_on": on,
         }
 
-    def _intervals(self, key: Key) -> dict[str, list[float | None]]:
+    def _intervals(self, key: Where) -> dict[str, list[float | None]]:
         metrics = self.tuned.scored[key].summary.metrics
         return {name: [metrics[name].low, metrics[name].high] for name in FIGURES}
 
@@ -167,12 +171,29 @@ class Report:
         write_point(out, point)
         for name, text in zip(FILES[1:], texts, strict=True):
             write_text(out / name, text)
+        written = [*(out / name for name in FILES), write_frame(self.frame(), out)]
         if record is not None:
             write_point(record, point)
-        return [out / name for name in FILES]
+            written.append(record / POINT)
+        return written
+
+    def frame(self) -> Frame:
+        """Every figure of the base and of every point, and the paired differences to the base."""
+        found = []
+        for key, run in self.tuned.scored.items():
+            keys: dict[str, Key] = {"benchmark": self.chosen_on["benchmark"], "layer": key[0], "beta": key[1]}
+            changes = self.tuned.differences.get(key, {})
+            for against, numbers in ((None, run.summary.metrics), ("base", changes)):
+                found += [
+                    frame.Row({**keys, "figure": name, AGAINST: against}, one)
+                    for name, one in numbers.items()
+                ]
+        chosen = self.tuned.found.chosen
+        point = None if chosen is None else {"layer": chosen.layer, "beta": chosen.beta}
+        return Frame(found, {"model": self.model, **self.chosen_on, "reference": "base", "chosen": point})
 
 
-def _key(point: Point) -> Key:
+def _key(point: Point) -> Where:
     return point.layer, point.beta
 
 

@@ -38,9 +38,9 @@ def tune_free(
     words = open_lexicon(lexicon, data)
     name = str(runs.model.get("id", ""))
     asked = verifier or ModelVerifier(model, processor, template=runs.template, name=name)
-    with answering(model, processor, grid, runs, out, cache=cache, force=force) as answer:
+    with answering(model, processor, grid, runs, out, cache=cache, force=force) as (made, answer):
         return tune_without_labels(
-            answer,
+            lambda layer, beta: made.out / answer(layer, beta).name,
             runs.task,
             asked,
             words,

@@ -31,13 +31,14 @@ from reweigh.experiments.tune.search import (
     judge,
     midpoint,
 )
-from reweigh.experiments.tune.study import Answer
 from reweigh.experiments.tune.tuned import Tuned
 from reweigh.files.seals import read_sealed_rows
 from reweigh.runs.record import RESPONSES, run_owner
 from reweigh.runs.task import Scored, Task
 
 Points = dict[Key, Mentions]
+Answer = Callable[[int | None, float], Path]
+"""Answers all records at a layer and beta into a run folder; without a layer as the base model does."""
 Lexicon = Callable[[str], Sequence[str]]
 """The objects that a text mentions, repeats kept."""
 
