@@ -261,8 +261,8 @@ def _problems(table: ReferenceTable, identity: Mapping[str, Any]) -> Iterator[st
         yield "a reference is not finite"
     elif READOUTS[table.readout].is_share and not ((table.references > 0) & (table.references <= 1)).all():
         yield "a reference is outside (0, 1]"
-    if (table.counts < 0).any():  # 0 is possible: an ablation gives b0 to tokens that were never observed
-        yield "a count is negative"
+    if (table.counts < 1).any():
+        yield "a count is not positive"
 
 
 def _words(rule: Any) -> str:

@@ -115,7 +115,8 @@ def shuffled(table: ReferenceTable, seed: int) -> ReferenceTable:
 
 def without_abstention(table: ReferenceTable, vocab_size: int) -> ReferenceTable:
     """b0 for every token that is not registered."""
-    references, counts = np.full(vocab_size, table.scale), np.zeros(vocab_size, dtype=np.int64)
+    references = np.full(vocab_size, table.scale)
+    counts = np.ones(vocab_size, dtype=np.int64)  # a table with a count of 0 is refused
     references[table.tokens], counts[table.tokens] = table.references, table.counts
     every = np.arange(vocab_size, dtype=np.int64)
     return _variant(table, "no-abstention", tokens=every, references=references, counts=counts)
