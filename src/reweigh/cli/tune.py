@@ -141,7 +141,11 @@ def tune(
             tuned = tune_by_labels(*loaded, grid, runs, out, cache=kept, force=force)
     chosen_on = grid.chosen_on(task, limit=selection.limit, seed=selection.seed)
     report = Report(tuned, model, chosen_on, None if table is None else where)
-    written = report.write(out, record=Path(table) if record and table and Path(table).is_dir() else None)
+    home = Path(table) if record and table and Path(table).is_dir() else None
+    if home is not None and not force and (why := report.kept_point(home)) is not None:
+        common.note(f"{home} keeps its operating point: {why}; --force records this one")
+        home = None
+    written = report.write(out, record=home)
     if as_json:
         common.emit_json(report.to_json())
     else:

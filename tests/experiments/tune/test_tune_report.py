@@ -10,6 +10,7 @@ import pytest
 
 from reweigh.benchmarks.base import Item, Summary
 from reweigh.benchmarks.chair.metrics import count_caption, figures, summarise_metrics
+from reweigh.estimate import Estimate
 from reweigh.experiments.compare import render
 from reweigh.experiments.tune.report import Report
 from reweigh.experiments.tune.search import BASE, search
@@ -119,3 +120,16 @@ def test_advice_says_what_changes_and_that_the_grid_ends_there(report):
     assert "layer 2, beta 1 against the base: CHAIR_S -" in said
     assert "reweigh describe made IMAGE --layer 2 --beta 1" in said
     assert "the smallest that was tried" in said
+
+
+def test_a_point_whose_gain_may_be_chance_is_neither_recommended_nor_recorded(report, tmp_path, monkeypatch):
+    assert report.doubt() is None
+    assert report.kept_point(tmp_path) is None
+    (tmp_path / "operating_point.json").write_text('{"chosen_on": {"records": 1000000}}')
+    assert "more records" in report.kept_point(tmp_path)
+    found = report.tuned.differences[2, 1.0]
+    monkeypatch.setitem(found, GAIN, Estimate(5.0, -1.0, 9.0))
+    assert "zero" in report.kept_point(tmp_path / "empty")
+    said = "\n".join(report.advice())
+    assert "not recommended" in said
+    assert "reweigh describe" not in said

@@ -18,13 +18,15 @@ from reweigh.experiments.experiment import write_frame
 from reweigh.experiments.tune.search import BASE, FIGURES, Point, edge
 from reweigh.experiments.tune.search import Key as Where
 from reweigh.experiments.tune.tuned import GAIN, Tuned
-from reweigh.files.artifacts import write_text
+from reweigh.files.artifacts import read_json, write_text
 from reweigh.results import frame
 from reweigh.results.charts import in_figures, lines
 from reweigh.results.frame import AGAINST, Frame, Key
 from reweigh.results.page import Page
 from reweigh.tables.point import POINT, write_point
 
+DECIDING = 100
+"""A search on fewer records says that they decide nothing."""
 DRAWN = ("chair_i", "f1")
 FILES = (POINT, "tuning.md", "tuning.tex", "report.html")
 INFO = {name: find_metric(METRICS, name) for name in FIGURES}
@@ -122,6 +124,10 @@ class Report:
             none = "No point improves on the base within the bound: use the base model, or calibrate on more images."
             return [*said, none]
         said.append(f"{_named(found.chosen)} against the base: {self._changes(found.chosen)}")
+        if (doubt := self.doubt()) is not None:
+            return [*said, f"not recommended: {doubt}"]
+        if self.chosen_on["records"] < DECIDING:
+            said.append(f"fewer than {DECIDING} records decide nothing: look at the intervals")
         named = "" if self.table is None else f" --table {self.table}"
         options = f"--layer {found.chosen.layer} --beta {found.chosen.beta:g}"
         said.append(f"use it: reweigh describe {self.model} IMAGE{named} {options}")
@@ -130,6 +136,25 @@ class Report:
                 f"the chosen beta is the {end} that was tried: a better one may lie beyond it; widen --betas"
             )
         return said
+
+    def doubt(self) -> str | None:
+        """Why the chosen point should not be used or recorded, if so."""
+        chosen = self.tuned.found.chosen
+        if chosen is None:
+            return "no point improves on the base"
+        if not self.tuned.differences[_key(chosen)][GAIN].beyond_chance:
+            return "the interval of its gain includes zero: tune on more records"
+        return None
+
+    def kept_point(self, folder: Path) -> str | None:
+        """Why this search may not replace what is recorded in a table's folder, if so."""
+        if (doubt := self.doubt()) is not None:
+            return doubt
+        there: Any = read_json(folder / POINT) if (folder / POINT).is_file() else {}
+        before = there.get("chosen_on", {}).get("records", 0) if isinstance(there, dict) else 0
+        if isinstance(before, int) and before > self.chosen_on["records"]:
+            return f"the point recorded there was chosen on more records ({before:,})"
+        return None
 
     def _changes(self, point: Point) -> str:
         found = self.tuned.differences[_key(point)]
