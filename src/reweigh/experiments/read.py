@@ -6,6 +6,8 @@ from pathlib import Path
 
 from reweigh.errors import InputError
 from reweigh.experiments.experiment import FRAME, read_frame
+from reweigh.files.artifacts import read_json, sha256_file
+from reweigh.files.seals import altered, read_sealed
 from reweigh.results.frame import AGAINST, Frame, Row
 from reweigh.runs.record import RESULTS
 from reweigh.runs.results import read_scored
@@ -14,12 +16,16 @@ MADE_BEFORE = ("comparison.json", "ablation.json", "operating_point.json")
 """Files of experiments that were finished before frames were written."""
 
 
+STUDY, STUDY_TABLE = "study.json", "table.json"
+"""The sealed page of a finished study, and the file with its frame."""
+
+
 def read(folder: str | Path) -> Frame:
     """The results in a folder as one tidy frame; a file that was altered is refused.
 
     Args:
-        folder: A scored run (``reweigh eval score``), or the folder of ``reweigh compare``, ``tune``, ``ablate`` or
-            ``study``.
+        folder: A scored run (``reweigh eval score``), the folder of ``reweigh compare``, ``tune`` or ``ablate``, or
+            that of one study below the folder of ``reweigh study``.
 
     Example:
         >>> frame = read("comparison")  # doctest: +SKIP
@@ -35,6 +41,13 @@ def read(folder: str | Path) -> Frame:
         keys = {"benchmark": run.benchmark, "arm": arm}
         rows = (Row({**keys, "figure": name, AGAINST: None}, one) for name, one in run.metrics.items())
         return Frame(rows, run.results["config"])
+    if (folder / STUDY).is_file():
+        return _read_study(folder)
+    if finished := sorted(path.parent.name for path in folder.glob(f"*/{STUDY}")):
+        raise InputError(
+            f"{folder} holds several studies, each with keys of its own",
+            hint=f"give the folder of one: {', '.join(str(folder / name) for name in finished[:3])} ...",
+        )
     for name in MADE_BEFORE:
         if (folder / name).is_file():
             raise InputError(
@@ -44,3 +57,11 @@ def read(folder: str | Path) -> Frame:
     raise InputError(
         f"{folder} holds no finished results", hint="give the folder of a scored run or an experiment"
     )
+
+
+def _read_study(folder: Path) -> Frame:
+    page = read_sealed(folder / STUDY)
+    path = folder / STUDY_TABLE
+    if not path.is_file() or sha256_file(path) != page.get("files", {}).get(STUDY_TABLE):
+        raise altered(path)
+    return Frame.from_json(read_json(path))
