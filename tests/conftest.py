@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import random
 import sys
@@ -11,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import settings
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 # Some virtual machines announce AMX and die of it. Without it, 16-bit products are the same on every machine too.
@@ -19,9 +19,12 @@ os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_BF16")
 sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[1])]  # helpers; training and bench
 
 # One commit, one verdict: properties draw the same cases each time, untimed. `explore` draws others, and more of them.
-settings.register_profile("fixed", derandomize=True, deadline=None)
-settings.register_profile("explore", deadline=None, max_examples=1000, print_blob=True)
-settings.load_profile("fixed")
+with contextlib.suppress(ImportError):  # the environment of vLLM has none
+    from hypothesis import settings
+
+    settings.register_profile("fixed", derandomize=True, deadline=None)
+    settings.register_profile("explore", deadline=None, max_examples=1000, print_blob=True)
+    settings.load_profile("fixed")
 
 PROMPTS = ("Please describe this image in detail.", "What is in the image?")
 

@@ -27,6 +27,7 @@ from reweigh.method.trace import Observer, Recorded, Trace
 from reweigh.runtime.decoder import Decoder, Request
 from reweigh.runtime.forward import Pass
 from reweigh.runtime.memory import EvidenceCache
+from reweigh.runtime.sequence import Batch
 from reweigh.tables.point import OperatingPoint
 from reweigh.tables.table import ReferenceTable
 
@@ -158,6 +159,12 @@ class ReWEIGH(Decoder):
         if not request.observers and forward.logits.shape[1] == 1:
             return editor(forward.logits)
         return self._edit_columns(forward, editor, request.observers)
+
+    def generated(self, batch: Batch) -> None:
+        """Refuse a generation on an accelerator some of whose logits formed no distribution."""
+        editor: StepEditor | None = batch.scratch.get("editor")
+        if editor is not None:
+            editor.require_sound()
 
     def _edit_columns(self, forward: Pass, editor: StepEditor, observers: tuple[Observer, ...]) -> Tensor:
         """Edit several columns at once (a verified draft, a plain forward): those after the row's images."""

@@ -125,13 +125,16 @@ class StepEditor:
             self._sound = chosen.sound if self._sound is None else self._sound & chosen.sound
         return EditedStep(edited, chosen, shifts)
 
+    def unsound(self) -> list[int]:
+        """Which of the n rows had logits that formed no distribution, at some step on an accelerator; waits for it."""
+        return [] if self._sound is None else self._sound.logical_not().nonzero().flatten().tolist()
+
     def require_sound(self) -> None:
         """Refuse past steps on an accelerator whose logits formed no distribution; waits for the device.
 
         The CPU refuses such a step itself.
         """
-        if self._sound is not None and not bool(self._sound.all()):
-            rows = self._sound.logical_not().nonzero().flatten().tolist()
+        if rows := self.unsound():
             raise NumericsError(
                 f"next-token logits of {len(rows)} rows (the first is row {rows[0]} of those edited) formed no "
                 "distribution at some step",

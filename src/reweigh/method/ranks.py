@@ -84,7 +84,11 @@ class RankSum:
         """Add the positions of another sum over the same vocabulary and tokens."""
         same = self.vocab_size == other.vocab_size and (self.tokens is None) == (other.tokens is None)
         if same and self.tokens is not None and other.tokens is not None:
-            same = torch.equal(self.tokens.cpu(), other.tokens.cpu())
+            same = len(self.tokens) == len(other.tokens)
+            if (
+                same and self.tokens.is_cpu and other.tokens.is_cpu
+            ):  # to compare elsewhere waits for the device
+                same = torch.equal(self.tokens, other.tokens)
         if not same:
             raise MismatchError(
                 "two rank sums of different vocabularies or registered tokens cannot be merged"

@@ -19,6 +19,7 @@ from torch import Tensor
 from reweigh.errors import InputError
 from reweigh.files.artifacts import sha256_file
 from reweigh.runtime.forward import Pass
+from reweigh.runtime.sequence import Batch
 
 if TYPE_CHECKING:
     from reweigh.families.anatomy import Anatomy
@@ -118,6 +119,9 @@ class Decoder:
     def edit(self, forward: Pass) -> Tensor | None:
         """Look at one forward pass; return logits (B, K, V) in place of the raw ones, or ``None``."""
         return None
+
+    def generated(self, batch: Batch) -> None:
+        """Learn that a generation ended, with what travelled on its cache."""
 
     def decoding(self) -> dict[str, Any]:
         """The regime of a comparison: what the authors decode with, and what the method itself needs."""

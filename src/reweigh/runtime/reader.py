@@ -91,9 +91,11 @@ class Reader:
             stop, read = min(bound, last), sequence.read
             if stop > read:
                 columns = [position - start for position in sequence.positions[read:stop]]
-                sequence.mark(
-                    stop, self._added(sequence, {k: self.read(states[k][columns]) for k in self.layers})
-                )
+                places = torch.tensor(columns, device=states[self.layers[0]].device)
+                parts = {
+                    layer: self.read(states[layer][places.to(states[layer].device)]) for layer in self.layers
+                }
+                sequence.mark(stop, self._added(sequence, parts))
         if sequence.read == len(sequence.positions):
             sequence.source = MEASURED
 

@@ -103,6 +103,8 @@ class ForwardHooks:
                 "so its output was not edited",
                 hint="if it only wraps another model, attach to that one; else this way cannot be served",
             )
+        if prompt is not None and prompt.batch is not None:
+            decoder.generated(prompt.batch)
         return result
 
     def outer(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:

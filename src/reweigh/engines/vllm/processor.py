@@ -18,6 +18,8 @@ from reweigh.errors import NumericsError
 from reweigh.method.candidates import candidates
 from reweigh.method.edit import StepEditor
 
+UNSOUND = "its next-token logits formed no distribution"
+
 
 class Processor:
     """Edits the rows of requests that have evidence, or notes the candidates of those that are observed."""
@@ -27,7 +29,8 @@ class Processor:
         self.observes = bool(capture.settings.observe)
         self.seconds = 0.0
         self._key: tuple[Any, ...] = ()
-        self._editor: StepEditor | None = None
+        self._entries: list[Any] = []
+        self._editor: Any = None
 
     # The V1 runner
 
@@ -56,13 +59,18 @@ class Processor:
         if self.observes:
             self._observe(logits, rows)
             return logits
-        chosen = [
-            (row, entry) for row, (entry, _) in enumerate(rows) if entry is not None and entry.is_edited
-        ]
+        chosen = _edited(rows)
+        if (key := _key(chosen, len(rows))) != self._key:
+            self._settle()
+            chosen = _edited(rows)
+            key = _key(chosen, len(rows))
         if not chosen:
             return logits
+        if key != self._key:
+            self._lay_out(chosen, len(rows), logits.device)
+            self._key = key
         try:
-            edited = self._editor_of(chosen, len(rows), logits.device)(logits)
+            edited: Tensor = self._editor(logits)
         except NumericsError:
             edited = self._edit_apart(logits, chosen)
         self.seconds += time.perf_counter() - started
@@ -81,20 +89,22 @@ class Processor:
                 entry.give_up(error.message)
         return edited
 
-    def _editor_of(self, chosen: list[tuple[int, Any]], count: int, device: torch.device) -> StepEditor:
-        """The editor of these rows; laid out again only when another request joins or leaves."""
-        key = (count, *((row, entry.number) for row, entry in chosen))
-        if self._editor is None or key != self._key:
-            strengths = torch.stack([entry.strengths for _, entry in chosen])
-            betas = torch.tensor([entry.beta for _, entry in chosen], dtype=torch.float32)
-            rows = torch.tensor([row for row, _ in chosen])
-            self._editor = StepEditor(
-                strengths,
-                betas.to(device, non_blocking=True),
-                None if len(chosen) == count else rows.to(device, non_blocking=True),
-            )
-            self._key = key
-        return self._editor
+    def _lay_out(self, chosen: list[tuple[int, Any]], count: int, device: torch.device) -> None:
+        """Lay out the strengths of these rows, once until another request joins or leaves."""
+        strengths = torch.stack([entry.strengths for _, entry in chosen])
+        betas = torch.tensor([entry.beta for _, entry in chosen], dtype=torch.float32)
+        rows = torch.tensor([row for row, _ in chosen])
+        self._editor = StepEditor(
+            strengths,
+            betas.to(device, non_blocking=True),
+            None if len(chosen) == count else rows.to(device, non_blocking=True),
+        )
+        self._entries = [entry for _, entry in chosen]
+
+    def _settle(self) -> None:
+        """Give up requests whose logits formed no distribution on an accelerator, which is waited for only here."""
+        for index in [] if self._editor is None else self._editor.unsound():
+            self._entries[index].give_up(UNSOUND)
 
     def _observe(self, logits: Tensor, rows: list[tuple[Any, int]]) -> None:
         found = candidates(logits)
@@ -105,3 +115,13 @@ class Processor:
             position = self.capture.ends[place] - entry.prompt
             if position >= 0:  # a prompt that is not complete samples nothing
                 entry.steps[position] = (ids[row], keep[row])
+
+
+def _edited(rows: list[tuple[Any, int]]) -> list[tuple[int, Any]]:
+    """Rows whose request is edited, with its entry."""
+    return [(row, entry) for row, (entry, _) in enumerate(rows) if entry is not None and entry.is_edited]
+
+
+def _key(chosen: list[tuple[int, Any]], count: int) -> tuple[Any, ...]:
+    """Tells one layout of rows from another."""
+    return (count, *((row, entry.number) for row, entry in chosen))
