@@ -11,11 +11,9 @@ from reweigh.world.scenes import scene
 model, processor = load(path())
 shown = scene("evaluation", index=0)
 present, absent = sorted(shown.objects)[0], "elephant"
-text = f"The image shows a {present} and an {absent}."
+text = f"The image shows a {present}, an {absent} and a submarine."
 
 checked = reweigh.check(model, processor, shown.image(), text, table=table_path())
 for word in checked.words():
-    if word.strength is not None:
-        print(
-            f"{word.text:12} strength {word.strength:.2f}  {'lacks evidence' if word.strength >= 0.5 else ''}"
-        )
+    share = "" if word.ratio is None else f"{word.ratio:.0%} of its usual evidence"
+    print(f"{word.text:12} {word.state():12} {share}")

@@ -8,6 +8,33 @@ DESCRIBE = "Please describe this image in detail."
 """The paper's prompt for calibration and CHAIR, and the default wherever an image is described."""
 
 
+FUNCTION_WORDS = frozenset(
+    """
+    a about above across after again against all along also although always am among an and another any anyone appear
+    appears are around as at away be because been before behind being below beneath beside besides between beyond both
+    but by can cannot close could creating depict depicts did do does down during each either enough even every few for
+    from front further had has have having he her here hers him his how however if in including inside instead into is
+    it its itself just large left less likely little made main many may me might mine more most much must my near nearby
+    neither next no nor not nothing of off on once one only onto or other others our out outside over overall own
+    perhaps please possibly quite rather right same seem seems seen several shall she should show shows side since small
+    so some someone something still such than that the their theirs them then there these they this those three through
+    throughout to together too toward towards two under until up upon us various very was we well were what when where
+    whether which while who whom whose why will with within without would yet you your
+    """.split()  # noqa: SIM905  # a paragraph reads better than a column of quotes
+)
+"""Words that name nothing a picture could show: articles, prepositions, pronouns, small numbers, words of place."""
+
+
+def may_name(word: str) -> bool:
+    """Whether a word could name something a picture shows: it has a letter and is not a function word.
+
+    >>> [may_name(word) for word in ("sofa.", "The", "dog's", "3,", "there")]
+    [True, False, True, False, False]
+    """
+    letters = [place for place, character in enumerate(word) if character.isalpha()]
+    return bool(letters) and word[letters[0] : letters[-1] + 1].lower() not in FUNCTION_WORDS
+
+
 def replace_surrogates(text: str) -> str:
     """Replace lone halves of surrogate pairs by ``?``.
 

@@ -256,12 +256,17 @@ def test_check_marks_given_words(cli, given, calibrated):
     page = cli("describe", *given, "--text", text, "--json").json["check"]
     assert [word["text"] for word in page["words"]] == text.split()
     known = [word for word in page["words"] if word["s"] is not None]
-    everything = cli("describe", *given, "--text", text, "--threshold", "0")
+    assert known
+    assert {word["text"]: word["state"] for word in page["words"]}["this"] == "not judged"
+    everything = cli("describe", *given, "--text", text, "--threshold", "1e9", "--all-words")
     assert everything.out.startswith(text)
     assert "detail.:" not in everything.out, "the full stop is no part of the word"
-    assert everything.out.count("strength") == len(known)
-    nothing = cli("describe", *given, "--text", text, "--threshold", "1.1")
-    assert "no registered word lacks its usual evidence" in nothing.out
+    assert everything.out.count("unsupported") == len(known)
+    named = cli("describe", *given, "--text", text, "--threshold", "1e9").out
+    assert "this: unsupported" not in named
+    nothing = cli("describe", *given, "--text", text + " A submarine.", "--threshold", "0")
+    assert "unsupported" not in nothing.out
+    assert "not judged" in nothing.out
     table = ReferenceTable.load(calibrated, layer=3)
     assert {token["token"] for token in page["tokens"] if token["s"] is not None} == {
         token["token"] for token in page["tokens"] if table.reference(token["token"]) is not None

@@ -1,4 +1,4 @@
-"""The detector: strengths of given words, looked up without running the text through the model."""
+"""The detector: evidence of given words against their references, looked up without running the text."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import twin
 from checkpoints import VOCABULARY, picture
 from reweigh.errors import ArtifactError, ImageError, InputError, MismatchError
 from reweigh.files.artifacts import to_json
-from reweigh.method.check import Checked, CheckedToken
+from reweigh.method.check import Checked, CheckedToken, State
 
 TEXT = "A brown dog sleeps on the sofa.\n\nTwo clocks!"
 
@@ -45,22 +45,41 @@ def test_every_token_has_its_twins_strength(llava, table):
         assert token.reference == reference
         assert token.text == TEXT[token.start : token.end]
         if reference is None:
-            assert (token.evidence, token.strength) == (None, None)
+            assert (token.evidence, token.strength, token.ratio) == (None, None, None)
+            assert token.state() is State.NOT_JUDGED
         else:
             assert token.evidence == pytest.approx(dmrr[token.token], rel=1e-5)
             assert token.strength == pytest.approx(strengths[token.token], abs=1e-5)
+            assert token.ratio == pytest.approx(dmrr[token.token] / reference, rel=1e-5)
         seen.add(reference is None)
     assert seen == {True, False}
 
 
-def test_weak_words_reach_the_threshold():
-    tokens = [
-        CheckedToken(i, word, at, at + 1, None, None, s)
-        for i, (word, at, s) in enumerate([("a", 0, 0.4), ("b", 2, None), ("c", 4, 0.5), ("d", 6, 1.0)])
-    ]
-    found = Checked("a b c d", tuple(tokens))
-    assert [word.text for word in found.weak()] == ["c", "d"]
-    assert [word.text for word in found.weak(0.75)] == ["d"]
+def test_a_word_is_unsupported_below_its_share_of_the_usual():
+    found = pieces((" dog", 0.7), (" cat", 0.69), (" submarine", None), (" the", 0.1), ("!", 0.1))
+    said = {word.text: word.state() for word in found.words()}
+    assert said == {"dog": "supported", "cat": "unsupported", "submarine": "not judged", "the!": "not judged"}
+    assert [word.text for word in found.unsupported()] == ["cat"]
+    assert [word.text for word in found.unsupported(0.71)] == ["dog", "cat"]
+    assert [word.text for word in found.unsupported(all_words=True)] == ["cat", "the!"]
+    assert [word.text for word in found.not_judged()] == ["submarine"]
+
+
+def test_strength_does_not_decide():
+    """A word of high evidence just below its reference has full strength, and is there all the same."""
+    token = CheckedToken(0, "beach", 0, 5, 0.09, 0.1, 1.0)
+    assert Checked("beach", (token,)).unsupported() == []
+
+
+def test_the_piece_that_begins_a_word_judges_it():
+    def judged(*parts):
+        (word,) = pieces(*parts).words()
+        return word.ratio, word.state()
+
+    assert judged(("sub", None), ("mar", 0.1), ("ine", 2.0)) == (None, State.NOT_JUDGED)
+    assert judged(("p", 0.4), ("izza", 2.0)) == (0.4, State.UNSUPPORTED)
+    assert judged(("(", 0.1), ("dog", 1.5), (")", 0.1)) == (1.5, State.SUPPORTED)
+    assert judged(("“", None), ("dog", 0.2)) == (0.2, State.UNSUPPORTED)
 
 
 def test_without_a_text_the_models_own_description_is_checked(llava, table):
@@ -95,29 +114,29 @@ def test_words_are_what_a_reader_sees(llava, table):
     for word in found.words():
         assert TEXT[word.start : word.end] == word.text
         inside = [token for token in found.tokens if token.start < word.end and token.end > word.start]
-        known = [token.strength for token in inside if token.strength is not None]
-        assert word.strength == (known[0] if known else None)
+        assert word.judge is inside[0]
 
 
 def pieces(*parts):
-    """Checked text from (text, strength) pieces."""
+    """Checked text from pieces and their evidence, where 1 is usual."""
     tokens, text = [], ""
-    for number, (piece, strength) in enumerate(parts):
-        tokens.append(CheckedToken(number, piece, len(text), len(text) + len(piece), None, None, strength))
+    for number, (piece, ratio) in enumerate(parts):
+        known = (None, None, None) if ratio is None else (ratio, 1.0, max(1 - ratio, 0.0))
+        tokens.append(CheckedToken(number, piece, len(text), len(text) + len(piece), *known))
         text += piece
     return Checked(text, tuple(tokens))
 
 
 def test_a_token_may_end_in_white_space():
     words = pieces((" sofa", 0.5), (".\n", None), ("The", 1.0), (" ", None), ("  cat", None)).words()
-    assert [(word.text, word.strength) for word in words] == [("sofa.", 0.5), ("The", 1.0), ("cat", None)]
+    assert [(word.text, word.ratio) for word in words] == [("sofa.", 0.5), ("The", 1.0), ("cat", None)]
 
 
 def test_pieces_of_one_character_are_one_word():
     dog = "\U0001f436"
     tokens = tuple(CheckedToken(i, dog, 2, 3, None, None, s) for i, s in enumerate([None, 0.25, 1.0]))
     found = Checked(f"a {dog}!", (CheckedToken(9, "a", 0, 1, None, None, None), *tokens))
-    assert [(word.text, word.strength) for word in found.words()] == [("a", None), (dog, 0.25)]
+    assert [(word.text, word.judge.token) for word in found.words()] == [("a", 9), (dog, 0)]
 
 
 @given(
@@ -147,7 +166,9 @@ def test_any_text_of_any_script_can_be_checked(llava, table):
 def test_json_is_plain(llava, table):
     page = json.loads(to_json(check(llava, table).to_json()))
     assert page["text"] == TEXT
-    assert set(page["tokens"][0]) == {"token", "text", "start", "end", "dmrr", "b", "s"}
+    assert set(page["tokens"][0]) == {"token", "text", "start", "end", "dmrr", "b", "s", "ratio", "state"}
+    assert set(page["words"][0]) == {"text", "start", "end", "s", "ratio", "state"}
+    assert page["threshold"] == 0.7
     assert [word["text"] for word in page["words"]] == TEXT.split()
 
 

@@ -52,7 +52,10 @@ class Check:
 
     check: bool = typer.Option(False, "--check", help="Mark the words that lack evidence in the image.")
     text: str | None = typer.Option(None, help="Check this text instead of describing the image.")
-    threshold: float = typer.Option(0.5, min=0.0, help="Mark words of at least this strength.")
+    threshold: float = typer.Option(
+        0.7, min=0.0, help="Mark words with less than this share of their usual evidence."
+    )
+    all_words: bool = typer.Option(False, "--all-words", help="Judge function words and punctuation, too.")
 
 
 @app.command()
@@ -134,7 +137,7 @@ def _explain(
 def _check(
     session: Any, image: Path, text: str, question: common.Question, check: Check, json: bool
 ) -> dict[str, Any]:
-    """Compare a text with the image and print it with weak words marked; return what JSON shows of it."""
+    """Compare a text with the image and print it with unsupported words marked; return what JSON shows of it."""
     from reweigh.engines.transformers.check import check as run
 
     found = run(
@@ -148,20 +151,30 @@ def _check(
         force=True,  # the table was checked when the session was attached
     )
     if not json:
-        _print_checked(found, check.threshold)
-    page: dict[str, Any] = found.to_json()
+        _print_checked(found, check)
+    page: dict[str, Any] = found.to_json(check.threshold, all_words=check.all_words)
     return page
 
 
-def _print_checked(found: Checked, threshold: float) -> None:
+def _print_checked(found: Checked, check: Check) -> None:
     from reweigh.results.coloured import Span, terminal
 
-    weak = found.weak(threshold)
-    common.console().print(terminal(found.text, [Span(one.start, one.end, "hallucinated") for one in weak]))
-    for one in weak:
-        typer.echo(f"  {one.text.strip(MARKS) or one.text}: strength {one.strength:.2f}")
-    if not weak:
-        typer.echo(f"  no registered word lacks its usual evidence by a strength of {threshold:g} or more")
+    unsupported = found.unsupported(check.threshold, all_words=check.all_words)
+    unknown = found.not_judged(all_words=check.all_words)
+    spans = [Span(one.start, one.end, "hallucinated") for one in unsupported]
+    spans += [Span(one.start, one.end, "unknown") for one in unknown]
+    common.console().print(terminal(found.text, spans))
+    for one in unsupported:
+        typer.echo(f"  {_bare(one.text)}: unsupported, {one.ratio:.0%} of its usual evidence")
+    if not unsupported:
+        typer.echo(f"  no word that was judged has less than {check.threshold:.0%} of its usual evidence")
+    if unknown:
+        names = dict.fromkeys(_bare(one.text) for one in unknown)
+        typer.echo(f"  not judged, without a reference in the table: {', '.join(names)}")
+
+
+def _bare(word: str) -> str:
+    return word.strip(MARKS) or word
 
 
 def _side_by_side(base: str, edited: str) -> None:

@@ -1,5 +1,9 @@
 """The detector: which words of a text lack support in the image. The same evidence, without any intervention.
 
+A token is unsupported if its evidence is less than 0.7 of its own reference. The strength of the edit is another reading
+of the same numbers: it divides by one scale for all tokens, so that a word of high evidence reaches full strength a few
+percent below its reference. ``python -m bench.detector`` measures both.
+
 Evidence depends on the image and the prompt only, so the text need not be fed to the model: its tokens are looked up.
 """
 
@@ -7,12 +11,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import Any, Protocol
 
 import numpy as np
 from torch import Tensor
 
 from reweigh.method.strength import strength
+from reweigh.text import may_name
+
+THRESHOLD = 0.7
+"""A word with less than this share of its usual evidence is unsupported."""
 
 
 class References(Protocol):
@@ -24,6 +33,14 @@ class References(Protocol):
 
     def reference(self, token: int) -> float | None:
         """b(v), or ``None`` for a token that is not registered."""
+
+
+class State(StrEnum):
+    """What a check says of a word or token."""
+
+    SUPPORTED = "supported"
+    UNSUPPORTED = "unsupported"
+    NOT_JUDGED = "not judged"
 
 
 @dataclass(frozen=True)
@@ -38,20 +55,53 @@ class CheckedToken:
     reference: float | None
     strength: float | None
 
+    @property
+    def ratio(self) -> float | None:
+        """Evidence as a share of the token's own reference."""
+        if self.evidence is None or self.reference is None:
+            return None
+        return self.evidence / self.reference
+
+    def state(self, threshold: float = THRESHOLD) -> State:
+        """Unsupported below the threshold; not judged without a reference."""
+        if self.ratio is None:
+            return State.NOT_JUDGED
+        return State.UNSUPPORTED if self.ratio < threshold else State.SUPPORTED
+
 
 @dataclass(frozen=True)
 class CheckedWord:
-    """A run of tokens without white space; its strength is that of its first registered token."""
+    """A run of tokens without white space, judged by the token with which a decoder begins it.
+
+    That is its first token, or the first with a letter or digit if it opens with punctuation. Later pieces follow from
+    the first and say little of the word, so a word whose first token is not registered is not judged.
+    """
 
     text: str
     start: int
     end: int
-    strength: float | None
+    judge: CheckedToken
+
+    @property
+    def strength(self) -> float | None:
+        """The strength of the edit, 0 to 1; ``None`` without a reference."""
+        return self.judge.strength
+
+    @property
+    def ratio(self) -> float | None:
+        """Evidence as a share of what is usual; ``None`` without a reference."""
+        return self.judge.ratio
+
+    def state(self, threshold: float = THRESHOLD, *, all_words: bool = False) -> State:
+        """Supported, unsupported or not judged; function words and punctuation are judged with ``all_words`` only."""
+        if not all_words and not may_name(self.text):
+            return State.NOT_JUDGED
+        return self.judge.state(threshold)
 
 
 @dataclass(frozen=True)
 class Checked:
-    """A text with the deficit of each of its tokens."""
+    """A text with the evidence of each of its tokens."""
 
     text: str
     tokens: tuple[CheckedToken, ...]
@@ -65,22 +115,28 @@ class Checked:
                 continue
             start = token.start + len(piece) - len(piece.lstrip())
             end = token.start + len(piece.rstrip())  # a token may end in white space, as ".\n" does
-            strength = token.strength
+            judge = token
             if words and words[-1].end >= start:  # byte pieces of one character share their span
                 before = words.pop()
                 start, end = before.start, max(before.end, end)
-                strength = before.strength if before.strength is not None else strength
-            words.append(CheckedWord(self.text[start:end], start, end, strength))
+                judge = before.judge if _is_spoken(before.judge.text) or not _is_spoken(piece) else token
+            words.append(CheckedWord(self.text[start:end], start, end, judge))
         return words
 
-    def weak(self, threshold: float = 0.5) -> list[CheckedWord]:
-        """The words whose strength is at least ``threshold``: the image does not support them."""
-        return [word for word in self.words() if word.strength is not None and word.strength >= threshold]
+    def unsupported(self, threshold: float = THRESHOLD, *, all_words: bool = False) -> list[CheckedWord]:
+        """The words that the image does not support."""
+        wanted = State.UNSUPPORTED
+        return [word for word in self.words() if word.state(threshold, all_words=all_words) is wanted]
 
-    def to_json(self) -> dict[str, Any]:
+    def not_judged(self, *, all_words: bool = False) -> list[CheckedWord]:
+        """The words that may name something but have no reference; with ``all_words`` every word without one."""
+        return [word for word in self.words() if word.ratio is None and (all_words or may_name(word.text))]
+
+    def to_json(self, threshold: float = THRESHOLD, *, all_words: bool = False) -> dict[str, Any]:
         """Plain values."""
         return {
             "text": self.text,
+            "threshold": threshold,
             "tokens": [
                 {
                     "token": token.token,
@@ -90,14 +146,27 @@ class Checked:
                     "dmrr": token.evidence,
                     "b": token.reference,
                     "s": token.strength,
+                    "ratio": token.ratio,
+                    "state": token.state(threshold),
                 }
                 for token in self.tokens
             ],
             "words": [
-                {"text": word.text, "start": word.start, "end": word.end, "s": word.strength}
+                {
+                    "text": word.text,
+                    "start": word.start,
+                    "end": word.end,
+                    "s": word.strength,
+                    "ratio": word.ratio,
+                    "state": word.state(threshold, all_words=all_words),
+                }
                 for word in self.words()
             ],
         }
+
+
+def _is_spoken(piece: str) -> bool:
+    return any(character.isalnum() for character in piece)
 
 
 def check_tokens(

@@ -15,8 +15,8 @@ from reweigh.results.html import Html, element, join
 if TYPE_CHECKING:
     from rich.text import Text
 
-Kind = Literal["grounded", "hallucinated", "changed"]
-TERMINAL = {"grounded": "blue", "hallucinated": "bold red", "changed": "yellow"}
+Kind = Literal["grounded", "hallucinated", "changed", "unknown"]
+TERMINAL = {"grounded": "blue", "hallucinated": "bold red", "changed": "yellow", "unknown": "dim underline"}
 
 
 class Span(NamedTuple):

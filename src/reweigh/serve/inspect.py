@@ -18,14 +18,14 @@ from reweigh.engines.transformers.measure import measure
 from reweigh.errors import InputError, UnsupportedError
 from reweigh.families.positions import layout
 from reweigh.families.processor_parts import crops_centre, tokenizer_of
-from reweigh.method.check import check_tokens
+from reweigh.method.check import THRESHOLD, check_tokens
 from reweigh.method.evidence import Evidence
 from reweigh.runtime.reader import Reader
 from reweigh.serve.bounds import Bounds
 from reweigh.serve.prepare import Prepared
 from reweigh.serve.problem import Problem
 from reweigh.serve.served import Served
-from reweigh.text import DESCRIBE
+from reweigh.text import DESCRIBE, FUNCTION_WORDS
 
 Grid = tuple[int, int, int, int]
 """Image, tile, rows and columns of one grid."""
@@ -62,6 +62,7 @@ def facts(served: Served, bounds: Bounds, *, key_needed: bool) -> dict[str, Any]
             "positions": found["visual_positions"]["count"],
             "tiles": [{"tile": tile, "rows": rows, "cols": cols} for tile, rows, cols in tiles],
         },
+        "check": {"threshold": THRESHOLD, "function_words": sorted(FUNCTION_WORDS)},
         "decoders": served.decoders(),
         "limits": {
             "image_bytes": bounds.image_bytes,

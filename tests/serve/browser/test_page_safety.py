@@ -193,6 +193,6 @@ def test_words_are_cut_compared_and_linked_as_said(visit):
     link = "async (state) => { const m = await import('/js/link.js'); return m.read(m.write(state)); }"
     state = {"scene": 7, "beta": 1.25, "layer": 2, "step": 0, "question": "a & b #?=\n<i>", "beside": "vcd"}
     assert run(link, state) == {**state, "picture": None, "answer": None}
-    reach = "async ([t, b0]) => (await import('/js/words.js')).reach(t, b0)"
-    assert run(reach, [{"dmrr": 0.002, "b": 0.005, "s": 0.3}, 0.01]) == pytest.approx(0.35)
-    assert run(reach, [{"dmrr": 1, "b": 0.005, "s": 0}, 0.01]) == 1
+    reach = "async (t) => (await import('/js/words.js')).reach(t)"
+    assert run(reach, {"dmrr": 0.0035, "b": 0.005, "s": 0.3}) == pytest.approx(0.35)
+    assert run(reach, {"dmrr": 1, "b": 0.005, "s": 0}) == 1

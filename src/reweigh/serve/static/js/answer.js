@@ -1,7 +1,7 @@
 // One answer on the page: words that grow as they stream, each with its bar, reached one by one with the arrow keys.
 
 import { aloud, el } from "./dom.js";
-import { cut, isMark, reach, speaker, support } from "./words.js";
+import { cut, judge, reach, speaker } from "./words.js";
 
 export class Answer {
   /**
@@ -81,17 +81,17 @@ export class Answer {
   }
 
   #word(word) {
-    const token = speaker(word);
-    const kind = support(token);
+    const kind = judge(word);
     const button = el("button", { type: "button", class: `word ${kind}`, "aria-pressed": "false" }, word.text);
     button.tabIndex = this.buttons.length ? -1 : 0;
-    const far = reach(token, this.facts?.scale);
-    if (far !== null && (kind === "short" || !isMark(word.text))) {
+    const far = kind === "plain" ? null : reach(speaker(word));
+    if (far !== null) {
       const bar = el("span", { class: "bar", "aria-hidden": "true" });
       bar.style.setProperty("--reach", far.toFixed(3));
       button.append(bar);
     }
     if (kind === "short") button.append(aloud(" (lacks support)"));
+    if (kind === "unknown") button.append(aloud(" (not judged)"));
     this.buttons.push(button);
     const held = word.tokens.find((one) => one.replaced)?.replaced.text.trim();
     return el("span", { class: "place" }, word.before, held ? struck(held) : null, held ? " " : null, button, word.after);

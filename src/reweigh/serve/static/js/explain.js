@@ -1,6 +1,6 @@
 // Sentences about one token, for a reader who never heard of logits.
 
-import { LACKS } from "./words.js";
+import { support } from "./words.js";
 
 const quoted = (text) => `“${text.trim() || "␣"}”`;
 const milli = (value) => (1000 * value).toFixed(2);
@@ -33,10 +33,10 @@ function instead(token) {
 /** How a token's evidence stands against its reference. */
 function standing(token) {
   if (token.s === null || token.s === undefined)
-    return "there is no reference for it, so it is left alone.";
+    return "there is no reference for it, so it is neither judged nor held back.";
   const numbers = `(${milli(token.dmrr)} against ${milli(token.b)})`;
   if (token.s === 0) return `the picture shows at least as much of it as usual ${numbers}.`;
-  const much = token.s >= LACKS ? "much less" : "a little less";
+  const much = support(token) === "short" ? "much less" : "a little less";
   return `the picture shows ${much} of it than usual ${numbers}.`;
 }
 

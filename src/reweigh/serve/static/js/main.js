@@ -11,7 +11,7 @@ import { picture, save, trace } from "./keep.js";
 import { LONGEST, read, write } from "./link.js";
 import { Pictures } from "./pictures.js";
 import { StepPanel } from "./step.js";
-import { speaker, support } from "./words.js";
+import { judge, judgeBy, speaker } from "./words.js";
 
 const FIRST_SCENE = 24;
 
@@ -42,6 +42,7 @@ async function begin() {
 }
 
 function build() {
+  judgeBy(facts.check);
   panel = new StepPanel();
   left = new Answer(byId("left"), { name: "Base", look });
   right = new Answer(byId("right"), { name: "ReWEIGH", look });
@@ -217,7 +218,7 @@ function finish(waited) {
     right.mark(theirs);
   }
   reopen();
-  const lacking = (one) => one.words.filter((word) => support(speaker(word)) === "short").length;
+  const lacking = (one) => one.words.filter((word) => judge(word) === "short").length;
   const time = waited === null ? "" : ` First word after ${Math.round(waited)} ms.`;
   byId("status").textContent = both
     ? `${theirs.filter(Boolean).length} words differ; without support: ${lacking(left)} left, ${lacking(right)} right.${time}`
@@ -290,9 +291,12 @@ async function check() {
     checked.clear();
     byId("checked").hidden = false;
     checked.push(told.text, { decoder: null, beta: null, layer: told.layer, b0: told.b0, tokens: told.tokens });
-    const short = checked.words.filter((word) => support(speaker(word)) === "short").map((word) => word.text);
+    const listed = (kind) => checked.words.filter((word) => judge(word) === kind).map((word) => word.text);
+    const short = listed("short");
+    const unknown = listed("unknown");
     const many = short.length === 1 ? "1 word lacks" : `${short.length} words lack`;
-    say(byId("check-status"), short.length ? `${many} support: ${short.join(", ")}.` : "No word lacks support.");
+    const said = short.length ? `${many} support: ${short.join(", ")}.` : "No word that was judged lacks support.";
+    say(byId("check-status"), unknown.length ? `${said} Not judged: ${unknown.join(", ")}.` : said);
   } catch (error) {
     say(byId("check-status"), "");
     trouble(error.message);

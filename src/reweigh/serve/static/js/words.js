@@ -1,7 +1,12 @@
 // From tokens to the words a reader sees, and how far the picture supports each.
 
-/** A word whose strength reaches this lacks support: half the largest penalty, as `reweigh describe --check` marks it. */
-export const LACKS = 0.5;
+const rules = { threshold: 0, functionWords: new Set() };
+
+/** Judge words as `reweigh describe --check` does; `check` is that of the server's facts. */
+export function judgeBy(check) {
+  rules.threshold = check.threshold;
+  rules.functionWords = new Set(check.function_words);
+}
 
 const MARKS = /^[^\p{L}\p{N}]+$/u;
 // Scripts without spaces: every token stands for itself.
@@ -44,25 +49,29 @@ function joins(last, piece, shown) {
   return MARKS.test(last.text) === MARKS.test(shown);
 }
 
-/** Whether a word is punctuation alone. */
-export const isMark = (text) => MARKS.test(text);
+/** The token that speaks for a word: the one that begins it. */
+export const speaker = (word) => word.tokens[0];
 
-/** The token that speaks for a word: its first with a reference, else its first. */
-export function speaker(word) {
-  return word.tokens.find((token) => token.s !== null && token.s !== undefined) ?? word.tokens[0];
+/** Evidence as a share of the token's own reference; null without one. */
+export function ratio(token) {
+  return token.b === null || token.b === undefined ? null : token.dmrr / token.b;
 }
 
-/** "short" for a word that lacks support, "fine" for one that has it, "unknown" without a reference. */
+/** "short" for a token that lacks support, "fine" for one that has it, "unknown" without a reference. */
 export function support(token) {
-  if (token.s === null || token.s === undefined) return "unknown";
-  return token.s >= LACKS ? "short" : "fine";
+  const share = ratio(token);
+  if (share === null) return "unknown";
+  return share < rules.threshold ? "short" : "fine";
 }
 
-/**
- * How far the bar of a token reaches, 0 to 1: a half is its reference, and each half spans the scale b0, so that
- * the gap before the tick is the token's strength.
- */
-export function reach(token, scale) {
-  if (token.s === null || token.s === undefined || !scale) return null;
-  return Math.min(Math.max(0.5 + (token.dmrr - token.b) / (2 * scale), 0), 1);
+/** The support of a word; "plain" for function words, numbers and punctuation, which are not judged. */
+export function judge(word) {
+  const letters = word.text.match(/\p{L}(?:.*\p{L})?/su)?.[0].toLowerCase();
+  return letters && !rules.functionWords.has(letters) ? support(speaker(word)) : "plain";
+}
+
+/** How far the bar of a token reaches, 0 to 1: a half is its reference, the whole twice as much or more. */
+export function reach(token) {
+  const share = ratio(token);
+  return share === null ? null : Math.min(share / 2, 1);
 }
