@@ -28,9 +28,13 @@ def read(folder: str | Path) -> Frame:
             that of one study below the folder of ``reweigh study``.
 
     Example:
-        >>> frame = read("comparison")  # doctest: +SKIP
-        >>> frame.one(arm="reweigh", figure="chair_i", against="base").value  # doctest: +SKIP
-        -7.7
+        >>> from tempfile import mkdtemp
+        >>> from reweigh.estimate import Estimate
+        >>> from reweigh.experiments.experiment import write_frame
+        >>> rows = [Row({"arm": "base", "figure": "chair_i"}, Estimate(17.1, 16.0, 18.2))]
+        >>> frame = read(write_frame(Frame(rows), Path(mkdtemp())).parent)
+        >>> frame.one(arm="base", figure="chair_i").value
+        17.1
     """
     folder = Path(folder)
     if (folder / FRAME).is_file():

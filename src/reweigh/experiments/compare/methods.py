@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from reweigh.errors import InputError, ReweighError, UnsupportedError, require_known
 from reweigh.experiments.compare.cost import COSTS, timed
+from reweigh.experiments.compare.table import DEFAULTS
 from reweigh.experiments.experiment import Answered, Arm, OpenArm
 from reweigh.options import parse_option
 from reweigh.runs.run import Batch
@@ -80,7 +81,7 @@ def settings_in_words(decoding: Mapping[str, Any]) -> str:
     """
     options = [f"{name} {in_words(value)}" for name, value in decoding.get("options", {}).items()]
     table = decoding.get("table_sha256")
-    return ", ".join([*options, *([f"table {table[:12]}"] if table else [])]) or "official defaults"
+    return ", ".join([*options, *([f"table {table[:12]}"] if table else [])]) or DEFAULTS
 
 
 def parse_methods(text: str, known: Sequence[str]) -> list[str]:

@@ -21,6 +21,8 @@ CHIEF = "ReWEIGH"
 Shade = Literal["better-strong", "better", "", "worse", "worse-strong"]
 Shading = Literal["interval", "paper"]
 COST = "Cost"
+DEFAULTS = "official defaults"
+"""Settings of a decoder to which no option was given."""
 
 
 @dataclass(frozen=True)
@@ -151,8 +153,8 @@ class Comparison:
         regimes = "; ".join(f"{row.title}: {row.regime}" for row in self.rows if row.regime)
         missing = [f"{row.title} was not run: {row.reason}." for row in self.rows if row.reason]
         answered = f"Each {self.kind} is answered and timed in its own decoding regime ({regimes})."
-        settings = "; ".join(f"{row.title}: {row.settings}" for row in self.rows if row.settings)
-        used = [f"Settings: {settings}."] if settings else []
+        settings = [f"{row.title}: {row.settings}" for row in self.rows if row.settings not in ("", DEFAULTS)]
+        used = [f"Settings: {'; '.join([*settings, f'all others: {DEFAULTS}'])}."] if settings else []
         return [*self.notes, *([answered] if regimes else []), *used, *missing]
 
     def legend(self) -> str:
