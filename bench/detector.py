@@ -99,8 +99,8 @@ def _judge(chosen: Sequence[Scene]) -> Iterator[tuple[list[Judged], list[Judged]
 
         def judged(word: CheckedWord, name: str, scene: Scene = scene) -> Iterator[Judged]:
             if word.ratio is not None:
-                assert word.strength is not None
-                scores = (word.ratio, -word.strength, percentile(word))
+                assert word.judge.strength is not None
+                scores = (word.ratio, -word.judge.strength, percentile(word))
                 yield Judged(name in scene.objects, scores)
 
         pairs = [one for name in CATALOGUE for one in judged(words(f"a {name}")[1], name)]

@@ -115,6 +115,8 @@ def test_words_are_what_a_reader_sees(llava, table):
         assert TEXT[word.start : word.end] == word.text
         inside = [token for token in found.tokens if token.start < word.end and token.end > word.start]
         assert word.judge is inside[0]
+        known = [token.strength for token in inside if token.strength is not None]
+        assert word.strength == (known[0] if known else None)
 
 
 def pieces(*parts):

@@ -80,12 +80,18 @@ class CheckedWord:
     text: str
     start: int
     end: int
-    judge: CheckedToken
+    tokens: tuple[CheckedToken, ...]
+
+    @property
+    def judge(self) -> CheckedToken:
+        """The token that the word is judged by."""
+        spoken = (token for token in self.tokens if any(map(str.isalnum, token.text)))
+        return next(spoken, self.tokens[0])
 
     @property
     def strength(self) -> float | None:
-        """The strength of the edit, 0 to 1; ``None`` without a reference."""
-        return self.judge.strength
+        """The strength of the edit, 0 to 1, at the word's first token with a reference; it does not judge the word."""
+        return next((token.strength for token in self.tokens if token.strength is not None), None)
 
     @property
     def ratio(self) -> float | None:
@@ -115,12 +121,12 @@ class Checked:
                 continue
             start = token.start + len(piece) - len(piece.lstrip())
             end = token.start + len(piece.rstrip())  # a token may end in white space, as ".\n" does
-            judge = token
+            tokens: tuple[CheckedToken, ...] = (token,)
             if words and words[-1].end >= start:  # byte pieces of one character share their span
                 before = words.pop()
                 start, end = before.start, max(before.end, end)
-                judge = before.judge if _is_spoken(before.judge.text) or not _is_spoken(piece) else token
-            words.append(CheckedWord(self.text[start:end], start, end, judge))
+                tokens = (*before.tokens, token)
+            words.append(CheckedWord(self.text[start:end], start, end, tokens))
         return words
 
     def unsupported(self, threshold: float = THRESHOLD, *, all_words: bool = False) -> list[CheckedWord]:
@@ -163,10 +169,6 @@ class Checked:
                 for word in self.words()
             ],
         }
-
-
-def _is_spoken(piece: str) -> bool:
-    return any(character.isalnum() for character in piece)
 
 
 def check_tokens(
