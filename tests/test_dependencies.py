@@ -24,7 +24,6 @@ ORDER = (
     "world",
     "benchmarks",
     "runs",
-    "scale",
     "results",
     "experiments",
     "paper",

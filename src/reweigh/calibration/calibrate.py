@@ -1,6 +1,6 @@
 """Calibration: run the unmodified model greedily on unlabeled images and keep what its candidates' evidence was.
 
-Work is cut into fixed batches; each finished batch is one file, so that a run killed at any moment goes on from there
+Work is cut into fixed batches; each finished batch is one file, so that a run killed at any moment resumes from there
 and ends with the same bytes. One run serves several layers: all are read in the same prefill.
 """
 
@@ -10,13 +10,13 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from reweigh.calibration.complete import carry_out
 from reweigh.calibration.job import open_job
+from reweigh.calibration.loop import run_job
 from reweigh.calibration.result import Calibration
+from reweigh.calibration.settings import CalibrationSettings
 from reweigh.families.prompts import DESCRIBE
 from reweigh.method.lens import CHUNK
 from reweigh.method.readouts import DMRR
-from reweigh.method.references import rule_named
 
 
 def calibrate(
@@ -57,11 +57,8 @@ def calibrate(
         CalibrationError: No image could be read, the processor failed on some (they are named), or b0 is not positive.
         MismatchError: ``out`` holds a calibration with other settings.
     """
-    rule_named(rule)
-    job = open_job(
-        model,
-        processor,
-        layers=layers,
+    settings = CalibrationSettings(
+        layers=None if layers is None else tuple(layers),
         prompt=prompt,
         template=template,
         max_new_tokens=max_new_tokens,
@@ -70,5 +67,8 @@ def calibrate(
         chunk=chunk,
         kernel=kernel,
         readout=readout,
+        rule=rule,
+        shard=shard,
     )
-    return carry_out(job, images, out=out, rule=rule, shard=shard, show=show, on_skip=on_skip)
+    job = open_job(model, processor, settings)
+    return run_job(job, images, settings, out=out, show=show, on_skip=on_skip)

@@ -7,23 +7,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from reweigh.calibration.complete import carry_out
 from reweigh.calibration.decoding import greedy_settings
+from reweigh.calibration.loop import run_job
 from reweigh.calibration.result import Calibration
+from reweigh.calibration.settings import VLLM_BATCH, CalibrationSettings
 from reweigh.engines.vllm.observe import Observer, check_layers
-from reweigh.errors import InputError, UnsupportedError
+from reweigh.errors import UnsupportedError
 from reweigh.families.points import nearest_point
 from reweigh.families.processor_parts import prompt_hash
 from reweigh.families.prompts import DESCRIBE
 from reweigh.method.lens import CHUNK
 from reweigh.method.readouts import DMRR
-from reweigh.method.references import rule_named
 from reweigh.provenance import versions
 from reweigh.tables.observations import ImageObservations
 from reweigh.tables.table import candidate_rule
-
-BATCH = 32
-"""Images of one part: enough for vLLM to keep its batch full, few enough to lose when a run is stopped."""
 
 
 @dataclass(frozen=True)
@@ -32,12 +29,8 @@ class VllmJob:
 
     observer: Observer
     layers: tuple[int, ...]
-    prompt: str
-    template: str | None
-    max_new_tokens: int
-    batch_size: int
+    settings: CalibrationSettings
     generation: Mapping[str, Any]
-    readout: str = DMRR
 
     def made_with(self) -> dict[str, Any]:
         return {
@@ -47,21 +40,23 @@ class VllmJob:
             "dtype": self.observer.dtype,
             "chunk": CHUNK,
             "candidates": candidate_rule(),
-            "prompt": self.prompt,
-            "prompt_sha256": prompt_hash(self.observer.processor, self.prompt, self.template),
-            "max_new_tokens": self.max_new_tokens,
-            "batch_size": self.batch_size,
+            "prompt": self.settings.prompt,
+            "prompt_sha256": prompt_hash(
+                self.observer.processor, self.settings.prompt, self.settings.template
+            ),
+            "max_new_tokens": self.settings.max_new_tokens,
+            "batch_size": self.settings.batch_size,
             "engine": "vllm",
             "versions": versions(),
             **({"generation": dict(self.generation)} if self.generation else {}),
         }
 
     def inputs(self, pictures: Sequence[Any]) -> dict[str, Any]:
-        return {"prompts": self.observer.prompts(pictures, self.prompt, self.template)}
+        return {"prompts": self.observer.prompts(pictures, self.settings.prompt, self.settings.template)}
 
     def observe(self, keys: Sequence[str], inputs: dict[str, Any]) -> list[ImageObservations]:
         return self.observer.observe(
-            keys, inputs["prompts"], max_new_tokens=self.max_new_tokens, generation=self.generation
+            keys, inputs["prompts"], max_new_tokens=self.settings.max_new_tokens, generation=self.generation
         )
 
 
@@ -74,7 +69,7 @@ def calibrate_in_vllm(
     prompt: str = DESCRIBE,
     template: str | None = None,
     max_new_tokens: int = 512,
-    batch_size: int = BATCH,
+    batch_size: int = VLLM_BATCH,
     rule: str = "stable",
     readout: str = DMRR,
     name: str | None = None,
@@ -90,44 +85,41 @@ def calibrate_in_vllm(
         name: What tables call the model, if not that.
         engine: Further arguments of vLLM's ``LLM``: ``dtype``, ``tensor_parallel_size``, ...
     """
-    rule_named(rule)
-    job = open_vllm_job(
-        model,
-        layers=layers,
+    settings = CalibrationSettings(
+        layers=None if layers is None else tuple(layers),
         prompt=prompt,
         template=template,
         max_new_tokens=max_new_tokens,
         batch_size=batch_size,
         readout=readout,
-        name=name,
-        engine=engine,
+        rule=rule,
+        shard=shard,
     )
-    return carry_out(job, images, out=out, rule=rule, shard=shard, show=show, on_skip=on_skip)
+    job = open_vllm_job(model, settings, name=name, engine=engine)
+    return run_job(job, images, settings, out=out, show=show, on_skip=on_skip)
 
 
 def open_vllm_job(
     model: str,
+    settings: CalibrationSettings,
     *,
-    layers: Sequence[int] | None = None,
-    prompt: str = DESCRIBE,
-    template: str | None = None,
-    max_new_tokens: int = 512,
-    batch_size: int = BATCH,
-    readout: str = DMRR,
     name: str | None = None,
     engine: Mapping[str, Any] | None = None,
 ) -> VllmJob:
     """Have vLLM load a model, and tie the settings of a calibration to it."""
-    if batch_size < 1 or max_new_tokens < 1:
-        raise InputError(f"batch_size {batch_size} and max_new_tokens {max_new_tokens} must be at least 1")
-    if readout != DMRR:
+    if settings.readout != DMRR:
         raise UnsupportedError(
-            f"the readout {readout} is not observed inside vLLM", hint="use the transformers engine for it"
+            f"the readout {settings.readout} is not observed inside vLLM",
+            hint="use the transformers engine for it",
         )
-    blocks = _layers(model, layers, engine or {})
+    if (settings.dtype, settings.chunk, settings.kernel) != ("native", CHUNK, "auto"):
+        raise UnsupportedError(
+            "vLLM ranks its own logits where it runs: dtype, chunk and kernel cannot be set",
+            hint="use the transformers engine for them",
+        )
+    blocks = _layers(model, settings.layers, engine or {})
     observer = Observer(model, blocks, engine or {}, name=name or model)
-    generation = greedy_settings(observer.generation_config())
-    return VllmJob(observer, blocks, prompt, template, max_new_tokens, batch_size, generation)
+    return VllmJob(observer, blocks, settings, greedy_settings(observer.generation_config()))
 
 
 def _layers(model: str, layers: Sequence[int] | None, engine: Mapping[str, Any]) -> tuple[int, ...]:

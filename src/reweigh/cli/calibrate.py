@@ -16,7 +16,9 @@ from reweigh.errors import InputError, require_known
 from reweigh.options import parse_options
 
 if TYPE_CHECKING:
+    from reweigh.calibration.loop import Job
     from reweigh.calibration.result import Calibration
+    from reweigh.calibration.settings import CalibrationSettings
 
 app = typer.Typer(add_completion=False)
 
@@ -63,29 +65,29 @@ def calibrate(
 ) -> None:
     """Learn each token's typical evidence from unlabeled images.
 
-    Stop it at any time; the same command goes on where it was and ends with the same bytes.
+    Stop it at any time; the same command resumes and ends with the same bytes.
     """
-    shared = {
-        "layers": layer or None,
-        "out": out,
-        **asdict(question),
-        "rule": rule,
-        "readout": readout,
-        "shard": shard,
-        "on_skip": lambda name, reason: typer.echo(f"skipped {name}: {reason}", err=True),
-        **({} if batch_size is None else {"batch_size": batch_size}),
-    }
+    from reweigh.calibration.settings import VLLM_BATCH, CalibrationSettings
+
     require_known("engine", [engine], ENGINES)
-    _require(images, out, lens=lens, rule=rule, readout=readout, shard=shard)
+    settings = CalibrationSettings(
+        layers=tuple(layer) or None,
+        **asdict(question),
+        batch_size=batch_size or (VLLM_BATCH if engine == "vllm" else 1),
+        dtype=lens,
+        kernel=kernel,
+        readout=readout,
+        rule=rule,
+        shard=shard,
+    )
+    _require(images, out)
     common.look_into(model, Path(images))
     inside: dict[str, Any] | None = None  # what vLLM is given
     if engine == "vllm":
         inside = _vllm_arguments(weights, parse_options(engine_option), lens=lens, kernel=kernel)
     elif engine_option:
         raise InputError("--engine-option goes to vLLM", hint="add --engine vllm")
-    else:
-        shared |= {"dtype": lens, "kernel": kernel}
-    _print(_run(model, images, weights, cluster, inside, **shared), out, json=json)
+    _print(_run(model, images, weights, cluster, inside, settings, out), out, json=json)
 
 
 def _run(
@@ -94,19 +96,34 @@ def _run(
     weights: common.Weights,
     cluster: RayOptions,
     engine: dict[str, Any] | None,
-    **shared: Any,
+    settings: CalibrationSettings,
+    out: Path,
 ) -> Calibration:
-    """Calibrate on a cluster, inside vLLM, or with a model loaded here."""
+    """Calibrate on a cluster, inside vLLM (``engine`` are its arguments), or with a model loaded here."""
+    found = loading(model, weights)
     if cluster.ray is not None:
-        return _on_ray(model, images, weights, cluster, engine, **shared)
+        from reweigh.calibration.on_ray import calibrate_on, calibrator, vllm_calibrator
+
+        make = calibrator if engine is None else vllm_calibrator
+        if engine is not None:
+            found = {"name": found["name"], "called": found["called"], "engine": engine}
+        return calibrate_on(cluster.cluster(), make, found, images, settings, out=out, on_skip=_tell_skip)
+    from reweigh.calibration.loop import run_job
+
+    job: Job
     if engine is not None:
-        from reweigh.calibration.vllm import calibrate_in_vllm
+        from reweigh.calibration.vllm import open_vllm_job
 
-        found = loading(model, weights)
-        return calibrate_in_vllm(found["name"], images, name=found["called"], engine=engine, **shared)
-    from reweigh.calibration.calibrate import calibrate as run
+        job = open_vllm_job(found["name"], settings, name=found["called"], engine=engine)
+    else:
+        from reweigh.calibration.job import open_job
 
-    return run(*weights.load(model), images, **shared)
+        job = open_job(*weights.load(model), settings)
+    return run_job(job, images, settings, out=out, on_skip=_tell_skip)
+
+
+def _tell_skip(name: str, reason: str) -> None:
+    typer.echo(f"skipped {name}: {reason}", err=True)
 
 
 def _print(done: Calibration, out: Path, *, json: bool) -> None:
@@ -126,52 +143,13 @@ def _print(done: Calibration, out: Path, *, json: bool) -> None:
     print_tables(rows)
 
 
-def _require(images: str, out: Path, *, lens: str, rule: str, readout: str, shard: str) -> None:
-    """Find what is wrong with the settings before a model is loaded."""
+def _require(images: str, out: Path) -> None:
+    """Refuse images and a folder that cannot be used before a model is loaded."""
     from reweigh.calibration.corpus import require_images
     from reweigh.calibration.resume import require_free
-    from reweigh.method.readouts import READOUTS
-    from reweigh.method.references import rule_named
-    from reweigh.shards import Shard
 
-    require_known("lens type", [lens], ("native", "float32"))
-    require_known("readout", [readout], READOUTS)
-    rule_named(rule)
-    Shard.parse(shard)
     require_images(images)
     require_free(out)
-
-
-def _on_ray(
-    model: str,
-    images: str,
-    weights: common.Weights,
-    options: RayOptions,
-    engine: dict[str, Any] | None,
-    *,
-    out: Path,
-    rule: str,
-    shard: str,
-    on_skip: Any,
-    **settings: Any,
-) -> Calibration:
-    """Calibrate with the actors of a cluster; ``engine`` are the arguments of vLLM where that runs the model."""
-    from reweigh.scale.calibrate import calibrate_on, calibrator, vllm_calibrator
-
-    arguments = {**loading(model, weights), "settings": settings}
-    if engine is not None:
-        del arguments["load"]
-        arguments["engine"] = engine
-    return calibrate_on(
-        options.cluster(),
-        calibrator if engine is None else vllm_calibrator,
-        arguments,
-        images,
-        out=out,
-        rule=rule,
-        shard=shard,
-        on_skip=on_skip,
-    )
 
 
 def _vllm_arguments(

@@ -26,7 +26,7 @@ class RayOptions:
 
     def cluster(self) -> Any:
         """The cluster that was asked for."""
-        from reweigh.scale.ray_crew import Cluster
+        from reweigh.cluster import Cluster
 
         return Cluster(
             address=str(self.ray), workers=self.ray_workers, gpus=self.ray_gpus, cpus=self.ray_cpus

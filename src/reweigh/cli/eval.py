@@ -206,7 +206,7 @@ def _on_ray(
     out: Path,
 ) -> int:
     """Answer with the actors of a cluster."""
-    from reweigh.scale.answer import answer_on
+    from reweigh.runs.on_ray import answer_on
 
     if "cache" in given:
         raise InputError(

@@ -1,4 +1,4 @@
-"""A comparison by a crew, in whatever order its results come: the files are those of one machine, also after a stop."""
+"""A comparison by several workers, whose results come in any order: the files of one machine, also after a stop."""
 
 from __future__ import annotations
 
@@ -7,17 +7,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from checkpoints import picture
-from dice import Dice
 from reweigh.experiments.compare.cost import Cost
 from reweigh.experiments.compare.fluency import IMPROBABLE, Passage, broken_shares, one_by_one
 from reweigh.experiments.compare.methods import Method
-from reweigh.experiments.compare.on_ray import Comparer, Waiting, crew_executor
+from reweigh.experiments.compare.on_ray import Comparer, Waiting, workers_executor
 from reweigh.experiments.compare.study import served_arms
 from reweigh.experiments.experiment import Answered, Experiment
 from reweigh.runs.record import RESPONSES
 from reweigh.runs.task import Runs, Task
 from reweigh.runtime.answer import Answer
-from reweigh.scale.crew import Report
+from shuffled import Shuffled
 from toy_benchmark import Toy
 
 METHODS = [
@@ -46,16 +45,8 @@ def reader(passage: Passage):
     }
 
 
-class Working(Dice):
-    """Dice whose workers compare."""
-
-    def report(self, worker):
-        shard, task, end = self.busy[worker]
-        self.busy[worker] = shard, 0, end
-        found = super().report(worker)
-        if found.failure is not None:
-            return found
-        return Report(worker, shard, result=Comparer({}, METHODS, turns, reader).work(task))
+def workers_of(workers, seed):
+    return Shuffled(Comparer({}, METHODS, turns, reader).work, workers, seed)
 
 
 @pytest.fixture(scope="module")
@@ -81,11 +72,13 @@ def test_any_order_gives_the_files_of_one_machine(benchmarks, tmp_path_factory, 
         alone.answer(*alone.arms)
         for arm in alone.arms:
             expected[runs.task.name, arm.name] = (alone.out / arm.name / RESPONSES).read_bytes()
-    executor_of = crew_executor(Working(workers, seed), Waiting(benchmarks, METHODS, folder / "ray"))
+    executor_of = workers_executor(workers_of(workers, seed), Waiting(benchmarks, METHODS, folder / "ray"))
     begun = folder / "ray" / "toy" / "dola" / RESPONSES
     if kept:
         begun.write_bytes(b"".join(expected["toy", "dola"].splitlines(keepends=True)[:kept]))
-        executor_of = crew_executor(Working(workers, seed), Waiting(benchmarks, METHODS, folder / "ray"))
+        executor_of = workers_executor(
+            workers_of(workers, seed), Waiting(benchmarks, METHODS, folder / "ray")
+        )
     for runs in benchmarks:
         executor = executor_of(runs)
         made = experiment(runs, folder / "ray", executor.turns)
@@ -102,40 +95,3 @@ def test_any_order_gives_the_files_of_one_machine(benchmarks, tmp_path_factory, 
         shares = broken_shares(executor.read_again, runs, texts, show=False)
         assert shares == broken_shares(one_by_one(reader), runs, texts, show=False)
         assert shares["base"] == 0 < shares["dola"] < 1
-
-
-class Steady:
-    """Two workers that return in the order they began, none ever slow; to wait for nobody is an error, as on Ray."""
-
-    def __init__(self):
-        self.busy, self.given = {}, []
-
-    def now(self):
-        return 0.0
-
-    def idle(self):
-        return [worker for worker in ("worker 1", "worker 2") if worker not in self.busy]
-
-    def give(self, worker, shard, task):
-        self.busy[worker] = shard, task
-        self.given.append(shard)
-
-    def wait(self):
-        assert self.busy, "nobody works"
-        worker = next(iter(self.busy))
-        shard, task = self.busy.pop(worker)
-        return [Report(worker, shard, result=Comparer({}, METHODS, turns, reader).work(task))]
-
-
-def test_answers_that_come_while_texts_are_read_are_not_lost(benchmarks, tmp_path):
-    """Batches of the next benchmark are under way when the texts of one are read again."""
-    crew = Steady()
-    executor_of = crew_executor(crew, Waiting(benchmarks, METHODS, tmp_path))
-    for runs in benchmarks:
-        executor = executor_of(runs)
-        made = experiment(runs, tmp_path, executor.turns)
-        made.answer(*made.arms)
-        names = [arm.name for arm in made.arms]
-        texts = {name: [f"{name} {record.id} and so on" for record in runs.task.records] for name in names}
-        broken_shares(executor.read_again, runs, texts, show=False)
-    assert len(crew.given) == len(set(crew.given))

@@ -9,11 +9,11 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import count
 from pathlib import Path
 from typing import Any
 
 from reweigh.benchmarks.base import Record
+from reweigh.cluster import Cluster, LazyTasks, Workers, by_number, ray_pool
 from reweigh.experiments.compare.cost import timed
 from reweigh.experiments.compare.fluency import Passage, Reader, reading
 from reweigh.experiments.compare.methods import Method, make_method
@@ -22,8 +22,6 @@ from reweigh.experiments.compare.table import Comparison, Shading
 from reweigh.experiments.experiment import Answered, Turns, due, in_turns
 from reweigh.runs.run import Batch, open_batch
 from reweigh.runs.task import Runs
-from reweigh.scale.crew import Crew, LazyTasks, Report, by_number, work_through
-from reweigh.scale.ray_crew import Cluster, ray_crew
 
 Task = tuple[Batch, list[str]]
 """A batch, and the methods that are to answer it."""
@@ -98,11 +96,11 @@ def compare_on(
 
     ``model`` of the benchmarks' runs is completed with what the actors say of it.
     """
-    with ray_crew(cluster, comparer, arguments) as crew:
-        methods = [Method(**page) for page in crew.described["methods"].values()]
+    with ray_pool(cluster, comparer, arguments) as pool:
+        methods = [Method(**page) for page in pool.described["methods"].values()]
         tell(methods)
-        known = [replace(runs, model={**runs.model, **crew.described["model"]}) for runs in benchmarks]
-        executor_of = crew_executor(crew, Waiting(known, methods, out))
+        known = [replace(runs, model={**runs.model, **pool.described["model"]}) for runs in benchmarks]
+        executor_of = workers_executor(pool, Waiting(known, methods, out))
         return compare(model, methods, known, out, shading=shading, executor_of=executor_of)
 
 
@@ -129,24 +127,19 @@ def _open_task(due_batch: Due) -> Task:
     return open_batch(start, part, runs.task.images, runs.seed), names
 
 
-def crew_executor(crew: Crew, waiting: Waiting) -> Callable[[Runs], Executor]:
-    """Have a crew do the work: batches are taken in their order by what comes back in any order.
+def workers_executor(workers: Workers, waiting: Waiting) -> Callable[[Runs], Executor]:
+    """Have workers answer: batches are taken in their order from results that come in any order.
 
-    One loop serves the answers of all benchmarks, and passages have numbers of their own: a late second result of one task
-    is never taken for another's, and an answer that comes while texts are read waits for its turn.
+    One loop serves the answers of all benchmarks; it pauses while texts are read again.
     """
-    others: list[Report] = []
-    take = by_number(work_through(crew, waiting, others))
-    free = count(len(waiting))
+    take = by_number(workers.unordered(waiting))
 
     def executor_of(runs: Runs) -> Executor:
         def turns(batch: Batch, names: Sequence[str]) -> Iterator[tuple[str, Answered]]:
             yield from take(waiting.number[runs.task.name, batch.start]).items()
 
         def read_again(passages: Mapping[int, Passage]) -> Iterator[tuple[int, dict[str, float]]]:
-            numbers = {next(free): number for number in passages}
-            for number, found in work_through(crew, LazyTasks(numbers, passages.__getitem__), others):
-                yield numbers[number], found
+            yield from workers.unordered(passages)
 
         return Executor(turns, read_again)
 

@@ -1,4 +1,4 @@
-"""Answers of a crew, in whatever order they come: the file of a run is that of one machine, also after a stop."""
+"""Answers of several workers, in whatever order they come: the file of a run is that of one machine, also after a stop."""
 
 from __future__ import annotations
 
@@ -6,13 +6,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dice import Dice
+from reweigh.runs.on_ray import Answerer, ask_workers, waiting
 from reweigh.runs.record import RESPONSES
 from reweigh.runs.run import Batch
 from reweigh.runs.task import Runs, Task
 from reweigh.runtime.answer import Answer
-from reweigh.scale.answer import Answerer, make_crew_ask, waiting
-from reweigh.scale.crew import Report
+from shuffled import Shuffled
 from toy_benchmark import Toy
 
 
@@ -21,18 +20,6 @@ def ask(batch: Batch) -> list[Answer]:
         Answer(f"{record.id} {batch.seed} {picture.size}")
         for record, picture in zip(batch.records, batch.pictures, strict=True)
     ]
-
-
-class Answering(Dice):
-    """Dice whose workers answer."""
-
-    def report(self, worker):
-        _, task, _ = self.busy[worker]
-        self.busy[worker] = self.busy[worker][0], 0, 0
-        found = super().report(worker)
-        if found.failure is not None:
-            return found
-        return Report(worker, found.shard, result=Answerer({}, {}, ask).work(task))
 
 
 @pytest.fixture(scope="module")
@@ -57,8 +44,8 @@ def test_any_order_gives_the_file_of_one_machine(runs, tmp_path_factory, seed, w
     begun = b"".join(expected.splitlines(keepends=True)[:kept])
     if begun:
         (folder / "ray" / RESPONSES).write_bytes(begun)
-    crew = Answering(workers, seed)
-    new = runs.answer(make_crew_ask(crew, waiting(runs, runs.done(folder / "ray"))), folder / "ray", {})
+    crew = Shuffled(Answerer({}, {}, ask).work, workers, seed)
+    new = runs.answer(ask_workers(crew, waiting(runs, runs.done(folder / "ray"))), folder / "ray", {})
     assert (folder / "ray" / RESPONSES).read_bytes() == expected
     assert new == len(runs.task.records) - kept
     assert set(crew.given) == {start for start in range(0, len(runs.task.records), 2) if start + 2 > kept}

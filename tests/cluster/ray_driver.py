@@ -12,8 +12,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from reweigh.scale.crew import work_through
-from reweigh.scale.ray_crew import Cluster, ray_crew
+from reweigh.cluster import Cluster, ray_pool
 
 
 class Sleeper:
@@ -46,10 +45,8 @@ class Sleeper:
 def main(folder: str, workers: str, tasks: str) -> None:
     """Work through the tasks."""
     given = {number: (number, seconds) for number, seconds in enumerate(json.loads(tasks))}
-    with ray_crew(Cluster(workers=int(workers)), Sleeper, {"folder": folder}) as crew:
-        while len(crew.idle()) < int(workers):  # all of them, so that what happens is about their speed alone
-            crew.wait()
-        for number, result in work_through(crew, given):
+    with ray_pool(Cluster(workers=int(workers)), Sleeper, {"folder": folder}) as pool:
+        for number, result in pool.unordered(given):
             sys.stdout.write(f"result {number} {result}\n")
             sys.stdout.flush()
 

@@ -7,17 +7,16 @@ import random
 import re
 import socket
 import sys
-from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
-from cluster import finish, kill_driver, kill_worker, reweigh, start, until
+from processes import finish, kill_driver, kill_worker, reweigh, start, until
 
 from checkpoints import picture
+from reweigh.cluster import Actor, Cluster, LazyTasks, Pool, Refusal, _begin, ray_pool
 from reweigh.errors import InputError, MismatchError, MissingExtraError, ReweighError
-from reweigh.scale.ray_crew import Cluster, RayCrew, _begin, ray_crew
+from reweigh.experiments.compare.cost import LATENCY
 
 on_ray = pytest.mark.skipif(not Path("/proc").is_dir(), reason="looks for the actors' processes in /proc")
 
@@ -112,8 +111,10 @@ def untimed(folder):
     found = {
         name: data
         for name, data in tree(folder).items()
-        if not Path(name).stem.startswith(("comparison", "costs"))
+        if not Path(name).stem.startswith(("comparison", "costs", "frame"))
     }
+    frame = json.loads((folder / "frame.json").read_text())
+    untimed_rows = [row for row in frame["rows"] if row["figure"] not in (LATENCY, "memory")]
     page = json.loads((folder / "comparison.json").read_text())
     for row in page["rows"]:
         row["figures"] = {name: cell for name, cell in row["figures"].items() if not name.startswith("Cost/")}
@@ -124,7 +125,7 @@ def untimed(folder):
         if Path(name).name == "costs.jsonl"
     }
     assert len(costs) == len(page["rows"]) == 3
-    return found, page, costs
+    return found, page, costs, untimed_rows, frame["about"]
 
 
 def work_through(folder, workers, tasks):
@@ -139,82 +140,66 @@ def results(said):
 
 @on_ray
 @pytest.mark.slow
-def test_workers_killed_at_random_moments_lose_no_shard(ray, tmp_path):
+def test_workers_killed_at_random_moments_lose_no_task(ray, tmp_path):
     tasks = [[0.3]] * 20
     driver = work_through(tmp_path / "notes", 2, tasks)
     dice = random.Random(3)
-    for wanted in (1, 5, 9):  # three kills: no shard can fail the four times that end the work
+    for wanted in (1, 5, 9):  # three kills: no task can fail the four times that end the work
         returned = until(lambda n=wanted: len(list((tmp_path / "notes").glob("*.returned"))) >= n, driver)
         assert returned, driver.communicate()[0]
         kill_worker(driver, dice)
     assert sorted(results(finish(driver))) == [(number, number * number) for number in range(len(tasks))]
 
 
-@on_ray
-@pytest.mark.slow
-def test_a_slow_worker_is_overtaken_and_its_late_result_dropped(ray, tmp_path):
-    """The first attempt at shard 8 dawdles; its copy is quick, and the first result comes while shard 9 is under way."""
-    tasks = [[0.05]] * 8 + [[3.0, 0.05], [5.0]]
-    found = results(finish(work_through(tmp_path / "notes", 3, tasks)))
-    assert sorted(found) == [(number, number * number) for number in range(10)]
-    assert found.index((8, 64)) < found.index((9, 81))
-    for attempt in (0, 1):
-        assert (tmp_path / "notes" / f"8.{attempt}.returned").exists(), "both workers returned it"
+class Ref:
+    """What Ray gives for a call; ``value`` is None until the actor is there."""
+
+    def __init__(self, value):
+        self.value = value
 
 
-class Remote:
-    """Ray's decorator, as far as it is told what an actor takes."""
+class FakeActor:
+    """An actor that describes itself with a page, or fails to start, and squares its tasks."""
 
-    def __init__(self):
-        self.options_given = None
+    def __init__(self, page, log):
+        self.describe = SimpleNamespace(remote=lambda: Ref(page))
+        self.work = SimpleNamespace(options=lambda **given: SimpleNamespace(remote=self._work))
+        self.log = log
+
+    def _work(self, task, described):
+        self.log.append(task)
+        return Ref(task if isinstance(task, Exception | Refusal) else task * task)
+
+
+class FakeRay:
+    """Ray with actors that find these pages, in their order; calls return in the order they were made."""
+
+    def __init__(self, *pages, resources=None):
+        self.pages, self.log, self.options_given = iter(pages), [], None
+        self.resources = resources or {"CPU": 64.0, "GPU": 8.0}
 
     def remote(self, kind):
         return SimpleNamespace(options=self.options)
 
     def options(self, **given):
         self.options_given = given
-        return SimpleNamespace(remote=lambda make, arguments: Answering(self.page(make, arguments)))
-
-    def page(self, make, arguments):
-        return make(**arguments)
+        return SimpleNamespace(remote=lambda make, arguments: FakeActor(next(self.pages), self.log))
 
     def cluster_resources(self):
-        return {"CPU": 64.0, "GPU": 8.0}
+        return self.resources
 
-    def wait(self, asked, num_returns, timeout):
-        there = [one for one in asked if one.page is not None][:num_returns]
-        return there, [one for one in asked if one not in there]
+    def put(self, value):
+        return value
 
-    def get(self, asked):
-        if isinstance(asked.page, Exception):
-            raise asked.page
-        return asked.page
+    def wait(self, refs, num_returns, timeout):
+        assert refs, "nobody works"
+        there = [ref for ref in refs if ref.value is not None][:num_returns]
+        return there, [ref for ref in refs if ref not in there]
 
-
-class Answering:
-    """An actor that answers with a page, dies of an error, or is not there yet (None)."""
-
-    def __init__(self, page):
-        asked = SimpleNamespace(remote=lambda: Asked(page))
-        self.describe = SimpleNamespace(options=lambda **_: asked)
-
-
-@dataclass(eq=False)
-class Asked:
-    """What Ray gives for a question, to be waited for."""
-
-    page: Any
-
-
-class Crowded(Remote):
-    """A Ray whose actors find these pages, in their order."""
-
-    def __init__(self, *pages):
-        super().__init__()
-        self.pages = iter(pages)
-
-    def page(self, make, arguments):
-        return next(self.pages)
+    def get(self, ref):
+        if isinstance(ref.value, Exception):
+            raise ref.value
+        return ref.value
 
 
 class Busy:
@@ -243,34 +228,68 @@ def test_a_cluster_of_a_busy_machine_is_started_again():
 
 
 def test_each_actor_declares_what_it_takes():
-    ray = Remote()
-    crew = RayCrew(ray, Cluster(gpus=2, cpus=4), dict, {"a": 1})
-    assert ray.options_given == {"num_cpus": 4, "num_gpus": 2, "max_restarts": -1, "max_task_retries": 0}
-    assert list(crew.idle()) == ["worker 1"]
-    assert [crew.wait() for _ in range(3)] == [[], [], []]
-    assert list(crew.idle()) == ["worker 1", "worker 2", "worker 3", "worker 4"]
-    assert crew.described == {"a": 1}
+    ray = FakeRay({"a": 1})
+    pool = Pool(ray, Cluster(gpus=2, cpus=4, workers=1), dict, {})
+    assert ray.options_given == {"num_cpus": 4, "num_gpus": 2, "max_restarts": -1, "max_task_retries": 3}
+    assert pool.described == {"a": 1}
 
 
-def test_work_begins_with_the_first_worker_that_finds_room():
-    """Others of a busy cluster may come later or never; one that cannot be started is given up."""
-    ray = Crowded(None, RuntimeError("no module named reweigh"), {"a": 1}, {"a": 1})
-    crew = RayCrew(ray, Cluster(gpus=2), dict, {})
-    assert (list(crew.idle()), crew.described) == (["worker 3"], {"a": 1})
-    crew.wait()
-    assert list(crew.idle()) == ["worker 3", "worker 4"]
+def test_every_task_is_returned_once():
+    pool = Pool(FakeRay(*[{"a": 1}] * 4), Cluster(gpus=2), dict, {})
+    assert sorted(pool.unordered(dict(enumerate(range(10))))) == [(n, n * n) for n in range(10)]
+    assert list(pool.unordered({})) == []
+
+
+def test_work_starts_with_the_first_worker_that_finds_room():
+    """Others of a busy cluster may come later or never; one that cannot be started is left out."""
+    ray = FakeRay(None, RuntimeError("no module named reweigh"), {"a": 1}, {"a": 1})
+    pool = Pool(ray, Cluster(gpus=2), dict, {})
+    assert pool.described == {"a": 1}
+    assert sorted(pool.unordered({7: 2, 8: 3})) == [(7, 4), (8, 9)]
+
+
+def test_two_loops_share_the_workers_and_each_gets_its_own_results():
+    pool = Pool(FakeRay({"a": 1}, {"a": 1}), Cluster(gpus=4), dict, {})
+    answers = pool.unordered(dict(enumerate(range(6))))
+    first = [next(answers), next(answers)]
+    assert sorted(pool.unordered({0: 10, 1: 11, 2: 12})) == [(0, 100), (1, 121), (2, 144)]
+    assert sorted([*first, *answers]) == [(n, n * n) for n in range(6)]
+
+
+def test_tasks_are_made_when_they_are_handed_out():
+    made = []
+    pool = Pool(FakeRay({"a": 1}, {"a": 1}), Cluster(gpus=4), dict, {})
+    results = pool.unordered(LazyTasks(dict(enumerate(range(9))), lambda n: made.append(n) or n))
+    next(results)
+    assert len(made) <= 3
+    assert len(list(results)) == 8
 
 
 def test_a_late_worker_that_differs_is_refused():
-    crew = RayCrew(Crowded({"a": 1}, {"a": 2}), Cluster(gpus=4), dict, {})
+    pool = Pool(FakeRay({"a": 1}, {"a": 2}), Cluster(gpus=4), dict, {})
     with pytest.raises(MismatchError, match="1 and 2"):
-        crew.wait()
+        list(pool.unordered({0: 1, 1: 2}))
+
+
+def test_a_restarted_actor_that_differs_refuses_its_task():
+    actor = Actor(lambda: SimpleNamespace(describe=lambda: {"a": 2}, work=lambda task: task), {})
+    assert actor.work(3, {"a": 2}) == 3
+    restarted = Actor(lambda: SimpleNamespace(describe=lambda: {"a": 3}, work=lambda task: task), {})
+    assert "2 and 3" in restarted.work(3, {"a": 2}).message
+
+
+def test_refusals_and_failures_end_the_work():
+    pool = Pool(FakeRay({"a": 1}), Cluster(gpus=8), dict, {})
+    with pytest.raises(ReweighError, match="wrong layer"):
+        list(pool.unordered({0: Refusal("wrong layer", None)}))
+    with pytest.raises(ReweighError, match="task 5 failed"):
+        list(pool.unordered({5: RuntimeError("killed")}))
 
 
 def test_workers_that_cannot_be_started_are_an_error_with_its_reason():
-    ray = Crowded(*[RuntimeError("no module named reweigh")] * 2)
+    ray = FakeRay(*[RuntimeError("no module named reweigh")] * 2)
     with pytest.raises(ReweighError, match="no module named reweigh"):
-        RayCrew(ray, Cluster(gpus=4), dict, {})
+        Pool(ray, Cluster(gpus=4), dict, {})
 
 
 def test_an_address_at_which_nobody_listens_is_refused_before_ray_tries(monkeypatch):
@@ -295,7 +314,7 @@ class Never:
 
 def test_without_ray_the_extra_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "ray", None)
-    with pytest.raises(MissingExtraError, match="ray") as caught, ray_crew(Cluster(), dict, {}):
+    with pytest.raises(MissingExtraError, match="ray") as caught, ray_pool(Cluster(), dict, {}):
         pass
     assert "reweigh[ray]" in str(caught.value)
 

@@ -1,7 +1,7 @@
-"""Evaluation on a cluster: actors answer batches in any order, the driver writes the answers in that of the manifest.
+"""Evaluation on Ray: actors answer batches in any order, the driver writes the answers in the order of the manifest.
 
 Pictures travel with their batch, so that workers need no access to the benchmark's files. Answers that come before an
-earlier one are held in memory; a stopped driver has those asked again.
+earlier one are held in memory; after a stop they are computed again.
 """
 
 from __future__ import annotations
@@ -11,12 +11,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from reweigh.cluster import Cluster, LazyTasks, Workers, by_number, ray_pool
 from reweigh.files.artifacts import only_one
 from reweigh.runs.run import Ask, Batch, batches, open_batch
 from reweigh.runs.task import Runs
 from reweigh.runtime.answer import Answer
-from reweigh.scale.crew import Crew, LazyTasks, by_number, work_through
-from reweigh.scale.ray_crew import Cluster, ray_crew
 
 
 class Answerer:
@@ -59,11 +58,11 @@ def answer_on(cluster: Cluster, arguments: dict[str, Any], runs: Runs, folder: P
 
     ``runs.model`` is completed with what the actors say of the model; ``arguments`` are ``answerer``'s.
     """
-    with only_one(folder), ray_crew(cluster, answerer, arguments) as crew:
-        known = replace(runs, model={**runs.model, **crew.described["model"]})
-        decoding = crew.described["decoding"]
+    with only_one(folder), ray_pool(cluster, answerer, arguments) as pool:
+        known = replace(runs, model={**runs.model, **pool.described["model"]})
+        decoding = pool.described["decoding"]
         known.open(folder, decoding)
-        return known.answer(make_crew_ask(crew, waiting(known, known.done(folder))), folder, decoding)
+        return known.answer(ask_workers(pool, waiting(known, known.done(folder))), folder, decoding)
 
 
 def waiting(runs: Runs, done: int) -> Mapping[int, Batch]:
@@ -76,7 +75,7 @@ def waiting(runs: Runs, done: int) -> Mapping[int, Batch]:
     return LazyTasks(parts, lambda part: open_batch(*part, runs.task.images, runs.seed))
 
 
-def make_crew_ask(crew: Crew, tasks: Mapping[int, Batch]) -> Ask:
-    """Answer batches in their order by what a crew returns in any order."""
-    take = by_number(work_through(crew, tasks))
+def ask_workers(workers: Workers, tasks: Mapping[int, Batch]) -> Ask:
+    """Answer batches in their order from results that come in any order."""
+    take = by_number(workers.unordered(tasks))
     return lambda batch: take(batch.start)

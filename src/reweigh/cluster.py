@@ -1,0 +1,361 @@
+"""Work on Ray: actors load a model once each, take one task at a time, and Ray restarts those that die.
+
+An actor's worker is made by a module-level function of this package and its arguments, so that a node needs nothing but the
+package. Ray retries the task of an actor that died. At most one result per actor is in the object store.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import socket
+from collections.abc import Callable, Generator, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Generic, Protocol, TypeVar
+
+from reweigh.errors import InputError, MismatchError, MissingExtraError, ReweighError
+from reweigh.progress import bar
+from reweigh.provenance import first_difference
+
+LOCAL = "local"
+"""The address of a cluster on this machine, started for one command."""
+
+STORE = 256 * 2**20
+"""Bytes of the object store of a local cluster; results are far smaller."""
+
+STARTS = 3
+"""Attempts to start a local cluster."""
+
+RETRIES = 3
+"""Times Ray repeats a task that failed or took its actor down with it."""
+
+ANSWER = 10.0
+"""Seconds in which somebody must listen at a cluster's address."""
+
+POLL = 1.0
+"""Seconds between two looks at actors that are not ready yet."""
+
+Source = TypeVar("Source")
+Task = TypeVar("Task")
+
+
+class Worker(Protocol):
+    """What works inside an actor."""
+
+    def describe(self) -> dict[str, Any]:
+        """What its results depend on; the same in every actor, or the work is refused."""
+
+    def work(self, task: Any) -> Any:
+        """Do one task."""
+
+
+class Workers(Protocol):
+    """Whoever works through numbered tasks: the actors of a cluster, or a stand-in."""
+
+    def unordered(self, tasks: Mapping[int, Any]) -> Generator[tuple[int, Any], None, None]:
+        """Yield the number and the result of each task once, as they come."""
+
+
+class LazyTasks(Mapping[int, Task], Generic[Source, Task]):
+    """Tasks by number, each made of its source when it is handed out, so that few are in memory."""
+
+    def __init__(self, sources: Mapping[int, Source], make: Callable[[Source], Task]) -> None:
+        self._sources, self._make = sources, make
+
+    def __getitem__(self, number: int) -> Task:
+        return self._make(self._sources[number])
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self._sources)
+
+    def __len__(self) -> int:
+        return len(self._sources)
+
+
+def by_number(results: Iterator[tuple[int, Any]]) -> Callable[[int], Any]:
+    """Take results by number, in any order; those that come before they are asked for are held in memory."""
+    early: dict[int, Any] = {}
+
+    def take(number: int) -> Any:
+        while number not in early:
+            came, result = next(results)
+            early[came] = result
+        return early.pop(number)
+
+    return take
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cluster:
+    """Where actors run, and what each one takes.
+
+    Attributes:
+        address: ``local``, ``auto`` for the cluster this machine belongs to, or ``host:port``.
+        workers: Number of actors; as many as fit if not given.
+        gpus: GPUs of each actor; a fraction shares one.
+        cpus: CPUs of each actor.
+    """
+
+    address: str = LOCAL
+    workers: int | None = None
+    gpus: float = 0.0
+    cpus: float = 1.0
+
+    def __post_init__(self) -> None:
+        if (self.workers is not None and self.workers < 1) or self.gpus < 0 or self.cpus < 0:
+            raise InputError(
+                f"{self.workers} workers with {self.gpus:g} GPUs and {self.cpus:g} CPUs each cannot be started"
+            )
+
+    def size(self, resources: dict[str, float]) -> int:
+        """How many actors to start on a cluster with these resources."""
+        needs = {"GPU": self.gpus, "CPU": self.cpus}
+        fits = [int(resources.get(kind, 0) / need) for kind, need in needs.items() if need]
+        most = min(fits, default=1)
+        if most < 1:
+            raise InputError(
+                f"no worker with {self.gpus:g} GPUs and {self.cpus:g} CPUs fits the cluster, "
+                f"which has {resources.get('GPU', 0):g} and {resources.get('CPU', 0):g}",
+                hint="ask for less with --ray-gpus and --ray-cpus, or for another cluster",
+            )
+        return most if self.workers is None else min(self.workers, most)
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """An error of this package as it travels: every worker would raise it, so Ray must not retry it."""
+
+    message: str
+    hint: str | None
+
+
+class Actor:
+    """The actor: makes its worker when it starts, and returns errors of this package as values."""
+
+    def __init__(self, make: Callable[..., Worker], arguments: dict[str, Any]) -> None:
+        self.worker: Worker | None = None
+        self.refusal: Refusal | None = None
+        self.compared = False
+        try:
+            self.worker = make(**arguments)
+        except ReweighError as error:
+            self.refusal = Refusal(error.message, error.hint)
+
+    def describe(self) -> Any:
+        """What the worker's results depend on."""
+        return self._try(lambda worker: worker.describe())
+
+    def work(self, task: Any, described: dict[str, Any]) -> Any:
+        """Do one task; the first one after a start also compares this worker with what all agreed on."""
+        return self._try(lambda worker: self._work(worker, task, described))
+
+    def _work(self, worker: Worker, task: Any, described: dict[str, Any]) -> Any:
+        if not self.compared:
+            _require_same(described, worker.describe())
+            self.compared = True
+        return worker.work(task)
+
+    def _try(self, call: Callable[[Worker], Any]) -> Any:
+        if self.worker is None:
+            return self.refusal
+        try:
+            return call(self.worker)
+        except ReweighError as error:
+            return Refusal(error.message, error.hint)
+
+
+class Pool:
+    """The actors of a cluster; ``described`` is what they all agree on.
+
+    Work starts as soon as one actor is ready; the others join when they are.
+    """
+
+    def __init__(
+        self, ray: Any, cluster: Cluster, make: Callable[..., Worker], arguments: dict[str, Any]
+    ) -> None:
+        self._ray = ray
+        kind = ray.remote(Actor).options(
+            num_cpus=cluster.cpus, num_gpus=cluster.gpus, max_restarts=-1, max_task_retries=RETRIES
+        )
+        actors = [kind.remote(make, arguments) for _ in range(cluster.size(ray.cluster_resources()))]
+        self._starting = {actor.describe.remote(): actor for actor in actors}
+        self._idle: list[Any] = []
+        self._busy: dict[Any, Any] = {}
+        self._finished: set[Any] = set()
+        self.described: dict[str, Any] = self._first_described()
+        self._shared = ray.put(self.described)
+
+    def _first_described(self) -> dict[str, Any]:
+        """Wait for the first actor; on a busy cluster the others may find room later."""
+        reason = ""
+        with bar("waiting for a worker", unit="worker") as progress:
+            while self._starting:
+                for ref in self._ray.wait([*self._starting], num_returns=1, timeout=POLL)[0]:
+                    actor = self._starting.pop(ref)
+                    try:
+                        page = dict(_value(self._ray.get(ref)))
+                    except ReweighError:
+                        raise
+                    except Exception as error:  # what the actor's start raised, in Ray's words
+                        reason = _words(error)
+                    else:
+                        self._idle.append(actor)
+                        return page
+                progress.refresh()
+        raise ReweighError(
+            f"no worker could be started, the last one because of {reason}",
+            hint="every node needs reweigh with the same packages, and the model",
+        )
+
+    def unordered(self, tasks: Mapping[int, Any]) -> Generator[tuple[int, Any], None, None]:
+        """Yield the number and the result of each task once, as they come.
+
+        Several calls may take turns: while one waits, it also collects what belongs to another.
+
+        Raises:
+            ReweighError: A worker refused, or a task failed again and again.
+        """
+        numbers, own = iter(tasks), dict[Any, int]()
+        while True:
+            while self._idle and (number := next(numbers, None)) is not None:
+                actor = self._idle.pop(0)
+                ref = actor.work.options(retry_exceptions=True).remote(tasks[number], self._shared)
+                self._busy[ref], own[ref] = actor, number
+            finished = [ref for ref in own if ref in self._finished]
+            if not finished and not own and self._idle:  # idle actors and nothing left to give them
+                return
+            if not finished:
+                self._wait()
+            for ref in finished:
+                self._finished.remove(ref)
+                number = own.pop(ref)
+                yield number, self._result(number, ref)
+
+    def _wait(self) -> None:
+        """Wait until an actor is ready or done, and note it."""
+        ready, _ = self._ray.wait([*self._starting, *self._busy], num_returns=1, timeout=POLL)
+        for ref in ready:
+            if ref in self._busy:
+                self._idle.append(self._busy.pop(ref))
+                self._finished.add(ref)
+            else:
+                self._join(self._starting.pop(ref), ref)
+
+    def _join(self, actor: Any, ref: Any) -> None:
+        """Let an actor take part if it agrees with the first; one that could not start is left out."""
+        try:
+            page = _value(self._ray.get(ref))
+        except ReweighError:
+            raise
+        except Exception:
+            return
+        _require_same(self.described, page)
+        self._idle.append(actor)
+
+    def _result(self, number: int, ref: Any) -> Any:
+        try:
+            return _value(self._ray.get(ref))
+        except ReweighError:
+            raise
+        except Exception as error:  # the actor died too often, or the engine failed in its own way
+            raise ReweighError(
+                f"task {number} failed {RETRIES + 1} times: {_words(error)}",
+                hint="finished work is kept; the same command resumes",
+            ) from error
+
+
+def _require_same(described: dict[str, Any], page: dict[str, Any]) -> None:
+    """Refuse a worker whose results depend on something else: the whole would be a mixture."""
+    if (found := first_difference(described, page)) is not None:
+        raise MismatchError(
+            "two workers differ in {}: {} and {}".format(found.key, *found.words),
+            hint="give every node the same model, packages and kind of device",
+        )
+
+
+def _words(error: Exception) -> str:
+    """The end of what Ray says about an error, where its cause stands."""
+    return f"{type(error).__name__}: {str(error).strip()[-400:]}"
+
+
+def _value(answer: Any) -> Any:
+    if isinstance(answer, Refusal):
+        raise ReweighError(answer.message, hint=answer.hint)
+    return answer
+
+
+@contextlib.contextmanager
+def ray_pool(cluster: Cluster, make: Callable[..., Worker], arguments: dict[str, Any]) -> Iterator[Pool]:
+    """Start actors that are ``make(**arguments)`` each, and end them; a local cluster ends with them."""
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    try:
+        import ray
+    except ImportError as error:
+        raise MissingExtraError("working on a cluster", "ray", "ray") from error
+
+    options: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
+    if cluster.address == LOCAL:
+        # else Ray runs its workers at a lower priority than everything else on this machine
+        os.environ.setdefault("RAY_worker_niceness", "0")
+        options |= {"address": "local", "include_dashboard": False}
+        options |= {"object_store_memory": STORE, "num_cpus": _local_cpus(cluster)}
+    else:
+        options |= {"address": cluster.address}
+    _begin(ray, options)
+    try:
+        yield Pool(ray, cluster, make, arguments)
+    finally:
+        ray.shutdown()
+
+
+def _begin(ray: Any, options: dict[str, Any]) -> None:
+    """Join or start a cluster; on a busy machine starting one may take several attempts."""
+    address = options["address"]
+    if address != LOCAL:
+        _require_answer(os.environ.get("RAY_ADDRESS", address) if address == "auto" else address)
+    for left in reversed(range(STARTS if address == LOCAL else 1)):
+        try:
+            ray.init(**options)
+        except (ConnectionError, ValueError, RuntimeError, OSError) as error:
+            raise _no_cluster(address, error) from error
+        except Exception as error:  # Ray: its processes did not start in time
+            ray.shutdown()
+            if address != LOCAL:
+                raise _no_cluster(address, error) from error
+            if not left:
+                raise ReweighError(
+                    f"Ray could not be started ({_first_line(error)})",
+                    hint="the machine may be too busy; run the same command later, with or without --ray",
+                ) from error
+        else:
+            return
+
+
+def _require_answer(address: str) -> None:
+    """Refuse a ``host:port`` at which nobody listens: Ray itself would try for many minutes."""
+    host, colon, port = address.rpartition(":")
+    if not colon or not port.isdecimal() or "://" in address:
+        return
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), timeout=ANSWER).close()
+    except (OSError, OverflowError) as error:
+        raise _no_cluster(address, error) from error
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).strip() or type(error).__name__).splitlines()[0]
+
+
+def _no_cluster(address: str, error: Exception) -> InputError:
+    return InputError(
+        f"no Ray cluster answers at {address!r} ({_first_line(error)})",
+        hint="give local, auto, or the host:port of a running cluster's head; "
+        "one that asks for a token needs it here too (RAY_AUTH_TOKEN)",
+    )
+
+
+def _local_cpus(cluster: Cluster) -> int:
+    """CPUs that a cluster of this machine announces: its own, or as many as the workers asked for take."""
+    here = os.cpu_count() or 1
+    return here if cluster.workers is None else max(here, int(cluster.workers * max(cluster.cpus, 1)))
