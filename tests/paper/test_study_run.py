@@ -10,6 +10,7 @@ from types import SimpleNamespace
 
 import pytest
 
+import reweigh
 from reweigh.errors import CalibrationError, ReweighError, UnknownNameError
 from reweigh.estimate import Estimate
 from reweigh.paper import run as running
@@ -74,15 +75,15 @@ def test_table_figure_and_sentences_are_written_once(material, tmp_path):
     [outcome] = run_studies(["count"], material, tmp_path, show=False)
     whole = tree(tmp_path / "count")
     assert set(whole) == {
-        "table.csv", "table.json", "figure.png", "figure.svg", "sentences.md", "study.json",
+        "table.csv", "frame.json", "figure.png", "figure.svg", "sentences.md", "study.json",
     }  # fmt: skip
     rows = list(csv.DictReader(io.StringIO(whole["table.csv"].decode())))
-    kept = json.loads(whole["table.json"])
+    kept = json.loads(whole["frame.json"])
     written = {"what": "images", "n": "40", "value": repr(40 / 3), "low": "1.0", "high": "", "reason": ""}
     assert rows[0] == written
     assert kept["rows"][0] == {"what": "images", "n": 40, "value": 40 / 3, "low": 1.0, "high": None}
-    assert kept["says"] == {"what": "what is counted", "n": "how many"}
-    assert Frame.from_json(kept) == outcome.frame
+    assert reweigh.read(tmp_path / "count") == outcome.frame
+    assert outcome.frame.about["study"] == "count"
     assert json.loads(whole["study.json"])["rows"] == 2
     assert whole["sentences.md"] == b"There are 40 images.\n"
     [again] = run_studies(["count"], material, tmp_path, show=False)
@@ -90,7 +91,7 @@ def test_table_figure_and_sentences_are_written_once(material, tmp_path):
     assert again == outcome
 
 
-@pytest.mark.parametrize("lost", ["study.json", "table.csv", "figure.png"])
+@pytest.mark.parametrize("lost", ["study.json", "frame.json", "table.csv", "figure.png"])
 def test_what_is_missing_or_altered_is_computed_again_to_the_same_bytes(material, tmp_path, lost):
     run_studies(["count"], material, tmp_path, show=False)
     whole = tree(tmp_path / "count")
@@ -124,7 +125,7 @@ def test_an_unmet_precondition_is_told_instead_of_a_number(material, tmp_path):
     material.evaluation = range(7)
     [outcome] = run_studies(["count"], material, tmp_path, show=False)
     assert "7 images" in outcome.unmet
-    assert set(tree(tmp_path / "count")) == {"table.csv", "table.json", "sentences.md", "study.json"}
+    assert set(tree(tmp_path / "count")) == {"table.csv", "frame.json", "sentences.md", "study.json"}
     assert "7 images" in (tmp_path / "count" / "sentences.md").read_text()
 
 

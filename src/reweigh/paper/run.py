@@ -1,8 +1,8 @@
 """Running studies into a folder: one folder per study; a finished one is not computed again.
 
-A study's folder holds ``table.csv`` and ``table.json`` (the same numbers), ``figure.png`` and ``figure.svg``,
-``sentences.md``, whatever else the study wrote, and last ``study.json``: what it was computed from, the number of rows, and
-the hash of each file.
+A study's folder contains ``frame.json`` (which ``reweigh.read`` reads) and ``table.csv`` with the same numbers,
+``figure.png`` and ``figure.svg``, ``sentences.md``, whatever else the study wrote, and last ``study.json``: what it was
+computed from, its sentences, the number of rows, and the hash of each file.
 """
 
 from __future__ import annotations
@@ -11,23 +11,22 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from reweigh.errors import ArtifactError
+from reweigh.experiments.experiment import FRAME, read_frame, write_frame
 from reweigh.files.artifacts import (
     drop_abandoned,
-    read_json,
     sha256_file,
     sha256_json,
-    write_json,
     write_text,
 )
 from reweigh.files.seals import read_sealed, write_sealed
+from reweigh.paper import earlier
 from reweigh.paper.analyses import STUDIES
 from reweigh.paper.material import Material
 from reweigh.paper.study import FIGURE, Outcome, Study, compute
 from reweigh.progress import bar
-from reweigh.results.frame import Frame
 
 SCHEMA = 2
-PAGE, TABLE_CSV, TABLE_JSON, SENTENCES = "study.json", "table.csv", "table.json", "sentences.md"
+PAGE, TABLE, SENTENCES = "study.json", "table.csv", "sentences.md"
 
 
 def run_studies(
@@ -69,10 +68,10 @@ def write_study(folder: Path, outcome: Outcome, material: Material, fingerprint:
     """Write a study's files; the page that vouches for them comes last."""
     (folder / PAGE).unlink(missing_ok=True)
     drop_abandoned(folder)
-    write_text(folder / TABLE_CSV, outcome.frame.to_csv())
-    write_json(folder / TABLE_JSON, outcome.to_json())
+    write_frame(outcome.frame, folder)
+    write_text(folder / TABLE, outcome.frame.to_csv())
     write_text(folder / SENTENCES, "\n\n".join(outcome.sentences) + "\n")
-    files = [TABLE_CSV, TABLE_JSON, SENTENCES]
+    files = [FRAME, TABLE, SENTENCES]
     if outcome.study.draws and outcome.frame:
         outcome.study().draw(outcome.frame, folder / FIGURE)
         files += [f"{FIGURE}.png", f"{FIGURE}.svg"]
@@ -84,6 +83,8 @@ def write_study(folder: Path, outcome: Outcome, material: Material, fingerprint:
         "material": material.record(),
         "material_sha256": fingerprint,
         "rows": len(outcome.frame),
+        "sentences": list(outcome.sentences),
+        "unmet": outcome.unmet,
         "files": {name: sha256_file(folder / name) for name in files},
     }
     write_sealed(folder / PAGE, page)
@@ -95,15 +96,14 @@ def read_study(folder: Path, study: type[Study], fingerprint: str | None = None)
         return None
     try:
         page = read_sealed(folder / PAGE)
+        if page["schema"] == earlier.SCHEMA and fingerprint is None:
+            return earlier.read_earlier(folder, study, page["files"])
         whole = all(sha256_file(folder / name) == digest for name, digest in page["files"].items())
         if not whole or page["schema"] != SCHEMA or fingerprint not in (None, page["material_sha256"]):
             return None
-        kept = read_json(folder / TABLE_JSON)
-        frame = Frame.from_json(kept)
-        return (
-            Outcome(study, frame, tuple(kept["sentences"]), kept["unmet"])
-            if len(frame) == page["rows"]
-            else None
-        )
+        frame = read_frame(folder)
+        if len(frame) != page["rows"]:
+            return None
+        return Outcome(study, frame, tuple(page["sentences"]), page["unmet"])
     except (ArtifactError, OSError, KeyError):
         return None

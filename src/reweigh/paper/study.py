@@ -106,7 +106,7 @@ class Outcome:
     unmet: str | None = None
 
     def to_json(self) -> dict[str, Any]:
-        """The outcome for a program; ``Frame.from_json`` reads its frame."""
+        """The outcome for a program."""
         return {
             "study": self.study.name,
             "title": self.study.title,
@@ -130,7 +130,7 @@ def compute(study: type[Study], material: Material) -> Outcome:
         reason = error.message
     if reason is not None:
         return Outcome(study, Frame(), (f"Not computed: {reason}.",), reason)
-    if frame.keys != tuple(dict(study.keys)):
+    if frame and frame.keys != tuple(dict(study.keys)):
         raise ReweighError(
             f"the study {study.name} gave rows with the keys {list(frame.keys)}, not {list(dict(study.keys))}"
         )

@@ -99,6 +99,6 @@ def test_what_was_not_run_or_not_computed_says_so(study: Path, tmp_path: Path) -
 
 
 def test_an_altered_study_is_not_believed(study: Path) -> None:
-    table = study / "detection" / "table.json"
+    table = study / "detection" / "frame.json"
     table.write_text(table.read_text().replace("38.0", "18.0"))
     assert "tab:detection-not-mitigation" not in read_results([study])

@@ -110,9 +110,10 @@ class Scale(Study):
         return Frame(row(found[figure], **figure._asdict()) for figure in order)
 
     def sentences(self, frame: Frame, material: Material) -> list[str]:
-        survival = {int(str(one["at"])): one.estimate.number for one in frame.pick(quantity=SURVIVAL)}
+        found = {int(str(one["at"])): one.estimate.value for one in frame.pick(quantity=SURVIVAL)}
+        survival = {k: value for k, value in found.items() if value is not None}
         lines = []
-        shown = [k for k in survival if k in (10, 50)] or [max(survival)]
+        shown = [k for k in survival if k in (10, 50)] or list(survival)[-1:]
         for k in shown:
             before, after = (frame.one(quantity=RATIO, at=str(k), logits=logits) for logits in LOGITS)
             lines.append(

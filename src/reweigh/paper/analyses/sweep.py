@@ -93,7 +93,8 @@ class Sweep(Study):
             for panel, figure in zip(panels, DRAWN, strict=True):
                 shown = {name: frame.one(setting=name, quantity=figure, against=None) for name in names}
                 dots(panel, {"": shown}, label=title(figure))
-                panel.axvline(shown[BASE].number, color="#68727f", lw=0.9, ls="--")
+                if (level := shown[BASE].value) is not None:
+                    panel.axvline(level, color="#68727f", lw=0.9, ls="--")
                 if panel is not panels[0]:
                     panel.tick_params(labelleft=False)
 

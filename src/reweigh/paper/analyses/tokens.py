@@ -167,7 +167,7 @@ class Tokens(Study):
                     "every occurrence" if one["weighting"] == WEIGHTED else f"≥ {one['least_images']} images"
                 )
                 share = percent(one.estimate)
-                value = share.number
+                value = float("nan") if share.value is None else share.value
                 panel.barh(index, value, 0.6, color=COLOURS[0], label=None if index else "between tokens")
                 panel.barh(index, 100 - value, 0.6, left=value, color=COLOURS[3], hatch="///", edgecolor="white",
                            label=None if index else "between images, within a token")  # fmt: skip

@@ -122,9 +122,9 @@ def make_corpus(
     making = Making(Path(folder), job.record())
     with only_one(making.folder):
         making.claim()
+        write_sealed(making.folder / PIECES, pieces(processor, anatomy.vocab_size))  # was unsealed once
         if (making.folder / MANIFEST).is_file():
             return StudyCorpus.open(folder)
-        write_sealed(making.folder / PIECES, pieces(processor, anatomy.vocab_size))
         shards = _shards(len(images.images), batch_size)
         _write_shards(job, making, shards, show=show)
         return making.finish(len(shards))

@@ -88,10 +88,14 @@ def read_ablation(folder: Path) -> dict[str, Measured]:
     """What an ablation gives; the permutations count as their mean."""
     page = read_json(folder / "ablation.json")
     on = f"{page['records']:,} records of {page['benchmark']['name']}, layer {page['layer']}, beta {page['beta']:g}"
-    rows = {arm["arm"]: _ablated(arm) for arm in page["arms"]}
-    if page.get(SHUFFLED):
-        mean = page[SHUFFLED]["mean"]
-        rows[SHUFFLED] = {METRICS[name]: Estimate(mean[name]) for name in METRICS if mean[name] is not None}
+    mean = page.get(SHUFFLED, {}).get("mean", {})
+    rows: dict[str, dict[str, Estimate]] = {}
+    for arm in page["arms"]:
+        if arm["arm"].startswith(f"{SHUFFLED}-"):
+            found = {METRICS[name]: Estimate(mean[name]) for name in METRICS if mean.get(name) is not None}
+            rows.setdefault(SHUFFLED, found)
+        else:
+            rows[arm["arm"]] = _ablated(arm)
 
     def entries(names: Mapping[str, str]) -> Entries:
         return {
