@@ -93,6 +93,9 @@ class Benchmark(ABC):
 
     data_dir: Path
 
+    own_images: Path | None = None
+    """Folder of the images, where an option of the benchmark names it."""
+
     def __init__(self, data_dir: str | Path = ".") -> None:
         self.data_dir = Path(data_dir)
 
@@ -186,6 +189,8 @@ BENCHMARKS: Registry[type[Benchmark]] = Registry(
         "amber-generative": "reweigh.benchmarks.amber.generative:AMBERGenerative",
         "amber-discriminative": "reweigh.benchmarks.amber.discriminative:AMBERDiscriminative",
         "pope": "reweigh.benchmarks.pope:POPE",
+        "objects": "reweigh.benchmarks.objects.benchmark:Objects",
+        "objects-questions": "reweigh.benchmarks.objects.benchmark:ObjectsQuestions",
         "mmhal": "reweigh.benchmarks.mmhal.benchmark:MMHal",
         "mmhal-systemone": "reweigh.benchmarks.mmhal.systemone:MMHalSystemOne",
         "mmvet": "reweigh.benchmarks.mmvet.benchmark:MMVet",

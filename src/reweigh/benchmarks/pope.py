@@ -95,16 +95,23 @@ def figures(counts: Mapping[str, Array]) -> dict[str, Array]:
             sum((counts[f"{split}.{name}"] for split in splits[1:]), counts[f"{splits[0]}.{name}"])
             for name in ("questions", "tp", "fp", "tn", "fn", "unparsed")
         )
-        values = (
-            ratio(tp + tn, questions),
-            ratio(tp, tp + fp),
-            ratio(tp, tp + fn),
-            ratio(2 * tp, 2 * tp + fp + fn),
-            ratio(tp + fp, questions),
-            ratio(unparsed, questions),
-        )
-        result |= {_name(group, info.name): value for info, value in zip(METRICS, values, strict=True)}
+        values = yes_no_figures(questions, tp, fp, tn, fn, unparsed)
+        result |= {_name(group, name): value for name, value in values.items()}
     return result
+
+
+def yes_no_figures(
+    questions: Array, tp: Array, fp: Array, tn: Array, fn: Array, unparsed: Array
+) -> dict[str, Array]:
+    """Compute the figures of one group of answers."""
+    return {
+        "accuracy": ratio(tp + tn, questions),
+        "precision": ratio(tp, tp + fp),
+        "recall": ratio(tp, tp + fn),
+        "f1": ratio(2 * tp, 2 * tp + fp + fn),
+        "yes_ratio": ratio(tp + fp, questions),
+        "unparsed": ratio(unparsed, questions),
+    }
 
 
 class POPE(Benchmark):
@@ -169,7 +176,7 @@ class POPE(Benchmark):
         return Summary.of(
             items,
             benchmark=self.name,
-            metrics=intervals(items, figures, reasons=_reasons()),
+            metrics=intervals(items, figures, reasons=reasons_of(("", *SPLITS))),
             scorer={
                 "parser": self.parser,
                 "split": self.split,
@@ -183,7 +190,7 @@ class POPE(Benchmark):
         """Read one answer and compare it with the label."""
         question = self._questions[response.id]
         answer = PARSERS[self.parser](response.text, question.label)
-        counts = {f"{question.split}.{name}": 1 for name in _outcome(question.label, answer)}
+        counts = {f"{question.split}.{name}": 1 for name in outcome(question.label, answer)}
         return Item(
             id=response.id,
             image=question.image,
@@ -222,7 +229,7 @@ def _rows(path: Path) -> list[Any]:
         raise InputError(f"{path} is not valid JSON ({error})", hint="fetch the file again") from error
 
 
-def _outcome(label: str, answer: str | None) -> list[str]:
+def outcome(label: str, answer: str | None) -> list[str]:
     """Name the counts that one answer adds to."""
     names = ["questions"]
     if label == "yes":
@@ -240,9 +247,10 @@ def _name(group: str, figure: str) -> str:
     return f"{group}_{figure}" if group else figure
 
 
-def _reasons() -> dict[str, str]:
+def reasons_of(groups: Sequence[str]) -> dict[str, str]:
+    """Why each figure can be undefined, for groups of questions; the empty name is all of them."""
     reasons = {}
-    for group in ("", *SPLITS):
+    for group in groups:
         of = f"{group} " if group else ""
         texts = {
             "precision": f"no {of}question was answered yes",

@@ -23,7 +23,7 @@ def draw(
     seed: int = typer.Option(0, min=0, help="Seed of the series of scenes."),
     split: str = typer.Option("calibration", help="train, calibration, tuning or evaluation."),
     boxes: bool = typer.Option(
-        False, "--boxes", help="Write the truth beside them, too: boxes.jsonl and the objects' words.txt."
+        False, "--boxes", help="Write the truth beside them, too: truth.jsonl, boxes.jsonl and words.txt."
     ),
     as_json: bool = common.JSON,
 ) -> None:

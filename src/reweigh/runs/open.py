@@ -45,7 +45,7 @@ def open_task(
         )
     folder = data_folder(benchmark, drawings if benchmark.draws_images and data is None else data)
     opened = open_benchmark(name, folder, **(options or {}))
-    pictures = image_folder(benchmark, folder, images)
+    pictures = image_folder(benchmark, folder, images or opened.own_images)
     return Task(
         opened,
         Shard.parse(shard).of(opened.records(limit=limit, seed=seed)),

@@ -1,4 +1,4 @@
-"""Where the objects of scenes lie, as files for an oracle detector: the truth itself, never an input of a fair method."""
+"""What is in scenes and where, as files: the truth itself, for scoring and for an oracle detector."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from reweigh.world.pictures import draw
 from reweigh.world.scenes import SIZE, Scene
 from reweigh.world.vocabulary import surfaces
 
-BOXES, WORDS = "boxes.jsonl", "words.txt"
+BOXES, TRUTH, WORDS = "boxes.jsonl", "truth.jsonl", "words.txt"
 
 
 def words_of(name: str) -> list[str]:
@@ -21,13 +21,23 @@ def words_of(name: str) -> list[str]:
 
 
 def write_boxes(scenes: Iterable[Scene], folder: Path) -> None:
-    """Write ``boxes.jsonl``, a line for each picture with its objects, and ``words.txt``, the words of all objects."""
-    rows = []
+    """Write the truth of pictures beside them.
+
+    ``boxes.jsonl`` holds the boxes of each picture's objects, ``truth.jsonl`` their names and forms as the benchmark
+    ``objects`` reads them, and ``words.txt`` the words of all objects.
+    """
+    rows, truth = [], []
     for scene in scenes:
         objects = [
             {"words": words_of(name), "box": [edge / SIZE for edge in box]} for name, box in scene.boxes()
         ]
-        rows.append(json.dumps({"image": draw(scene, folder).name, "objects": objects}) + "\n")
+        image = draw(scene, folder).name
+        rows.append(json.dumps({"image": image, "objects": objects}) + "\n")
+        forms = {
+            name: [form for pair in surfaces(name) for form in pair][1:] for name in sorted(scene.objects)
+        }
+        truth.append(json.dumps({"image": image, "objects": list(forms), "synonyms": forms}) + "\n")
     known = sorted({word for name in CATALOGUE for word in words_of(name)})
     write_text(folder / WORDS, "".join(f"{word}\n" for word in known))
     write_text(folder / BOXES, "".join(rows))
+    write_text(folder / TRUTH, "".join(truth))

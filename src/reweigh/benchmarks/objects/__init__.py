@@ -1,0 +1,1 @@
+"""Object hallucination on one's own pictures."""
