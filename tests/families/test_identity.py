@@ -226,7 +226,6 @@ def test_models_offloaded_by_accelerate(llava, model, where, tmp_path):
     assert watch.changed() is None
     if where == "cpu":
         model.lm_head._hf_hook.weights_map["weight"].data.add_(1)
-        assert watch.changed().startswith("lm_head.weight")
         assert_differ(of(model), of(llava.model))
 
 
