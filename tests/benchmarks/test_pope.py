@@ -244,3 +244,69 @@ def test_real_splits(shared_data: Path) -> None:
     assert summary.metrics["popular_accuracy"].value == 50
     assert summary.metrics["yes_ratio"].value == 100
     assert summary.images == 500
+
+
+def write_rows(path: Path, rows: list[tuple[int, str, str, str]]) -> None:
+    keys = ("question_id", "image", "text", "label")
+    path.write_text("".join(json.dumps(dict(zip(keys, row, strict=True))) + "\n" for row in rows))
+
+
+@pytest.fixture
+def repope(tmp_path: Path) -> Path:
+    """A copy of POPE with other ids and spelling than RePOPE's; RePOPE drops the bus and mends the dog's label."""
+    folder = tmp_path / "repope"
+    folder.mkdir()
+    for split in SPLITS:
+        write_rows(
+            tmp_path / f"coco_pope_{split}.json",
+            [
+                (1, "7.jpg", "Is there a dog in the image?", "yes"),
+                (2, "7.jpg", "Is there an umbrella in the imange?", "no"),
+                (3, "7.jpg", "Is there a bus in the image?", "yes"),
+                (4, "8.jpg", "Is there a dog in the image?", "yes"),
+            ],
+        )
+        write_rows(
+            folder / f"coco_repope_{split}.json",
+            [
+                (4, "7.jpg", "Is there a dog in the image?", "no"),
+                (1, "7.jpg", "Is there an umbrella in the image?", "no"),
+                (2, "8.jpg", "Is there a dog in the image?", "yes"),
+                (3, "9.jpg", "Is there a cat in the image?", "yes"),
+            ],
+        )
+    return folder
+
+
+def test_corrected_labels_are_found_by_picture_and_object(repope: Path) -> None:
+    benchmark = POPE(repope.parent, split="popular", repope=repope)
+    assert [record.id for record in benchmark.records()] == [1, 2, 4]
+    items, summary = benchmark.score([Response(number, "Yes") for number in (1, 2, 4)])
+    assert [item.details["label"] for item in items] == ["no", "no", "yes"]
+    assert summary.metrics["accuracy"].value == pytest.approx(100 / 3)
+    told = {name: summary.scorer[name] for name in ("labels", "dropped", "relabelled", "not_asked")}
+    assert told == {"labels": "repope", "dropped": 1, "relabelled": 1, "not_asked": 1}
+    assert summary.official["yes_ratio_of_labels"] == pytest.approx(100 / 3)
+    assert len(POPE(repope.parent, repope=repope).records()) == 9
+    assert len(POPE(repope.parent).records()) == 12
+
+
+def test_wrong_files_of_corrected_labels_are_named(repope: Path, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"coco_repope_random\.json is not in"):
+        POPE(repope.parent, repope=tmp_path / "nowhere").records()
+    path = repope / "coco_repope_popular.json"
+    for rows, words in (
+        ([(1, "7.jpg", "Is there a dog in the image?", "maybe")], "label"),
+        ([(1, "7.jpg", "What is this?", "yes")], "does not ask"),
+        ([(1, "0.jpg", "Is there a dog in the image?", "yes")], "no question"),
+        (
+            [
+                (1, "7.jpg", "Is there a dog in the image?", "yes"),
+                (2, "7.jpg", "Is there a dog in the imange?", "no"),
+            ],
+            "contradicts",
+        ),
+    ):
+        write_rows(path, rows)
+        with pytest.raises(InputError, match=words):
+            POPE(repope.parent, split="popular", repope=repope).records()

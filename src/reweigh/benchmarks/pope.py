@@ -8,17 +8,19 @@ from the labels.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+import re
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 from reweigh.benchmarks.base import Benchmark, Id, Item, MetricInfo, Record, Response, Summary
 from reweigh.benchmarks.bootstrap import Array, intervals, ratio, sum_counts
 from reweigh.benchmarks.data.coco import COCO_VAL2014
 from reweigh.benchmarks.data.dataset import Dataset, File
-from reweigh.benchmarks.files import require_file
+from reweigh.benchmarks.files import find_files, require_file
 from reweigh.errors import InputError
 
 SPLITS = ("random", "popular", "adversarial")
@@ -122,6 +124,8 @@ class POPE(Benchmark):
         split: One of the splits, whose ids are the official question numbers; or ``all``, whose ids are
             ``split/number``.
         parser: ``llava``, ``opera``, ``vcd`` or ``lmms-eval``.
+        repope: Folder of RePOPE's ``coco_repope_random.json`` and its two sisters (Neuhaus and Hein, 2025). Its
+            corrected labels then replace POPE's, and questions that it dropped as ambiguous are not asked.
     """
 
     name = "pope"
@@ -131,7 +135,14 @@ class POPE(Benchmark):
     metrics = METRICS
     figures = staticmethod(figures)
 
-    def __init__(self, data_dir: str | Path, *, split: str = "all", parser: str = "llava") -> None:
+    def __init__(
+        self,
+        data_dir: str | Path,
+        *,
+        split: str = "all",
+        parser: str = "llava",
+        repope: str | Path | None = None,
+    ) -> None:
         if split not in (*SPLITS, "all"):
             raise InputError(f"POPE has no split {split!r}", hint=f"use {', '.join(SPLITS)} or all")
         if parser not in PARSERS:
@@ -139,15 +150,30 @@ class POPE(Benchmark):
         super().__init__(data_dir)
         self.split = split
         self.parser = parser
+        self._repope = None if repope is None else Path(repope)
+
+    @property
+    def _questions(self) -> dict[Id, _Question]:
+        return self._read[0]
 
     @cached_property
-    def _questions(self) -> dict[Id, _Question]:
-        splits = SPLITS if self.split == "all" else (self.split,)
-        return {
-            (f"{split}/{number}" if self.split == "all" else number): question
-            for split in splits
-            for number, question in _read_split(self.data_dir, split).items()
-        }
+    def _read(self) -> tuple[dict[Id, _Question], dict[str, int]]:
+        """The questions, and with RePOPE's labels what became of them."""
+        questions: dict[Id, _Question] = {}
+        fate: Counter[str] = Counter()
+        for split in SPLITS if self.split == "all" else (self.split,):
+            found = _read_split(self.data_dir, split)
+            if self._repope is not None:
+                found = relabel(found, _read_repope(self._repope, split), fate)
+            questions |= {
+                (f"{split}/{number}" if self.split == "all" else number): one for number, one in found.items()
+            }
+        if self._repope is not None and not questions:
+            raise InputError(
+                f"no question in {self.data_dir} is one of {self._repope}",
+                hint="both are on COCO's val2014 images",
+            )
+        return questions, dict(fate)
 
     def records(self, *, limit: int | None = None, seed: int = 42) -> list[Record]:
         """List the questions, verbatim, split after split."""
@@ -182,8 +208,9 @@ class POPE(Benchmark):
                 "split": self.split,
                 "unparsed": int(sum(item.details["answer"] is None for item in items)),
                 "records": len(self._questions),
+                **({} if self._repope is None else {"labels": "repope", **self._read[1]}),
             },
-            official=_label_ratio(items) if self.parser == "lmms-eval" else {},
+            official=_label_ratio(items) if self.parser == "lmms-eval" or self._repope is not None else {},
         )
 
     def score_response(self, response: Response) -> Item:
@@ -206,16 +233,64 @@ class POPE(Benchmark):
 
 def _read_split(data_dir: Path, split: str) -> dict[int, _Question]:
     path = require_file(data_dir, f"coco_pope_{split}.json", benchmark="pope")
-    questions: dict[int, _Question] = {}
+    return dict(_questions_of(path, split))
+
+
+def _questions_of(path: Path, split: str) -> Iterator[tuple[int, _Question]]:
+    """The questions of a file by their numbers."""
     for number, row in enumerate(_rows(path), start=1):
         try:
             identity, label = row["question_id"], row["label"].lower().strip()
-            questions[identity] = _Question(row["image"], row["text"], label, split)
+            question = _Question(row["image"], row["text"], label, split)
         except (KeyError, TypeError, AttributeError) as error:
             raise InputError(f"{path}, row {number}, is not a POPE question ({error})") from error
         if label not in ("yes", "no"):
             raise InputError(f"{path}, row {number}, has the label {label!r}; expected yes or no")
-    return questions
+        yield identity, question
+
+
+def _read_repope(folder: Path, split: str) -> dict[tuple[str, str], str]:
+    """RePOPE's labels of one split by picture and object."""
+    name = f"coco_repope_{split}.json"
+    if not (found := find_files(folder, name)):
+        raise InputError(
+            f"{name} is not in {folder}",
+            hint="RePOPE's annotations are in the folder annotations of https://github.com/YanNeu/RePOPE",
+        )
+    labels: dict[tuple[str, str], str] = {}
+    for number, one in _questions_of(found[0], split):
+        if labels.setdefault(subject(one), one.label) != one.label:
+            raise InputError(f"{found[0]}, row {number}, contradicts an earlier label of the same object")
+    return labels
+
+
+def relabel(
+    questions: Mapping[int, _Question], labels: Mapping[tuple[str, str], str], fate: Counter[str]
+) -> dict[int, _Question]:
+    """Keep the questions that have a corrected label, with that label; count what became of the others.
+
+    They are matched by picture and object: copies of POPE differ in their ids and in their spelling.
+    """
+    kept = {}
+    for number, question in questions.items():
+        label = labels.get(subject(question))
+        if label is None:
+            fate["dropped"] += 1
+            continue
+        fate["relabelled"] += label != question.label
+        kept[number] = replace(question, label=label)
+    fate["not_asked"] += len(labels.keys() - {subject(one) for one in kept.values()})
+    return kept
+
+
+def subject(question: _Question) -> tuple[str, str]:
+    """The picture and the object that a question is about; older copies of POPE ask about the "imange"."""
+    found = re.fullmatch(
+        r"is there an? (.+) in the (?:image|imange)\s*\??", " ".join(question.text.lower().split())
+    )
+    if found is None:
+        raise InputError(f"{question.text!r} does not ask for an object", hint="Is there a dog in the image?")
+    return PurePosixPath(question.image).name, found[1]
 
 
 def _rows(path: Path) -> list[Any]:
