@@ -22,6 +22,7 @@ OPTIONS = {
     "beam": {"num_beams": 3},
     "nucleus": {},
     "cut": {},
+    "push": {},
     "vcd": {},
     "pai": {},
     "m3id": {"decay": 0.2},
@@ -39,6 +40,7 @@ REGIMES = [{"do_sample": False}, {"do_sample": True, "top_k": 0}, {"num_beams": 
 NULL = {
     "greedy": {},
     "cut": {"beta": 0.0},
+    "push": {"gap": 0.0},
     "vcd": {"alpha": 0.0, "beta": 0.0},
     "pai": {"alpha": 0.0, "gamma": 1.0},
     "m3id": {"decay": 0.0},

@@ -30,6 +30,7 @@ DECODERS: Registry[type[Decoder]] = Registry(
         "nucleus": "reweigh.rivals.plain:Nucleus",
         "sampling": "reweigh.rivals.plain:Sampling",
         "cut": "reweigh.rivals.plain:CutOnly",
+        "push": "reweigh.rivals.push:Push",
         # this package's method
         "reweigh": "reweigh.decoding:ReWEIGH",
         # contrast with a second branch
