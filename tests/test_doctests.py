@@ -38,3 +38,9 @@ def test_the_steps_of_the_method_have_an_example(module, name):
     found = doctest.DocTestFinder(recurse=True).find(importlib.import_module(module))
     [example] = [one for one in found if one.name == f"{module}.{name}"]
     assert example.examples
+
+
+@pytest.mark.parametrize("name", sorted(reweigh._PUBLIC))
+def test_every_public_name_has_an_example(name):
+    value = getattr(reweigh, name)
+    assert doctest.DocTestParser().get_examples(value.__doc__ or ""), name

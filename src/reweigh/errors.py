@@ -21,7 +21,16 @@ from collections.abc import Iterable
 
 
 class ReweighError(Exception):
-    """Base of the tree. ``hint`` is appended to the message on its own line."""
+    """Base of the tree. ``hint`` is appended to the message on its own line.
+
+    Example:
+        >>> import reweigh
+        >>> try:
+        ...     reweigh.ReferenceTable.from_pretrained("no-such-folder/anywhere/at-all")
+        ... except reweigh.ReweighError as error:
+        ...     print(type(error).__name__)
+        ArtifactError
+    """
 
     def __init__(self, message: str, *, hint: str | None = None) -> None:
         super().__init__(message)

@@ -56,6 +56,18 @@ def calibrate(
     Raises:
         CalibrationError: No image could be read, the processor failed on some (they are named), or b0 is not positive.
         MismatchError: ``out`` holds a calibration with other settings.
+
+    Example:
+        >>> import reweigh
+        >>> from reweigh import world
+        >>> from reweigh.families.load import load
+        >>> from reweigh.world.render import render
+        >>> from reweigh.world.scenes import scene
+        >>> model, processor = load(world.path())
+        >>> pictures = [render(scene("calibration", number), 112) for number in range(3)]
+        >>> made = reweigh.calibrate(model, processor, pictures, max_new_tokens=8, show=False)
+        >>> sorted(made.tables)
+        [2]
     """
     settings = CalibrationSettings(
         layers=None if layers is None else tuple(layers),

@@ -142,6 +142,18 @@ def attach(
         kernel: Ranking kernel, "auto" for the best one present.
         cache: Where ``describe`` keeps the evidence of pictures, to be asked about again without measuring.
         force: Use a table although its model, tokenizer or dtype seems to be another. The vocabulary must still fit.
+
+    Example:
+        >>> import reweigh
+        >>> from reweigh import world
+        >>> from reweigh.families.load import load
+        >>> from reweigh.world.render import render
+        >>> from reweigh.world.scenes import scene
+        >>> model, processor = load(world.path())
+        >>> picture = render(scene("evaluation", 3), 112)
+        >>> rw = reweigh.attach(model, processor, table=world.table_path())
+        >>> rw.describe(picture, max_new_tokens=12)
+        'The image shows a market with a banana and a bowl.'
     """
     decoder = ReWEIGH(
         find_anatomy(model),

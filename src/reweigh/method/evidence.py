@@ -34,6 +34,13 @@ class Evidence:
         located: Reciprocal ranks (L, P, n) of the tokens asked for in ``locate``.
         dtype: Type of the logits that were ranked.
         readout: What the values are; DMRR unless another readout was asked for.
+
+    Example:
+        >>> import reweigh
+        >>> values = torch.tensor([[0.5, 0.25, 0.1]])
+        >>> found = reweigh.Evidence(layers=(7,), values=values, positions=(0,), patches=(None,), dtype="float32")
+        >>> found.at(7)[1].item()
+        0.25
     """
 
     layers: tuple[int, ...]

@@ -133,6 +133,20 @@ class Trace:
         beta: The maximum penalty, or one for each row of the prompt.
         references: b(v) over the vocabulary, NaN where not registered.
         decode: Turns a token id into text.
+
+    Example:
+        >>> import reweigh
+        >>> from reweigh import world
+        >>> from reweigh.families.load import load
+        >>> from reweigh.world.render import render
+        >>> from reweigh.world.scenes import scene
+        >>> model, processor = load(world.path())
+        >>> picture = render(scene("evaluation", 3), 112)
+        >>> rw = reweigh.attach(model, processor, table=world.table_path())
+        >>> with rw.request(trace=True) as request:
+        ...     text = rw.describe(picture, max_new_tokens=5)
+        >>> request.trace
+        <Trace of 5 steps, layer 2; the edit changed the winner at 0 of them>
     """
 
     def __init__(

@@ -65,6 +65,18 @@ def decoder(name: str, model: Any, processor: Any = None, **options: Any) -> Ses
         model: A transformers vision-language model (any causal model for decoders that need no image).
         processor: Its processor; needed for ``describe`` and by decoders that write a prompt of their own.
         options: The decoder's own options; the official defaults where they are left out.
+
+    Example:
+        >>> import reweigh
+        >>> from reweigh import world
+        >>> from reweigh.families.load import load
+        >>> from reweigh.world.render import render
+        >>> from reweigh.world.scenes import scene
+        >>> model, processor = load(world.path())
+        >>> picture = render(scene("evaluation", 3), 112)
+        >>> with reweigh.decoder("greedy", model, processor) as session:
+        ...     session.describe(picture, max_new_tokens=7)
+        'The image shows a market with a'
     """
     entry = DECODERS[name]
     check_options(name, entry, options)

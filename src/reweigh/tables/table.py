@@ -50,6 +50,12 @@ class ReferenceTable:
             hashes, image count, registration rule, versions, and the checkpoint's generation settings if any
             changes greedy decoding.
         point: The operating point that tuning recorded with this table, if it did.
+
+    Example:
+        >>> import reweigh
+        >>> from reweigh import world
+        >>> reweigh.ReferenceTable.from_pretrained(world.table_path())
+        ReferenceTable('reweigh world', layer=2, b0=0.0065498, registered=348)
     """
 
     layer: int

@@ -1,7 +1,7 @@
 """The transformers engine: hooks on a loaded model, so that the user's own ``generate`` follows a decoder.
 
-Hooks and forward passes: ``session`` (what users hold), ``tap``, ``passes``, ``hooks``, ``shadow``, ``compiled``,
-``arguments``. The sequence under way: ``prompt``, ``trail``, ``continuation``, ``follow``. Evidence: ``gather``,
-``recall``, ``pairing``, ``parity``. One-call functions: ``measure``, ``check``, ``examine``. For decoders that
-edit attention: ``attention``. Calibration and studies: ``observe``, ``trajectory``, ``answers``.
+Hooks: ``manager`` (who holds them), ``forward_hooks`` (what they do), ``hooks``, ``shadow``, ``compiled``, ``attention``.
+Passes: ``prompt``, ``arguments``, ``caches``. What users hold: ``session``. Tables and evidence: ``pairing``, ``recall``,
+``parity``. One-call functions: ``measure``, ``check``, ``examine``. Calibration and studies: ``observe``, ``trajectory``,
+``answers``, ``words``.
 """

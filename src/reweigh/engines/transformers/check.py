@@ -42,6 +42,18 @@ def check(
         text: A description the model wrote, or any other; the model's own description of the image if not given.
         table: A reference table, its folder, or a Hub repository.
         prompt: The prompt the image is shown with; use the table's own.
+
+    Example:
+        >>> import reweigh
+        >>> from reweigh import world
+        >>> from reweigh.families.load import load
+        >>> from reweigh.world.render import render
+        >>> from reweigh.world.scenes import scene
+        >>> model, processor = load(world.path())
+        >>> picture = render(scene("evaluation", 3), 112)
+        >>> found = reweigh.check(model, processor, picture, "There is a dog.", table=world.table_path())
+        >>> [token.text for token in found.tokens if (token.strength or 0) > 0.5]
+        [' dog']
     """
     anatomy = find_anatomy(model)
     table, lens = pair(anatomy, processor, table, layer=layer, force=force)

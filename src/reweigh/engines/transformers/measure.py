@@ -70,6 +70,18 @@ def measure(
 
     Raises:
         InputError: No row holds an image, or a layer is out of range.
+
+    Example:
+        >>> import reweigh
+        >>> from reweigh import world
+        >>> from reweigh.families.load import load
+        >>> from reweigh.world.render import render
+        >>> from reweigh.world.scenes import scene
+        >>> model, processor = load(world.path())
+        >>> picture = render(scene("evaluation", 3), 112)
+        >>> from reweigh.families.prompts import build_inputs
+        >>> reweigh.measure(model, build_inputs(model, processor, [picture], ["What is in it?"]))
+        [<Evidence of every token at 64 visual positions, layer 4 (dmrr)>]
     """
     anatomy = find_anatomy(model)
     if not isinstance(inputs, Mapping):
