@@ -255,7 +255,7 @@ def test_check_marks_given_words(cli, given, calibrated):
     text = "Please describe this image in detail."
     page = cli("describe", *given, "--text", text, "--json").json["check"]
     assert [word["text"] for word in page["words"]] == text.split()
-    known = [word for word in page["words"] if word["s"] is not None]
+    known = [word for word in page["words"] if word["ratio"] is not None]
     assert known
     assert {word["text"]: word["state"] for word in page["words"]}["this"] == "not judged"
     everything = cli("describe", *given, "--text", text, "--threshold", "1e9", "--all-words")
