@@ -108,13 +108,13 @@ def test_nothing_happens_to_a_row_without_evidence(case, monkeypatch):
     inputs = case.inputs([1, None, 2], ["What is in the image?", "Is there a clock?", "Describe."])
     seen = []
 
-    plain = StepEditor.__call__
+    plain = StepEditor.step
 
     def watched(self, logits):
         seen.append(self.rows.tolist())
         return plain(self, logits)
 
-    monkeypatch.setattr(StepEditor, "__call__", watched)
+    monkeypatch.setattr(StepEditor, "step", watched)
 
     def spoil(_module, _args, output):
         output.logits[1, :, 5] = float("nan")

@@ -103,6 +103,7 @@ class StepEditor:
         )  # elsewhere indexing refuses
         self._last = -1 if last is None or not len(last) else int(last)
         self._sound: Tensor | None = None
+        self._checked: Any = None  # shape, type and device of logits that fit
 
     def __call__(self, logits: Tensor) -> Tensor:
         """The edited logits of one step, in float32; as (B, V) or, with a column of their own, (B, 1, V)."""
@@ -112,7 +113,9 @@ class StepEditor:
 
     def step(self, logits: Tensor) -> EditedStep:
         """The same of logits (B, V), with candidates and shifts."""
-        self._check_logits(logits)
+        if (logits.shape, logits.dtype, logits.device) != self._checked:
+            self._check_logits(logits)
+            self._checked = logits.shape, logits.dtype, logits.device
         chosen = candidates(logits if self.rows is None else logits[self.rows])
         shifts = self.strengths.gather(1, chosen.ids) * chosen.keep * self.betas[:, None]
         # in memory of its own: a hook of the user's may have kept the model's logits
