@@ -4,14 +4,14 @@
     ├── InputError            a value, file or image given by the caller is wrong
     │   ├── ImageError        an image cannot be read or is out of bounds
     │   └── UnknownNameError  a registry has no such name; the nearest are suggested
-    ├── ArtifactError         a file of ours is missing, cut, altered or of another schema
+    ├── ArtifactError         a file of this package is missing, truncated, altered or of another schema
     ├── MismatchError         a table (or run) belongs to another model, tokenizer, layer or dtype
-    ├── UnsupportedError      a model, family or way of decoding cannot be served, with the reason
-    ├── CalibrationError      calibration cannot give a usable table
-    ├── NumericsError         NaN or another impossible number where a finite one must be
+    ├── UnsupportedError      a model, family or way of decoding is not supported, with the reason
+    ├── CalibrationError      calibration cannot produce a usable table
+    ├── NumericsError         NaN or another impossible number where a finite one is required
     └── MissingExtraError     an optional dependency is not installed
 
-A message says what was seen and what was expected; ``hint`` says what to do next.
+A message says what was wrong and what was expected; ``hint`` says what to do next.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from collections.abc import Iterable
 
 
 class ReweighError(Exception):
-    """Base of the tree. ``hint`` is appended to the message on its own line.
+    """Base class. ``hint`` is appended to the message on its own line.
 
     Example:
         >>> import reweigh
@@ -50,7 +50,7 @@ class ImageError(InputError):
 
 
 class UnknownNameError(InputError, KeyError):
-    """A name that no registry entry carries."""
+    """A name that is not in the registry."""
 
     def __init__(self, kind: str, name: str, known: Iterable[str]) -> None:
         names = sorted(known)
@@ -76,11 +76,11 @@ class MismatchError(ReweighError):
 
 
 class UnsupportedError(ReweighError):
-    """The model or the way of decoding cannot be served; the reason is named."""
+    """The model or the way of decoding is not supported; the message gives the reason."""
 
 
 class CalibrationError(ReweighError):
-    """The calibration data give no usable table."""
+    """The calibration data do not produce a usable table."""
 
 
 class NumericsError(ReweighError):
@@ -88,7 +88,7 @@ class NumericsError(ReweighError):
 
 
 class MissingExtraError(ReweighError, ImportError):
-    """An optional dependency is needed and absent."""
+    """An optional dependency is not installed."""
 
     def __init__(self, feature: str, extra: str, missing: str) -> None:
         super().__init__(

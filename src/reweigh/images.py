@@ -18,12 +18,12 @@ if TYPE_CHECKING:
 
 SUFFIXES = frozenset({".bmp", ".gif", ".jpeg", ".jpg", ".png", ".tif", ".tiff", ".webp"})
 FORMATS = ("BMP", "GIF", "JPEG", "PNG", "TIFF", "WEBP")
-"""What is read, whatever a file is called: other readers of Pillow start programs (PostScript) or guess."""
+"""Formats to read, whatever a file's name: other readers of Pillow start programs (PostScript) or guess."""
 
 MAX_PIXELS = 48_000_000
 MIN_SIDE = 2
 _OPENING = threading.Lock()
-"""Filters of warnings, and Pillow's list of formats while it grows, belong to all threads; decoding needs no lock."""
+"""Warning filters and Pillow's growing list of formats are shared by all threads; decoding needs no lock."""
 
 
 def read_image(source: str | Path | bytes | Image, *, max_pixels: int = MAX_PIXELS) -> Image:
@@ -47,15 +47,15 @@ def read_image(source: str | Path | bytes | Image, *, max_pixels: int = MAX_PIXE
     except FileNotFoundError as error:
         raise ImageError(f"{name} does not exist", hint=_near(Path(name))) from error
     except IsADirectoryError as error:
-        raise ImageError(f"{name} is a folder, and a picture is wanted", hint=_within(Path(name))) from error
+        raise ImageError(f"{name} is a folder, not a picture", hint=_within(Path(name))) from error
     except UnidentifiedImageError as error:
         raise ImageError(
-            f"{name} is none of {', '.join(FORMATS)}",
-            hint="is the file whole? Convert it if it is of another kind",
+            f"{name} is not one of {', '.join(FORMATS)}",
+            hint="check that the file is complete, or convert it",
         ) from error
     except pillow.DecompressionBombError as error:
         raise ImageError(f"{name} is far too large ({error})", hint="scale it down first") from error
-    except Exception as error:  # decoders meet broken files with exceptions of every kind
+    except Exception as error:  # decoders raise all kinds of exceptions on broken files
         raise _unreadable(name, error) from error
     with opened:
         return _upright(opened, name, max_pixels)
@@ -85,21 +85,22 @@ def _upright(picture: Image, name: str, max_pixels: int) -> Image:
 
 
 def _eight_bits(picture: Image, name: str) -> Image:
-    """The picture in 8 bits; Pillow would cut deeper grey off at 255, so that nearly all of it turned white."""
+    """The picture in 8 bits; Pillow would clip deeper grey at 255 and turn nearly all of it white."""
     if picture.mode.startswith("I;16"):
         return picture.point(lambda value: value / 256).convert("L")
     if picture.mode in ("I", "F"):
         raise ImageError(
-            f"{name} has 32-bit values, whose black and white no file says", hint="convert it to 8 or 16 bits"
+            f"{name} has 32-bit pixels, whose value range the file does not give",
+            hint="convert it to 8 or 16 bits",
         )
     return picture
 
 
 def _within(folder: Path) -> str:
-    """How to name the pictures of a folder, as far as it holds any itself."""
+    """How to name the pictures that are directly in a folder."""
     endings = sorted({path.suffix for path in folder.iterdir() if path.suffix.lower() in SUFFIXES})
     if not endings:
-        return "it holds no picture"
+        return "it contains no picture"
     return f"name one, or all of them: {' '.join(f'{folder}/*{ending}' for ending in endings)}"
 
 
@@ -114,11 +115,11 @@ def _near(path: Path) -> str | None:
 
 
 def _unreadable(name: str, error: Exception) -> ImageError:
-    return ImageError(f"{name} cannot be read as an image ({error})", hint="is the file whole?")
+    return ImageError(f"{name} cannot be read as an image ({error})", hint="check that the file is complete")
 
 
 def list_images(folder: str | Path) -> list[Path]:
-    """All image files below a folder, sorted by their path relative to it; links that lead nowhere are among them."""
+    """All image files below a folder, sorted by relative path, including broken links."""
     folder = Path(folder)
     if not folder.is_dir():
         raise InputError(f"{folder} is not a folder")
@@ -128,17 +129,17 @@ def list_images(folder: str | Path) -> list[Path]:
         if path.suffix.lower() in SUFFIXES and _is_file_or_broken_link(path)
     ]
     if not found:
-        raise InputError(f"{folder} holds no image", hint=f"looked for {', '.join(sorted(SUFFIXES))}")
+        raise InputError(f"{folder} contains no image", hint=f"looked for {', '.join(sorted(SUFFIXES))}")
     return sorted(found, key=lambda path: path.relative_to(folder).as_posix())
 
 
 def _is_file_or_broken_link(path: Path) -> bool:
-    """Whether a path is a file, or would be one if its link led anywhere: reading it will say why it cannot be."""
+    """Whether a path is a file or a broken link, for which reading gives the reason."""
     return path.is_file() or (path.is_symlink() and not path.exists())
 
 
 def pixels_hash(picture: Image) -> str:
-    """The hash of what a picture shows: its mode, size and pixels, whatever file it came from."""
+    """Hash of a picture's mode, size and pixels, whatever file it came from."""
     digest = hashlib.sha256(f"{picture.mode} {picture.size}".encode())
     digest.update(picture.tobytes())
     return digest.hexdigest()

@@ -1,4 +1,4 @@
-"""Options written as text, ``name=value``, as commands take them."""
+"""Options written as text, ``name=value``, for commands."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from reweigh.errors import InputError
 
 
 def parse_option(text: str, form: str = "name=value") -> tuple[str, Any]:
-    """Split one option into its name and its value, which is JSON if it can be and text otherwise.
+    """Split an option into name and value; the value is parsed as JSON if possible, and is text otherwise.
 
     Example:
         >>> parse_option("beta=1.1"), parse_option("split=tuning")
@@ -26,5 +26,5 @@ def parse_option(text: str, form: str = "name=value") -> tuple[str, Any]:
 
 
 def parse_options(texts: Iterable[str]) -> dict[str, Any]:
-    """Read several options; a dash in a name stands for an underscore, and the last of a name wins."""
+    """Parse several options; dashes in names become underscores, and the last value of a name wins."""
     return {name.replace("-", "_"): value for name, value in map(parse_option, texts)}

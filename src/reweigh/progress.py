@@ -1,4 +1,4 @@
-"""Progress of long work on standard error: a bar with the time left, or a line now and then where no terminal is."""
+"""Progress of long work on standard error: a bar with the time left, or occasional lines without a terminal."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tqdm import tqdm
 T = TypeVar("T")
 
 SECONDS = 30.0
-"""Between two lines where no terminal is; shorter work is silent there."""
+"""Seconds between two lines without a terminal; shorter work prints nothing."""
 
 _quiet = False
 
@@ -29,9 +29,9 @@ def is_quiet() -> bool:
 
 
 class Lines(tqdm):
-    """A bar for a log: whole lines, seldom, and one at the end if there was any."""
+    """A bar for a log: whole lines, rarely, and one at the end if there was any."""
 
-    monitor_interval = 0  # no thread that would watch it
+    monitor_interval = 0  # no monitor thread
 
     def __init__(self, items: Any = None, **options: Any) -> None:
         self.printed = False
@@ -49,7 +49,7 @@ class Lines(tqdm):
         )
 
     def refresh(self, *args: Any, **options: Any) -> bool | None:
-        """Write a line, unless the last one is too near: a note behind a bar would otherwise write one each time."""
+        """Write a line unless the last one is recent; otherwise every note behind the bar would write one."""
         if self.disable:
             return None
         now = self._time()
@@ -59,7 +59,7 @@ class Lines(tqdm):
         return bool(super().refresh(*args, **options))
 
     def set_description(self, desc: str | None = None, refresh: bool | None = True) -> None:
-        """Name the work; the line itself puts the colon behind it."""
+        """Name the work; the line adds the colon itself."""
         self.set_description_str(desc, refresh)
 
     def display(self, msg: str | None = None, pos: int | None = None) -> None:
@@ -71,7 +71,7 @@ class Lines(tqdm):
         if not self.disable:
             if self.printed and self.n > self.last_print_n:
                 self.display()
-            self.fp = io.StringIO()  # what a terminal would get at the end
+            self.fp = io.StringIO()  # what a terminal gets at the end
         super().close()
 
 
@@ -90,7 +90,7 @@ def bar(
 
 
 def _made(items: Iterable[Any] | None, show: bool | None, **options: Any) -> Any:
-    """A bar on a terminal or where ``show`` is set, lines elsewhere, nothing where progress is switched off."""
+    """A bar on a terminal or if ``show`` is set, lines otherwise, nothing if progress is switched off."""
     options |= {"disable": _quiet or show is False, "file": sys.stderr}
     if show or sys.stderr.isatty():
         return tqdm(items, **options, dynamic_ncols=True)

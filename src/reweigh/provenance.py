@@ -1,4 +1,4 @@
-"""What a result was computed with, and in what two records of that differ."""
+"""What a result was computed with, and how two such records differ."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from typing import Any, NamedTuple
 from reweigh import __version__
 
 PACKAGES = ("torch", "transformers", "tokenizers", "numpy", "pillow", "numba")
-"""Packages that an answer may depend on."""
+"""Packages that can influence an answer."""
 
 
 def package_versions(names: Iterable[str]) -> dict[str, str]:
-    """Versions of this package and of those named packages that are installed."""
+    """Versions of this package and of the named packages, if installed."""
     found = {"reweigh": __version__}
     for name in names:
         try:
@@ -55,12 +55,12 @@ class RecordDifference(NamedTuple):
 def first_difference(
     first: Any, second: Any, *, ignore: Collection[str] = (), absent_is_none: bool = False
 ) -> RecordDifference | None:
-    """Find the first key, in sorted order, in which two nested records differ; None if they agree.
+    """Find the first key, in sorted order, at which two nested records differ; None if they agree.
 
     Args:
         first: One record.
         second: The other.
-        ignore: Dotted keys that may differ, with all that is below them.
+        ignore: Dotted keys that may differ, with everything below them.
         absent_is_none: Whether a key that one record lacks equals a None or an empty mapping in the other.
 
     Example:
@@ -73,7 +73,7 @@ def first_difference(
 def record_differences(
     first: Any, second: Any, *, ignore: Collection[str] = (), absent_is_none: bool = False
 ) -> Iterator[RecordDifference]:
-    """All keys in which two nested records differ, in sorted order; see ``first_difference``."""
+    """All keys at which two nested records differ, in sorted order; see ``first_difference``."""
     return _differences(first, second, "", frozenset(ignore), absent_is_none)
 
 

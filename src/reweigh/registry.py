@@ -1,4 +1,4 @@
-"""Named things, found by name and imported only when asked for.
+"""Registries of named objects, imported on first use.
 
 Entries are ``"module:attribute"`` strings, or the objects themselves; third parties add theirs through an
 entry-point group. Knows nothing of what it holds.
@@ -36,7 +36,7 @@ class Registry(Generic[T]):
     def add(self, name: str, item: T) -> None:
         """Register an object under a new name in this process."""
         if name in self:
-            raise InputError(f"a {self.kind} called {name!r} exists already", hint="choose another name")
+            raise InputError(f"a {self.kind} called {name!r} already exists", hint="choose another name")
         self._loaded[name] = item
 
     def __getitem__(self, name: str) -> T:

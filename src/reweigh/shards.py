@@ -1,4 +1,4 @@
-"""Part i of n: how work is cut so that several machines do it apart, and the parts of all indices are the whole."""
+"""Part i of n: split work among several machines so that all parts together are the whole."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Shard:
     def __post_init__(self) -> None:
         if not 1 <= self.index <= self.count:
             raise InputError(
-                f"shard {self} is not one of {self.count}", hint="give 1/4, 2/4, 3/4 or 4/4, say"
+                f"shard {self} is not one of {self.count}", hint="give e.g. 1/4, 2/4, 3/4 or 4/4"
             )
 
     def __str__(self) -> str:
@@ -36,7 +36,7 @@ class Shard:
         return cls(int(index), int(count))
 
     def of(self, items: Sequence[Item]) -> list[Item]:
-        """The items of this part: every ``count``-th, so that parts are alike.
+        """The items of this part: every ``count``-th, so that parts are similar.
 
         Example:
             >>> Shard(2, 3).of("abcdefgh")
@@ -45,7 +45,7 @@ class Shard:
         return list(items[self.index - 1 :: self.count])
 
     def of_batches(self, items: Sequence[Item], size: int) -> list[Item]:
-        """The items of this part where ``size`` of them are worked on together: whole batches, as the whole cuts them.
+        """The items of this part in whole batches of ``size``, cut as for all items together.
 
         Example:
             >>> Shard(2, 2).of_batches("abcdefgh", 2)

@@ -1,4 +1,4 @@
-"""Text that every part shares: the default prompt, and what makes any string fit for a file."""
+"""Text helpers: the default prompt, and functions that make any string safe for a file."""
 
 from __future__ import annotations
 
@@ -36,15 +36,15 @@ def may_name(word: str) -> bool:
 
 
 def replace_surrogates(text: str) -> str:
-    """Replace lone halves of surrogate pairs by ``?``.
+    """Replace lone surrogates with ``?``.
 
-    A byte-level tokenizer or a JSON escape can leave one, and no UTF-8 file or request can carry it.
+    A byte-level tokenizer or a JSON escape can produce one, and UTF-8 cannot encode it.
     """
     return text.encode("utf-8", "replace").decode("utf-8")
 
 
 def escape_bytes(name: str) -> str:
-    """A file name as text: bytes of it that are no UTF-8 are written out.
+    """A file name as text; bytes that are not UTF-8 are escaped.
 
     Example:
         >>> escape_bytes("caf\\udce9.png")
@@ -54,7 +54,7 @@ def escape_bytes(name: str) -> str:
 
 
 def in_words(value: object) -> str:
-    """A value as a person would write it: lists and dictionaries without brackets, flags as yes and no.
+    """A value in plain words: lists and dictionaries without brackets, booleans as yes and no.
 
     >>> in_words({"layers": [1, 2], "equal": True, "ratio": None})
     'layers 1, 2, equal yes, ratio –'

@@ -189,7 +189,7 @@ def test_the_commands(entry: Dataset, root: Path) -> None:
     assert got.stdout.strip() == str(root / "toy")
     assert "note: " in got.stderr
     good = run(app, ["data", "check", "toy"])
-    assert (good.exit_code, good.stdout.strip()) == (0, "toy: all 2 files are whole")
+    assert (good.exit_code, good.stdout.strip()) == (0, "toy: all 2 files are complete")
     assert json.loads(run(app, ["data", "check", "toy", "--json"]).stdout)["problems"] == []
 
 

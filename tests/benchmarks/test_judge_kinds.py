@@ -161,7 +161,7 @@ def test_names_follow_the_judge(data: Path) -> None:
     with pytest.raises(InputError, match="mmhal"):
         open_task("mmhal-systemone", data)
     compared = CliRunner().invoke(app, ["compare", "world", "-b", "mmhal-systemone"]).exception
-    assert "which a comparison does not ask" in str(compared)
+    assert "needs a judge model" in str(compared)
     with pytest.raises(InputError, match="'runs'"):
         open_benchmark("mmvet-systemone", data, runs=5)
 

@@ -172,7 +172,7 @@ def test_ctrl_c_says_that_it_can_go_on(cli, monkeypatch):
     monkeypatch.setattr(common.Weights, "load", interrupted)
     done = cli("doctor", "model")
     assert done.code == 130
-    assert "repeat" in done.err
+    assert "resume" in done.err
 
 
 @pytest.fixture

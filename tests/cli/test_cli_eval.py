@@ -20,7 +20,7 @@ def test_run_score_and_diff(cli, tmp_path):
         assert done.code == 0, done.err
         assert "2 of 2" in done.err
         assert done.out.strip() == str(tmp_path / name)
-    assert "0 answered" in cli("eval", "run", "world", *shared, "-o", tmp_path / "edited", *more).err
+    assert "0 new answers" in cli("eval", "run", "world", *shared, "-o", tmp_path / "edited", *more).err
     for name in ("base", "edited"):
         results = cli("eval", "score", tmp_path / name, "--json").json
         assert results["n-samples"]["world"] == {"original": 2, "effective": 2}

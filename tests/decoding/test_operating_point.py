@@ -63,7 +63,7 @@ def test_what_is_given_wins(loaded, folder):
 def test_else_the_paper_decides_by_family(loaded, folder, family, beta):
     rw = attach(loaded(family), folder / "layer-1")
     assert rw.beta == beta
-    assert "taken over from" in rw.point.source
+    assert "taken from" in rw.point.source
 
 
 def test_the_published_layer_is_the_default_of_a_folder(loaded, folder):

@@ -1,6 +1,6 @@
 """Benchmarks: records to answer, and scorers from answers to per-item results and a summary.
 
-Nothing here imports torch or knows a model: generation and scoring are apart.
+Nothing here imports torch or a model: generation and scoring are separate.
 """
 
 from __future__ import annotations

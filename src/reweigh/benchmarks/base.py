@@ -1,4 +1,4 @@
-"""What a benchmark is: one class that asks, scores and describes itself, and the registry of them.
+"""The base class of benchmarks, which ask, score and describe themselves, and their registry.
 
 A benchmark's title, data, images, metrics and options for tuning are attributes of its class, so that a new one is
 added in one place: a subclass, registered in :data:`BENCHMARKS` or by the entry-point group ``reweigh.benchmarks``.
@@ -68,13 +68,13 @@ class Benchmark(ABC):
     """Its files, for ``reweigh data``; without one they are expected in a folder called ``name``."""
 
     image_dataset: ClassVar[Dataset | None] = None
-    """The dataset of its images, where they come apart from its files."""
+    """The dataset of its images, if they are separate from its files."""
 
     draws_images: ClassVar[bool] = False
     """Whether it needs no files and draws its images itself, into ``data_dir``."""
 
     judged: ClassVar[bool] = False
-    """Whether a judge model rates the answers; the constructor then takes judge, prompt and concurrency."""
+    """Whether a judge model rates the answers; if so, the constructor takes judge, prompt and concurrency."""
 
     judge_kind: ClassVar[str] = ""
     """The kind of judge that rates the answers, where one does: ``chat`` or ``systemone``."""
@@ -89,7 +89,7 @@ class Benchmark(ABC):
     """What its figures are called and how they are read, in the order of the pages."""
 
     tuning_options: ClassVar[Mapping[str, Any]] = {}
-    """Options that select records kept for choices, apart from those that figures are reported on."""
+    """Options that select records for tuning, separate from those used to report results."""
 
     data_dir: Path
 
@@ -114,10 +114,10 @@ class Benchmark(ABC):
 
     def objects(self, text: str) -> list[str]:
         """The objects that a text mentions, repeats kept; for benchmarks that look for objects."""
-        raise InputError(f"{self.name} looks for no objects in texts", hint="take world or chair")
+        raise InputError(f"{self.name} does not look for objects in texts", hint="use world or chair")
 
     def known_ids(self) -> Collection[Id]:
-        """Ids that may be answered; those of all records unless overridden."""
+        """Ids that may be answered; by default those of all records."""
         return [record.id for record in self.records()]
 
     def asked_ids(self) -> Collection[Id] | None:
@@ -202,16 +202,16 @@ BENCHMARKS: Registry[type[Benchmark]] = Registry(
 
 
 def find_benchmark(name: str) -> type[Benchmark]:
-    """Find a benchmark's class by name, refusing what is registered but is none."""
+    """Find a benchmark's class by name; refuse objects that are not benchmarks."""
     found: object = BENCHMARKS[name]
     if not (isinstance(found, type) and issubclass(found, Benchmark)):
         raise InputError(
-            f"{found!r} is registered as the benchmark {name!r} but is no subclass of Benchmark",
+            f"{found!r} is registered as the benchmark {name!r} but is not a subclass of Benchmark",
             hint="derive it from reweigh.benchmarks.Benchmark",
         )
     if (own := getattr(found, "name", None)) != name:
         raise InputError(
             f"{found.__name__} is registered as {name!r} but calls itself {own!r}",
-            hint="results are found by name: make both the same",
+            hint="make both names the same, because results are found by name",
         )
     return found

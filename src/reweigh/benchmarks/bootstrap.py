@@ -1,7 +1,7 @@
 """Image bootstrap over additive counts: intervals of a figure, and of the difference of two runs.
 
 Images are drawn with replacement; an image carries all its items. A resample is a row of weights times the
-matrix of counts, so a figure needs only sums. Knows nothing of what the counts mean.
+matrix of counts, so a figure needs only sums. It does not interpret the counts.
 """
 
 from __future__ import annotations
@@ -129,7 +129,7 @@ def _check_paired(first: Sequence[Item], second: Sequence[Item]) -> None:
     if left != right:
         odd = sorted(left ^ right)
         raise InputError(
-            f"the two runs hold different items: {len(odd)} are in one only, the first is id {odd[0][0]!r}",
+            f"the two runs have different items: {len(odd)} are in one only, the first is id {odd[0][0]!r}",
             hint="compare runs of the same manifest, or restrict both to their common items",
         )
 

@@ -1,4 +1,4 @@
-"""Finding a benchmark's own files in the folder that holds the user's copy of them."""
+"""Find a benchmark's files in the user's copy."""
 
 from __future__ import annotations
 
@@ -21,6 +21,6 @@ def require_file(data_dir: Path, name: str, *, benchmark: str) -> Path:
     if not found:
         raise InputError(
             f"{name} is not in {data_dir}",
-            hint=f"fetch it with `reweigh data get {benchmark}`, or point to the folder of your own copy",
+            hint=f"fetch it with `reweigh data get {benchmark}`, or give the folder of your own copy",
         )
     return found[0]

@@ -1,6 +1,6 @@
-"""What benchmarks rated by a judge share: options, the way from responses to verdicts, the summary.
+"""What benchmarks rated by a judge share: options, getting verdicts for responses, the summary.
 
-Knows no question file, no prompt and no scale; those are the benchmark's own. ``ChatJudged`` is rated by the text of a
+Question files, prompts and scales belong to each benchmark. ``ChatJudged`` is rated by the text of a
 chat judge, ``ScaleJudged`` by the probabilities of closed questions.
 """
 
@@ -37,7 +37,7 @@ class Judged(Benchmark, Generic[Question, Verdict]):
         data_dir: That folder.
         judge: Who rates; needed for scoring only.
         prompt: Another file with the judge's prompt (.txt, or a .py that assigns it).
-        concurrency: Questions put to the judge at once.
+        concurrency: Questions to ask the judge at once.
     """
 
     judged: ClassVar[bool] = True
@@ -97,7 +97,7 @@ class Judged(Benchmark, Generic[Question, Verdict]):
         return self._summary(self._in_order(items), {})
 
     def close(self) -> None:
-        """Close the judge: threads that wait for it would otherwise keep a stopped command alive."""
+        """Close the judge; threads waiting for it would keep a stopped command alive."""
         close_judge(self.judge)
 
     def _prompt_path(self) -> Path:
@@ -177,24 +177,24 @@ class ChatJudged(Judged[Question, Verdict]):
         super().__post_init__()
         if self.rules not in get_args(Rules):
             raise InputError(
-                f"no rules are called {self.rules!r}", hint=f"known: {', '.join(get_args(Rules))}"
+                f"the rules {self.rules!r} are unknown", hint=f"known: {', '.join(get_args(Rules))}"
             )
 
     def _require_judge(self) -> None:
         self._chat()
 
     def _chat(self) -> Judge:
-        """The judge, or an error that says how to name one."""
+        """The judge, or an error that says how to give one."""
         if isinstance(self.judge, Judge):
             return self.judge
         if self.judge is None:
             raise InputError(
-                f"{self.title} needs a judge and none was given",
-                hint="set the key in OPENAI_API_KEY, or name a server with --judge-url",
+                f"{self.title} needs a judge, but none was given",
+                hint="set the key in OPENAI_API_KEY, or give a server with --judge-url",
             )
         raise InputError(
             f"{self.name} is rated by a chat judge, and {type(self.judge).__name__} answers closed questions only",
-            hint=f"take {' or '.join(self.rated_as.values()) or 'another judge'}",
+            hint=f"use {' or '.join(self.rated_as.values()) or 'another judge'}",
         )
 
     def _scorer(self, counts: Mapping[str, float]) -> dict[str, Any]:
@@ -215,7 +215,7 @@ class ScaleJudged(Judged[Question, Distribution]):
         self._rater()
 
     def _rater(self) -> Rater:
-        """The judge, or an error that says how to name one."""
+        """The judge, or an error that says how to give one."""
         if isinstance(self.judge, Rater):
             return self.judge
         seen = "none was given" if self.judge is None else f"{type(self.judge).__name__} answers with text"

@@ -1,4 +1,4 @@
-"""Opening a benchmark by name: its data where ``reweigh data get`` puts them, its images, its options checked."""
+"""Open a benchmark by name: find its data and images, check its options."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def image_folder(benchmark: type[Benchmark], data: Path, images: str | Path | No
     """The folder given, or where the images are: with the data, or in the dataset of the images."""
     if images is not None:
         if not Path(images).is_dir():
-            raise InputError(f"{images} is not a folder", hint="--images wants the folder of the images")
+            raise InputError(f"{images} is not a folder", hint="--images needs the folder of the images")
         return Path(images)
     if benchmark.image_dataset is None:
         return data

@@ -1,6 +1,6 @@
 """POPE: is this object in the image? Yes/no questions on COCO, read by any of four published parsers.
 
-The published readings of an answer differ a lot, so a figure means nothing without the parser's name. Yes is the
+The published readings of an answer differ a lot, so a figure is meaningless without the parser's name. Yes is the
 positive class. All figures come from the answers, also the yes-ratio, which one published program takes
 from the labels.
 """
@@ -146,7 +146,7 @@ class POPE(Benchmark):
         if split not in (*SPLITS, "all"):
             raise InputError(f"POPE has no split {split!r}", hint=f"use {', '.join(SPLITS)} or all")
         if parser not in PARSERS:
-            raise InputError(f"no POPE parser is called {parser!r}", hint=f"use {', '.join(PARSERS)}")
+            raise InputError(f"{parser!r} is not a POPE parser", hint=f"use {', '.join(PARSERS)}")
         super().__init__(data_dir)
         self.split = split
         self.parser = parser
@@ -294,7 +294,7 @@ def subject(question: _Question) -> tuple[str, str]:
 
 
 def _rows(path: Path) -> list[Any]:
-    """Read the file as the JSON lines it is despite its name, or as a JSON list."""
+    """Read the file as JSON lines, which it contains despite its name, or as a JSON list."""
     try:
         text = path.read_text(encoding="utf-8")
         if text.lstrip().startswith("["):

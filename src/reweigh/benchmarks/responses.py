@@ -31,7 +31,7 @@ def read_responses(
     """
     path = Path(path)
     if not path.is_file():
-        raise InputError(f"there is no response file {path}", hint="check the path")
+        raise InputError(f"the response file {path} does not exist", hint="check the path")
     try:
         text = path.read_text(encoding="utf-8-sig")
     except UnicodeDecodeError as error:
@@ -59,7 +59,7 @@ def _json_rows(text: str, path: Path) -> list[tuple[str, Any]]:
             return [(f"{path}, key {key!r}", {"id": key, "response": entry}) for key, entry in value.items()]
         value = [value]
     if not isinstance(value, list):
-        raise InputError(f"{path} holds a {type(value).__name__}; expected a list of objects")
+        raise InputError(f"{path} contains a {type(value).__name__}; expected a list of objects")
     return [(f"{path}, entry {index}", row) for index, row in enumerate(value)]
 
 
@@ -73,7 +73,7 @@ def _jsonl_rows(text: str, path: Path) -> list[tuple[str, Any]]:
         except (ValueError, RecursionError) as error:
             raise InputError(
                 f"{path}, line {number}, is not JSON ({error})",
-                hint="the line was cut or altered; resume the run that wrote it, or remove the line",
+                hint="the line is truncated or altered; resume the run that wrote it, or remove the line",
             ) from error
     return rows
 
@@ -171,7 +171,7 @@ def check_responses(
     ids: Collection[Id] | None = None,
     repeats: bool = False,
 ) -> list[Response]:
-    """Refuse responses that cannot be scored as they are, naming the first culprit.
+    """Refuse responses that cannot be scored, naming the first problem.
 
     Args:
         responses: What was read.

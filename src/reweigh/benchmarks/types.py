@@ -1,4 +1,4 @@
-"""The shapes that all benchmarks share: records in, responses back, items and a summary out.
+"""The types that all benchmarks share: records, responses, items and the summary.
 
 A scorer gives each response an :class:`Item` of additive counts. Every figure of a :class:`Summary` is a
 function of summed counts, so the items of shards scored apart merge to the summary of the whole.
@@ -55,7 +55,7 @@ class Item:
     details: Mapping[str, Any] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
-        """Give the item as plain JSON."""
+        """Return the item as plain JSON."""
         return {
             "id": self.id,
             "image": self.image,
@@ -76,7 +76,7 @@ class Item:
 
 @dataclass(frozen=True, slots=True)
 class MetricInfo:
-    """What a metric is called and how it is read.
+    """The name of a metric and how to read it.
 
     Args:
         name: Its key in a summary.
@@ -164,7 +164,7 @@ class Summary:
         )
 
     def to_json(self) -> dict[str, Any]:
-        """Give the summary as plain JSON."""
+        """Return the summary as plain JSON."""
         return {
             "benchmark": self.benchmark,
             "metrics": {name: metric.to_json() for name, metric in self.metrics.items()},

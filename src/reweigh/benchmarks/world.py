@@ -29,7 +29,7 @@ SCENES = 500
 
 
 class World(Benchmark):
-    """Object hallucination in descriptions of made scenes.
+    """Object hallucination in descriptions of drawn scenes.
 
     Args:
         data_dir: Folder that the pictures are drawn into.

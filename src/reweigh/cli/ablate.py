@@ -1,4 +1,4 @@
-"""``reweigh ablate``: the method with one thing changed at a time, all on the same records and the same evidence."""
+"""``reweigh ablate``: one part of the method changed at a time, on the same records and evidence."""
 
 from __future__ import annotations
 
@@ -17,21 +17,23 @@ app = typer.Typer(add_completion=False)
 @grouped
 def ablate(
     model: str = typer.Argument(
-        common.WORLD, help="Hub id or checkpoint folder; the embedded model if not given."
+        common.WORLD, help="Hub id or checkpoint folder; by default the embedded model."
     ),
     *,
     arms: str = typer.Option(
         "global,shuffled,mismatched,cyclic,blind,no-abstention,bidirectional,unbounded,count-5,count-10",
-        help="Arms, separated by commas; the base and the full method are always there.",
+        help="Arms, separated by commas; the base model and the full method are always included.",
     ),
     calibration: Path = typer.Option(
         None,
-        help="Images that the table was calibrated on, for arms of readouts; drawn for `world` if not given.",
+        help="Images that the table was calibrated on, for arms with other readouts; drawn for `world`.",
     ),
-    shuffles: int = typer.Option(10, min=1, help="Permutations of the references, by seeds 0, 1, 2 ..."),
+    shuffles: int = typer.Option(
+        10, min=1, help="Number of permutations of the references, with seeds 0, 1, 2 ..."
+    ),
     benchmark: str = typer.Option("world", "--benchmark", "-b", help="world or chair."),
     out: Path = typer.Option(
-        Path("ablation"), "--out", "-o", help="Folder; a stopped ablation goes on there."
+        Path("ablation"), "--out", "-o", help="Output folder; a stopped ablation resumes there."
     ),
     selection: BenchmarkOptions,
     point: common.Point,
@@ -40,7 +42,7 @@ def ablate(
     force: bool = common.FORCE,
     as_json: bool = common.JSON,
 ) -> None:
-    """Change one thing of the method at a time: figures, differences to the full method, and what the edits were like."""
+    """Change one part of the method at a time and compare each arm with the full method."""
     from reweigh.experiments.ablate.arms import parse_arms
     from reweigh.experiments.ablate.prepare import prepare
     from reweigh.experiments.ablate.report import Report

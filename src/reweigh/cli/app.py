@@ -1,7 +1,7 @@
 """The ``reweigh`` command: a table of subcommands, and one way to turn errors into messages and exit codes.
 
 Data goes to standard output, progress and errors to standard error. Exit code 0: done, 1: failed, 2: wrong usage, 70: a bug
-of this program, 128 and the number of a signal: stopped by it (130 for Ctrl-C).
+in reweigh, 128 plus the number of a signal: stopped by it (130 for Ctrl-C).
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ COMMANDS = {name: f"reweigh.cli.{name}" for names in PANELS.values() for name in
 
 
 class LazyGroup(TyperGroup):
-    """Imports a subcommand's module only when that subcommand (or the list of all) is asked for."""
+    """Imports a subcommand's module only when that subcommand, or the list of all, is needed."""
 
     def list_commands(self, ctx: Any) -> list[str]:
         return list(COMMANDS)
@@ -58,7 +58,7 @@ class LazyGroup(TyperGroup):
         if args and not args[0].startswith("-") and self.get_command(ctx, args[0]) is None:
             near = difflib.get_close_matches(args[0], COMMANDS, n=2, cutoff=0.6)
             hint = f"; did you mean {' or '.join(near)}?" if near else "; reweigh -h lists them"
-            ctx.fail(f"no command is called {args[0]!r}{hint}")
+            ctx.fail(f"{args[0]!r} is not a command{hint}")
         return super().resolve_command(ctx, args)
 
     def invoke(self, ctx: Any) -> Any:
@@ -66,12 +66,12 @@ class LazyGroup(TyperGroup):
             return super().invoke(ctx)
         except KeyboardInterrupt as stop:  # caught here, because Typer would turn it into a silent exit
             with contextlib.suppress(OSError):  # the terminal may be what has gone
-                typer.echo("stopped; repeat the command to resume where it can", err=True)
+                typer.echo("stopped; run the same command again to resume", err=True)
             raise typer.Exit(128 + getattr(stop, "signal", signal.SIGINT)) from None
 
 
 GLOBAL_OPTIONS = ("verbose", "quiet")
-"""Options of `reweigh` itself that may also stand behind any command."""
+"""Options of `reweigh` itself that may also follow any command."""
 
 
 def _add_options(command: Any, options: list[Any]) -> None:
@@ -102,7 +102,7 @@ def _version(value: bool) -> None:
 
 
 def _set_quiet(context: typer.Context, value: bool) -> None:
-    """Act on --quiet, wherever it stands: behind a command it does not take back what stood before it."""
+    """Apply --quiet, before or after the command; without it, a command does not undo an earlier --quiet."""
     from reweigh.progress import be_quiet
 
     if value or context.parent is None:
@@ -122,21 +122,21 @@ def _root(
         False, "--version", callback=_version, is_eager=True, help="Print the version and exit."
     ),
     traceback: bool = typer.Option(
-        False, "--traceback", help=f"Show where an error came from; so does {TRACEBACK}=1 in the environment."
+        False, "--traceback", help=f"Show where an error came from (or set {TRACEBACK}=1)."
     ),
     verbose: bool = typer.Option(
         False,
         "--verbose",
         "-v",
         callback=_set_verbose,
-        help="Show what transformers says while it loads a model, too.",
+        help="Also show the messages of transformers while it loads a model.",
     ),
     quiet: bool = typer.Option(
         False,
         "--quiet",
         "-q",
         callback=_set_quiet,
-        help="Show no progress and no notes; warnings and errors stay.",
+        help="Show no progress and no notes, only warnings and errors.",
     ),
 ) -> None:
     if traceback:
@@ -152,7 +152,7 @@ class Stopped(KeyboardInterrupt):
 
 
 def _stop(number: int, frame: Any) -> None:
-    signal.signal(number, signal.SIG_DFL)  # a second one does not wait for anything
+    signal.signal(number, signal.SIG_DFL)  # a second signal ends at once
     raise Stopped(number)
 
 
@@ -167,9 +167,9 @@ def _stop_on_signals() -> None:
 
 
 def main() -> None:
-    """Run the command line; a known error becomes one message and exit code 1, an unforeseen one asks for a report."""
+    """Run the command line; a known error becomes one message and exit code 1, an unexpected one asks for a report."""
     _stop_on_signals()
-    for stream in (sys.stdout, sys.stderr):  # a name that the terminal cannot show is written out
+    for stream in (sys.stdout, sys.stderr):  # escape characters that the terminal cannot show
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
     try:
@@ -197,8 +197,8 @@ def _report(error: Exception) -> NoReturn:
     _show_traceback()
     said = " ".join(str(error).split())[:300]
     typer.echo(
-        f"error: {type(error).__name__}: {said}\n  this is a bug of reweigh {__version__}, please report it with "
-        f"what {TRACEBACK}=1 shows; what was finished is kept",
+        f"error: {type(error).__name__}: {said}\n  this is a bug in reweigh {__version__}; please report it with "
+        f"the output of {TRACEBACK}=1. Finished work is kept",
         err=True,
     )
     sys.exit(BUG)

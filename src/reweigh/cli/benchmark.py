@@ -16,16 +16,14 @@ if TYPE_CHECKING:
     from reweigh.benchmarks.judge import JudgeSettings
     from reweigh.runs.task import Runs, Task
 
-DATA = typer.Option(
-    None, help="Folder of the benchmark's files; by default where `reweigh data get` puts them."
-)
-IMAGES = typer.Option(None, help="Folder of the images, if they are elsewhere.")
+DATA = typer.Option(None, help="Folder with the benchmark's files; by default that of `reweigh data get`.")
+IMAGES = typer.Option(None, help="Folder with the images, if they are elsewhere.")
 JUDGE = typer.Option(
-    "chat", help="chat, the official judge, or systemone: closed questions to an open model."
+    "chat", help="chat (the official judge) or systemone (closed questions to an open model)."
 )
-JUDGE_PROMPT = typer.Option(None, help="File with the judge's prompt, if not with the data.")
-JUDGE_CACHE = typer.Option(None, help="Folder of kept verdicts.")
-OPTION = typer.Option([], "--option", help="An option of the benchmark, as name=value; may be repeated.")
+JUDGE_PROMPT = typer.Option(None, help="File with the judge's prompt, if it is not in the data folder.")
+JUDGE_CACHE = typer.Option(None, help="Folder for stored verdicts.")
+OPTION = typer.Option([], "--option", help="Option of the benchmark, as name=value; repeatable.")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,9 +33,9 @@ class BenchmarkOptions:
     data: Path | None = DATA
     images: Path | None = IMAGES
     option: list[str] = OPTION
-    limit: int | None = typer.Option(None, min=1, help="Only the first records.")
-    batch_size: int = typer.Option(1, min=1, help="Images answered at once; the paper uses 1.")
-    seed: int = typer.Option(42, help="Seed of the sample of images and of anything drawn.")
+    limit: int | None = typer.Option(None, min=1, help="Use only the first N records.")
+    batch_size: int = typer.Option(1, min=1, help="Images to answer at once; the paper uses 1.")
+    seed: int = typer.Option(42, help="Seed for drawing images and for sampling.")
     template: str | None = common.TEMPLATE
 
     def task(
@@ -48,7 +46,7 @@ class BenchmarkOptions:
         preset: Mapping[str, Any] | None = None,
         shard: str = "1/1",
     ) -> Task:
-        """Open a benchmark; ``preset`` are options that hold unless the user gives others."""
+        """Open a benchmark; options of the user override those in ``preset``."""
         from reweigh.runs.open import open_task
 
         return open_task(
@@ -65,7 +63,7 @@ class BenchmarkOptions:
     def runs(
         self, task: Task, name: str, weights: common.Weights, loaded: tuple[Any, Any] | None = None
     ) -> Runs:
-        """How runs of a model are answered and recorded; one that is loaded elsewhere is described from there."""
+        """How runs of a model are answered and recorded; a model on a cluster is described by its workers."""
         from reweigh.runs.model import describe_model
         from reweigh.runs.task import Runs
 
@@ -79,24 +77,24 @@ class JudgeOptions:
     """Which judge rates the answers, and how its replies are read; a group of options."""
 
     judge: str = JUDGE
-    judge_model: str | None = typer.Option(None, help="Judge model; the paper's by default, for chat.")
+    judge_model: str | None = typer.Option(None, help="Judge model; for chat, the paper's by default.")
     judge_url: str | None = typer.Option(
-        None, help="Base URL of the server; OpenAI's by default, this machine's port 8000 for systemone."
+        None, help="Base URL of the server; by default OpenAI's, or port 8000 on this machine for systemone."
     )
     judge_key: str | None = typer.Option(
         None,
-        help="Environment variable that holds the judge's key; OPENAI_API_KEY by default, for chat.",
+        help="Environment variable with the judge's key; for chat, OPENAI_API_KEY by default.",
     )
     judge_prompt: Path | None = JUDGE_PROMPT
     judge_cache: Path | None = JUDGE_CACHE
     judge_timeout: float | None = typer.Option(
-        None, help="Seconds that one try of a question may take; 60 by default, 300 for systemone."
+        None, help="Seconds per attempt; 60 by default, 300 for systemone."
     )
     rules: str | None = typer.Option(
-        None, help="How a chat judge's reply is read: strict (the paper's, the default) or official."
+        None, help="How to read a chat judge's reply: strict (the paper's, default) or official."
     )
-    concurrency: int = typer.Option(8, help="Questions put to the judge at once.")
-    per_minute: float | None = typer.Option(None, help="Largest number of questions in a minute.")
+    concurrency: int = typer.Option(8, help="Questions to ask the judge at once.")
+    per_minute: float | None = typer.Option(None, help="Maximum number of questions per minute.")
 
     def settings(self) -> JudgeSettings:
         """The settings of the judge."""

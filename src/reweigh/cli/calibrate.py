@@ -34,30 +34,30 @@ def calibrate(
     ),
     *,
     out: Path = typer.Option(
-        ..., "--out", "-o", help="Folder for observations and tables; the same command resumes there."
+        ..., "--out", "-o", help="Folder for observations and tables; a stopped run resumes there."
     ),
     layer: list[int] = typer.Option(
         [],
         "--layer",
         "-l",
-        help="0-based block to read, repeatable; -1 is the last. The paper's for this model, else the last, if not given.",
+        help="0-based block to read, repeatable; -1 is the last. By default the paper's for this model, else the last.",
     ),
     question: common.Question,
     batch_size: int | None = typer.Option(
-        None, "--batch-size", min=1, help="Images decoded together: 1, or 32 inside vLLM, if not given."
+        None, "--batch-size", min=1, help="Images to decode together; by default 1, or 32 with vLLM."
     ),
-    lens: str = typer.Option("native", help="Type of the ranked logits: native or float32."),
+    lens: str = typer.Option("native", help="Dtype of the ranked logits: native or float32."),
     rule: str = typer.Option("stable", help="Registration rule: stable, or count-N."),
     readout: str = typer.Option(
         "dmrr", help="How logits become evidence: dmrr, or prob, logprob, zscore, zprob for comparison."
     ),
     kernel: str = typer.Option("auto", help="Ranking kernel."),
     shard: str = typer.Option(
-        "1/1", help="Part i of n of the images, as i/n; `reweigh table merge` unites the parts."
+        "1/1", help="Part i of n of the images, as i/n; `reweigh table merge` merges the parts."
     ),
-    engine: str = typer.Option("transformers", help="What runs the model: transformers, or vllm."),
+    engine: str = typer.Option("transformers", help="Engine that runs the model: transformers or vllm."),
     engine_option: list[str] = typer.Option(
-        [], help="An argument of vLLM's LLM as name=value, repeatable: tensor_parallel_size=2."
+        [], help="Argument of vLLM's LLM, as name=value, e.g. tensor_parallel_size=2; repeatable."
     ),
     cluster: RayOptions,
     weights: common.Weights,
@@ -82,11 +82,11 @@ def calibrate(
     )
     _require(images, out)
     common.look_into(model, Path(images))
-    inside: dict[str, Any] | None = None  # what vLLM is given
+    inside: dict[str, Any] | None = None  # arguments of vLLM
     if engine == "vllm":
         inside = _vllm_arguments(weights, parse_options(engine_option), lens=lens, kernel=kernel)
     elif engine_option:
-        raise InputError("--engine-option goes to vLLM", hint="add --engine vllm")
+        raise InputError("--engine-option is for vLLM", hint="add --engine vllm")
     _print(_run(model, images, weights, cluster, inside, settings, out), out, json=json)
 
 
@@ -158,7 +158,7 @@ def _vllm_arguments(
     """Arguments of vLLM's ``LLM``."""
     if lens != "native" or kernel != "auto" or weights.device is not None:
         raise InputError(
-            "vLLM ranks its own logits where it runs: --lens, --kernel and --device do not go with it"
+            "--lens, --kernel and --device cannot be used with vLLM, which ranks its own logits where it runs"
         )
     chosen = {
         "dtype": weights.dtype,

@@ -13,16 +13,16 @@ from reweigh.cli import common
 
 @dataclass(frozen=True, kw_only=True)
 class RayOptions:
-    """Whether and where Ray does the work; a group of options."""
+    """Whether and where to use Ray; a group of options."""
 
     ray: str | None = typer.Option(
         None,
         metavar="ADDRESS",
-        help="Work on Ray: `local` starts a cluster here, `auto` finds this machine's, else host:port.",
+        help="Run on Ray: `local` starts a cluster here, `auto` joins this machine's, or give host:port.",
     )
-    ray_workers: int | None = typer.Option(None, min=1, help="Actors on Ray; as many as fit if not given.")
-    ray_gpus: float = typer.Option(0.0, min=0, help="GPUs of each actor.")
-    ray_cpus: float = typer.Option(1.0, min=0, help="CPUs of each actor.")
+    ray_workers: int | None = typer.Option(None, min=1, help="Number of actors; by default as many as fit.")
+    ray_gpus: float = typer.Option(0.0, min=0, help="GPUs per actor.")
+    ray_cpus: float = typer.Option(1.0, min=0, help="CPUs per actor.")
 
     def cluster(self) -> Any:
         """The cluster that was asked for."""

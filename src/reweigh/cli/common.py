@@ -16,42 +16,38 @@ from reweigh.files.artifacts import to_json
 from reweigh.text import DESCRIBE
 
 WORLD = "world"
-"""The name under which commands know the embedded model."""
+"""Name of the embedded model on the command line."""
 
 MODEL = typer.Argument(help="Hub id or checkpoint folder; `world` is the embedded model.")
-JSON = typer.Option(False, "--json", help="Print JSON for a program instead of text for a person.")
+JSON = typer.Option(False, "--json", help="Print JSON instead of text.")
 FORCE = typer.Option(
-    False, "--force", help="Use a table although its model, tokenizer or dtype seems to be another."
+    False, "--force", help="Use a table even if it seems to belong to another model, tokenizer or dtype."
 )
-TABLE = typer.Option(
-    None, "--table", "-t", help="Table folder or Hub repository; the shipped one for `world`."
-)
+TABLE = typer.Option(None, "--table", "-t", help="Table folder or Hub repository; `world` brings its own.")
 LAYER = typer.Option(
-    None, "--layer", "-l", help="0-based decoder block; the tuned or published one if not given."
+    None, "--layer", "-l", help="0-based decoder block; by default the tuned or published one."
 )
-BETA = typer.Option(None, help="Maximum penalty in logits; the tuned or published one if not given.")
-CACHE = typer.Option(
-    None, "--cache", help="Folder of kept evidence, which runs of eval, tune and ablate may share."
-)
+BETA = typer.Option(None, help="Maximum penalty in logits; by default the tuned or published one.")
+CACHE = typer.Option(None, "--cache", help="Folder for cached evidence; eval, tune and ablate can share it.")
 TEMPLATE = typer.Option(None, help="Prompt template with {prompt}, for processors without a chat template.")
 GLANCE = 8
-"""Pictures of a folder that are looked at before a model is loaded."""
+"""Number of pictures in a folder to check before a model is loaded."""
 
 PIPE_WIDTH = 160
-"""Columns of output that goes to a file or program, unless the variable COLUMNS says otherwise."""
+"""Width of output to a file or program, unless the variable COLUMNS is set."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Weights:
-    """Which weights are loaded, and to where; a group of options."""
+    """Which weights to load, and onto which device; a group of options."""
 
     PANEL: ClassVar[str] = "Loading the model"
 
     dtype: str = typer.Option("auto", help="auto, float32, bfloat16 or float16.")
-    device: str | None = typer.Option(None, help="cpu, cuda, mps ...; the best one present by default.")
+    device: str | None = typer.Option(None, help="cpu, cuda, mps ...; by default the best one available.")
     revision: str | None = typer.Option(None, help="Branch, tag or commit of a Hub model.")
     trust_remote_code: bool = typer.Option(
-        False, "--trust-remote-code", help="Run code that comes with a Hub model."
+        False, "--trust-remote-code", help="Allow a Hub model to run its own code."
     )
 
     def load(self, name: str) -> tuple[Any, Any]:
@@ -68,16 +64,16 @@ class Weights:
 
 @dataclass(frozen=True, kw_only=True)
 class Question:
-    """What the model is asked, and how long it may answer; a group of options."""
+    """The prompt and the maximum length of the answer; a group of options."""
 
-    prompt: str = typer.Option(DESCRIBE, help="What the model is asked.")
+    prompt: str = typer.Option(DESCRIBE, help="Prompt for the model.")
     template: str | None = TEMPLATE
-    max_new_tokens: int = typer.Option(512, min=1, help="Longest description.")
+    max_new_tokens: int = typer.Option(512, min=1, help="Maximum length of the description, in tokens.")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Decoding:
-    """How the next word is taken; a group of options. Greedy if none is given."""
+    """How the next token is chosen; a group of options. Greedy by default."""
 
     PANEL: ClassVar[str] = "Sampling"
 
@@ -86,9 +82,9 @@ class Decoding:
         None,
         min=0.0,
         max=1.0,
-        help="Sample from the likeliest words that hold this share.",
+        help="Sample from the likeliest tokens with this total probability.",
     )
-    beams: int = typer.Option(1, min=1, help="Beams to search.")
+    beams: int = typer.Option(1, min=1, help="Number of beams.")
     seed: int = typer.Option(42, help="Seed for sampling.")
 
     def options(self) -> dict[str, Any]:
@@ -103,7 +99,7 @@ class Decoding:
 
 @dataclass(frozen=True, kw_only=True)
 class Point:
-    """The table, its layer and the bound of the edit, as far as they are given; a group of options."""
+    """Table, layer and beta, as far as they are given; a group of options."""
 
     table: str | None = TABLE
     layer: int | None = LAYER
@@ -120,11 +116,11 @@ class Point:
         return table_of(name, self.table, self.layer)
 
     def options(self, name: str) -> dict[str, Any]:
-        """Table, layer and beta as a decoder takes them; what is not given is left to the decoder."""
+        """Table, layer and beta as arguments of a decoder, which fills in what is not given."""
         return {"table": self.of(name), "layer": self.layer, "beta": self.beta}
 
     def attach(self, name: str, weights: Weights, *, force: bool) -> Any:
-        """Load the model of that name and attach ReWEIGH to it; say where a beta that was not given comes from."""
+        """Load the model and attach ReWEIGH; print where the beta comes from unless it was given."""
         options = self.options(name)
         model, processor = weights.load(name)
         from reweigh.decoding import attach
@@ -143,7 +139,7 @@ def world_path() -> Path:
 
 
 def table_of(name: str, table: str | None, layer: int | None = None) -> str:
-    """The table of a command, seen to hold the layer before a model is loaded; the embedded model brings its own."""
+    """The table of a command, checked for the layer before a model is loaded; the embedded model brings its own."""
     if table is None and name == WORLD:
         from reweigh.world import table_path
 
@@ -152,7 +148,7 @@ def table_of(name: str, table: str | None, layer: int | None = None) -> str:
         _require_layer(table, layer)
         return table
     if difflib.get_close_matches(name, [WORLD], cutoff=0.7):
-        raise InputError(f"no model is called {name!r}", hint=f"the embedded model is called {WORLD}")
+        raise InputError(f"{name!r} is not a model", hint=f"the embedded model is called {WORLD}")
     raise InputError(
         "no reference table was given",
         hint="make one: reweigh calibrate MODEL IMAGES -o FOLDER, then --table FOLDER",
@@ -160,7 +156,7 @@ def table_of(name: str, table: str | None, layer: int | None = None) -> str:
 
 
 def _require_layer(table: str, layer: int | None) -> None:
-    """Refuse a folder without tables, or without that layer's; one counted from the last block is seen when loaded."""
+    """Refuse a folder without a table of that layer; negative layers are checked once the model is loaded."""
     from reweigh.tables.folders import fetch_folder, table_layers
 
     found = table_layers(fetch_folder(table))
@@ -171,7 +167,7 @@ def _require_layer(table: str, layer: int | None) -> None:
 
 
 def require_pictures(name: str, pictures: Sequence[Path]) -> None:
-    """Refuse pictures that cannot be read before a model is loaded; say it once if they are none `world` can know."""
+    """Refuse unreadable pictures before a model is loaded; warn if `world` cannot know them."""
     from reweigh.images import read_image
 
     sizes = {path: read_image(path).size for path in pictures}
@@ -180,7 +176,7 @@ def require_pictures(name: str, pictures: Sequence[Path]) -> None:
 
 
 def look_into(name: str, folder: Path) -> None:
-    """Say it if the first pictures of a folder are none `world` can know; what cannot be read is told of later."""
+    """Warn if `world` cannot know the first pictures of a folder; unreadable ones are reported later."""
     from reweigh.images import list_images, read_image
 
     if name != WORLD or not folder.is_dir():
@@ -193,15 +189,15 @@ def look_into(name: str, folder: Path) -> None:
 
 
 def _warn_of_strange(sizes: Mapping[Path, tuple[int, int]]) -> None:
-    """Say once that pictures are none of the embedded world's."""
+    """Warn once about pictures that are not scenes of the embedded world."""
     from reweigh.world.scenes import SIZE
 
     strange = [path for path, size in sizes.items() if size != (SIZE, SIZE)]
     if strange:
         these = f"{strange[0]} and {len(strange) - 1} more are" if len(strange) > 1 else f"{strange[0]} is"
         typer.echo(
-            f"warning: {these} not of the size of a drawn scene ({SIZE} x {SIZE}): `world` knows only its own "
-            "drawings, and what it says of anything else means nothing; `reweigh world draw -o FOLDER` makes some",
+            f"warning: {these} not the size of a drawn scene ({SIZE} x {SIZE}). `world` knows only its own "
+            "drawings; its answers about other pictures are meaningless. `reweigh world draw -o FOLDER` draws some",
             err=True,
         )
 
@@ -210,13 +206,13 @@ _verbose = False
 
 
 def be_verbose(verbose: bool) -> None:
-    """Show all of transformers' messages from now on, or errors only."""
+    """Show all messages of transformers from now on, or only errors."""
     global _verbose
     _verbose = verbose
 
 
 def quiet() -> None:
-    """Keep transformers' loading bars and notes off the terminal unless they are wanted; errors always come through."""
+    """Hide loading bars and notes of transformers unless --verbose is given; errors are always shown."""
     from transformers.utils import logging
 
     if _verbose:
@@ -241,7 +237,7 @@ def emit_json(value: Any) -> None:
 
 
 def console(*, stderr: bool = False) -> Any:
-    """A rich console that wraps to the terminal; in a pipe it drops colours and cuts nothing."""
+    """A rich console that wraps to the terminal; in a pipe it has no colours and does not truncate."""
     import os
 
     from rich.console import Console

@@ -31,20 +31,21 @@ def compare(
         "base,sampling,cut,vcd,opera,dola,pai,revisit,reweigh",
         "--methods",
         "-m",
-        help="Decoders, separated by commas; vcd@half is a variant of vcd with options of its own.",
+        help="Decoders, separated by commas; vcd@half is a variant of vcd with its own options.",
     ),
     benchmark: list[str] = typer.Option(
-        ["world"], "--benchmark", "-b", help="world, chair, amber-generative, pope ...; may be repeated."
+        ["world"], "--benchmark", "-b", help="world, chair, amber-generative, pope ...; repeatable."
     ),
     out: Path = typer.Option(
-        Path("comparison"), "--out", "-o", help="Folder; a stopped comparison goes on there."
+        Path("comparison"), "--out", "-o", help="Output folder; a stopped comparison resumes there."
     ),
     selection: BenchmarkOptions,
     method_option: list[str] = typer.Option(
-        [], help="Option of a method or variant, method.option=value; may be repeated."
+        [], help="Option of a method or variant, as method.option=value; repeatable."
     ),
     shading: str = typer.Option(
-        "interval", help="Shade what is beyond chance (interval), or as the paper does from 5% on (paper)."
+        "interval",
+        help="Shade differences beyond chance (interval), or from 5% on as the paper does (paper).",
     ),
     point: common.Point,
     cluster: RayOptions,
@@ -52,7 +53,7 @@ def compare(
     force: bool = common.FORCE,
     as_json: bool = common.JSON,
 ) -> None:
-    """Answer the same records with every method, score them, and write one table with cost as ratios to greedy."""
+    """Answer the same records with every decoder, score them, and write one table with metrics and cost."""
     from reweigh.experiments.compare import render
     from reweigh.experiments.compare.methods import parse_methods, parse_options
     from reweigh.experiments.compare.report import write
@@ -60,13 +61,11 @@ def compare(
     from reweigh.rivals import DECODERS
 
     if shading not in ("interval", "paper"):
-        raise InputError(f"no shading is called {shading!r}", hint="interval or paper")
+        raise InputError(f"{shading!r} is not a shading", hint="interval or paper")
     names = parse_methods(methods, list(DECODERS))
     options = parse_options(method_option, names)
     if selection.data is not None and len(benchmark) > 1:
-        raise InputError(
-            "--data names the files of one benchmark, but several are compared", hint="leave it out"
-        )
+        raise InputError("--data is for one benchmark, but several are compared", hint="leave it out")
     tasks = [_task(name, selection, out) for name in benchmark]
     options = _with_point(options, model, point, force)
     shade: Shading = "paper" if shading == "paper" else "interval"
@@ -155,7 +154,7 @@ def _task(name: str, selection: BenchmarkOptions, out: Path) -> Task:
 
     if find_benchmark(name).judged:
         raise InputError(
-            f"{name} is scored by a judge model, which a comparison does not ask",
+            f"{name} needs a judge model, which a comparison does not use",
             hint="reweigh eval run and reweigh eval score, once for each decoder",
         )
     task = selection.task(name, drawings=out / "pictures")

@@ -1,4 +1,4 @@
-"""``reweigh data``: the benchmarks' own files, from their official address or from a copy of yours."""
+"""``reweigh data``: the benchmarks' files, from their official source or your own copy."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ import typer
 from reweigh.cli import common
 
 app = typer.Typer(
-    no_args_is_help=True, add_completion=False, help="Fetch and check the benchmarks' own files."
+    no_args_is_help=True, add_completion=False, help="Download and check the benchmarks' files."
 )
 
 
 @app.command("list")
 def list_datasets(as_json: bool = common.JSON) -> None:
-    """List what can be fetched, how large it is, under which licence, and what is here."""
+    """List what can be downloaded, its size and licence, and what is already here."""
     from reweigh.benchmarks.data import data_root, listing
     from reweigh.results.table import Cell, Column, Table
 
@@ -35,7 +35,7 @@ def list_datasets(as_json: bool = common.JSON) -> None:
         for row in rows
     ]
     columns = [Column(name) for name in ("name", "what", "size", "checksum", "licence", "here")]
-    table = Table(columns, cells, caption=f"in {data_root()} (moved by REWEIGH_DATA)")
+    table = Table(columns, cells, caption=f"in {data_root()} (set REWEIGH_DATA to change it)")
     common.console().print(table)
 
 
@@ -45,7 +45,7 @@ def get(
     source: Path | None = typer.Option(None, "--from", help="Folder or file with your own copy."),
     as_json: bool = common.JSON,
 ) -> None:
-    """Fetch a dataset whole, or go on with one that was cut; prints its folder."""
+    """Download a dataset, or resume an interrupted download; prints its folder."""
     from reweigh.benchmarks.data import dataset
     from reweigh.benchmarks.data import get as fetch
     from reweigh.progress import bar
@@ -67,7 +67,7 @@ def check(
     name: str = typer.Argument(help="Name of the dataset."),
     as_json: bool = common.JSON,
 ) -> None:
-    """Read a dataset's files again and compare them with their checksums; exit code 1 if something is wrong."""
+    """Compare a dataset's files with their checksums; exit code 1 if something is wrong."""
     from reweigh.benchmarks.data import check as inspect
     from reweigh.benchmarks.data import dataset, folder_of
 
@@ -80,7 +80,7 @@ def check(
             typer.echo(problem)
         typer.echo(f"hint: reweigh data get {name}", err=True)
     else:
-        typer.echo(f"{name}: all {len(entry.files)} files are whole")
+        typer.echo(f"{name}: all {len(entry.files)} files are complete")
     if problems:
         raise typer.Exit(1)
 

@@ -1,4 +1,4 @@
-"""``reweigh demo``: the whole method on the embedded model, with nothing to download; says how long it took."""
+"""``reweigh demo``: the whole method on the embedded model, without downloads."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ def demo(
     scenes: int = typer.Option(500, min=10, help="Evaluation scenes to describe."),
     seed: int = typer.Option(0, help="Which series of evaluation scenes."),
     quick: bool = typer.Option(
-        False, "--quick", help="Use the shipped reference table, and 100 scenes unless told."
+        False, "--quick", help="Use the shipped reference table, and 100 scenes by default."
     ),
-    beta: float = typer.Option(None, help="Maximum penalty; the shipped operating point if not given."),
-    layer: int = typer.Option(None, help="0-based block to read; the shipped operating point if not given."),
-    out: Path = typer.Option(Path("report.html"), "--out", "-o", help="Where to write the page."),
+    beta: float = typer.Option(None, help="Maximum penalty; by default the shipped operating point."),
+    layer: int = typer.Option(None, help="0-based block to read; by default the shipped operating point."),
+    out: Path = typer.Option(Path("report.html"), "--out", "-o", help="File for the page."),
     json: bool = common.JSON,
 ) -> None:
     """Calibrate, describe scenes with and without ReWEIGH, score them, and explain what changed."""
@@ -46,7 +46,7 @@ def demo(
         )
     else:
         _print(outcome, cases)
-    common.note(f"wrote {out}; the whole {outcome.took()}, and nothing was downloaded")
+    common.note(f"wrote {out}; {outcome.took()}, nothing was downloaded")
 
 
 def _print(outcome: Outcome, cases: list[Case]) -> None:

@@ -30,9 +30,11 @@ class Why:
     why: bool = typer.Option(
         False, "--why", help="Explain a step: every candidate's logit, evidence and edit."
     )
-    step: int | None = typer.Option(None, help="Step to explain, from 0; the first changed one by default.")
+    step: int | None = typer.Option(
+        None, help="Step to explain, from 0; by default the first that changed the word."
+    )
     top: int = typer.Option(8, min=1, help="Candidates to show.")
-    plot: Path | None = typer.Option(None, help="Write the step as an SVG, too.")
+    plot: Path | None = typer.Option(None, help="Also write the step as an SVG.")
 
     def __post_init__(self) -> None:
         if not self.why and (self.step is not None or self.plot is not None):
@@ -46,7 +48,7 @@ class Why:
 
 @dataclass(frozen=True, kw_only=True)
 class Check:
-    """Whether and how words are marked that lack support; a group of options."""
+    """Whether and how to mark words that lack evidence; a group of options."""
 
     PANEL: ClassVar[str] = "Check words"
 
@@ -68,7 +70,7 @@ def describe(
     question: common.Question,
     decoding: common.Decoding,
     compare: bool = typer.Option(
-        False, "--compare", help="Show the unedited description, too, with the changed words marked."
+        False, "--compare", help="Also show the unedited description, with the changed words marked."
     ),
     why: Why,
     check: Check,
@@ -76,7 +78,7 @@ def describe(
     force: bool = common.FORCE,
     json: bool = common.JSON,
 ) -> None:
-    """Describe images with fewer things that are not in them."""
+    """Describe images with fewer hallucinated objects."""
     if len(images) > 1 and (why.why or check.text is not None):
         raise InputError(f"--why and --text take one picture, not {len(images)}")
     common.require_pictures(model, images)

@@ -18,22 +18,22 @@ app = typer.Typer(add_completion=False)
 @grouped
 def doctor(
     model: str = typer.Argument(None, help="Hub id or checkpoint folder; `world` is the embedded model."),
-    image: Path = typer.Argument(None, help="A sample picture; a generated one by default."),
+    image: Path = typer.Argument(None, help="A sample picture; by default a generated one."),
     *,
     points: bool = typer.Option(False, "--points", help="List the paper's layers and betas instead."),
     template: str = common.TEMPLATE,
     weights: common.Weights,
     json: bool = common.JSON,
 ) -> None:
-    """Print a model's anatomy, the visual positions of a sample image and whether the lens can be trusted.
+    """Check a model: print its parts, the visual positions of a sample image, and whether the lens can be trusted.
 
-    Exit code 1 if the model cannot be served.
+    Exit code 1 if the model is not supported.
     """
     if points:
         _print_points(json)
         return
     if model is None:
-        raise typer.BadParameter("name a model, or give --points", param_hint="MODEL")
+        raise typer.BadParameter("give a model, or --points", param_hint="MODEL")
     from reweigh.engines.transformers.examine import examine
     from reweigh.images import read_image
 
@@ -62,7 +62,9 @@ def _print_points(json: bool) -> None:
         [point.model, point.family, point.blocks, point.layer, point.beta, point.source]
         for point in PUBLISHED
     ]
-    note = "Other sizes of a family use the nearest size's point, at the same distance from the last block."
+    note = (
+        "Other sizes of a family use the point of the nearest size, at the same distance from the last block."
+    )
     common.console().print(Table(columns, rows, note))
 
 
@@ -81,7 +83,7 @@ def _print(report: dict[str, Any]) -> None:
         f"columns {visual['first']} to {visual['last']} ({tiles})",
         f"  ranking kernel {report['kernel']['chosen']} (known: {', '.join(report['kernel']['known'])})",
         *(
-            [f"    a faster one is not used: {report['kernel']['faster']}"]
+            [f"    a faster kernel is not used: {report['kernel']['faster']}"]
             if report["kernel"]["faster"]
             else []
         ),

@@ -31,12 +31,10 @@ def run(
     benchmark: str = typer.Option(
         ..., "--benchmark", "-b", help="chair, amber-generative, pope, mmhal, mmvet ..."
     ),
-    out: Path = typer.Option(..., "--out", "-o", help="Run folder; a run that was stopped goes on there."),
+    out: Path = typer.Option(..., "--out", "-o", help="Run folder; a stopped run resumes there."),
     records: BenchmarkOptions,
     decoder: str = typer.Option("reweigh", help="base, reweigh, or the name of another decoder."),
-    decoder_option: list[str] = typer.Option(
-        [], help="An option of that decoder, as name=value; may be repeated."
-    ),
+    decoder_option: list[str] = typer.Option([], help="Option of the decoder, as name=value; repeatable."),
     point: common.Point,
     shard: str = typer.Option("1/1", help="Part i of n of the records, as i/n."),
     cache: Path = common.CACHE,
@@ -45,7 +43,7 @@ def run(
     force: bool = common.FORCE,
     as_json: bool = common.JSON,
 ) -> None:
-    """Answer every record of a benchmark; answers are written as they come, and a stopped run resumes."""
+    """Answer every record of a benchmark; a stopped run resumes."""
     from reweigh.files.artifacts import only_one
     from reweigh.runs.model import make_ask, open_session
 
@@ -64,38 +62,34 @@ def run(
     if as_json:
         common.emit_json({"out": str(out), "answered_now": new, "records": count})
         return
-    common.note(f"{new} answered now, {count} of {count} in all")
+    common.note(f"{new} new answers, {count} of {count} in total")
     typer.echo(out)
 
 
 @app.command()
 @grouped
 def score(
-    sources: list[Path] = typer.Argument(
-        help="Run folder (or all its shards), or response files of any tool."
-    ),
+    sources: list[Path] = typer.Argument(help="A run folder, all its shards, or response files of any tool."),
     *,
     benchmark: str = typer.Option(
-        None, "--benchmark", "-b", help="chair, amber-generative, mmhal ...; known from a run folder."
+        None, "--benchmark", "-b", help="chair, amber-generative, mmhal ...; a run folder knows its own."
     ),
     data: Path | None = DATA,
     images: Path | None = IMAGES,
     option: list[str] = OPTION,
-    out: Path = typer.Option(
-        None, "--out", "-o", help="Where the results go; by default into the run folder."
-    ),
+    out: Path = typer.Option(None, "--out", "-o", help="Folder for the results; by default the run folder."),
     partial: bool = typer.Option(
         False,
         "--allow-missing",
         "--partial",
-        help="Score what there is of a run that is not finished, or of a file that does not answer everything.",
+        help="Score an unfinished run, or a file with missing answers.",
     ),
     id_key: str = typer.Option(None, help="Key of the id in a response file."),
     text_key: str = typer.Option(None, help="Key of the text in a response file."),
     judging: JudgeOptions,
     as_json: bool = common.JSON,
 ) -> None:
-    """Score responses; needs no model. Writes items.jsonl, results.json and report.html, or items-systemone.jsonl ..."""
+    """Score responses; needs no model. Writes items.jsonl, results.json and report.html."""
     from reweigh.results.evaluation import write_report
     from reweigh.runs.score import score_paths
 
@@ -121,14 +115,14 @@ def score(
 
 @app.command()
 def diff(
-    first: Path = typer.Argument(help="Scored run folder, the base."),
+    first: Path = typer.Argument(help="Scored run folder, e.g. of the base model."),
     second: Path = typer.Argument(help="Scored run folder to compare with it."),
-    out: Path = typer.Option(None, "--out", "-o", help="Write a page with both runs side by side here."),
+    out: Path = typer.Option(None, "--out", "-o", help="File for a page with both runs side by side."),
     images: Path | None = IMAGES,
-    judge: str = typer.Option("chat", help="Whose scores are compared: chat or systemone."),
+    judge: str = typer.Option("chat", help="Which judge's scores to compare: chat or systemone."),
     as_json: bool = common.JSON,
 ) -> None:
-    """Compare two scored runs item by item: removed, introduced and kept hallucinations, paired intervals."""
+    """Compare two scored runs: removed, introduced and kept hallucinations, paired intervals."""
     from reweigh.benchmarks.judge.settings import KINDS
     from reweigh.results.comparison import difference_table, mention_table, write_comparison
     from reweigh.runs.diff import diff_runs
@@ -152,10 +146,10 @@ def diff(
 def words(
     folder: Path = typer.Argument(help="Scored run folder."),
     count: int = typer.Option(10, min=1, help="How many objects."),
-    out: Path = typer.Option(None, "--out", "-o", help="Write the words here, one to a line."),
+    out: Path = typer.Option(None, "--out", "-o", help="File for the words, one per line."),
     as_json: bool = common.JSON,
 ) -> None:
-    """List the objects that a run makes up most often, e.g. for `projectaway.erase`."""
+    """List the objects that a run hallucinates most often, e.g. for `projectaway.erase`."""
     from reweigh.files.artifacts import write_text
     from reweigh.results.table import Column, Table
     from reweigh.runs.hallucinated import hallucinated_objects
@@ -210,7 +204,7 @@ def _on_ray(
 
     if "cache" in given:
         raise InputError(
-            "--cache is a folder of this machine and does not go with --ray", hint="leave it out"
+            "--cache is a folder on this machine and cannot be used with --ray", hint="leave it out"
         )
     options = {**given}
     if (table := options.get("table")) is not None and Path(table).is_dir():
@@ -234,7 +228,7 @@ def _decoder_options(
     *,
     force: bool,
 ) -> dict[str, Any]:
-    """The decoder's options; table, layer, beta and cache are those of ReWEIGH and mean nothing to others."""
+    """The decoder's options; table, layer, beta and cache are only for ReWEIGH."""
     from reweigh.rivals import DECODERS, check_options
 
     if DECODERS[decoder].needs_table:
@@ -247,7 +241,7 @@ def _decoder_options(
         return given
     for name, value in {**asdict(point), "cache": cache}.items():
         if value is not None:
-            raise InputError(f"--{name} means nothing for the decoder {decoder!r}", hint="leave it out")
+            raise InputError(f"the decoder {decoder!r} has no option --{name}", hint="leave it out")
     check_options(decoder, DECODERS[decoder], options)
     return options
 
@@ -265,12 +259,12 @@ def _print_score(run: ScoredRun) -> None:
 
 
 def _print_caveats(run: ScoredRun) -> None:
-    """What a reader of the figures must know: answers that are missing or unread, a scorer that is not the official one."""
+    """Warn about missing or unreadable answers, and about a scorer that differs from the official one."""
     samples = run.results["n-samples"][run.benchmark]
     if samples["effective"] < samples["original"]:
-        typer.echo(f"only {samples['effective']:,} of {samples['original']:,} records are scored", err=True)
+        typer.echo(f"only {samples['effective']:,} of {samples['original']:,} records were scored", err=True)
     scorer = run.results["summary"]["scorer"]
     if unparsed := scorer.get("unparsed"):
         typer.echo(f"{unparsed} replies could not be read", err=True)
     if note := (scorer.get("similarity") or {}).get("note"):
-        typer.echo(f"the similarity is not that of the official scorer: {note}", err=True)
+        typer.echo(f"similarity differs from the official scorer's: {note}", err=True)

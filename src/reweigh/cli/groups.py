@@ -1,6 +1,6 @@
-"""Options that several commands take together: declared once in a dataclass, spelled out on the command line.
+"""Groups of options that several commands share: declared once in a dataclass, expanded on the command line.
 
-A command asks for a group by the type of a parameter; typer sees the group's options in its place.
+A command requests a group by the type of a parameter; typer sees the group's options instead.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any, get_type_hints
 
 
 def grouped(command: Callable[..., None]) -> Callable[..., None]:
-    """Spell out the parameters of ``command`` that are dataclasses of options; goes under ``@app.command()``."""
+    """Expand the parameters of ``command`` that are dataclasses of options; use it below ``@app.command()``."""
     hints = get_type_hints(command)
     groups: dict[str, Any] = {name: kind for name, kind in hints.items() if is_dataclass(kind)}
 
@@ -36,7 +36,7 @@ def grouped(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def _spelled_out(group: Any) -> list[Parameter]:
-    """One parameter for each option; ``PANEL`` names the panel of the help that they stand in."""
+    """One parameter for each option; ``PANEL`` names their panel in the help."""
     hints, found = get_type_hints(group), []
     for field in fields(group):
         option: Any = copy(field.default)

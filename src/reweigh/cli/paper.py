@@ -20,7 +20,7 @@ def paper(
     folders: list[Path] = typer.Argument(
         None, help="Folders of finished studies, ablations and comparisons; `study` by default."
     ),
-    out: Path = typer.Option(Path("paper"), "--out", "-o", help="Folder of the pages."),
+    out: Path = typer.Option(Path("paper"), "--out", "-o", help="Folder for the pages."),
     as_json: bool = common.JSON,
 ) -> None:
     """Write one page per table and figure of the paper: published value, measured value, difference, and the order.

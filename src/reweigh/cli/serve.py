@@ -17,7 +17,7 @@ from reweigh.serve.bounds import Bounds
 app = typer.Typer(add_completion=False)
 
 KEY = "REWEIGH_API_KEY"
-"""Environment variable of the key that clients must present."""
+"""Environment variable with the key that clients must present."""
 DEFAULTS = Bounds()
 
 
@@ -25,21 +25,26 @@ DEFAULTS = Bounds()
 class Limits:
     """What the server accepts; a group of options."""
 
-    body_bytes: int = typer.Option(DEFAULTS.body_bytes, min=1, help="Bytes of one request.")
+    body_bytes: int = typer.Option(DEFAULTS.body_bytes, min=1, help="Maximum bytes per request.")
     body_seconds: float = typer.Option(
-        DEFAULTS.body_seconds, min=0.001, help="Time in which a request's body must arrive."
+        DEFAULTS.body_seconds, min=0.001, help="Seconds for a request's body to arrive."
     )
-    image_bytes: int = typer.Option(DEFAULTS.image_bytes, min=1, help="Bytes of one encoded image.")
-    image_pixels: int = typer.Option(DEFAULTS.image_pixels, min=4, help="Pixels of one image.")
-    images: int = typer.Option(DEFAULTS.images, min=1, help="Images of one conversation.")
-    prompt_tokens: int = typer.Option(DEFAULTS.prompt_tokens, min=1, help="Tokens of one prompt.")
-    new_tokens: int = typer.Option(DEFAULTS.new_tokens, min=1, help="Tokens of one answer.")
-    choices: int = typer.Option(DEFAULTS.choices, min=1, help="Answers to one request (n).")
+    image_bytes: int = typer.Option(DEFAULTS.image_bytes, min=1, help="Maximum bytes per encoded image.")
+    image_pixels: int = typer.Option(DEFAULTS.image_pixels, min=4, help="Maximum pixels per image.")
+    images: int = typer.Option(DEFAULTS.images, min=1, help="Maximum images per conversation.")
+    prompt_tokens: int = typer.Option(DEFAULTS.prompt_tokens, min=1, help="Maximum tokens per prompt.")
+    new_tokens: int = typer.Option(DEFAULTS.new_tokens, min=1, help="Maximum tokens per answer.")
+    choices: int = typer.Option(DEFAULTS.choices, min=1, help="Maximum answers per request (n).")
     queue_rows: int = typer.Option(
-        DEFAULTS.queue_rows, "--queue", min=1, help="Answers that may wait; more get 429."
+        DEFAULTS.queue_rows,
+        "--queue",
+        min=1,
+        help="Maximum number of waiting answers; further requests get 429.",
     )
-    batch_rows: int = typer.Option(DEFAULTS.batch_rows, "--batch", min=1, help="Answers decoded together.")
-    seconds: float = typer.Option(DEFAULTS.seconds, min=0.001, help="Time for one request.")
+    batch_rows: int = typer.Option(
+        DEFAULTS.batch_rows, "--batch", min=1, help="Maximum number of answers decoded together."
+    )
+    seconds: float = typer.Option(DEFAULTS.seconds, min=0.001, help="Maximum seconds per request.")
 
 
 @app.command()
@@ -50,24 +55,24 @@ def serve(
     ),
     *,
     point: common.Point,
-    host: str = typer.Option("127.0.0.1", help="Address to listen on; beyond this machine it needs a key."),
-    port: int = typer.Option(8377, min=0, max=65535, help="Port to listen on; 0 takes a free one."),
+    host: str = typer.Option("127.0.0.1", help="Address to listen on; other machines need a key."),
+    port: int = typer.Option(8377, min=0, max=65535, help="Port to listen on; 0 picks a free one."),
     name: str = typer.Option(
-        None, help="The model's name for clients; by default a Hub id or the family's name."
+        None, help="The model's name for clients; by default the Hub id or the family's name."
     ),
     allowed_host: list[str] = typer.Option(
-        [], "--allowed-host", help="Host name under which clients or a proxy address the server; repeatable."
+        [], "--allowed-host", help="Host name that clients or a proxy use for this server; repeatable."
     ),
     without_key: bool = typer.Option(
-        False, "--without-key", help=f"Listen beyond this machine although {KEY} is not set."
+        False, "--without-key", help=f"Accept other machines although {KEY} is not set."
     ),
     limits: Limits,
     allow_urls: str = typer.Option(
-        None, help="Fetch images whose whole URL matches this regular expression; none are fetched otherwise."
+        None, help="Fetch image URLs that match this regular expression in full; by default none."
     ),
     cache: Path = common.CACHE,
     template: str = common.TEMPLATE,
-    log_prompts: bool = typer.Option(False, "--log-prompts", help="Write what is asked into the log."),
+    log_prompts: bool = typer.Option(False, "--log-prompts", help="Write prompts to the log."),
     weights: common.Weights,
     force: bool = common.FORCE,
 ) -> None:

@@ -18,7 +18,9 @@ if TYPE_CHECKING:
 
 app = typer.Typer(add_completion=False)
 
-RIVAL = typer.Option([], "--rival", help="Only these rivals (all by default); `none` for no rival.")
+RIVAL = typer.Option(
+    [], "--rival", help="Only these decoders besides ReWEIGH; by default all, `none` for none."
+)
 ROUNDS = typer.Option(7, "--rounds", "-r", min=1, help="Rounds; six or more give 95% intervals.")
 THREADS = typer.Option(1, min=1, help="Threads for both sides of every ratio.")
 OUT = typer.Option(

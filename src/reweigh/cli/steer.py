@@ -17,24 +17,24 @@ app = typer.Typer(add_completion=False)
 @grouped
 def steer(
     model: str = typer.Argument(
-        common.WORLD, help="Hub id or checkpoint folder; the embedded model if not given."
+        common.WORLD, help="Hub id or checkpoint folder; by default the embedded model."
     ),
     *,
     benchmark: str = typer.Option(
         "world",
         "--benchmark",
         "-b",
-        help="Where labels come from: world (300 scenes of its tuning split) or chair (images of its train split).",
+        help="Source of labels: world (300 scenes of its tuning split) or chair (images of its train split).",
     ),
-    layer: list[int] = typer.Option(
-        [], "--layer", "-l", help="0-based block, repeatable; all of them if not given."
+    layer: list[int] = typer.Option([], "--layer", "-l", help="0-based block, repeatable; by default all."),
+    out: Path = typer.Option(
+        Path("steering"), "--out", "-o", help="Output folder; a stopped run resumes there."
     ),
-    out: Path = typer.Option(Path("steering"), "--out", "-o", help="Folder; a stopped run goes on there."),
     selection: BenchmarkOptions,
     weights: common.Weights,
     json: bool = common.JSON,
 ) -> None:
-    """Average the states of factual and of hallucinated mentions in the model's own descriptions."""
+    """Make steering vectors for `asd`: average the states of factual and hallucinated mentions."""
     from reweigh.benchmarks import find_benchmark
     from reweigh.experiments.steer import steer as run
     from reweigh.files.artifacts import only_one

@@ -25,7 +25,7 @@ class StudyOptions(BenchmarkOptions):
     """Those of a benchmark; by default as many images are answered at once as in calibration."""
 
     batch_size: int = typer.Option(
-        0, min=0, help="Images answered at once; 0 means as many as in calibration."
+        0, min=0, help="Images to answer at once; 0 means as many as in calibration."
     )
 
 
@@ -34,16 +34,18 @@ class StudyOptions(BenchmarkOptions):
 def study(
     name: str = typer.Argument(help="A study, several separated by commas, or `all`; `list` names them."),
     model: str = typer.Argument(
-        common.WORLD, help="Hub id or checkpoint folder; the embedded model by default."
+        common.WORLD, help="Hub id or checkpoint folder; by default the embedded model."
     ),
     *,
     calibration: Path = typer.Option(
         None,
-        help="Folder or manifest of the images that the table was calibrated on; drawn for `world` by default.",
+        help="Folder or manifest of the images that the table was calibrated on; drawn for `world`.",
     ),
     benchmark: str = typer.Option("world", "--benchmark", "-b", help="world or chair."),
-    out: Path = typer.Option(Path("study"), "--out", "-o", help="Folder; a stopped study resumes there."),
-    resamples: int = typer.Option(2000, min=2, help="Draws of a bootstrap."),
+    out: Path = typer.Option(
+        Path("study"), "--out", "-o", help="Output folder; a stopped study resumes there."
+    ),
+    resamples: int = typer.Option(2000, min=2, help="Number of bootstrap draws."),
     paper: bool = typer.Option(
         False,
         "--paper",

@@ -16,13 +16,13 @@ if TYPE_CHECKING:
 app = typer.Typer(
     add_completion=False,
     no_args_is_help=True,
-    help="Look at, merge, re-register and compare reference tables.",
+    help="Show, merge, re-register and compare reference tables.",
 )
 
 OVERWRITE = typer.Option(
     False,
     "--force",
-    help="Write into a folder that holds something else; files of the same names are replaced.",
+    help="Write into a folder that is not empty; files with the same names are replaced.",
 )
 
 
@@ -32,7 +32,7 @@ def show(
     layer: int = common.LAYER,
     json: bool = common.JSON,
 ) -> None:
-    """Verify a table and print what it is and what it was made with."""
+    """Verify a table and print what it contains and how it was made."""
     from reweigh.tables.table import ReferenceTable
 
     table = ReferenceTable.from_pretrained(folder, layer=layer)
@@ -67,11 +67,11 @@ def show(
 @app.command()
 def merge(
     shards: list[Path] = typer.Argument(help="Calibration folders of disjoint images."),
-    out: Path = typer.Option(..., "--out", "-o", help="Folder for the whole."),
+    out: Path = typer.Option(..., "--out", "-o", help="Folder for the merged calibration."),
     force: bool = OVERWRITE,
     json: bool = common.JSON,
 ) -> None:
-    """Unite shards; the result is the same in any order, and the same as one run over all images."""
+    """Merge shards; in any order, the result equals one run over all images."""
     from reweigh.calibration.result import Calibration, merge_calibrations
 
     _refuse_source(out, shards)
@@ -82,13 +82,13 @@ def merge(
 
 @app.command()
 def register(
-    source: Path = typer.Argument(help="A calibration folder, which keeps its observations."),
+    source: Path = typer.Argument(help="A calibration folder with its observations."),
     out: Path = typer.Option(..., "--out", "-o", help="Folder for the new tables."),
     rule: str = typer.Option("stable", help="stable, or count-N for tokens with at least N observations."),
     layer: list[int] = typer.Option(
-        None, "--layer", "-l", help="Calibrated block to register, repeatable; all of them if not given."
+        None, "--layer", "-l", help="Calibrated block to register, repeatable; by default all."
     ),
-    size: int = typer.Option(None, help="Use the first N images only, by name."),
+    size: int = typer.Option(None, help="Use only the first N images, by name."),
     force: bool = OVERWRITE,
     json: bool = common.JSON,
 ) -> None:
@@ -118,7 +118,7 @@ def compare(
     layer: int = common.LAYER,
     json: bool = common.JSON,
 ) -> None:
-    """Say how two tables differ."""
+    """Show how two tables differ."""
     from reweigh.tables.table import ReferenceTable
     from reweigh.text import in_words
 
@@ -160,11 +160,11 @@ def _refuse_source(out: Path, sources: list[Path]) -> None:
     from reweigh.errors import InputError
 
     if out.resolve() in [source.resolve() for source in sources]:
-        raise InputError(f"{out} is read here and would be overwritten", hint="write into another folder")
+        raise InputError(f"{out} is also an input and would be overwritten", hint="write into another folder")
 
 
 def _save(calibration: Calibration, out: Path, *, force: bool) -> None:
-    """Write a calibration where nothing gets lost by it, unless that is wanted."""
+    """Write a calibration; replace other files only with --force."""
     from reweigh.calibration.result import MANIFEST
     from reweigh.calibration.resume import LOCK, require_free, writing
     from reweigh.errors import InputError
@@ -188,7 +188,7 @@ def _save(calibration: Calibration, out: Path, *, force: bool) -> None:
 
 
 def _found_in(out: Path, new: Calibration) -> str | None:
-    """What lies in a folder, if it is anything but the calibration that is to be written."""
+    """What a folder contains, if it is anything but the calibration to be written."""
     from reweigh.calibration.result import MANIFEST, Calibration
     from reweigh.calibration.resume import JOB, WORK
     from reweigh.errors import ArtifactError
@@ -234,7 +234,7 @@ def table_rows(calibration: Calibration, out: Path) -> list[dict[str, Any]]:
 
 
 def print_tables(rows: list[dict[str, Any]]) -> None:
-    """Print those rows, a line each."""
+    """Print those rows, one per line."""
     for row in rows:
         typer.echo(
             f"layer {row['layer']}: b0 = {row['b0']:.6g}, {row['registered']:,} tokens registered -> {row['folder']}"

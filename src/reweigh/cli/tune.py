@@ -24,23 +24,21 @@ if TYPE_CHECKING:
 app = typer.Typer(add_completion=False)
 
 TRIES = 3
-"""How often a served verifier is tried before anything is loaded: whoever waits there is told soon that nobody answers."""
+"""Attempts to reach a served verifier before anything is loaded; few, so that a missing server is reported soon."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class VerifierOptions:
-    """Who affirms or denies mentions where there are no labels; a group of options."""
+    """The verifier of mentions if there are no labels; a group of options."""
 
-    verifier: str | None = typer.Option(
-        None, help="Another model that judges mentions; the model itself if not given."
-    )
+    verifier: str | None = typer.Option(None, help="Model that judges mentions; by default the model itself.")
     verifier_url: str | None = typer.Option(
-        None, help="Base URL of a server that runs it (/v1/systemone); it is loaded here if not given."
+        None, help="Base URL of a server that runs it (/v1/systemone); by default it is loaded here."
     )
-    verifier_key: str | None = typer.Option(None, help="Environment variable that holds that server's key.")
+    verifier_key: str | None = typer.Option(None, help="Environment variable with that server's key.")
 
     def served(self, out: Path) -> ServedVerifier | None:
-        """The verifier behind an address, if one is named; one that no verdict is kept of yet is tried at once."""
+        """The verifier behind a URL, if one is given; it is probed at once unless verdicts are stored already."""
         from reweigh.benchmarks.judge import SystemOne
         from reweigh.experiments.tune.labelfree.asking import VERDICTS
         from reweigh.experiments.tune.labelfree.served import ServedVerifier
@@ -48,7 +46,7 @@ class VerifierOptions:
         if self.verifier_url is None:
             return None
         if self.verifier is None:
-            raise InputError("--verifier-url needs the name of its model", hint="--verifier NAME")
+            raise InputError("--verifier-url needs --verifier, the name of its model", hint="--verifier NAME")
         url, key = self.verifier_url, self.verifier_key
         server = partial(SystemOne, self.verifier, base_url=url, key_variable=key, role="verifier")
         if not (out / VERDICTS).exists():
@@ -58,7 +56,7 @@ class VerifierOptions:
         return ServedVerifier(server())
 
     def load(self, weights: common.Weights, template: str | None) -> ModelVerifier | None:
-        """The verifier loaded here, if another model than the one that is tuned is named."""
+        """The verifier loaded here, if it is not the model being tuned."""
         from reweigh.experiments.tune.labelfree.verifier import ModelVerifier
 
         if self.verifier is None:
@@ -70,12 +68,12 @@ class VerifierOptions:
 @grouped
 def tune(
     model: str = typer.Argument(
-        common.WORLD, help="Hub id or checkpoint folder; the embedded model if not given."
+        common.WORLD, help="Hub id or checkpoint folder; by default the embedded model."
     ),
     *,
-    layers: str = typer.Option(None, help="Layers, separated by commas; those of the table if not given."),
-    betas: str = typer.Option("0.5,0.7,0.9,1.1,1.3", help="Strengths of the grid, separated by commas."),
-    bound: float = typer.Option(0.5, min=0.0, help="Largest loss of F1 that is accepted, in points."),
+    layers: str = typer.Option(None, help="Layers, separated by commas; by default those of the table."),
+    betas: str = typer.Option("0.5,0.7,0.9,1.1,1.3", help="Betas of the grid, separated by commas."),
+    bound: float = typer.Option(0.5, min=0.0, help="Largest accepted loss of F1, in points."),
     benchmark: str = typer.Option(
         "world",
         "--benchmark",
@@ -83,16 +81,18 @@ def tune(
         help="world (300 scenes of its tuning split) or chair (images of its train split).",
     ),
     pictures: Path | None = typer.Option(
-        None, help="Folder of pictures without labels: a verifier judges the mentions (experimental)."
+        None, help="Folder of unlabeled pictures; a verifier judges the mentions (experimental)."
     ),
     label_free: bool = typer.Option(
-        False, "--label-free", help="Do so on the benchmark's records, as if they had no labels."
+        False, "--label-free", help="Do the same on the benchmark's records, ignoring their labels."
     ),
     lexicon: str = typer.Option(
-        None, help="Whose object names are looked for without labels: world or chair (needs its data)."
+        None, help="Object names to look for without labels: world or chair (needs its data)."
     ),
     verifying: VerifierOptions,
-    out: Path = typer.Option(Path("tuning"), "--out", "-o", help="Folder; a stopped search goes on there."),
+    out: Path = typer.Option(
+        Path("tuning"), "--out", "-o", help="Output folder; a stopped search resumes there."
+    ),
     selection: BenchmarkOptions,
     table: str = common.TABLE,
     weights: common.Weights,
@@ -100,12 +100,12 @@ def tune(
     record: bool = typer.Option(
         True,
         "--record/--no-record",
-        help="Write the point into the folder given by --table, where attach finds it.",
+        help="Save the point in the --table folder, where attach finds it.",
     ),
     force: bool = common.FORCE,
     as_json: bool = common.JSON,
 ) -> None:
-    """Try layers and betas, judge CHAIR_S, CHAIR_I, recall and F1 together, and say which point to use."""
+    """Try layers and betas, judge CHAIR_S, CHAIR_I, recall and F1 together, and recommend a point."""
     from reweigh.experiments.tune.grid import Grid
     from reweigh.experiments.tune.labelfree.run import tune_free
     from reweigh.experiments.tune.report import Report

@@ -13,21 +13,21 @@ app = typer.Typer(add_completion=False, no_args_is_help=True, help="Scenes of th
 
 @app.callback()
 def _group() -> None:
-    """Keep `draw` a subcommand, although it is the only one."""
+    """Keep `draw` a subcommand even though it is the only one."""
 
 
 @app.command()
 def draw(
-    out: Path = typer.Option(..., "--out", "-o", help="Folder for the pictures, one PNG for each scene."),
+    out: Path = typer.Option(..., "--out", "-o", help="Folder for the pictures, one PNG per scene."),
     count: int = typer.Option(500, min=1, help="How many scenes."),
     seed: int = typer.Option(0, min=0, help="Seed of the series of scenes."),
     split: str = typer.Option("calibration", help="train, calibration, tuning or evaluation."),
     boxes: bool = typer.Option(
-        False, "--boxes", help="Write the truth beside them, too: truth.jsonl, boxes.jsonl and words.txt."
+        False, "--boxes", help="Also write the ground truth: truth.jsonl, boxes.jsonl and words.txt."
     ),
     as_json: bool = common.JSON,
 ) -> None:
-    """Write scenes as pictures of the model's own size, for `reweigh calibrate` or any other tool."""
+    """Draw scenes as PNG files of the model's own size, for `reweigh calibrate` or any other tool."""
     from reweigh.progress import progress
     from reweigh.world.boxes import write_boxes
     from reweigh.world.pictures import draw as drawn

@@ -1,4 +1,4 @@
-"""Model families: the one package that knows where a vision-language model keeps its parts and its image."""
+"""Model families: where a vision-language model keeps its parts and its image positions."""
 
 from reweigh.families.anatomy import Anatomy, find_anatomy
 from reweigh.families.catalogue import FAMILIES, family_of

@@ -1,4 +1,4 @@
-"""Where a vision-language model keeps what the method reads: blocks, final norm, head and image tokens.
+"""Find the parts of a vision-language model that the method reads: blocks, final norm, head and image tokens.
 
 One rule finds them in every family whose decoder sees the image as positions of its own sequence; families
 whose image enters elsewhere are refused by name. Knows nothing of ranks, tables or decoding.
@@ -30,13 +30,13 @@ class Anatomy:
 
     Attributes:
         model: The model itself, without wrappers of torch.compile or peft.
-        family: What is known of its family.
+        family: The record of its family.
         language_model: The module whose forward ``generate`` drives and whose output carries the logits.
         blocks: The decoder blocks, 0-based as in the paper.
         norm: The final norm, applied exactly once before the head.
         head: The output embedding.
         image_tokens: Ids that stand for image (or video frame) content in ``input_ids``.
-        compiled: Whether a wrapper of torch.compile was taken off, whose graphs may know no hooks.
+        compiled: Whether a wrapper of torch.compile was removed, whose graphs may not contain the hooks.
     """
 
     model: Any
@@ -55,12 +55,12 @@ class Anatomy:
 
     @property
     def is_causal(self) -> bool:
-        """Whether what follows the last image surely leaves the states of visual positions alone."""
+        """Whether text after the last image is known not to change the states of visual positions."""
         return self.family.causal
 
     @cached_property
     def vocab_size(self) -> int:
-        """Rows of the head: ranks run over all of them, rows beyond the tokenizer included."""
+        """Rows of the head; ranks cover all of them, including rows beyond the tokenizer."""
         return head_rows(self.head)
 
     def check_layer(self, layer: Any) -> int:
@@ -80,14 +80,14 @@ class Anatomy:
     def exit_of(self, layer: int) -> nn.Module:
         """The module that receives block ``layer``'s output: the next block, or the final norm after the last.
 
-        Reading there, not at the block's own output, keeps what some families add between blocks (DeepStack).
+        Reading there rather than at the block's output includes what some families add between blocks (DeepStack).
         Layer -1 is the input of the first block, i.e. the embeddings.
         """
         return self.norm if layer == len(self.blocks) - 1 else self.blocks[layer + 1]
 
 
 def find_anatomy(model: Any, *, images: bool = True) -> Anatomy:
-    """Find the parts of a model, or say why it cannot be served; ``images=False`` lets a text-only model pass."""
+    """Find the parts of a model, or say why it is not supported; ``images=False`` accepts a text-only model."""
     model, compiled = unwrap(model)
     config = getattr(model, "config", None)
     name = type(model).__name__
@@ -111,7 +111,7 @@ def find_anatomy(model: Any, *, images: bool = True) -> Anatomy:
     tokens = tuple(sorted(placeholder_ids(config)))
     if images and not tokens:
         raise UnsupportedError(
-            f"{name}'s configuration names no image token, so image positions cannot be found"
+            f"the configuration of {name} names no image token, so image positions cannot be found"
         )
     language_model = getattr(model, "language_model", model) if family.delegates else model
     return Anatomy(model, family, language_model, blocks, norm, head, tokens, compiled)
@@ -127,12 +127,12 @@ def _blocks_and_norm(model: Any) -> tuple[nn.ModuleList, nn.Module]:
             return blocks, norm
     raise UnsupportedError(
         f"no decoder with .layers and a final norm ({', '.join(NORM_NAMES)}) was found in {type(model).__name__}",
-        hint="its anatomy is not the usual one; please report the class",
+        hint="its structure is unusual; please report the class",
     )
 
 
 def _decoders(model: Any) -> Iterator[nn.Module]:
-    """Candidates for the text decoder, the most specific first."""
+    """Candidates for the text decoder, most specific first."""
     roots = [model.get_decoder()] if hasattr(model, "get_decoder") else []
     roots += [
         part for name in ("language_model", "text_model") if (part := getattr(model, name, None)) is not None

@@ -52,6 +52,6 @@ FAMILIES: Registry[Family] = Registry(
 
 
 def family_of(config: Any) -> Family:
-    """The family of a configuration; an unknown ``model_type`` gets the generic record."""
+    """The family of a configuration; the generic record for an unknown ``model_type``."""
     name = str(getattr(config, "model_type", ""))
     return FAMILIES[name] if name in FAMILIES else Family(name)

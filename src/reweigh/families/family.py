@@ -1,4 +1,4 @@
-"""What one model family is: every fact that differs from the generic rule, in one record."""
+"""A model family: everything in which it differs from the generic rule, in one record."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ in the order in which the sequence holds them."""
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """One model family; a record with nothing but a name is the generic rule.
+    """One model family; a record with only a name follows the generic rule.
 
     Attributes:
         name: The configuration's ``model_type``.
-        pictures: Describes the grids of a batch's pictures; without it positions have no patch.
+        pictures: Describes the grids of a batch's pictures; without it, positions have no patch.
         has_controls: Control features (newlines) share the placeholder id, so unread pictures are an error: the
             controls would pass for image content.
-        causal: Text after an image surely leaves the states of its positions alone.
-        delegates: ``generate`` hands over to the generate of the inner ``language_model``.
-        nested_images: The processor wants a list of images for each row.
+        causal: Text after an image is known not to change the states of its positions.
+        delegates: ``generate`` delegates to the inner ``language_model``.
+        nested_images: The processor expects a list of images for each row.
         bare_prompt: There is no chat template; the processor puts the image tokens before the text itself.
-        crops: Of several views of an image all but the last are crops; where they lie is not told.
-        refused: Why the family cannot be served, if it cannot.
+        crops: All views of an image but the last are crops at unknown places.
+        refused: Why the family is not supported, if it is not.
     """
 
     name: str

@@ -1,6 +1,6 @@
 """Which model is loaded: a sample of every weight, its adapters, tokenizer and settings.
 
-`method.register.identity` compares two such records. `reading_hash` is finer: it also moves with how the model computes,
+`tables.identity` compares two such records. `reading_hash` is finer: it also moves with how the model computes,
 as cached evidence does.
 """
 
@@ -35,7 +35,7 @@ def identify(anatomy: Anatomy, processor: Any | None) -> Identity:
 def describe(
     anatomy: Anatomy, processor: Any | None, samples: Mapping[str, Sampled], *, model_id: str = ""
 ) -> Identity:
-    """The identity of a model of whose weights these are samples."""
+    """The identity of a model, from samples of its weights."""
     config, model = anatomy.config, anatomy.model
     return Identity(
         model_id=model_id or str(getattr(model, "name_or_path", "") or getattr(config, "_name_or_path", "")),
@@ -61,7 +61,7 @@ def adapters_of(model: Any) -> dict[str, list[float]]:
 
 
 def tokenizer_hash(processor: Any | None) -> str:
-    """Hash of the vocabulary: the same token ids must mean the same pieces."""
+    """Hash of the vocabulary: equal token ids must mean equal pieces."""
     tokenizer = tokenizer_of(processor)
     if tokenizer is None or not hasattr(tokenizer, "get_vocab"):
         return ""
@@ -69,7 +69,7 @@ def tokenizer_hash(processor: Any | None) -> str:
 
 
 def reading_hash(anatomy: Anatomy, processor: Any | None) -> str:
-    """Hash of everything loaded that shapes the residual stream of a picture to the last bit.
+    """Hash of everything that determines the residual stream of a picture to the last bit.
 
     Finer than an identity: another type, device, attention kernel, chat template or version of torch has another hash.
     """

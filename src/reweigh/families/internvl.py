@@ -1,6 +1,6 @@
 """InternVL: an image is a row of square crops, read left to right and top to bottom, with a thumbnail last.
 
-How the crops lie in the image cannot be told from what the processor returns, so the tile index counts them.
+The processor does not say where the crops lie, so the tile index counts them.
 """
 
 from __future__ import annotations

@@ -26,7 +26,7 @@ def load(
     Args:
         model_id: A Hub id or a checkpoint folder.
         dtype: "auto" keeps the checkpoint's own type on an accelerator and computes in float32 on a CPU.
-        device: "cpu", "cuda", "mps", ...; the best one present if not given.
+        device: "cpu", "cuda", "mps", ...; by default the best one available.
     """
     from safetensors import SafetensorError
     from transformers import AutoModelForImageTextToText
@@ -53,20 +53,23 @@ def load(
 
 
 def best_device() -> str:
-    """The accelerator if there is one."""
+    """The accelerator, if there is one."""
     if torch.cuda.is_available():
         return "cuda"
     return "mps" if torch.backends.mps.is_available() else "cpu"
 
 
 def _require_device(device: str) -> None:
-    """Refuse a device that is not there before anything is loaded for it."""
+    """Refuse an unavailable device before anything is loaded."""
     try:
         torch.empty(0, device=device)
-    except (RuntimeError, AssertionError) as error:  # torch asserts that it was built for the device
+    except (
+        RuntimeError,
+        AssertionError,
+    ) as error:  # torch raises AssertionError if it was built without the device
         raise InputError(
             f"the model cannot be put on device {device!r} ({_first_line(error)})",
-            hint="leave the device out for the best one present, or give cpu",
+            hint="leave the device out to use the best one available, or give cpu",
         ) from error
 
 

@@ -1,4 +1,4 @@
-"""The paper's operating points: which layer and beta each published model is used with.
+"""The paper's operating points: layer and beta of each published model.
 
 A model that the paper does not report takes the point of the nearest size of its family, at the same distance from
 the last block, as the paper does for its 13B and 32B models.
@@ -14,7 +14,7 @@ from reweigh.tables.point import OperatingPoint
 from reweigh.tables.table import ReferenceTable
 
 BETA = 1.1
-"""The paper's most common maximum penalty, for families that it does not report."""
+"""The paper's most common beta, for families that it does not report."""
 
 TUNED, REUSED = "tuned in the paper", "the paper reuses the 7B beta and distance from the last block"
 
@@ -26,10 +26,10 @@ class PublishedPoint:
     Attributes:
         model: Its name in the paper.
         family: ``model_type`` of its checkpoints in transformers.
-        blocks: Number of its decoder blocks, which tells sizes of a family apart.
-        layer: 0-based block that is read.
+        blocks: Number of its decoder blocks, which distinguishes sizes of a family.
+        layer: 0-based block to read.
         beta: Maximum penalty.
-        source: How the paper came to it.
+        source: How the paper chose it.
     """
 
     model: str
@@ -78,7 +78,9 @@ def nearest_point(family: str, blocks: int) -> OperatingPoint | None:
     layer = blocks - (nearest.blocks - nearest.layer)
     if layer < 0:
         return None
-    return OperatingPoint(layer, nearest.beta, f"taken over from {nearest.model}, as far from the last block")
+    return OperatingPoint(
+        layer, nearest.beta, f"taken from {nearest.model}, at the same distance from the last block"
+    )
 
 
 def point_in_use(family: str, blocks: int, table: ReferenceTable, beta: float | None) -> OperatingPoint:

@@ -1,6 +1,6 @@
 """Which positions of a prompt carry image content, and which patch of its image each shows.
 
-A placeholder id alone does not tell: some families put newline features under the same id, several show an
+A placeholder id alone is not enough: some families put newline features under the same id, several show an
 image as tiles, and a Q-Former has no grid at all. Each family with a grid describes its pictures in a file of
 its own; this module lays them onto the columns of the sequence. Needs the configuration, not the model.
 """
@@ -60,7 +60,7 @@ def layout(
 
 
 def placeholder_ids(config: Any) -> frozenset[int]:
-    """Ids that stand for image or video content in ``input_ids``, wherever the configuration keeps them."""
+    """Ids of image or video content in ``input_ids``, wherever the configuration keeps them."""
     parts = (config, getattr(config, "vision_config", None))
     found = (getattr(part, name, None) for part in parts for name in PLACEHOLDER_NAMES)
     return frozenset(token for token in found if isinstance(token, int) and not isinstance(token, bool))
@@ -73,7 +73,7 @@ def _runs(row: list[int], tokens: frozenset[int]) -> list[Run]:
 def _assign(
     pictures: Iterable[tuple[int, Picture]], runs: list[list[Run]], columns: list[list[int]]
 ) -> list[list[VisualPosition]]:
-    """Deal the pictures out to the rows, in order, and pair their features with the columns they take."""
+    """Assign the pictures to the rows, in order, and pair their features with columns."""
     known: dict[int, list[Picture]] = {}
     for token, picture in pictures:
         known.setdefault(token, []).append(picture)
@@ -107,6 +107,6 @@ def _count_error(runs: list[list[Run]], known: Mapping[int, list[Picture]]) -> I
     placeholders = sum(run.length for row in runs for run in row)
     features = sum(view.length for found in known.values() for picture in found for view in picture)
     return InputError(
-        f"the prompt has {placeholders} image placeholders, but the images given make {features} features",
+        f"the prompt has {placeholders} image placeholders, but the images yield {features} features",
         hint="pass all outputs of the processor (image_sizes too) together with its input_ids",
     )

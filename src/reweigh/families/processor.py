@@ -1,7 +1,7 @@
-"""Load a model's processor, also where its video half cannot be loaded.
+"""Load a model's processor, even if its video half cannot be loaded.
 
 Several families (Qwen-VL, InternVL and others) bundle a video processor that transformers can only build with
-torchvision, so `AutoProcessor` refuses the whole bundle although images need none of it. Without torchvision
+torchvision, so `AutoProcessor` refuses the whole bundle although images do not need it. Without torchvision
 the same processor class is assembled here from its other parts; it then knows images and text only.
 """
 
@@ -28,7 +28,7 @@ def load_processor(name_or_path: str | os.PathLike[str], **options: Any) -> Any:
 
 
 def without_video(processor_class: Any) -> Any:
-    """A subclass of ``processor_class``, under the same name, that has no video part and refuses videos."""
+    """A subclass of ``processor_class`` with the same name that refuses videos."""
 
     class Stills(processor_class):
         @classmethod

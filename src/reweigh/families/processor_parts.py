@@ -1,4 +1,4 @@
-"""The parts of a processor that several packages need; where a model has no images, it is the tokenizer itself."""
+"""Parts of a processor that several packages need; a text-only model's processor is its tokenizer."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ def tokenizer_of(processor: Any) -> Any:
 
 
 def chat_template_of(processor: Any) -> Any:
-    """The processor's chat template, ``None`` where it has none."""
+    """The processor's chat template, or ``None``."""
     return getattr(processor, "chat_template", None)
 
 
 def prompt_hash(processor: Any, prompt: str, template: str | None) -> str:
-    """Hash of a prompt and of the template around it: the one given, else the processor's."""
+    """Hash of a prompt and its template: the given one, or the processor's."""
     return sha256_json([template or chat_template_of(processor), prompt])
 
 
 def crops_centre(processor: Any) -> bool:
-    """Whether the image processor keeps the square in the centre of a picture only."""
+    """Whether the image processor keeps only the centre square of a picture."""
     return bool(getattr(getattr(processor, "image_processor", None), "do_center_crop", False))

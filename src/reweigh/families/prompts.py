@@ -33,7 +33,7 @@ def build_inputs(
     """
     if len(images) != len(prompts) or not prompts:
         raise InputError(
-            f"{len(images)} images and {len(prompts)} prompts were given; one of each per row is needed"
+            f"{len(images)} images and {len(prompts)} prompts were given; each row needs one of each"
         )
     for text in prompts:
         _refuse_prompt(model, processor, text)
@@ -55,7 +55,7 @@ def encode(
         "padding_side": "left",
     }
     if any(images):
-        nested = family_of(model.config).nested_images  # an empty list where a row has none
+        nested = family_of(model.config).nested_images  # an empty list for rows without pictures
         shown = [list(row) for row in images]
         arguments["images"] = shown if nested else [picture for row in shown for picture in row]
     batch = processor(**arguments)
@@ -89,11 +89,11 @@ def render_chat(processor: Any, messages: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _refuse_prompt(model: Any, processor: Any, prompt: str) -> None:
-    """Refuse a prompt that no tokenizer can read, or that would be taken for a place of another picture."""
+    """Refuse a prompt that no tokenizer can read, or that contains the model's image placeholder."""
     try:
         prompt.encode()
     except UnicodeEncodeError as error:
-        raise InputError(f"the prompt {prompt!r:.200} is no Unicode text ({error.reason})") from error
+        raise InputError(f"the prompt {prompt!r:.200} is not valid Unicode ({error.reason})") from error
     tokenizer = tokenizer_of(processor)
     marks = [getattr(processor, name, None) for name in ("image_token", "boi_token")]
     if hasattr(tokenizer, "convert_ids_to_tokens"):
@@ -101,7 +101,7 @@ def _refuse_prompt(model: Any, processor: Any, prompt: str) -> None:
     for mark in marks:
         if isinstance(mark, str) and mark and mark in prompt:
             raise InputError(
-                f"the prompt holds {mark!r}, by which this model marks the place of a picture",
+                f"the prompt contains {mark!r}, which this model uses as the place of a picture",
                 hint="leave it out: the picture's place is in the template",
             )
 
@@ -109,13 +109,13 @@ def _refuse_prompt(model: Any, processor: Any, prompt: str) -> None:
 def _check_placeholders(
     model: Any, processor: Any, images: Sequence[Sequence[Image]], input_ids: Any, texts: Sequence[str]
 ) -> None:
-    """Each row with a picture must have a placeholder for it, or the model would never see it."""
+    """Require a placeholder in each row with a picture; without one, the model would never see it."""
     known = placeholder_ids(model.config)
     for pictures, row, text in zip(images, input_ids.tolist(), texts, strict=True):
         if known and pictures and known.isdisjoint(row):
             token = getattr(processor, "image_token", None)
             raise InputError(
-                f"the prompt holds no image: {text!r} has no image placeholder",
+                f"the prompt has no place for the image: {text!r} has no image placeholder",
                 hint=f"put {token} into the template"
                 if token
                 else "put the model's image token into the template",

@@ -1,6 +1,6 @@
-"""Settings that shape evidence: those of a model's configuration, and how a processor makes pixels of a picture.
+"""Settings that affect evidence: those of the configuration, and how the processor turns pictures into pixels.
 
-As an identity records them, and as they stand at this moment, for whoever watches over changes.
+Used by identities, and to notice changes of a loaded model.
 """
 
 from __future__ import annotations
@@ -32,16 +32,16 @@ NOT_MODEL_SETTINGS = frozenset({
     "transformers_version", "use_cache",
 })
 # fmt: on
-"""Settings of a configuration that say where it comes from, how it is trained, stored or run, not what it computes."""
+"""Settings of a configuration about its origin, training, storage or execution, not about what it computes."""
 
 ATTENTION = "_attn_implementation_internal"
-"""The one private setting that is watched: the attention kernel, which moves the last bits of a state."""
+"""The only private setting that counts: the attention kernel, which changes the last bits of a state."""
 
 SCALARS = (bool, int, float, str)
 
 
 def model_settings(config: Any) -> dict[str, Any]:
-    """What a configuration says of the model's computation, as JSON gives it back."""
+    """The settings of a configuration that affect the computation, as JSON."""
     return _plain(_without(config.to_dict(), NOT_MODEL_SETTINGS))
 
 
@@ -60,7 +60,7 @@ def image_settings(processor: Any | None) -> dict[str, Any]:
 
 
 def current_settings(config: Any | None, processor: Any | None) -> dict[str, Any]:
-    """Every setting that shapes evidence as it stands now, by a name for messages; fast, for once a generation."""
+    """Current values of all settings that affect evidence, under readable names; fast enough for every generation."""
     images = getattr(processor, "image_processor", None)
     found = dict(_standing("the configuration's ", _held_by(config), NOT_MODEL_SETTINGS))
     if images is not None:
@@ -76,7 +76,7 @@ def _held_by(holder: Any) -> Mapping[str, Any]:
 
 
 def _standing(prefix: str, settings: Mapping[Any, Any], skipped: frozenset[str]) -> Iterator[tuple[str, Any]]:
-    """Plain values at every depth; anything else becomes text, so that a change inside it shows."""
+    """Plain values at every depth; anything else becomes text, so that changes inside it are visible."""
     for key, value in settings.items():
         name = str(key)
         if value is None or name in skipped or (name[:1] == "_" and name != ATTENTION):
@@ -85,24 +85,24 @@ def _standing(prefix: str, settings: Mapping[Any, Any], skipped: frozenset[str])
             yield prefix + name, value
         elif isinstance(value, Mapping):
             yield from _standing(f"{prefix}{name}.", value, skipped)
-        elif _is_record(value):  # a configuration within, or sizes
+        elif _is_record(value):  # a nested configuration, or sizes
             yield from _standing(f"{prefix}{name}.", vars(value), skipped)
         else:
             yield prefix + name, in_words(value)
 
 
 def _is_record(value: Any) -> bool:
-    """Whether its attributes are all there is to an object."""
+    """Whether an object consists of its attributes only."""
     is_other = isinstance(value, Enum) or hasattr(value, "__array__") or hasattr(value, "__qualname__")
     return bool(getattr(value, "__dict__", None)) and not is_other
 
 
 def in_words(value: Any) -> str:
-    """A setting that JSON does not know: an array by a hash of its numbers, a function or class by its name."""
+    """A setting that JSON cannot hold: arrays by hash, functions and classes by name."""
     if hasattr(value, "detach"):
-        numbers = value.detach().cpu()  # of which NumPy has no bfloat16
+        numbers = value.detach().cpu()  # NumPy has no bfloat16
         value = numbers.float().numpy() if numbers.is_floating_point() else numbers.numpy()
-    if hasattr(value, "__array__") and value.ndim:  # a single number is its own word
+    if hasattr(value, "__array__") and value.ndim:  # a single number is written as itself
         return f"{value.dtype} {value.shape} {hashlib.sha256(value.tobytes()).hexdigest()[:16]}"
     if hasattr(value, "__qualname__"):
         return f"{value.__module__}.{value.__qualname__}"
@@ -110,7 +110,7 @@ def in_words(value: Any) -> str:
 
 
 def _without(settings: Mapping[str, Any], names: frozenset[str]) -> dict[str, Any]:
-    """Settings without those of some names or with a private name, at every depth; what is not set is left out."""
+    """Settings without the given and private names, at every depth; unset ones are left out."""
     return {
         str(name): _without(value, names) if isinstance(value, Mapping) else value
         for name, value in settings.items()

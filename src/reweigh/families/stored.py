@@ -1,4 +1,4 @@
-"""The identity of a checkpoint on the disk, without loading its weights: what an engine of another make has loaded.
+"""The identity of a checkpoint on disk, without loading its weights; for other engines than transformers.
 
 The model's class is built without values to learn the names its weights have in transformers; a few values of each are
 then read from the checkpoint's files. Files name the same weights in other ways (``language_model.model.layers.0`` for
@@ -23,7 +23,7 @@ from reweigh.tables.identity import Identity
 from reweigh.tables.signature import BYTES, Sampled
 
 WRAPPERS = frozenset({"model", "language_model", "vision_model", "text_model"})
-"""Parts of a weight's name that differ between files and classes."""
+"""Parts of weight names that differ between files and classes."""
 
 HEADS = ("lm_head.weight", "embed_tokens.weight")
 
@@ -64,9 +64,9 @@ def _samples(anatomy: Anatomy, stored: Mapping[str, Tensor]) -> dict[str, Sample
             found[name] = sample(tensor, BYTES), tuple(tensor.shape)
     if absent:
         raise UnsupportedError(
-            f"{len(absent)} weights of {type(anatomy.model).__name__} are not among the checkpoint's files, "
-            f"e.g. {absent[0]}, so it cannot be told whether a table belongs to it",
-            hint="force accepts a table that you know to belong to these weights",
+            f"{len(absent)} weights of {type(anatomy.model).__name__} are missing from the checkpoint's files, "
+            f"e.g. {absent[0]}, so a table cannot be matched to it",
+            hint="use force if you know that the table belongs to these weights",
         )
     return found
 
@@ -77,8 +77,8 @@ def _stored(folder: Path, files: ExitStack) -> Iterator[tuple[str, Tensor]]:
     paths = sorted(folder.glob("*.safetensors"))
     if not paths:
         raise UnsupportedError(
-            f"{folder} holds no safetensors, so it cannot be told whether a table belongs to its weights",
-            hint="convert the checkpoint, or force the table if you know that it belongs to it",
+            f"{folder} has no safetensors, so a table cannot be matched to its weights",
+            hint="convert the checkpoint, or use force if you know that the table belongs to it",
         )
     for path in paths:
         opened = files.enter_context(safe_open(path, framework="pt"))

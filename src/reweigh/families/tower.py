@@ -1,4 +1,4 @@
-"""The size at which a vision tower sees its pictures."""
+"""The size of the pictures that a vision tower sees."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from typing import Any
 
 
 def seen_size(vision: Any, inputs: Mapping[str, Any]) -> tuple[int, int]:
-    """Height and width of the pictures in pixels: those of the inputs, or the tower's own where none are given.
+    """Height and width of the pictures in pixels: those of the inputs, or the tower's own by default.
 
-    They differ where a tower interpolates its position embeddings to the size that the processor resizes to.
+    They differ if a tower interpolates its position embeddings to the size that the processor resizes to.
     """
     pixels = inputs.get("pixel_values")
     if pixels is not None and getattr(pixels, "ndim", 0) == 4:

@@ -17,7 +17,7 @@ from reweigh.families.wrappers import unwrap
 
 
 class Watch:
-    """Remembers a model and its processor as they are; ``changed`` tells whether they still are.
+    """Remembers a model and its processor; ``changed`` reports whether they have changed.
 
     >>> from torch import nn
     >>> layer = nn.Linear(2, 2)

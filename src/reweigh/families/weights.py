@@ -1,4 +1,4 @@
-"""Every weight of a loaded model by name, with its values wherever they are kept.
+"""Every weight of a loaded model by name, with its values wherever they are stored.
 
 Parameters and persistent buffers, tied ones under each of their names; values that accelerate offloaded come through its
 hooks, those of dynamically quantised layers out of their packed form. Adapters count where they are active, so that a model
@@ -17,10 +17,10 @@ from torch import Tensor, nn
 from reweigh.errors import UnsupportedError
 
 WRAPPED = ("base_layer", "original_module", "_orig_mod")
-"""Where adapter layers and torch.compile keep the layer they wrap; names are given without these parts."""
+"""Where adapter layers and torch.compile keep the wrapped layer; these parts are dropped from names."""
 
 GOLDEN = 0x9E3779B97F4A7C15
-"""2^64 over the golden ratio: its multiples spread evenly, and never keep step with rows and columns."""
+"""2^64 divided by the golden ratio: its multiples spread evenly and never align with rows and columns."""
 
 
 def named_weights(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
@@ -35,7 +35,7 @@ def named_weights(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
 
 
 def plain_name(name: str) -> str:
-    """The name of a weight as it would be without adapters and wrappers around its layer."""
+    """The name of a weight without adapters and wrappers around its layer."""
     return ".".join(part for part in name.split(".") if part not in WRAPPED)
 
 
@@ -43,7 +43,7 @@ def sample(tensor: Tensor, count: int) -> Tensor:
     """``count`` values spread over the tensor, on the CPU; all values of a smaller one."""
     values = tensor.detach()
     if type(values) is not Tensor and hasattr(values, "dequantize") and hasattr(values, "__torch_dispatch__"):
-        values = values.dequantize()  # a packed subclass, whose elements cannot be taken one by one
+        values = values.dequantize()  # a packed subclass without access to single elements
     index = _spread(tensor.numel(), count).to(values.device, torch.int64)
     if values.is_contiguous():
         return values.reshape(-1)[index].cpu()
@@ -52,7 +52,7 @@ def sample(tensor: Tensor, count: int) -> Tensor:
 
 @cache
 def _spread(total: int, count: int) -> Tensor:
-    """``count`` indices below ``total``, each far from the ones before; all of them where there are no more."""
+    """``count`` indices below ``total``, each far from the previous ones; at most all of them."""
     if total <= count:
         return torch.tensor(sorted(range(total), key=lambda index: (index + 1) * GOLDEN % 2**64))
     return torch.tensor([((k + 1) * GOLDEN % 2**64) * total >> 64 for k in range(count)])
@@ -64,7 +64,7 @@ def adapter_layers(model: nn.Module) -> Iterator[tuple[str, nn.Module]]:
 
 
 def active_adapters(layer: Any) -> dict[str, float | None]:
-    """The adapters that act in a layer, with their scale; merged ones act through the weight they were merged into."""
+    """The active adapters of a layer, with their scales; merged ones are part of the weight."""
     if getattr(layer, "disable_adapters", False) or getattr(layer, "merged_adapters", ()):
         return {}
     names = getattr(layer, "active_adapters", None) or getattr(layer, "active_adapter", None) or ()
@@ -75,7 +75,7 @@ def active_adapters(layer: Any) -> dict[str, float | None]:
 
 
 def offloaded_value(paths: dict[str, nn.Module], name: str) -> Tensor:
-    """The values of a weight that is only a shape here, through the hook that loads it for the forward pass."""
+    """The values of a weight on the meta device, through the hook that loads it for the forward pass."""
     parts = name.split(".")
     for cut in range(len(parts) - 1, -1, -1):
         key = ".".join(parts[cut:])
@@ -87,7 +87,7 @@ def offloaded_value(paths: dict[str, nn.Module], name: str) -> Tensor:
             if isinstance(value, Tensor) and not value.is_meta:
                 return value
     raise UnsupportedError(
-        f"{name} is on the meta device and its values are kept nowhere",
+        f"{name} is on the meta device and has no values",
         hint="load the checkpoint's weights before using the model",
     )
 
@@ -101,7 +101,7 @@ def weight_stores(module: nn.Module | None) -> Iterator[Any]:
 
 
 def input_device(model: Any) -> torch.device:
-    """Where a model wants its inputs: with its first weight, or where accelerate runs an offloaded one."""
+    """The device for a model's inputs: that of its first weight, or where accelerate runs an offloaded one."""
     device = torch.device(model.device)
     if device.type != "meta":
         return device
@@ -132,7 +132,7 @@ def _own_tensors(module: nn.Module) -> Iterator[tuple[str, Tensor]]:
 
 
 def _packed_tensors(module: Any) -> Iterator[tuple[str, Tensor]]:
-    """The weight of a quantised layer, which gives it by a method: integers, their scale, and the bias."""
+    """The weight of a quantized layer, which returns it from a method: integers, scale and bias."""
     for key in ("weight", "bias"):
         packed = getattr(module, key, None)
         value = packed() if callable(packed) else None
@@ -165,7 +165,7 @@ def _adapter_keys(layer: nn.Module) -> set[str]:
 
 
 def _inactive(paths: dict[str, nn.Module]) -> Iterator[str]:
-    """Where the weights of adapters lie that do not act."""
+    """Paths of the weights of inactive adapters."""
     for path, module in paths.items():
         if _is_adapter_layer(module):
             active = active_adapters(module)

@@ -1,4 +1,4 @@
-"""Take the wrappers of torch.compile and peft off a model, or say why one cannot be served.
+"""Remove the wrappers of torch.compile and peft from a model, or say why one is not supported.
 
 Hooks and ``generate`` must act on the model inside. peft methods that act in the wrapper's own forward are refused: the
 model inside would be read without them.
@@ -54,6 +54,6 @@ def _inside_peft(model: Any, modules: dict[str, Any]) -> Any:
     inner = modules.get("base_model", modules.get("model"))
     if inner is None:
         raise UnsupportedError(
-            f"{name} of peft holds no model as .base_model or .model", hint="give the model inside it"
+            f"{name} of peft has no model as .base_model or .model", hint="give the model inside it"
         )
     return inner

@@ -1,4 +1,4 @@
-"""The answers to one request, gathered from the thread that decodes: piece by piece, in time, while the client is there."""
+"""The answers to one request, collected piece by piece from the decoding thread, with a deadline."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 
 class ClientLeft(Exception):
-    """Nobody waits for the answer any longer."""
+    """The client has disconnected."""
 
 
 class Answers:

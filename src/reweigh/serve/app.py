@@ -1,4 +1,4 @@
-"""The routes of the server. What they do is elsewhere; docs/serve.md is their contract."""
+"""The routes of the server; docs/serve.md is their contract."""
 
 from __future__ import annotations
 
@@ -48,9 +48,9 @@ STATIC = Path(__file__).parent / "static"
 FETCHES = 8
 """Conversations whose images are fetched or decoded from base64 at the same time."""
 STUCK = 2.0
-"""Times of a request after which a model's thread that has not come back is taken to be stuck."""
+"""Multiples of a request's time after which a busy model thread counts as stuck."""
 CLIENT_LEFT = 499
-"""Status in the log of a request whose client left."""
+"""Status in the log for a request whose client disconnected."""
 
 
 class Server:
@@ -60,7 +60,7 @@ class Server:
         key: What clients must present as bearer token.
         hosts: Names under which the server may be addressed, besides addresses and localhost.
         fetcher: Fetches images by URL; ``None`` fetches none.
-        log_prompts: Whether the log holds what was asked.
+        log_prompts: Whether to log prompts.
     """
 
     def __init__(
@@ -150,7 +150,7 @@ class Server:
         return JSONResponse(whole, headers={"x-reweigh": reply.outcome})
 
     async def _stream(self, request: Request, answers: Answers, reply: Reply, begin: float) -> Response:
-        """Begin a stream once its first piece is there, so that a failure before it has its own status."""
+        """Begin a stream once its first piece has arrived, so that earlier failures get their own status."""
         pieces = answers.pieces()
         try:
             first = await anext(pieces)
@@ -209,7 +209,7 @@ class Server:
         return await self._in_preparer(work)
 
     async def _in_preparer(self, work: Callable[[], T]) -> T:
-        """Do something in the one thread that makes requests ready: one request's pictures are in memory at a time."""
+        """Run something in the one thread that prepares requests, so that only one request's pictures are in memory."""
         return await asyncio.get_running_loop().run_in_executor(self._preparing, work)
 
     def _note_for_log(self, request: Request, asked: ChatRequest, rows: Sequence[Row]) -> None:
@@ -246,7 +246,7 @@ class Server:
         return _status("stuck" if stuck else "ok", 503 if stuck else 200)
 
     async def ready(self) -> Response:
-        """``GET /health`` and ``GET /health/ready``: whether a request sent now would be taken."""
+        """``GET /health`` and ``GET /health/ready``: whether the server accepts requests now."""
         if self.scheduler.busy_seconds() > self.bounds.seconds:
             return _status("busy beyond the time of a request", 503)
         if not self.scheduler.takes_more():
@@ -295,7 +295,7 @@ class Server:
         )
 
     async def _about(self, request: Request, asked: Conversation, work: Callable[[Prepared], T]) -> T:
-        """Prepare a conversation and work on it, in the queue and in the time of any other request."""
+        """Prepare a conversation and work on it, with the queue and time limit of any request."""
         answers = Answers(self.scheduler, self.bounds.seconds, request.receive)
         with self.scheduler.arriving():
             try:
@@ -305,7 +305,7 @@ class Server:
         return await self._on_model(request, lambda: work(prepared))
 
     async def _on_model(self, request: Request, work: Callable[[], T]) -> T:
-        """Do something in the scheduler's thread, within bounds."""
+        """Run something in the scheduler's thread, within bounds."""
         answers = Answers(self.scheduler, self.bounds.seconds, request.receive)
         try:
             return await answers.within(asyncio.wrap_future(self.scheduler.run(work)))
@@ -329,7 +329,7 @@ def _problem_response(_request: Request, problem: Any) -> Response:
 
 def _http_response(routes: frozenset[str], request: Request, error: Any) -> Response:
     words = {404: "there is nothing at this path", 405: "this path does not take that method"}
-    # the static files behind the routes answer for every path that is not a route
+    # static files answer for every path that is not a route
     wrong_method = request.url.path in routes or request.url.path == "/"
     status = error.status_code
     if status in (404, 405):

@@ -1,4 +1,4 @@
-"""Decoding rows together: one ``generate``, in which each row has its own beta, sampling, length and end.
+"""Decode rows together: one ``generate`` in which each row has its own beta, sampling, length and end.
 
 ``generate`` itself does what it always does; a logits processor at the end of its list picks each row's token and
 sends it off, and a stopping criterion ends rows one by one.
@@ -31,7 +31,7 @@ GREEDY = {"do_sample": False, "num_beams": 1, "temperature": None, "top_p": None
 
 
 def streams(session: Session) -> bool:
-    """Whether a decoder writes token by token; a search knows its answer only at its end."""
+    """Whether a decoder writes token by token; a search knows its answer only at the end."""
     decoder = session.decoder
     return decoder.loop is None and decoder.generation.get("num_beams", 1) == 1
 
@@ -84,7 +84,7 @@ def _open(
 
 
 def _decode_whole(row: Row, inputs: dict[str, Any], support: Support | None) -> None:
-    """Write an answer that is known only at its end."""
+    """Write an answer that is known only at the end."""
     answer = row.session.respond(
         inputs, seed=row.seed, max_new_tokens=row.most, stopping_criteria=[_Ends([row])]
     )[0]

@@ -1,4 +1,4 @@
-"""The body of a request, read as far as the bounds allow."""
+"""Read the body of a request within bounds."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from reweigh.serve.problem import Problem
 
 
 async def read_body(request: Request, bounds: Bounds) -> bytes:
-    """The JSON that a client sends, refused where it is too long or too slow.
+    """The JSON body of a request; refused if it is too long or too slow.
 
     Raises:
         Problem: With the status for the client.

@@ -24,7 +24,7 @@ from reweigh.serve.wire import ChatRequest
 from reweigh.text import replace_surrogates
 
 DEFAULT_TOKENS = 512
-"""Longest answer where the request does not say."""
+"""Longest answer if the request does not set it."""
 
 
 def make_rows(
@@ -34,7 +34,7 @@ def make_rows(
     prepared: Prepared,
     send: Callable[[Piece], None],
 ) -> list[Row]:
-    """The rows of a request, one for each choice; refuses what cannot be decoded."""
+    """The rows of a request, one per choice; refuses what cannot be decoded."""
     if asked.n > bounds.choices:
         raise Problem(
             400, f"n is {asked.n}; this server takes {bounds.choices}", param="n", code="invalid_value"
@@ -77,7 +77,7 @@ def make_rows(
 
 
 def decoder_name(served: Served, asked: ChatRequest) -> str:
-    """The decoder of a request; one that says nothing gets the base model where ReWEIGH is not available."""
+    """The decoder of a request; the base model by default if ReWEIGH is not available."""
     options = asked.options
     says = "decoder" in options.model_fields_set or options.beta is not None or options.layer is not None
     return "base" if served.reason is not None and not says else options.decoder
@@ -207,7 +207,7 @@ class Reply:
         }
 
     async def frames(self, first: Piece, rest: AsyncIterator[Piece]) -> AsyncIterator[str]:
-        """The server-sent events of a request that streams; an error on the way is the last frame but one."""
+        """The server-sent events of a streaming request; an error is the last frame but one."""
         for row in self._rows:
             yield self._frame([self._delta(row, {"role": "assistant", "content": ""})])
         try:
@@ -252,7 +252,7 @@ class Reply:
         }
 
     def _extras(self, row: Row, tokens: list[dict[str, Any]]) -> dict[str, Any]:
-        """Our own key of a choice."""
+        """The ``reweigh`` object of a choice."""
         if not row.evidence and not row.trace:
             return {}
         table_session = row.table_session

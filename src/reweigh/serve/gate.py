@@ -1,4 +1,4 @@
-"""What every request passes: who asks, from where, with what key; and the one line that is logged of it."""
+"""Checks for every request: host, origin and key; and one log line per request."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ class Gate:
         except Exception as error:
             logger.error("%s failed", visit.number, exc_info=error)
             if visit.status:
-                raise  # half an answer is out: the connection has to break
+                raise  # part of the answer was sent: break the connection
             await _refuse(problem_of(error), send_marked)
         finally:
             visit.end()
@@ -147,7 +147,7 @@ def _host_name(host: str) -> str:
 
 
 def _is_address(host: str) -> bool:
-    """Whether a Host header holds an IP address, which no other site can make its own."""
+    """Whether a Host header is an IP address, which no other site can claim."""
     try:
         ipaddress.ip_address(host)
     except ValueError:

@@ -1,6 +1,6 @@
-"""What the page asks besides answers: facts of the model, scenes, evidence by layer and place, a text held to a picture.
+"""Endpoints of the page: facts about the model, scenes, evidence by layer and place, a text checked against a picture.
 
-All but the facts and scenes work on the model and run in the scheduler's thread.
+All except facts and scenes use the model and run in the scheduler's thread.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ SCENES = 1_000_000
 
 
 def facts(served: Served, bounds: Bounds, *, key_needed: bool) -> dict[str, Any]:
-    """What the page has to know before anything is asked."""
+    """What the page needs before the first question."""
     found = served.examined
     table = None if served.reason is not None else served.reweigh().table
     tiles = [] if found is None else found["visual_positions"]["tiles"]
@@ -177,7 +177,7 @@ def check(served: Served, prepared: Prepared, text: str, layer: int | None) -> d
 
 
 def token_of(served: Served, word: str) -> int:
-    """The first token of a word as a text would hold it, after a space."""
+    """The first token of a word as it appears in a text, after a space."""
     tokenizer = tokenizer_of(served.processor)
 
     def ids(text: str) -> list[int]:
@@ -185,7 +185,7 @@ def token_of(served: Served, word: str) -> int:
 
     before, longer, alone = ids("a"), ids(f"a {word.strip()}"), ids(word.strip())
     if not alone:
-        raise InputError("the word is empty", hint="give a word that a description might hold")
+        raise InputError("the word is empty", hint="give a word that a description might contain")
     after = longer[len(before) :] if longer[: len(before)] == before else alone
     spoken = [token for token in after if tokenizer.decode([token]).strip()]
     return spoken[0] if spoken else alone[0]
@@ -220,7 +220,7 @@ def _grid(grid: Grid) -> dict[str, int]:
 
 
 def _covered(served: Served, grids: Sequence[Grid]) -> list[tuple[Grid, str | None]]:
-    """What of its picture each grid covers: all, the square in its centre, or a crop of unknown position."""
+    """Which part of its picture each grid covers: all, the centre square, or a crop at an unknown place."""
     whole = "centre" if crops_centre(served.processor) else "whole"
     last = {image: tile for image, tile, *_ in sorted(grids)}
     crops = served.anatomy.family.crops

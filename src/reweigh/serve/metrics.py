@@ -1,4 +1,4 @@
-"""What a server counts, for Prometheus. Safe to write from any thread."""
+"""The server's metrics for Prometheus; thread-safe."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Metrics:
         self._requests = self._counter("requests", "Requests by path and status.", "path", "status")
         self._tokens = self._counter("tokens", "Tokens read and written.", "kind")
         self._evidence = self._counter("evidence", "Rows whose evidence was measured or recalled.", "source")
-        self._left = self._counter("left", "Clients that left before their answer was complete.")
+        self._left = self._counter("left", "Clients that disconnected before their answer was complete.")
         self._seconds = self._histogram("request_seconds", "Time of requests.", SECONDS)
         self._first = self._histogram("first_token_seconds", "Time to the first text of an answer.", SECONDS)
         self._batches = self._histogram("batch_rows", "Answers decoded together.", ROWS)

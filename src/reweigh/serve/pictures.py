@@ -1,4 +1,4 @@
-"""The pictures of a conversation: decoded from data URLs, fetched where that is allowed, bounded either way."""
+"""The pictures of a conversation: decoded from data URLs, or fetched if allowed; bounded either way."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def _bytes_of(url: str, param: str, bounds: Bounds, fetcher: Fetcher | None) -> 
     elif fetcher is None:
         raise Problem(
             400,
-            "this server fetches no images; send them as data URLs",
+            "this server does not fetch images; send them as data URLs",
             param=param,
             code="url_not_allowed",
         )

@@ -1,6 +1,6 @@
 """From a conversation to the model's inputs for one row, and from rows to the inputs of a batch.
 
-Each row is made ready alone, before it waits: its length is known, what is wrong with it is an error at once, and a batch is
+Each row is prepared alone, before it waits: its length is known, errors are reported at once, and a batch is
 put together by padding on the left, as the processor itself would.
 """
 
@@ -64,7 +64,7 @@ def prepare_inputs(
         return encode(model, processor, [text], [list(pictures)])
     except ReweighError:
         raise
-    except Exception as error:  # templates and processors meet odd input with exceptions of every kind
+    except Exception as error:  # templates and processors raise all kinds of exceptions on odd input
         raise InputError(
             f"the model's processor refuses this conversation ({type(error).__name__})",
             hint="turns alternate between user and assistant",
@@ -72,14 +72,14 @@ def prepare_inputs(
 
 
 def _refuse_image_tokens(model: Any, processor: Any, messages: Sequence[Message]) -> None:
-    """A text that spells the model's image token would make a place for a picture that is not there."""
+    """Refuse a text with the model's image token, which would be a placeholder without a picture."""
     tokenizer = tokenizer_of(processor)
     words = [str(tokenizer.convert_ids_to_tokens(token)) for token in placeholder_ids(model.config)]
     for message in messages:
         for part in message.parts():
             if not isinstance(part, ImagePart) and any(word in part.text for word in words):
                 raise InputError(
-                    "a text holds the model's image token", hint="send images as parts of type image_url"
+                    "a text contains the model's image token", hint="send images as parts of type image_url"
                 )
 
 

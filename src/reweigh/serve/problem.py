@@ -1,4 +1,4 @@
-"""A refused request: its status and the error body that OpenAI's clients know."""
+"""A refused request: its status and an error body in OpenAI's format."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ KINDS = {
 
 
 class Problem(Exception):
-    """Why a request is not served."""
+    """Why a request was refused."""
 
     def __init__(
         self,
@@ -42,7 +42,7 @@ class Problem(Exception):
 
 
 def problem_of(error: Exception, hidden: Iterable[str] = ()) -> Problem:
-    """What a client learns of an error: the method's own refusals in words, of anything else only that it happened.
+    """What a client learns about an error: our own refusals in full, anything else only that it happened.
 
     ``hidden`` are texts that must not leave the server: where the model and its table lie.
     """

@@ -1,4 +1,4 @@
-"""One answer on its way through the server: what it asks for, and the pieces in which it comes back."""
+"""One answer in progress: its settings, and the pieces in which it is sent."""
 
 from __future__ import annotations
 

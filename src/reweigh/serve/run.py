@@ -1,4 +1,4 @@
-"""Running the server: sockets, signals and the log. A stop finishes the answers under way."""
+"""Run the server: sockets, signals and the log. On a stop, answers in progress are finished."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ GRACE_SECONDS = 120
 
 
 def require_extra() -> None:
-    """Say what to install where the extra is missing."""
+    """Say what to install if the extra is missing."""
     for package in ("fastapi", "uvicorn", "prometheus_client"):
         try:
             __import__(package)
@@ -35,14 +35,14 @@ def is_loopback(host: str) -> bool:
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """Take an address, before a model is loaded for it."""
+    """Bind an address before a model is loaded."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
         return socket.create_server((host, port), family=family)
     except (OSError, OverflowError) as error:
         raise InputError(
-            f"nothing can listen on {host} port {port} ({error})",
-            hint="another program may have it; --port 0 takes a free one",
+            f"cannot listen on {host} port {port} ({error})",
+            hint="another program may be using it; --port 0 picks a free one",
         ) from error
 
 
@@ -65,7 +65,7 @@ def run(app: Any, taken: socket.socket, ready: Callable[[int], None] = lambda _p
         timeout_graceful_shutdown=GRACE_SECONDS,
         lifespan="on",
     )
-    # uvicorn repeats the signal that stopped it; to be stopped is how a server ends
+    # uvicorn raises the signal again; a stop is the normal end
     with suppress(KeyboardInterrupt):
         Announcing(config).run(sockets=[taken])
 

@@ -1,4 +1,4 @@
-"""How one row picks its tokens: greedy or sampled with its own seed, so that others in the batch change nothing."""
+"""How one row picks its tokens: greedy, or sampled with its own seed, independent of other rows."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Sampling:
     def of(
         cls, settings: Any, method: Mapping[str, Any], *, temperature: float | None, top_p: float | None
     ) -> Sampling:
-        """What the model's settings say, then what the decoder needs, then what the caller asks for."""
+        """The model's settings, overridden by the decoder's needs, then by the caller."""
         own = {name: getattr(settings, name, None) for name in ("do_sample", "temperature", "top_p", "top_k")}
         found = {**own, **{name: value for name, value in method.items() if name in own}}
         warm = found["temperature"] if found["temperature"] is not None else 1.0

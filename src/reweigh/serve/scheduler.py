@@ -1,7 +1,7 @@
-"""The queue and the one thread that works on the model: answers that can be decoded together are.
+"""The queue and the one thread that runs the model; compatible answers are decoded together.
 
-New answers join at the next batch. A client that leaves frees its row: one that waits is dropped, one under way ends at its
-next token. One thread, because several families keep the state of a generation on the model itself.
+New answers join at the next batch. A client that disconnects frees its row: a waiting one is dropped, one in progress ends
+at its next token. One thread, because several families keep the state of a generation on the model itself.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ T = TypeVar("T")
 logger = logging.getLogger("reweigh.serve")
 
 GATHER_SECONDS = 0.05
-"""How long an idle server waits for requests that have arrived but are still being made ready."""
+"""How long an idle server waits for requests that are still being prepared."""
 
 
 class Scheduler:
-    """Decodes waiting rows in batches, in a thread of its own."""
+    """Decodes waiting rows in batches, in its own thread."""
 
     def __init__(
         self, bounds: Bounds, metrics: Metrics, recall: Recall, *, hidden: Sequence[str] = ()
@@ -58,7 +58,7 @@ class Scheduler:
         self._thread.start()
 
     def stop(self) -> None:
-        """Finish what waits and what is under way, then end."""
+        """Finish waiting rows and rows in progress, then end."""
         with self._changed:
             self._stopping = True
             self._changed.notify_all()
@@ -67,7 +67,7 @@ class Scheduler:
 
     @contextmanager
     def arriving(self) -> Iterator[None]:
-        """Announce a request that is being made ready, so that a batch about to begin waits for it a moment."""
+        """Announce a request that is being prepared, so that the next batch waits for it briefly."""
         with self._changed:
             if self._arriving >= self._bounds.queue_rows:
                 raise self._full()
@@ -80,7 +80,7 @@ class Scheduler:
                 self._changed.notify_all()
 
     def submit(self, rows: Sequence[Row]) -> None:
-        """Queue rows for a batch, or refuse them all where the queue is full."""
+        """Queue rows for a batch, or refuse them all if the queue is full."""
         with self._changed:
             if self._stopping:
                 raise Problem(503, "the server is stopping", code="stopping")
@@ -111,7 +111,7 @@ class Scheduler:
         return future
 
     def busy_seconds(self) -> float:
-        """How long the model's thread has been at the same piece of work; 0 while it waits."""
+        """How long the model's thread has been busy with one piece of work; 0 while it waits."""
         begun = self._begun
         return 0.0 if begun is None else time.monotonic() - begun
 
@@ -129,7 +129,7 @@ class Scheduler:
         seconds = max(1, math.ceil(batches * self._batch_seconds))
         return Problem(
             429,
-            f"too many wait already; this server lets {self._bounds.queue_rows} answers wait",
+            f"the queue is full; this server lets {self._bounds.queue_rows} answers wait",
             code="queue_full",
             headers={"Retry-After": str(min(seconds, 60))},
         )
@@ -143,7 +143,7 @@ class Scheduler:
             pass
 
     def _work_once(self) -> bool:
-        """Do what comes next; nothing of it is held on to while the thread waits for more."""
+        """Do the next piece of work; keep no reference to it while waiting for more."""
         work = self._next()
         if work is None:
             return False
@@ -161,7 +161,7 @@ class Scheduler:
         return True
 
     def _next(self) -> list[Row] | Callable[[], None] | None:
-        """What to do next; waits for it. ``None`` once all is done and the server stops."""
+        """Wait for the next piece of work; ``None`` once everything is done and the server stops."""
         with self._changed:
             while not self._tasks and not self._waiting:
                 if self._stopping:
@@ -202,7 +202,7 @@ class Scheduler:
         return taken
 
     def _decode(self, rows: Sequence[Row]) -> None:
-        """Decode a batch; if it fails before it wrote anything, each row is tried alone, so that one cannot harm others."""
+        """Decode a batch; if it fails before the first token, try each row alone, so that one cannot harm others."""
         live = [row for row in rows if not row.done and not row.left]
         if not live:
             return
@@ -219,7 +219,7 @@ class Scheduler:
                 logger.error("a batch failed", exc_info=error)
             for row in live:
                 row.fail(problem)
-        for row in live:  # nothing may wait for ever
+        for row in live:  # nothing may wait forever
             if not row.left:
                 row.fail(Problem(500, "the answer ended early", code="internal_error"))
 

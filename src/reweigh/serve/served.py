@@ -29,11 +29,11 @@ if TYPE_CHECKING:
     from PIL.Image import Image
 
 UNEDITED = frozenset({"base", "greedy"})
-"""Decoders that are ReWEIGH with beta 0, bit for bit, so that they share a batch with it and can be traced."""
+"""Decoders equal to ReWEIGH with beta 0, bit for bit; they can share its batch and be traced."""
 
 
 class Served:
-    """A model with everything a server needs of it.
+    """A model with everything that a server needs.
 
     Args:
         name: The name clients use.
@@ -84,7 +84,7 @@ class Served:
             self._warm_up()
 
     def _examine(self) -> tuple[dict[str, Any] | None, str | None]:
-        """What `reweigh doctor` would say, and why ReWEIGH cannot be offered, if so."""
+        """The report of `reweigh doctor`, and why ReWEIGH is not available, if it is not."""
         if self._table is None:
             reason = "the server was started without a reference table"
         else:
@@ -98,7 +98,7 @@ class Served:
         return found, reason
 
     def _warm_up(self) -> None:
-        """Write two tokens: kernels are compiled and the lens is proved before anyone waits for it."""
+        """Write two tokens, to compile kernels and check the lens before the first request."""
         from PIL import Image
 
         session = self.reweigh()
@@ -112,7 +112,7 @@ class Served:
 
     @property
     def beta(self) -> float | None:
-        """The maximum penalty of requests that name none."""
+        """The maximum penalty of requests that do not set one."""
         return None if self.reason is not None else self.reweigh().beta
 
     @property

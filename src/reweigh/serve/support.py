@@ -70,6 +70,6 @@ def _measured_support(row: Row, recall: Recall) -> Support | None:
 def token_facts(
     token: int, text: str, step: int, span: tuple[int, int], support: Support | None
 ) -> dict[str, Any]:
-    """What the server says of one token: where it stands in the answer, and its support."""
+    """What the server reports about one token: its place in the answer, and its support."""
     known = UNKNOWN if support is None else support.of(token)
     return {"step": step, "token": token, "text": text, "start": span[0], "end": span[1], **known}

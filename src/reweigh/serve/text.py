@@ -1,4 +1,4 @@
-"""An answer's text as it grows: whole characters only, stop strings held back, the same in the end as decoded at once."""
+"""The growing text of an answer: whole characters only, stop strings held back, equal in the end to decoding at once."""
 
 from __future__ import annotations
 

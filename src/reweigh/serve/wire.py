@@ -1,6 +1,6 @@
-"""The wire form of requests: OpenAI's fields as far as they are served, and our own under ``reweigh``.
+"""The request format: the supported fields of OpenAI's, and our own under ``reweigh``.
 
-A field that would change an answer and is not served is refused, never ignored.
+A field that would change an answer but is not supported is refused, never ignored.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ NEUTRAL: dict[str, tuple[Any, ...]] = {
     "reasoning_effort": (),
     "web_search_options": (),
 }
-"""Fields of OpenAI's that are not served, with the values that ask for nothing."""
+"""Fields of OpenAI's that are not supported, with the values that have no effect."""
 
 IRRELEVANT = frozenset(
     {"user", "metadata", "store", "service_tier", "parallel_tool_calls", "safety_identifier"}
     | {"prompt_cache_key", "prompt_cache_retention", "verbosity"}
 )
-"""Fields that say nothing about the answer."""
+"""Fields that do not affect the answer."""
 
 
 STOP_CHARACTERS = 256
@@ -177,7 +177,7 @@ def parse_chat(body: bytes) -> ChatRequest:
         if name not in NEUTRAL:
             raise _unknown_field(name)
         if value not in NEUTRAL[name]:
-            raise Problem(400, f"{name} is not served here", param=name, code="unsupported_field")
+            raise Problem(400, f"{name} is not supported", param=name, code="unsupported_field")
     if len(asked.stops) > 4 or not all(0 < len(stop) <= STOP_CHARACTERS for stop in asked.stops):
         message = f"stop: give one to four strings of 1 to {STOP_CHARACTERS} characters"
         raise Problem(400, message, param="stop", code="invalid_value")

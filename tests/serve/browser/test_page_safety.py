@@ -128,7 +128,7 @@ def test_a_model_that_cannot_be_read_is_said_to_be(visit, house):
     seen = visit(before=lambda page: page.route("**/inspect/facts", lambda route: route.fulfill(json=facts)))
     seen.page.wait_for_selector("#notice:not([hidden])")
     assert "do not reproduce its logits" in seen.text("#notice")
-    assert "no word of them is judged" in seen.text("#notice")
+    assert "without judging their words" in seen.text("#notice")
 
 
 def test_places_that_are_not_known_are_not_painted(visit):
@@ -146,7 +146,7 @@ def test_places_that_are_not_known_are_not_painted(visit):
     ).written()
     seen.page.locator("#left .word").nth(0).click()
     seen.page.wait_for_selector("#heat:not([hidden])")
-    assert "cannot be painted: this family has no grid" in seen.text("#heat-say")
+    assert "cannot be mapped: this family has no grid" in seen.text("#heat-say")
     assert seen.page.locator("canvas.painted").count() == 0
     seen.page.locator("#left .word").nth(1).click()
     seen.page.wait_for_selector("canvas.painted")

@@ -59,7 +59,7 @@ def test_pointing_at_a_word_opens_its_step(visit):
     assert before > after
     assert table.locator("tr.lost svg .shift").count() == 1
     seen.page.locator("#left .word").first.hover()
-    assert "nothing is edited here" in seen.text("#step-say")
+    assert "nothing was edited" in seen.text("#step-say")
     assert seen.page.locator("#step-body tr.lost").count() == 0
 
 

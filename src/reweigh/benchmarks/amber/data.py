@@ -1,4 +1,4 @@
-"""AMBER's own files: annotations, associated words, safe words and queries. They are read as they are."""
+"""AMBER's files, read unchanged: annotations, associated words, safe words and queries."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ DATASET = Dataset(
             "1502887ac020f4bb7ea564af4e37bddcb030d61b78490d00f9da492a2307abb8",
         ),
     ),
-    by_hand="the 1,004 images are behind a link on the page; name their folder with --images",
+    by_hand="download the 1,004 images from the link on the page and give their folder with --images",
 )
 
 
@@ -82,7 +82,7 @@ def _check_row(row: Mapping[str, Any]) -> None:
 
 @dataclass(frozen=True)
 class Words:
-    """AMBER's closed vocabulary: associated words of each object, and words that never count."""
+    """AMBER's closed vocabulary: words associated with each object, and words that never count."""
 
     associated: Mapping[str, list[str]]
     safe: frozenset[str]
@@ -105,13 +105,13 @@ class Words:
         if name not in self.associated:
             raise InputError(
                 f"the annotated object {name!r} is not in relation.json",
-                hint="annotations.json and relation.json must be of the same release",
+                hint="annotations.json and relation.json must come from the same release",
             )
         return self.associated[name]
 
 
 def read_queries(data_dir: Path) -> dict[int, Mapping[str, Any]]:
-    """Read all query files there are, by record id; none is an empty map."""
+    """Read all existing query files, by record id."""
     rows: dict[int, Mapping[str, Any]] = {}
     for path in find_files(data_dir, "query_*.json"):
         try:
@@ -122,7 +122,7 @@ def read_queries(data_dir: Path) -> dict[int, Mapping[str, Any]]:
 
 
 def require_queries(data_dir: Path, ids: Mapping[int, Any], kind: str) -> list[Mapping[str, Any]]:
-    """Give the queries of records in the order of their ids, or say how to get them."""
+    """Return the queries of records in the order of their ids, or say how to get them."""
     rows = read_queries(data_dir)
     if missing := [identity for identity in ids if identity not in rows]:
         raise InputError(

@@ -1,6 +1,6 @@
 """AMBER, discriminative half: yes/no questions on existence, attributes and relations.
 
-"No" is the positive class: it says that something is not there. Two readings of an answer, both named: ``official``
+"No" is the positive class: it says that something is absent. There are two readings of an answer: ``official``
 takes exactly "Yes" or "No", ``strict`` is the paper's normaliser. An answer that is neither is wrong, is missed
 where the truth is no, and costs no precision.
 """
@@ -43,7 +43,7 @@ GROUPS: Mapping[str, tuple[str, ...]] = {
     "action": ("action",),
     "relation": ("relation",),
 }
-"""What is reported: all questions together, then each dimension, as sums over kinds."""
+"""Reported groups: all questions together, then each dimension, as sums over kinds."""
 
 METRICS = (
     MetricInfo("accuracy", "higher", headline=True),
@@ -118,7 +118,7 @@ class AMBERDiscriminative(Half):
     Args:
         data_dir: Holds ``annotations.json`` and the queries.
         parser: ``strict`` (the paper's) or ``official``; the official printed figures always use ``official``.
-        mixed: Whether answers to the other half may be among the responses; they are then left out.
+        mixed: Whether to accept and ignore answers to the other half among the responses.
     """
 
     name = "amber-discriminative"
@@ -129,13 +129,13 @@ class AMBERDiscriminative(Half):
 
     def __init__(self, data_dir: str | Path, *, parser: str = "strict", mixed: bool = False) -> None:
         if parser not in PARSERS:
-            raise InputError(f"no AMBER parser is called {parser!r}", hint=f"use {' or '.join(PARSERS)}")
+            raise InputError(f"{parser!r} is not an AMBER parser", hint=f"use {' or '.join(PARSERS)}")
         super().__init__(data_dir, mixed=mixed)
         self.parser = parser
 
     @cached_property
     def _asked(self) -> dict[int, Mapping[str, Any]]:
-        """The queries by id, as far as their files are here."""
+        """The queries by id, if their files are available."""
         return read_queries(self.data_dir)
 
     @cached_property
@@ -143,7 +143,7 @@ class AMBERDiscriminative(Half):
         return {identity: row["image"] for identity, row in self._asked.items()}
 
     def question_of(self, identity: Id) -> str | None:
-        """The question of an id, where the query file is at hand."""
+        """The question of an id, if the query file is available."""
         row = self._asked.get(identity) if isinstance(identity, int) else None
         return None if row is None else str(row["query"])
 
@@ -221,7 +221,7 @@ def _reasons() -> dict[str, str]:
 
 
 def official_figures(items: Sequence[Item]) -> dict[str, float | None]:
-    """Give what the official scorer prints, always from exact matches.
+    """What the official scorer prints, always from exact matches.
 
     Every counter in a denominator starts at 0.001, so a sum of three at 0.003. Precision and recall are
     rounded to one decimal before F1 is made of them.

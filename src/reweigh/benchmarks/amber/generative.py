@@ -56,7 +56,7 @@ class AMBERGenerative(Half):
         data_dir: Holds ``annotations.json``, ``relation.json``, ``safe_words.txt`` and the queries.
         similarity: ``auto``, ``spacy``, ``table`` or ``exact``; see :mod:`reweigh.benchmarks.amber.similarity`.
         table: File of near pairs, for ``table`` and ``auto``.
-        mixed: Whether answers to the other half may be among the responses; they are then left out.
+        mixed: Whether to accept and ignore answers to the other half among the responses.
         sentences: The sentence splitter, see :class:`reweigh.benchmarks.language.toolkit.Language`.
         backend: The linguistic back end, if it is not to be the installed one.
     """
@@ -154,7 +154,7 @@ class AMBERGenerative(Half):
         )
 
     def _nouns(self, text: str) -> list[tuple[str, Token]]:
-        """Give the vocabulary words among the nouns of a text, repeats kept."""
+        """Return the vocabulary words among the nouns of a text, with repeats."""
         tokens = self._language.tokens(text)
         tags = self._language.tags([token.text for token in tokens])
         nouns = [
@@ -191,7 +191,7 @@ class _Judge:
 
 
 def _mark(candidates: list[tuple[str, int]], reached: set[int], fits: Any) -> bool:
-    """Mark the object of the first candidate that fits; whether there was one."""
+    """Mark the object of the first matching candidate; return whether there was one."""
     for word, index in candidates:
         if fits(word):
             reached.add(index)
@@ -200,7 +200,7 @@ def _mark(candidates: list[tuple[str, int]], reached: set[int], fits: Any) -> bo
 
 
 def official_figures(items: Sequence[Item]) -> dict[str, float | None]:
-    """Give what the official scorer prints: smoothed denominators, one decimal; an empty file has Hal 100."""
+    """What the official scorer prints: smoothed denominators, one decimal; an empty file has Hal 100."""
     total = sum_counts(items)
 
     def share(numerator: float, name: str) -> float:

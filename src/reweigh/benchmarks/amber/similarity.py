@@ -24,7 +24,7 @@ Similar = Callable[[str, str], bool]
 
 
 def choose_similarity(wanted: str, table: str | Path | None) -> tuple[Similar, dict[str, Any]]:
-    """Give the similarity and its description.
+    """Return the similarity and its description.
 
     Args:
         wanted: ``spacy``, ``table``, ``exact``, or ``auto``: the table if one is given, else spaCy's model if
@@ -32,7 +32,7 @@ def choose_similarity(wanted: str, table: str | Path | None) -> tuple[Similar, d
         table: File of near pairs.
     """
     if wanted not in ("auto", "spacy", "table", "exact"):
-        raise InputError(f"no similarity is called {wanted!r}", hint="use auto, spacy, table or exact")
+        raise InputError(f"{wanted!r} is not a similarity", hint="use auto, spacy, table or exact")
     if wanted == "auto":
         installed = importlib.util.find_spec(MODEL) is not None
         wanted = "table" if table is not None else "spacy" if installed else "exact"
@@ -44,7 +44,7 @@ def choose_similarity(wanted: str, table: str | Path | None) -> tuple[Similar, d
         return _spacy_similarity()
     return (lambda first, second: first == second), {
         "kind": "exact",
-        "note": f"words near each other were not forgiven: neither {MODEL} nor a table of pairs was given",
+        "note": f"near words were not forgiven, because neither {MODEL} nor a table of pairs is available",
     }
 
 
@@ -90,7 +90,7 @@ def _spacy_similarity() -> tuple[Similar, dict[str, Any]]:
     @cache
     def similar(first: str, second: str) -> bool:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # a word without a vector is not near anything, and that is meant
+            warnings.simplefilter("ignore")  # a word without a vector is not near anything, on purpose
             return bool(document(first).similarity(document(second)) > THRESHOLD)
 
     return similar, {

@@ -145,7 +145,7 @@ class CHAIR(Benchmark):
             }
             files, chosen = everywhere, read_manifest(self._manifest)
             if unknown := [identity for identity in chosen if identity not in files]:
-                raise InputError(f"the manifest {self._manifest} names the unknown image {unknown[0]}")
+                raise InputError(f"the manifest {self._manifest} contains the unknown image {unknown[0]}")
         else:
             files = self._coco.image_file.get(self._split, {})
             if not files:

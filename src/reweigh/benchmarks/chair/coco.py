@@ -1,6 +1,6 @@
 """COCO annotation files as CHAIR needs them: which images, which instance categories, which captions.
 
-Takes the files of 2014 or of 2017, train and val or either alone. Knows nothing of vocabulary or mentions.
+Reads the files of 2014 or 2017, train and val or either alone.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Coco:
         self.files = {kind: [path.name for path in paths] for kind, paths in chosen.items()}
         self._pending = [(kind, path) for kind, paths in chosen.items() for path in paths]
         years = {name[-9:-5] for names in self.files.values() for name in names}
-        # Two years split the images differently: then no file can wait.
+        # The two years split the images differently, so all files are needed at once.
         self._load(lambda path: len(years) > 1 or f"_{split}2" in path.name)
 
     def ids(self) -> set[int]:
@@ -102,6 +102,6 @@ def _parse(path: Path) -> Any:
 
 
 def _without_outlines(value: dict[str, Any]) -> dict[str, Any]:
-    """Forget segmentation masks while parsing: they are nearly all of the bytes and none of the truth."""
+    """Drop segmentation masks while parsing: they are most of the bytes and are not needed."""
     value.pop("segmentation", None)
     return value

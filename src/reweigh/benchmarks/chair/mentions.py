@@ -23,7 +23,7 @@ _KEPT_PAIRS = (
     *("stop light", "fire hydrant", "stop sign", "parking meter", "suit case", "sports ball"),
     *("baseball bat", "baseball glove", "tennis racket", "wine glass", "hot dog", "cell phone"),
     *("mobile phone", "teddy bear", "hair drier", "potted plant", "laptop computer"),
-    # Not vocabulary: they exist to swallow "plate" and "train".
+    # Not vocabulary: they only absorb "plate" and "train".
     *("home plate", "train track"),
 )
 _YOUNG_OR_GROWN = (
@@ -98,7 +98,7 @@ class MentionFinder:
             self._lemmatise = lambda words: [singularize(word) for word in words]
             self._description = {"backend": "pattern", "pattern": package, **language.describe_tokens()}
         else:
-            raise InputError(f"no CHAIR variant is called {variant!r}", hint="use wordnet or pattern")
+            raise InputError(f"{variant!r} is not a CHAIR variant", hint="use wordnet or pattern")
 
     def describe(self) -> dict[str, str]:
         """Name the linguistic back end, for the record of a result."""
@@ -116,7 +116,7 @@ class MentionFinder:
             mentions=tuple(
                 Mention(unit.word, category_of[unit.word], unit.start, unit.end) for _, unit in found
             ),
-            # Places of the shortened list look up indices of the full one: the published scorer's slip.
+            # Positions in the shortened list look up indices of the full one: a mistake of the published scorer.
             indices=tuple(merged[index].index for index, _ in found),
         )
 

@@ -1,4 +1,4 @@
-"""CHAIR's counting, apart from how mentions were found: captions' objects against reference objects.
+"""CHAIR's counting, independent of how mentions were found: objects of captions against reference objects.
 
 A mention is hallucinated if its object is not in the image's reference set. Figures are micro: sums over
 captions are divided at the end. Knows no language, no COCO and no file.

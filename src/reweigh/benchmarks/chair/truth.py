@@ -26,11 +26,11 @@ class Truth(Protocol):
     """Reference objects by image id."""
 
     def ids(self, wanted: Collection[Id]) -> Collection[int]:
-        """List the images that are known, having looked for those that are wanted."""
+        """List the known images, after looking for the wanted ones."""
         ...
 
     def objects(self, image: int) -> frozenset[str]:
-        """Give the categories that are in an image."""
+        """Return the categories in an image."""
         ...
 
     def describe(self) -> dict[str, Any]:
@@ -132,7 +132,7 @@ def _read_ready(path: Path, variant: str) -> dict[int, frozenset[str]]:
 def _rows(content: Any, path: Path) -> Iterable[tuple[Any, Any]]:
     if not isinstance(content, list):
         raise InputError(
-            f"{path} holds a {type(content).__name__}; expected a map of image id to object names"
+            f"{path} contains a {type(content).__name__}; expected a map of image id to object names"
         )
     for index, row in enumerate(content):
         key = next((key for key in _OBJECT_KEYS if isinstance(row, Mapping) and key in row), None)
@@ -159,6 +159,6 @@ def _names(value: Any, identity: Any, path: Path) -> frozenset[str]:
 def _check_categories(names: Collection[str], known: Collection[str]) -> None:
     if unknown := sorted(set(names) - set(known)):
         raise InputError(
-            f"the ground truth names objects that the synonym table does not have: {', '.join(unknown[:5])}",
+            f"the ground truth has objects that are not in the synonym table: {', '.join(unknown[:5])}",
             hint="the table and the annotations do not belong together",
         )

@@ -1,6 +1,6 @@
 """CHAIR's object vocabulary: which word means which of the 80 COCO categories.
 
-Read from the synonym table of the benchmark's authors, which the user brings. The table is taken as it is:
+Read from the synonym table of the benchmark's authors, which the user provides. The table is used unchanged:
 its misspellings are vocabulary, and an entry after a double blank keeps a leading blank and so never matches.
 """
 

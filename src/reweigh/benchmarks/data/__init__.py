@@ -1,4 +1,4 @@
-"""The benchmarks' own files: fetched whole or not at all, checked, unpacked safely."""
+"""The benchmarks' files: downloaded completely or not at all, checked, unpacked safely."""
 
 from __future__ import annotations
 

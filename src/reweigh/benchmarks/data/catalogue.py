@@ -1,4 +1,4 @@
-"""What there is to fetch: the datasets that the registered benchmarks declare."""
+"""What can be downloaded: the datasets that the registered benchmarks declare."""
 
 from __future__ import annotations
 

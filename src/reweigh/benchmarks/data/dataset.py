@@ -1,6 +1,6 @@
 """What a dataset is: official address, size, checksum and licence of its files. Each benchmark declares its own.
 
-A checksum that is not known is None, never a guess; the hash of the first fetch is then kept in the receipt.
+An unknown checksum is None, never a guess; the hash of the first download is then kept in the receipt.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class File:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dataset:
-    """A benchmark's files, their licence, and what a person still has to do by hand."""
+    """A benchmark's files, their licence, and what remains to be done by hand."""
 
     name: str
     title: str

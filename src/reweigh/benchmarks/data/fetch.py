@@ -1,4 +1,4 @@
-"""Fetching one file whole: from an address, resumed where a part is on disk already, or from a local copy.
+"""Fetch one complete file: from a URL, resuming a partial download, or from a local copy.
 
 Bytes gather in ``<name>.part``; only when length and checksum agree does the file take its name. So a cut
 download is never taken for a whole one.
@@ -27,7 +27,7 @@ Advance = Callable[[int], Any]
 
 
 class FetchError(ReweighError):
-    """A file could not be fetched whole."""
+    """A file could not be fetched completely."""
 
 
 def download(
@@ -59,15 +59,15 @@ def download(
             except _Cut as error:
                 if attempt + 1 == attempts:
                     raise FetchError(
-                        f"{file.url} broke off {attempts} times; at last: {error}",
-                        hint="run the same command again: it goes on from the bytes already on disk",
+                        f"{file.url} failed {attempts} times; last error: {error}",
+                        hint="run the same command again to resume from the bytes on disk",
                     ) from error
                 time.sleep(first_wait * 2**attempt)
     return _finish(file, part, target, expected)
 
 
 def copy(file: File, source: Path, target: Path) -> str:
-    """Take ``file`` from a local copy, with the same checks as a download."""
+    """Copy ``file`` from a local copy, with the same checks as a download."""
     with naming(target):
         target.parent.mkdir(parents=True, exist_ok=True)
         part = target.with_name(target.name + ".part")
@@ -89,7 +89,7 @@ def digest_of(path: Path, checksum: str) -> str:
 
 
 class _Cut(Exception):
-    """The transfer ended early; what came is kept."""
+    """The transfer ended early; received bytes are kept."""
 
 
 def _finish(file: File, part: Path, target: Path, expected: int | None) -> str:
@@ -98,14 +98,14 @@ def _finish(file: File, part: Path, target: Path, expected: int | None) -> str:
         if wanted is not None and size != wanted:
             _forget(part)
             raise FetchError(
-                f"{file.name} has {size:,} bytes and {who} {wanted:,}",
-                hint="the copy is cut or of another version; fetch it again",
+                f"{file.name} has {size:,} bytes, but {who} {wanted:,}",
+                hint="the copy is incomplete or of another version; fetch it again",
             )
     if file.checksum is not None and (found := digest_of(part, file.checksum)) != file.checksum:
         _forget(part)
         raise FetchError(
             f"{file.name} has the checksum {found}, expected {file.checksum}",
-            hint="the file is damaged or of another version; it was not kept",
+            hint="the file is damaged or of another version and was not kept",
         )
     sha256 = sha256_file(part)
     with part.open("rb") as stream:
@@ -138,38 +138,40 @@ def _continue(client: httpx.Client, file: File, part: Path, reached: Advance) ->
             _remember(part, file.url, answer)
             _write(answer, part, start, reached)
     except httpx.TimeoutException as error:
-        raise _Cut("no answer in time") from error
+        raise _Cut("timed out") from error
     except (httpx.TransportError, httpx.StreamError) as error:
         raise _Cut(str(error) or type(error).__name__) from error
     except (
         httpx.HTTPError,
         httpx.InvalidURL,
-    ) as error:  # redirects without end, bodies that cannot be decoded
+    ) as error:  # endless redirects, bodies that cannot be decoded
         raise FetchError(
             f"{file.url} cannot be fetched ({error or type(error).__name__})",
             hint="get it by hand from the dataset's page and give it with --from",
         ) from error
     got = part.stat().st_size
     if expected is not None and got < expected:
-        raise _Cut(f"{got:,} of {expected:,} bytes came")
+        raise _Cut(f"received {got:,} of {expected:,} bytes")
     return expected
 
 
 def _check_status(answer: httpx.Response, file: File) -> None:
     if file.url.startswith("https:") and answer.url.scheme != "https":
-        raise FetchError(f"{file.url} leads to {answer.url}, which is not encrypted", hint="fetch it by hand")
+        raise FetchError(
+            f"{file.url} redirects to {answer.url}, which is not encrypted", hint="fetch it by hand"
+        )
     if answer.status_code in (200, 206):
         return
     if answer.status_code in (408, 429) or answer.status_code >= 500:
         raise _Cut(f"HTTP {answer.status_code}")
     raise FetchError(
-        f"{file.url} answers HTTP {answer.status_code}",
+        f"{file.url} returned HTTP {answer.status_code}",
         hint="the file may have moved; get it by hand from the dataset's page and give it with --from",
     )
 
 
 def _continues_at(answer: httpx.Response, start: int) -> bool:
-    """Whether the answer goes on where the part ends; a server may send everything instead."""
+    """Whether the response continues where the part ends; a server may send everything instead."""
     return answer.status_code == 206 and answer.headers.get("content-range", "").startswith(f"bytes {start}-")
 
 
@@ -179,7 +181,7 @@ def _whole_length(answer: httpx.Response, start: int) -> int | None:
 
 
 def _framed(answer: httpx.Response) -> bool:
-    """Chunked bodies tell their own end, so a cut one is noticed."""
+    """Chunked bodies mark their own end, so a truncated one is noticed."""
     return "chunked" in answer.headers.get("transfer-encoding", "").lower()
 
 
@@ -187,7 +189,7 @@ def _write(answer: httpx.Response, part: Path, start: int, reached: Advance) -> 
     with naming(part), part.open("r+b" if part.exists() else "wb") as stream:
         stream.seek(start)
         stream.truncate()
-        # Blocks as they come: a fixed size would hold back, and lose, the last bytes before a cut.
+        # Blocks as they arrive: a fixed size would hold back, and lose, the last bytes before an interruption.
         for block in answer.iter_raw():
             stream.write(block)
             reached(stream.tell())
@@ -199,7 +201,7 @@ def _sidecar(part: Path) -> Path:
 
 def _remember(part: Path, url: str, answer: httpx.Response) -> None:
     mark = answer.headers.get("etag") or answer.headers.get("last-modified")
-    # A weak mark does not promise equal bytes, so such a part is never continued.
+    # A weak ETag does not promise equal bytes, so such a part is never resumed.
     write_json(_sidecar(part), {"url": url, "mark": None if (mark or "W/").startswith("W/") else mark})
 
 

@@ -1,4 +1,4 @@
-"""The data folder: one subfolder for each dataset with a receipt of what came and how it was checked.
+"""The data folder: one subfolder per dataset, with a receipt of what was fetched and how it was checked.
 
 A dataset is complete when its receipt says so for every file of the catalogue; the receipt is written last.
 """
@@ -36,7 +36,7 @@ def folder_of(entry: Dataset) -> Path:
 
 
 def state(entry: Dataset) -> State:
-    """How much of a dataset its receipt lists as fetched; a quick look, ``check`` reads the bytes."""
+    """How much of a dataset its receipt lists as fetched; ``check`` reads the bytes."""
     receipt = _receipt(entry)
     had = [file for file in entry.files if file.name in receipt]
     if not had:
@@ -70,10 +70,10 @@ def get(
     folder = folder_of(entry)
     if source is not None and not source.exists():
         raise InputError(
-            f"{source} does not exist", hint="--from wants a folder or a file with your own copy"
+            f"{source} does not exist", hint="--from needs a folder or a file with your own copy"
         )
     with only_one(folder):
-        for scratch in folder.glob(f"{SCRATCH}*"):  # left by a kill in the middle of unpacking
+        for scratch in folder.glob(f"{SCRATCH}*"):  # left by a kill during unpacking
             shutil.rmtree(scratch, ignore_errors=True)
         for file in entry.files:
             receipt = _receipt(entry)
@@ -88,7 +88,7 @@ def get(
 
 
 def _is_whole(file: File, folder: Path) -> bool:
-    """Whether a file is whole already although no receipt says so: a kill came between the two."""
+    """Whether a file is complete without a receipt, because a kill came between the two."""
     path = folder / file.name
     return (
         file.checksum is not None and path.is_file() and fetch.digest_of(path, file.checksum) == file.checksum
@@ -96,7 +96,7 @@ def _is_whole(file: File, folder: Path) -> bool:
 
 
 def check(entry: Dataset) -> list[str]:
-    """Read everything again and say what is wrong; nothing if all is well."""
+    """Read everything again and list what is wrong."""
     folder = folder_of(entry)
     receipt = _receipt(entry)
     found = []
@@ -119,7 +119,7 @@ def _bring(file: File, folder: Path, source: Path | None, advance: Callable[[int
 
 
 def _accept(file: File, folder: Path, origin: str, sha256: str) -> Entry:
-    """Unpack a whole file if it is an archive, and write down what came."""
+    """Unpack a complete file if it is an archive, and record its contents."""
     target = folder / file.name
     checked = "catalogue" if file.checksum else "first fetch"
     entry: Entry = {
@@ -146,7 +146,7 @@ def _adopt(file: File, source: Path, folder: Path) -> Entry:
     """Copy what an archive holds from a local copy that is unpacked already."""
     if not file.holds or not source.is_dir() or not all((source / name).exists() for name in file.holds):
         wanted = " or ".join([file.name, *([", ".join(file.holds)] if file.holds else [])])
-        raise InputError(f"{source} holds no {wanted}", hint=f"the official file is {file.url}")
+        raise InputError(f"{source} does not contain {wanted}", hint=f"the official file is {file.url}")
     sizes: dict[str, int] = {}
     for name in file.holds:
         root = source / name
@@ -194,6 +194,6 @@ def _receipt(entry: Dataset) -> dict[str, Entry]:
     files = page.get("files") if isinstance(page, dict) else None
     if not isinstance(files, dict) or not all(isinstance(entry, dict) for entry in files.values()):
         raise ArtifactError(
-            f"{path} is no receipt of this package", hint=f"remove it, then: reweigh data get {entry.name}"
+            f"{path} is not a receipt of this package", hint=f"remove it, then: reweigh data get {entry.name}"
         )
     return dict(files)

@@ -1,4 +1,4 @@
-"""Unpacking archives from strangers: nothing leaves the folder, no links, no devices, bounded in size and number."""
+"""Unpack untrusted archives: no paths outside the folder, no links, no devices, bounded size and number."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def unpack(
     except OSError as error:
         raise UnpackError(
             f"{archive} cannot be unpacked into {folder} ({error.strerror or error})",
-            hint="is there room, and may you write there?"
+            hint="check free space and write permission"
             if error.errno
             else "the archive is damaged; fetch it again",
         ) from error
@@ -85,7 +85,7 @@ def safe_name(name: str, archive: Path) -> str:
         path.is_absolute() or ".." in parts or not parts or any(c in name for c in "\\\0") or ":" in parts[0]
     )
     if wrong:
-        raise UnpackError(f"{archive} holds a file called {name!r}, which could lead out of its folder")
+        raise UnpackError(f"{archive} contains a file called {name!r}, which could lead out of its folder")
     return "/".join(parts)
 
 
@@ -95,25 +95,25 @@ def _write_all(archive: Path, scratch: Path, max_bytes: int, max_files: int) -> 
     for name, stream in _members(archive):
         name = safe_name(name, archive)
         if name in sizes:
-            raise UnpackError(f"{archive} holds {name!r} twice")
+            raise UnpackError(f"{archive} contains {name!r} twice")
         if len(sizes) == max_files:
-            raise UnpackError(f"{archive} holds more than {max_files:,} files")
+            raise UnpackError(f"{archive} contains more than {max_files:,} files")
         target = scratch / name
         try:
             target.parent.mkdir(parents=True, exist_ok=True)
             written = target.open("xb")
         except (FileExistsError, NotADirectoryError, IsADirectoryError) as error:
-            raise UnpackError(f"{archive} holds {name!r} both as a file and as a folder") from error
+            raise UnpackError(f"{archive} contains {name!r} both as a file and as a folder") from error
         with stream, written:
-            # The sizes that an archive states can lie; what counts is what comes out.
+            # The sizes stated in an archive can be wrong, so count the unpacked bytes.
             while block := stream.read(BLOCK):
                 left -= len(block)
                 if left < 0:
                     raise UnpackError(f"{archive} unpacks to more than {max_bytes:,} bytes")
                 written.write(block)
             sizes[name] = written.tell()
-    if not sizes:  # a file of zeros is a tar of nothing
-        raise UnpackError(f"{archive} holds no file", hint="is it the right file, and whole?")
+    if not sizes:  # a file of zeros is an empty tar
+        raise UnpackError(f"{archive} contains no file", hint="check that it is the right file, and complete")
     return sizes
 
 
@@ -124,7 +124,7 @@ def _members(archive: Path) -> Iterator[tuple[str, IO[bytes]]]:
         yield from _tar_members(archive)
     else:
         raise UnpackError(
-            f"{archive} is neither a zip nor a tar file", hint="is it the right file, and whole?"
+            f"{archive} is neither a zip nor a tar file", hint="check that it is the right file, and complete"
         )
 
 
@@ -147,7 +147,7 @@ def _zip_members(archive: Path) -> Iterator[tuple[str, IO[bytes]]]:
 
 
 def _stated_members(archive: Path) -> int | None:
-    """How many members the end of a zip file states, which the standard library does not compare; None beyond 65,534."""
+    """The number of members stated at the end of a zip file, which the standard library ignores; None beyond 65,534."""
     with archive.open("rb") as stream:
         stream.seek(max(0, archive.stat().st_size - (1 << 16) - END_RECORD.size))
         tail = stream.read()
@@ -168,13 +168,13 @@ def _tar_members(archive: Path) -> Iterator[tuple[str, IO[bytes]]]:
             if stream is None:
                 raise UnpackError(f"{archive} holds {info.name!r}, which is a link or a device")
             yield info.name, stream
-        # the checksum of a compressed archive stands at its end
+        # the checksum of a compressed archive is at its end
         while opened.fileobj is not None and opened.fileobj.read(BLOCK):
             pass
 
 
 class _WholeHeaders(tarfile.TarInfo):
-    """Members of a tar file that must end with the block of zeros: the standard library takes damage for the end."""
+    """Members of a tar file that must end with a block of zeros; the standard library takes damage for the end."""
 
     @classmethod
     def fromtarfile(cls, tarfile: tarfile.TarFile) -> Self:

@@ -1,4 +1,4 @@
-"""Verdicts kept on disk by the content of the question, so that a re-run costs nothing and resumes.
+"""Verdicts stored by the content of the question, so that a repeated run resumes and costs nothing.
 
 One sealed file for each question; one that cannot be read, was altered or answers another question is asked for again.
 Who answers is part of the question, so that judges of two kinds never share a verdict.
@@ -32,7 +32,7 @@ T = TypeVar("T")
 
 
 class _Cached(Generic[Who]):
-    """Keeps the verdicts of one judge in a folder; ``asked`` and ``found`` count what was paid for and what was not."""
+    """Stores the verdicts of one judge in a folder; ``asked`` and ``found`` count new and stored ones."""
 
     def __init__(self, judge: Who, folder: str | Path) -> None:
         self._judge = judge
@@ -78,7 +78,7 @@ class CachedJudge(_Cached[Judge]):
     """A judge that asks another one only what is not on disk yet."""
 
     def ask(self, request: Request) -> str:
-        """Give the kept reply, or ask and keep it."""
+        """Return the stored reply, or ask and store it."""
 
         def fresh() -> tuple[str, str]:
             reply = replace_surrogates(self._judge.ask(request))
@@ -91,7 +91,7 @@ class CachedRater(_Cached[Rater]):
     """A rater that asks another one only what is not on disk yet."""
 
     def rate(self, question: ScaleQuestion) -> Distribution:
-        """Give the kept distribution, or ask and keep it."""
+        """Return the stored distribution, or ask and store it."""
 
         def kept(reply: Any) -> Distribution:
             return Distribution.parse(reply, len(question.levels))
@@ -113,5 +113,5 @@ def _read(path: Path, question: Mapping[str, Any], read: Callable[[Any], T]) -> 
 
 def _text(reply: Any) -> str:
     if not isinstance(reply, str):
-        raise InputError("the kept reply is no text")
+        raise InputError("the stored reply is not text")
     return reply

@@ -1,4 +1,4 @@
-"""A judge at any OpenAI-compatible chat endpoint: the official way, and the paper's."""
+"""A judge at any OpenAI-compatible chat endpoint, as in the official programs and the paper."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class ChatEndpoint(Endpoint):
         return {"model": self.model, "base_url": self.base_url}
 
     def ask(self, request: Request) -> str:
-        """Give the reply's text; a refusal without text is an empty reply."""
+        """Return the reply's text; a refusal without text is an empty reply."""
         body: dict[str, Any] = {
             "model": self.model,
             "messages": [dict(message) for message in request.messages],
@@ -43,11 +43,11 @@ class ChatEndpoint(Endpoint):
         try:
             content = found["choices"][0]["message"]["content"]
         except (LookupError, TypeError) as error:
-            raise PassingError(f"its answer is no chat completion: {self._excerpt(found)}") from error
+            raise PassingError(f"its answer is not a chat completion: {self._excerpt(found)}") from error
         if content is None:
             return ""
         if not isinstance(content, str):
-            raise PassingError(f"its answer holds a {type(content).__name__} for text")
+            raise PassingError(f"its answer has a {type(content).__name__} instead of text")
         return self._redact(content)
 
     def _hint(self, status: int, message: str) -> str:

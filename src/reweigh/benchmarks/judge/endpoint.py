@@ -28,7 +28,7 @@ DEFAULT_URL = "https://api.openai.com/v1"
 PASSING = frozenset({408, 409, 425, 429, 500, 502, 503, 504, 520, 522, 524, 529})
 LASTING_CODES = frozenset({"insufficient_quota", "billing_hard_limit_reached"})
 LARGEST_REPLY = 1 << 22
-"""Bytes of a reply beyond which it is not read on."""
+"""Maximum bytes of a reply."""
 
 T = TypeVar("T")
 
@@ -43,7 +43,7 @@ class PassingError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """What came back: status, headers (in small letters) and the whole body."""
+    """A response: status, headers (lower-case) and the whole body."""
 
     status: int
     headers: Mapping[str, str]
@@ -63,9 +63,9 @@ class Endpoint:
         base_url: Address up to and including the version, e.g. ``http://localhost:8000/v1``.
         key_variable: Environment variable that holds the key; none is sent without one.
         role: What messages call it.
-        per_minute: Largest number of requests in a minute.
-        attempts: Tries for one question before giving up.
-        timeout: Seconds for one try.
+        per_minute: Maximum number of requests per minute.
+        attempts: Attempts per question before giving up.
+        timeout: Seconds per attempt.
         first_wait: Wait after the first failure; it doubles from then on.
         longest_wait: Bound of the growing wait.
         patience: Longest Retry-After that is waited for.
@@ -76,7 +76,7 @@ class Endpoint:
         403: "this key may not use that model",
         429: "the account has no quota left",
     }
-    """What to do about a status that will not mend."""
+    """What to do about a permanent failure, by status."""
 
     def __init__(
         self,
@@ -113,9 +113,9 @@ class Endpoint:
         self._client = _client(role, timeout, headers, address)
 
     def call(self, route: str, body: Mapping[str, Any], read: Callable[[Any], T]) -> T:
-        """Post a body and give what ``read`` makes of the reply's JSON.
+        """Post a body and return what ``read`` makes of the reply's JSON.
 
-        ``read`` raises :class:`PassingError` for a reply that another try may mend.
+        ``read`` raises :class:`PassingError` for a reply worth another attempt.
         """
         last = ""
         for attempt in range(self._attempts):
@@ -126,8 +126,8 @@ class Endpoint:
                 last = str(error)
                 self._pause(attempt, error.after)
         raise JudgeError(
-            f"the {self.role} at {self.base_url} gave no reply in {self._attempts} attempts; at last: {last}",
-            hint="does a server run there? The same command goes on later: finished verdicts are kept",
+            f"the {self.role} at {self.base_url} did not reply in {self._attempts} attempts; last error: {last}",
+            hint="check that the server is running, then run the same command again: finished verdicts are kept",
         )
 
     def close(self) -> None:
@@ -156,7 +156,7 @@ class Endpoint:
         if asked is None:
             self._closed.wait(wait)
         else:
-            # The server named a time: everybody holds, and the small random part spreads the return.
+            # The server gave a time: all threads wait, and a small random part spreads their return.
             self._pace.hold(asked)
             self._closed.wait(asked + min(wait, 1.0) * 0.1)
 
@@ -169,19 +169,19 @@ class Endpoint:
             raise PassingError("it did not answer in time") from error
         except httpx.TransportError as error:
             raise PassingError(f"the connection failed ({self._reason(error)})") from error
-        except httpx.HTTPError as error:  # a body that is not compressed as it says, say
+        except httpx.HTTPError as error:  # e.g. a body that is not compressed as declared
             raise PassingError(f"its answer cannot be read ({self._reason(error)})") from error
         except RuntimeError as error:
-            # The client says so in this way when another thread has closed it.
+            # httpx raises this if another thread has closed the client.
             raise JudgeError(
-                f"the {self.role} was closed while a question was under way ({self._reason(error)})"
+                f"the {self.role} was closed while a question was in progress ({self._reason(error)})"
             ) from error
         if reply.status != 200:
             raise self._refusal(reply)
         try:
             found = json.loads(reply.body)
         except (ValueError, RecursionError) as error:
-            raise PassingError(f"its answer is no JSON: {self._redact(reply.text)[:200]!r}") from error
+            raise PassingError(f"its answer is not JSON: {self._redact(reply.text)[:200]!r}") from error
         return read(found)
 
     def _send(self, route: str, body: Mapping[str, Any]) -> Reply:
@@ -214,12 +214,12 @@ class Endpoint:
         if reply.status in PASSING and code not in LASTING_CODES:
             return PassingError(said, retry_after(reply.headers.get("retry-after")))
         return JudgeError(
-            f"the {self.role} at {self.base_url} refuses the request: {said}",
+            f"the {self.role} at {self.base_url} refused the request: {said}",
             hint=self._hint(reply.status, message),
         )
 
     def _hint(self, status: int, message: str) -> str:
-        """What to do about a refusal that will not mend."""
+        """What to do about a permanent refusal."""
         return self.hints.get(status, "the request itself is not accepted; check model and base URL")
 
 
@@ -233,8 +233,8 @@ def _headers(variable: str | None, url: str) -> dict[str, str]:
         return {"Authorization": f"Bearer {key}"}
     if url.startswith(DEFAULT_URL):
         raise InputError(
-            f"the environment variable {variable} holds no key for the judge at {url}",
-            hint=f"export {variable}=..., or name a server that needs none with --judge-url",
+            f"the environment variable {variable} has no key for the judge at {url}",
+            hint=f"export {variable}=..., or give a server that needs none with --judge-url",
         )
     return {}
 

@@ -14,7 +14,7 @@ from reweigh.errors import InputError
 
 
 class Pace:
-    """Spaces request starts over all threads; a hold delays everybody, since a refusal concerns everybody.
+    """Spaces the starts of requests over all threads; a hold delays all of them, because a refusal concerns all.
 
     Args:
         per_minute: Largest number of starts in a minute; None for no limit.
@@ -50,7 +50,7 @@ class Pace:
                 raise JudgeError("the judge was closed while a question was waiting")
 
     def hold(self, seconds: float) -> None:
-        """Let no request start for some seconds."""
+        """Start no request for some seconds."""
         with self._lock:
             self._next = max(self._next, self._clock() + seconds)
 
@@ -80,5 +80,5 @@ def retry_after(header: str | None, *, now: Callable[[], float] = time.time) -> 
         if moment.tzinfo is None:
             moment = moment.replace(tzinfo=UTC)
         seconds = (moment - datetime.fromtimestamp(now(), UTC)).total_seconds()
-    # NaN and infinity are numbers to float() but no time to wait for.
+    # float() accepts NaN and infinity, which are not waiting times.
     return max(0.0, seconds) if seconds < float("inf") else None

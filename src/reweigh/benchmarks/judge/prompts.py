@@ -59,7 +59,7 @@ def _text(path: Path) -> str:
         # Newlines must come as they are: the prompt's bytes decide the verdict.
         return path.read_bytes().decode("utf-8")
     except FileNotFoundError as error:
-        raise InputError(f"there is no prompt file {path}") from error
+        raise InputError(f"the prompt file {path} does not exist") from error
     except UnicodeDecodeError as error:
         raise InputError(f"{path} is not UTF-8 text ({error})") from error
 

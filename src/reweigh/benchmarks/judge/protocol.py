@@ -1,4 +1,4 @@
-"""What a judge is, and how many questions are put to it at once. Knows no network and no benchmark."""
+"""The judge protocol, and asking several questions at once."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ T = TypeVar("T")
 
 
 class JudgeError(ReweighError):
-    """The judge gave no reply, for a reason that asking again will not mend."""
+    """The judge did not reply, and asking again would not help."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """One question to a judge; ``sample`` tells repeated draws of the same question apart."""
+    """One question to a judge; ``sample`` distinguishes repeated draws of the same question."""
 
     messages: tuple[Message, ...]
     temperature: float = 0.0
@@ -30,7 +30,7 @@ class Request:
     sample: int = 0
 
     def to_json(self) -> dict[str, Any]:
-        """Give the question as plain JSON."""
+        """Return the question as plain JSON."""
         return {
             "messages": [dict(message) for message in self.messages],
             "temperature": self.temperature,
@@ -50,7 +50,7 @@ class Judge(Protocol):
     """Answers a request with text; ``describe`` says who answers, for records and cache keys."""
 
     def ask(self, request: Request) -> str:
-        """Give the reply, or raise :class:`JudgeError`."""
+        """Return the reply, or raise :class:`JudgeError`."""
         ...
 
     def describe(self) -> dict[str, Any]:
@@ -77,7 +77,7 @@ def ask_all(
     futures: list[Future[T]] = [Future() for _ in tasks]
     waiting = deque(zip(tasks, futures, strict=True))
     for number in range(min(concurrency, len(tasks))):
-        # not an executor's threads: those keep a stopped command alive until the last question times out
+        # not an executor, whose threads keep a stopped command alive until the last question times out
         own = threading.Thread(target=_work, args=(waiting, advance), name=f"judge-{number}", daemon=True)
         own.start()
     try:

@@ -1,4 +1,4 @@
-"""A closed question and its answer: levels in order, and a probability for each. Knows no network.
+"""A closed question and its answer: ordered levels, and a probability for each.
 
 The rating is the most likely level, the lower one of equals; the expected rating is sum(level * p) / sum(p).
 """
@@ -34,16 +34,16 @@ class ScaleQuestion:
 
     def __post_init__(self) -> None:
         if not 2 <= len(self.levels) <= MOST_LEVELS:
-            raise InputError(f"a question of {len(self.levels)} levels: it may have 2 to {MOST_LEVELS}")
+            raise InputError(f"a question has {len(self.levels)} levels; it may have 2 to {MOST_LEVELS}")
         object.__setattr__(self, "state", replace_surrogates(self.state))
 
     def to_json(self) -> dict[str, Any]:
-        """Give the question as plain JSON."""
+        """Return the question as plain JSON."""
         return {"state": self.state, "instructions": self.instructions, "levels": list(self.levels)}
 
 
 def is_probability(value: object) -> TypeGuard[float]:
-    """Whether a value is a number from 0 to 1; NaN and truth values are none.
+    """Whether a value is a number from 0 to 1; NaN and booleans are not.
 
     Example:
         >>> [is_probability(value) for value in (0, 0.5, True, float("nan"), "1", None)]
@@ -61,7 +61,7 @@ class Distribution:
     def __post_init__(self) -> None:
         for level, value in enumerate(self.probabilities):
             if not is_probability(value):
-                raise InputError(f"level {level} has {value!r} for a probability")
+                raise InputError(f"level {level} has the probability {value!r}")
         if not abs(self._total - 1) <= SLACK:
             raise InputError(f"the probabilities sum to {self._total:.4g}, not to 1")
 
@@ -77,7 +77,7 @@ class Distribution:
                 )
             found = [found[level] for level in wanted]
         if not isinstance(found, Sequence) or isinstance(found, str) or len(found) != levels:
-            raise InputError(f"there are no probabilities for {levels} levels but {str(found)[:80]!r}")
+            raise InputError(f"expected probabilities for {levels} levels, got {str(found)[:80]!r}")
         return cls(tuple(found))
 
     @property
@@ -119,7 +119,7 @@ class Rater(Protocol):
     """Answers a closed question with a distribution; ``describe`` says who answers, for records and cache keys."""
 
     def rate(self, question: ScaleQuestion) -> Distribution:
-        """Give the distribution, or raise :class:`JudgeError`."""
+        """Return the distribution, or raise :class:`JudgeError`."""
         ...
 
     def describe(self) -> dict[str, Any]:

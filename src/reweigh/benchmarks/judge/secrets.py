@@ -1,4 +1,4 @@
-"""What must stay secret of a judge: its key, and the credentials of its address. Knows no network."""
+"""A judge's secrets: its key, and the credentials in its URL."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from urllib.parse import parse_qsl, quote, unquote, urlsplit, urlunsplit
 from reweigh.errors import InputError
 
 SHORTEST = 4
-"""Letters from which a text is a secret; a shorter one would be struck out of every word."""
+"""Minimum length of a secret; a shorter one would be struck out of ordinary words."""
 
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """A base URL apart from what is secret in it.
+    """A base URL, separated from its secrets.
 
     Attributes:
         url: What may be printed: scheme, host, port and path.
@@ -36,7 +36,7 @@ class Address:
             host, port, user = parts.hostname, parts.port, parts.username
         except ValueError as error:
             raise InputError(
-                "the judge's address is no URL", hint="give one such as http://host/v1"
+                "the judge's address is not a URL", hint="give one such as http://host/v1"
             ) from error
         if parts.scheme not in ("http", "https") or not host:
             raise InputError(
@@ -59,7 +59,7 @@ class Address:
 
 
 class Redactor:
-    """Strikes secrets out of texts, however they are written there."""
+    """Removes secrets from texts, however they are written."""
 
     def __init__(self, secrets: Iterable[str]) -> None:
         forms = {

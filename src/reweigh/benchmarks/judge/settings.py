@@ -28,9 +28,9 @@ class JudgeSettings:
         prompt: File with the judge's prompt, if not the benchmark's own.
         cache: Folder of verdicts; by default one below the data folder.
         rules: How a chat judge's reply is read: ``strict`` (the paper's, the default) or ``official``.
-        concurrency: Questions put to the judge at once.
-        per_minute: Largest number of questions in a minute.
-        timeout: Seconds for one try of a question; by default 60, or 300 for ``systemone``.
+        concurrency: Questions to ask the judge at once.
+        per_minute: Maximum number of questions per minute.
+        timeout: Seconds per attempt; by default 60, or 300 for ``systemone``.
     """
 
     kind: str = CHAT
@@ -54,7 +54,7 @@ class JudgeSettings:
             )
         if self.kind == SYSTEMONE and self.rules is not None:
             raise InputError(
-                "rules say how a text is read, and the judge systemone writes none", hint="leave out --rules"
+                "rules are for reading texts, and the judge systemone writes none", hint="leave out --rules"
             )
 
     def open(self) -> CachedJudge | CachedRater:

@@ -19,7 +19,7 @@ LOCAL_URL = "http://localhost:8000/v1"
 
 ROUTE = "systemone"
 TIMEOUT = 300.0
-"""Seconds for one try: a local server answers its callers one after the other."""
+"""Seconds per attempt; a local server answers its callers one after the other."""
 
 MOST_QUESTIONS, MOST_IMAGES = 64, 4
 """What one request may carry."""
@@ -58,14 +58,14 @@ class SystemOne(Endpoint):
         for question, name in zip(questions, asked, strict=True):
             value = answers[name].get("noul")
             if not is_probability(value):
-                raise self._malformed(f"{question!r} has {self._excerpt(value)} for the probability of yes")
+                raise self._malformed(f"{question!r} has the probability of yes {self._excerpt(value)}")
             found.append(value)
         return found
 
     def decide(
         self, state: str, questions: Mapping[str, Mapping[str, Any]], images: Sequence[str] = ()
     ) -> dict[str, dict[str, Any]]:
-        """Put typed questions about one state in one request; gives an answer of the same type for each."""
+        """Ask typed questions about one state in one request; returns an answer of the same type for each."""
         if not 1 <= len(questions) <= MOST_QUESTIONS or len(images) > MOST_IMAGES:
             raise InputError(
                 f"{len(questions)} questions about {len(images)} images in one request",
@@ -81,11 +81,11 @@ class SystemOne(Endpoint):
         if not isinstance(answers, dict):
             raise self._malformed(f"it has no answers: {self._excerpt(found)}")
         who = found.get("model") or self.model
-        # Of `repository:file.gguf` the server repeats the repository only.
+        # For `repository:file.gguf` the server returns only the repository.
         if who != self.model and not self.model.startswith(f"{who}:"):
             raise JudgeError(
-                f"the {self.role} at {self.base_url} answers as {self._excerpt(who)}, not as {self.model!r}",
-                hint="name the model that the server runs",
+                f"the {self.role} at {self.base_url} runs {self._excerpt(who)}, not {self.model!r}",
+                hint="give the name of the model that the server runs",
             )
         for name, question in questions.items():
             answer = answers.get(name)
@@ -97,8 +97,8 @@ class SystemOne(Endpoint):
 
     def _malformed(self, why: str) -> JudgeError:
         return JudgeError(
-            f"the {self.role} at {self.base_url} gives an answer that is none: {why}",
-            hint="the model or its server is at fault; asking again gives the same",
+            f"the {self.role} at {self.base_url} returned an invalid answer: {why}",
+            hint="the model or its server is at fault; asking again would not help",
         )
 
     def _hint(self, status: int, message: str) -> str:
@@ -111,9 +111,9 @@ class SystemOne(Endpoint):
 
 
 _HINTS = {
-    "pinned to": "name the model exactly as the server was started with",
-    "single tokens": "this model's vocabulary cannot answer: take another, or give the server labels by --decision-config",
-    "labels": "give the server labels that fit by --decision-config, or take another model",
-    "image input": "take a model that sees pictures",
+    "pinned to": "use the model name that the server was started with",
+    "single tokens": "this model's vocabulary cannot answer: use another model, or set labels with --decision-config",
+    "labels": "set suitable labels with --decision-config, or use another model",
+    "image input": "use a model that accepts images",
 }
 """What the server's own words mean for the user."""

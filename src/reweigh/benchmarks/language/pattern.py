@@ -1,7 +1,7 @@
 """The singular forms of CLiPS pattern, which the first CHAIR scorers used.
 
 Takes ``singularize`` out of an installed pattern without importing ``pattern.en``, whose import downloads
-corpora. The project called ``pattern`` on the package index today is another one.
+corpora. The project called ``pattern`` on the package index today is a different one.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _HINT = "pip install --no-deps PatternLite (it carries the genuine inflection ru
 
 @lru_cache(maxsize=1)
 def load_singularize() -> tuple[Callable[[str], str], str]:
-    """Give pattern's ``singularize`` with a cache, and the name and version of the package it came from."""
+    """Return pattern's ``singularize`` with a cache, and the name and version of its package."""
     spec = importlib.util.find_spec("pattern")
     folders = [Path(folder) for folder in (spec.submodule_search_locations or [])] if spec else []
     if not folders:

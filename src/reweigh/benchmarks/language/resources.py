@@ -1,4 +1,4 @@
-"""NLTK data as the user installed them: found in NLTK's folders and read, never downloaded.
+"""NLTK data installed by the user: read from NLTK's folders, never downloaded.
 
 A data package is a folder or the archive that NLTK's downloader leaves in its place.
 """
@@ -93,7 +93,7 @@ def _read_zipped(archive: Path, package: str, name: str) -> bytes:
             return file.read(f"{package}/{name}")
     except (KeyError, zipfile.BadZipFile) as error:
         raise InputError(
-            f"{archive} holds no readable {package}/{name}", hint=f"get the data again with: {COMMAND}"
+            f"{archive} has no readable {package}/{name}", hint=f"get the data again with: {COMMAND}"
         ) from error
 
 

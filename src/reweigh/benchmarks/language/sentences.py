@@ -13,7 +13,7 @@ _STOP = re.compile(r"""\.[\])}>"'»”’]*(?P<gap>\s+)(?=\S)""")
 _STRAY_CLOSING = re.compile(r"""["')\]}]+(?=\s|--|$)\s*""")
 _LAST_WORD = re.compile(r"\S*$")
 _NEXT_WORD = re.compile(r"\S{1,40}")
-_NEAR = 40  # no abbreviation is longer; a bound keeps a text without blanks linear
+_NEAR = 40  # no abbreviation is longer; the bound keeps texts without blanks linear
 
 # fmt: off
 _ABBREVIATIONS = frozenset({

@@ -97,7 +97,7 @@ class Language:
 
     def _splitter(self, wanted: Splitter) -> Callable[[str], Iterable[str]]:
         if wanted not in ("auto", "punkt", "rules"):
-            raise InputError(f"no sentence splitter is called {wanted!r}", hint="use auto, punkt or rules")
+            raise InputError(f"{wanted!r} is not a sentence splitter", hint="use auto, punkt or rules")
         if wanted == "rules" or (wanted == "auto" and self._resources.find("tokenizers/punkt_tab") is None):
             return split_sentences
         from nltk.tokenize.punkt import PunktTokenizer
@@ -111,7 +111,7 @@ class Language:
 
 @lru_cache(maxsize=4)
 def language(sentences: Splitter = "auto") -> Language:
-    """Give the back end over the installed NLTK data, loaded once."""
+    """Return the back end over the installed NLTK data, loaded once."""
     return Language(sentences=sentences)
 
 

@@ -30,7 +30,7 @@ METRICS = (
     MetricInfo("hallucination_rate", "lower", headline=True),
     MetricInfo("unparsed", "lower", headline=True),
 )
-"""The metrics of all questions; each type has a score of its own, ``score_attribute`` and so on."""
+"""The metrics of all questions; each type has its own score, ``score_attribute`` and so on."""
 
 
 def parse_official(reply: str) -> int | None:
@@ -70,7 +70,7 @@ def figures(counts: Mapping[str, Array]) -> dict[str, Array]:
 
 
 class MMHal(MMHalQuestions[str], ChatJudged[Question, str]):
-    """MMHal-Bench as the paper scores it; the rules give the metrics, the official figures are given besides."""
+    """MMHal-Bench as the paper scores it, with the official figures in addition."""
 
     name = "mmhal"
     title = "MMHal-Bench"

@@ -90,7 +90,7 @@ class MMHalQuestions(Judged[Question, Verdict]):
             return super().read_responses(path, id_key=id_key, text_key=text_key)
         if len(rows) != RECORDS:
             raise InputError(
-                f"{path} holds {len(rows)} answers; the official form has exactly {RECORDS}, in order"
+                f"{path} has {len(rows)} answers; the official form has exactly {RECORDS}, in order"
             )
         return [
             Response(index, row["model_answer"], _strings(row, "question"), *_strings(row, "image_src")[:1])
@@ -134,7 +134,7 @@ class MMHalQuestions(Judged[Question, Verdict]):
         if not isinstance(rows, list) or len(rows) != RECORDS:
             size = len(rows) if isinstance(rows, list) else type(rows).__name__
             raise InputError(
-                f"{path} holds {size} records; MMHal-Bench has exactly {RECORDS}, in its own order"
+                f"{path} has {size} records; MMHal-Bench has exactly {RECORDS}, in its own order"
             )
         return {index: _question(index, row, path) for index, row in enumerate(rows)}
 

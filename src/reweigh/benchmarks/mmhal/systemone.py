@@ -1,7 +1,7 @@
 """MMHal-Bench rated over closed questions: a probability for each rating from 0 to 6.
 
 The state is the benchmark's own prompt, filled in as for the chat judge; the levels are the ratings as that prompt
-describes them. The figures carry a name of their own: they are not the paper's.
+describes them. The figures have their own name: they are not the paper's.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ METRICS = (
     MetricInfo("hallucination_rate", "lower", headline=True),
     MetricInfo("expected_hallucination_rate", "lower", headline=True),
 )
-"""The metrics of all questions; each type has a score of its own, ``score_attribute`` and so on."""
+"""The metrics of all questions; each type has its own score, ``score_attribute`` and so on."""
 
 FIGURES = (*(info.name for info in METRICS), *(f"score_{name}" for name in TYPES))
 

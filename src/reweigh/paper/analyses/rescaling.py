@@ -283,7 +283,7 @@ def check_ranks(image: StudyImage) -> None:
     if not np.array_equal(image.evidence[DMRR], image.evidence[RESCALED_RANK]):
         raise NumericsError(
             f"rescaling changed the ranks of image {image.id}, which it must not",
-            hint="two logits became equal; this is a bug of reweigh, please report it",
+            hint="two logits became equal; this is a bug in reweigh; please report it",
         )
 
 

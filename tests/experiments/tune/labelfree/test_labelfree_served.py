@@ -106,7 +106,7 @@ def test_yes_is_above_zero_and_finite(p: float) -> None:
 @pytest.mark.parametrize(
     ("answer", "said"),
     [
-        ((400, {}, b'{"detail": "The selected model does not support image input."}'), "sees pictures"),
+        ((400, {}, b'{"detail": "The selected model does not support image input."}'), "accepts images"),
         ((404, {}, b'{"detail": "Not Found"}'), "POST"),
         ((200, {}, b'{"answers": {"0": {"type": "noul", "noul": NaN}}}'), "probability"),
         ((200, {}, b'{"answers": {}}'), "noul"),

@@ -1,6 +1,6 @@
 // Talking to the server: JSON, streams of server-sent events, and errors as their messages.
 
-/** An error that the server, or the way to it, has told in words. */
+/** An error reported by the server or the connection. */
 export class Trouble extends Error {
   constructor(message, status = 0) {
     super(message);

@@ -1,4 +1,4 @@
-// Sentences about one token, for a reader who never heard of logits.
+// Sentences about one token, for readers who have never heard of logits.
 
 import { support } from "./words.js";
 
@@ -12,8 +12,8 @@ export function tell(token, { decoder, beta }) {
   if (token.replaced) return `${heldBack(token)} ${instead(token)}`;
   if (!token.candidates) return `${quoted(token.text)}: ${standing(token)}`;
   const own = token.candidates.find((one) => one.token === token.token);
-  if (decoder === "base" || beta === 0) return `${quoted(token.text)} was written; nothing is edited here. ${capital(standing(token))}`;
-  if (own?.shift > 0) return `${quoted(token.text)} lost ${number(own.shift)} and was written all the same: ${standing(token)}`;
+  if (decoder === "base" || beta === 0) return `${quoted(token.text)} was written; nothing was edited. ${capital(standing(token))}`;
+  if (own?.shift > 0) return `${quoted(token.text)} lost ${number(own.shift)} but was still written: ${standing(token)}`;
   return `${quoted(token.text)} was written and lost nothing: ${standing(token)}`;
 }
 
@@ -22,7 +22,7 @@ function heldBack(token) {
   if (!lost || lost.s === null) return `${quoted(token.replaced.text)} was ahead.`;
   return (
     `${quoted(token.replaced.text)} was ahead, but the picture shows less of it than usual ` +
-    `(${milli(lost.dmrr)} against ${milli(lost.b)}), so it lost ${number(lost.shift)}.`
+    `(${milli(lost.dmrr)}, usually ${milli(lost.b)}), so it lost ${number(lost.shift)}.`
   );
 }
 
@@ -30,11 +30,11 @@ function instead(token) {
   return `${quoted(token.text)} was written instead.`;
 }
 
-/** How a token's evidence stands against its reference. */
+/** How a token's evidence compares with its reference. */
 function standing(token) {
   if (token.s === null || token.s === undefined)
-    return "there is no reference for it, so it is neither judged nor held back.";
-  const numbers = `(${milli(token.dmrr)} against ${milli(token.b)})`;
+    return "it has no reference, so it is neither judged nor held back.";
+  const numbers = `(${milli(token.dmrr)}, usually ${milli(token.b)})`;
   if (token.s === 0) return `the picture shows at least as much of it as usual ${numbers}.`;
   const much = support(token) === "short" ? "much less" : "a little less";
   return `the picture shows ${much} of it than usual ${numbers}.`;

@@ -16,7 +16,7 @@ export class Heat {
     this.kept = new Map();
     this.layer = null;
     this.told = null;
-    byId("scale").append(ruler(), el("p", { class: "note" }, "Place of the word among all words the model knows, at each part of the picture."));
+    byId("scale").append(ruler(), el("p", { class: "note" }, "Rank of the word among all words the model knows, at each part of the picture."));
     byId("heat-smooth").addEventListener("change", () => this.#draw(false));
     byId("heat-clear").addEventListener("click", () => this.clear());
   }
@@ -77,13 +77,13 @@ export class Heat {
     const word = `“${this.told.shown.trim()}”`;
     byId("heat-controls").hidden = Boolean(this.told.reason);
     if (this.told.reason) {
-      byId("heat-say").textContent = `Where ${word} lies cannot be painted: ${this.told.reason}.`;
+      byId("heat-say").textContent = `The evidence of ${word} cannot be mapped: ${this.told.reason}.`;
       return;
     }
     const rank = Math.round(1 / found.max);
     byId("heat-say").textContent = rank === 1
-      ? `Bright parts speak for ${word}: at the strongest it is the first word that comes to the model.`
-      : `Bright parts speak for ${word}: at the strongest it is only the ${ordinal(rank)} word that comes to the model.`;
+      ? `Bright parts support ${word}: at the brightest, it is the model's first choice.`
+      : `Bright parts support ${word}: even at the brightest, it is only the model's ${ordinal(rank)} choice.`;
     const smooth = byId("heat-smooth").checked;
     this.pictures().forEach((picture, place) => {
       const own = found.grids.filter((grid) => grid.image === place);

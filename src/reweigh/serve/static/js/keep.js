@@ -1,4 +1,4 @@
-// Taking things along: a file of the trace, a picture with its paint.
+// Saving things: the trace as a file, a picture with its map.
 
 import { el } from "./dom.js";
 import { composite } from "./heat.js";

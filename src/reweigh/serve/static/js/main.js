@@ -65,14 +65,14 @@ function describe() {
   const { reweigh, parity } = facts;
   const known = reweigh.available ? ` · layers ${reweigh.layers.join(", ")} of ${reweigh.blocks} · ${reweigh.registered} words with a reference` : "";
   byId("facts").textContent = `${facts.model}${known}`;
-  byId("foot").textContent = `reweigh ${facts.version}. Everything on this page happens on the server it came from.`;
+  byId("foot").textContent = `reweigh ${facts.version}. This page talks only to the server it came from.`;
   const offered = facts.decoders.filter(({ name }) => name !== "reweigh" && name !== "greedy");
   byId("beside").replaceChildren(...offered.map(({ name, title }) => el("option", { value: name }, title)));
   if (!reweigh.available) {
     const more = parity && !parity.holds
-      ? "Its answers are shown as they are, and no word of them is judged."
-      : "Its answers are shown, but no word can be compared with what is normal for it.";
-    say(byId("notice"), `ReWEIGH is not offered for this model: ${reweigh.reason}. ${more}`);
+      ? "Its answers are shown without judging their words."
+      : "Its answers are shown, but words cannot be compared with what is normal for them.";
+    say(byId("notice"), `ReWEIGH is not available for this model: ${reweigh.reason}. ${more}`);
     for (const id of ["beta-setting", "layer-setting", "legend", "check"]) byId(id).hidden = true;
     byId("right").closest("article").hidden = true;
     return;
@@ -140,7 +140,7 @@ function settle(then) {
   if (then && pictures.list.length && (left.text || right.text)) then();
 }
 
-/** Other pictures: what was known of the old ones goes. */
+/** New pictures: forget what was known about the old ones. */
 function forget() {
   running?.abort();
   measured = "";
@@ -193,7 +193,7 @@ async function ask(sides) {
 async function measure(signal) {
   const key = JSON.stringify(messages());
   if (measured === key) return;
-  byId("status").textContent = "Looking at the picture …";
+  byId("status").textContent = "Measuring the picture …";
   heat.forget();
   await post("/inspect/measure", { messages: messages() }, signal);
   measured = key;
@@ -205,7 +205,7 @@ function name() {
   byId("left-title").textContent = title();
   const chosenOne = facts.decoders.find(({ name }) => name === beside());
   const whole = chosenOne?.streams === false ? " It shows its answer when all of it is written." : "";
-  byId("left-note").textContent = (beside() === "base" ? "The model alone, always taking its highest score." : "Another way to decode the same model.") + whole;
+  byId("left-note").textContent = (beside() === "base" ? "The model alone, greedy decoding." : "Another way to decode the same model.") + whole;
   byId("right-note").textContent = `Words without support lose up to ${number(beta(), 1)} (layer ${layer()}).`;
 }
 

@@ -28,7 +28,7 @@ export class Pictures {
       const made = await get(`/inspect/scene?number=${number}`);
       const objects = Object.entries(made.objects).map(([name, count]) => (count > 1 ? `${name} (${count})` : name));
       await this.#show([{ url: made.image, name: `Scene ${number}` }], number);
-      say(byId("scene"), `Scene ${number}, drawn by the program, so what is in it is known: ${made.kind}; ${objects.join(", ")}.`);
+      say(byId("scene"), `Scene ${number}, drawn by the program, so its contents are known: ${made.kind}; ${objects.join(", ")}.`);
     } catch (error) {
       this.refused(error.message);
     }
@@ -37,7 +37,7 @@ export class Pictures {
   /** Show a picture that a link holds; anything but a picture is refused. */
   async showUrl(url) {
     if (!KNOWN.test(url)) return this.refused("the link holds no picture that can be shown");
-    return this.#show([{ url, name: "Picture of the link" }], null);
+    return this.#show([{ url, name: "Picture from the link" }], null);
   }
 
   #choose(adding) {
@@ -72,7 +72,7 @@ export class Pictures {
     try {
       const read = await Promise.all(Array.from(files, (file) => this.#read(file)));
       if (kept.length + read.length > this.limits.images)
-        throw new Error(`at most ${this.limits.images} pictures can be asked about at once`);
+        throw new Error(`at most ${this.limits.images} pictures can be used at once`);
       if (read.length) await this.#show([...kept, ...read], null);
     } catch (error) {
       this.refused(error.message);

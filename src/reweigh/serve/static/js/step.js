@@ -76,8 +76,8 @@ function columns({ facts }) {
   const scale = facts.scale ? ` The scale is ${evidence(facts.scale)}.` : "";
   const edited = facts.beta ? `; the filled dot is the logit before, the open one after, at most ${number(facts.beta)} lower` : "";
   return el("p", { class: "note" },
-    `A logit is the model's score for a word, and the highest is written${edited}. Evidence is how high the word ranks, on ` +
-    `average, where the model looks at the picture (layer ${facts.layer}); normal is what it has in other pictures; both in ` +
+    `A logit is the model's score for a word; the word with the highest logit is written${edited}. Evidence is how high the word ranks, on ` +
+    `average, at the picture's positions (layer ${facts.layer}); normal is what it has in other pictures; both in ` +
     `thousandths. Strength is how far evidence falls short, from 0 to 1, as a share of the scale.${scale}`);
 }
 
@@ -88,7 +88,7 @@ function numbers(token) {
 
 function missing(answer) {
   const why = answer.checked
-    ? "Evidence and what is normal are in thousandths. Nothing was written, so there are no candidates."
-    : "Evidence and what is normal are in thousandths. This decoder's candidates are not traced.";
+    ? "Evidence and normal values are in thousandths. Nothing was written, so there are no candidates."
+    : "Evidence and normal values are in thousandths. This decoder's candidates are not traced.";
   return el("p", { class: "note" }, why);
 }
