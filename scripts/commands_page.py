@@ -1,4 +1,4 @@
-"""The page of all commands, made from their own help when the site is built (a hook of mkdocs)."""
+"""Generate the page of all commands from their help when the site is built (a hook of mkdocs)."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ NOTEBOOK = Path(__file__).parents[1] / "examples" / "notebook.ipynb"
 
 
 def show(value: Any) -> dict[str, Any]:
-    """What a notebook keeps of a cell's last value: its plain form, and a page or picture if it has one."""
+    """What a notebook stores of a cell's last value: plain text, and HTML or a picture if available."""
     data: dict[str, Any] = {"text/plain": repr(value)}
     if hasattr(value, "_repr_html_"):
         data["text/html"] = value._repr_html_()
@@ -30,7 +30,7 @@ def show(value: Any) -> dict[str, Any]:
 
 
 def run_cell(source: str, names: dict[str, Any], count: int) -> list[dict[str, Any]]:
-    """Execute one cell among the names of those before it; the outputs it leaves."""
+    """Execute one cell with the names of earlier cells; return its outputs."""
     tree = ast.parse(source)
     last: ast.expr | None = None
     if tree.body and isinstance(tree.body[-1], ast.Expr):
@@ -56,7 +56,7 @@ def run_cell(source: str, names: dict[str, Any], count: int) -> list[dict[str, A
 
 
 def run(notebook: dict[str, Any]) -> dict[str, Any]:
-    """Execute every code cell in order, and keep its outputs in place of older ones."""
+    """Execute every code cell in order and replace its outputs."""
     names: dict[str, Any] = {"__name__": "__main__"}
     code = [cell for cell in notebook["cells"] if cell["cell_type"] == "code"]
     for count, cell in enumerate(code, 1):

@@ -40,7 +40,7 @@ def served() -> Iterator[str]:
 
 @contextmanager
 def opened(url: str) -> Iterator[Page]:
-    """A page in a browser of its own."""
+    """A page in its own browser."""
     chromium = shutil.which("chromium") or shutil.which("chromium-browser")
     if chromium is None:
         raise SystemExit("Chromium is not installed (apt-get install chromium)")

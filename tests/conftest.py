@@ -1,4 +1,4 @@
-"""Fixtures of the whole suite: small random checkpoints, built once for all workers and only when asked for."""
+"""Fixtures of the whole suite: small random checkpoints, built on demand, once for all workers."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from typing import Any
 import pytest
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
-# Some virtual machines announce AMX and die of it. Without it, 16-bit products are the same on every machine too.
+# Some virtual machines report AMX and crash on it. Without it, 16-bit products are also equal on all machines.
 os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_BF16")
 sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[1])]  # helpers; training and bench
 
-# One commit, one verdict: properties draw the same cases each time, untimed. `explore` draws others, and more of them.
+# Property tests draw the same cases each time, without deadlines. `explore` draws other cases, and more of them.
 with contextlib.suppress(ImportError):  # the environment of vLLM has none
     from hypothesis import settings
 
@@ -64,7 +64,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_runtest_setup() -> None:
-    """Random numbers do not depend on which tests ran before in this process."""
+    """Make random numbers independent of earlier tests in this process."""
     random.seed(0)
     if "numpy" in sys.modules:
         sys.modules["numpy"].random.seed(0)

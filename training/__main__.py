@@ -1,4 +1,4 @@
-"""``python -m training``: look at what the embedded model learns from, check it, train it again."""
+"""``python -m training``: show the embedded model's training data, check the model, train it again."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def sample(
     count: int = typer.Option(12, min=1, max=400, help="How many scenes."),
     seed: int = typer.Option(0, min=0, help="Seed of the series of scenes."),
     split: str = typer.Option("train", help="train, calibration, tuning or evaluation."),
-    size: int = typer.Option(224, min=32, max=1024, help="Pixels of a scene's side; drawn anew at any size."),
+    size: int = typer.Option(224, min=32, max=1024, help="Side of a scene in pixels; sharp at any size."),
     drawings: bool = typer.Option(False, "--drawings", help="Show every drawing instead of scenes."),
     as_json: bool = typer.Option(False, "--json", help="Print scenes, boxes and descriptions as JSON."),
 ) -> None:
@@ -57,8 +57,10 @@ def check(
     scenes: int = typer.Option(1000, min=1, help="How many scenes."),
     seed: int = typer.Option(0, min=0, help="Seed of the series of scenes."),
     split: str = typer.Option("evaluation", help="train, calibration, tuning or evaluation."),
-    model: Path | None = typer.Option(None, help="A checkpoint folder; the embedded one if not given."),
-    layer: int | None = typer.Option(None, help="Block whose lens is judged; the operating point's."),
+    model: Path | None = typer.Option(None, help="A checkpoint folder; by default the embedded one."),
+    layer: int | None = typer.Option(
+        None, help="Block whose lens to check; by default the operating point's."
+    ),
     as_json: bool = typer.Option(False, "--json", help="Print the figures as JSON."),
 ) -> None:
     """Let the model describe scenes and answer questions, and print how well it does and how well its lens reads."""
@@ -88,11 +90,11 @@ def train(
     ),
     stage: str | None = typer.Option(None, help="Stop after this stage."),
     workers: int = typer.Option(
-        2, min=1, max=16, help="Single-threaded processes; 2 is what the recipe was made with."
+        2, min=1, max=16, help="Number of single-threaded processes; the recipe was made with 2."
     ),
     as_json: bool = common.JSON,
 ) -> None:
-    """Train the embedded model by the recipe; the same command resumes after a stop or a kill."""
+    """Train the embedded model with the recipe; the same command resumes after a stop or a kill."""
     from training.recipe import finish, until
     from training.recipe import train as run
 

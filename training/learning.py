@@ -57,7 +57,7 @@ class Plan:
 
 
 def learn(folder: Path, plan: Plan, make: Callable[[], Lesson], workers: int = 2) -> None:
-    """Run a stage to its end, from its last checkpoint on. ``make`` is called once in each worker."""
+    """Run a stage to its end from its last checkpoint. ``make`` is called once in each worker."""
     folder.mkdir(parents=True, exist_ok=True)
     if done(folder, plan):
         return
@@ -82,7 +82,7 @@ def done(folder: Path, plan: Plan) -> bool:
 
 
 def weights(folder: Path, name: str) -> dict[str, Any]:
-    """The parameters a stage ended (or stands) with, as torch tensors by name."""
+    """The current or final parameters of a stage, as torch tensors by name."""
     import torch
 
     path = folder / f"{name}.safetensors"
@@ -117,7 +117,7 @@ def _work(
     began = time.monotonic()
     shown = bar(plan.name, total=plan.steps, done=start, unit="step", show=None if rank == 0 else False)
     for step in range(start, plan.steps):
-        if os.getppid() != parent:  # the command was killed: a worker must not go on alone
+        if os.getppid() != parent:  # the command was killed: a worker must not continue alone
             return
         for group in optimizer.param_groups:
             group["lr"] = rate_at(plan, step) * group["factor"]

@@ -60,7 +60,7 @@ def test_a_key_is_sent_and_never_told(monkeypatch: pytest.MonkeyPatch) -> None:
     ):
         judge.rate(QUESTION)
         assert server.headers[0]["authorization"] == "Bearer very-secret"
-        with pytest.raises(JudgeError, match="answers") as caught:
+        with pytest.raises(JudgeError, match="runs") as caught:
             judge.rate(QUESTION)
         assert "very-secret" not in str(caught.value)
 
@@ -110,7 +110,7 @@ LASTING: list[tuple[Answer, str]] = [
         (400, {}, b'{"detail": "The labels of question \'rating\' are not single tokens."}'),
         "--decision-config",
     ),
-    ((400, {}, b'{"detail": "The selected model does not support image input."}'), "pictures"),
+    ((400, {}, b'{"detail": "The selected model does not support image input."}'), "accepts images"),
     ((422, {}, b'{"detail": [{"loc": ["body", "state"], "msg": "bad"}]}'), r"HTTP 422 \(body.state: bad\)"),
     ((422, {}, b'{"detail": [7]}'), "HTTP 422"),
     ((401, {}, b'{"error": {"message": "who?"}}'), "key"),
