@@ -41,7 +41,9 @@ def test_describe_prints_the_text_alone(cli, given):
 def test_describe_says_where_a_beta_comes_from(cli, checkpoint, photo, calibrated):
     done = cli("describe", checkpoint("llava"), photo, "-t", calibrated, *SHORT, "--json")
     assert (done.json["layer"], done.json["beta"]) == (1, 1.1)
-    assert done.err == "layer 1, beta 1.1 (taken over from LLaVA-1.5-7B, as far from the last block)\n"
+    assert (
+        done.err == "layer 1, beta 1.1 (taken from LLaVA-1.5-7B, at the same distance from the last block)\n"
+    )
 
 
 def test_describe_compares_with_the_base_model(cli, given):

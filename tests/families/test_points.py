@@ -43,14 +43,14 @@ def test_an_unknown_family_or_too_few_blocks_have_none():
             "instructblip",
             4,
             1,
-            "layer 1, beta 0.5 (taken over from InstructBLIP-7B, as far from the last block)",
+            "layer 1, beta 0.5 (taken from InstructBLIP-7B, at the same distance from the last block)",
         ),
         ("instructblip", 32, 1, "layer 1, beta 0.5 (published for InstructBLIP-7B; its layer would be 29)"),
         (
             "llava",
             5,
             3,
-            "layer 3, beta 1.1 (taken over from LLaVA-1.5-7B, as far from the last block; its layer would be 2)",
+            "layer 3, beta 1.1 (taken from LLaVA-1.5-7B, at the same distance from the last block; its layer would be 2)",
         ),
         ("llava", 5, 2, "layer 2, beta 3.5 (tuned on 300 records of world, recorded with the table)"),
         (
