@@ -154,7 +154,7 @@ class Batch:
         """Note the visual columns of a prompt that begins at ``start``, and give each of ``rows`` its sequence.
 
         Returns:
-            The sequences of the prompt's rows, of which beams are repetitions.
+            The sequence of each row of the prompt; beams repeat them.
         """
         if len(self.rows) != len(columns):
             raise InputError(f"the cache holds {len(self.rows)} rows, but {len(columns)} were given")
@@ -202,5 +202,5 @@ class Batch:
 
 
 def new_batch(owner: int, rows: int) -> Batch:
-    """A batch of which nothing is known yet."""
+    """A batch without images so far."""
     return Batch(owner, [Sequence(row=row) for row in range(rows)])

@@ -1,6 +1,6 @@
 """Models that were compiled, and perhaps run, before hooks were put on them.
 
-A graph that was traced without our hooks would go on without them. Forgetting the graphs makes the next call trace
+A graph that was traced without our hooks would keep running without them. Forgetting the graphs makes the next call trace
 again, with a break at each hook.
 """
 

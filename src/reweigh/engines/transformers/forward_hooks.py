@@ -278,7 +278,7 @@ class ForwardHooks:
 
 
 def _is_step(prompt: Prompt, batch: Batch, arguments: dict[str, Any]) -> bool:
-    """Whether a pass is one more token of a running generation, of which everything is known."""
+    """Whether a pass is the next token of a running generation, so that nothing has to be looked up."""
     ids, cache = arguments.get("input_ids"), arguments.get("past_key_values")
     if ids is None or cache is None or not prompt.passes or ids.shape != (len(batch.rows), 1):
         return False
@@ -309,7 +309,7 @@ def _continued(
     unknown = past if batch is None or batch.owner != owner else past - batch.seen
     if batch is None or unknown > 0:
         raise UnsupportedError(
-            f"the cache holds {past} positions, {unknown} of which were not seen by this session, so the evidence of "
+            f"the cache holds {past} positions, {unknown} of them not seen by this session, so the evidence of "
             "an image among them is unknown",
             hint="fill the cache inside the same session's `with` block, or start without a cache",
         )

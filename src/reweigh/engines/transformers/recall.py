@@ -82,7 +82,7 @@ class Recall:
         return None if whole is None else whole[reader.tokens]
 
     def _get(self, source: str, key: str, size: int) -> Tensor | None:
-        """A kept vector; one of another length, which somebody else put there, is as good as none."""
+        """A kept vector; ``None`` if its length does not match."""
         found = self.cache.get(sha256_json([source, key]))
         return found if found is not None and len(found) == size else None
 

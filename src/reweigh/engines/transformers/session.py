@@ -49,7 +49,7 @@ class Session:
     def request(self, **options: Any) -> AbstractContextManager[Any]:
         """Open a request with settings of its own; what is not given is taken from the request it is nested in.
 
-        What is returned may be entered again, each time for a request anew, and in any thread or task.
+        The result can be entered several times, in any thread or task; each time opens a new request.
         """
         return RequestContext(self.decoder, options)
 

@@ -1,4 +1,4 @@
-"""Whole words for tokens that may be pieces of one: the model says how each would go on."""
+"""Whole words for tokens that may be pieces of one: the model says how each would continue."""
 
 from __future__ import annotations
 

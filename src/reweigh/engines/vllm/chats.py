@@ -28,7 +28,7 @@ def watch() -> None:
 
 
 def streamed(original: Callable[..., Any]) -> Callable[..., Any]:
-    """A stream whose first chunk carries the outcome; a later one too, should it change under way."""
+    """A stream whose first chunk carries the outcome; a later one too if the outcome changes."""
 
     @functools.wraps(original)
     async def stream(*args: Any, **kwargs: Any) -> AsyncIterator[str]:

@@ -23,7 +23,7 @@ MARK = "reweigh.beta"
 PREFIX_MODES = ("exact", "recall")
 UNEDITED = ("report", "refuse")
 ALIKE = 0.8
-"""How alike two names are of which one is taken for a slip of the other."""
+"""Similarity from which one name is taken for a misspelling of another."""
 SWITCH = {"on": True, "off": False, "true": True, "false": False, "1": True, "0": False}
 
 
@@ -36,7 +36,7 @@ class Settings:
         layer: Which layer's table, where the folder holds several.
         beta: Maximum penalty of requests that name none; the table's tuned or the paper's if not given.
         enabled: Whether requests that do not say are edited.
-        prefix_cache: "exact" computes the prompt of an edited request anew; "recall" reads vLLM's prefix cache and
+        prefix_cache: "exact" computes the whole prompt of an edited request; "recall" reads vLLM's prefix cache and
             takes the evidence of such prompts from memory.
         unedited: What happens to a request that was to be edited and could not be: "report" in its output, or "refuse".
         memory_mb: Bound of the evidence kept for prompts that come again, in megabytes of the device.

@@ -63,7 +63,7 @@ def identify_model(model_config: Any, load_config: Any) -> Identity:
 
 
 def _as_called(images: Mapping[str, Any], model_config: Any) -> dict[str, Any]:
-    """Settings of the image processor with what vLLM gives it at each call, of which the processor itself knows nothing."""
+    """The image processor's settings, updated with what vLLM passes to it at each call."""
     multimodal = model_config.multimodal_config
     given = dict(getattr(multimodal, "mm_processor_kwargs", None) or {})
     given |= given.pop("images_kwargs", None) or {}

@@ -37,7 +37,7 @@ def register() -> None:
 
 
 def require_plugin() -> None:
-    """Refuse to go on where vLLM would not load this plugin, and so would edit and observe nothing."""
+    """Refuse to start where vLLM would not load this plugin and nothing would be edited or observed."""
     from vllm import envs
 
     installed = any(entry.name == KEY for entry in entry_points(group=GROUP))

@@ -77,7 +77,7 @@ class Processor:
         return edited
 
     def _edit_apart(self, logits: Tensor, chosen: list[tuple[int, Any]]) -> Tensor:
-        """Edit row by row; a request whose logits form no distribution goes on unedited, and the others with it."""
+        """Edit row by row; a request whose logits form no distribution is no longer edited, the others are."""
         edited = logits.float().clone()
         for row, entry in chosen:
             if not entry.is_edited:  # given up at an earlier row: a request has one for each drafted token

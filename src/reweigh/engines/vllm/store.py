@@ -78,7 +78,7 @@ class Entry(Sequence):
         return self.strengths is not None and self.beta > 0
 
     def give_up(self, reason: str) -> None:
-        """Edit it no more, and report that anew."""
+        """Stop editing it, and report that."""
         self.strengths, self.reason, self.reported = None, reason, False
 
 

@@ -76,7 +76,7 @@ def _light_sleep(sleep: Any) -> Any:
         if level > 1:
             raise UnsupportedError(
                 f"sleep at level {level} drops the weights, and reweigh's table belongs to those that were loaded at start",
-                hint="let it sleep at level 1; vLLM has paused by now, and wake_up lets it go on",
+                hint="let it sleep at level 1; vLLM has paused by now; wake_up resumes it",
             )
         return sleep(level)
 
