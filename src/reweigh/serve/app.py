@@ -184,7 +184,7 @@ class Server:
         self._require_model(asked.model)
 
     def _require_model(self, name: str) -> None:
-        if name != self.served.name and not (self.served.world and name == "world"):
+        if name not in self.served.names:
             raise Problem(
                 404,
                 f"this server has no model {name[:80]!r}; it serves {self.served.name!r}",

@@ -62,6 +62,7 @@ class Served:
         self.model = model
         self.processor = processor
         self.name = name
+        self.names = frozenset({name, "world"} if world else {name})
         self._beta = beta
         self.template = template
         self.world = world
