@@ -78,12 +78,12 @@ def test_layer_vocabulary_and_impossible_numbers_cannot_be_forced(llava, table, 
     options = {"force": force}
     with pytest.raises(MismatchError, match="layer 2"):
         attach(llava.model, llava.processor, table=table, layer=1, **options)
-    with pytest.raises(InputError, match="layer 4"):
+    with pytest.raises(ArtifactError, match="layer 4"):
         attach(llava.model, llava.processor, table=replace(table, layer=4), **options)
     with pytest.raises(ArtifactError, match="b0"):
         attach(llava.model, llava.processor, table=replace(table, scale=0.0), **options)
     tokens = np.append(table.tokens[:-1], VOCABULARY)
-    with pytest.raises(MismatchError, match=f"token {VOCABULARY}"):
+    with pytest.raises(ArtifactError, match=f"token {VOCABULARY}"):
         attach(llava.model, llava.processor, table=replace(table, tokens=tokens), **options)
 
 
@@ -107,11 +107,18 @@ def test_a_table_without_registered_tokens_changes_nothing(llava, table):
     assert rw.describe(image, max_new_tokens=5) == base.describe(image, max_new_tokens=5)
 
 
-def test_a_table_without_identity_is_refused_and_can_be_forced(llava, table):
-    empty = replace(table, made_with={**table.made_with, "identity": {}})
+def test_a_table_of_an_incomplete_identity_is_refused_and_can_be_forced(llava, table):
+    partial = {"model_id": table.made_with["identity"]["model_id"]}
+    older = replace(table, made_with={**table.made_with, "identity": partial})
     with pytest.raises(MismatchError, match="verified"):
-        attach(llava.model, llava.processor, table=empty)
-    attach(llava.model, llava.processor, table=empty, force=True)
+        attach(llava.model, llava.processor, table=older)
+    attach(llava.model, llava.processor, table=older, force=True)
+
+
+def test_a_table_of_no_model_is_refused(llava, table):
+    empty = replace(table, made_with={**table.made_with, "identity": {}})
+    with pytest.raises(ArtifactError, match="identity"):
+        attach(llava.model, llava.processor, table=empty, force=True)
 
 
 @pytest.mark.parametrize(
