@@ -91,7 +91,7 @@ def test_an_evaluation_survives_kills_without_a_byte_changed(ray, checkpoint, tm
     responses = tmp_path / "out" / "responses.jsonl"
     kept, said = survive(given, tmp_path / "out", lambda: lines(responses), seed=2)
     assert 2 <= kept < 12
-    assert "12 of 12 in all" in said
+    assert "12 of 12 in total" in said
     assert tree(tmp_path / "out") == tree(tmp_path / "alone")
 
 

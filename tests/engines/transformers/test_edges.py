@@ -503,7 +503,7 @@ def test_edits_of_the_stream_stay_right_on_a_compiled_model(own):
             return model(**inputs).logits
 
     base = called(eager)
-    with Louder(find_anatomy(eager)).attach(eager, own.processor):
+    with Session(eager, own.processor, Louder(find_anatomy(eager))):
         edited = called(eager)
     assert not torch.equal(base, edited)
     own.model.compile(backend="eager")
