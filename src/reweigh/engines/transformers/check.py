@@ -52,8 +52,8 @@ def check(
         >>> model, processor = load(world.path())
         >>> picture = render(scene("evaluation", 3), 112)
         >>> found = reweigh.check(model, processor, picture, "There is a dog.", table=world.table_path())
-        >>> [token.text for token in found.tokens if (token.strength or 0) > 0.5]
-        [' dog']
+        >>> print(*(word.text for word in found.unsupported()))
+        dog.
     """
     anatomy = find_anatomy(model)
     table, lens = pair(anatomy, processor, table, layer=layer, force=force)
