@@ -5,13 +5,12 @@ from __future__ import annotations
 import pytest
 
 from reweigh.benchmarks.world import World
-from reweigh.experiments.ablate.arms import make_arms
-from reweigh.experiments.ablate.study import ablate
+from reweigh.experiments.ablate.arms import make_variants
+from reweigh.experiments.ablate.study import Plan, ablate
 from reweigh.experiments.compare.methods import make_method
 from reweigh.experiments.compare.study import compare
-from reweigh.experiments.tune.grid import Grid
 from reweigh.experiments.tune.search import FIGURES, gain
-from reweigh.experiments.tune.study import tune
+from reweigh.experiments.tune.study import Grid, tune
 from reweigh.files.artifacts import read_json, read_jsonl
 from reweigh.runs.task import Runs, Task
 from reweigh.runtime.memory import EvidenceCache
@@ -76,7 +75,7 @@ def test_compare_puts_methods_side_by_side(embedded, table, runs, tmp_path):
 
 
 def test_ablate_scores_every_arm_against_the_full_method(embedded, table, runs, tmp_path):
-    arms, left_out = make_arms(
+    arms, left_out = make_variants(
         ["full", "cyclic", "unbounded"],
         table,
         records=SCENES,
@@ -86,7 +85,7 @@ def test_ablate_scores_every_arm_against_the_full_method(embedded, table, runs, 
         seed=42,
     )
     assert left_out == {}
-    rows = ablate(*embedded, arms, table, runs, tmp_path, beta=2.0, cache=EvidenceCache())
+    rows = ablate(*embedded, Plan(table, 2.0, arms, left_out), runs, tmp_path, cache=EvidenceCache())
     assert [row.name for row in rows] == ["base", "full", "cyclic", "unbounded"]
     by_name = {row.name: row for row in rows}
     assert by_name["base"].edits is None

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from reweigh.errors import UnknownNameError
-from reweigh.experiments.ablate.arms import WORDS, make_arms, parse_arms, registered_sets
+from reweigh.experiments.ablate.arms import WORDS, make_variants, parse_arms, registered_sets
 from reweigh.experiments.readouts import (
     ARMS,
     BUDGET,
@@ -107,7 +107,7 @@ def test_a_matched_arm_brings_the_full_method_on_the_same_tokens(observe, table)
     assert kinds == ["full", "zscore", "zscore-matched", "rank-zscore-matched"]
     assert all(kind in WORDS for kind in kinds)
     options = {"records": 3, "vocab_size": 20, "observations": None, "shuffles": 1, "seed": 1}
-    arms, left_out = make_arms(
+    arms, left_out = make_variants(
         kinds, table, **options, readouts=lambda name: readout_arm(name, table, observe, rule=stable)
     )
     assert left_out == {}
@@ -121,6 +121,6 @@ def test_a_matched_arm_brings_the_full_method_on_the_same_tokens(observe, table)
     [told] = registered_sets(kinds, table, find)
     assert told.startswith(f"zscore registers {len(native.table)} tokens, full {len(table)}, ")
     assert registered_sets(kinds, table, None) == []
-    arms, left_out = make_arms(kinds, table, **options)
+    arms, left_out = make_variants(kinds, table, **options)
     assert [arm.name for arm in arms] == ["full"]
     assert set(left_out) == {"zscore", "zscore-matched", "rank-zscore-matched"}

@@ -28,8 +28,8 @@ from reweigh.benchmarks.judge.protocol import user
 from reweigh.calibration.corpus import CorpusImage, open_corpus
 from reweigh.calibration.result import Calibration
 from reweigh.calibration.resume import Work
-from reweigh.experiments.tune.labelfree.asking import Asking
-from reweigh.experiments.tune.labelfree.pictures import open_pictures
+from reweigh.experiments.tune.labelfree import open_pictures
+from reweigh.experiments.tune.verdicts import Asking
 from reweigh.files.artifacts import sha256_text
 from reweigh.runs.record import make_record, open_run
 from reweigh.runs.results import read_scored

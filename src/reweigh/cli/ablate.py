@@ -44,10 +44,9 @@ def ablate(
 ) -> None:
     """Change one part of the method at a time and compare each arm with the full method."""
     from reweigh.experiments.ablate.arms import parse_arms
-    from reweigh.experiments.ablate.prepare import prepare
-    from reweigh.experiments.ablate.report import Report
+    from reweigh.experiments.ablate.report import FIGURES, AblationReport
     from reweigh.experiments.ablate.study import ablate as run
-    from reweigh.experiments.ablate.table import FIGURES
+    from reweigh.experiments.ablate.study import plan
     from reweigh.files.artifacts import only_one
     from reweigh.paper.prepare import readouts_of
     from reweigh.runtime.memory import EvidenceCache
@@ -59,7 +58,7 @@ def ablate(
     where = point.of(model)
     loaded = weights.load(model)
     runs = selection.runs(task, model, weights, loaded)
-    made = prepare(
+    planned = plan(
         loaded,
         runs,
         kinds,
@@ -72,13 +71,13 @@ def ablate(
         ),
         force=force,
     )
-    for kind, why in made.left_out.items():
+    for kind, why in planned.left_out.items():
         typer.echo(f"{kind} is left out: {why}", err=True)
     with only_one(out):
         kept = EvidenceCache(folder=cache or out / "evidence")
-        rows = run(*loaded, made.arms, made.table, runs, out, beta=made.beta, cache=kept, force=force)
+        rows = run(*loaded, planned, runs, out, cache=kept, force=force)
     about = {"model": model, "benchmark": task.metadata, "records": len(task.records), "seed": selection.seed}
-    report = Report(rows, made, about)
+    report = AblationReport(rows, planned, about)
     written = report.write(out)
     if as_json:
         common.emit_json(report.to_json())

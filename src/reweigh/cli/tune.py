@@ -16,9 +16,8 @@ from reweigh.cli.groups import grouped
 from reweigh.errors import InputError
 
 if TYPE_CHECKING:
-    from reweigh.experiments.tune.labelfree.served import ServedVerifier
-    from reweigh.experiments.tune.labelfree.verifier import ModelVerifier
-    from reweigh.experiments.tune.report import Report
+    from reweigh.experiments.tune.report import TuningReport
+    from reweigh.experiments.tune.verifier import ModelVerifier, ServedVerifier
     from reweigh.runs.task import Task
 
 app = typer.Typer(add_completion=False)
@@ -40,8 +39,8 @@ class VerifierOptions:
     def served(self, out: Path) -> ServedVerifier | None:
         """The verifier behind a URL, if one is given; it is probed at once unless verdicts are stored already."""
         from reweigh.benchmarks.judge import SystemOne
-        from reweigh.experiments.tune.labelfree.asking import VERDICTS
-        from reweigh.experiments.tune.labelfree.served import ServedVerifier
+        from reweigh.experiments.tune.verdicts import VERDICTS
+        from reweigh.experiments.tune.verifier import ServedVerifier
 
         if self.verifier_url is None:
             return None
@@ -57,7 +56,7 @@ class VerifierOptions:
 
     def load(self, weights: common.Weights, template: str | None) -> ModelVerifier | None:
         """The verifier loaded here, if it is not the model being tuned."""
-        from reweigh.experiments.tune.labelfree.verifier import ModelVerifier
+        from reweigh.experiments.tune.verifier import ModelVerifier
 
         if self.verifier is None:
             return None
@@ -106,9 +105,9 @@ def tune(
     as_json: bool = common.JSON,
 ) -> None:
     """Try layers and betas, judge CHAIR_S, CHAIR_I, recall and F1 together, and recommend a point."""
-    from reweigh.experiments.tune.grid import Grid
-    from reweigh.experiments.tune.labelfree.run import tune_free
-    from reweigh.experiments.tune.report import Report
+    from reweigh.experiments.tune.labelfree import tune_free
+    from reweigh.experiments.tune.report import TuningReport
+    from reweigh.experiments.tune.study import Grid
     from reweigh.experiments.tune.study import tune as tune_by_labels
     from reweigh.files.artifacts import only_one
     from reweigh.runtime.memory import EvidenceCache
@@ -140,7 +139,7 @@ def tune(
         else:
             tuned = tune_by_labels(*loaded, grid, runs, out, cache=kept, force=force)
     chosen_on = grid.chosen_on(task, limit=selection.limit, seed=selection.seed)
-    report = Report(tuned, model, chosen_on, None if table is None else where)
+    report = TuningReport(tuned, model, chosen_on, None if table is None else where)
     home = Path(table) if record and table and Path(table).is_dir() else None
     if home is not None and not force and (why := report.kept_point(home)) is not None:
         common.note(f"{home} keeps its operating point: {why}; --force records this one")
@@ -153,7 +152,7 @@ def tune(
     common.note(f"written: {', '.join(map(str, written))}")
 
 
-def _show(report: Report) -> None:
+def _show(report: TuningReport) -> None:
     """Print the tables and what follows from them."""
     from reweigh.experiments.compare import render
 
@@ -176,7 +175,7 @@ def _task(
     from reweigh.experiments.tune.search import FIGURES
 
     if pictures is not None:
-        from reweigh.experiments.tune.labelfree.pictures import open_pictures
+        from reweigh.experiments.tune.labelfree import open_pictures
 
         task = open_pictures(pictures, limit=selection.limit)
         common.look_into(model, pictures)

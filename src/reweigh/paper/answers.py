@@ -20,8 +20,8 @@ from reweigh.benchmarks.types import Id
 from reweigh.decoding.reweigh import CLIP, Clip
 from reweigh.errors import ReweighError
 from reweigh.estimate import Estimate
-from reweigh.experiments.ablate.arms import Arm
-from reweigh.experiments.ablate.run import attach_arm
+from reweigh.experiments.ablate.arms import Variant
+from reweigh.experiments.ablate.run import attach_variant
 from reweigh.files.artifacts import sha256_json
 from reweigh.method.evidence import Evidence
 from reweigh.method.readouts import DMRR
@@ -109,8 +109,8 @@ class Answers:
         """Answer all records with a table and the evidence given, and score them; another clip is an ablation."""
         bound = self.material.beta if beta is None else beta
         model, processor = self.rerun.load()
-        arm = Arm(name, name, table, None, clip)
-        session = attach_arm(model, processor, arm, bound, force=self.rerun.force)
+        arm = Variant(name, name, table, None, clip)
+        session = attach_variant(model, processor, arm, bound, force=self.rerun.force)
 
         def ask(batch: Batch) -> list[Answer]:
             evidence = [self._evidence(session, batch.start + i, given) for i in range(len(batch.records))]

@@ -11,7 +11,7 @@ import twin
 from checkpoints import VOCABULARY
 from reweigh.benchmarks.base import Record
 from reweigh.benchmarks.world import World
-from reweigh.experiments.ablate.arms import WORDS, Arm, make_arms
+from reweigh.experiments.ablate.arms import WORDS, Variant, make_variants
 from reweigh.experiments.ablate.run import RecordEvidence
 from reweigh.images import read_image
 from reweigh.runs.task import Runs, Task
@@ -27,7 +27,7 @@ class Setting:
     processor: Any
     table: ReferenceTable
     runs: Runs
-    arms: dict[str, Arm]
+    arms: dict[str, Variant]
 
     def pictures(self, records: list[Record]) -> list[Any]:
         return [read_image(self.runs.task.images / record.image) for record in records]
@@ -46,7 +46,7 @@ def setting(checkpoint, tmp_path_factory) -> Setting:
     ]
     task = Task(world, records, folder, {"name": "world", "options": {}, "limit": None, "shard": "1/1"}, {})
     table = twin.table(VOCABULARY)
-    made, _ = make_arms(
+    made, _ = make_variants(
         list(WORDS),
         table,
         records=len(records),

@@ -15,7 +15,7 @@ from reweigh.experiments.ablate.arms import (
     by_count,
     derangement,
     global_reference,
-    make_arms,
+    make_variants,
     parse_arms,
     readout_of,
     shuffled,
@@ -27,7 +27,7 @@ TABLE = twin.table(40)
 
 
 def arms(kinds=tuple(WORDS), *, records=5, observations=None, shuffles=3, seed=42):
-    return make_arms(
+    return make_variants(
         kinds,
         TABLE,
         records=records,

@@ -15,13 +15,13 @@ from checkpoints import VOCABULARY
 from reweigh.engines.transformers.session import end_tokens
 from reweigh.errors import ArtifactError
 from reweigh.experiments import experiment
-from reweigh.experiments.ablate.arms import Arm
+from reweigh.experiments.ablate.arms import Variant
 from reweigh.experiments.ablate.run import (
     EDITS,
     Tally,
-    attach_arm,
-    make_arm_ask,
+    attach_variant,
     sum_edits,
+    variant_ask,
 )
 from reweigh.experiments.experiment import read_notes
 from reweigh.families.prompts import build_inputs
@@ -83,7 +83,7 @@ class Keeper:
 @pytest.mark.parametrize("name", ARMS)
 def test_an_arms_edits_are_those_of_its_definition(setting, name):
     arm, records = setting.arms[name], setting.runs.task.records
-    session = attach_arm(setting.model, setting.processor, arm, BETA)
+    session = attach_variant(setting.model, setting.processor, arm, BETA)
     measured = setting.evidence()
     number = 1
     donor = number if arm.donors is None else arm.donors[number]
@@ -108,7 +108,7 @@ def test_an_arms_edits_are_those_of_its_definition(setting, name):
 
 def test_the_full_arm_speaks_as_the_method_does(setting, tmp_path):
     arm, runs = setting.arms["full"], setting.runs
-    session = attach_arm(setting.model, setting.processor, arm, BETA)
+    session = attach_variant(setting.model, setting.processor, arm, BETA)
     answer(runs, session, arm, setting.evidence(), tmp_path)
     plain = reweigh.attach(setting.model, setting.processor, table=setting.table, beta=BETA)
     expected = []
@@ -117,7 +117,7 @@ def test_the_full_arm_speaks_as_the_method_does(setting, tmp_path):
         prompts = [one.prompt for one in batch]
         expected += plain.describe(setting.pictures(batch), prompts, max_new_tokens=7)
     assert [row["response"] for row in read_jsonl(tmp_path / "responses.jsonl")] == expected
-    base = attach_arm(setting.model, setting.processor, arm, 0.0)
+    base = attach_variant(setting.model, setting.processor, arm, 0.0)
     texts = base.describe(setting.pictures(runs.task.records[:2]), prompts[0], max_new_tokens=7)
     assert texts != expected[:2], "the edit changes something here"
 
@@ -131,7 +131,7 @@ def test_evidence_is_read_once_for_all_arms(setting, tmp_path, monkeypatch):
         measured = setting.evidence(cache if not again else EvidenceCache(folder=tmp_path / "evidence"))
         for name in ("full", "cyclic", "no-abstention", "unbounded"):
             arm, folder = setting.arms[name], tmp_path / f"{name}-{again}"
-            session = attach_arm(setting.model, setting.processor, arm, BETA)
+            session = attach_variant(setting.model, setting.processor, arm, BETA)
             answer(setting.runs, session, arm, measured, folder)
     assert len(read) == len(setting.runs.task.records)
 
@@ -139,7 +139,7 @@ def test_evidence_is_read_once_for_all_arms(setting, tmp_path, monkeypatch):
 @pytest.mark.parametrize(("name", "donors"), [("full", [0, 1, 2, 3, 4]), ("cyclic", [1, 2, 3, 4, 0])])
 def test_each_row_of_a_batch_has_the_evidence_of_its_own_donor(setting, tmp_path, monkeypatch, name, donors):
     arm, measured = setting.arms[name], setting.evidence()
-    session = attach_arm(setting.model, setting.processor, arm, BETA)
+    session = attach_variant(setting.model, setting.processor, arm, BETA)
     served, request = [], session.decoder.request
 
     def watched(outer=None, *, evidence=None, **options):
@@ -156,7 +156,7 @@ def test_each_row_of_a_batch_has_the_evidence_of_its_own_donor(setting, tmp_path
 
 def answer(runs, session, arm, evidence, folder):
     """Answer all records as an arm into a folder."""
-    ask = make_arm_ask(session, arm, evidence, template=None)
+    ask = variant_ask(session, arm, evidence, template=None)
     made = experiment.Arm(folder.name, arm.name, lambda: experiment.OpenArm(session.record(), ask), EDITS)
     experiment.Experiment(runs, [made], folder.parent).answer(made)
 
@@ -191,7 +191,7 @@ def test_end_tokens(given, ends):
 @pytest.mark.parametrize("share", [0.0, 0.3, 0.8])
 def test_a_stopped_arm_ends_with_the_same_bytes_and_counts(setting, tmp_path, share):
     arm = setting.arms["unbounded"]
-    session = attach_arm(setting.model, setting.processor, arm, BETA)
+    session = attach_variant(setting.model, setting.processor, arm, BETA)
     whole, cut = tmp_path / "whole", tmp_path / "cut"
     for folder in (whole, cut):
         answer(setting.runs, session, arm, setting.evidence(), folder)
@@ -215,7 +215,7 @@ def test_a_row_ends_where_the_part_that_generates_ends_it(setting, checkpoint, t
     # InstructBLIP hands `generate` on to its language model, whose settings decide.
     case = twin.case(checkpoint("instructblip"))
     arm = setting.arms["blind"]
-    session = attach_arm(case.model, case.processor, arm, BETA, force=True)
+    session = attach_variant(case.model, case.processor, arm, BETA, force=True)
     speaker = session.decoder.anatomy.language_model
     assert speaker is not case.model
     monkeypatch.setattr(case.model.generation_config, "eos_token_id", 301)
@@ -225,7 +225,7 @@ def test_a_row_ends_where_the_part_that_generates_ends_it(setting, checkpoint, t
         "reweigh.experiments.ablate.run.Tally", lambda beta, given: ends.extend(given) or Tally(beta, given)
     )
     batch = open_batch(0, setting.runs.task.records[:1], setting.runs.task.images, seed=1)
-    make_arm_ask(session, arm, setting.evidence(), template=None)(batch)
+    variant_ask(session, arm, setting.evidence(), template=None)(batch)
     assert ends == [302]
 
 
@@ -241,8 +241,8 @@ def test_a_readout_arm_edits_by_its_own_evidence_table_and_budget(setting, facto
     references = evidence[tokens] + random.normal(0, 0.5, len(tokens))
     columns = {"tokens": tokens, "references": references, "counts": np.full(len(tokens), 9), "scale": 0.6}
     table = replace(setting.table, **columns, made_with={**setting.table.made_with, "readout": "zscore"})
-    arm = Arm("zscore", "zscore", table, range(5), factor=factor)
-    session = attach_arm(setting.model, setting.processor, arm, BETA)
+    arm = Variant("zscore", "zscore", table, range(5), factor=factor)
+    session = attach_variant(setting.model, setting.processor, arm, BETA)
     given = setting.evidence().of(0, arm.table.readout)
     np.testing.assert_allclose(given.at(table.layer).numpy(), evidence, rtol=1e-3, atol=1e-4)
     keeper = Keeper()

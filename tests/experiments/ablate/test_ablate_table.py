@@ -10,18 +10,18 @@ from rich.console import Console
 from reweigh.benchmarks.base import Item, Summary
 from reweigh.benchmarks.chair.metrics import count_caption, summarise_metrics
 from reweigh.estimate import Estimate
-from reweigh.experiments.ablate.prepare import Prepared
-from reweigh.experiments.ablate.report import Report
-from reweigh.experiments.ablate.table import (
+from reweigh.experiments.ablate.report import (
     COLUMNS,
     FIGURES,
-    Row,
+    AblationReport,
+    ArmResult,
     build_json,
     build_page,
     build_table,
     repetition,
     spread,
 )
+from reweigh.experiments.ablate.study import Plan
 from reweigh.runs.task import Scored
 
 REFERENCE = {"dog", "cat"}
@@ -57,24 +57,24 @@ def test_repetition_is_of_one_object_in_one_description():
 
 
 def test_a_row_holds_the_difference_to_the_full_method():
-    row = Row.of("blind", "blind", run(["dog", "bus"], ["dog", "bus"]), FULL, COUNTS)
+    row = ArmResult.of("blind", "blind", run(["dog", "bus"], ["dog", "bus"]), FULL, COUNTS)
     values = row.values()
     assert values["chair_i"] == 50
     assert values["chair_i_difference"] == 25
     assert values["recall"] == 50
     assert (values["fire"], values["escapes"], values["repetition"], values["length"]) == (25.0, 3, 1, 2.0)
-    full = Row.of("full", "full", FULL, FULL, {**COUNTS, "candidates": 0})
+    full = ArmResult.of("full", "full", FULL, FULL, {**COUNTS, "candidates": 0})
     assert full.values()["chair_i_difference"] is None
     assert full.fire is None
 
 
 def test_permutations_are_followed_by_their_mean_and_range():
     rows = [
-        Row.of("base", "base", FULL, FULL, None),
-        Row.of("full", "full", FULL, FULL, COUNTS),
-        Row.of("shuffled-0", "shuffled", run(["bus"], ["bus"]), FULL, COUNTS),
-        Row.of("shuffled-1", "shuffled", run(["dog"], ["dog", "cat"]), FULL, {**COUNTS, "escapes": 0}),
-        Row.of("blind", "blind", FULL, FULL, COUNTS),
+        ArmResult.of("base", "base", FULL, FULL, None),
+        ArmResult.of("full", "full", FULL, FULL, COUNTS),
+        ArmResult.of("shuffled-0", "shuffled", run(["bus"], ["bus"]), FULL, COUNTS),
+        ArmResult.of("shuffled-1", "shuffled", run(["dog"], ["dog", "cat"]), FULL, {**COUNTS, "escapes": 0}),
+        ArmResult.of("blind", "blind", FULL, FULL, COUNTS),
     ]
     found = spread(rows[2:4])
     assert [found[what]["chair_i"] for what in ("mean", "lowest", "highest")] == [50, 0, 100]
@@ -106,8 +106,8 @@ def test_permutations_are_followed_by_their_mean_and_range():
 
 def test_a_range_over_an_undefined_figure_is_undefined():
     rows = [
-        Row.of("shuffled-0", "shuffled", run([], []), FULL, COUNTS),
-        Row.of("shuffled-1", "shuffled", FULL, FULL, COUNTS),
+        ArmResult.of("shuffled-0", "shuffled", run([], []), FULL, COUNTS),
+        ArmResult.of("shuffled-1", "shuffled", FULL, FULL, COUNTS),
     ]
     assert spread(rows)["mean"]["chair_i"] is None
     assert spread(rows)["mean"]["recall"] is not None
@@ -118,8 +118,8 @@ def test_no_table_is_wider_than_the_terminal(width):
     many = [run(["dog", "bus", "car"], *[["dog", "cat"]] * 9), run(*[["bus", "car", "cup"]] * 10)]
     full = run(*[["dog", "cat"]] * 10)
     kinds = ("base", "no-abstention")
-    rows = [Row.of(kind, kind, one, full, COUNTS) for kind, one in zip(kinds, many, strict=True)]
-    report = Report(rows, Prepared(table=None, beta=1.0, arms=[], left_out={}), {})
+    rows = [ArmResult.of(kind, kind, one, full, COUNTS) for kind, one in zip(kinds, many, strict=True)]
+    report = AblationReport(rows, Plan(table=None, beta=1.0, variants=[], left_out={}), {})
     tables = report.tables()
     assert {column.name for table in tables for column in table.columns} == {
         "arm",

@@ -12,10 +12,9 @@ from reweigh.benchmarks.base import Item, Summary
 from reweigh.benchmarks.chair.metrics import count_caption, figures, summarise_metrics
 from reweigh.estimate import Estimate
 from reweigh.experiments.compare import render
-from reweigh.experiments.tune.report import Report
-from reweigh.experiments.tune.search import BASE, search
+from reweigh.experiments.tune.report import TuningReport
+from reweigh.experiments.tune.search import BASE, GAIN, Tuned, search
 from reweigh.experiments.tune.study import quality
-from reweigh.experiments.tune.tuned import GAIN, Tuned
 from reweigh.files.artifacts import read_json
 from reweigh.runs.task import Scored
 
@@ -44,7 +43,7 @@ def report():
     )
     scored |= {(2, 1.5): scored[2, 2.0]}
     on = {"benchmark": "world", "records": IMAGES, "bound": 0.5}
-    return Report(Tuned(found, scored, figures), "made", on)
+    return TuningReport(Tuned(found, scored, figures), "made", on)
 
 
 def test_differences_and_gain_have_the_intervals_of_a_paired_bootstrap(report):

@@ -12,7 +12,7 @@ from typer.main import get_command
 
 from reweigh.cli.app import app
 from reweigh.experiments.ablate.arms import parse_arms
-from reweigh.experiments.ablate.table import FIGURES
+from reweigh.experiments.ablate.report import FIGURES
 from reweigh.paper.published.commands import NOT_MEASURED, READOUTS, commands
 from reweigh.paper.published.measured import READOUTS as TABLE
 from reweigh.paper.published.numbers import published

@@ -61,7 +61,7 @@ UNBOUNDED: Clip = (0.0, None)
 
 
 @dataclass(frozen=True)
-class Arm:
+class Variant:
     """One arm.
 
     Attributes:
@@ -104,13 +104,13 @@ def derangement(count: int, seed: int) -> NDArray[np.int64]:
 
 def global_reference(table: ReferenceTable) -> ReferenceTable:
     """b0 for every registered token."""
-    return _variant(table, "global", references=np.full(len(table), table.scale))
+    return _changed(table, "global", references=np.full(len(table), table.scale))
 
 
 def shuffled(table: ReferenceTable, seed: int) -> ReferenceTable:
     """The same references, given to other registered tokens."""
     drawn = np.random.default_rng(seed).permutation(len(table))
-    return _variant(table, f"shuffled by seed {seed}", references=table.references[drawn])
+    return _changed(table, f"shuffled by seed {seed}", references=table.references[drawn])
 
 
 def without_abstention(table: ReferenceTable, vocab_size: int) -> ReferenceTable:
@@ -119,7 +119,7 @@ def without_abstention(table: ReferenceTable, vocab_size: int) -> ReferenceTable
     counts = np.ones(vocab_size, dtype=np.int64)  # a table with a count of 0 is refused
     references[table.tokens], counts[table.tokens] = table.references, table.counts
     every = np.arange(vocab_size, dtype=np.int64)
-    return _variant(table, "no-abstention", tokens=every, references=references, counts=counts)
+    return _changed(table, "no-abstention", tokens=every, references=references, counts=counts)
 
 
 def by_count(table: ReferenceTable, observations: Observations, count: int) -> ReferenceTable:
@@ -142,7 +142,7 @@ def parse_arms(text: str) -> list[str]:
     return [name for name in WORDS if name == FULL or name in names]
 
 
-def make_arms(
+def make_variants(
     kinds: Sequence[str],
     table: ReferenceTable,
     *,
@@ -152,14 +152,14 @@ def make_arms(
     shuffles: int,
     seed: int,
     readouts: FindReadout | None = None,
-) -> tuple[list[Arm], dict[str, str]]:
+) -> tuple[list[Variant], dict[str, str]]:
     """The arms of some kinds, and why others are left out; arms of readouts need ``readouts``."""
     own = range(records)
-    arms: list[Arm] = []
+    arms: list[Variant] = []
     left_out: dict[str, str] = {}
 
     def add(kind: str, made: ReferenceTable = table, donors: Sequence[int] | None = own, **more: Any) -> None:
-        arms.append(Arm(more.pop("name", kind), kind, made, donors, **more))
+        arms.append(Variant(more.pop("name", kind), kind, made, donors, **more))
 
     make: dict[str, Callable[[str], None]] = {
         "global": lambda kind: add(kind, global_reference(table)),
@@ -208,15 +208,15 @@ def readout_of(kind: str) -> str | None:
     return name if name in READOUT_ARMS else None
 
 
-def readout_variant(kind: str, table: ReferenceTable, found: ReadoutArm, own: Sequence[int]) -> Arm:
+def readout_variant(kind: str, table: ReferenceTable, found: ReadoutArm, own: Sequence[int]) -> Variant:
     """A readout arm, or one side of its comparison on the tokens that both register."""
     if kind == found.name:
-        return Arm(kind, kind, found.table, own, factor=found.factor)
+        return Variant(kind, kind, found.table, own, factor=found.factor)
     ranked, other = on_common_tokens(table, found.table)
     if kind.startswith(f"{RANK}-"):
-        return Arm(kind, kind, ranked, own)
-    return Arm(kind, kind, other, own, factor=found.factor)
+        return Variant(kind, kind, ranked, own)
+    return Variant(kind, kind, other, own, factor=found.factor)
 
 
-def _variant(table: ReferenceTable, arm: str, **columns: Any) -> ReferenceTable:
+def _changed(table: ReferenceTable, arm: str, **columns: Any) -> ReferenceTable:
     return replace(table, **columns, made_with={**table.made_with, "arm": arm})

@@ -15,7 +15,7 @@ from reweigh.decoding import ReweighSession, attach
 from reweigh.decoding.reweigh import ReWEIGH
 from reweigh.engines.transformers.session import end_tokens
 from reweigh.errors import ReweighError
-from reweigh.experiments.ablate.arms import Arm, without_abstention
+from reweigh.experiments.ablate.arms import Variant, without_abstention
 from reweigh.experiments.experiment import Answered
 from reweigh.families.anatomy import find_anatomy
 from reweigh.images import read_image
@@ -151,7 +151,9 @@ class Tally:
         self._speaking = self._speaking & ~torch.isin(recorded.after, self.ends.to(recorded.after.device))
 
 
-def attach_arm(model: Any, processor: Any, arm: Arm, beta: float, *, force: bool = False) -> ReweighSession:
+def attach_variant(
+    model: Any, processor: Any, arm: Variant, beta: float, *, force: bool = False
+) -> ReweighSession:
     """Tie an arm to a model, as ``attach`` ties the method."""
     own = beta * arm.factor
     decoder = ReWEIGH(find_anatomy(model), processor, table=arm.table, beta=own, force=force, clip=arm.clip)
@@ -159,8 +161,8 @@ def attach_arm(model: Any, processor: Any, arm: Arm, beta: float, *, force: bool
     return ReweighSession(model, processor, decoder)
 
 
-def make_arm_ask(
-    session: ReweighSession, arm: Arm, evidence: RecordEvidence, *, template: str | None
+def variant_ask(
+    session: ReweighSession, arm: Variant, evidence: RecordEvidence, *, template: str | None
 ) -> Callable[[Batch], Answered]:
     """Make the function that answers batches as the arm does and notes its edits."""
 

@@ -15,9 +15,8 @@ from reweigh.experiments.compare import render
 from reweigh.experiments.compare.page import tables
 from reweigh.experiments.compare.table import Comparison, Figure, Row
 from reweigh.experiments.experiment import write_frame
-from reweigh.experiments.tune.search import BASE, FIGURES, Point, edge
+from reweigh.experiments.tune.search import BASE, FIGURES, GAIN, Point, Tuned, edge
 from reweigh.experiments.tune.search import Key as Where
-from reweigh.experiments.tune.tuned import GAIN, Tuned
 from reweigh.files.artifacts import read_json, write_text
 from reweigh.results import frame
 from reweigh.results.charts import in_figures, lines
@@ -38,7 +37,7 @@ UNLABELLED = "Experimental: a verifier's denial stands for a hallucinated mentio
 
 
 @dataclass(frozen=True)
-class Report:
+class TuningReport:
     """A finished search and what it was made on.
 
     Attributes:

@@ -1,20 +1,26 @@
-"""The search of an operating point: grid, midpoint and choice, as a pure rule on figures.
+"""The search for an operating point: grid, midpoint and choice by a fixed rule, and what is found, with intervals.
 
-CHAIR_S, CHAIR_I, recall and F1 are judged together, and no point is chosen that loses more F1 than a bound.
-Knows no model: whoever searches brings a function that answers and scores one point.
+CHAIR_S, CHAIR_I, recall and F1 are judged together, and no point is chosen that loses more F1 than a bound. Knows no
+model: the caller brings a function that answers and scores one point.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import cached_property
 from itertools import pairwise
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from reweigh.benchmarks.bootstrap import Array
+from reweigh.benchmarks.bootstrap import Array, Figures, differences, paired
 from reweigh.errors import InputError
+from reweigh.estimate import Estimate
+from reweigh.runs.task import Scored
+
+if TYPE_CHECKING:
+    from reweigh.experiments.tune.verdicts import Verified
 
 FIGURES = ("chair_s", "chair_i", "recall", "f1")
 LOWER = ("chair_s", "chair_i")
@@ -160,3 +166,40 @@ def parse_numbers(text: str, kind: Callable[[str], Any], what: str) -> list[Any]
     if not found:
         raise InputError(f"--{what} names no number", hint="separate them by commas")
     return found
+
+
+GAIN = "gain"
+"""Key of the gain in percent among a point's differences to the base."""
+
+
+@dataclass(frozen=True)
+class Tuned:
+    """A finished search.
+
+    Attributes:
+        found: The points and the choice.
+        scored: The run of every point, and of the base.
+        formula: From counts to figures.
+        verified: Whose answers stood for labels; ``None`` where there were labels.
+    """
+
+    found: Found
+    scored: Mapping[Key, Scored]
+    formula: Figures
+    verified: Verified | None = None
+
+    @cached_property
+    def differences(self) -> dict[Key, dict[str, Estimate]]:
+        """Each point's figures minus the base's and its gain in percent, the same images drawn for both."""
+        base = self.scored[BASE].items
+        return {
+            key: paired(base, run.items, self.formula, hold_against)
+            for key, run in self.scored.items()
+            if key != BASE
+        }
+
+
+def hold_against(old: Mapping[str, Array], new: Mapping[str, Array]) -> dict[str, Array]:
+    """The differences of the judged figures, and the gain in percent."""
+    found = {name: value for name, value in differences(old, new).items() if name in FIGURES}
+    return {**found, GAIN: 100 * relative_gain(new, old)}

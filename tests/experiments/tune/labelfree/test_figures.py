@@ -11,9 +11,8 @@ from hypothesis import strategies as st
 from reweigh.benchmarks.base import Record
 from reweigh.benchmarks.bootstrap import point
 from reweigh.benchmarks.chair.metrics import figures
-from reweigh.experiments.tune.labelfree.figures import known_absents, pools, pseudo_items
-from reweigh.experiments.tune.labelfree.verified import Trust, Verified
 from reweigh.experiments.tune.search import BASE
+from reweigh.experiments.tune.verdicts import Trust, Verified, known_absents, pools, pseudo_items
 
 NAMES = "abcdef"
 DESCRIPTION = st.lists(st.sampled_from(NAMES), max_size=6)

@@ -22,10 +22,16 @@ from reweigh.benchmarks.judge import JudgeError, SystemOne, endpoint
 from reweigh.cli import common
 from reweigh.cli.app import app
 from reweigh.errors import InputError
-from reweigh.experiments.tune.labelfree.asking import Asking
-from reweigh.experiments.tune.labelfree.pictures import open_pictures
-from reweigh.experiments.tune.labelfree.served import LONGEST_SIDE, ROWS, ServedVerifier, data_url, log_odds
-from reweigh.experiments.tune.labelfree.verifier import ModelVerifier
+from reweigh.experiments.tune.labelfree import open_pictures
+from reweigh.experiments.tune.verdicts import Asking
+from reweigh.experiments.tune.verifier import (
+    LONGEST_SIDE,
+    ROWS,
+    ModelVerifier,
+    ServedVerifier,
+    data_url,
+    log_odds,
+)
 from served import serving, world_settings
 
 OPTIONS: dict[str, Any] = {"first_wait": 0.01, "longest_wait": 0.05, "timeout": 1.0, "role": "verifier"}

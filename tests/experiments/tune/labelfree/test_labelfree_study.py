@@ -8,9 +8,8 @@ import pytest
 
 from checkpoints import load, picture
 from reweigh.errors import InputError, MismatchError
-from reweigh.experiments.tune.labelfree.pictures import open_lexicon, open_pictures
-from reweigh.experiments.tune.labelfree.study import tune_without_labels
-from reweigh.experiments.tune.labelfree.verifier import ModelVerifier, question
+from reweigh.experiments.tune.labelfree import open_lexicon, open_pictures, tune_without_labels
+from reweigh.experiments.tune.verifier import ModelVerifier, question
 from reweigh.files.seals import append_sealed_rows
 
 TRUTH = ("dog", "cat")

@@ -10,8 +10,8 @@ import pytest
 
 from checkpoints import picture
 from reweigh.errors import ArtifactError, MismatchError, NumericsError
-from reweigh.experiments.tune.labelfree.asking import PAGE, VERDICTS, Asking
-from reweigh.experiments.tune.labelfree.pictures import open_pictures
+from reweigh.experiments.tune.labelfree import open_pictures
+from reweigh.experiments.tune.verdicts import PAGE, VERDICTS, Asking
 from reweigh.files.artifacts import read_json, write_json
 
 WANTED = [{"dog", "cat"}, {"dog"}, {"boat", "bus"}]

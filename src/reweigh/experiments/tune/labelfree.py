@@ -1,24 +1,21 @@
-"""The search of an operating point on pictures without labels: answer, pool, ask, judge, choose.
+"""The search for an operating point on pictures without labels: answer, pool, ask, judge, choose.
 
-The same grid, midpoint and rule as with labels; only the figures come from a verifier. Every answer and every verdict
-is kept, so that a stopped search goes on.
+Grid, midpoint and rule are the same as with labels; only the figures come from a verifier. Every answer and every verdict
+is kept, so a stopped search resumes.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
-from reweigh.benchmarks.base import Item, Summary
-from reweigh.benchmarks.bootstrap import point
+from reweigh.benchmarks.base import Benchmark, Item, Record, Summary
+from reweigh.benchmarks.bootstrap import Array, point
 from reweigh.benchmarks.chair.metrics import figures, summarise_metrics
 from reweigh.errors import InputError
-from reweigh.experiments.tune.labelfree.asking import Asking
-from reweigh.experiments.tune.labelfree.figures import Mentions, known_absents, pools, pseudo_items
-from reweigh.experiments.tune.labelfree.verified import Verified
-from reweigh.experiments.tune.labelfree.verifier import Verifier
 from reweigh.experiments.tune.search import (
     BASE,
     BETAS,
@@ -27,14 +24,57 @@ from reweigh.experiments.tune.search import (
     Found,
     Key,
     Quality,
+    Tuned,
     choose,
     judge,
     midpoint,
 )
-from reweigh.experiments.tune.tuned import Tuned
+from reweigh.experiments.tune.study import Grid, answering
+from reweigh.experiments.tune.verdicts import Asking, Mentions, Verified, known_absents, pools, pseudo_items
+from reweigh.experiments.tune.verifier import ModelVerifier, Verifier
 from reweigh.files.seals import read_sealed_rows
+from reweigh.images import list_images
 from reweigh.runs.record import RESPONSES, run_owner
-from reweigh.runs.task import Scored, Task
+from reweigh.runs.task import Runs, Scored, Task
+from reweigh.runtime.memory import EvidenceCache
+from reweigh.text import DESCRIBE
+
+
+class Pictures(Benchmark):
+    """A folder of pictures to describe; it has no figures of its own."""
+
+    name = "pictures"
+
+    def records(self, *, limit: int | None = None, seed: int = 42) -> list[Record]:
+        """One description of each picture, by file name."""
+        return [
+            Record(id=name, image=name, prompt=DESCRIBE, max_new_tokens=512)
+            for name in (
+                path.relative_to(self.data_dir).as_posix() for path in list_images(self.data_dir)[:limit]
+            )
+        ]
+
+    @staticmethod
+    def figures(counts: Mapping[str, Array]) -> Mapping[str, Array]:
+        """None: there is nothing to score against."""
+        return {}
+
+
+def open_pictures(folder: Path, *, limit: int | None = None) -> Task:
+    """The pictures of a folder as a task."""
+    if not folder.is_dir():
+        raise InputError(f"{folder} is not a folder", hint="--pictures wants a folder of images")
+    bench = Pictures(folder)
+    metadata: dict[str, Any] = {"name": bench.name, "options": {}, "limit": limit, "shard": "1/1"}
+    return Task(bench, bench.records(limit=limit), folder, metadata, {"images": str(folder.resolve())})
+
+
+def open_lexicon(name: str, data: Path | None = None) -> Lexicon:
+    """Find objects in texts as a benchmark does: the embedded world's names, CHAIR's synonyms, a third party's."""
+    from reweigh.benchmarks.open import open_benchmark
+
+    return open_benchmark(name, data).objects
+
 
 Points = dict[Key, Mentions]
 Answer = Callable[[int | None, float], Path]
@@ -114,3 +154,39 @@ def _scored(items: list[Item], task: Task) -> Scored:
 def _mentions(folder: Path, lexicon: Lexicon) -> Mentions:
     rows = read_sealed_rows(folder / RESPONSES, owner=run_owner(folder))
     return [Counter(lexicon(str(row["response"]))) for row in rows]
+
+
+def tune_free(
+    model: Any,
+    processor: Any,
+    grid: Grid,
+    runs: Runs,
+    out: Path,
+    *,
+    lexicon: str,
+    data: Path | None = None,
+    verifier: Verifier | None = None,
+    cache: EvidenceCache,
+    force: bool = False,
+) -> Tuned:
+    """Choose layer and beta by a verifier's yes and no.
+
+    Args:
+        lexicon: ``world`` or ``chair``: whose object names are looked for.
+        data: Folder of CHAIR's files.
+        verifier: Who affirms or denies; the model itself if not given.
+    """
+    words = open_lexicon(lexicon, data)
+    name = str(runs.model.get("id", ""))
+    asked = verifier or ModelVerifier(model, processor, template=runs.template, name=name)
+    with answering(model, processor, grid, runs, out, cache=cache, force=force) as (made, answer):
+        return tune_without_labels(
+            lambda layer, beta: made.out / answer(layer, beta).name,
+            runs.task,
+            asked,
+            words,
+            out,
+            layers=list(grid.tables),
+            betas=grid.betas,
+            bound=grid.bound,
+        )

@@ -1,0 +1,285 @@
+"""What a verifier said, each question asked once; CHAIR's counts with it in place of labels; whether it can be believed.
+
+``verifier.json`` says who answers about which pictures. Every verdict in ``verdicts.jsonl`` is sealed with the hash of that
+page as soon as it is given, so a stopped search resumes, and a verdict that was edited or belongs to another verifier is
+refused. For image i and point p, C[p, i, x] counts the mentions of object x; the pool U_i has every object that any point
+mentions; A[i, x] is 1 where the verifier affirms x. A denied mention counts as hallucinated.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from reweigh.benchmarks.base import Item, Record
+from reweigh.benchmarks.chair.metrics import count_caption
+from reweigh.errors import ArtifactError, MismatchError, NumericsError
+from reweigh.experiments.tune.search import BASE, Key
+from reweigh.experiments.tune.verifier import Verifier
+from reweigh.files.artifacts import sha256_json
+from reweigh.files.seals import append_sealed_rows, read_sealed, read_sealed_rows, write_sealed
+from reweigh.images import read_image
+from reweigh.progress import bar
+from reweigh.provenance import first_difference
+from reweigh.runs.record import find_image
+from reweigh.runs.task import Task
+
+PAGE, VERDICTS = "verifier.json", "verdicts.jsonl"
+
+
+class Asking:
+    """Asks a verifier about the pictures of a task.
+
+    Attributes:
+        gaps: For each picture, how strongly each object asked about is affirmed; above 0 is yes.
+    """
+
+    def __init__(self, verifier: Verifier, task: Task, out: Path) -> None:
+        self.verifier = verifier
+        self.task = task
+        self.path = out / VERDICTS
+        self.gaps: list[dict[str, float]] = [{} for _ in task.records]
+        about = {
+            "verifier": verifier.describe(),
+            "records": len(task.records),
+            "manifest_sha256": sha256_json([record.image for record in task.records]),
+        }
+        self._owner = sha256_json(about)
+        try:
+            self._open(out / PAGE, about)
+        except ArtifactError as error:
+            raise ArtifactError(
+                error.message, hint=f"delete {out / PAGE} and {self.path}: the questions are then asked again"
+            ) from error
+
+    @property
+    def affirmed(self) -> list[dict[str, bool]]:
+        """Yes or no to each question asked so far."""
+        return [{name: gap > 0 for name, gap in one.items()} for one in self.gaps]
+
+    def ask(self, wanted: Sequence[set[str]]) -> None:
+        """Ask about the objects of each picture that have no verdict yet."""
+        missing = [sorted(names - known.keys()) for names, known in zip(wanted, self.gaps, strict=True)]
+        total = sum(map(len, missing))
+        if not total:
+            return
+        with bar("verifying", total=total, unit="question") as progress:
+            for number, names in enumerate(missing):
+                if names:
+                    self._ask(number, names)
+                    progress.update(len(names))
+
+    def _open(self, page: Path, about: dict[str, Any]) -> None:
+        if page.exists():
+            if (found := first_difference(read_sealed(page), about)) is not None:
+                raise MismatchError(
+                    "{} tells of another {}: {} there, {} now".format(page, found.key, *found.words),
+                    hint="choose another folder",
+                )
+        else:
+            write_sealed(page, about)
+        for row in read_sealed_rows(self.path, owner=self._owner) if self.path.exists() else []:
+            self.gaps[row["record"]][row["object"]] = row["gap"]
+
+    def _ask(self, number: int, names: Sequence[str]) -> None:
+        image = self.task.records[number].image
+        gaps = self.verifier.ask(read_image(find_image(self.task.images, image)), names)
+        found = dict(zip(names, gaps, strict=True))
+        for name, gap in found.items():
+            if not math.isfinite(gap):
+                raise NumericsError(
+                    f"the verifier answers {gap} when asked for {name!r} in {image}",
+                    hint="a number that is none decides nothing: load the verifier in another dtype, or take another",
+                )
+        rows = ({"record": number, "object": name, "gap": gap} for name, gap in found.items())
+        append_sealed_rows(self.path, rows, owner=self._owner)
+        self.gaps[number] |= found
+
+
+NEIGHBOURS = 8
+ABSENT = 4
+
+Mentions = Sequence[Counter[str]]
+"""How often each image's description mentions each object."""
+
+Affirmed = Sequence[Mapping[str, bool]]
+"""For each image, whether the verifier affirms each object it was asked about."""
+
+
+def pools(points: Mapping[Any, Mentions]) -> list[set[str]]:
+    """U_i: the objects that any point mentions."""
+    counts = list(points.values())
+    return [set().union(*(one[image] for one in counts)) for image in range(len(counts[0]))]
+
+
+def pseudo_items(
+    records: Sequence[Record], mentions: Mentions, pool: Sequence[set[str]], affirmed: Affirmed
+) -> list[Item]:
+    """One point counted as CHAIR counts, the affirmed objects of the pool standing for those that are there.
+
+    CHAIR_I = sum C (1 - A) / sum C; recall = sum [C > 0] A / sum over U of A; F1 is their harmonic mean.
+    """
+    return [
+        Item(
+            id=record.id,
+            image=record.image,
+            counts=count_caption(list(counts.elements()), {name for name in objects if yes[name]}, words=0),
+        )
+        for record, counts, objects, yes in zip(records, mentions, pool, affirmed, strict=True)
+    ]
+
+
+def known_absents(pool: Sequence[set[str]]) -> list[list[str]]:
+    """Up to four objects an image most likely lacks: those its most similar images mention and no point mentions here.
+
+    Similar images share most of their pools (Jaccard); the objects most of the eight nearest name come first.
+    """
+    found = []
+    for own, near in zip(pool, neighbours(pool), strict=True):
+        counts = Counter(name for other in near for name in pool[other] - own)
+        found.append(sorted(counts, key=lambda name: (-counts[name], name))[:ABSENT])
+    return found
+
+
+def neighbours(pool: Sequence[set[str]]) -> list[list[int]]:
+    """The eight images whose pools are most like each image's own."""
+    found = []
+    for image, own in enumerate(pool):
+        others = [other for other in range(len(pool)) if other != image]
+        others.sort(key=lambda other: (-_jaccard(own, pool[other]), other))
+        found.append(others[:NEIGHBOURS])
+    return found
+
+
+def _jaccard(first: set[str], second: set[str]) -> float:
+    both = len(first | second)
+    return len(first & second) / both if both else 0.0
+
+
+LEAST_DENIED = 30
+LEAST_J = 0.5
+MOST_F = 0.4
+LEAST_D0 = 8.0
+ALWAYS = (
+    "a model that believes its own inventions makes the choice too timid, and no check here can see that; "
+    "another model as verifier (--verifier) can"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Trust:
+    """What the answers say about the verifier itself.
+
+    Attributes:
+        h: Share of yes to objects that every point names.
+        f: Share of yes to known absents.
+        d0: The base's CHAIR_I by the verifier, in percent.
+        denied: Mentions of the base that the verifier denies.
+        asked: How many questions were put to it.
+    """
+
+    h: float | None
+    f: float | None
+    d0: float | None
+    denied: int
+    asked: int = 0
+
+    @property
+    def j(self) -> float | None:
+        """J = h - f: how far the verifier tells present from absent."""
+        return None if self.h is None or self.f is None else self.h - self.f
+
+    def refusal(self) -> str | None:
+        """Why no point may be chosen by these answers, if so."""
+        if self.j is None:
+            return "no object is named by every point, or no known absent could be asked for"
+        if self.j < LEAST_J:
+            return f"the verifier hardly tells present from absent objects (J {self.j:.2f}, at least {LEAST_J:g})"
+        if self.denied < LEAST_DENIED:
+            return (
+                f"it denies only {self.denied} mentions of the base (at least {LEAST_DENIED} are needed): "
+                "take more pictures, or the model invents too little to choose by"
+            )
+        return None
+
+    def noticed(self) -> list[str]:
+        """What is suspicious in these answers."""
+        said = []
+        if self.f is not None and self.f > MOST_F:
+            said.append(f"the verifier affirms {self.f:.0%} of known absents: it leans to yes")
+        if self.d0 is not None and self.d0 < LEAST_D0:
+            said.append(
+                f"the verifier denies only {self.d0:.1f}% of the base's mentions: the model invents little, "
+                "or the verifier believes its inventions"
+            )
+        return said
+
+    def warnings(self) -> list[str]:
+        """What a reader must know before using the choice."""
+        return [*self.noticed(), ALWAYS]
+
+    def in_words(self) -> str:
+        """How far the verifier can be believed, for a person."""
+        lines = [
+            f"verifier: {self.asked:,} questions; it affirms {_percent(self.h)} of what every point names (h) and "
+            f"{_percent(self.f)} of known absents (f), so J = h - f is {'-' if self.j is None else f'{self.j:.2f}'}; "
+            f"it denies {self.denied} mentions of the base",
+            *(f"note: {warning}" for warning in self.warnings()),
+        ]
+        if (why := self.refusal()) is not None:
+            lines.append(f"refused: {why}")
+        return "\n".join(lines)
+
+    def to_json(self) -> dict[str, Any]:
+        """The verifier's part of the result."""
+        told = {"refused": self.refusal(), "warnings": self.warnings()}
+        return {**asdict(self), "j": self.j, **told}
+
+
+@dataclass(frozen=True)
+class Verified:
+    """What was said and what a verifier said to it.
+
+    Attributes:
+        points: The mentions of every point, and of the base.
+        absents: Known absents of each image.
+        gaps: For each image, how strongly each object asked about is affirmed; above 0 is yes.
+        who: Who answered.
+    """
+
+    points: Mapping[Key, Mentions]
+    absents: Sequence[Sequence[str]]
+    gaps: Sequence[Mapping[str, float]]
+    who: Mapping[str, Any] = field(default_factory=dict)
+
+    @cached_property
+    def trust(self) -> Trust:
+        """h, f, d0 and the denied mentions of the base."""
+        affirmed = [{name: gap > 0 for name, gap in one.items()} for one in self.gaps]
+        named = [
+            yes[name]
+            for yes, *said in zip(affirmed, *self.points.values(), strict=True)
+            for name in set.intersection(*map(set, said))
+        ]
+        asked = [yes[name] for yes, names in zip(affirmed, self.absents, strict=True) for name in names]
+        base = [
+            (count, yes[name])
+            for yes, counts in zip(affirmed, self.points[BASE], strict=True)
+            for name, count in counts.items()
+        ]
+        said, denied = sum(count for count, _ in base), sum(count for count, yes in base if not yes)
+        d0 = 100 * denied / said if said else None
+        return Trust(_share(named), _share(asked), d0, denied, sum(map(len, affirmed)))
+
+
+def _percent(share: float | None) -> str:
+    return "-" if share is None else f"{share:.0%}"
+
+
+def _share(answers: Sequence[bool]) -> float | None:
+    return sum(answers) / len(answers) if answers else None
