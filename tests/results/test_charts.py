@@ -11,7 +11,7 @@ import numpy as np
 from matplotlib.text import Text
 
 from reweigh.estimate import Estimate
-from reweigh.results.charts import COLOURS, Point, chart, dots, inline, lines, points, svg
+from reweigh.results.charts import COLOURS, NamedPoint, chart, dots, inline, lines, points, svg
 
 SERIES = {
     "rank": {"a": Estimate(1.0, 0.5, 1.5), "b": 2.0},
@@ -116,9 +116,11 @@ def test_a_page_gets_a_wide_and_a_narrow_drawing() -> None:
 
 
 def test_named_points_do_not_cover_each_other(tmp_path: Path) -> None:
-    close = [Point(f"method {number}", 1 + number / 100, Estimate(10.0, 9.0, 11.0)) for number in range(6)]
+    close = [
+        NamedPoint(f"method {number}", 1 + number / 100, Estimate(10.0, 9.0, 11.0)) for number in range(6)
+    ]
     with chart(tmp_path / "figure") as panel:
-        points(panel, [*close, Point("far", 8.0, 5.0, chief=True), Point("unknown", None, 1.0)])
+        points(panel, [*close, NamedPoint("far", 8.0, 5.0, chief=True), NamedPoint("unknown", None, 1.0)])
         panel.figure.draw_without_rendering()
         boxes = [Text.get_window_extent(text) for text in panel.texts]  # without their lines
         assert panel.get_xscale() == "log", "an axis of ratios grows by factors"

@@ -54,9 +54,8 @@ def compare(
     as_json: bool = common.JSON,
 ) -> None:
     """Answer the same records with every decoder, score them, and write one table with metrics and cost."""
-    from reweigh.experiments.compare import render
     from reweigh.experiments.compare.methods import parse_methods, parse_options
-    from reweigh.experiments.compare.report import write
+    from reweigh.experiments.compare.report import terminal, write
     from reweigh.files.artifacts import only_one
     from reweigh.rivals import DECODERS
 
@@ -80,7 +79,7 @@ def compare(
         common.emit_json(made.to_json())
     else:
         console = common.console()
-        console.print(render.terminal(made))
+        console.print(terminal(made))
     common.note(f"tables: {', '.join(map(str, files))}")
 
 

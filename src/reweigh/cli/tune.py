@@ -154,10 +154,10 @@ def tune(
 
 def _show(report: TuningReport) -> None:
     """Print the tables and what follows from them."""
-    from reweigh.experiments.compare import render
+    from reweigh.experiments.compare.report import terminal
 
     console = common.console()
-    console.print(render.terminal(report.comparison))
+    console.print(terminal(report.comparison))
     typer.echo("\n".join(report.advice()))
 
 

@@ -206,7 +206,7 @@ def lines(
     _legend(panel)
 
 
-class Point(NamedTuple):
+class NamedPoint(NamedTuple):
     """A named point, and whether the chart is about it."""
 
     name: str
@@ -215,7 +215,7 @@ class Point(NamedTuple):
     chief: bool = False
 
 
-def points(panel: Any, series: Sequence[Point], *, across: str = "", up: str = "") -> None:
+def points(panel: Any, series: Sequence[NamedPoint], *, across: str = "", up: str = "") -> None:
     """Draw named points with the intervals of both coordinates; an axis of ratios grows by factors."""
     known = [
         (one, x, y)

@@ -315,22 +315,19 @@ class Table:
 
 
 def places(values: Sequence[float | None], column: Column) -> list[Place]:
-    """Which values are the best and the second best as printed; values that look equal share no place.
+    """Which values are the best and the second best; values that are printed alike share a place.
 
     Example:
-        >>> places([17.1, 9.4, 12.0], Column("CHAIR_I", "lower"))
-        ['', 'best', 'second']
+        >>> places([17.1, 9.4, 12.0, 9.4], Column("CHAIR_I", "lower"))
+        ['', 'best', 'second', 'best']
     """
     known = [value for value in values if value is not None]
     if len(known) < 2:
         return [""] * len(values)
     ranked = [column.number(value) for value in sorted(known, reverse=column.better == "higher")]
-    order = list(dict.fromkeys(ranked))[:2]
-    titles: dict[str, Place] = {}
-    for shown, place in zip(order, ("best", "second"), strict=False):
-        if ranked.count(shown) == 1:
-            titles[shown] = "best" if place == "best" else "second"
-    return [titles.get(column.number(value), "") if value is not None else "" for value in values]
+    named: tuple[Place, Place] = ("best", "second")
+    place = dict(zip(dict.fromkeys(ranked), named, strict=False))
+    return [place.get(column.number(value), "") if value is not None else "" for value in values]
 
 
 def _across(texts: Sequence[Text]) -> int:

@@ -8,15 +8,19 @@ import pytest
 import torch
 
 from reweigh.estimate import Estimate
-from reweigh.experiments.compare import render
+from reweigh.experiments.compare import report as render
 from reweigh.experiments.compare.examples import choose
 from reweigh.experiments.compare.fluency import least_likely
-from reweigh.experiments.compare.page import html
-from reweigh.experiments.compare.table import Comparison, Figure, Row, cost_figures
+from reweigh.experiments.compare.report import html
+from reweigh.experiments.compare.table import Comparison, MethodRow, cost_columns, figure_column
 
-FIGURES = [Figure("World", "CHAIR_I", "lower"), Figure("World", "F1", "higher"), *cost_figures()]
+FIGURES = [
+    figure_column("World", "CHAIR_I", "lower"),
+    figure_column("World", "F1", "higher"),
+    *cost_columns(),
+]
 CHANGE = Estimate(value=-3.0, low=-5.0, high=-1.0)
-BASE = Row(
+BASE = MethodRow(
     "Base",
     [20.0, 80.0, 1.0, 1.0],
     "greedy",
@@ -25,7 +29,7 @@ BASE = Row(
     [],
     {"w": "w/base"},
 )
-OWN = Row(
+OWN = MethodRow(
     "ReWEIGH",
     [17.0, 81.0, 1.1, 1.0],
     "greedy",
@@ -34,7 +38,7 @@ OWN = Row(
     [CHANGE],
     {"w": "w/re weigh"},
 )
-TABLE = Comparison("m", FIGURES, [BASE, OWN, Row("OPERA", [None] * 4, reason="cannot")], ["A note."])
+TABLE = Comparison("m", FIGURES, [BASE, OWN, MethodRow("OPERA", [None] * 4, reason="cannot")], ["A note."])
 
 
 def test_every_face_has_intervals_and_differences():

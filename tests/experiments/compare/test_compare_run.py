@@ -23,7 +23,7 @@ from reweigh.estimate import Estimate
 from reweigh.experiments.compare.cost import Cost, Total, measured, timed
 from reweigh.experiments.compare.methods import make_method, parse_methods, parse_options
 from reweigh.experiments.compare.study import _note
-from reweigh.experiments.compare.table import Comparison, Figure, Row
+from reweigh.experiments.compare.table import Comparison, MethodRow, figure_column
 from reweigh.runs.run import Batch
 from reweigh.runtime.answer import Answer
 
@@ -168,10 +168,10 @@ def test_the_interval_of_cost_draws_the_same_batches_for_both():
 
 def test_cost_is_marked_only_beyond_chance():
     rows = [
-        Row("Base", [1.0, 1.0]),
-        Row("Own", [0.85, 2.0], intervals=[Estimate(0.85, 0.6, 1.2), Estimate(2.0, 1.8, 2.2)]),
+        MethodRow("Base", [1.0, 1.0]),
+        MethodRow("Own", [0.85, 2.0], intervals=[Estimate(0.85, 0.6, 1.2), Estimate(2.0, 1.8, 2.2)]),
     ]
-    figures = [Figure("Cost", "Lat.", "lower"), Figure("Cost", "Mem.", "lower")]
+    figures = [figure_column("Cost", "Lat.", "lower"), figure_column("Cost", "Mem.", "lower")]
     made = Comparison("m", figures, rows)
     assert [made.shade_of(1, 0), made.shade_of(1, 1)] == ["", "worse-strong"]
 

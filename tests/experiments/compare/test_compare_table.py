@@ -10,25 +10,29 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from reweigh.estimate import Estimate
-from reweigh.experiments.compare import render
+from reweigh.experiments.compare import report as render
 from reweigh.experiments.compare.degenerate import unfinished
-from reweigh.experiments.compare.page import html
+from reweigh.experiments.compare.report import html
 from reweigh.experiments.compare.table import (
     Comparison,
-    Figure,
-    Row,
-    cost_figures,
+    MethodRow,
+    cost_columns,
+    figure_column,
     shade,
     shade_by_interval,
 )
 
-FIGURES = [Figure("CHAIR", "CHAIR_S", "lower"), Figure("CHAIR", "F1", "higher"), *cost_figures()]
+FIGURES = [
+    figure_column("CHAIR", "CHAIR_S", "lower"),
+    figure_column("CHAIR", "F1", "higher"),
+    *cost_columns(),
+]
 ROWS = [
-    Row("Base (greedy)", [50.0, 80.0, 1.0, 1.0], "greedy"),
-    Row("VCD", [59.0, 78.0, 2.01, 1.06], "sampling"),
-    Row("PAI", [42.4, 60.0, 2.14, 1.02], "greedy"),
-    Row("ReWEIGH", [39.0, 80.0, 1.02, 1.0], "greedy"),
-    Row("OPERA", [None, None, None, None], reason="its attention cannot be read"),
+    MethodRow("Base (greedy)", [50.0, 80.0, 1.0, 1.0], "greedy"),
+    MethodRow("VCD", [59.0, 78.0, 2.01, 1.06], "sampling"),
+    MethodRow("PAI", [42.4, 60.0, 2.14, 1.02], "greedy"),
+    MethodRow("ReWEIGH", [39.0, 80.0, 1.02, 1.0], "greedy"),
+    MethodRow("OPERA", [None, None, None, None], reason="its attention cannot be read"),
 ]
 TABLE = Comparison("llava", FIGURES, ROWS, ["A note."], "paper")
 
@@ -73,8 +77,8 @@ def test_best_and_second_are_judged_as_printed():
 @settings(max_examples=50)
 @given(st.lists(st.one_of(st.none(), st.floats(0, 100)), min_size=2, max_size=6), st.booleans())
 def test_places_twin(values, lower):
-    figure = Figure("g", "x", "lower" if lower else "higher", digits=1)
-    table = Comparison("m", [figure], [Row(str(i), [value]) for i, value in enumerate(values)])
+    figure = figure_column("g", "x", "lower" if lower else "higher", digits=1)
+    table = Comparison("m", [figure], [MethodRow(str(i), [value]) for i, value in enumerate(values)])
     known = [round(float(f"{value:.1f}"), 1) for value in values if value is not None]
     for i, value in enumerate(values):
         place = table.rank_of(i, 0)
@@ -89,7 +93,7 @@ def test_places_twin(values, lower):
 def test_markdown():
     text = render.markdown(TABLE)
     assert "| method | CHAIR_S ↓ | F1 ↑ | Lat. ↓ | Mem. ↓ |" in text
-    assert "| ReWEIGH | **39.00** ▲▲ | 80.00 | 1.02× | 1.00× |" in text
+    assert "| ReWEIGH | **39.00** ▲▲ | **80.00** | 1.02× | 1.00× |" in text
     assert "| PAI | <u>42.40</u> ▲ | 60.00 ▼▼ | 2.14× ▼▼ | 1.02× |" in text
     assert "| OPERA | – | – | – | – |" in text
     assert "OPERA was not run: its attention cannot be read." in text
@@ -128,7 +132,7 @@ def test_terminal_has_every_method_and_every_figure_at_any_width(width):
     shown = stream.getvalue()
     assert "…" not in shown
     assert all(row.title in shown for row in ROWS)
-    assert all(one.heading in shown for one in TABLE.figures)
+    assert all(one.heading in shown for one in TABLE.columns)
     parts = shown.count("\n method ")
     assert all(shown.count(f"\n {row.title} ") == parts for row in ROWS)
     assert parts == 1 or width < 120
@@ -155,8 +159,8 @@ def test_a_shade_needs_an_interval_without_zero(change, wanted):
 
 def table(shading="interval"):
     change = Estimate(value=-3.0, low=-7.0, high=1.0)
-    rows = [Row("Base", [50.0], "greedy", intervals=[BASE_S])]
-    rows.append(Row("Own", [47.0], "greedy", intervals=[OWN_S], differences=[change]))
+    rows = [MethodRow("Base", [50.0], "greedy", intervals=[BASE_S])]
+    rows.append(MethodRow("Own", [47.0], "greedy", intervals=[OWN_S], differences=[change]))
     return Comparison("m", FIGURES[:1], rows, shading=shading)
 
 

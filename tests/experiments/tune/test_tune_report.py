@@ -11,7 +11,7 @@ import pytest
 from reweigh.benchmarks.base import Item, Summary
 from reweigh.benchmarks.chair.metrics import count_caption, figures, summarise_metrics
 from reweigh.estimate import Estimate
-from reweigh.experiments.compare import render
+from reweigh.experiments.compare import report as render
 from reweigh.experiments.tune.report import TuningReport
 from reweigh.experiments.tune.search import BASE, GAIN, Tuned, search
 from reweigh.experiments.tune.study import quality

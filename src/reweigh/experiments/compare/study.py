@@ -12,11 +12,11 @@ from reweigh.experiments.compare.cost import LATENCY, Cost, Total
 from reweigh.experiments.compare.degenerate import degenerate
 from reweigh.experiments.compare.fluency import ReadAgain, broken_shares, one_by_one, reading
 from reweigh.experiments.compare.methods import Method, settings_in_words
-from reweigh.experiments.compare.table import Comparison, Figure, Row, Shading, cost_figures
+from reweigh.experiments.compare.table import Comparison, MethodRow, Shading, cost_columns, figure_column
 from reweigh.experiments.experiment import Arm, Experiment, Turns
-from reweigh.results import frame
 from reweigh.results.evaluation import write_report
-from reweigh.results.frame import AGAINST, Frame
+from reweigh.results.frame import AGAINST, Frame, Row
+from reweigh.results.table import Column
 from reweigh.runs.results import ScoredRun
 from reweigh.runs.task import Runs, Scored
 
@@ -56,7 +56,7 @@ def compare(
     scores: dict[str, Mapping[str, Scored]] = {}
     broken: dict[str, dict[str, float]] = {}
     costs: dict[str, dict[tuple[str, int], Cost]] = {method.name: {} for method in methods}
-    rows: list[frame.Row] = []
+    rows: list[Row] = []
     for runs in benchmarks:
         name = runs.task.name
         executor = own_executor(methods, runs) if executor_of is None else executor_of(runs)
@@ -104,12 +104,12 @@ def build(
     broken: Mapping[str, Mapping[str, float]] | None = None,
 ) -> Comparison:
     """Put figures with intervals, differences to the base and cost of all methods into one table."""
-    figures: list[Figure] = []
+    columns: list[Column] = []
     keys: list[tuple[str, str]] = []
     for name, runs in scores.items():
         benchmark = find_benchmark(name)
         for info in benchmark.headlines(list(next(iter(runs.values())).summary.metrics)):
-            figures.append(Figure(benchmark.heading(), info.title, info.direction))
+            columns.append(figure_column(benchmark.heading(), info.title, info.direction))
             keys.append((name, info.name))
     estimates = {(row["benchmark"], row["arm"], row["figure"], row[AGAINST]): row.estimate for row in found}
     base = methods[0]
@@ -126,7 +126,7 @@ def build(
         folders = {name: f"{name}/{method.name}" for name, runs in scores.items() if method.name in runs}
         served = method.reason is None
         rows.append(
-            Row(
+            MethodRow(
                 method.title,
                 values,
                 method.regime_in_words() if served else "",
@@ -140,7 +140,7 @@ def build(
         )
         for figure, one in zip((LATENCY, "memory"), cost, strict=True):
             cost_keys = {"benchmark": None, "arm": method.name, "figure": figure, AGAINST: None}
-            cost_rows.append(frame.Row(cost_keys, one))
+            cost_rows.append(Row(cost_keys, one))
     notes = [_note(scores, costs[base.name].seconds_per_token), *degenerate(methods, scores, broken or {})]
     about = {
         "model": model,
@@ -149,7 +149,7 @@ def build(
         "left_out": {method.name: method.reason for method in methods if method.reason is not None},
     }
     whole = Frame([*found, *cost_rows], about)
-    return Comparison(model, [*figures, *cost_figures()], rows, notes, shading, frame=whole)
+    return Comparison(model, [*columns, *cost_columns()], rows, notes, shading, frame=whole)
 
 
 def _run(runs: Mapping[str, Scored], method: Method) -> ScoredRun | None:

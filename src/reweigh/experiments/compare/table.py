@@ -1,57 +1,49 @@
 """What a comparison holds: methods under figures, intervals, paired differences to the base, shades and ranks.
 
-A figure is shaded only where the paired interval of its difference to the base leaves zero out, strongly where it also
-moved by more than 20%; the paper's shading (beyond 5% and 20%, whatever the interval) is an option. Cost is shaded where the
-interval of its ratio excludes 1. In each column the best is bold and the second best underlined. Knows no model.
+A figure is shaded only if the paired interval of its difference to the base excludes zero, and strongly if it also moved
+by more than 20%; the paper's shading (beyond 5% and 20%, whatever the interval) is an option. Cost is shaded if the interval
+of its ratio excludes 1. In each column the best is bold and the second best underlined. Knows no model.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, Literal
 
 from reweigh.estimate import Estimate
 from reweigh.results.frame import Frame
-from reweigh.results.table import ARROWS, MISSING
+from reweigh.results.table import Column, Place, Shade, Table
+from reweigh.runs.record import REPORT
 from reweigh.runs.results import ScoredRun
 
 LIGHT, STRONG = 0.05, 0.20
 CHIEF = "ReWEIGH"
-Shade = Literal["better-strong", "better", "", "worse", "worse-strong"]
 Shading = Literal["interval", "paper"]
 COST = "Cost"
 DEFAULTS = "official defaults"
-"""Settings of a decoder to which no option was given."""
+"""Settings of a decoder that was given no options."""
+
+
+def figure_column(
+    group: str, name: str, better: Literal["lower", "higher"] | None, digits: int = 2
+) -> Column:
+    """The column of a benchmark's figure."""
+    return Column(name, better, digits, group=group)
+
+
+def cost_columns() -> list[Column]:
+    """The two columns of cost, as ratios to greedy."""
+    return [Column(name, "lower", 2, unit="×", group=COST, ranked=False) for name in ("Lat.", "Mem.")]
 
 
 @dataclass(frozen=True)
-class Figure:
-    """A column: its group (a benchmark, or cost), name, better direction, and how its numbers are written."""
+class MethodRow:
+    """A method's figures with intervals and differences to the base, its regime, and the reason if it was not run.
 
-    group: str
-    name: str
-    better: Literal["lower", "higher"] | None
-    digits: int = 2
-    unit: str = ""
-    ranked: bool = True
-
-    def show(self, value: float | None) -> str:
-        """A number of this column as text."""
-        return MISSING if value is None else f"{value:.{self.digits}f}{self.unit}"
-
-    @property
-    def heading(self) -> str:
-        """Name and arrow."""
-        return f"{self.name} {ARROWS[self.better]}" if self.better else self.name
-
-
-@dataclass(frozen=True)
-class Row:
-    """A method's figures with intervals and differences to the base, its regime, and why it has none where it has none.
-
-    ``runs`` are the folders of its runs below the comparison's, by benchmark; ``settings`` are the decoder's, in words;
-    ``scored`` are the runs themselves, for the page's examples.
+    ``runs`` are the folders of its runs below the comparison's, by benchmark; ``settings`` describes the decoder's
+    options; ``scored`` are the runs themselves, for the page's examples.
     """
 
     title: str
@@ -89,9 +81,7 @@ def shade_by_interval(
     difference: Estimate, value: float | None, base: float | None, better: str | None
 ) -> Shade:
     """Shade a figure whose difference to the base is beyond chance, strongly if it also moved by more than 20%."""
-    if better is None or difference.value is None or difference.low is None or difference.high is None:
-        return ""
-    if difference.low <= 0 <= difference.high:
+    if better is None or difference.value is None or not difference.beyond_chance:
         return ""
     strong = value is not None and bool(base) and abs(difference.value) > STRONG * abs(base or 1.0)
     if (difference.value < 0) == (better == "lower"):
@@ -101,11 +91,11 @@ def shade_by_interval(
 
 @dataclass(frozen=True)
 class Comparison:
-    """Rows of methods, or of whatever else is compared with the base, the base first, under columns of figures."""
+    """Rows of methods, or of anything else that is compared with the base, which comes first."""
 
     model: str
-    figures: Sequence[Figure]
-    rows: Sequence[Row]
+    columns: Sequence[Column]
+    rows: Sequence[MethodRow]
     notes: Sequence[str] = ()
     shading: Shading = "interval"
     kind: str = "method"
@@ -116,37 +106,51 @@ class Comparison:
         if row == 0:
             return ""
         value, base = self.rows[row].values[column], self.rows[0].values[column]
-        better, difference = self.figures[column].better, self.rows[row].difference(column)
+        better, difference = self.columns[column].better, self.rows[row].difference(column)
         if self.shading == "paper":
             return shade(value, base, better)
-        if self.figures[column].group == COST and (ratio := self.rows[row].interval(column)) is not None:
+        if self.columns[column].group == COST and (ratio := self.rows[row].interval(column)) is not None:
             difference = ratio.map(lambda one: one - 1)
         return "" if difference is None else shade_by_interval(difference, value, base, better)
 
-    def rank_of(self, row: int, column: int) -> Literal["best", "second", ""]:
+    def rank_of(self, row: int, column: int) -> Place:
         """Whether a cell is the best or second best of its column, ties judged as printed."""
-        figure, value = self.figures[column], self.rows[row].values[column]
-        known = [one for one in (each.values[column] for each in self.rows) if one is not None]
-        if figure.better is None or not figure.ranked or value is None or len(known) < 2:
-            return ""
-        ranked = sorted(known, reverse=figure.better == "higher")
-        written = list(dict.fromkeys(figure.show(one) for one in ranked))
-        mine = figure.show(value)
-        return "best" if mine == written[0] else ("second" if len(written) > 1 and mine == written[1] else "")
+        return self.figures.place(row, column + 1)
 
-    def chief(self) -> Row:
+    def chief(self) -> MethodRow:
         """The row that the page is about: ReWEIGH's, or the last."""
         return next((row for row in self.rows if row.title == CHIEF), self.rows[-1])
 
-    def groups(self) -> list[tuple[str, int]]:
-        """Adjacent columns of one group, with their number."""
-        found: list[tuple[str, int]] = []
-        for figure in self.figures:
-            if found and found[-1][0] == figure.group:
-                found[-1] = (figure.group, found[-1][1] + 1)
-            else:
-                found.append((figure.group, 1))
-        return found
+    @cached_property
+    def figures(self) -> Table:
+        """Figures of every row, shaded and ranked."""
+        across = range(len(self.columns))
+        rows = [[row.title, *(row.interval(j) or row.values[j] for j in across)] for row in self.rows]
+        shades = {(i, j + 1): self.shade_of(i, j) for i in range(len(self.rows)) for j in across}
+        links = {
+            i: f"{next(iter(row.runs.values()))}/{REPORT}"
+            for i, row in enumerate(self.rows)
+            if len(row.runs) == 1
+        }
+        return Table([Column(self.kind), *self.columns], rows, shades=shades, second=True, links=links)
+
+    @cached_property
+    def differences(self) -> Table | None:
+        """Differences to the base, where there are any."""
+        compared = [j for j in range(len(self.columns)) if any(row.difference(j) for row in self.rows[1:])]
+        if not compared:
+            return None
+        columns = [
+            Column(one.name, one.better, one.digits, signed=True, group=one.group, ranked=False)
+            for one in (self.columns[j] for j in compared)
+        ]
+        rows = [[row.title, *(row.difference(j) for j in compared)] for row in self.rows[1:]]
+        shades = {
+            (i, place): self.shade_of(i + 1, j)
+            for i in range(len(rows))
+            for place, j in enumerate(compared, 1)
+        }
+        return Table([Column(self.kind), *columns], rows, shades=shades)
 
     def caption(self) -> list[str]:
         """What a reader must know to read the table."""
@@ -171,14 +175,14 @@ class Comparison:
         rows = []
         for i, row in enumerate(self.rows):
             cells = {
-                f"{figure.group}/{figure.name}": {
+                f"{column.group}/{column.name}": {
                     "value": row.values[j],
                     **_ends("", row.interval(j)),
                     **_ends("difference_", row.difference(j), value=True),
                     "shade": self.shade_of(i, j),
                     "place": self.rank_of(i, j),
                 }
-                for j, figure in enumerate(self.figures)
+                for j, column in enumerate(self.columns)
             }
             about = {
                 self.kind: row.title,
@@ -188,14 +192,6 @@ class Comparison:
             }
             rows.append({**about, "runs": dict(row.runs), "figures": cells})
         return {"model": self.model, "shading": self.shading, "rows": rows, "notes": self.caption()}
-
-
-def cost_figures() -> list[Figure]:
-    """The two columns of cost, as ratios to greedy."""
-    return [
-        Figure(COST, "Lat.", "lower", unit="×", ranked=False),
-        Figure(COST, "Mem.", "lower", unit="×", ranked=False),
-    ]
 
 
 def _ends(prefix: str, metric: Estimate | None, *, value: bool = False) -> dict[str, float | None]:

@@ -11,16 +11,14 @@ from typing import Any
 from reweigh.benchmarks.base import find_metric
 from reweigh.benchmarks.chair.metrics import METRICS
 from reweigh.estimate import Estimate
-from reweigh.experiments.compare import render
-from reweigh.experiments.compare.page import tables
-from reweigh.experiments.compare.table import Comparison, Figure, Row
+from reweigh.experiments.compare.report import latex, markdown, tables
+from reweigh.experiments.compare.table import Comparison, MethodRow, figure_column
 from reweigh.experiments.experiment import write_frame
 from reweigh.experiments.tune.search import BASE, FIGURES, GAIN, Point, Tuned, edge
 from reweigh.experiments.tune.search import Key as Where
 from reweigh.files.artifacts import read_json, write_text
-from reweigh.results import frame
 from reweigh.results.charts import in_figures, lines
-from reweigh.results.frame import AGAINST, Frame, Key
+from reweigh.results.frame import AGAINST, Frame, Key, Row
 from reweigh.results.page import Page
 from reweigh.tables.point import POINT, write_point
 
@@ -63,18 +61,20 @@ class TuningReport:
     def comparison(self) -> Comparison:
         """Base and points under figures with intervals and paired differences."""
         group = "by labels" if self.tuned.verified is None else "by the verifier"
-        figures = [Figure(group, INFO[name].title, INFO[name].direction) for name in FIGURES]
-        figures.append(Figure("all four", "gain %", "higher", digits=1))
+        columns = [figure_column(group, INFO[name].title, INFO[name].direction) for name in FIGURES]
+        columns.append(figure_column("all four", "gain %", "higher", digits=1))
         base = self.tuned.scored[BASE].summary.metrics
-        rows = [Row("base", [*(base[name].value for name in FIGURES), None], intervals=_of(base))]
+        rows = [MethodRow("base", [*(base[name].value for name in FIGURES), None], intervals=_of(base))]
         for point in self.tuned.found.points:
             metrics = self.tuned.scored[_key(point)].summary.metrics
             changes = self.tuned.differences[_key(point)]
             values = [*(metrics[name].value for name in FIGURES), changes[GAIN].value]
             differences = [*_of(changes), changes[GAIN]]
-            rows.append(Row(self._title(point), values, intervals=_of(metrics), differences=differences))
+            rows.append(
+                MethodRow(self._title(point), values, intervals=_of(metrics), differences=differences)
+            )
         notes = ["Brackets are 95% image-bootstrap intervals.", EXPLAINED]
-        return Comparison(self.lead, figures, rows, notes, kind="point")
+        return Comparison(self.lead, columns, rows, notes, kind="point")
 
     def _title(self, point: Point) -> str:
         said = "" if point.eligible else ", not eligible"
@@ -191,7 +191,7 @@ class TuningReport:
     def write(self, out: Path, *, record: Path | None = None) -> list[Path]:
         """Write the point, the tables and the page; the point also into ``record``, a table's folder."""
         point = self.point()
-        texts = (render.markdown(self.comparison), render.latex(self.comparison), self.page())
+        texts = (markdown(self.comparison), latex(self.comparison), self.page())
         write_point(out, point)
         for name, text in zip(FILES[1:], texts, strict=True):
             write_text(out / name, text)
@@ -209,8 +209,7 @@ class TuningReport:
             changes = self.tuned.differences.get(key, {})
             for against, numbers in ((None, run.summary.metrics), ("base", changes)):
                 found += [
-                    frame.Row({**keys, "figure": name, AGAINST: against}, one)
-                    for name, one in numbers.items()
+                    Row({**keys, "figure": name, AGAINST: against}, one) for name, one in numbers.items()
                 ]
         chosen = self.tuned.found.chosen
         point = None if chosen is None else {"layer": chosen.layer, "beta": chosen.beta}
