@@ -18,7 +18,7 @@ from bench.calibration import calibration_figures
 from bench.random_llava import random_llava
 from reweigh.errors import UnknownNameError
 from reweigh.families.load import load
-from reweigh.method.candidates import candidates
+from reweigh.method.edit import candidates
 from reweigh.method.ranks import RankSum
 from reweigh.speed.subject import Subject
 from reweigh.speed.timing import KEPT, Rounds

@@ -11,7 +11,7 @@ from PIL import Image
 
 from checkpoints import picture
 from reweigh.cli import why
-from reweigh.method.candidates import Candidates
+from reweigh.method.edit import Candidates
 from reweigh.method.trace import Recorded, Trace
 from reweigh.tables.table import ReferenceTable
 

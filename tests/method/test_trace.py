@@ -13,7 +13,7 @@ import twin
 from checkpoints import VOCABULARY
 from reweigh.errors import InputError
 from reweigh.files.artifacts import to_json
-from reweigh.method.candidates import Candidates
+from reweigh.method.edit import Candidates
 from reweigh.method.trace import Recorded, Trace
 
 BETA = 4.0

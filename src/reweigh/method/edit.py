@@ -1,13 +1,19 @@
-"""The bounded edit (Eq. shift), as one pure step: z'(v) = z(v) - beta s_I(v) for candidates, z(v) for all others.
+"""One decoding step: its candidates, and the bounded edit of their logits (Eq. shift).
 
-Batched, with a beta for each row. Never waits for an accelerator and never writes into the logits it is given. Knows
-nothing of engines: whoever holds logits and strengths can call it. A step works on the 50 best of each row; beyond the
-logits given it holds at most 12 bytes a logit at once.
+The candidates are the tokens that hold most of the next-token probability: ordered by (logit descending, token id
+ascending), the shortest prefix whose softmax mass over the whole vocabulary reaches ``mass``, within ``least`` and
+``most``. Calibration and inference share this rule. The edit is z'(v) = z(v) - beta s_I(v) for candidates, z(v) for all
+others.
+
+Batched, with a beta for each row. One chain of torch operations serves every device; it works on the 50 best of each row,
+holds at most 12 bytes a logit beyond the logits given, never waits for an accelerator and never writes into its input.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from numbers import Real
 from typing import Any, NamedTuple
 
@@ -16,12 +22,105 @@ import torch
 from torch import Tensor
 
 from reweigh.errors import InputError, NumericsError
-from reweigh.method.candidates import Candidates, candidates
+
+MASS = 0.9
+LEAST = 2
+MOST = 50
+UNITS = 2**60
+"""Probabilities are summed as integer multiples of 1 / UNITS; an int64 holds their sum."""
 
 INTEGERS = (torch.int64, torch.int32, torch.int16, torch.uint8, torch.int8)
 
 MOST_BETA = torch.finfo(torch.float32).max
 """A larger beta overflows float32, and inf * 0 is NaN."""
+
+
+@dataclass(frozen=True)
+class Candidates:
+    """Candidates of B rows; width K = min(most, V).
+
+    A row whose logits form no distribution (NaN, +inf, all -inf) is refused on the CPU. On an accelerator, where looking
+    would wait for the device, its ``sound`` is False and its ``keep`` empty.
+
+    Attributes:
+        ids: Token ids, int64 (B, K), best first.
+        keep: Which of them are candidates, bool (B, K); a prefix of each row.
+        logits: Their raw logits, float32 (B, K).
+        sound: Rows whose logits form a distribution, bool (B,); ``None`` on the CPU, where all do.
+    """
+
+    ids: Tensor
+    keep: Tensor
+    logits: Tensor
+    sound: Tensor | None = None
+
+
+def candidates(logits: Tensor, *, mass: float = MASS, least: int = LEAST, most: int = MOST) -> Candidates:
+    """Find the candidates of raw next-token ``logits`` (B, V), each row by itself, bit for bit.
+
+    >>> found = candidates(torch.tensor([[1.0, 3.0, 3.0, -9.0]]))
+    >>> found.ids[found.keep].tolist()
+    [1, 2]
+    """
+    if logits.ndim != 2 or logits.shape[1] == 0 or not logits.is_floating_point():
+        raise InputError(
+            f"logits are {logits.dtype} of shape {tuple(logits.shape)}; floats (B, V) were expected"
+        )
+    if not (0 < mass <= 1 and 1 <= least <= most):
+        raise InputError(
+            f"mass {mass}, least {least}, most {most}: need 0 < mass <= 1 and 1 <= least <= most"
+        )
+    if logits.device.type == "mps":  # some of its releases sort integers wrongly
+        found = candidates(logits.cpu(), mass=mass, least=least, most=most)
+        return Candidates(*(part.to(logits.device) for part in (found.ids, found.keep, found.logits)))
+    own, can_look = logits.detach(), logits.is_cpu  # elsewhere, looking at a value waits for the device
+    width = min(most, own.shape[1])
+    best, ids = torch.topk(own, min(width + 1, own.shape[1]), dim=1)
+    if can_look and len(torch.unique_consecutive(best)) == best.numel():  # no two are equal
+        best, ids = best[:, :width].float(), ids[:, :width]
+    else:
+        ids = _order_ties(own, best[:, :width], ids[:, :width])
+        best = own.gather(1, ids).float()
+    probability = torch.softmax(own, dim=-1, dtype=torch.float32).gather(1, ids)
+    if can_look and math.isnan(probability.sum()):
+        raise no_distribution(logits)
+    # in integers: CUDA's cumulative sum of floats depends on timing and raises in deterministic mode
+    units = (probability * UNITS).long()
+    before = units.cumsum(dim=1) - units
+    keep = before < math.ceil(mass * UNITS)  # a token is needed while those before it fall short
+    keep[:, :least] = True
+    if can_look:
+        return Candidates(ids, keep, best)
+    sound = probability[:, 0] > 0
+    return Candidates(ids, keep & sound[:, None], best, sound)
+
+
+def _order_ties(logits: Tensor, best: Tensor, ids: Tensor) -> Tensor:
+    """The tokens of a row's best values in the order of the rule; ``topk`` leaves equal logits in any order."""
+    vocab, width = logits.shape[1], best.shape[1]
+    last = best[:, -1:]
+    above = best > last
+    # of the tokens that equal the last value, the lowest ids take the places that are left
+    keys = torch.arange(vocab, 0, -1, dtype=torch.int32, device=logits.device)
+    lowest = vocab - torch.where(logits == last, keys, 0).topk(width, dim=1).values.long()
+    place = torch.arange(width, device=logits.device) - above.sum(dim=1, keepdim=True)
+    equal = lowest.gather(1, place.clamp_min(0)).clamp_max(vocab - 1)  # a row of NaN equals nothing
+    ids = torch.where(above, ids, equal).sort(dim=1).values
+    values = logits.gather(1, ids) + 0.0  # -0 becomes +0, which it equals
+    return ids.gather(1, values.sort(dim=1, descending=True, stable=True).indices)
+
+
+def no_distribution(logits: Tensor) -> NumericsError:
+    """Describe the rows of ``logits`` (B, V) that form no distribution, by the first of them."""
+    sound = torch.softmax(logits, dim=-1, dtype=torch.float32).amax(dim=1) > 0
+    rows = (~sound).nonzero().flatten().tolist()
+    bad = logits[rows[0]]
+    return NumericsError(
+        f"next-token logits of row {rows[0]} ({len(rows)} of {logits.shape[0]} rows) form no distribution: "
+        f"{int(torch.isnan(bad).sum())} NaN, {int((bad == float('inf')).sum())} +inf, "
+        f"{int((bad == float('-inf')).sum())} -inf of {bad.numel()}",
+        hint="check the weights and the dtype; float16 overflows in some models",
+    )
 
 
 def check_beta(beta: Any) -> float:
@@ -98,10 +197,7 @@ class StepEditor:
         self.strengths = strengths.float()
         self.betas = betas.float().expand(len(strengths))
         self.rows = None if rows is None else rows.long()
-        last = (
-            None if self.rows is None or not self.rows.is_cpu else self.rows[-1:]
-        )  # elsewhere indexing refuses
-        self._last = -1 if last is None or not len(last) else int(last)
+        self._penalty = self.betas[:, None]
         self._sound: Tensor | None = None
         self._checked: Any = None  # shape, type and device of logits that fit
 
@@ -115,16 +211,15 @@ class StepEditor:
         """The same of logits (B, V), with candidates and shifts."""
         if (logits.shape, logits.dtype, logits.device) != self._checked:
             self._check_logits(logits)
-            self._checked = logits.shape, logits.dtype, logits.device
         chosen = candidates(logits if self.rows is None else logits[self.rows])
-        shifts = self.strengths.gather(1, chosen.ids) * chosen.keep * self.betas[:, None]
-        # in memory of its own: a hook of the user's may have kept the model's logits
-        edited = logits.clone() if logits.dtype is torch.float32 else logits.float()
-        if self.rows is None:
-            edited.scatter_(1, chosen.ids, chosen.logits - shifts)
+        shifts = self.strengths.gather(1, chosen.ids) * chosen.keep * self._penalty
+        # into memory of its own: a hook of the user's may have kept the model's logits
+        if self.rows is not None:
+            place = (self.rows[:, None], chosen.ids)
+            edited = logits.float().index_put(place, chosen.logits - shifts)
         else:
-            edited.index_put_((self.rows[:, None], chosen.ids), chosen.logits - shifts)
-        if not logits.is_cpu:
+            edited = logits.float().scatter(1, chosen.ids, chosen.logits - shifts)
+        if chosen.sound is not None:
             self._sound = chosen.sound if self._sound is None else self._sound & chosen.sound
         return EditedStep(edited, chosen, shifts)
 
@@ -147,7 +242,10 @@ class StepEditor:
     def _check_logits(self, logits: Tensor) -> None:
         """Refuse logits of other rows, another vocabulary or another device than the strengths'."""
         count, vocabulary = self.strengths.shape
-        fits = len(logits) == count if self.rows is None else len(logits) > self._last
+        if self.rows is None:
+            fits = len(logits) == count
+        else:  # on an accelerator indexing refuses rows that are not there
+            fits = not (self.rows.is_cpu and count) or len(logits) > int(self.rows[-1])
         if not (
             logits.ndim == 2
             and fits
@@ -159,6 +257,7 @@ class StepEditor:
                 f"logits {_seen(logits)} do not belong to strengths {_seen(self.strengths)}",
                 hint="were the model's embeddings resized? attach again, with a table of the model as it is",
             )
+        self._checked = logits.shape, logits.dtype, logits.device
 
 
 def _check_tensors(logits: Any, strengths: Any) -> None:

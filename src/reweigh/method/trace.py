@@ -12,7 +12,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from reweigh.method.candidates import Candidates
+from reweigh.method.edit import Candidates
 from reweigh.notebook import grid
 
 

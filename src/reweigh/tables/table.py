@@ -31,7 +31,7 @@ REQUIRED = {"dtype": "its lens dtype", "candidates": "its candidate rule"}
 
 def candidate_rule() -> dict[str, float]:
     """The rule of this version, as a table records it."""
-    from reweigh.method.candidates import LEAST, MASS, MOST
+    from reweigh.method.edit import LEAST, MASS, MOST
 
     return {"mass": MASS, "least": LEAST, "most": MOST}
 

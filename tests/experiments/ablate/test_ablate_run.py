@@ -26,7 +26,7 @@ from reweigh.experiments.ablate.run import (
 from reweigh.experiments.experiment import read_notes
 from reweigh.families.prompts import build_inputs
 from reweigh.files.artifacts import read_jsonl
-from reweigh.method.candidates import Candidates
+from reweigh.method.edit import Candidates
 from reweigh.method.trace import Recorded
 from reweigh.runs.run import open_batch
 from reweigh.runtime.memory import EvidenceCache

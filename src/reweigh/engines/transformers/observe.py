@@ -13,7 +13,7 @@ from reweigh.engines.transformers.measure import Measuring
 from reweigh.engines.transformers.session import end_tokens
 from reweigh.errors import CalibrationError, InputError
 from reweigh.families.anatomy import Anatomy
-from reweigh.method.candidates import candidates
+from reweigh.method.edit import candidates
 from reweigh.method.evidence import Evidence
 from reweigh.method.lens import Lens
 from reweigh.method.readouts import DMRR, READOUTS

@@ -19,7 +19,7 @@ from reweigh.engines.transformers.observe import answer_lengths, generate_greedi
 from reweigh.engines.transformers.session import end_tokens
 from reweigh.errors import InputError, ReweighError
 from reweigh.families.anatomy import Anatomy
-from reweigh.method.candidates import Candidates, candidates
+from reweigh.method.edit import Candidates, candidates
 from reweigh.runtime.decoder import Decoder
 from reweigh.runtime.forward import Pass
 

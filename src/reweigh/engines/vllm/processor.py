@@ -15,8 +15,7 @@ from torch import Tensor
 from reweigh.engines.vllm.capture import Capture
 from reweigh.engines.vllm.config import MARK
 from reweigh.errors import NumericsError
-from reweigh.method.candidates import candidates
-from reweigh.method.edit import StepEditor
+from reweigh.method.edit import StepEditor, candidates
 
 UNSOUND = "its next-token logits formed no distribution"
 

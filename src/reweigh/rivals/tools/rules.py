@@ -9,7 +9,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from reweigh.method.candidates import candidates
+from reweigh.method.edit import candidates
 
 CUT = float("-inf")
 
