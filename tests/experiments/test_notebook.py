@@ -53,7 +53,7 @@ def test_tune_finds_a_point_and_keeps_every_run(embedded, table, runs, tmp_path)
         "base",
         f"layer-{table.layer}-beta-2",
     ]
-    scored = runs.score(tmp_path / "runs" / "base").summary.metrics
+    scored = runs.score(runs.folder(tmp_path / "runs" / "base")).summary.metrics
     assert {name: scored[name].value for name in FIGURES} == {
         name: getattr(found.base, name) for name in FIGURES
     }

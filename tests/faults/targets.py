@@ -33,7 +33,7 @@ from reweigh.experiments.tune.verdicts import Asking
 from reweigh.files.artifacts import sha256_text
 from reweigh.runs.record import make_record, open_run
 from reweigh.runs.results import read_scored
-from reweigh.runs.run import answered, generate
+from reweigh.runs.run import generate, read_answers
 from reweigh.runs.score import read_sources, score, write_scores
 from reweigh.runtime.answer import Answer
 from reweigh.runtime.memory import EvidenceCache
@@ -138,7 +138,7 @@ def read_run(folder: Path) -> Reading:
     from reweigh.runs.record import RESPONSES, run_owner
 
     source = read_sources([folder])
-    answered(folder / RESPONSES, Toy(folder).records(), run_owner(folder))
+    read_answers(folder / RESPONSES, Toy(folder).records(), run_owner(folder))
     items, _ = score(Toy(folder), source)
     return [(row.id, row.text) for row in source.responses], [item.to_json() for item in items], source.record
 

@@ -39,13 +39,13 @@ def test_answers_of_a_function_know_their_place(runs: Runs, tmp_path: Path) -> N
 
     assert runs.answer(ask, tmp_path / "run", {"decoder": "x"}) == 5
     assert asked == [(0, [0, 1], [0, 1]), (2, [2, 3], [2, 3]), (4, [4], [4])]
-    assert runs.done(tmp_path / "run") == 5
-    assert runs.done(tmp_path / "none") == 0
+    assert len(runs.folder(tmp_path / "run").rows) == 5
+    assert runs.folder(tmp_path / "none").rows == []
     assert runs.answer(ask, tmp_path / "run", {"decoder": "x"}) == 0
     record = read_json(tmp_path / "run" / "record.json")
     assert record["decoding"] == {"decoder": "x", "batch_size": 2, "template": None}
     assert (record["seed"], record["records"], record["model"]) == (7, 5, {"id": "m"})
-    scored = runs.score(tmp_path / "run")
+    scored = runs.score(runs.folder(tmp_path / "run"))
     assert scored.summary.metrics["chair_s"].value == 100
     assert len(read_jsonl(tmp_path / "run" / "items.jsonl")) == len(scored.items) == 5
 

@@ -45,7 +45,9 @@ def test_any_order_gives_the_file_of_one_machine(runs, tmp_path_factory, seed, w
     if begun:
         (folder / "ray" / RESPONSES).write_bytes(begun)
     crew = Shuffled(Answerer({}, {}, ask).work, workers, seed)
-    new = runs.answer(ask_workers(crew, waiting(runs, runs.done(folder / "ray"))), folder / "ray", {})
+    new = runs.answer(
+        ask_workers(crew, waiting(runs, len(runs.folder(folder / "ray").rows))), folder / "ray", {}
+    )
     assert (folder / "ray" / RESPONSES).read_bytes() == expected
     assert new == len(runs.task.records) - kept
     assert set(crew.given) == {start for start in range(0, len(runs.task.records), 2) if start + 2 > kept}

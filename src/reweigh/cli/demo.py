@@ -11,7 +11,7 @@ from reweigh.cli import common
 
 if TYPE_CHECKING:
     from reweigh.experiments.demo.report import Case
-    from reweigh.experiments.demo.run import Outcome
+    from reweigh.experiments.demo.run import Demonstration
 
 app = typer.Typer(add_completion=False)
 
@@ -40,16 +40,13 @@ def demo(
     harmed = [trace_case(outcome, number) for number in outcome.harmed(1)]
     write_text(out, page(outcome, cases, harmed))
     if json:
-        described = {"base": outcome.base.to_json(), "reweigh": outcome.reweigh.to_json()}
-        common.emit_json(
-            {**described, "seconds": {name: round(one, 1) for name, one in outcome.seconds.items()}}
-        )
+        common.emit_json(outcome.to_json())
     else:
         _print(outcome, cases)
     common.note(f"wrote {out}; {outcome.took()}, nothing was downloaded")
 
 
-def _print(outcome: Outcome, cases: list[Case]) -> None:
+def _print(outcome: Demonstration, cases: list[Case]) -> None:
     from reweigh.experiments.demo.report import figures_table
     from reweigh.results.coloured import terminal
     from reweigh.results.examples import mention_spans
@@ -61,7 +58,7 @@ def _print(outcome: Outcome, cases: list[Case]) -> None:
         f"{len(session.table):,} registered tokens, b0 = {session.table.scale:.4g}"
     )
     console.print(figures_table(outcome))
-    before, change = outcome.base.metrics["chair_i"].value, outcome.difference["chair_i"].value
+    before, change = outcome.base.summary.metrics["chair_i"].value, outcome.difference["chair_i"].value
     if before and change is not None:
         console.print(f"hallucinated mentions (CHAIR_I) changed by {100 * change / before:+.1f}%")
     for case in cases:

@@ -7,35 +7,28 @@ answers is given: sessions of this process, or actors elsewhere. Comparisons, se
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any
 
-from reweigh.benchmarks.base import Record, find_benchmark
 from reweigh.benchmarks.bootstrap import paired_difference
 from reweigh.errors import ArtifactError
 from reweigh.estimate import Estimate
-from reweigh.files.seals import append_sealed_rows, read_sealed, read_sealed_rows, write_sealed
+from reweigh.files.seals import read_sealed, read_sealed_rows, write_sealed
 from reweigh.progress import bar
 from reweigh.results.frame import AGAINST, Frame, Row
 from reweigh.runs.model import make_ask, open_session
 from reweigh.runs.record import RESPONSES, run_owner
-from reweigh.runs.run import Batch, answer_batch, batches, open_batch, require_answered
-from reweigh.runs.task import Runs, Scored
-from reweigh.runtime.answer import Answer
+from reweigh.runs.run import Answered, Batch, RunFolder, Turns, answer_runs, batches
+from reweigh.runs.task import Runs, Scored, Task
+
+if TYPE_CHECKING:
+    from reweigh.engines.transformers.session import Session
 
 FRAME = "frame.json"
 """The file of an experiment's folder that holds its frame."""
-
-
-@dataclass(frozen=True)
-class Answered:
-    """The answers to a batch, and what was noted of it."""
-
-    answers: list[Answer]
-    note: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -63,6 +56,19 @@ class Arm:
     notes: str | None = None
 
 
+def session_arm(
+    name: str, attach: Callable[[], Session], *, title: str = "", template: str | None = None
+) -> Arm:
+    """A decoder tied to a model of this process as an arm; ``attach`` is called when it is about to answer."""
+
+    def opened() -> OpenArm:
+        session = attach()
+        ask = make_ask(session, template=template)
+        return OpenArm(session.record(), lambda batch: Answered(ask(batch)))
+
+    return Arm(name, title or name, opened)
+
+
 def decoder_arm(
     name: str,
     model: Any,
@@ -73,18 +79,10 @@ def decoder_arm(
     title: str = "",
     template: str | None = None,
 ) -> Arm:
-    """A registered decoder with options as an arm, tied to a model of this process."""
-
-    def opened() -> OpenArm:
-        session = open_session(model, processor, decoder, options)
-        ask = make_ask(session, template=template)
-        return OpenArm(session.record(), lambda batch: Answered(ask(batch)))
-
-    return Arm(name, title or name, opened)
-
-
-Turns: TypeAlias = Callable[[Batch, Sequence[str]], Iterable[tuple[str, Answered]]]
-"""Answers a batch under some arms, one after the other in the order given."""
+    """A registered decoder with options as an arm."""
+    return session_arm(
+        name, lambda: open_session(model, processor, decoder, options), title=title, template=template
+    )
 
 
 class Experiment:
@@ -97,6 +95,7 @@ class Experiment:
         rotate: Answer each batch under all arms in turn, in an order that rotates, so that their times can be compared.
         turns: Who answers, if not the arms themselves.
         what: The work in a word or two, for the progress bar.
+        show: Whether to show the bar; by default on a terminal.
     """
 
     def __init__(
@@ -108,65 +107,64 @@ class Experiment:
         rotate: bool = False,
         turns: Turns | None = None,
         what: str = "answering",
+        show: bool | None = None,
     ) -> None:
         self.runs, self.arms, self.out = runs, list(arms), out
-        self.rotate, self.turns, self.what = rotate, turns, what
+        self.rotate, self.turns, self.what, self.show = rotate, turns, what, show
         self.scored: dict[str, Scored] = {}
+        self._folders: dict[str, RunFolder] = {}
         self._bar: Any = None
 
     def run(self, reference: str | None = None) -> Frame:
         """Answer what has no answer yet, score every arm, and return all figures with the differences to one arm."""
-        with self.progress(len(self.arms)):
+        with self.progress(len(self.arms), [arm.name for arm in self.arms]):
             for group in [self.arms] if self.rotate else [[arm] for arm in self.arms]:
                 self.answer(*group)
         for arm in self.arms:
             self.score(arm)
-        return frame_of(self.scored, self.runs.task.name, reference)
+        return frame_of(self.scored, self.runs.task, reference)
 
     @contextmanager
-    def progress(self, arms: int) -> Iterator[None]:
-        """One bar for all answers of so many arms."""
-        done = sum(self.runs.done(folder) for folder in self.out.glob("*") if (folder / RESPONSES).exists())
-        with bar(self.what, total=arms * len(self.runs.task.records), done=done, unit="answer") as self._bar:
+    def progress(self, arms: int, names: Collection[str] | None = None) -> Iterator[None]:
+        """One bar for all answers of so many arms; without their names, every run in the folder counts as one."""
+        there = [path.parent.name for path in self.out.glob(f"*/{RESPONSES}")]
+        done = sum(len(self._folder(name).rows) for name in there if names is None or name in names)
+        with bar(
+            self.what, total=arms * len(self.runs.task.records), done=done, unit="answer", show=self.show
+        ) as self._bar:
             yield
+        self._bar = None
 
     def answer(self, *arms: Arm) -> None:
         """Answer what has no answer yet under some arms, batch by batch in turns."""
         opened = {arm.name: self._open(arm) for arm in arms}
-        folders = {arm.name: self.out / arm.name for arm in arms}
-        done = {name: self.runs.done(folder) for name, folder in folders.items()}
-        owners = {name: run_owner(folder) for name, folder in folders.items()}
-        notes = {arm.name: arm.notes for arm in arms}
-        turns = self.turns or in_turns({name: one.ask for name, one in opened.items()})
         if len(arms) == 1 and self._bar is not None:
             self._bar.set_description(arms[0].name)
-        if not self.runs.task.records:
-            for name, folder in folders.items():
-                append_sealed_rows(folder / RESPONSES, [], owner=owners[name])
-        for start, part, names in due(self.runs, done):
-            batch = open_batch(start, part, self.runs.task.images, self.runs.seed)
-            for name, answered in turns(batch, names):
-                if (file := notes[name]) is not None:
-                    # the note comes first: a kill in between leaves one that the next try replaces
-                    row = {"start": start, **answered.note}
-                    append_sealed_rows(folders[name] / file, [row], owner=owners[name])
-                said = answer_batch(
-                    lambda _, given=answered: given.answers,  # type: ignore[misc]
-                    batch,
-                    folders[name] / RESPONSES,
-                    done[name],
-                    owners[name],
-                )
-                if self._bar is not None:
-                    self._bar.update(said)
-        for name, folder in folders.items():
-            require_answered(folder / RESPONSES, self.runs.task.records, owners[name])
+        answer_runs(
+            {arm.name: self._folder(arm.name) for arm in arms},
+            self.turns or in_turns({name: one.ask for name, one in opened.items()}),
+            images=self.runs.task.images,
+            batch_size=self.runs.batch_size,
+            seed=self.runs.seed,
+            notes={arm.name: arm.notes for arm in arms if arm.notes is not None},
+            advance=lambda count: None if self._bar is None else self._bar.update(count),
+        )
 
     def score(self, arm: Arm) -> Scored:
         """Score an arm that has answered all records."""
         if arm.name not in self.scored:
-            self.scored[arm.name] = self.runs.score(self.out / arm.name)
+            self.scored[arm.name] = self.runs.score(self._folder(arm.name))
         return self.scored[arm.name]
+
+    def texts(self, arm: Arm) -> list[str]:
+        """What an arm wrote, in the order of the records."""
+        return [str(row["response"]) for row in self._folder(arm.name).rows]
+
+    def _folder(self, name: str) -> RunFolder:
+        """The run folder of an arm; its answers are read once for all who need them."""
+        if name not in self._folders:
+            self._folders[name] = self.runs.folder(self.out / name)
+        return self._folders[name]
 
     def _open(self, arm: Arm) -> OpenArm:
         opened = arm.open()
@@ -188,18 +186,6 @@ def in_turns(asks: Mapping[str, Callable[[Batch], Answered]]) -> Turns:
     return turns
 
 
-def due(runs: Runs, done: Mapping[str, int]) -> Iterator[tuple[int, list[Record], list[str]]]:
-    """The batches that some arms have not answered, with these arms in the order of their turns.
-
-    ``done`` says for each arm how many of its answers are there.
-    """
-    for turn, (start, part) in enumerate(batches(runs.task.records, runs.batch_size)):
-        names = [name for name in done if done[name] < start + len(part)]
-        if names:
-            first = turn % len(names)
-            yield start, part, names[first:] + names[:first]
-
-
 def read_notes(path: Path, runs: Runs) -> list[dict[str, Any]]:
     """The notes of a finished run, one for each batch, the last try of each; a batch without a note is refused."""
     rows = {row["start"]: row for row in read_sealed_rows(path, owner=run_owner(path.parent))}
@@ -212,12 +198,12 @@ def read_notes(path: Path, runs: Runs) -> list[dict[str, Any]]:
     return [rows[start] for start in starts]
 
 
-def frame_of(scored: Mapping[str, Scored], benchmark: str, reference: str | None = None) -> Frame:
+def frame_of(scored: Mapping[str, Scored], task: Task, reference: str | None = None) -> Frame:
     """Every figure of every arm and, against a reference, the paired differences: the same images drawn for both."""
     rows: list[Row] = []
 
     def add(arm: str, found: Mapping[str, Estimate], against: str | None) -> None:
-        keys = {"benchmark": benchmark, "arm": arm}
+        keys = {"benchmark": task.name, "arm": arm}
         rows.extend(
             Row({**keys, "figure": name, AGAINST: against}, estimate) for name, estimate in found.items()
         )
@@ -226,8 +212,7 @@ def frame_of(scored: Mapping[str, Scored], benchmark: str, reference: str | None
         add(name, one.summary.metrics, None)
     for name, one in scored.items():
         if reference is not None and name != reference:
-            formula = find_benchmark(benchmark).figures
-            add(name, paired_difference(scored[reference].items, one.items, formula), reference)
+            add(name, paired_difference(scored[reference].items, one.items, task.bench.figures), reference)
     return Frame(rows)
 
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from reweigh.engines.transformers.answers import answer_states
 from reweigh.errors import InputError
-from reweigh.experiments.experiment import Answered, Arm, Experiment, OpenArm, decoder_arm
+from reweigh.experiments.experiment import Arm, Experiment, OpenArm, decoder_arm
 from reweigh.families.anatomy import find_anatomy
 from reweigh.families.identity import identify
 from reweigh.families.prompts import build_inputs
@@ -24,7 +24,7 @@ from reweigh.progress import progress
 from reweigh.provenance import versions
 from reweigh.rivals.tools.steering import LabelledSums, SteeringVectors
 from reweigh.runs.record import find_image
-from reweigh.runs.run import Batch
+from reweigh.runs.run import Answered, Batch
 from reweigh.runs.task import Runs
 
 if TYPE_CHECKING:

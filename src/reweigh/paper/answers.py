@@ -7,30 +7,28 @@ share: a finished run is scored, not answered again.
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from reweigh.benchmarks.base import read_responses
 from reweigh.benchmarks.bootstrap import paired_difference
 from reweigh.benchmarks.chair.metrics import figures
-from reweigh.benchmarks.types import Id
+from reweigh.decoding import ReweighSession
 from reweigh.decoding.reweigh import CLIP, Clip
 from reweigh.errors import ReweighError
 from reweigh.estimate import Estimate
 from reweigh.experiments.ablate.arms import Variant
 from reweigh.experiments.ablate.run import attach_variant
-from reweigh.files.artifacts import sha256_json
+from reweigh.experiments.experiment import Arm, Experiment, OpenArm
 from reweigh.method.evidence import Evidence
 from reweigh.method.readouts import DMRR
 from reweigh.paper.corpus.image import StudyImage
 from reweigh.paper.material import Material, Rerun
 from reweigh.paper.study import NO_MODEL
-from reweigh.progress import bar
-from reweigh.runs.record import RESPONSES
-from reweigh.runs.run import Ask, Batch
+from reweigh.runs.run import Answered, Batch
 from reweigh.runs.task import Scored
 from reweigh.runtime.answer import Answer
 from reweigh.runtime.decoder import GREEDY
@@ -71,7 +69,7 @@ class Answers:
             raise ReweighError(f"an end-to-end run cannot be made: {NO_MODEL}")
         self.material = material
         self.rerun: Rerun = material.rerun
-        self._scored: dict[str, tuple[str, Scored]] = {}
+        self.experiment = Experiment(self.rerun.runs, [], self.rerun.folder)
         self._shard: tuple[int, list[StudyImage]] = (-1, [])
         self._place = {
             image.number: (shard, index)
@@ -82,10 +80,11 @@ class Answers:
     def base(self) -> Scored:
         """The base model's answers, as the corpus has them."""
 
-        def ask(batch: Batch) -> list[Answer]:
-            return [Answer(self.image(batch.start + i).text) for i in range(len(batch.records))]
+        def ask(batch: Batch) -> Answered:
+            return Answered([Answer(self.image(batch.start + i).text) for i in range(len(batch.records))])
 
-        return self._score(BASE, ask, {"decoder": BASE, "decoding": dict(GREEDY), "source": "study corpus"})
+        about = {"decoder": BASE, "decoding": dict(GREEDY), "source": "study corpus"}
+        return self._score(Arm(BASE, BASE, lambda: OpenArm(about, ask)))
 
     def rank(self) -> Scored:
         """The method itself."""
@@ -108,27 +107,25 @@ class Answers:
     ) -> Scored:
         """Answer all records with a table and the evidence given, and score them; another clip is an ablation."""
         bound = self.material.beta if beta is None else beta
-        model, processor = self.rerun.load()
-        arm = Variant(name, name, table, None, clip)
-        session = attach_variant(model, processor, arm, bound, force=self.rerun.force)
 
-        def ask(batch: Batch) -> list[Answer]:
-            evidence = [self._evidence(session, batch.start + i, given) for i in range(len(batch.records))]
-            options: dict[str, Any] = {
-                **GREEDY,
-                "max_new_tokens": batch.max_new_tokens,
-                "template": self.rerun.runs.template,
-            }
-            with session.request(evidence=evidence):
-                return session.answer(batch.pictures, batch.prompts, **options)
+        def opened() -> OpenArm:
+            variant = Variant(name, name, table, None, clip)
+            session = attach_variant(*self.rerun.load(), variant, bound, force=self.rerun.force)
+            donors = None if given.donors is None else list(given.donors)
+            about = {**asdict(given), "donors": donors, "clip": list(clip)}
+            return OpenArm({**session.record(), "evidence": about}, partial(self._ask, session, given))
 
-        donors = None if given.donors is None else list(given.donors)
-        about = {**asdict(given), "donors": donors, "clip": list(clip)}
-        return self._score(name, ask, {**session.record(), "evidence": about})
+        return self._score(Arm(name, name, opened))
 
-    def texts(self, name: str) -> dict[Id, str]:
-        """The answers of a finished run."""
-        return {one.id: one.text for one in read_responses(self.rerun.folder / name / RESPONSES)}
+    def _ask(self, session: ReweighSession, given: Given, batch: Batch) -> Answered:
+        evidence = [self._evidence(session, batch.start + i, given) for i in range(len(batch.records))]
+        options: dict[str, Any] = {
+            **GREEDY,
+            "max_new_tokens": batch.max_new_tokens,
+            "template": self.rerun.runs.template,
+        }
+        with session.request(evidence=evidence):
+            return Answered(session.answer(batch.pictures, batch.prompts, **options))
 
     def image(self, number: int) -> StudyImage:
         """One image of the evaluation corpus."""
@@ -159,17 +156,11 @@ class Answers:
             readout=given.vector,
         )
 
-    def _score(self, name: str, ask: Ask, decoding: dict[str, Any]) -> Scored:
+    def _score(self, arm: Arm) -> Scored:
         """Answer what is missing and score; a run of the same name with other settings is refused by its folder."""
-        settings = sha256_json(decoding)
-        kept = self._scored.get(name)
-        if kept is None or kept[0] != settings:
-            runs, folder = self.rerun.runs, self.rerun.folder / name
-            total, done = len(runs.task.records), runs.done(folder)
-            with bar(f"answering, {name}", total=total, done=done, unit="answer") as progress:
-                runs.answer(ask, folder, decoding, progress=progress)
-            kept = self._scored[name] = settings, runs.score(folder)
-        return kept[1]
+        with self.experiment.progress(1, [arm.name]):
+            self.experiment.answer(arm)
+        return self.experiment.score(arm)
 
 
 def difference(first: Scored, second: Scored, *, resamples: int, seed: int) -> dict[str, Estimate]:

@@ -62,7 +62,9 @@ def answer_on(cluster: Cluster, arguments: dict[str, Any], runs: Runs, folder: P
         known = replace(runs, model={**runs.model, **pool.described["model"]})
         decoding = pool.described["decoding"]
         known.open(folder, decoding)
-        return known.answer(ask_workers(pool, waiting(known, known.done(folder))), folder, decoding)
+        return known.answer(
+            ask_workers(pool, waiting(known, len(known.folder(folder).rows))), folder, decoding
+        )
 
 
 def waiting(runs: Runs, done: int) -> Mapping[int, Batch]:

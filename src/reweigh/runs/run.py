@@ -6,9 +6,8 @@ bytes. The model hides behind one function; nothing here imports torch.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import nullcontext
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -55,7 +54,7 @@ class Batch:
 
 
 Ask: TypeAlias = Callable[[Batch], list[Answer]]
-"""Answers a batch: the one way in which evaluation, comparison, tuning and ablation reach a model."""
+"""Answers a batch with a model."""
 
 
 def batches(records: Sequence[Record], size: int) -> Iterator[tuple[int, list[Record]]]:
@@ -82,6 +81,116 @@ def open_batch(start: int, records: Sequence[Record], images: Path, seed: int) -
     return Batch(start, records, pictures, batch_seed(seed, start))
 
 
+@dataclass(frozen=True)
+class Answered:
+    """The answers to a batch, and what was noted of it."""
+
+    answers: list[Answer]
+    note: Mapping[str, Any] = field(default_factory=dict)
+
+
+Turns: TypeAlias = Callable[[Batch, Sequence[str]], Iterable[tuple[str, Answered]]]
+"""Answers a batch for some runs, one after the other in the order given."""
+
+
+class RunFolder:
+    """The answers of a run: read when they are first asked for, and again only after something was written.
+
+    Args:
+        folder: The run folder.
+        records: What is asked.
+    """
+
+    def __init__(self, folder: Path, records: Sequence[Record]) -> None:
+        self.folder, self.records = folder, records
+        self.path, self.owner = folder / RESPONSES, run_owner(folder)
+        self._rows: list[dict[str, Any]] | None = None
+
+    @property
+    def rows(self) -> list[dict[str, Any]]:
+        """The answers there are, from the first record on; a file that answers other records is refused."""
+        if self._rows is None:
+            self._rows = read_answers(self.path, self.records, self.owner)
+        return self._rows
+
+    def add(self, batch: Batch, answered: Answered, done: int, notes: str | None = None) -> int:
+        """Append the answers of a batch that a file of ``done`` answers lacks; return how many these were.
+
+        ``notes`` is the file for what was noted of the batch, if anything was.
+        """
+        texts = _texts(answered.answers, len(batch.records))
+        rows = [{"id": one.id, "response": text} for one, text in zip(batch.records, texts, strict=True)]
+        rows = rows[max(0, done - batch.start) :]  # a kill may have cut the batch while it was written
+        if batch.start and not self.path.exists():
+            raise ArtifactError(
+                f"{self.path} was removed while it was being written", hint="run the same command again"
+            )
+        if notes is not None:
+            # the note comes first: a kill in between leaves one that the next try replaces
+            note = {"start": batch.start, **answered.note}
+            append_sealed_rows(self.folder / notes, [note], owner=self.owner)
+        append_sealed_rows(self.path, rows, owner=self.owner)
+        self._rows = None
+        return len(rows)
+
+    def finish(self) -> None:
+        """Make sure that all answers are there: a folder may have been changed under a running command."""
+        if not self.records and not self.path.exists():
+            append_sealed_rows(self.path, [], owner=self.owner)
+        if not self.path.exists() or len(self.rows) != len(self.records):
+            there = (
+                "is gone"
+                if not self.path.exists()
+                else f"has {len(self.rows)} of {len(self.records)} answers"
+            )
+            raise ArtifactError(
+                f"{self.path} {there} although all were written: another program changed it",
+                hint="run the same command again",
+            )
+
+
+def answer_runs(
+    folders: Mapping[str, RunFolder],
+    turns: Turns,
+    *,
+    images: Path,
+    batch_size: int,
+    seed: int,
+    notes: Mapping[str, str] | None = None,
+    advance: Callable[[int], Any] = lambda count: None,
+) -> int:
+    """Answer what has no answer yet in some runs of the same records, batch by batch; return how many these were.
+
+    ``notes`` are the files for what is noted of the batches, by run; ``advance`` is called with the number of new answers.
+    """
+    done = {name: len(one.rows) for name, one in folders.items()}
+    records = next(iter(folders.values())).records
+    new = 0
+    for start, part, names in due(records, batch_size, done):
+        batch = open_batch(start, part, images, seed)
+        for name, answered in turns(batch, names):
+            count = folders[name].add(batch, answered, done[name], (notes or {}).get(name))
+            advance(count)
+            new += count
+    for one in folders.values():
+        one.finish()
+    return new
+
+
+def due(
+    records: Sequence[Record], batch_size: int, done: Mapping[str, int]
+) -> Iterator[tuple[int, list[Record], list[str]]]:
+    """The batches that some runs have not answered, with these runs in an order that rotates.
+
+    ``done`` is the number of answers of each run.
+    """
+    for turn, (start, part) in enumerate(batches(records, batch_size)):
+        names = [name for name in done if done[name] < start + len(part)]
+        if names:
+            first = turn % len(names)
+            yield start, part, names[first:] + names[:first]
+
+
 def generate(
     ask: Ask,
     records: Sequence[Record],
@@ -91,69 +200,39 @@ def generate(
     batch_size: int = 1,
     seed: int = 42,
     show: bool | None = None,
-    progress: Any = None,
 ) -> int:
-    """Answer the records that have no answer yet and return how many these were.
-
-    ``progress`` is a bar that several runs advance; without it this run has its own.
-    """
+    """Answer the records of one run that have no answer yet and return how many these were."""
     folder.mkdir(parents=True, exist_ok=True)
-    path, owner = folder / RESPONSES, run_owner(folder)
-    done = answered(path, records, owner)
-    if not records:
-        append_sealed_rows(path, [], owner=owner)
-    new = 0
-    with (
-        bar("answering", total=len(records), done=done, unit="image", show=show)
-        if progress is None
-        else nullcontext(progress)
-    ) as advanced:
-        for start, part in batches(records, batch_size):
-            if start + len(part) > done:
-                count = answer_batch(ask, open_batch(start, part, images, seed), path, done, owner)
-                advanced.update(count)
-                new += count
-    require_answered(path, records, owner)
-    return new
+    run = RunFolder(folder, records)
 
+    def turns(batch: Batch, names: Sequence[str]) -> Iterator[tuple[str, Answered]]:
+        yield names[0], Answered(ask(batch))
 
-def answer_batch(ask: Ask, batch: Batch, path: Path, done: int, owner: str) -> int:
-    """Answer a batch and append the answers that a file of ``done`` answers lacks; return how many these were."""
-    texts = _texts(ask(batch), len(batch.records))
-    rows = [{"id": record.id, "response": text} for record, text in zip(batch.records, texts, strict=True)]
-    rows = rows[max(0, done - batch.start) :]  # a kill may have cut the batch while it was written
-    if batch.start and not path.exists():
-        raise ArtifactError(
-            f"{path} was removed while it was being written", hint="run the same command again"
-        )
-    append_sealed_rows(path, rows, owner=owner)
-    return len(rows)
-
-
-def require_answered(path: Path, records: Sequence[Record], owner: str) -> None:
-    """Make sure that what was written is there: a folder may have been removed or changed under a running command."""
-    if not path.exists() or (count := answered(path, records, owner)) != len(records):
-        there = "is gone" if not path.exists() else f"holds {count} of {len(records)} answers"
-        raise ArtifactError(
-            f"{path} {there} although all were written: somebody else changed it",
-            hint="run the same command again",
+    with bar("answering", total=len(records), done=len(run.rows), unit="image", show=show) as progress:
+        return answer_runs(
+            {folder.name: run},
+            turns,
+            images=images,
+            batch_size=batch_size,
+            seed=seed,
+            advance=progress.update,
         )
 
 
-def answered(path: Path, records: Sequence[Record], owner: str) -> int:
-    """How many of the records, from the first on, have their answer in a file; one that answers others is refused."""
+def read_answers(path: Path, records: Sequence[Record], owner: str) -> list[dict[str, Any]]:
+    """The answers in a file, which must be those of the records from the first on."""
     if not path.exists():
-        return 0
+        return []
     rows = read_sealed_rows(path, owner=owner)
     if len(rows) > len(records):
-        raise ArtifactError(f"{path} holds {len(rows)} responses for {len(records)} records")
+        raise ArtifactError(f"{path} has {len(rows)} responses for {len(records)} records")
     for number, (row, record) in enumerate(zip(rows, records, strict=False)):
         if row.get("id") != record.id:
             raise ArtifactError(
                 f"{path}, response {number}, answers {row.get('id')!r}; the manifest has {record.id!r} there",
                 hint="the file was altered; choose another folder",
             )
-    return len(rows)
+    return rows
 
 
 def _texts(given: Any, count: int) -> list[str]:

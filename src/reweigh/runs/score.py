@@ -134,36 +134,39 @@ def read_sources(
         return Source([_writable(row) for row in responses], names)
     if len(folders) != len(paths):
         raise InputError("run folders and response files cannot be scored together", hint="give one kind")
-    runs = [(folder, *read_run(folder)) for folder in folders]
-    records = [_without_shard(record) for _, record, _ in runs]
+    runs = [run_source(folder) for folder in folders]
+    records = [_without_shard(run.record or {}) for run in runs]
     for folder, record in zip(folders[1:], records[1:], strict=True):
         if record != records[0]:
             raise MismatchError(f"{folder} is not a shard of the same run as {folders[0]}")
     return Source(
-        responses=[row for folder, _, _ in runs for row in _read_run_responses(folder)],
+        responses=[row for run in runs for row in run.responses],
         names=names,
-        record=runs[0][1],
-        manifest=[row for _, _, rows in runs for row in rows],
+        record=runs[0].record,
+        manifest=[row for run in runs for row in run.manifest],
     )
+
+
+def run_source(folder: Path, rows: Sequence[Mapping[str, Any]] | None = None) -> Source:
+    """The answers of one run folder, from its file unless they are given."""
+    record, manifest = read_run(folder)
+    path = folder / RESPONSES
+    if rows is None:
+        if not path.is_file():
+            raise InputError(
+                f"the run in {folder} has no answers yet", hint="run it first: reweigh eval run ... --out"
+            )
+        rows = read_sealed_rows(path, owner=run_owner(folder))  # a line that a kill cut short does not count
+    for number, row in enumerate(rows, start=1):
+        if not isinstance(row.get("id"), str | int) or not isinstance(row.get("response"), str):
+            raise ArtifactError(f"{path}, row {number}, has no id or no response", hint="run it again")
+    responses = [Response(row["id"], row["response"]) for row in rows]
+    return Source(responses, (folder.resolve().name,), record, manifest)
 
 
 def _writable(response: Response) -> Response:
     text = response.text
     return replace(response, text=replace_surrogates(text)) if isinstance(text, str) else response
-
-
-def _read_run_responses(folder: Path) -> list[Response]:
-    """The finished answers of a run; a line that a kill cut short was never finished."""
-    path = folder / RESPONSES
-    if not path.is_file():
-        raise InputError(
-            f"the run in {folder} has no answers yet", hint="run it first: reweigh eval run ... --out"
-        )
-    rows = read_sealed_rows(path, owner=run_owner(folder))
-    for number, row in enumerate(rows, start=1):
-        if not isinstance(row.get("id"), str | int) or not isinstance(row.get("response"), str):
-            raise ArtifactError(f"{path}, row {number}, has no id or no response", hint="run it again")
-    return [Response(row["id"], row["response"]) for row in rows]
 
 
 def _without_shard(record: Mapping[str, Any]) -> dict[str, Any]:

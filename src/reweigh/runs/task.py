@@ -13,9 +13,9 @@ from typing import Any
 from reweigh.benchmarks.base import Benchmark, Item, Record, Summary
 from reweigh.errors import InputError
 from reweigh.runs import score as scoring
-from reweigh.runs.record import RESPONSES, make_record, open_run, run_owner
+from reweigh.runs.record import make_record, open_run
 from reweigh.runs.results import ScoredRun
-from reweigh.runs.run import Ask, answered, generate
+from reweigh.runs.run import Ask, RunFolder, generate
 
 
 @dataclass(frozen=True)
@@ -106,15 +106,12 @@ class Runs:
         settings = {**decoding, "batch_size": self.batch_size, "template": self.template}
         open_run(folder, {**self._hashed, "decoding": settings}, self.task.records)
 
-    def done(self, folder: Path) -> int:
-        """How many records have their answer."""
-        return answered(folder / RESPONSES, self.task.records, run_owner(folder))
+    def folder(self, path: Path) -> RunFolder:
+        """The answers of a run that was opened."""
+        return RunFolder(path, self.task.records)
 
-    def answer(self, ask: Ask, folder: Path, decoding: Mapping[str, Any], *, progress: Any = None) -> int:
-        """Answer what has no answer yet into a run folder and return how many that were.
-
-        ``progress`` is a bar that several runs advance.
-        """
+    def answer(self, ask: Ask, folder: Path, decoding: Mapping[str, Any]) -> int:
+        """Answer what has no answer yet into a run folder and return how many that were."""
         self.open(folder, decoding)
         return generate(
             ask,
@@ -123,15 +120,14 @@ class Runs:
             images=self.task.images,
             batch_size=self.batch_size,
             seed=self.seed,
-            progress=progress,
         )
 
-    def score(self, folder: Path) -> Scored:
+    def score(self, run: RunFolder) -> Scored:
         """Score a finished run and write items and results into its folder."""
-        source = scoring.read_sources([folder])
+        source = scoring.run_source(run.folder, run.rows)
         items, summary = scoring.score(self.task.bench, source)
-        results = scoring.write_scores(folder, items, summary, source, benchmark=self.task.bench)
+        results = scoring.write_scores(run.folder, items, summary, source, benchmark=self.task.bench)
         texts = {row.id: row.text for row in source.responses}
         return Scored(
-            items, summary, ScoredRun(folder, items, texts, results, source.record, source.manifest)
+            items, summary, ScoredRun(run.folder, items, texts, results, source.record, source.manifest)
         )

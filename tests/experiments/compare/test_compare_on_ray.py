@@ -12,8 +12,9 @@ from reweigh.experiments.compare.fluency import IMPROBABLE, Passage, broken_shar
 from reweigh.experiments.compare.methods import Method
 from reweigh.experiments.compare.on_ray import Comparer, Waiting, workers_executor
 from reweigh.experiments.compare.study import served_arms
-from reweigh.experiments.experiment import Answered, Experiment
+from reweigh.experiments.experiment import Experiment
 from reweigh.runs.record import RESPONSES
+from reweigh.runs.run import Answered
 from reweigh.runs.task import Runs, Task
 from reweigh.runtime.answer import Answer
 from shuffled import Shuffled

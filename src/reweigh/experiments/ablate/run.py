@@ -16,14 +16,13 @@ from reweigh.decoding.reweigh import ReWEIGH
 from reweigh.engines.transformers.session import end_tokens
 from reweigh.errors import ReweighError
 from reweigh.experiments.ablate.arms import Variant, without_abstention
-from reweigh.experiments.experiment import Answered
 from reweigh.families.anatomy import find_anatomy
 from reweigh.images import read_image
 from reweigh.method.evidence import Evidence
 from reweigh.method.readouts import DMRR
 from reweigh.method.trace import Recorded
 from reweigh.runs.record import find_image
-from reweigh.runs.run import Batch, batches
+from reweigh.runs.run import Answered, Batch, batches
 from reweigh.runs.task import Runs
 from reweigh.runtime.decoder import GREEDY
 from reweigh.runtime.memory import EvidenceCache

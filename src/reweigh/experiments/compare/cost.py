@@ -15,9 +15,8 @@ from typing import TYPE_CHECKING, Any
 from reweigh.benchmarks.base import Item
 from reweigh.benchmarks.bootstrap import Array, paired, ratio
 from reweigh.estimate import Estimate
-from reweigh.experiments.experiment import Answered
 from reweigh.memory import peak_bytes, reset_peak
-from reweigh.runs.run import Batch
+from reweigh.runs.run import Answered, Batch
 
 if TYPE_CHECKING:
     from reweigh.engines.transformers.session import Session

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 from reweigh.errors import InputError, ReweighError, UnsupportedError, require_known
 from reweigh.experiments.compare.cost import COSTS, timed
 from reweigh.experiments.compare.table import DEFAULTS
-from reweigh.experiments.experiment import Answered, Arm, OpenArm
+from reweigh.experiments.experiment import Arm, OpenArm
 from reweigh.options import parse_option
-from reweigh.runs.run import Batch
+from reweigh.runs.run import Answered, Batch
 from reweigh.text import in_words
 
 if TYPE_CHECKING:

@@ -19,8 +19,8 @@ from reweigh.experiments.compare.fluency import Passage, Reader, reading
 from reweigh.experiments.compare.methods import Method, make_method
 from reweigh.experiments.compare.study import Executor, compare, served_arms
 from reweigh.experiments.compare.table import Comparison, Shading
-from reweigh.experiments.experiment import Answered, Turns, due, in_turns
-from reweigh.runs.run import Batch, open_batch
+from reweigh.experiments.experiment import in_turns
+from reweigh.runs.run import Answered, Batch, Turns, due, open_batch
 from reweigh.runs.task import Runs
 
 Task = tuple[Batch, list[str]]
@@ -115,8 +115,8 @@ class Waiting(LazyTasks[Due, Task]):
             for arm in served_arms(methods, runs):
                 folder = out / runs.task.name / arm.name
                 runs.open(folder, arm.open().decoding)
-                done[arm.name] = runs.done(folder)
-            for start, part, names in due(runs, done):
+                done[arm.name] = len(runs.folder(folder).rows)
+            for start, part, names in due(runs.task.records, runs.batch_size, done):
                 self.number[runs.task.name, start] = len(found)
                 found.append((runs, start, part, names))
         super().__init__(dict(enumerate(found)), _open_task)

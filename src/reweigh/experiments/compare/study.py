@@ -13,11 +13,12 @@ from reweigh.experiments.compare.degenerate import degenerate
 from reweigh.experiments.compare.fluency import ReadAgain, broken_shares, one_by_one, reading
 from reweigh.experiments.compare.methods import Method, settings_in_words
 from reweigh.experiments.compare.table import Comparison, MethodRow, Shading, cost_columns, figure_column
-from reweigh.experiments.experiment import Arm, Experiment, Turns
+from reweigh.experiments.experiment import Arm, Experiment
 from reweigh.results.evaluation import write_report
 from reweigh.results.frame import AGAINST, Frame, Row
 from reweigh.results.table import Column
 from reweigh.runs.results import ScoredRun
+from reweigh.runs.run import Turns
 from reweigh.runs.task import Runs, Scored
 
 DECIDING = 100

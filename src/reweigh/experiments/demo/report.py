@@ -10,7 +10,7 @@ from reweigh.benchmarks.base import Item
 from reweigh.benchmarks.world import MAX_NEW_TOKENS, score_scene
 from reweigh.engines.transformers.measure import measure
 from reweigh.engines.transformers.words import whole_words
-from reweigh.experiments.demo.run import Outcome
+from reweigh.experiments.demo.run import Demonstration
 from reweigh.families.prompts import build_inputs
 from reweigh.method.trace import Step, Trace
 from reweigh.results import html
@@ -41,11 +41,11 @@ COLUMNS = {
 PICTURE = 336
 
 
-def figures_table(outcome: Outcome) -> Table:
+def figures_table(outcome: Demonstration) -> Table:
     """Base, ReWEIGH and their paired difference, each with its 95% interval."""
     rows: list[list[Cell]] = [
-        ["base", *[outcome.base.metrics[key] for key in COLUMNS]],
-        ["ReWEIGH", *[outcome.reweigh.metrics[key] for key in COLUMNS]],
+        ["base", *[outcome.base.summary.metrics[key] for key in COLUMNS]],
+        ["ReWEIGH", *[outcome.reweigh.summary.metrics[key] for key in COLUMNS]],
         ["difference", *[outcome.difference[key] for key in COLUMNS]],
     ]
     return Table([Column("decoding"), *COLUMNS.values()], rows, changes={2})
@@ -74,7 +74,7 @@ class Case:
         return self.words.get(self.changed_step.winner_after, "") if self.changed_step is not None else ""
 
 
-def trace_case(outcome: Outcome, number: int) -> Case:
+def trace_case(outcome: Demonstration, number: int) -> Case:
     """Decode one scene again, alone and traced."""
     session, scene = outcome.session, outcome.scenes[number]
     picture = scene.image()
@@ -93,7 +93,7 @@ def trace_case(outcome: Outcome, number: int) -> Case:
     )
 
 
-def _words(outcome: Outcome, picture: Image, trace: Trace, step: Step) -> dict[int, str]:
+def _words(outcome: Demonstration, picture: Image, trace: Trace, step: Step) -> dict[int, str]:
     """The candidates as whole words: the written one as the text has it, the others as the model would go on."""
     session = outcome.session
     said = [trace.step(index).winner_after for index in range(step.index)]
@@ -111,11 +111,11 @@ def object_tokens(tokenizer: Any) -> frozenset[int]:
     return frozenset(ids[0] for ids in pieces)
 
 
-def page(outcome: Outcome, cases: list[Case], harmed: list[Case]) -> str:
+def page(outcome: Demonstration, cases: list[Case], harmed: list[Case]) -> str:
     """The whole page, self-contained."""
     session = outcome.session
     change = outcome.difference["chair_i"].value or 0.0
-    before = outcome.base.metrics["chair_i"].value or 0.0
+    before = outcome.base.summary.metrics["chair_i"].value or 0.0
     relative = f"{100 * change / before:+.1f}%" if before else "n/a"
     tiles = html.tiles(
         [
@@ -146,7 +146,7 @@ def page(outcome: Outcome, cases: list[Case], harmed: list[Case]) -> str:
     return made.html()
 
 
-def _case(outcome: Outcome, case: Case) -> html.Html:
+def _case(outcome: Demonstration, case: Case) -> html.Html:
     picture = html.figure(
         html.picture(
             case.scene.image(PICTURE), alt=f"Drawn scene with {', '.join(sorted(case.scene.objects))}"
@@ -187,7 +187,7 @@ def _case(outcome: Outcome, case: Case) -> html.Html:
     return html.element("article", *parts, class_="card")
 
 
-def _maps(outcome: Outcome, case: Case) -> list[html.Html]:
+def _maps(outcome: Demonstration, case: Case) -> list[html.Html]:
     """Where the evidence for the kept and for the suppressed token lies."""
     session = outcome.session
     if case.changed_step is None:

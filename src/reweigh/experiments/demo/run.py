@@ -3,55 +3,51 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
-from reweigh.benchmarks.base import Item
-from reweigh.benchmarks.bootstrap import paired_difference
-from reweigh.benchmarks.chair.metrics import figures, summarise_metrics
-from reweigh.benchmarks.world import MAX_NEW_TOKENS, score_scene
+from reweigh.benchmarks.world import MAX_NEW_TOKENS, World
 from reweigh.calibration.calibrate import calibrate
 from reweigh.decoding import ReweighSession, attach
 from reweigh.engines.transformers.session import Session
 from reweigh.estimate import Estimate
+from reweigh.experiments.experiment import Experiment, frame_of, session_arm
 from reweigh.families.load import load
-from reweigh.progress import bar
 from reweigh.rivals import decoder
+from reweigh.runs.open import open_task
+from reweigh.runs.task import Runs, Scored
 from reweigh.tables.table import ReferenceTable
-from reweigh.text import DESCRIBE
 from reweigh.world import operating_point, path, table_path
 from reweigh.world.scenes import Scene, scenes
 
 CALIBRATION = 500
 BATCH = 50
+BASE, REWEIGH = "base", "ReWEIGH"
 SHOWN = ("chair_s", "chair_i", "chair_i_distinct", "recall", "f1", "length", "mentions")
 
 
 @dataclass(frozen=True)
-class Described:
-    """What one way of decoding wrote, and what it scored."""
-
-    texts: list[str]
-    items: list[Item]
-    metrics: dict[str, Estimate]
-
-    def to_json(self) -> dict[str, float | int | None]:
-        """The figures by name, and the number of scenes."""
-        return {**{name: self.metrics[name].value for name in SHOWN}, "n": len(self.items)}
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """The demonstration's result; both sessions can still trace and describe."""
+class Demonstration:
+    """What the demonstration found; both sessions can still trace and describe."""
 
     scenes: list[Scene]
-    base: Described
-    reweigh: Described
+    base: Scored
+    reweigh: Scored
     difference: dict[str, Estimate]
     plain: Session
     session: ReweighSession
     seconds: dict[str, float]
+
+    def to_json(self) -> dict[str, Any]:
+        """The figures of both ways of decoding, and how long each part took."""
+        both = {"base": self.base.summary, "reweigh": self.reweigh.summary}
+        found = {
+            name: {**{figure: one.metrics[figure].value for figure in SHOWN}, "n": one.n}
+            for name, one in both.items()
+        }
+        return {**found, "seconds": {name: round(one, 1) for name, one in self.seconds.items()}}
 
     def took(self) -> str:
         """How long it took, in all and by part."""
@@ -83,7 +79,7 @@ def run(
     layer: int | None = None,
     calibration: int = CALIBRATION,
     show: bool | None = None,
-) -> Outcome:
+) -> Demonstration:
     """Describe ``count`` evaluation scenes with and without ReWEIGH.
 
     Args:
@@ -98,14 +94,27 @@ def run(
     table = _table(model, processor, block, calibration, quick, show)
     session = attach(model, processor, table=table, beta=point["beta"] if beta is None else beta)
     clock.mark("reference table")
-    chosen = list(scenes("evaluation", count, seed))
     plain = decoder("base", model, processor)
-    base = _describe(plain, chosen, "base", show)
-    clock.mark("base")
-    edited = _describe(session, chosen, "ReWEIGH", show)
-    clock.mark("ReWEIGH")
-    difference = paired_difference(base.items, edited.items, figures)
-    return Outcome(chosen, base, edited, difference, plain, session, clock.seconds)
+    with TemporaryDirectory(prefix="reweigh-demo-") as scratch:
+        task = open_task("world", Path(scratch, "scenes"), options={"scenes": count, "scene_seed": seed})
+        arms = [session_arm(BASE, lambda: plain), session_arm(REWEIGH, lambda: session)]
+        runs = Runs(task, {"id": "world"}, BATCH)
+        made = Experiment(runs, arms, Path(scratch, "runs"), what="describing", show=show)
+        with made.progress(len(arms)):
+            for arm in arms:
+                made.answer(arm)
+                made.score(arm)
+                clock.mark(arm.name)
+    changes = frame_of(made.scored, task, BASE).against(BASE)
+    return Demonstration(
+        World(scenes=count, scene_seed=seed).scenes(),
+        made.scored[BASE],
+        made.scored[REWEIGH],
+        {str(row["figure"]): row.estimate for row in changes},
+        plain,
+        session,
+        clock.seconds,
+    )
 
 
 def _table(
@@ -118,22 +127,6 @@ def _table(
         model, processor, pictures, layers=[layer], batch_size=BATCH, max_new_tokens=MAX_NEW_TOKENS, show=show
     )
     return next(iter(found.tables.values()))
-
-
-def _describe(session: Session, chosen: Sequence[Scene], what: str, show: bool | None) -> Described:
-    texts: list[str] = []
-    with bar(f"describing ({what})", total=len(chosen), unit="scene", show=show) as progress:
-        for batch in _batches(chosen):
-            pictures = [scene.image() for scene in batch]
-            texts += session.describe(pictures, DESCRIBE, max_new_tokens=MAX_NEW_TOKENS)
-            progress.update(len(batch))
-    items = [score_scene(scene, text) for scene, text in zip(chosen, texts, strict=True)]
-    return Described(texts, items, summarise_metrics(items))
-
-
-def _batches(chosen: Sequence[Scene]) -> Iterator[Sequence[Scene]]:
-    for start in range(0, len(chosen), BATCH):
-        yield chosen[start : start + BATCH]
 
 
 class _Clock:

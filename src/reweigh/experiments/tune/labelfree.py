@@ -32,9 +32,7 @@ from reweigh.experiments.tune.search import (
 from reweigh.experiments.tune.study import Grid, answering
 from reweigh.experiments.tune.verdicts import Asking, Mentions, Verified, known_absents, pools, pseudo_items
 from reweigh.experiments.tune.verifier import ModelVerifier, Verifier
-from reweigh.files.seals import read_sealed_rows
 from reweigh.images import list_images
-from reweigh.runs.record import RESPONSES, run_owner
 from reweigh.runs.task import Runs, Scored, Task
 from reweigh.runtime.memory import EvidenceCache
 from reweigh.text import DESCRIBE
@@ -77,14 +75,14 @@ def open_lexicon(name: str, data: Path | None = None) -> Lexicon:
 
 
 Points = dict[Key, Mentions]
-Answer = Callable[[int | None, float], Path]
-"""Answers all records at a layer and beta into a run folder; without a layer as the base model does."""
+Describe = Callable[[int | None, float], Sequence[str]]
+"""Describes all pictures at a layer and beta; without a layer as the base model does."""
 Lexicon = Callable[[str], Sequence[str]]
 """The objects that a text mentions, repeats kept."""
 
 
 def tune_without_labels(
-    answer: Answer,
+    describe: Describe,
     task: Task,
     verifier: Verifier,
     lexicon: Lexicon,
@@ -97,22 +95,22 @@ def tune_without_labels(
     """Answer the grid, let the verifier judge every mentioned object, then the midpoint, and choose.
 
     Args:
-        answer: Answers all records at one point into a folder.
+        describe: Describes all pictures at one point.
         task: The pictures.
         verifier: Who affirms or denies.
         lexicon: Finds the objects a text mentions.
         out: Folder for the verdicts.
     """
     asking = Asking(verifier, task, out)
-    points: Points = {BASE: _mentions(answer(*BASE), lexicon)}
+    points: Points = {BASE: _mentions(describe(*BASE), lexicon)}
     for layer in layers:
         for beta in betas:
-            points[layer, beta] = _mentions(answer(layer, beta), lexicon)
+            points[layer, beta] = _mentions(describe(layer, beta), lexicon)
     found = _judge(points, asking, bound)
     middle = midpoint(found.points)
     if middle is not None and middle not in betas:
         for layer in layers:
-            points[layer, middle] = _mentions(answer(layer, middle), lexicon)
+            points[layer, middle] = _mentions(describe(layer, middle), lexicon)
         found = _judge(points, asking, bound)
     absents = known_absents(pools(points))
     asking.ask([set(names) for names in absents])
@@ -151,9 +149,8 @@ def _scored(items: list[Item], task: Task) -> Scored:
     return Scored(items, Summary.of(items, benchmark=task.name, metrics=summarise_metrics(items)))
 
 
-def _mentions(folder: Path, lexicon: Lexicon) -> Mentions:
-    rows = read_sealed_rows(folder / RESPONSES, owner=run_owner(folder))
-    return [Counter(lexicon(str(row["response"]))) for row in rows]
+def _mentions(texts: Sequence[str], lexicon: Lexicon) -> Mentions:
+    return [Counter(lexicon(text)) for text in texts]
 
 
 def tune_free(
@@ -181,7 +178,7 @@ def tune_free(
     asked = verifier or ModelVerifier(model, processor, template=runs.template, name=name)
     with answering(model, processor, grid, runs, out, cache=cache, force=force) as (made, answer):
         return tune_without_labels(
-            lambda layer, beta: made.out / answer(layer, beta).name,
+            lambda layer, beta: made.texts(answer(layer, beta)),
             runs.task,
             asked,
             words,

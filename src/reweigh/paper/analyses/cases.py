@@ -124,7 +124,8 @@ class Chosen:
             MISPLACED: ordered(new_classes(items["global"], items[BASE], items[RANK])),
         }
         by_image = {name: {item.id: item for item in some} for name, some in items.items()}
-        return cls(by_image, {name: answers.texts(name) for name in scored}, orders)
+        texts = {name: one.run.texts for name, one in scored.items() if one.run is not None}
+        return cls(by_image, texts, orders)
 
     def first(self) -> dict[str, Id]:
         """The first image of each rule that found one."""

@@ -10,7 +10,6 @@ from checkpoints import load, picture
 from reweigh.errors import InputError, MismatchError
 from reweigh.experiments.tune.labelfree import open_lexicon, open_pictures, tune_without_labels
 from reweigh.experiments.tune.verifier import ModelVerifier, question
-from reweigh.files.seals import append_sealed_rows
 
 TRUTH = ("dog", "cat")
 INVENTED = ("car", "boat", "bus", "train", "bench")
@@ -40,7 +39,7 @@ def task(tmp_path):
 
 
 @pytest.fixture
-def answer(task, tmp_path):
+def answer(task):
     """The base invents; beta 1 invents half as often, beta 2 too, but drops a true object."""
 
     def write(layer, beta):
@@ -50,12 +49,7 @@ def answer(task, tmp_path):
             if beta == 0 or number % 2:
                 words.append(INVENTED[number % len(INVENTED)])
             texts.append(f"A {' and a '.join(words)}.")
-        folder = tmp_path / f"{layer}-{beta}"
-        folder.mkdir(exist_ok=True)
-        rows = [{"id": record.id, "response": text} for record, text in zip(task.records, texts, strict=True)]
-        (folder / "responses.jsonl").unlink(missing_ok=True)
-        append_sealed_rows(folder / "responses.jsonl", rows, owner="")
-        return folder
+        return texts
 
     return write
 
