@@ -54,6 +54,7 @@ class ReWEIGH(Decoder):
     """
 
     title = "ReWEIGH"
+    grid = (("beta", (0.5, 1.0, 2.0, 3.0, 4.0, 6.0)),)
     is_rival = False
     needs_table = True
     reads_every_step = False

@@ -2,8 +2,8 @@
 
 ``chart`` writes a PNG and an SVG file; ``inline`` gives the markup of a drawing for a page, laid out for wide and for
 narrow screens, in colours that follow the page's light or dark scheme. ``dots``, ``lines`` and ``points`` draw estimates
-with their intervals. Colour is never the only difference: marks differ too. Blue and red mean good and bad on every
-page, so no chart uses them for anything else.
+with their intervals, ``fronts`` lines of named points. Colour is never the only difference: marks differ too. Blue and red
+mean good and bad on every page, so no chart uses them for anything else.
 """
 
 from __future__ import annotations
@@ -238,6 +238,43 @@ def points(panel: Any, series: Sequence[NamedPoint], *, across: str = "", up: st
     panel.set_xlabel(across)
     panel.set_ylabel(up)
     _place_names(panel, texts)
+
+
+class Front(NamedTuple):
+    """A named line through some points, the others it was chosen from, one to ring, and whether the chart is about it."""
+
+    name: str
+    points: Sequence[tuple[float, float]]
+    others: Sequence[tuple[float, float]] = ()
+    ringed: tuple[float, float] | None = None
+    chief: bool = False
+
+
+def fronts(
+    panel: Any, series: Sequence[Front], *, across: str, up: str, level: tuple[str, float, float]
+) -> None:
+    """Draw named lines through points; ``level`` is a named point that all are held against, with lines through it."""
+    texts = []
+    for number, one in enumerate(series):
+        # no two share mark and colour
+        round_, place = divmod(number, len(COLOURS))
+        mark = MARKS[(place + round_) % len(MARKS)]
+        colour = CHANGED if one.chief else COLOURS[place]
+        xs, ys = zip(*one.points, strict=True)
+        panel.plot(*zip(*one.others, strict=True), mark, color=colour, ms=3.5, alpha=0.45, mew=0)
+        panel.plot(xs, ys, f"-{mark}", color=colour, ms=5, lw=2.2 if one.chief else 1.2)
+        if one.ringed is not None:
+            panel.plot(*one.ringed, "o", ms=11, mfc="none", mec=colour, mew=1.2)
+        named = one.ringed or one.points[0]
+        texts.append((*named, one.name, colour, "bold" if one.chief else "normal"))
+    name, x, y = level
+    panel.axvline(x, color=MUTED, lw=0.8, ls="--")
+    panel.axhline(y, color=MUTED, lw=0.8, ls="--")
+    panel.plot([x], [y], "*", color=INK, ms=9)
+    panel.margins(x=0.1, y=0.1)
+    panel.set_xlabel(across)
+    panel.set_ylabel(up)
+    _place_names(panel, [*texts, (x, y, name, INK, "bold")])
 
 
 def _place_names(panel: Any, texts: Sequence[tuple[float, float, str, str, str]]) -> None:

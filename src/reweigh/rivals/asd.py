@@ -55,6 +55,7 @@ class ASD(Contrast):
     """
 
     title = "ASD (re-implemented)"
+    grid = (("lam", (0.05, 0.1, 0.2)), ("alpha", (0.5, 1.0)))
 
     def __init__(
         self,

@@ -56,6 +56,7 @@ class CODE(Contrast):
     """
 
     title = "CODE"
+    grid = (("power", (0.2, 0.35, 0.5, 0.7, 1.0, 1.4)),)
 
     def __init__(
         self,

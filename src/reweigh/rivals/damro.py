@@ -39,6 +39,7 @@ class DAMRO(Contrast):
     """
 
     title = "DAMRO"
+    grid = (("alpha", (0.5, 1.0, 2.0)), ("beta", (0.1, 0.3)))
     regime = SAMPLING
 
     def __init__(

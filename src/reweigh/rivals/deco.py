@@ -33,6 +33,7 @@ class DeCo(EarlyLayers):
     """
 
     title = "DeCo"
+    grid = (("alpha", (0.1, 0.2, 0.3, 0.45, 0.6, 0.8)),)
 
     def __init__(
         self,

@@ -29,6 +29,7 @@ class DoLa(EarlyLayers):
     """
 
     title = "DoLa"
+    grid = (("layers", ("low", "high")), ("relative_top", (0.01, 0.1, 0.3)))
     norm = False
 
     def __init__(

@@ -32,6 +32,7 @@ class ICD(Contrast):
     """
 
     title = "ICD"
+    grid = (("alpha", (0.5, 1.0, 2.0)), ("beta", (0.1, 0.3)))
     regime = SAMPLING
 
     def __init__(

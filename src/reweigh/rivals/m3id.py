@@ -31,6 +31,7 @@ class M3ID(Contrast):
     """
 
     title = "M3ID"
+    grid = (("decay", (0.01, 0.015, 0.02, 0.03, 0.04, 0.06)),)
     log_space = True
 
     def __init__(

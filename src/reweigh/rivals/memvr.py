@@ -106,6 +106,7 @@ class MemVR(Decoder):
     """
 
     title = "MemVR"
+    grid = (("ratio", (0.12, 0.2, 0.32)), ("gamma", (0.5, 0.75)))
     layers = frozenset()
 
     def __init__(

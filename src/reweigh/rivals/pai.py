@@ -35,6 +35,7 @@ class PAI(Contrast):
     """
 
     title = "PAI"
+    grid = (("alpha", (0.2, 0.5, 0.8)), ("gamma", (1.1, 1.5)))
     log_space = True
 
     def __init__(

@@ -29,6 +29,7 @@ class Beam(Decoder):
     """
 
     title = "Beam search"
+    grid = (("num_beams", (2, 3, 4, 5, 8, 10)),)
     needs_image = False
 
     def __init__(self, anatomy: Anatomy, processor: Any = None, *, num_beams: int = 5) -> None:
@@ -48,6 +49,7 @@ class Nucleus(Decoder):
     """
 
     title = "Nucleus sampling"
+    grid = (("top_p", (0.5, 0.7, 0.9)), ("temperature", (0.5, 1.0)))
     is_rival = False
     needs_image = False
 
@@ -78,6 +80,7 @@ class CutOnly(Decoder):
     """
 
     title = "Cut only"
+    grid = (("beta", (0.02, 0.05, 0.1, 0.2, 0.4, 0.8)),)
     is_rival = False
     needs_image = False
     generation = SAMPLING

@@ -56,6 +56,7 @@ class ProjectAway(Decoder):
     """
 
     title = "ProjectAway"
+    grid = (("weight", (0.5, 1.0, 1.5, 2.0, 3.0, 5.0)),)
 
     def __init__(
         self,

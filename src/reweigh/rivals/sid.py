@@ -41,6 +41,7 @@ class SID(Contrast):
     """
 
     title = "SID"
+    grid = (("alpha", (0.5, 1.0, 2.0)), ("beta", (0.1, 0.3)))
     regime = SAMPLING
 
     def __init__(

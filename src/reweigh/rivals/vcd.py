@@ -35,6 +35,7 @@ class VCD(Contrast):
     """
 
     title = "VCD"
+    grid = (("alpha", (0.5, 1.0, 2.0)), ("beta", (0.1, 0.3)))
     regime = SAMPLING
 
     def __init__(

@@ -58,6 +58,7 @@ class Decoder:
         needs_table: Whether it is made with a reference table (``table=``, ``layer=``, ``beta=``).
         generation: Keyword defaults that the method gives to ``generate``; what the caller passes wins.
         regime: The regime in which the method's authors decode, for comparisons.
+        grid: Values of its own options that a tuned comparison tries, in all combinations, the default among them.
         layers: Blocks whose output it reads; -1 is the input of the first block.
         reads_every_step: Whether it needs their output at every step, not only where an image may be new.
         attends: Whether attention goes through ``edit_attention`` and ``see_attention``.
@@ -73,6 +74,7 @@ class Decoder:
     needs_table: ClassVar[bool] = False
     generation: Mapping[str, Any] = {}
     regime: Mapping[str, Any] = GREEDY
+    grid: ClassVar[tuple[tuple[str, tuple[Any, ...]], ...]] = ()
     layers: frozenset[int] = frozenset()
     reads_every_step: ClassVar[bool] = True
     attends: bool = False

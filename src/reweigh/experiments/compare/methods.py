@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from reweigh.engines.transformers.session import Session
 
 BASE = "base"
+TUNED = "tuned"
+"""Label of the variant that is a method's tuned row."""
 VARIANT = re.compile(r"[A-Za-z0-9][A-Za-z0-9-]*")
 """What a variant may be called; it is part of a folder's name."""
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from reweigh.experiments.compare.examples import example_sections
+from reweigh.experiments.compare.methods import TUNED
 from reweigh.experiments.compare.table import COST, Comparison
 from reweigh.experiments.experiment import write_frame
 from reweigh.files.artifacts import write_text
@@ -28,11 +29,11 @@ PLOTTED = ("CHAIR_I", "distinct CHAIR_I", "F1")
 """Figures that are drawn over cost, if a comparison has them."""
 
 
-def write(made: Comparison, out: Path) -> list[Path]:
-    """Write the tables, the page with examples of the runs in ``out``, and the numbers; returns the files."""
+def write(made: Comparison, out: Path, parts: Sequence[Html] = ()) -> list[Path]:
+    """Write the tables, the page with further parts and examples of the runs, and the numbers; returns the files."""
     markdown_file, page, latex_file, numbers = files = [out / name for name in FILES]
     write_text(markdown_file, markdown(made))
-    write_text(page, html(made))
+    write_text(page, html(made, parts))
     write_text(latex_file, latex(made))
     write_sealed(numbers, made.to_json())
     write_frame(made.frame, out)
@@ -67,12 +68,12 @@ def terminal(made: Comparison) -> Group:
     return Group(Text(made.model), made.figures, *compared, notes)
 
 
-def html(made: Comparison) -> str:
-    """A page that needs no other file but, for its links, the runs beside it."""
+def html(made: Comparison, parts: Sequence[Html] = ()) -> str:
+    """A page that needs no other file but, for its links, the runs beside it; ``parts`` come before the examples."""
     page = Page("Comparison of decoders", lead=made.model, footer="Written by reweigh compare.")
     page.section("Figures").add(*tables(made))
     _add_quality_against_cost(page, made)
-    page.add(*example_sections(made))
+    page.add(*parts, *example_sections(made))
     if any(row.runs for row in made.rows):
         page.section("Runs").add(_runs(made))
     return page.html()
@@ -116,7 +117,7 @@ def _add_quality_against_cost(page: Page, made: Comparison) -> None:
     for quality in [names.index(wanted) for wanted in PLOTTED if wanted in names] or [0]:
         one = made.columns[quality]
         drawn = [
-            NamedPoint(row.title.partition(" (")[0], row.interval(cost) or row.values[cost], up, row is chief)
+            NamedPoint(_short(row.title), row.interval(cost) or row.values[cost], up, row is chief)
             for row in made.rows
             if row.values[cost] is not None
             and (up := row.interval(quality) or row.values[quality]) is not None
@@ -133,6 +134,12 @@ def _add_quality_against_cost(page: Page, made: Comparison) -> None:
             alt=in_words(f"{one.name} over cost", {point.name: point.y for point in drawn}, 2),
             height=3.8,
         )
+
+
+def _short(title: str) -> str:
+    """A method's name for a drawing: without the words in brackets, unless they tell two of its rows apart."""
+    name, _, label = title.partition(" (")
+    return f"{name} {TUNED}" if label == f"{TUNED})" else name
 
 
 def _scatter(drawn: Sequence[NamedPoint], up: str, panel: Any, narrow: bool) -> None:

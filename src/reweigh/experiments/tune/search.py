@@ -104,9 +104,12 @@ def relative_gain(now: Mapping[str, Array], base: Mapping[str, Array]) -> Array:
 
 def judge(layer: int, beta: float, quality: Quality, base: Quality, bound: float) -> Point:
     """Hold a point against the base; one with an undefined figure is never eligible."""
-    found = gain(quality, base)
-    kept = found is not None and (quality.f1 or 0.0) >= (base.f1 or 0.0) - bound
-    return Point(layer, beta, quality, found, kept)
+    return Point(layer, beta, quality, gain(quality, base), is_eligible(quality, base, bound))
+
+
+def is_eligible(quality: Quality, base: Quality, bound: float) -> bool:
+    """Whether all figures are defined and F1 loses no more than the bound."""
+    return gain(quality, base) is not None and (quality.f1 or 0.0) >= (base.f1 or 0.0) - bound
 
 
 def choose(points: Sequence[Point]) -> Point | None:
@@ -142,17 +145,22 @@ def search(
     bound: float = BOUND,
 ) -> Found:
     """Ask for the grid, then for the midpoint at every layer, and choose."""
-    if missing := [name for name in FIGURES if getattr(base, name) is None]:
-        raise InputError(
-            f"the base run has no {missing[0]}: its descriptions name no object, or there is none to name",
-            hint="tune on records with objects",
-        )
+    require_figures(base)
     points = [judge(layer, beta, ask(layer, beta), base, bound) for layer in layers for beta in betas]
     middle = midpoint(points)
     if middle is not None and middle not in betas:
         points += [judge(layer, middle, ask(layer, middle), base, bound) for layer in layers]
     points.sort(key=lambda point: (point.layer, point.beta))
     return Found(base, tuple(points), choose(points))
+
+
+def require_figures(base: Quality) -> None:
+    """Refuse a base run that nothing can be held against."""
+    if missing := [name for name in FIGURES if getattr(base, name) is None]:
+        raise InputError(
+            f"the base run has no {missing[0]}: its descriptions name no object, or there is none to name",
+            hint="tune on records with objects",
+        )
 
 
 def parse_numbers(text: str, kind: Callable[[str], Any], what: str) -> list[Any]:

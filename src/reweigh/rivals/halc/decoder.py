@@ -66,6 +66,7 @@ class HALC(Decoder):
     """
 
     title = "HALC"
+    grid = (("weight", (0.05, 0.1, 0.2)), ("growth", (0.3, 0.6)))
     session = PictureSession
 
     def __init__(

@@ -42,6 +42,7 @@ class OPERA(Decoder):
     """
 
     title = "OPERA"
+    grid = (("scale_factor", (10.0, 25.0, 50.0)), ("penalty_weights", (0.5, 1.0)))
     attends = True
 
     def __init__(

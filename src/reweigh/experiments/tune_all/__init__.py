@@ -1,0 +1,1 @@
+"""Every method of a comparison tuned with the same budget, on the same records, by the same rule."""
