@@ -14,8 +14,9 @@ HEAD = """# Commands
 
 What `reweigh COMMAND --help` prints, on one page. Data goes to standard output, progress and errors to standard error.
 Exit codes: 0 done, 1 failed, 2 wrong usage, 70 a bug in the program, 130 stopped by Ctrl-C. `reweigh --traceback COMMAND`,
-or `REWEIGH_TRACEBACK=1`, shows where an error came from. With any command, `-q` hides progress and notes, and `-v` shows
-what transformers prints while it loads a model.
+or `REWEIGH_TRACEBACK=1`, shows where an error came from. With any command, `--json` prints the result as
+JSON, `--plugin FILE` loads decoders and benchmarks from a Python file, `-q` hides progress and notes, and `-v` shows what
+transformers prints while it loads a model.
 """
 
 

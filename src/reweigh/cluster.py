@@ -117,7 +117,7 @@ class Cluster:
             raise InputError(
                 f"no worker with {self.gpus:g} GPUs and {self.cpus:g} CPUs fits the cluster, "
                 f"which has {resources.get('GPU', 0):g} and {resources.get('CPU', 0):g}",
-                hint="ask for less with --ray-gpus and --ray-cpus, or for another cluster",
+                hint="ask for less, e.g. --ray auto,gpus=0.5, or use another cluster",
             )
         return most if self.workers is None else min(self.workers, most)
 

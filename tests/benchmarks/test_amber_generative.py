@@ -255,7 +255,7 @@ def test_object_without_associations_is_refused(
 
 
 def test_missing_files_name_the_command(tmp_path: Path, backend: Language) -> None:
-    with pytest.raises(InputError, match=r"(?s)annotations\.json.*data get amber"):
+    with pytest.raises(InputError, match=r"(?s)annotations\.json.*data amber"):
         AMBERGenerative(tmp_path, backend=backend).score([])
     (tmp_path / "annotations.json").write_text(json.dumps(ANNOTATIONS))
     with pytest.raises(InputError, match="3 of 3"):

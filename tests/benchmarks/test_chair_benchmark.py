@@ -148,7 +148,7 @@ def test_published_layout(chair: Callable[..., CHAIR]) -> None:
 
 
 def test_missing_table_names_the_command(tmp_path: Path, backend: Language) -> None:
-    with pytest.raises(InputError, match=r"(?s)synonyms\.txt.*data get chair"):
+    with pytest.raises(InputError, match=r"(?s)synonyms\.txt.*data chair"):
         CHAIR(tmp_path, backend=backend).score([])
 
 

@@ -177,20 +177,20 @@ def test_the_catalogue_is_sound() -> None:
 
 def test_the_commands(entry: Dataset, root: Path) -> None:
     run = CliRunner().invoke
-    listed = json.loads(run(app, ["data", "list", "--json"]).stdout)
+    listed = json.loads(run(app, ["data", "--json"]).stdout)
     assert [row["state"] for row in listed if row["name"] == "toy"] == ["absent"]
     assert [row["checksums"][1] for row in listed if row["name"] == "toy"] == ["unknown"]
-    assert "toy" in run(app, ["data", "list"]).stdout
-    failed = run(app, ["data", "check", "toy"])
+    assert "toy" in run(app, ["data"]).stdout
+    failed = run(app, ["data", "toy", "--check"])
     assert failed.exit_code == 1
     assert "table.txt" in failed.stdout
-    got = run(app, ["data", "get", "toy"])
+    got = run(app, ["data", "toy"])
     assert got.exit_code == 0
     assert got.stdout.strip() == str(root / "toy")
     assert "note: " in got.stderr
-    good = run(app, ["data", "check", "toy"])
+    good = run(app, ["data", "toy", "--check"])
     assert (good.exit_code, good.stdout.strip()) == (0, "toy: all 2 files are complete")
-    assert json.loads(run(app, ["data", "check", "toy", "--json"]).stdout)["problems"] == []
+    assert json.loads(run(app, ["data", "toy", "--check", "--json"]).stdout)["problems"] == []
 
 
 def test_real_copies_match_the_catalogue(tmp_path: Path) -> None:

@@ -37,7 +37,14 @@ def test_mmhal_from_the_command_line(data: Path) -> None:
     run = CliRunner().invoke
     with JudgeServer(rating) as server:
         command = ["eval", "score", str(data / "answers.json"), "-b", "mmhal", "--data", str(data)]
-        command += ["--judge-url", server.url, "--concurrency", "4", "--out", str(data / "out")]
+        command += [
+            "--judge-option",
+            f"url={server.url}",
+            "--judge-option",
+            "concurrency=4",
+            "--out",
+            str(data / "out"),
+        ]
         done = run(app, command)
         assert done.exit_code == 0, done.output + str(done.exception)
         assert len(server.requests) == 96
@@ -66,16 +73,18 @@ def test_mmvet_from_the_command_line(data: Path) -> None:
     with JudgeServer(lambda body, number: completion("0.85")) as server:
         command = ["eval", "score", str(data / "said.jsonl"), "-b", "mmvet", "--data", str(data), "--json"]
         command += [
-            "--judge-url",
-            server.url,
-            "--judge-prompt",
-            str(data / "mine.txt"),
+            "--judge-option",
+            f"url={server.url}",
+            "--judge-option",
+            f"prompt={data / 'mine.txt'}",
             "--out",
             str(data / "out"),
         ]
         strict = json.loads(CliRunner().invoke(app, command).stdout)
         official = json.loads(
-            CliRunner().invoke(app, [*command, "--rules", "official", "--option", "runs=2"]).stdout
+            CliRunner()
+            .invoke(app, [*command, "--judge-option", "rules=official", "--option", "runs=2"])
+            .stdout
         )
     assert strict["results"]["mmvet"]["total,none"] == 0
     assert strict["summary"]["scorer"]["unparsed"] == 3
@@ -99,4 +108,4 @@ def test_without_a_key_the_hint_says_how(data: Path) -> None:
     failed = CliRunner().invoke(app, command)
     assert isinstance(failed.exception, InputError)
     assert "OPENAI_API_KEY" in str(failed.exception)
-    assert "--judge-url" in str(failed.exception)
+    assert "--judge-option url=" in str(failed.exception)

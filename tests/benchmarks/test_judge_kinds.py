@@ -182,7 +182,7 @@ def command(data: Path, server: JudgeServer, *more: str) -> Any:
         str(data),
         "--allow-missing",
     ]
-    asked += ["--out", str(data / "out"), "--judge-url", server.url, "--judge-model", "m"]
+    asked += ["--out", str(data / "out"), "--judge-option", f"url={server.url}", "--judge-option", "model=m"]
     return CliRunner().invoke(app, [*asked, *more])
 
 
@@ -238,7 +238,7 @@ def test_a_difference_is_taken_between_scores_of_one_judge(answers: Path, tmp_pa
             for kind in ("chat", "systemone"):
                 if (name, kind) == ("three", "systemone"):
                     continue  # the stand-in always answers as m
-                more = ["--judge", kind, "--judge-model", model, "--out", str(tmp_path / name)]
+                more = ["--judge", kind, "--judge-option", f"model={model}", "--out", str(tmp_path / name)]
                 assert command(answers, server, *more).exit_code == 0
     run = CliRunner().invoke
     same = [str(tmp_path / "one"), str(tmp_path / "two")]
@@ -262,7 +262,7 @@ def test_a_server_that_dies_midway_costs_nothing_that_was_answered(
     def dying(body: dict[str, Any], number: int) -> Answer:
         return decision(likely(4)) if number < 10 else (404, {}, b'{"detail": "Not Found"}')
 
-    more = ["--judge", "systemone", "--concurrency", "1"]
+    more = ["--judge", "systemone", "--judge-option", "concurrency=1"]
     with JudgeServer(dying) as server:
         address = server.url
         failed = command(answers, server, *more)
@@ -298,8 +298,8 @@ def test_options_of_the_run_that_only_a_chat_judge_knows_are_left_out(data: Path
 
 def test_rules_and_unjudged_benchmarks_are_refused(answers: Path) -> None:
     with JudgeServer(talk) as server:
-        failed = command(answers, server, "--judge", "systemone", "--rules", "strict").exception
-        assert "--rules" in str(failed)
+        failed = command(answers, server, "--judge", "systemone", "--judge-option", "rules=strict").exception
+        assert "rules" in str(failed)
         failed = command(answers, server, "--judge", "oracle").exception
         assert "chat, systemone" in str(failed)
         failed = command(answers, server, "-b", "world", "--judge", "systemone").exception

@@ -90,7 +90,14 @@ def data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def score(data: Path, name: str, served: Served, *more: str) -> Any:
     asked = ["eval", "score", str(data / f"{name}.jsonl"), "-b", name, "--data", str(data)]
-    asked += ["--judge", "systemone", "--judge-model", served.model, "--judge-url", served.url]
+    asked += [
+        "--judge",
+        "systemone",
+        "--judge-option",
+        f"model={served.model}",
+        "--judge-option",
+        f"url={served.url}",
+    ]
     return CliRunner().invoke(app, [*asked, "--out", str(data / "out" / name), *more])
 
 

@@ -249,9 +249,9 @@ def test_settings_say_what_is_missing(tmp_path: Path, monkeypatch: pytest.Monkey
     monkeypatch.setenv("REWEIGH_DATA", str(tmp_path))
     with pytest.raises(InputError, match="did you mean systemone"):
         JudgeSettings(kind="system-one")
-    with pytest.raises(InputError, match="--judge-model"):
+    with pytest.raises(InputError, match="--judge-option model="):
         JudgeSettings(kind="systemone")
-    with pytest.raises(InputError, match="--rules"):
+    with pytest.raises(InputError, match="rules"):
         JudgeSettings(kind="systemone", model="m", rules="strict")
     with pytest.raises(InputError, match="more than 0"):
         JudgeSettings(kind="systemone", model="m", timeout=0).open()

@@ -199,7 +199,7 @@ def test_another_number_of_records_is_refused(data: Path, count: int) -> None:
 
 
 def test_errors_name_what_to_do(data: Path, tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="data get mmhal"):
+    with pytest.raises(InputError, match="data mmhal"):
         MMHal(tmp_path / "nowhere").records()
     with pytest.raises(InputError, match="judge"):
         MMHal(data).score([Response(0, "x")])

@@ -245,7 +245,7 @@ def test_a_half_is_rounded_as_numpy_does(data: Path) -> None:
 
 
 def test_errors_name_what_to_do(data: Path, tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="data get mmvet"):
+    with pytest.raises(InputError, match="data mmvet"):
         MMVet(tmp_path / "nowhere").records()
     with pytest.raises(InputError, match="judge"):
         MMVet(data).score([])

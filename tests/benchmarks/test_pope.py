@@ -176,7 +176,7 @@ def test_options_and_files_that_do_not_exist(tmp_path: Path) -> None:
         POPE(tmp_path, split="hard")
     with pytest.raises(InputError, match="gpt"):
         POPE(tmp_path, parser="gpt")
-    with pytest.raises(InputError, match="data get pope"):
+    with pytest.raises(InputError, match="reweigh data pope"):
         POPE(tmp_path).records()
     path = tmp_path / "coco_pope_random.json"
     for text, message in (
@@ -204,7 +204,7 @@ def test_answers_under_an_unknown_key_do_not_let_the_question_be_scored(
     said: list[dict[str, object]] = [row | {"predicted": "No"} for row in rows]
     with pytest.raises(InputError, match="questions") as caught:
         scored(pope, tmp_path / "said.jsonl", said)
-    assert "--text-key" in str(caught.value)
+    assert "--keys" in str(caught.value)
     assert scored(pope, tmp_path / "said.jsonl", said, text_key="predicted") == 50
     labelled = [{"question_id": row["question_id"], "answer": row["label"], "text": "yes"} for row in rows]
     with pytest.raises(InputError, match="'answer'"):

@@ -53,7 +53,7 @@ def test_the_version(cli):
         ["describe", "m", "i", "--beta", "much"],
         ["describe", "m", "i", "--no-such-option"],
         ["describe", "m", "i", "--max-new-tokens", "0"],
-        ["describe", "m", "i", "--why", "--top", "0"],
+        ["describe", "m", "i", "--temperature", "-1"],
         ["calibrate", "m", "i"],
         ["calibrate", "m", "i", "-o", "x", "--batch-size", "0"],
         ["table", "nonsense"],
@@ -169,7 +169,7 @@ def test_ctrl_c_says_that_it_can_go_on(cli, monkeypatch):
     def interrupted(*_args, **_kwargs):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(common.Weights, "load", interrupted)
+    monkeypatch.setattr(common.Loading, "load", interrupted)
     done = cli("doctor", "model")
     assert done.code == 130
     assert "resume" in done.err
@@ -183,7 +183,7 @@ def broken(monkeypatch):
     def fail(*_args, **_kwargs):
         raise ZeroDivisionError("one\ntwo")
 
-    monkeypatch.setattr(common.Weights, "load", fail)
+    monkeypatch.setattr(common.Loading, "load", fail)
     return ("doctor", "model")
 
 
@@ -208,7 +208,7 @@ def test_what_the_system_refuses_is_no_bug(cli, monkeypatch):
     def refused(*_args, **_kwargs):
         raise PermissionError(13, "Permission denied", "/some/file")
 
-    monkeypatch.setattr(common.Weights, "load", refused)
+    monkeypatch.setattr(common.Loading, "load", refused)
     done = cli("doctor", "model")
     assert (done.code, done.err) == (1, "error: /some/file: Permission denied\n")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+import reweigh
 from reweigh.calibration.resume import LOCK
 from reweigh.files.artifacts import only_one
 from reweigh.tables.table import ReferenceTable
@@ -49,7 +50,7 @@ def test_a_folder_that_another_process_writes_to_is_refused_before_a_model_is_lo
 ):
     from reweigh.cli import common
 
-    monkeypatch.setattr(common.Weights, "load", None)
+    monkeypatch.setattr(common.Loading, "load", None)
     before = sorted(calibrated.rglob("*"))
     with only_one(calibrated, lock=LOCK):
         done = cli(*arguments)
@@ -66,27 +67,27 @@ def test_other_settings_are_refused_by_name(cli, arguments):
 
 
 def test_another_readout_is_matched_recorded_and_told(cli, checkpoint, photos, tmp_path):
-    given = ["calibrate", checkpoint("llava"), photos, "-o", tmp_path / "z", "--max-new-tokens", "6"]
-    given += ["-l", "2", "--readout", "zscore", "--rule", "count-2"]
-    [row] = cli(*given, "--json").json["tables"]
-    assert set(row["matched"]) == {"scale", "target", "residual"}
-    assert row["b0"] == row["matched"]["scale"] > 0
-    assert "b0 matched to DMRR's mean edit" in cli(*given).out
+    from reweigh.families.load import load
+
+    model, processor = load(checkpoint("llava"))
+    settings = {"layers": [2], "max_new_tokens": 6, "readout": "zscore", "rule": "count-2"}
+    reweigh.calibrate(model, processor, photos, out=tmp_path / "z", **settings)
     assert "read as zscore" in cli("table", "show", tmp_path / "z").out
     assert ReferenceTable.load(tmp_path / "z").readout == "zscore"
-    register = ["table", "register", tmp_path / "z", "-o", tmp_path / "again", "--rule", "count-2", "--json"]
-    assert cli(*register).json["tables"][0]["matched"] == row["matched"]
+    register = ["table", "register", tmp_path / "z", "-o", tmp_path / "again", "--rule", "count-2"]
+    assert "b0 matched to DMRR's mean edit" in cli(*register).out
+    [row] = cli(*register, "--json").json["tables"]
+    assert set(row["matched"]) == {"scale", "target", "residual"}
+    assert row["b0"] == row["matched"]["scale"] > 0
 
 
 @pytest.mark.parametrize(
     ("more", "message"),
     [
-        (["--readout", "rank"], "'rank'"),
         (["-l", "4"], "layer 4"),
         (["--rule", "x"], "rule"),
-        (["--lens", "int8"], "int8"),
-        (["--dtype", "int8"], "int8"),
-        (["--kernel", "x"], "'x'"),
+        (["--model-option", "dtype=int8"], "int8"),
+        (["--engine", "x"], "'x'"),
     ],
 )
 def test_bad_options_are_one_message(cli, checkpoint, photos, tmp_path, more, message):
@@ -129,8 +130,8 @@ def test_a_processor_without_chat_template_needs_a_template(cli, checkpoint, pho
         tmp_path / "out",
         "--max-new-tokens",
         "1",
-        "--template",
-        template,
+        "--model-option",
+        f"template={template}",
         "--json",
     )
     assert again.code == 1  # the folder was claimed without a template
@@ -142,8 +143,8 @@ def test_a_processor_without_chat_template_needs_a_template(cli, checkpoint, pho
         tmp_path / "2",
         "--max-new-tokens",
         "1",
-        "--template",
-        template,
+        "--model-option",
+        f"template={template}",
         "--json",
     )
     assert done.json["images"] == 8

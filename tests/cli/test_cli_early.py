@@ -19,7 +19,7 @@ def unloaded(cli, monkeypatch):
     def load(*_args, **_options):
         raise AssertionError("a model was loaded")
 
-    monkeypatch.setattr(common.Weights, "load", load)
+    monkeypatch.setattr(common.Loading, "load", load)
     return cli
 
 
@@ -57,8 +57,8 @@ def test_a_layer_that_the_table_lacks(unloaded, drawn):
         (["calibrate", "world", "{}", "-o", "{}/out"], "no image"),
         (["calibrate", "world", "{}/gone", "-o", "{}/out"], "manifest"),
         (["calibrate", "world", "{}", "-o", "{}/out", "--rule", "often"], "often"),
-        (["calibrate", "world", "{}", "-o", "{}/out", "--readout", "dmr"], "did you mean dmrr"),
-        (["calibrate", "world", "{}", "-o", "{}/out", "--lens", "int8"], "int8"),
+        (["calibrate", "world", "{}", "-o", "{}/out", "--model-option", "dtyp=a"], "did you mean dtype"),
+        (["calibrate", "world", "{}", "-o", "{}/out", "--model-option", "trust_remote_code=yes"], "true"),
         (["calibrate", "world", "{}", "-o", "{}/out", "--shard", "half"], "i/n"),
         (["eval", "run", "world", "-b", "world", "-o", "{}/out", "--decoder", "vdc"], "did you mean"),
         (["eval", "run", "world", *VCD, "--decoder-option", "alfa=1"], "did you mean alpha"),
@@ -71,14 +71,38 @@ def test_a_layer_that_the_table_lacks(unloaded, drawn):
         (["serve", "world", "--beta", "nan"], "finite"),
         (["serve", "world", "--table", "{}"], "reference table"),
         (["serve", "world", "--layer", "9"], "layer 9"),
+        (["serve", "world", "--limit", "image=9"], "did you mean images"),
+        (["serve", "world", "--limit", "images=2.5"], "whole number"),
+        (["serve", "world", "--limit", "seconds=0"], "positive"),
         (["eval", "run", "world", "-b", "world", "-o", "{}/out", "--layer", "9"], "layer 9"),
-        (["compare", "world", "-m", "base,reweigh", "--layer", "9", "-o", "{}/out"], "layer 9"),
+        (
+            ["compare", "world", "-m", "reweigh", "--method-option", "reweigh.layer=9", "-o", "{}/out"],
+            "layer 9",
+        ),
     ],
 )
 def test_a_bad_option_or_folder(unloaded, tmp_path, arguments, message):
     done = unloaded(*(one.replace("{}", str(tmp_path)) for one in arguments))
     assert done.code == 1
     assert message in done.err
+
+
+@pytest.mark.parametrize("command", ["compare", "tune", "ablate", "steer", "study all", "eval run"])
+def test_drawn_scenes_do_not_judge_another_model(unloaded, tmp_path, command):
+    done = unloaded(*command.split(), "my/llava", "-o", tmp_path / "out")
+    assert done.code == 1
+    assert "-b objects" in done.err
+
+
+def test_what_ray_cannot_read(unloaded, tmp_path):
+    run = ("eval", "run", "world", "--decoder", "base", "-o", tmp_path / "out", "--option", "scenes=1")
+    assert "did you mean gpus" in unloaded(*run, "--ray", "local,gpu=1").err
+    assert "workers" in unloaded(*run, "--ray", "local,workers=half").err
+
+
+def test_why_and_check_are_for_reweigh(unloaded, drawn):
+    for option in ("--why", "--check"):
+        assert "--decoder vcd" in unloaded("describe", "world", drawn, "--decoder", "vcd", option).err
 
 
 def test_a_device_that_is_not_there(tmp_path):

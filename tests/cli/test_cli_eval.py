@@ -9,7 +9,9 @@ from reweigh.benchmarks import Item, Summary, find_benchmark
 from reweigh.benchmarks.amber.score import amber_score
 from reweigh.benchmarks.bootstrap import intervals
 from reweigh.cli.app import app
+from reweigh.errors import InputError, ReweighError
 from reweigh.files.seals import read_sealed, write_sealed
+from reweigh.runs.amber import score_runs
 from reweigh.runs.score import Source, write_scores
 
 
@@ -19,7 +21,8 @@ def test_run_score_and_diff(cli, tmp_path):
         done = cli("eval", "run", "world", *shared, "-o", tmp_path / name, *more)
         assert done.code == 0, done.err
         assert "2 of 2" in done.err
-        assert done.out.strip() == str(tmp_path / name)
+        assert "next: reweigh eval diff" in done.err
+        assert "CHAIR_S" in done.out, "a run scores and prints"
     assert "0 new answers" in cli("eval", "run", "world", *shared, "-o", tmp_path / "edited", *more).err
     for name in ("base", "edited"):
         results = cli("eval", "score", tmp_path / name, "--json").json
@@ -54,30 +57,27 @@ def halves(tmp_path):
     return tmp_path, described, scored_half(tmp_path / "d", "amber-discriminative", counts)
 
 
-def test_the_amber_score_of_two_runs(cli, halves):
+def test_the_amber_score_of_two_runs(halves):
     folder, described, answered = halves
     metric = amber_score(described, answered)
     assert metric.value == pytest.approx((75 + 50) / 2, abs=0.01)
-    done = cli("eval", "amber-score", folder / "g", folder / "d")
-    assert done.out == f"AMBER score {metric.value:.2f} [{metric.low:.2f}, {metric.high:.2f}]\n"
-    assert cli("eval", "amber-score", folder / "g", folder / "d", "--json").json == {
-        "amber_score": metric.to_json()
-    }
+    assert score_runs(folder / "g", folder / "d") == metric
 
 
-def test_the_amber_score_wants_both_halves_in_order(cli, halves):
+def test_the_amber_score_wants_both_halves_in_order(halves):
     folder = halves[0]
-    done = cli("eval", "amber-score", folder / "d", folder / "g")
-    assert done.code == 1
-    assert "amber-discriminative" in done.err
-    assert "generative" in done.err
-    assert "score" in cli("eval", "amber-score", folder / "g", folder / "none").err
+    with pytest.raises(InputError, match="amber-discriminative"):
+        score_runs(folder / "d", folder / "g")
+    with pytest.raises(ReweighError, match="none"):
+        score_runs(folder / "g", folder / "none")
 
 
-def test_an_undefined_amber_score_says_why(cli, halves):
+def test_an_undefined_amber_score_says_why(halves):
     folder = halves[0]
     scored_half(folder / "empty", "amber-discriminative", {"state.questions": 1})
-    assert cli("eval", "amber-score", folder / "g", folder / "empty").out.startswith("undefined")
+    found = score_runs(folder / "g", folder / "empty")
+    assert found.value is None
+    assert found.reason
 
 
 def parameters(command, path):

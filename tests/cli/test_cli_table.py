@@ -39,7 +39,7 @@ def no_model(monkeypatch):
     """Nothing here may load one."""
     from reweigh.cli import common
 
-    monkeypatch.setattr(common.Weights, "load", None)
+    monkeypatch.setattr(common.Loading, "load", None)
 
 
 def test_show(cli, calibrated, checkpoint):
@@ -107,7 +107,7 @@ def test_what_is_read_is_never_overwritten(cli, shards, calibrated, tmp_path):
     before = tree(shards), tree(calibrated)
     for done in (
         cli("table", "merge", shards / "0", shards / "1", "-o", shards / "1"),
-        cli("table", "register", calibrated, "-o", f"{calibrated}/../{calibrated.name}", "--size", "2"),
+        cli("table", "register", calibrated, "-o", f"{calibrated}/../{calibrated.name}", "--rule", "count-9"),
     ):
         assert done.code == 1
         assert "overwritten" in done.err
@@ -235,19 +235,6 @@ def test_registering_again_under_another_rule(cli, calibrated, tmp_path):
     assert Calibration.load(tmp_path / "new").rule == "count-3"
 
 
-def test_registering_fewer_images_equals_calibrating_fewer(cli, calibrated, shards, tmp_path):
-    cli("table", "register", calibrated, "-o", tmp_path / "3", "--size", "3")
-    assert (
-        tree(tmp_path / "3")["layer-1/reference_table.json"]
-        == tree(shards / "0")["layer-1/reference_table.json"]
-    )
-    assert tree(tmp_path / "3")["observations.safetensors"] == tree(shards / "0")["observations.safetensors"]
-    for size in ("0", "9"):
-        done = cli("table", "register", calibrated, "-o", tmp_path / "x", "--size", size)
-        assert done.code == 1
-        assert "8 images" in done.err
-
-
 def test_registering_one_layer(cli, calibrated, tmp_path):
     page = cli("table", "register", calibrated, "-o", tmp_path / "one", "--layer", "3", "--json").json
     assert [table["layer"] for table in page["tables"]] == [3]
@@ -260,12 +247,12 @@ def test_registering_one_layer(cli, calibrated, tmp_path):
 
 
 def test_comparing(cli, calibrated, shards):
-    same = cli("table", "compare", calibrated, calibrated, "--layer", "1", "--json").json
+    same = cli("table", "show", calibrated, calibrated, "--layer", "1", "--json").json
     assert same["equal"]
-    page = cli("table", "compare", calibrated / "layer-1", shards / "0" / "layer-1", "--json").json
+    page = cli("table", "show", calibrated / "layer-1", shards / "0" / "layer-1", "--json").json
     assert not page["equal"]
     assert page["common"] + page["only_first"] == page["registered"][0]
-    assert "equal: no" in cli("table", "compare", calibrated / "layer-1", calibrated / "layer-3").out
+    assert "equal: no" in cli("table", "show", calibrated / "layer-1", calibrated / "layer-3").out
 
 
 def test_pushing(cli, calibrated, monkeypatch):

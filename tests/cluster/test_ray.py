@@ -49,13 +49,13 @@ def survive(given, out, done, seed, *, kept=2):
     then, and what was said at the end.
     """
     dice = random.Random(seed)
-    driver = reweigh(*given, "-o", out, "--ray", "local", "--ray-workers", "2")
+    driver = reweigh(*given, "-o", out, "--ray", "local,workers=2")
     assert until(lambda: done() >= 1, driver), driver.communicate()[0]
     kill_worker(driver, dice)
     until(lambda: done() >= kept, driver)
     assert driver.poll() is None, "it was to be killed before its end"
     kill_driver(driver, dice)
-    return done(), finish(reweigh(*given, "-o", out, "--ray", "local", "--ray-workers", "1"))
+    return done(), finish(reweigh(*given, "-o", out, "--ray", "local,workers=1"))
 
 
 def lines(path):
@@ -66,7 +66,7 @@ def lines(path):
 @pytest.mark.slow
 def test_a_calibration_survives_kills_without_a_byte_changed(ray, checkpoint, images, tmp_path):
     given = ["calibrate", checkpoint("llava"), images, "-l", "1", "-l", "3", "--max-new-tokens", "120"]
-    given += ["--batch-size", "1", "--device", "cpu"]
+    given += ["--batch-size", "1", "--model-option", "device=cpu"]
     assert "10 images, 1 skipped" in finish(reweigh(*given, "-o", tmp_path / "alone"))
     out = tmp_path / "out"
     written = {}
@@ -86,7 +86,7 @@ def test_a_calibration_survives_kills_without_a_byte_changed(ray, checkpoint, im
 @pytest.mark.slow
 def test_an_evaluation_survives_kills_without_a_byte_changed(ray, checkpoint, tmp_path):
     given = ["eval", "run", checkpoint("llava"), "-b", "world", "--data", tmp_path / "pictures"]
-    given += ["--option", "scenes=12", "--decoder", "sampling", "--device", "cpu"]
+    given += ["--option", "scenes=12", "--decoder", "sampling", "--model-option", "device=cpu"]
     finish(reweigh(*given, "-o", tmp_path / "alone"))
     responses = tmp_path / "out" / "responses.jsonl"
     kept, said = survive(given, tmp_path / "out", lambda: lines(responses), seed=2)
@@ -99,7 +99,7 @@ def test_an_evaluation_survives_kills_without_a_byte_changed(ray, checkpoint, tm
 @pytest.mark.slow
 def test_a_comparison_survives_kills_and_only_its_times_differ(ray, tmp_path):
     given = ["compare", "world", "-m", "base,vcd,reweigh", "--data", tmp_path / "pictures"]
-    given += ["--option", "scenes=12", "--device", "cpu"]
+    given += ["--option", "scenes=12", "--model-option", "device=cpu"]
     finish(reweigh(*given, "-o", tmp_path / "alone"))
     out = tmp_path / "out"
     kept, _ = survive(given, out, lambda: lines(out / "world" / "base" / "responses.jsonl"), seed=5)

@@ -60,7 +60,7 @@ def test_the_judges_commands_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     text_model(tmp_path / judge)
     with serving(judge, *options, cwd=tmp_path) as server:
         for words in scoring:
-            shown = run(words, *(["--judge-url", server.url] if "score" in words else []))
+            shown = run(words, *(["--judge-option", f"url={server.url}"] if "score" in words else []))
     assert "expected score" in shown
     written = {"items-systemone.jsonl", "results-systemone.json", "report-systemone.html"}
     assert set(os.listdir(tmp_path / "runs" / "base")) == {

@@ -30,7 +30,7 @@ def demo(report, *more):
     arguments = ["demo", "--quick", "--scenes", str(SCENES), "-o", str(report), *more]
     done = CliRunner().invoke(app, arguments, env={"COLUMNS": "200"})
     assert done.exit_code == 0, done.output + str(done.exception)
-    assert f"wrote {report}" in done.stderr
+    assert f"written: {report}" in done.stderr
     return done.stdout
 
 

@@ -44,10 +44,8 @@ def forked(arguments: list[str], log: Path, seconds: float | None = None) -> int
 
 def main(place: Path, seed: int, template: list[str]) -> None:
     """Run the command once undisturbed, then into other folders with kills, each to its end."""
-    loaded = common.Weights(dtype="float32", device="cpu", revision=None, trust_remote_code=False).load(
-        "world"
-    )
-    common.Weights.load = lambda self, name: loaded  # type: ignore[method-assign]
+    loaded = common.Loading(model_option=["dtype=float32", "device=cpu"]).load("world")
+    common.Loading.load = lambda self, name: loaded  # type: ignore[method-assign]
 
     def arguments(folder: str) -> list[str]:
         return [part.replace("{out}", str(place / folder)) for part in template]

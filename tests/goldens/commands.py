@@ -17,14 +17,19 @@ import sys
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import reweigh
 from goldens.cases import table_values
 from goldens.values import FOLDERS, scratch
+from reweigh.families.load import load
+from reweigh.paper.published.measured import read_results
+from reweigh.paper.published.pages import write_pages
+from reweigh.world import path, table_path
 
 SCENES = 6
 LAYER, BETA = 2, 3.5
-TYPE = ("--dtype", "float32")
+TYPE = ("--model-option", "dtype=float32")
 METRICS = ("chair_s", "chair_i", "recall", "f1")
 ARMS = (
     "global,shuffled,mismatched,cyclic,blind,no-abstention,bidirectional,unbounded,count-5,count-10,probability,"
@@ -118,7 +123,6 @@ def describe() -> Values:
     for name, options in {
         "greedy": ["--compare"],
         "sampled": ["--temperature", "0.8", "--seed", "7"],
-        "beams": ["--beams", "3"],
         "strong": ["--beta", "8", "--layer", "3"],
     }.items():
         for one in run("describe", "world", *files, *TYPE, *options):
@@ -126,6 +130,9 @@ def describe() -> Values:
             found[f"{key}/text"] = one["reweigh"]
             if "base" in one:
                 found[f"{key}/base"] = one["base"]
+    session = reweigh.attach(*load(path(), dtype="float32"), table=table_path())
+    for file in files:
+        found[f"beams/{file.stem}/text"] = session.describe(file, num_beams=3)
     return found
 
 
@@ -213,8 +220,9 @@ def read_tuning(data: Any) -> Values:
 def ablate() -> Values:
     """Every arm, the readouts included."""
     options = ["--table", calibration(40), "--calibration", pictures("calibration", 40)]
-    options += ["--layer", LAYER, "--beta", BETA, "--shuffles", 2, "--arms", ARMS, "--limit", 4]
-    data = run("ablate", "world", *options, "-o", work() / "ablation", *TYPE)
+    options += ["--layer", LAYER, "--beta", BETA, "--arms", ARMS, "--limit", 4]
+    with patch("reweigh.experiments.ablate.study.SHUFFLES", 2):
+        data = run("ablate", "world", *options, "-o", work() / "ablation", *TYPE)
     found: Values = {f"registered/{arm}": count for arm, count in data["registered"].items()}
     seen: dict[str, int] = {}
     for row in data["arms"]:
@@ -233,8 +241,9 @@ def studied(names: Iterable[str]) -> Values:
     """The tables of some studies; the CSV files must say the same as the JSON."""
     tuned()
     options = ["--table", calibration(40), "--calibration", pictures("calibration", 40)]
-    options += ["--layer", LAYER, "--beta", BETA, "--limit", 30, "--resamples", 20]
-    data = run("study", ",".join(names), *options, "-o", work() / "study", *TYPE)
+    options += ["--layer", LAYER, "--beta", BETA, "--limit", 30]
+    with patch("reweigh.benchmarks.bootstrap.RESAMPLES", 20):
+        data = run("study", ",".join(names), *options, "-o", work() / "study", *TYPE)
     found: Values = {}
     for study in data["studies"]:
         name = study["study"]
@@ -283,7 +292,7 @@ def assert_same_rows(file: Path, rows: list[Mapping[str, Any]]) -> None:
 def paper() -> Values:
     """Published values, and beside them those of frozen folders; nothing is run."""
     folders = [FOLDERS / name for name in ("study", "ablation", "comparison")]
-    data = run("paper", *folders, "-o", work() / "paper")
+    data = write_pages(read_results(folders), work() / "paper")
     found: Values = {}
     for label, one in data.items():
         put_cells(found, f"{label}/published", one["published"])
@@ -336,8 +345,9 @@ def resumed_corpus() -> str:
     before = {file: file.read_bytes() for file in sorted(out.rglob("shard-*"))}
     assert len(before) == 2
     options = ["--table", FOLDERS / "calibration", "--calibration", pictures("calibration", 12)]
-    options += ["--layer", LAYER, "--beta", BETA, "--limit", 2, "--resamples", 20]
-    study = run("study", "scale", *options, "-o", out, *TYPE)["studies"][0]
+    options += ["--layer", LAYER, "--beta", BETA, "--limit", 2]
+    with patch("reweigh.benchmarks.bootstrap.RESAMPLES", 20):
+        study = run("study", "scale", *options, "-o", out, *TYPE)["studies"][0]
     assert before == {file: file.read_bytes() for file in sorted(out.rglob("shard-*"))}
     return str(study["unmet"])
 

@@ -51,8 +51,6 @@ def arguments(calibrated, out, names=NAMES):
         "scenes=30",
         "--batch-size",
         "15",
-        "--resamples",
-        "40",
         "--json",
     ]
 
@@ -90,11 +88,11 @@ def test_studies_of_the_embedded_model(calibrated, tmp_path):
 CHILD = """
 import os, random, signal, sys, time
 from reweigh.cli.app import app
-from reweigh.cli.common import Weights
+from reweigh.cli.common import Loading
 from typer.testing import CliRunner
 
-loaded = Weights(dtype="auto", device="cpu", revision=None, trust_remote_code=False).load("world")
-Weights.load = lambda self, name: loaded  # once for all children
+loaded = Loading(model_option=["device=cpu"]).load("world")
+Loading.load = lambda self, name: loaded  # once for all children
 
 
 def forked(out, seconds=None):

@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from reweigh.cli.app import app
-from reweigh.errors import InputError, MismatchError
+from reweigh.errors import MismatchError
 from reweigh.files.artifacts import read_jsonl
 
 run = CliRunner().invoke
@@ -89,16 +89,11 @@ def test_beta_zero_is_the_base_model(model: str, place: Path, table: str, tmp_pa
 
 
 @pytest.mark.slow
-def test_another_setting_and_misplaced_options_are_refused(
-    model: str, place: Path, table: str, tmp_path: Path
-) -> None:
+def test_another_setting_is_refused(model: str, place: Path, table: str, tmp_path: Path) -> None:
     run(app, command(model, place, tmp_path, "--table", table, "--beta", "1"))
     other = run(app, command(model, place, tmp_path, "--table", table, "--beta", "2"))
     assert isinstance(other.exception, MismatchError)
     assert "decoding.options.beta" in str(other.exception)
-    misplaced = run(app, command(model, place, tmp_path, "--decoder", "base", "--table", table))
-    assert isinstance(misplaced.exception, InputError)
-    assert "--table" in str(misplaced.exception)
 
 
 @pytest.mark.slow
@@ -113,24 +108,53 @@ def test_a_sampling_rival_resumes_to_the_same_bytes(model: str, place: Path, tmp
 
 
 @pytest.mark.slow
+def test_a_table_that_a_decoder_does_not_use_is_noted(
+    model: str, place: Path, table: str, tmp_path: Path
+) -> None:
+    done = run(app, command(model, place, tmp_path, "--decoder", "vcd", "--table", table, "--beta", "2"))
+    assert done.exit_code == 0, done.output + str(done.exception)
+    assert "vcd does not use --table and --beta" in done.stderr
+    assert "table" not in json.loads((tmp_path / "record.json").read_text())["decoding"]["options"]
+
+
+@pytest.mark.slow
+def test_another_length_is_recorded_and_not_mixed(model: str, place: Path, tmp_path: Path) -> None:
+    short = command(model, place, tmp_path, "--decoder", "base", "--max-new-tokens", "3")
+    assert run(app, short).exit_code == 0
+    assert json.loads((tmp_path / "record.json").read_text())["benchmark"]["max_new_tokens"] == 3
+    rows = read_jsonl(tmp_path / "manifest.jsonl")
+    assert [row["max_new_tokens"] for row in rows] == [3, 3, 3]
+    longer = run(app, command(model, place, tmp_path, "--decoder", "base"))
+    assert isinstance(longer.exception, MismatchError)
+
+
+@pytest.mark.slow
 def test_kept_evidence_changes_neither_answers_nor_record(
     model: str, place: Path, table: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    from reweigh.families.load import load
+    from reweigh.runs.model import describe_model, make_ask, open_session
+    from reweigh.runs.open import open_task
+    from reweigh.runs.task import Runs
+    from reweigh.runtime.memory import EvidenceCache
     from reweigh.runtime.reader import Reader
 
-    given = ("--table", table, "--beta", "6", "--batch-size", "2")
-    assert run(app, command(model, place, tmp_path / "plain", *given)).exit_code == 0
-    cache = ("--cache", str(tmp_path / "evidence"))
-    assert run(app, command(model, place, tmp_path / "first", *given, *cache)).exit_code == 0
+    loaded = load(model)
+    task = open_task("world", place, options={"scenes": 3})
+    runs = Runs(task, {"id": model, **describe_model(*loaded)}, batch_size=2)
+
+    def answer(name: str, **more: object) -> None:
+        session = open_session(*loaded, "reweigh", {"table": table, "beta": 6.0, **more})
+        runs.answer(make_ask(session), tmp_path / name, session.record())
+
+    answer("plain")
+    answer("first", cache=EvidenceCache(folder=tmp_path / "evidence"))
 
     def refuse(*_: object) -> None:
         raise AssertionError("a state was read")
 
     monkeypatch.setattr(Reader, "read", refuse)
-    done = run(app, command(model, place, tmp_path / "second", *given, *cache))
-    assert done.exit_code == 0, done.output + str(done.exception)
+    answer("second", cache=EvidenceCache(folder=tmp_path / "evidence"))
     for name in ("record.json", "responses.jsonl"):
         plain = (tmp_path / "plain" / name).read_bytes()
         assert [(tmp_path / run / name).read_bytes() for run in ("first", "second")] == [plain, plain]
-    misplaced = run(app, command(model, place, tmp_path / "base", "--decoder", "base", *cache))
-    assert "--cache" in str(misplaced.exception)

@@ -122,7 +122,7 @@ def test_an_unfinished_run_is_scored_only_if_asked(tmp_path: Path, images: Path)
     assert isinstance(failed.exception, InputError)
     assert "5 of 12" in str(failed.exception)
     done = CliRunner().invoke(
-        app, ["eval", "score", str(folder), "--data", str(images), "--partial", "--json"]
+        app, ["eval", "score", str(folder), "--data", str(images), "--allow-missing", "--json"]
     )
     assert json.loads(done.stdout)["n-samples"]["toy"] == {"original": 12, "effective": 7}
 
@@ -234,7 +234,17 @@ def test_scoring_again_replaces_what_was_there(tmp_path: Path, images: Path) -> 
     for said in ("a bus", "a dog"):
         (tmp_path / "said.jsonl").write_text(json.dumps({"id": 0, "response": said}) + "\n")
         CliRunner().invoke(
-            app, ["eval", "score", str(tmp_path / "said.jsonl"), "-b", "toy", "--out", str(out), "--partial"]
+            app,
+            [
+                "eval",
+                "score",
+                str(tmp_path / "said.jsonl"),
+                "-b",
+                "toy",
+                "--out",
+                str(out),
+                "--allow-missing",
+            ],
         )
     assert read_scored(out).texts == {0: "a dog"}
     assert len(read_scored(out).items) == 1

@@ -97,13 +97,13 @@ def test_a_taken_address_is_told_before_a_model_is_loaded():
 
 def test_a_folders_name_is_not_told(checkpoint):
     """A local checkpoint is served under its family's name."""
-    from reweigh.cli.common import Point, Weights
+    from reweigh.cli.common import Loading, Point
     from reweigh.cli.serve import _load
 
     folder = checkpoint("llava")
     point = Point(table=None, layer=None, beta=None)
-    weights = Weights(dtype="auto", device="cpu", revision=None, trust_remote_code=False)
-    served = _load(str(folder), point, weights, name=None, cache=None, template=None, force=False)
+    loading = Loading(model_option=["device=cpu"])
+    served = _load(str(folder), point, loading, name=None, cache=None, force=False)
     assert served.name == "llava"
     assert str(folder) in served.hidden
     assert "table" in served.reason

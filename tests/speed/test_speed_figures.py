@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 from bench import kernels
 from bench.random_llava import random_llava
-from reweigh.cli import speed as command
+from reweigh.cli.app import app
 from reweigh.errors import UnknownNameError
 from reweigh.estimate import Estimate
 from reweigh.speed import generation
@@ -139,8 +139,20 @@ def test_the_machine_is_described() -> None:
 
 def test_the_command_times_a_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch, "set_num_threads", lambda n: None)
-    asked = ["world", "--rival", "none", "-r", "1", "--new-tokens", "3", "--json", "-o", str(tmp_path)]
-    told = CliRunner().invoke(command.app, asked)
+    asked = [
+        "speed",
+        "world",
+        "--rival",
+        "none",
+        "-r",
+        "1",
+        "--max-new-tokens",
+        "3",
+        "--json",
+        "-o",
+        str(tmp_path),
+    ]
+    told = CliRunner().invoke(app, asked)
     assert told.exit_code == 0, told.output
     report = json.loads(told.stdout)
     assert report == json.loads((tmp_path / "speed.json").read_text())

@@ -21,6 +21,6 @@ def require_file(data_dir: Path, name: str, *, benchmark: str) -> Path:
     if not found:
         raise InputError(
             f"{name} is not in {data_dir}",
-            hint=f"fetch it with `reweigh data get {benchmark}`, or give the folder of your own copy",
+            hint=f"fetch it with `reweigh data {benchmark}`, or give the folder of your own copy",
         )
     return found[0]

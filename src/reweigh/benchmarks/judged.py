@@ -190,7 +190,7 @@ class ChatJudged(Judged[Question, Verdict]):
         if self.judge is None:
             raise InputError(
                 f"{self.title} needs a judge, but none was given",
-                hint="set the key in OPENAI_API_KEY, or give a server with --judge-url",
+                hint="set the key in OPENAI_API_KEY, or give a server with --judge-option url=URL",
             )
         raise InputError(
             f"{self.name} is rated by a chat judge, and {type(self.judge).__name__} answers closed questions only",
@@ -221,7 +221,7 @@ class ScaleJudged(Judged[Question, Distribution]):
         seen = "none was given" if self.judge is None else f"{type(self.judge).__name__} answers with text"
         raise InputError(
             f"{self.title} needs a judge that answers closed questions, and {seen}",
-            hint="--judge systemone --judge-model NAME, beside `transformers serve NAME`",
+            hint="--judge systemone --judge-option model=NAME, beside `transformers serve NAME`",
         )
 
     def _make_ask(self, prompt: str) -> Callable[[Question, str, int], Distribution]:

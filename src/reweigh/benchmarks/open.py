@@ -29,7 +29,7 @@ def open_benchmark(
 
     Args:
         name: Its registered name.
-        data: Folder of its files; by default where ``reweigh data get`` puts them.
+        data: Folder of its files; by default where ``reweigh data`` puts them.
         judge: Who rates the answers, for a benchmark that is judged; needed for scoring only.
         options: Its own options.
 
@@ -74,7 +74,7 @@ def known_options(benchmark: type[Benchmark]) -> list[str]:
 
 
 def data_folder(benchmark: type[Benchmark], data: str | Path | None = None) -> Path:
-    """The folder given, or the one where ``reweigh data get`` puts the benchmark's files."""
+    """The folder given, or the one where ``reweigh data`` puts the benchmark's files."""
     if data is not None:
         return Path(data)
     return data_root() / (benchmark.name if benchmark.dataset is None else benchmark.dataset.name)
@@ -84,7 +84,10 @@ def image_folder(benchmark: type[Benchmark], data: Path, images: str | Path | No
     """The folder given, or where the images are: with the data, or in the dataset of the images."""
     if images is not None:
         if not Path(images).is_dir():
-            raise InputError(f"{images} is not a folder", hint="--images needs the folder of the images")
+            raise InputError(
+                f"{images} is not a folder",
+                hint="--option images=DIR names the folder of the images",
+            )
         return Path(images)
     if benchmark.image_dataset is None:
         return data

@@ -143,7 +143,7 @@ def check_questions(responses: Sequence[Response], benchmark: Asked) -> None:
     if 2 * repeated > len(responses):
         raise InputError(
             f"{repeated} of {len(responses)} responses are the questions themselves",
-            hint="say under which key the answers are with --text-key",
+            hint="name the keys of id and text, e.g. --keys image_id,caption",
         )
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import typer
 
 from reweigh.cli import common
-from reweigh.cli.benchmark import BenchmarkOptions
+from reweigh.cli.benchmark import BENCHMARK, BenchmarkOptions, benchmark_of
 from reweigh.cli.groups import grouped
 
 app = typer.Typer(add_completion=False)
@@ -16,9 +16,7 @@ app = typer.Typer(add_completion=False)
 @app.command()
 @grouped
 def ablate(
-    model: str = typer.Argument(
-        common.WORLD, help="Hub id or checkpoint folder; by default the embedded model."
-    ),
+    model: str = common.MODEL_OR_WORLD,
     *,
     arms: str = typer.Option(
         "global,shuffled,mismatched,cyclic,blind,no-abstention,bidirectional,unbounded,count-5,count-10",
@@ -28,36 +26,31 @@ def ablate(
         None,
         help="Images that the table was calibrated on, for arms with other readouts; drawn for `world`.",
     ),
-    shuffles: int = typer.Option(
-        10, min=1, help="Number of permutations of the references, with seeds 0, 1, 2 ..."
-    ),
-    benchmark: str = typer.Option("world", "--benchmark", "-b", help="world or chair."),
+    benchmark: str = BENCHMARK,
     out: Path = typer.Option(
         Path("ablation"), "--out", "-o", help="Output folder; a stopped ablation resumes there."
     ),
     selection: BenchmarkOptions,
     point: common.Point,
-    weights: common.Weights,
-    cache: Path = common.CACHE,
+    loading: common.Loading,
     force: bool = common.FORCE,
-    as_json: bool = common.JSON,
 ) -> None:
     """Change one part of the method at a time and compare each arm with the full method."""
     from reweigh.experiments.ablate.arms import parse_arms
     from reweigh.experiments.ablate.report import FIGURES, AblationReport
+    from reweigh.experiments.ablate.study import SHUFFLES, plan
     from reweigh.experiments.ablate.study import ablate as run
-    from reweigh.experiments.ablate.study import plan
     from reweigh.files.artifacts import only_one
     from reweigh.paper.prepare import readouts_of
     from reweigh.runtime.memory import EvidenceCache
 
     kinds = parse_arms(arms)
-    task = selection.task(benchmark, drawings=out / "pictures")
+    task = selection.task(benchmark_of(model, benchmark), drawings=out / "pictures")
     task.require(FIGURES, "an ablation")
     task.require_records()
     where = point.of(model)
-    loaded = weights.load(model)
-    runs = selection.runs(task, model, weights, loaded)
+    loaded = loading.load(model)
+    runs = selection.runs(task, model, loading, loaded)
     planned = plan(
         loaded,
         runs,
@@ -65,7 +58,7 @@ def ablate(
         where,
         layer=point.layer,
         beta=point.beta,
-        shuffles=shuffles,
+        shuffles=SHUFFLES,
         readouts=lambda table: readouts_of(
             loaded, table, calibration, out, runs, world=model == common.WORLD
         ),
@@ -74,16 +67,16 @@ def ablate(
     for kind, why in planned.left_out.items():
         typer.echo(f"{kind} is left out: {why}", err=True)
     with only_one(out):
-        kept = EvidenceCache(folder=cache or out / "evidence")
+        kept = EvidenceCache(folder=out / "evidence")
         rows = run(*loaded, planned, runs, out, cache=kept, force=force)
     about = {"model": model, "benchmark": task.metadata, "records": len(task.records), "seed": selection.seed}
     report = AblationReport(rows, planned, about)
     written = report.write(out)
-    if as_json:
+    if common.wants_json():
         common.emit_json(report.to_json())
     else:
         console = common.console()
         for table in report.tables():
             console.print(table)
         typer.echo(report.words())
-    common.note(f"written: {', '.join(map(str, written))}")
+    common.finish(*written, then=f"reweigh study all {model} --paper --results {out}")

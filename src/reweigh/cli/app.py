@@ -15,6 +15,7 @@ import os
 import signal
 import sys
 import threading
+from pathlib import Path
 from typing import Any, NoReturn
 
 import typer
@@ -29,11 +30,11 @@ BUG = 70
 """Exit code for an unexpected error."""
 
 PANELS: dict[str, tuple[str, ...]] = {
-    "Start": ("demo", "doctor", "world"),
+    "Start": ("demo", "doctor"),
     "Use": ("describe", "serve", "calibrate", "table"),
-    "Measure": ("eval", "compare", "tune", "ablate", "steer", "speed"),
-    "Paper": ("study", "paper"),
-    "Maintain": ("data",),
+    "Measure": ("eval", "compare", "tune", "ablate", "speed"),
+    "Paper": ("study",),
+    "Maintain": ("data", "steer", "world"),
 }
 """Subcommands as the help groups them; each has a module in ``reweigh.cli`` with ``app``, a Typer application."""
 COMMANDS = {name: f"reweigh.cli.{name}" for names in PANELS.values() for name in names}
@@ -51,7 +52,10 @@ class LazyGroup(TyperGroup):
         command: Any = get_command(importlib.import_module(COMMANDS[cmd_name]).app)
         command.name = cmd_name
         command.rich_help_panel = next(panel for panel, names in PANELS.items() if cmd_name in names)
-        _add_options(command, [one for one in self.params if one.name in GLOBAL_OPTIONS])
+        left_out = ("json",) if cmd_name in WITHOUT_JSON else ()
+        _add_options(
+            command, [one for one in self.params if one.name in GLOBAL_OPTIONS and one.name not in left_out]
+        )
         return command
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
@@ -70,8 +74,10 @@ class LazyGroup(TyperGroup):
             raise typer.Exit(128 + getattr(stop, "signal", signal.SIGINT)) from None
 
 
-GLOBAL_OPTIONS = ("verbose", "quiet")
+GLOBAL_OPTIONS = ("json", "plugin", "verbose", "quiet")
 """Options of `reweigh` itself that may also follow any command."""
+WITHOUT_JSON = ("serve",)
+"""Commands that print no result."""
 
 
 def _add_options(command: Any, options: list[Any]) -> None:
@@ -116,6 +122,20 @@ def _set_verbose(context: typer.Context, value: bool) -> None:
         common.be_verbose(value)
 
 
+def _set_json(context: typer.Context, value: bool) -> None:
+    from reweigh.cli import common
+
+    if value or context.parent is None:
+        common.be_json(value)
+
+
+def _load_plugins(context: typer.Context, value: list[Path]) -> None:
+    from reweigh.cli.plugin import load_plugin
+
+    for path in value or ():
+        load_plugin(path)
+
+
 @app.callback()
 def _root(
     version: bool = typer.Option(
@@ -123,6 +143,16 @@ def _root(
     ),
     traceback: bool = typer.Option(
         False, "--traceback", help=f"Show where an error came from (or set {TRACEBACK}=1)."
+    ),
+    json: bool = typer.Option(
+        False, "--json", callback=_set_json, help="Print the result as JSON instead of text."
+    ),
+    plugin: list[Path] = typer.Option(
+        [],
+        "--plugin",
+        callback=_load_plugins,
+        metavar="FILE",
+        help="Python file with decoders or benchmarks of your own; repeatable.",
     ),
     verbose: bool = typer.Option(
         False,

@@ -5,25 +5,54 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import typer
 
 from reweigh.cli import common
-from reweigh.options import parse_options
+from reweigh.errors import InputError
+from reweigh.options import choose_options, parse_options
 
 if TYPE_CHECKING:
     from reweigh.benchmarks.judge import JudgeSettings
     from reweigh.runs.task import Runs, Task
 
-DATA = typer.Option(None, help="Folder with the benchmark's files; by default that of `reweigh data get`.")
-IMAGES = typer.Option(None, help="Folder with the images, if they are elsewhere.")
-JUDGE = typer.Option(
-    "chat", help="chat (the official judge) or systemone (closed questions to an open model)."
+BENCHMARK = typer.Option(
+    None,
+    "--benchmark",
+    "-b",
+    help="chair, amber-generative, pope, mmhal, mmvet, or objects for pictures of your own; `world` needs none.",
 )
-JUDGE_PROMPT = typer.Option(None, help="File with the judge's prompt, if it is not in the data folder.")
-JUDGE_CACHE = typer.Option(None, help="Folder for stored verdicts.")
-OPTION = typer.Option([], "--option", help="Option of the benchmark, as name=value; repeatable.")
+DATA = typer.Option(None, help="Folder with the benchmark's files; by default that of `reweigh data`.")
+OPTION = typer.Option(
+    [],
+    "--option",
+    metavar="NAME=VALUE",
+    help="Option of the benchmark, or images=DIR if the images are elsewhere; repeatable.",
+)
+
+
+def benchmark_of(model: str, benchmark: str | None) -> str:
+    """The benchmark to use; drawn scenes judge nobody but the embedded model."""
+    if benchmark is not None:
+        return benchmark
+    if model == common.WORLD:
+        return "world"
+    raise InputError(
+        f"no benchmark was given for {model}",
+        hint="-b chair, or your own pictures: -b objects --option images=DIR --option truth=FILE",
+    )
+
+
+def split_images(benchmark: str, options: list[str]) -> tuple[dict[str, Any], Path | None]:
+    """Parse options of a benchmark, and take out the folder of images unless the benchmark knows such an option."""
+    from reweigh.benchmarks import find_benchmark
+    from reweigh.benchmarks.open import known_options
+
+    found = parse_options(options)
+    if "images" not in found or "images" in known_options(find_benchmark(benchmark)):
+        return found, None
+    return found, Path(str(found.pop("images")))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,12 +60,13 @@ class BenchmarkOptions:
     """Which records of a benchmark are answered, and how; a group of options."""
 
     data: Path | None = DATA
-    images: Path | None = IMAGES
     option: list[str] = OPTION
     limit: int | None = typer.Option(None, min=1, help="Use only the first N records.")
     batch_size: int = typer.Option(1, min=1, help="Images to answer at once; the paper uses 1.")
+    max_new_tokens: int | None = typer.Option(
+        None, min=1, help="Maximum length of an answer, in tokens; by default the benchmark's."
+    )
     seed: int = typer.Option(42, help="Seed for drawing images and for sampling.")
-    template: str | None = common.TEMPLATE
 
     def task(
         self,
@@ -49,66 +79,73 @@ class BenchmarkOptions:
         """Open a benchmark; options of the user override those in ``preset``."""
         from reweigh.runs.open import open_task
 
-        return open_task(
+        options, images = split_images(name, self.option)
+        task = open_task(
             name,
             self.data,
-            images=self.images,
-            options={**(preset or {}), **parse_options(self.option)},
+            images=images,
+            options={**(preset or {}), **options},
             limit=self.limit,
             seed=self.seed,
             shard=shard,
             drawings=drawings,
         )
+        return task.with_length(self.max_new_tokens)
 
     def runs(
-        self, task: Task, name: str, weights: common.Weights, loaded: tuple[Any, Any] | None = None
+        self, task: Task, name: str, loading: common.Loading, loaded: tuple[Any, Any] | None = None
     ) -> Runs:
         """How runs of a model are answered and recorded; a model on a cluster is described by its workers."""
         from reweigh.runs.model import describe_model
         from reweigh.runs.task import Runs
 
         about = {} if loaded is None else describe_model(*loaded)
-        model = {"id": name, "revision": weights.revision, "dtype": weights.dtype} | about
-        return Runs(task, model, self.batch_size, self.seed, self.template)
+        how = loading.arguments
+        model = {"id": name, "revision": how["revision"], "dtype": how["dtype"]} | about
+        return Runs(task, model, self.batch_size, self.seed, loading.template)
 
 
 @dataclass(frozen=True, kw_only=True)
 class JudgeOptions:
     """Which judge rates the answers, and how its replies are read; a group of options."""
 
-    judge: str = JUDGE
-    judge_model: str | None = typer.Option(None, help="Judge model; for chat, the paper's by default.")
-    judge_url: str | None = typer.Option(
-        None, help="Base URL of the server; by default OpenAI's, or port 8000 on this machine for systemone."
+    PANEL: ClassVar[str] = "Judge (MMHal-Bench, MM-Vet)"
+    NAMES: ClassVar[dict[str, str]] = {
+        "model": "model",
+        "url": "url",
+        "key": "key_variable",
+        "prompt": "prompt",
+        "cache": "cache",
+        "timeout": "timeout",
+        "rules": "rules",
+        "concurrency": "concurrency",
+        "per_minute": "per_minute",
+    }
+    """Names as typed, and as ``JudgeSettings`` calls them."""
+
+    judge: str = typer.Option(
+        "chat", help="chat (the official judge) or systemone (closed questions to an open model)."
     )
-    judge_key: str | None = typer.Option(
-        None,
-        help="Environment variable with the judge's key; for chat, OPENAI_API_KEY by default.",
+    judge_option: list[str] = typer.Option(
+        [],
+        metavar="NAME=VALUE",
+        help="model, url, key (the environment variable that holds it), prompt (a file), cache (a folder), timeout "
+        "(seconds), rules (strict or official), concurrency or per_minute; repeatable.",
     )
-    judge_prompt: Path | None = JUDGE_PROMPT
-    judge_cache: Path | None = JUDGE_CACHE
-    judge_timeout: float | None = typer.Option(
-        None, help="Seconds per attempt; 60 by default, 300 for systemone."
-    )
-    rules: str | None = typer.Option(
-        None, help="How to read a chat judge's reply: strict (the paper's, default) or official."
-    )
-    concurrency: int = typer.Option(8, help="Questions to ask the judge at once.")
-    per_minute: float | None = typer.Option(None, help="Maximum number of questions per minute.")
 
     def settings(self) -> JudgeSettings:
         """The settings of the judge."""
         from reweigh.benchmarks.judge import JudgeSettings
 
-        return JudgeSettings(
-            kind=self.judge,
-            model=self.judge_model,
-            url=self.judge_url,
-            key_variable=self.judge_key,
-            prompt=self.judge_prompt,
-            cache=self.judge_cache,
-            rules=self.rules,
-            concurrency=self.concurrency,
-            per_minute=self.per_minute,
-            timeout=self.judge_timeout,
-        )
+        given = choose_options(self.judge_option, self.NAMES, "judge option")
+        for name in ("model", "url", "key", "rules"):
+            if name in given:
+                given[name] = str(given[name])
+        for name in ("prompt", "cache"):
+            if name in given:
+                given[name] = Path(str(given[name]))
+        for name in ("timeout", "concurrency", "per_minute"):
+            value = given.get(name, 1)
+            if isinstance(value, bool) or not isinstance(value, int | float) or value <= 0:
+                raise InputError(f"the judge's {name} must be a positive number, not {value!r}")
+        return JudgeSettings(kind=self.judge, **{self.NAMES[name]: value for name, value in given.items()})

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from reweigh.cli import common
-from reweigh.cli.cluster import RayOptions, loading
+from reweigh.cli.cluster import RayOptions, loading_arguments
 from reweigh.cli.groups import grouped
 from reweigh.cli.table import print_tables, table_rows
 from reweigh.errors import InputError, require_known
@@ -46,22 +46,29 @@ def calibrate(
     batch_size: int | None = typer.Option(
         None, "--batch-size", min=1, help="Images to decode together; by default 1, or 32 with vLLM."
     ),
-    lens: str = typer.Option("native", help="Dtype of the ranked logits: native or float32."),
-    rule: str = typer.Option("stable", help="Registration rule: stable, or count-N."),
-    readout: str = typer.Option(
-        "dmrr", help="How logits become evidence: dmrr, or prob, logprob, zscore, zprob for comparison."
+    rule: str = typer.Option(
+        "stable",
+        help="Which tokens to register: stable, or count-N for those with at least N observations.",
+        rich_help_panel=common.ADVANCED,
     ),
-    kernel: str = typer.Option("auto", help="Ranking kernel."),
     shard: str = typer.Option(
-        "1/1", help="Part i of n of the images, as i/n; `reweigh table merge` merges the parts."
+        "1/1",
+        help="Part i of n of the images, as i/n; `reweigh table merge` merges the parts.",
+        rich_help_panel=common.ADVANCED,
     ),
-    engine: str = typer.Option("transformers", help="Engine that runs the model: transformers or vllm."),
+    engine: str = typer.Option(
+        "transformers",
+        help="Engine that runs the model: transformers or vllm.",
+        rich_help_panel=common.ADVANCED,
+    ),
     engine_option: list[str] = typer.Option(
-        [], help="Argument of vLLM's LLM, as name=value, e.g. tensor_parallel_size=2; repeatable."
+        [],
+        metavar="NAME=VALUE",
+        help="Argument of vLLM's LLM, e.g. tensor_parallel_size=2; repeatable.",
+        rich_help_panel=common.ADVANCED,
     ),
     cluster: RayOptions,
-    weights: common.Weights,
-    json: bool = common.JSON,
+    loading: common.Loading,
 ) -> None:
     """Learn each token's typical evidence from unlabeled images.
 
@@ -73,10 +80,8 @@ def calibrate(
     settings = CalibrationSettings(
         layers=tuple(layer) or None,
         **asdict(question),
+        template=loading.template,
         batch_size=batch_size or (VLLM_BATCH if engine == "vllm" else 1),
-        dtype=lens,
-        kernel=kernel,
-        readout=readout,
         rule=rule,
         shard=shard,
     )
@@ -84,23 +89,25 @@ def calibrate(
     common.look_into(model, Path(images))
     inside: dict[str, Any] | None = None  # arguments of vLLM
     if engine == "vllm":
-        inside = _vllm_arguments(weights, parse_options(engine_option), lens=lens, kernel=kernel)
+        inside = _vllm_arguments(loading, parse_options(engine_option))
     elif engine_option:
         raise InputError("--engine-option is for vLLM", hint="add --engine vllm")
-    _print(_run(model, images, weights, cluster, inside, settings, out), out, json=json)
+    _print(_run(model, images, loading, cluster, inside, settings, out), out)
+    then = "reweigh table merge" if shard != "1/1" else f"reweigh describe {model} PICTURE --table"
+    common.finish(out, then=f"{then} {out}" + (" PART ... -o TABLE" if shard != "1/1" else ""))
 
 
 def _run(
     model: str,
     images: str,
-    weights: common.Weights,
+    loading: common.Loading,
     cluster: RayOptions,
     engine: dict[str, Any] | None,
     settings: CalibrationSettings,
     out: Path,
 ) -> Calibration:
     """Calibrate on a cluster, inside vLLM (``engine`` are its arguments), or with a model loaded here."""
-    found = loading(model, weights)
+    found = loading_arguments(model, loading)
     if cluster.ray is not None:
         from reweigh.calibration.on_ray import calibrate_on, calibrator, vllm_calibrator
 
@@ -118,7 +125,7 @@ def _run(
     else:
         from reweigh.calibration.job import open_job
 
-        job = open_job(*weights.load(model), settings)
+        job = open_job(*loading.load(model), settings)
     return run_job(job, images, settings, out=out, on_skip=_tell_skip)
 
 
@@ -126,7 +133,7 @@ def _tell_skip(name: str, reason: str) -> None:
     typer.echo(f"skipped {name}: {reason}", err=True)
 
 
-def _print(done: Calibration, out: Path, *, json: bool) -> None:
+def _print(done: Calibration, out: Path) -> None:
     rows = table_rows(done, out)
     summary = {
         "images": done.observations.image_count,
@@ -134,7 +141,7 @@ def _print(done: Calibration, out: Path, *, json: bool) -> None:
         "observations": len(done.observations),
         "tables": rows,
     }
-    if json:
+    if common.wants_json():
         common.emit_json(summary)
         return
     typer.echo(
@@ -152,17 +159,9 @@ def _require(images: str, out: Path) -> None:
     require_free(out)
 
 
-def _vllm_arguments(
-    weights: common.Weights, options: dict[str, Any], *, lens: str, kernel: str
-) -> dict[str, Any]:
+def _vllm_arguments(loading: common.Loading, options: dict[str, Any]) -> dict[str, Any]:
     """Arguments of vLLM's ``LLM``."""
-    if lens != "native" or kernel != "auto" or weights.device is not None:
-        raise InputError(
-            "--lens, --kernel and --device cannot be used with vLLM, which ranks its own logits where it runs"
-        )
-    chosen = {
-        "dtype": weights.dtype,
-        "revision": weights.revision,
-        "trust_remote_code": weights.trust_remote_code,
-    }
-    return {**chosen, **options}
+    found = loading.arguments
+    if found.pop("device") is not None:
+        raise InputError("device cannot be chosen with vLLM, which uses the one it was built for")
+    return {**found, **options}

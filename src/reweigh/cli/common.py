@@ -5,7 +5,8 @@ from __future__ import annotations
 import contextlib
 import difflib
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -13,13 +14,16 @@ import typer
 
 from reweigh.errors import InputError, ReweighError
 from reweigh.files.artifacts import to_json
+from reweigh.options import choose_options
 from reweigh.text import DESCRIBE
 
 WORLD = "world"
 """Name of the embedded model on the command line."""
 
 MODEL = typer.Argument(help="Hub id or checkpoint folder; `world` is the embedded model.")
+MODEL_OR_WORLD = typer.Argument(WORLD, help="Hub id or checkpoint folder; by default the embedded model.")
 JSON = typer.Option(False, "--json", help="Print JSON instead of text.")
+"""For the tools beside the package; `reweigh` has it as an option of all commands."""
 FORCE = typer.Option(
     False, "--force", help="Use a table even if it seems to belong to another model, tokenizer or dtype."
 )
@@ -28,8 +32,8 @@ LAYER = typer.Option(
     None, "--layer", "-l", help="0-based decoder block; by default the tuned or published one."
 )
 BETA = typer.Option(None, help="Maximum penalty in logits; by default the tuned or published one.")
-CACHE = typer.Option(None, "--cache", help="Folder for cached evidence; eval, tune and ablate can share it.")
-TEMPLATE = typer.Option(None, help="Prompt template with {prompt}, for processors without a chat template.")
+ADVANCED = "Advanced"
+"""Panel in the help for options that few people need."""
 GLANCE = 8
 """Number of pictures in a folder to check before a model is loaded."""
 
@@ -38,17 +42,39 @@ PIPE_WIDTH = 160
 
 
 @dataclass(frozen=True, kw_only=True)
-class Weights:
-    """Which weights to load, and onto which device; a group of options."""
+class Loading:
+    """How to load the model, and its prompt template; a group of one repeatable option."""
 
-    PANEL: ClassVar[str] = "Loading the model"
+    PANEL: ClassVar[str] = ADVANCED
+    NAMES: ClassVar[tuple[str, ...]] = ("dtype", "device", "revision", "trust_remote_code", "template")
 
-    dtype: str = typer.Option("auto", help="auto, float32, bfloat16 or float16.")
-    device: str | None = typer.Option(None, help="cpu, cuda, mps ...; by default the best one available.")
-    revision: str | None = typer.Option(None, help="Branch, tag or commit of a Hub model.")
-    trust_remote_code: bool = typer.Option(
-        False, "--trust-remote-code", help="Allow a Hub model to run its own code."
+    model_option: list[str] = typer.Option(
+        [],
+        metavar="NAME=VALUE",
+        help="dtype=bfloat16, device=cpu, revision=TAG, trust_remote_code=true, or template=TEXT with {prompt} for "
+        "processors without a chat template; repeatable.",
     )
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.chosen.get("trust_remote_code", False), bool):
+            raise InputError("trust_remote_code must be true or false", hint="trust_remote_code=true")
+
+    @cached_property
+    def chosen(self) -> dict[str, Any]:
+        """The options given; all but `trust_remote_code` are text."""
+        found = choose_options(self.model_option, self.NAMES, "model option")
+        return {name: one if isinstance(one, bool) else str(one) for name, one in found.items()}
+
+    @property
+    def template(self) -> str | None:
+        """The prompt template."""
+        return self.chosen.get("template")
+
+    @property
+    def arguments(self) -> dict[str, Any]:
+        """Arguments of ``families.load``, defaults included."""
+        defaults = {"dtype": "auto", "device": None, "revision": None, "trust_remote_code": False}
+        return defaults | {name: one for name, one in self.chosen.items() if name != "template"}
 
     def load(self, name: str) -> tuple[Any, Any]:
         """Load what a command's MODEL argument names: a model and its processor."""
@@ -56,8 +82,8 @@ class Weights:
         from reweigh.families.load import load
 
         if name != WORLD:
-            return load(name, **asdict(self))
-        model, processor = load(str(world_path()), **asdict(self))
+            return load(name, **self.arguments)
+        model, processor = load(str(world_path()), **self.arguments)
         model.name_or_path = "reweigh world"  # what a table records: not where this installation lies
         return model, processor
 
@@ -67,34 +93,7 @@ class Question:
     """The prompt and the maximum length of the answer; a group of options."""
 
     prompt: str = typer.Option(DESCRIBE, help="Prompt for the model.")
-    template: str | None = TEMPLATE
-    max_new_tokens: int = typer.Option(512, min=1, help="Maximum length of the description, in tokens.")
-
-
-@dataclass(frozen=True, kw_only=True)
-class Decoding:
-    """How the next token is chosen; a group of options. Greedy by default."""
-
-    PANEL: ClassVar[str] = "Sampling"
-
-    temperature: float | None = typer.Option(None, min=0.0, help="Sample at this temperature; 0 is greedy.")
-    top_p: float | None = typer.Option(
-        None,
-        min=0.0,
-        max=1.0,
-        help="Sample from the likeliest tokens with this total probability.",
-    )
-    beams: int = typer.Option(1, min=1, help="Number of beams.")
-    seed: int = typer.Option(42, help="Seed for sampling.")
-
-    def options(self) -> dict[str, Any]:
-        """The options as ``Session.describe`` takes them."""
-        found: dict[str, Any] = {} if self.beams == 1 else {"num_beams": self.beams}
-        if self.temperature == 0 or (self.temperature is None and self.top_p is None):
-            return found
-        temperature = 1.0 if self.temperature is None else self.temperature
-        sampled = {"do_sample": True, "temperature": temperature, "top_k": 0, "seed": self.seed}
-        return {**found, **sampled, "top_p": 1.0 if self.top_p is None else self.top_p}
+    max_new_tokens: int = typer.Option(512, min=1, help="Maximum length of the answer, in tokens.")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -119,10 +118,14 @@ class Point:
         """Table, layer and beta as arguments of a decoder, which fills in what is not given."""
         return {"table": self.of(name), "layer": self.layer, "beta": self.beta}
 
-    def attach(self, name: str, weights: Weights, *, force: bool) -> Any:
+    def given(self) -> list[str]:
+        """The options of this group that were given, by flag."""
+        return [f"--{name}" for name in ("table", "layer", "beta") if getattr(self, name) is not None]
+
+    def attach(self, name: str, loading: Loading, *, force: bool) -> Any:
         """Load the model and attach ReWEIGH; print where the beta comes from unless it was given."""
         options = self.options(name)
-        model, processor = weights.load(name)
+        model, processor = loading.load(name)
         from reweigh.decoding import attach
 
         session = attach(model, processor, **options, force=force)
@@ -231,9 +234,31 @@ def note(text: str) -> None:
         typer.echo(text, err=True)
 
 
+_json = False
+
+
+def be_json(json: bool) -> None:
+    """Print results as JSON from now on, or as text."""
+    global _json
+    _json = json
+
+
+def wants_json() -> bool:
+    """Whether --json was given."""
+    return _json
+
+
 def emit_json(value: Any) -> None:
     """Print canonical JSON on standard output."""
     typer.echo(to_json(value), nl=False)
+
+
+def finish(*written: Path | str, then: str | None = None) -> None:
+    """End a long command: note what was written, and the command to run next."""
+    if written:
+        note(f"written: {', '.join(map(str, written))}")
+    if then is not None:
+        note(f"next: {then}")
 
 
 def console(*, stderr: bool = False) -> Any:

@@ -7,20 +7,40 @@ from pathlib import Path
 import typer
 
 from reweigh.cli import common
+from reweigh.errors import InputError
 
-app = typer.Typer(
-    no_args_is_help=True, add_completion=False, help="Download and check the benchmarks' files."
-)
+app = typer.Typer(add_completion=False)
 
 
-@app.command("list")
-def list_datasets(as_json: bool = common.JSON) -> None:
+@app.command()
+def data(
+    name: str | None = typer.Argument(None, help="Dataset to download; without one, list what there is."),
+    source: Path | None = typer.Option(None, "--from", help="Folder or file with your own copy."),
+    check: bool = typer.Option(False, "--check", help="Compare its files with their checksums instead."),
+) -> None:
+    """List the benchmarks' files, download a dataset, or check one; a stopped download resumes.
+
+    Prints the folder. With --check, exit code 1 if something is wrong.
+    """
+    if name is None:
+        if check or source is not None:
+            raise InputError(
+                "--check and --from need the name of a dataset", hint="`reweigh data` lists them"
+            )
+        _list()
+    elif check:
+        _check(name)
+    else:
+        _get(name, source)
+
+
+def _list() -> None:
     """List what can be downloaded, its size and licence, and what is already here."""
     from reweigh.benchmarks.data import data_root, listing
     from reweigh.results.table import Cell, Column, Table
 
     rows = listing()
-    if as_json:
+    if common.wants_json():
         common.emit_json(rows)
         return
     cells: list[list[Cell]] = [
@@ -39,46 +59,33 @@ def list_datasets(as_json: bool = common.JSON) -> None:
     common.console().print(table)
 
 
-@app.command()
-def get(
-    name: str = typer.Argument(help="Name of the dataset, see `reweigh data list`."),
-    source: Path | None = typer.Option(None, "--from", help="Folder or file with your own copy."),
-    as_json: bool = common.JSON,
-) -> None:
-    """Download a dataset, or resume an interrupted download; prints its folder."""
-    from reweigh.benchmarks.data import dataset
-    from reweigh.benchmarks.data import get as fetch
+def _get(name: str, source: Path | None) -> None:
+    from reweigh.benchmarks.data import dataset, get
     from reweigh.progress import bar
 
     entry = dataset(name)
     common.note(f"{entry.title}; licence: {entry.licence}; {entry.page}")
     with bar(entry.name, total=entry.size if source is None else None, unit="B") as progress:
-        folder = fetch(entry, source=source, advance=progress.update)
+        folder = get(entry, source=source, advance=progress.update)
     if entry.by_hand:
         typer.echo(f"note: {entry.by_hand}", err=True)
-    if as_json:
+    if common.wants_json():
         common.emit_json({"dataset": name, "folder": str(folder)})
     else:
         typer.echo(folder)
 
 
-@app.command()
-def check(
-    name: str = typer.Argument(help="Name of the dataset."),
-    as_json: bool = common.JSON,
-) -> None:
-    """Compare a dataset's files with their checksums; exit code 1 if something is wrong."""
-    from reweigh.benchmarks.data import check as inspect
-    from reweigh.benchmarks.data import dataset, folder_of
+def _check(name: str) -> None:
+    from reweigh.benchmarks.data import check, dataset, folder_of
 
     entry = dataset(name)
-    problems = inspect(entry)
-    if as_json:
+    problems = check(entry)
+    if common.wants_json():
         common.emit_json({"dataset": name, "folder": str(folder_of(entry)), "problems": problems})
     elif problems:
         for problem in problems:
             typer.echo(problem)
-        typer.echo(f"hint: reweigh data get {name}", err=True)
+        typer.echo(f"hint: reweigh data {name}", err=True)
     else:
         typer.echo(f"{name}: all {len(entry.files)} files are complete")
     if problems:

@@ -19,14 +19,10 @@ app = typer.Typer(add_completion=False)
 @app.command()
 def demo(
     scenes: int = typer.Option(500, min=10, help="Evaluation scenes to describe."),
-    seed: int = typer.Option(0, help="Which series of evaluation scenes."),
     quick: bool = typer.Option(
         False, "--quick", help="Use the shipped reference table, and 100 scenes by default."
     ),
-    beta: float = typer.Option(None, help="Maximum penalty; by default the shipped operating point."),
-    layer: int = typer.Option(None, help="0-based block to read; by default the shipped operating point."),
     out: Path = typer.Option(Path("report.html"), "--out", "-o", help="File for the page."),
-    json: bool = common.JSON,
 ) -> None:
     """Calibrate, describe scenes with and without ReWEIGH, score them, and explain what changed."""
     common.quiet()
@@ -35,15 +31,16 @@ def demo(
     from reweigh.files.artifacts import write_text
 
     count = min(scenes, 100) if quick and scenes == 500 else scenes
-    outcome = run(count=count, seed=seed, quick=quick, beta=beta, layer=layer)
+    outcome = run(count=count, quick=quick)
     cases = [trace_case(outcome, number) for number in outcome.improved(3)]
     harmed = [trace_case(outcome, number) for number in outcome.harmed(1)]
     write_text(out, page(outcome, cases, harmed))
-    if json:
+    if common.wants_json():
         common.emit_json(outcome.to_json())
     else:
         _print(outcome, cases)
-    common.note(f"wrote {out}; {outcome.took()}, nothing was downloaded")
+    common.note(f"{outcome.took()}, nothing was downloaded")
+    common.finish(out, then="reweigh doctor MODEL, to see whether your own model is supported")
 
 
 def _print(outcome: Demonstration, cases: list[Case]) -> None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import typer
 
 from reweigh.cli import common
+from reweigh.cli.decoders import DECODER, DECODER_OPTION, REWEIGH, decoder_options
 from reweigh.cli.groups import grouped
 from reweigh.errors import InputError
 
@@ -19,6 +20,8 @@ app = typer.Typer(add_completion=False)
 
 MARKS = ".,;:!?()\"'“”"
 """Punctuation that is stripped from the words printed."""
+TOP = 8
+"""Candidates of a step to show; --json has them all."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,7 +36,6 @@ class Why:
     step: int | None = typer.Option(
         None, help="Step to explain, from 0; by default the first that changed the word."
     )
-    top: int = typer.Option(8, min=1, help="Candidates to show.")
     plot: Path | None = typer.Option(None, help="Also write the step as an SVG.")
 
     def __post_init__(self) -> None:
@@ -54,10 +56,24 @@ class Check:
 
     check: bool = typer.Option(False, "--check", help="Mark the words that lack evidence in the image.")
     text: str | None = typer.Option(None, help="Check this text instead of describing the image.")
-    threshold: float = typer.Option(
-        0.7, min=0.0, help="Mark words with less than this share of their usual evidence."
-    )
-    all_words: bool = typer.Option(False, "--all-words", help="Judge function words and punctuation, too.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sampling:
+    """How the next token is chosen; a group of options."""
+
+    PANEL: ClassVar[str] = common.ADVANCED
+
+    temperature: float | None = typer.Option(None, min=0.0, help="Sample at this temperature; 0 is greedy.")
+    seed: int = typer.Option(42, help="Seed for sampling.")
+
+    def options(self) -> dict[str, Any]:
+        """The options as ``Session.describe`` takes them, where a temperature is given."""
+        if self.temperature is None:
+            return {}
+        if self.temperature == 0:
+            return {"do_sample": False}
+        return {"do_sample": True, "temperature": self.temperature, "top_k": 0, "top_p": 1.0}
 
 
 @app.command()
@@ -67,78 +83,87 @@ def describe(
     images: list[Path] = typer.Argument(help="One or more pictures."),
     *,
     point: common.Point,
+    decoder: str = DECODER,
+    decoder_option: list[str] = DECODER_OPTION,
     question: common.Question,
-    decoding: common.Decoding,
     compare: bool = typer.Option(
         False, "--compare", help="Also show the unedited description, with the changed words marked."
     ),
     why: Why,
     check: Check,
-    weights: common.Weights,
+    sampling: Sampling,
+    loading: common.Loading,
     force: bool = common.FORCE,
-    json: bool = common.JSON,
 ) -> None:
     """Describe images with fewer hallucinated objects."""
     if len(images) > 1 and (why.why or check.text is not None):
         raise InputError(f"--why and --text take one picture, not {len(images)}")
+    if decoder != REWEIGH and (why.why or check.check or check.text is not None):
+        raise InputError("--why, --check and --text are for ReWEIGH", hint=f"leave out --decoder {decoder}")
+    from reweigh.runs.model import open_session
+
     common.require_pictures(model, images)
-    session = point.attach(model, weights, force=force)
+    options = decoder_options(decoder, decoder_option, model, point, force=force)
+    session: Any = open_session(*loading.load(model), decoder, options)
+    if decoder == REWEIGH and point.beta is None:
+        common.note(str(session.point))
+    asked = {**asdict(question), "template": loading.template, "seed": sampling.seed}
+    asked |= {**session.decoder.decoding(), **sampling.options()}
     pages: list[dict[str, Any]] = []
     for image in images:
-        if len(images) > 1 and not json:
+        if len(images) > 1 and not common.wants_json():
             typer.echo(f"{image}:")
-        page = {"image": str(image), "layer": session.layer, "beta": session.beta}
+        page: dict[str, Any] = {"image": str(image)}
+        if decoder == REWEIGH:
+            page |= {"layer": session.layer, "beta": session.beta}
         if check.text is None:
-            page |= _describe(session, image, {**asdict(question), **decoding.options()}, compare, why, json)
+            page |= _describe(session, decoder, image, asked, compare, why)
         if check.check or check.text is not None:
-            text = page["reweigh"] if check.text is None else check.text
-            page["check"] = _check(session, image, text, question, check, json)
+            text = page[REWEIGH] if check.text is None else check.text
+            page["check"] = _check(session, image, text, asked)
         pages.append(page)
-    if json:
+    if common.wants_json():
         common.emit_json(pages[0] if len(pages) == 1 else pages)
 
 
 def _describe(
-    session: Any, image: Path, options: dict[str, Any], compare: bool, why: Why, json: bool
+    session: Any, decoder: str, image: Path, options: dict[str, Any], compare: bool, why: Why
 ) -> dict[str, Any]:
     """Describe one image and print it; return what JSON shows of it."""
-    from reweigh.rivals import decoder
+    from reweigh.rivals import decoder as attach
 
-    with session.request(trace=why.why) as request:
+    traced = {"trace": True} if why.why else {}
+    with session.request(**traced) as request:
         edited = session.describe(image, **options)
-    page: dict[str, Any] = {"reweigh": edited}
+    page: dict[str, Any] = {decoder: edited}
     if compare:
-        page["base"] = decoder("base", session.model, session.processor).describe(image, **options)
-    if not json and compare:
-        _side_by_side(page["base"], edited)
-    elif not json:
+        page["base"] = attach("base", session.model, session.processor).describe(image, **options)
+    if not common.wants_json() and compare:
+        _side_by_side(page["base"], edited, session.decoder.title or decoder)
+    elif not common.wants_json():
         typer.echo(edited)
     if why.why:
-        page["why"] = _explain(session, request.trace, image, options, why, json)
+        page["why"] = _explain(session, request.trace, image, options, why)
     return page
 
 
-def _explain(
-    session: Any, trace: Any, image: Path, options: dict[str, Any], why: Why, json: bool
-) -> dict[str, Any]:
+def _explain(session: Any, trace: Any, image: Path, options: dict[str, Any], why: Why) -> dict[str, Any]:
     from reweigh.cli.why import choose_step, plot_step, print_step, whole_candidates
 
     changed = [found.index for found in trace.steps() if found.changed]
     step = trace.step(choose_step(why.step, changed, len(trace)))
-    if not json or why.plot is not None:
-        words = whole_candidates(session, trace, step, image, options, why.top)
+    if not common.wants_json() or why.plot is not None:
+        words = whole_candidates(session, trace, step, image, options, TOP)
         if why.plot is not None:
-            plot_step(step, why.plot, why.top, words)
-        if not json:
+            plot_step(step, why.plot, TOP, words)
+        if not common.wants_json():
             where = ", ".join(map(str, changed)) or "none"
             typer.echo(f"\n{len(trace)} steps; the edit changed the winner at {where}")
-            print_step(trace, step, why.top, words)
+            print_step(trace, step, TOP, words)
     return {"changed_steps": changed, **trace.to_json()}
 
 
-def _check(
-    session: Any, image: Path, text: str, question: common.Question, check: Check, json: bool
-) -> dict[str, Any]:
+def _check(session: Any, image: Path, text: str, options: dict[str, Any]) -> dict[str, Any]:
     """Compare a text with the image and print it with unsupported words marked; return what JSON shows of it."""
     from reweigh.engines.transformers.check import check as run
 
@@ -148,28 +173,28 @@ def _check(
         image,
         text,
         table=session.decoder.table,
-        prompt=question.prompt,
-        template=question.template,
+        prompt=options["prompt"],
+        template=options["template"],
         force=True,  # the table was checked when the session was attached
     )
-    if not json:
-        _print_checked(found, check)
-    page: dict[str, Any] = found.to_json(check.threshold, all_words=check.all_words)
+    if not common.wants_json():
+        _print_checked(found)
+    page: dict[str, Any] = found.to_json()
     return page
 
 
-def _print_checked(found: Checked, check: Check) -> None:
+def _print_checked(found: Checked) -> None:
+    from reweigh.method.check import THRESHOLD
     from reweigh.results.coloured import Span, terminal
 
-    unsupported = found.unsupported(check.threshold, all_words=check.all_words)
-    unknown = found.not_judged(all_words=check.all_words)
+    unsupported, unknown = found.unsupported(), found.not_judged()
     spans = [Span(one.start, one.end, "hallucinated") for one in unsupported]
     spans += [Span(one.start, one.end, "unknown") for one in unknown]
     common.console().print(terminal(found.text, spans))
     for one in unsupported:
         typer.echo(f"  {_bare(one.text)}: unsupported, {one.ratio:.0%} of its usual evidence")
     if not unsupported:
-        typer.echo(f"  no word that was judged has less than {check.threshold:.0%} of its usual evidence")
+        typer.echo(f"  no word that was judged has less than {THRESHOLD:.0%} of its usual evidence")
     if unknown:
         names = dict.fromkeys(_bare(one.text) for one in unknown)
         typer.echo(f"  not judged, without a reference in the table: {', '.join(names)}")
@@ -179,7 +204,7 @@ def _bare(word: str) -> str:
     return word.strip(MARKS) or word
 
 
-def _side_by_side(base: str, edited: str) -> None:
+def _side_by_side(base: str, edited: str, title: str) -> None:
     from rich.table import Table
 
     from reweigh.results.coloured import terminal
@@ -188,7 +213,7 @@ def _side_by_side(base: str, edited: str) -> None:
     removed, added = changed_words(base, edited)
     columns = Table(show_lines=False, expand=True)
     columns.add_column(f"base ({len(base.split())} words)", ratio=1)
-    columns.add_column(f"ReWEIGH ({len(edited.split())} words)", ratio=1)
+    columns.add_column(f"{title} ({len(edited.split())} words)", ratio=1)
     columns.add_row(terminal(base, removed), terminal(edited, added))
     common.console().print(columns)
     if not removed and not added:

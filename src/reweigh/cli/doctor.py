@@ -21,16 +21,14 @@ def doctor(
     image: Path = typer.Argument(None, help="A sample picture; by default a generated one."),
     *,
     points: bool = typer.Option(False, "--points", help="List the paper's layers and betas instead."),
-    template: str = common.TEMPLATE,
-    weights: common.Weights,
-    json: bool = common.JSON,
+    loading: common.Loading,
 ) -> None:
     """Check a model: print its parts, the visual positions of a sample image, and whether the lens can be trusted.
 
     Exit code 1 if the model is not supported.
     """
     if points:
-        _print_points(json)
+        _print_points()
         return
     if model is None:
         raise typer.BadParameter("give a model, or --points", param_hint="MODEL")
@@ -39,21 +37,23 @@ def doctor(
 
     if image is not None:
         read_image(image)  # before the model is loaded
-    loaded, processor = weights.load(model)
-    report = examine(loaded, processor, image, template=template)
-    if json:
+    loaded, processor = loading.load(model)
+    report = examine(loaded, processor, image, template=loading.template)
+    if common.wants_json():
         common.emit_json(report)
     else:
         _print(report)
     if not report["parity"]["holds"]:
         raise typer.Exit(1)
+    if model != common.WORLD:
+        common.finish(then=f"reweigh calibrate {model} IMAGES -o TABLE")
 
 
-def _print_points(json: bool) -> None:
+def _print_points() -> None:
     from reweigh.families.points import PUBLISHED
     from reweigh.results.table import Cell, Column, Table
 
-    if json:
+    if common.wants_json():
         common.emit_json([asdict(point) for point in PUBLISHED])
         return
     columns = [Column("model"), Column("family"), Column("blocks", digits=0), Column("layer", digits=0)]

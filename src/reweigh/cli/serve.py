@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -12,47 +12,23 @@ import typer
 from reweigh.cli import common
 from reweigh.cli.groups import grouped
 from reweigh.errors import InputError
+from reweigh.options import choose_options
 from reweigh.serve.bounds import Bounds
 
 app = typer.Typer(add_completion=False)
 
 KEY = "REWEIGH_API_KEY"
 """Environment variable with the key that clients must present."""
-DEFAULTS = Bounds()
-
-
-@dataclass(frozen=True, kw_only=True)
-class Limits:
-    """What the server accepts; a group of options."""
-
-    body_bytes: int = typer.Option(DEFAULTS.body_bytes, min=1, help="Maximum bytes per request.")
-    body_seconds: float = typer.Option(
-        DEFAULTS.body_seconds, min=0.001, help="Seconds for a request's body to arrive."
-    )
-    image_bytes: int = typer.Option(DEFAULTS.image_bytes, min=1, help="Maximum bytes per encoded image.")
-    image_pixels: int = typer.Option(DEFAULTS.image_pixels, min=4, help="Maximum pixels per image.")
-    images: int = typer.Option(DEFAULTS.images, min=1, help="Maximum images per conversation.")
-    prompt_tokens: int = typer.Option(DEFAULTS.prompt_tokens, min=1, help="Maximum tokens per prompt.")
-    new_tokens: int = typer.Option(DEFAULTS.new_tokens, min=1, help="Maximum tokens per answer.")
-    choices: int = typer.Option(DEFAULTS.choices, min=1, help="Maximum answers per request (n).")
-    queue_rows: int = typer.Option(
-        DEFAULTS.queue_rows,
-        "--queue",
-        min=1,
-        help="Maximum number of waiting answers; further requests get 429.",
-    )
-    batch_rows: int = typer.Option(
-        DEFAULTS.batch_rows, "--batch", min=1, help="Maximum number of answers decoded together."
-    )
-    seconds: float = typer.Option(DEFAULTS.seconds, min=0.001, help="Maximum seconds per request.")
+LIMITS = ", ".join(
+    f"{name}={value:g}" if isinstance(value, float) else f"{name}={value}"
+    for name, value in asdict(Bounds()).items()
+)
 
 
 @app.command()
 @grouped
 def serve(
-    model: str = typer.Argument(
-        common.WORLD, help="Hub id or checkpoint folder; `world` is the embedded model."
-    ),
+    model: str = common.MODEL_OR_WORLD,
     *,
     point: common.Point,
     host: str = typer.Option("127.0.0.1", help="Address to listen on; other machines need a key."),
@@ -66,14 +42,18 @@ def serve(
     without_key: bool = typer.Option(
         False, "--without-key", help=f"Accept other machines although {KEY} is not set."
     ),
-    limits: Limits,
+    limit: list[str] = typer.Option(
+        [],
+        metavar="NAME=VALUE",
+        help=f"What the server accepts at most; repeatable. Defaults: {LIMITS}.",
+        rich_help_panel=common.ADVANCED,
+    ),
     allow_urls: str = typer.Option(
         None, help="Fetch image URLs that match this regular expression in full; by default none."
     ),
-    cache: Path = common.CACHE,
-    template: str = common.TEMPLATE,
+    cache: Path = typer.Option(None, "--cache", help="Folder for evidence, which outlives the server."),
     log_prompts: bool = typer.Option(False, "--log-prompts", help="Write prompts to the log."),
-    weights: common.Weights,
+    loading: common.Loading,
     force: bool = common.FORCE,
 ) -> None:
     """Serve a model with the OpenAI API, and a page that shows why each word was written or held back.
@@ -94,10 +74,10 @@ def serve(
             f"anyone who can reach {host} could use this server, and {KEY} is not set",
             hint=f"export {KEY}=..., or give --without-key",
         )
-    bounds = Bounds(**asdict(limits))
+    bounds = parse_bounds(limit)
     fetcher = None if allow_urls is None else Fetcher(allow_urls, most=bounds.image_bytes)
     with listen(host, port) as address:
-        served = _load(model, point, weights, name=name, cache=cache, template=template, force=force)
+        served = _load(model, point, loading, name=name, cache=cache, force=force)
         server = Server(
             served,
             bounds,
@@ -118,14 +98,26 @@ def serve(
         )
 
 
+def parse_bounds(texts: list[str]) -> Bounds:
+    """Read what `--limit` was given, over the defaults."""
+    defaults = asdict(Bounds())
+    found = choose_options(texts, defaults, "limit")
+    for name, value in found.items():
+        kind = type(defaults[name])
+        if isinstance(value, bool) or not isinstance(value, (int, kind)):
+            raise InputError(
+                f"the limit {name} is {value!r}, but must be a {'whole ' if kind is int else ''}number"
+            )
+    return Bounds(**defaults | found)
+
+
 def _load(
     model: str,
     point: common.Point,
-    weights: common.Weights,
+    loading: common.Loading,
     *,
     name: str | None,
     cache: Path | None,
-    template: str | None,
     force: bool,
 ) -> Any:
     """The model as it will be served."""
@@ -134,7 +126,7 @@ def _load(
 
     world = model == common.WORLD
     table = point.of(model) if world or point.table is not None else None
-    loaded, processor = weights.load(model)
+    loaded, processor = loading.load(model)
     if name is None:
         local = Path(model).exists()
         name = "reweigh-world" if world else str(loaded.config.model_type) if local else model
@@ -146,7 +138,7 @@ def _load(
         layer=point.layer,
         beta=point.beta,
         cache=EvidenceCache(folder=cache),
-        template=template,
+        template=loading.template,
         force=force,
         world=world,
     )

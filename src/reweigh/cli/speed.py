@@ -31,20 +31,16 @@ OUT = typer.Option(
 @app.command()
 @grouped
 def speed(
-    model: str = typer.Argument(
-        common.WORLD, help="Hub id or checkpoint folder; `world` is the embedded model."
-    ),
+    model: str = common.MODEL_OR_WORLD,
     image: Path = typer.Option(None, "--image", help="The picture to describe; a drawn scene by default."),
     rival: list[str] = RIVAL,
     rounds: int = ROUNDS,
-    threads: int = THREADS,
-    new_tokens: int = typer.Option(60, min=1, help="Tokens to generate."),
+    max_new_tokens: int = typer.Option(60, min=1, help="Tokens to generate."),
     out: Path = OUT,
-    force: bool = common.FORCE,
-    json: bool = common.JSON,
     *,
-    point: common.Point,
-    weights: common.Weights,
+    table: str = common.TABLE,
+    loading: common.Loading,
+    force: bool = common.FORCE,
 ) -> None:
     """Time whole generations of MODEL: greedy, ReWEIGH with cached and with new evidence, and the rivals.
 
@@ -61,14 +57,15 @@ def speed(
         from reweigh.speed.subject import describing
         from reweigh.world.scenes import scene
 
-        session = point.attach(model, weights, force=force)
+        session = common.Point(table=table, layer=None, beta=None).attach(model, loading, force=force)
         picture = scene("evaluation", index=0).image() if image is None else read_image(image)
         name = "embedded" if model == common.WORLD else Path(model).name
         yield from generation_figures(
-            describing(name, session, picture, new_tokens), plan, names, common.note
+            describing(name, session, picture, max_new_tokens), plan, names, common.note
         )
 
-    measure(figures, rounds=rounds, threads=threads, out=out, json=json)
+    measure(figures, rounds=rounds, threads=1, out=out, json=common.wants_json())
+    common.finish(*([out] if out else []), then="docs/performance.md, to read the ratios")
 
 
 def measure(

@@ -7,7 +7,7 @@ from pathlib import Path
 import typer
 
 from reweigh.cli import common
-from reweigh.cli.benchmark import BenchmarkOptions
+from reweigh.cli.benchmark import BENCHMARK, BenchmarkOptions, benchmark_of
 from reweigh.cli.groups import grouped
 
 app = typer.Typer(add_completion=False)
@@ -16,48 +16,48 @@ app = typer.Typer(add_completion=False)
 @app.command()
 @grouped
 def steer(
-    model: str = typer.Argument(
-        common.WORLD, help="Hub id or checkpoint folder; by default the embedded model."
-    ),
+    model: str = common.MODEL_OR_WORLD,
     *,
-    benchmark: str = typer.Option(
-        "world",
-        "--benchmark",
-        "-b",
-        help="Source of labels: world (300 scenes of its tuning split) or chair (images of its train split).",
-    ),
+    benchmark: str = BENCHMARK,
     layer: list[int] = typer.Option([], "--layer", "-l", help="0-based block, repeatable; by default all."),
     out: Path = typer.Option(
         Path("steering"), "--out", "-o", help="Output folder; a stopped run resumes there."
     ),
     selection: BenchmarkOptions,
-    weights: common.Weights,
-    json: bool = common.JSON,
+    loading: common.Loading,
 ) -> None:
-    """Make steering vectors for `asd`: average the states of factual and hallucinated mentions."""
+    """Make steering vectors for `asd`, and a list of words for `projectaway`, from labelled images.
+
+    Labels are those of the benchmark's records for tuning: the tuning split of `world`, the training images of chair.
+    """
     from reweigh.benchmarks import find_benchmark
     from reweigh.experiments.steer import steer as run
+    from reweigh.experiments.steer import write_words
     from reweigh.files.artifacts import only_one
 
+    benchmark = benchmark_of(model, benchmark)
     preset = find_benchmark(benchmark).tuning_options
     task = selection.task(benchmark, drawings=out / "pictures", preset=preset)
     task.require_records()
-    loaded = weights.load(model)
+    loaded = loading.load(model)
     with only_one(out):
-        found = run(*loaded, selection.runs(task, model, weights, loaded), out, layers=layer or None)
-    page = {
-        "records": len(task.records),
-        "factual": found.counts[0],
-        "hallucinated": found.counts[1],
-        "layers": list(found.layers),
-        "fingerprint": found.fingerprint,
-        "folder": str(out),
-    }
-    if json:
-        common.emit_json(page)
-        return
-    typer.echo(
-        f"{len(task.records):,} descriptions: {found.counts[0]:,} factual and {found.counts[1]:,} hallucinated tokens"
-    )
-    typer.echo(f"steering vectors of {len(found.layers)} blocks -> {out}")
-    typer.echo(f"use them: reweigh compare {model} --methods base,asd --method-option asd.vectors={out}")
+        found = run(*loaded, selection.runs(task, model, loading, loaded), out, layers=layer or None)
+    words = write_words(out)
+    if common.wants_json():
+        common.emit_json(
+            {
+                "records": len(task.records),
+                "factual": found.counts[0],
+                "hallucinated": found.counts[1],
+                "layers": list(found.layers),
+                "fingerprint": found.fingerprint,
+                "folder": str(out),
+            }
+        )
+    else:
+        typer.echo(
+            f"{len(task.records):,} descriptions: {found.counts[0]:,} factual and {found.counts[1]:,} hallucinated "
+            f"tokens, vectors of {len(found.layers)} blocks"
+        )
+    then = f"reweigh compare {model} --methods base,asd,projectaway --method-option asd.vectors={out}"
+    common.finish(out, words, then=f"{then} --method-option projectaway.erase={words}")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from reweigh.cli import common
-from reweigh.cli.benchmark import BenchmarkOptions
+from reweigh.cli.benchmark import BENCHMARK, BenchmarkOptions, benchmark_of
 from reweigh.cli.groups import grouped
 
 if TYPE_CHECKING:
@@ -33,29 +33,28 @@ class StudyOptions(BenchmarkOptions):
 @grouped
 def study(
     name: str = typer.Argument(help="A study, several separated by commas, or `all`; `list` names them."),
-    model: str = typer.Argument(
-        common.WORLD, help="Hub id or checkpoint folder; by default the embedded model."
-    ),
+    model: str = common.MODEL_OR_WORLD,
     *,
     calibration: Path = typer.Option(
         None,
         help="Folder or manifest of the images that the table was calibrated on; drawn for `world`.",
     ),
-    benchmark: str = typer.Option("world", "--benchmark", "-b", help="world or chair."),
+    benchmark: str = BENCHMARK,
     out: Path = typer.Option(
         Path("study"), "--out", "-o", help="Output folder; a stopped study resumes there."
     ),
-    resamples: int = typer.Option(2000, min=2, help="Number of bootstrap draws."),
     paper: bool = typer.Option(
         False,
         "--paper",
         help="Also write OUT/paper: the paper's tables and figures beside what was measured.",
     ),
+    results: list[Path] = typer.Option(
+        [], exists=True, file_okay=False, help="Finished ablation or comparison for --paper; repeatable."
+    ),
     selection: StudyOptions,
     point: common.Point,
-    weights: common.Weights,
+    loading: common.Loading,
     force: bool = common.FORCE,
-    as_json: bool = common.JSON,
 ) -> None:
     """Compute the paper's analyses: a tidy table, a figure and a few sentences each.
 
@@ -71,15 +70,16 @@ def study(
     names = list(STUDIES) if name == ALL else [part.strip() for part in name.split(",") if part.strip()]
     for one in names:
         STUDIES[one]  # refuse an unknown name before anything is loaded
+    from reweigh.benchmarks.bootstrap import RESAMPLES
     from reweigh.files.artifacts import only_one
     from reweigh.paper.prepare import prepare
     from reweigh.paper.report import write_report
     from reweigh.paper.run import finished, run_studies
 
-    task = selection.task(benchmark, drawings=out / "pictures" / "evaluation")
+    task = selection.task(benchmark_of(model, benchmark), drawings=out / "pictures" / "evaluation")
     with only_one(out):
-        loaded = weights.load(model)
-        runs = selection.runs(task, model, weights, loaded)
+        loaded = loading.load(model)
+        runs = selection.runs(task, model, loading, loaded)
         material = prepare(
             loaded,
             runs,
@@ -88,7 +88,7 @@ def study(
             layer=point.layer,
             beta=point.beta,
             calibration=calibration,
-            resamples=resamples,
+            resamples=RESAMPLES,
             world=model == common.WORLD,
             force=force,
         )
@@ -101,14 +101,16 @@ def study(
             from reweigh.paper.published.measured import read_results
             from reweigh.paper.published.pages import INDEX, write_pages
 
-            write_pages(read_results([out]), out / "paper")
+            write_pages(read_results([out, *results]), out / "paper")
             written.append(out / "paper" / INDEX)
-    if as_json:
+    if common.wants_json():
         common.emit_json({"material": material.record(), "studies": [one.to_json() for one in outcomes]})
     else:
         for outcome in outcomes:
             _show(outcome)
-    common.note(f"written: {', '.join(map(str, written))}")
+    common.finish(
+        *written, then=None if paper else "the same command with --paper, beside the paper's numbers"
+    )
 
 
 def _show(outcome: Outcome) -> None:

@@ -1,4 +1,4 @@
-"""``reweigh table``: look at, merge, re-register and compare reference tables; none of it needs a model."""
+"""``reweigh table``: show, merge, re-register and share reference tables; none of it needs a model."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 app = typer.Typer(
     add_completion=False,
     no_args_is_help=True,
-    help="Show, merge, re-register and compare reference tables.",
+    help="Show, merge, re-register and share reference tables.",
 )
 
 OVERWRITE = typer.Option(
@@ -29,12 +29,15 @@ OVERWRITE = typer.Option(
 @app.command()
 def show(
     folder: str = typer.Argument(help="Table folder or Hub repository."),
+    other: str | None = typer.Argument(None, help="Another one, to show how the two differ."),
     layer: int = common.LAYER,
-    json: bool = common.JSON,
 ) -> None:
-    """Verify a table and print what it contains and how it was made."""
+    """Verify a table and print what it contains and how it was made, or how two tables differ."""
     from reweigh.tables.table import ReferenceTable
 
+    if other is not None:
+        _show_difference(folder, other, layer)
+        return
     table = ReferenceTable.from_pretrained(folder, layer=layer)
     page = {
         "layer": table.layer,
@@ -44,7 +47,7 @@ def show(
         "point": None if table.point is None else asdict(table.point),
         "made_with": dict(table.made_with),
     }
-    if json:
+    if common.wants_json():
         common.emit_json(page)
         return
     made = table.made_with
@@ -69,7 +72,6 @@ def merge(
     shards: list[Path] = typer.Argument(help="Calibration folders of disjoint images."),
     out: Path = typer.Option(..., "--out", "-o", help="Folder for the merged calibration."),
     force: bool = OVERWRITE,
-    json: bool = common.JSON,
 ) -> None:
     """Merge shards; in any order, the result equals one run over all images."""
     from reweigh.calibration.result import Calibration, merge_calibrations
@@ -77,7 +79,7 @@ def merge(
     _refuse_source(out, shards)
     whole = merge_calibrations(Calibration.load(shard) for shard in shards)
     _save(whole, out, force=force)
-    _report(whole, out, json)
+    _report(whole, out)
 
 
 @app.command()
@@ -88,44 +90,46 @@ def register(
     layer: list[int] = typer.Option(
         None, "--layer", "-l", help="Calibrated block to register, repeatable; by default all."
     ),
-    size: int = typer.Option(None, help="Use only the first N images, by name."),
     force: bool = OVERWRITE,
-    json: bool = common.JSON,
 ) -> None:
-    """Register again under another rule, size or layer, from the observations alone."""
+    """Register again under another rule or for other layers, from the observations alone."""
     from reweigh.calibration.result import Calibration, tables_of
-    from reweigh.errors import InputError
 
     _refuse_source(out, [source])
     old = Calibration.load(source)
     observations = old.observations.at(layer) if layer else old.observations
-    if size is not None:
-        if not 1 <= size <= observations.image_count:
-            raise InputError(f"{source} holds {observations.image_count} images, {size} were asked for")
-        images = old.observations.at(observations.layers)
-        observations = images.only(images.images[:size])
     new = Calibration(
         observations, tables_of(observations, old.made_with, rule=rule), old.made_with, old.skipped
     )
     _save(new, out, force=force)
-    _report(new, out, json)
+    _report(new, out)
 
 
 @app.command()
-def compare(
-    first: str = typer.Argument(help="Table folder or Hub repository."),
-    second: str = typer.Argument(help="Another one."),
+def push(
+    folder: Path = typer.Argument(help="Table folder."),
+    repo: str = typer.Argument(help="Hub repository, e.g. me/llava-table."),
     layer: int = common.LAYER,
-    json: bool = common.JSON,
+    private: bool = typer.Option(False, help="Make the repository private."),
 ) -> None:
-    """Show how two tables differ."""
+    """Upload a table to the Hub."""
+    from reweigh.tables.table import ReferenceTable
+
+    address = ReferenceTable.load(folder, layer=layer).push_to_hub(repo, private=private)
+    if common.wants_json():
+        common.emit_json({"address": address})
+    else:
+        typer.echo(address)
+
+
+def _show_difference(first: str, second: str, layer: int | None) -> None:
     from reweigh.tables.table import ReferenceTable
     from reweigh.text import in_words
 
     found = ReferenceTable.from_pretrained(first, layer=layer).compare(
         ReferenceTable.from_pretrained(second, layer=layer)
     )
-    if json:
+    if common.wants_json():
         common.emit_json(found)
         return
     recorded = found.pop("made_with")
@@ -136,24 +140,6 @@ def compare(
         typer.echo("made with:")
     for line in recorded:
         typer.echo(f"  {line}")
-
-
-@app.command()
-def push(
-    folder: Path = typer.Argument(help="Table folder."),
-    repo: str = typer.Argument(help="Hub repository, e.g. me/llava-table."),
-    layer: int = common.LAYER,
-    private: bool = typer.Option(False, help="Make the repository private."),
-    json: bool = common.JSON,
-) -> None:
-    """Upload a table to the Hub."""
-    from reweigh.tables.table import ReferenceTable
-
-    address = ReferenceTable.load(folder, layer=layer).push_to_hub(repo, private=private)
-    if json:
-        common.emit_json({"address": address})
-    else:
-        typer.echo(address)
 
 
 def _refuse_source(out: Path, sources: list[Path]) -> None:
@@ -208,13 +194,14 @@ def _found_in(out: Path, new: Calibration) -> str | None:
     return f"another calibration: {old.observations.image_count} images, layers {', '.join(map(str, old.tables))}"
 
 
-def _report(calibration: Calibration, out: Path, json: bool) -> None:
+def _report(calibration: Calibration, out: Path) -> None:
     rows = table_rows(calibration, out)
-    if json:
+    if common.wants_json():
         common.emit_json({"images": calibration.observations.image_count, "tables": rows})
         return
     typer.echo(f"{calibration.observations.image_count} images")
     print_tables(rows)
+    common.finish(out)
 
 
 def table_rows(calibration: Calibration, out: Path) -> list[dict[str, Any]]:

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import os
 from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 import typer
 
 from reweigh.cli import common
-from reweigh.cli.benchmark import BenchmarkOptions
+from reweigh.cli.benchmark import BENCHMARK, BenchmarkOptions, benchmark_of
 from reweigh.cli.groups import grouped
 from reweigh.errors import InputError
 
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
 
 app = typer.Typer(add_completion=False)
 
+VERIFIER_KEY = "REWEIGH_VERIFIER_KEY"
+"""Environment variable with the key of a served verifier."""
 TRIES = 3
 """Attempts to reach a served verifier before anything is loaded; few, so that a missing server is reported soon."""
 
@@ -30,11 +33,17 @@ TRIES = 3
 class VerifierOptions:
     """The verifier of mentions if there are no labels; a group of options."""
 
+    PANEL: ClassVar[str] = "Tuning without labels (experimental)"
+
+    pictures: Path | None = typer.Option(
+        None, help="Folder of unlabeled pictures; a verifier judges the mentions."
+    )
     verifier: str | None = typer.Option(None, help="Model that judges mentions; by default the model itself.")
     verifier_url: str | None = typer.Option(
-        None, help="Base URL of a server that runs it (/v1/systemone); by default it is loaded here."
+        None,
+        help="Base URL of a server that runs it (/v1/systemone); by default it is loaded here. A key that it asks for "
+        f"is read from {VERIFIER_KEY}.",
     )
-    verifier_key: str | None = typer.Option(None, help="Environment variable with that server's key.")
 
     def served(self, out: Path) -> ServedVerifier | None:
         """The verifier behind a URL, if one is given; it is probed at once unless verdicts are stored already."""
@@ -46,7 +55,8 @@ class VerifierOptions:
             return None
         if self.verifier is None:
             raise InputError("--verifier-url needs --verifier, the name of its model", hint="--verifier NAME")
-        url, key = self.verifier_url, self.verifier_key
+        url = self.verifier_url
+        key = VERIFIER_KEY if os.environ.get(VERIFIER_KEY) else None
         server = partial(SystemOne, self.verifier, base_url=url, key_variable=key, role="verifier")
         if not (out / VERDICTS).exists():
             with ServedVerifier(server(attempts=TRIES)) as tried:
@@ -54,57 +64,42 @@ class VerifierOptions:
                 tried.probe()
         return ServedVerifier(server())
 
-    def load(self, weights: common.Weights, template: str | None) -> ModelVerifier | None:
+    def load(self, loading: common.Loading) -> ModelVerifier | None:
         """The verifier loaded here, if it is not the model being tuned."""
         from reweigh.experiments.tune.verifier import ModelVerifier
 
         if self.verifier is None:
             return None
-        return ModelVerifier(*weights.load(self.verifier), template=template, name=self.verifier)
+        return ModelVerifier(*loading.load(self.verifier), template=loading.template, name=self.verifier)
 
 
 @app.command()
 @grouped
 def tune(
-    model: str = typer.Argument(
-        common.WORLD, help="Hub id or checkpoint folder; by default the embedded model."
-    ),
+    model: str = common.MODEL_OR_WORLD,
     *,
     layers: str = typer.Option(None, help="Layers, separated by commas; by default those of the table."),
     betas: str = typer.Option("0.5,0.7,0.9,1.1,1.3", help="Betas of the grid, separated by commas."),
     bound: float = typer.Option(0.5, min=0.0, help="Largest accepted loss of F1, in points."),
-    benchmark: str = typer.Option(
-        "world",
-        "--benchmark",
-        "-b",
-        help="world (300 scenes of its tuning split) or chair (images of its train split).",
-    ),
-    pictures: Path | None = typer.Option(
-        None, help="Folder of unlabeled pictures; a verifier judges the mentions (experimental)."
-    ),
-    label_free: bool = typer.Option(
-        False, "--label-free", help="Do the same on the benchmark's records, ignoring their labels."
-    ),
-    lexicon: str = typer.Option(
-        None, help="Object names to look for without labels: world or chair (needs its data)."
-    ),
+    benchmark: str = BENCHMARK,
     verifying: VerifierOptions,
     out: Path = typer.Option(
         Path("tuning"), "--out", "-o", help="Output folder; a stopped search resumes there."
     ),
     selection: BenchmarkOptions,
     table: str = common.TABLE,
-    weights: common.Weights,
-    cache: Path = common.CACHE,
+    loading: common.Loading,
     record: bool = typer.Option(
         True,
         "--record/--no-record",
         help="Save the point in the --table folder, where attach finds it.",
     ),
     force: bool = common.FORCE,
-    as_json: bool = common.JSON,
 ) -> None:
-    """Try layers and betas, judge CHAIR_S, CHAIR_I, recall and F1 together, and recommend a point."""
+    """Try layers and betas, judge CHAIR_S, CHAIR_I, recall and F1 together, and recommend a point.
+
+    Points are chosen on the benchmark's records for tuning: the tuning split of `world`, the training images of chair.
+    """
     from reweigh.experiments.tune.labelfree import tune_free
     from reweigh.experiments.tune.report import TuningReport
     from reweigh.experiments.tune.study import Grid
@@ -112,27 +107,26 @@ def tune(
     from reweigh.files.artifacts import only_one
     from reweigh.runtime.memory import EvidenceCache
 
-    free = label_free or pictures is not None
-    if not free and (lexicon or verifying.verifier or verifying.verifier_url):
-        raise InputError("--lexicon and --verifier are for tuning without labels", hint="add --pictures DIR")
+    free = verifying.pictures is not None
+    if not free and (verifying.verifier or verifying.verifier_url):
+        raise InputError("--verifier is for tuning without labels", hint="add --pictures DIR")
+    task = _task(model, benchmark, verifying.pictures, selection, out)
     where = common.table_of(model, table)
     grid = Grid.open(where, layers, betas, bound)
-    task = _task(model, benchmark, pictures, selection, out, labels=not free)
     served = verifying.served(out)
-    loaded = weights.load(model)
-    runs = selection.runs(task, model, weights, loaded)
-    kept = EvidenceCache(folder=cache or out / "evidence")
+    loaded = loading.load(model)
+    runs = selection.runs(task, model, loading, loaded)
+    kept = EvidenceCache(folder=out / "evidence")
     with only_one(out), served or nullcontext():
         if free:
-            names = lexicon or ("world" if model == common.WORLD else "chair")
             tuned = tune_free(
                 *loaded,
                 grid,
                 runs,
                 out,
-                lexicon=names,
+                lexicon="world" if model == common.WORLD else "chair",
                 data=selection.data,
-                verifier=served or verifying.load(weights, selection.template),
+                verifier=served or verifying.load(loading),
                 cache=kept,
                 force=force,
             )
@@ -145,11 +139,14 @@ def tune(
         common.note(f"{home} keeps its operating point: {why}; --force records this one")
         home = None
     written = report.write(out, record=home)
-    if as_json:
+    if common.wants_json():
         common.emit_json(report.to_json())
     else:
         _show(report)
-    common.note(f"written: {', '.join(map(str, written))}")
+    common.finish(
+        *written,
+        then=f"reweigh compare {model} --methods base,reweigh" + (f" --table {table}" if table else ""),
+    )
 
 
 def _show(report: TuningReport) -> None:
@@ -162,27 +159,21 @@ def _show(report: TuningReport) -> None:
 
 
 def _task(
-    model: str,
-    benchmark: str,
-    pictures: Path | None,
-    selection: BenchmarkOptions,
-    out: Path,
-    *,
-    labels: bool,
+    model: str, benchmark: str | None, pictures: Path | None, selection: BenchmarkOptions, out: Path
 ) -> Task:
-    """The records of the search: a benchmark's, kept for choices, or those of a folder of pictures."""
+    """The records of the search: those of a folder of pictures if one is given, else a benchmark's for tuning."""
     from reweigh.benchmarks import find_benchmark
     from reweigh.experiments.tune.search import FIGURES
 
     if pictures is not None:
         from reweigh.experiments.tune.labelfree import open_pictures
 
-        task = open_pictures(pictures, limit=selection.limit)
+        task = open_pictures(pictures, limit=selection.limit).with_length(selection.max_new_tokens)
         common.look_into(model, pictures)
     else:
-        preset = find_benchmark(benchmark).tuning_options
-        task = selection.task(benchmark, drawings=out / "pictures", preset=preset)
-    if labels:
+        name = benchmark_of(model, benchmark)
+        preset = find_benchmark(name).tuning_options
+        task = selection.task(name, drawings=out / "pictures", preset=preset)
         task.require(FIGURES, "tuning")
     task.require_records()
     return task

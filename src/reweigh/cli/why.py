@@ -71,7 +71,7 @@ def print_step(recorded: Trace, shown_step: Step, top: int, words: Mapping[int, 
         sheet.add_row(candidate, *cells, style="bold yellow" if role and shown_step.changed else "")
     common.console().print(sheet)
     if len(shown_step.candidates) > top:
-        typer.echo(f"and {len(shown_step.candidates) - top} more candidates; --top shows them")
+        typer.echo(f"and {len(shown_step.candidates) - top} more candidates; --json lists them")
 
 
 def _thousandths(value: float | None) -> str:
@@ -83,4 +83,4 @@ def plot_step(shown_step: Step, path: Path, top: int, words: Mapping[int, str]) 
     from reweigh.results.mechanism import step_svg
 
     write_text(path, step_svg(shown_step.plot_rows(words), limit=top))
-    common.note(f"wrote {path}")
+    common.finish(path)

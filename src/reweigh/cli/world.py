@@ -25,7 +25,6 @@ def draw(
     boxes: bool = typer.Option(
         False, "--boxes", help="Also write the ground truth: truth.jsonl, boxes.jsonl and words.txt."
     ),
-    as_json: bool = common.JSON,
 ) -> None:
     """Draw scenes as PNG files of the model's own size, for `reweigh calibrate` or any other tool."""
     from reweigh.progress import progress
@@ -38,7 +37,8 @@ def draw(
     ]
     if boxes:
         write_boxes(scenes(split, count, seed), out)
-    if as_json:
+    if common.wants_json():
         common.emit_json({"out": str(out), "pictures": written})
     else:
         typer.echo(str(out))
+    common.finish(then=f"reweigh describe world {written[0]}")

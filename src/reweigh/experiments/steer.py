@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from reweigh.engines.transformers.answers import answer_states
 from reweigh.errors import InputError
@@ -18,19 +18,20 @@ from reweigh.experiments.experiment import Arm, Experiment, OpenArm, decoder_arm
 from reweigh.families.anatomy import find_anatomy
 from reweigh.families.identity import identify
 from reweigh.families.prompts import build_inputs
-from reweigh.files.artifacts import sha256_json
+from reweigh.files.artifacts import sha256_json, write_text
 from reweigh.images import read_image
 from reweigh.progress import progress
 from reweigh.provenance import versions
 from reweigh.rivals.tools.steering import LabelledSums, SteeringVectors
+from reweigh.runs.hallucinated import hallucinated_objects
 from reweigh.runs.record import find_image
+from reweigh.runs.results import read_scored
 from reweigh.runs.run import Answered, Batch
 from reweigh.runs.task import Runs
 
-if TYPE_CHECKING:
-    pass
-
-ANSWERS, TOKENS = "answers", "tokens.jsonl"
+ANSWERS, TOKENS, WORDS = "answers", "tokens.jsonl", "hallucinated.txt"
+COUNT = 10
+"""Words in the list of hallucinated objects."""
 
 
 def steer(
@@ -80,6 +81,13 @@ def steer(
     return made
 
 
+def write_words(out: Path) -> Path:
+    """Write the objects that the answers of ``steer`` hallucinate most often, one per line, e.g. for ``projectaway``."""
+    found = hallucinated_objects(read_scored(out / ANSWERS).items)[:COUNT]
+    write_text(out / WORDS, "".join(f"{one.name}\n" for one in found))
+    return out / WORDS
+
+
 def _noting_tokens(arm: Arm) -> Arm:
     """The arm with its tokens noted beside the answers: tokenizing a text again may cut it otherwise."""
 
@@ -119,6 +127,7 @@ def _mentions(details: Mapping[str, Any], name: str) -> Sequence[Mapping[str, An
     found = details.get("mentions")
     if not isinstance(found, Sequence):
         raise InputError(
-            f"{name} labels no mentions, which steering vectors are made of", hint="take world or chair"
+            f"{name} labels no mentions, which steering vectors are made of",
+            hint="-b world, chair or objects",
         )
     return found

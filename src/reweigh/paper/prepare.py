@@ -133,7 +133,7 @@ def calibration_corpus(
     if made.get("prompt_sha256", "") not in ("", prompt_hash(loaded[1], made["prompt"], template)):
         raise MismatchError(
             "the table was calibrated with another prompt template than the one in use",
-            hint="give the calibration's template with --template",
+            hint="give the calibration's template with --model-option template=TEXT",
         )
     asked = ImageSet.of_corpus(images, prompt=made["prompt"], max_new_tokens=made["max_new_tokens"])
     corpus = make_corpus(

@@ -29,7 +29,7 @@ def open_task(
 
     Args:
         name: The benchmark.
-        data: Folder of its files; by default where ``reweigh data get`` puts them.
+        data: Folder of its files; by default where ``reweigh data`` puts them.
         images: Folder of its images, if they are elsewhere.
         options: Its own options.
         limit: Only the first records.

@@ -125,7 +125,7 @@ def find_image(folder: Path, name: str) -> Path:
         if found:
             return found[0]
     raise InputError(
-        f"the image {name} is not in {folder}", hint="name the folder of the images with --images"
+        f"the image {name} is not in {folder}", hint="name the folder of the images with --option images=DIR"
     )
 
 

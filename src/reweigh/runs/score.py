@@ -61,7 +61,7 @@ def score_paths(
     Args:
         paths: Run folders, or response files.
         benchmark: Its name; known from a run folder.
-        data: Folder of the benchmark's files; by default that of the run, or where ``reweigh data get`` puts them.
+        data: Folder of the benchmark's files; by default that of the run, or where ``reweigh data`` puts them.
         options: Options of the benchmark, besides those that the run was made with.
         out: Folder of the results; by default the run folder.
         partial: Whether to score a run that is not finished, or a file that does not answer everything.

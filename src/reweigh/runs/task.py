@@ -6,7 +6,7 @@ What `eval`, `compare`, `tune` and `ablate` share. Knows no model: answers come 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -41,12 +41,22 @@ class Task:
         """The benchmark's name."""
         return str(self.metadata["name"])
 
+    def with_length(self, max_new_tokens: int | None) -> Task:
+        """The task with another maximum length of every answer, which its runs record; ``None`` changes nothing."""
+        if max_new_tokens is None:
+            return self
+        return replace(
+            self,
+            records=[replace(record, max_new_tokens=max_new_tokens) for record in self.records],
+            metadata={**self.metadata, "max_new_tokens": max_new_tokens},
+        )
+
     def require(self, figures: tuple[str, ...], why: str) -> None:
         """Refuse a benchmark that does not give some figures."""
         given = self.bench.summarise([]).metrics
         if missing := [name for name in figures if name not in given]:
             raise InputError(
-                f"{self.name} gives no {missing[0]}, which {why} is about", hint="take world or chair"
+                f"{self.name} gives no {missing[0]}, which {why} is about", hint="-b world, chair or objects"
             )
 
     def require_records(self) -> None:

@@ -66,6 +66,7 @@ class Decoder:
         session: Class of the session that ties it to a model, where it needs one of its own.
         name: Registered name; set by ``reweigh.decoder``.
         options: What it was given beyond its defaults; set by ``reweigh.decoder``.
+        source: Name and hash of the plugin file that defines it, if one does.
     """
 
     title: ClassVar[str] = ""
@@ -82,6 +83,7 @@ class Decoder:
     session: type | None = None
     name: str = ""
     options: Mapping[str, Any] = {}
+    source: Mapping[str, str] | None = None
 
     def __init__(self, anatomy: Anatomy, processor: Any = None) -> None:
         self.anatomy = anatomy
@@ -132,7 +134,8 @@ class Decoder:
     def record(self) -> dict[str, Any]:
         """What the record of a run keeps of the decoder."""
         options = {name: _named(value) for name, value in self.options.items()}
-        return {"decoder": self.name, "generation": self.decoding(), "options": options}
+        source = {} if self.source is None else {"plugin": dict(self.source)}
+        return {"decoder": self.name, "generation": self.decoding(), "options": options} | source
 
 
 def _named(value: Any) -> Any:

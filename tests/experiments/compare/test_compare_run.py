@@ -24,6 +24,8 @@ from reweigh.experiments.compare.cost import Cost, Total, measured, timed
 from reweigh.experiments.compare.methods import make_method, parse_methods, parse_options
 from reweigh.experiments.compare.study import _note
 from reweigh.experiments.compare.table import Comparison, MethodRow, figure_column
+from reweigh.runs.hallucinated import hallucinated_objects
+from reweigh.runs.results import read_scored
 from reweigh.runs.run import Batch
 from reweigh.runtime.answer import Answer
 
@@ -246,12 +248,10 @@ def test_methods_that_need_files_take_them_from_commands(tmp_path):
     call("steer", "world", "-o", tmp_path / "steering", "--limit", 30, "--batch-size", 15)
     page = json.loads((tmp_path / "steering" / "steering_vectors.json").read_text())
     assert page["made_with"]["benchmark"]["options"]["split"] == "tuning"
-    words = tmp_path / "erase.txt"
-    listed = json.loads(
-        call("eval", "words", tmp_path / "steering" / "answers", "--count", 3, "-o", words, "--json")
-    )
-    assert words.read_text().splitlines() == [one["name"] for one in listed]
-    assert all(0 < one["hallucinated"] <= one["mentions"] for one in listed)
+    words = tmp_path / "steering" / "hallucinated.txt"
+    listed = hallucinated_objects(read_scored(tmp_path / "steering" / "answers").items)
+    assert words.read_text().splitlines() == [one.name for one in listed[:10]]
+    assert all(0 < one.hallucinated <= one.mentions for one in listed)
     truth = tmp_path / "truth"
     call("world", "draw", "-o", truth, "--split", "evaluation", "--count", 2, "--boxes")
     options = {
@@ -271,7 +271,7 @@ def test_methods_that_need_files_take_them_from_commands(tmp_path):
     assert rows == ["Base (greedy)", "ASD (re-implemented)", "ProjectAway", "HALC (oracle-detector)"]
     record = json.loads((tmp_path / "out" / "world" / "projectaway" / "record.json").read_text())
     kept = record["decoding"]["options"]["erase"]
-    assert kept["file"] == "erase.txt"
+    assert kept["file"] == "hallucinated.txt"
     assert len(kept["sha256"]) == 64
     words.write_text("zebra\n")
     other = runner.invoke(

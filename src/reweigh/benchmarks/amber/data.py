@@ -46,7 +46,7 @@ DATASET = Dataset(
             "1502887ac020f4bb7ea564af4e37bddcb030d61b78490d00f9da492a2307abb8",
         ),
     ),
-    by_hand="download the 1,004 images from the link on the page and give their folder with --images",
+    by_hand="download the 1,004 images from the link on the page and give their folder with --option images=DIR",
 )
 
 
@@ -128,6 +128,6 @@ def require_queries(data_dir: Path, ids: Mapping[int, Any], kind: str) -> list[M
         raise InputError(
             f"the query files in {data_dir} lack {len(missing)} of {len(ids)} {kind} records, "
             f"the first is id {missing[0]}",
-            hint=f"fetch query_{kind}.json with `reweigh data get amber`",
+            hint=f"fetch query_{kind}.json with `reweigh data amber`",
         )
     return [rows[identity] for identity in sorted(ids)]

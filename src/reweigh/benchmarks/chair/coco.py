@@ -87,7 +87,7 @@ def _choose_year(paths: Iterable[Path], kind: str, data_dir: Path, year: str | N
             return chosen
     raise InputError(
         f"{data_dir} has no {kind}_train/val{year or '2014 (or 2017)'}.json",
-        hint="fetch COCO's annotations with `reweigh data get chair`, or give a ready ground-truth file",
+        hint="fetch COCO's annotations with `reweigh data chair`, or give a ready ground-truth file",
     )
 
 

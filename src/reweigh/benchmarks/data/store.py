@@ -194,6 +194,6 @@ def _receipt(entry: Dataset) -> dict[str, Entry]:
     files = page.get("files") if isinstance(page, dict) else None
     if not isinstance(files, dict) or not all(isinstance(entry, dict) for entry in files.values()):
         raise ArtifactError(
-            f"{path} is not a receipt of this package", hint=f"remove it, then: reweigh data get {entry.name}"
+            f"{path} is not a receipt of this package", hint=f"remove it, then: reweigh data {entry.name}"
         )
     return dict(files)

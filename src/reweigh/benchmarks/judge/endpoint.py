@@ -234,7 +234,7 @@ def _headers(variable: str | None, url: str) -> dict[str, str]:
     if url.startswith(DEFAULT_URL):
         raise InputError(
             f"the environment variable {variable} has no key for the judge at {url}",
-            hint=f"export {variable}=..., or give a server that needs none with --judge-url",
+            hint=f"export {variable}=..., or give a server that needs none with --judge-option url=URL",
         )
     return {}
 

@@ -22,7 +22,7 @@ def find_prompt(data: str | Path, names: Sequence[str], given: str | Path | None
             return path
     raise InputError(
         f"{data} holds none of {', '.join(names)}, so there is no judge prompt",
-        hint=f"reweigh data get {benchmark}, or give the file with --judge-prompt",
+        hint=f"reweigh data {benchmark}, or give the file with --judge-option prompt=FILE",
     )
 
 

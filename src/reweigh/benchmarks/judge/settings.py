@@ -50,11 +50,11 @@ class JudgeSettings:
         if self.kind == SYSTEMONE and self.model is None:
             raise InputError(
                 "the judge systemone needs the name of its model",
-                hint="--judge-model NAME, as in `transformers serve NAME`",
+                hint="--judge-option model=NAME, as in `transformers serve NAME`",
             )
         if self.kind == SYSTEMONE and self.rules is not None:
             raise InputError(
-                "rules are for reading texts, and the judge systemone writes none", hint="leave out --rules"
+                "rules are for reading texts, and the judge systemone writes none", hint="leave out rules"
             )
 
     def open(self) -> CachedJudge | CachedRater:

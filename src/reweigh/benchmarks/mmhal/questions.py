@@ -129,7 +129,7 @@ class MMHalQuestions(Judged[Question, Verdict]):
     def _read_questions(self, folder: Path) -> Mapping[Id, Question]:
         path = folder / QUESTIONS
         if not path.is_file():
-            raise InputError(f"there is no {path}", hint="reweigh data get mmhal")
+            raise InputError(f"there is no {path}", hint="reweigh data mmhal")
         rows = read_json(path)
         if not isinstance(rows, list) or len(rows) != RECORDS:
             size = len(rows) if isinstance(rows, list) else type(rows).__name__

@@ -97,7 +97,7 @@ class MMVetQuestions(Judged[Question, Verdict]):
     def _read_questions(self, folder: Path) -> Mapping[Id, Question]:
         path = next((p for p in (folder / QUESTIONS, folder / "mm-vet" / QUESTIONS) if p.is_file()), None)
         if path is None:
-            raise InputError(f"there is no {folder / QUESTIONS}", hint="reweigh data get mmvet")
+            raise InputError(f"there is no {folder / QUESTIONS}", hint="reweigh data mmvet")
         rows = read_json(path)
         if not isinstance(rows, dict) or not rows:
             raise InputError(f"{path} is not an object of questions by id")

@@ -32,7 +32,7 @@ def vllm_lens(model: Any, decoder: Any, vocab_size: int, dtype: str, made_with: 
     if made_with.get("lens") == "float32" and dtype != "float32":
         raise UnsupportedError(
             f"this table ranks float32 logits, but vLLM runs the model in {dtype}",
-            hint="calibrate with --lens native, or serve with --dtype float32",
+            hint="calibrate with native logits (the default), or serve with --dtype float32",
         )
     head = _Head(model, vocab_size, decoder.norm.weight.shape[0])
     return Lens(decoder.norm, head, chunk=made_with.get("chunk", CHUNK))

@@ -28,6 +28,9 @@ from reweigh.runtime.memory import EvidenceCache
 from reweigh.tables.observations import Observations
 from reweigh.tables.table import ReferenceTable
 
+SHUFFLES = 10
+"""Permutations of the references, as in the paper."""
+
 
 @dataclass(frozen=True)
 class Plan:
@@ -56,7 +59,7 @@ def plan(
     *,
     layer: int | None = None,
     beta: float | None = None,
-    shuffles: int,
+    shuffles: int = SHUFFLES,
     readouts: Callable[[ReferenceTable], FindReadout] | None = None,
     force: bool = False,
 ) -> Plan:

@@ -98,5 +98,5 @@ def test_the_command_is_killed_and_goes_on_in_an_actor(world: Reference, tmp_pat
     assert not (out / "calibration.json").exists(), "it was to be killed before its end"
     kept = {path: path.stat().st_mtime_ns for path in out.glob(".reweigh-work/part-*.safetensors")}
     assert 1 <= len(kept) < len(world.pictures)
-    assert command(*given, "--ray", "local", "--ray-workers", 1).wait(PATIENCE) == 0
+    assert command(*given, "--ray", "local,workers=1").wait(PATIENCE) == 0
     assert tree(out) == tree(tmp_path / "alone")

@@ -121,7 +121,7 @@ def test_yes_is_above_zero_and_finite(p: float) -> None:
 def test_the_command_tries_the_verifier_before_anything_long(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, answer: Answer, said: str
 ) -> None:
-    monkeypatch.setattr(common.Weights, "load", lambda *_: pytest.fail("a model was loaded"))
+    monkeypatch.setattr(common.Loading, "load", lambda *_: pytest.fail("a model was loaded"))
     picture(0, (20, 20)).save(tmp_path / "0.png")
     with JudgeServer(lambda *_: answer) as server:
         asked = ["tune", "world", "--pictures", str(tmp_path), "-o", str(tmp_path / "out")]
@@ -136,7 +136,7 @@ def test_the_command_tries_the_verifier_before_anything_long(
 
 
 def test_nobody_who_answers_is_told_soon(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(common.Weights, "load", lambda *_: pytest.fail("a model was loaded"))
+    monkeypatch.setattr(common.Loading, "load", lambda *_: pytest.fail("a model was loaded"))
     monkeypatch.setattr(endpoint, "backoff", lambda *_, **__: 0.0)
     picture(0, (20, 20)).save(tmp_path / "0.png")
     with JudgeServer(lambda *_: (503, {}, b"")) as server:
@@ -156,7 +156,10 @@ def test_the_embedded_model_answers_alike_loaded_and_served(tmp_path: Path) -> N
     from reweigh.world.scenes import scene
 
     names = ["dog", "cat", "boat", "bench", "car", "apple", "tree"]
-    free = ["tune", "world", "--label-free", "--limit", "3", "--layers", "2", "--betas", "3.5"]
+    pictures = str(tmp_path / "pictures")
+    drawn = CliRunner().invoke(app, ["world", "draw", "-o", pictures, "--split", "tuning", "--count", "3"])
+    assert drawn.exit_code == 0
+    free = ["tune", "world", "--pictures", pictures, "--layers", "2", "--betas", "3.5"]
     free += ["--batch-size", "3", "--json"]
     with serving(path(), *world_settings(tmp_path)) as server:
         here = ModelVerifier(*load(path()))

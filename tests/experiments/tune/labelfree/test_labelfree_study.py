@@ -142,7 +142,10 @@ def test_the_command_on_the_embedded_model(tmp_path):
 
     from reweigh.cli.app import app
 
-    arguments = ["tune", "world", "--label-free", "--limit", "12", "--layers", "2"]
+    pictures, tmp_path = tmp_path / "pictures", tmp_path / "out"
+    drawn = ["world", "draw", "-o", str(pictures), "--split", "tuning", "--count", "12"]
+    assert CliRunner().invoke(app, drawn).exit_code == 0
+    arguments = ["tune", "world", "--pictures", str(pictures), "--layers", "2"]
     arguments += ["--betas", "1.3,4", "--batch-size", "12", "-o", str(tmp_path), "--json"]
     done = CliRunner().invoke(app, arguments)
     assert done.exit_code == 0, done.output
