@@ -89,14 +89,20 @@ class ForwardHooks:
             # a draft, written without the image; the passes that verify it are edited
             with suspended(self.anatomy.model):
                 return original(*args, **kwargs)
+        if getattr(kwargs.get("custom_generate"), "decoder", None) is decoder:
+            return original(*args, **kwargs)  # the session itself, which runs the loop as a request's
         kwargs = {**decoder.generation, **kwargs}
         if decoder.loop is not None:
             kwargs.setdefault("custom_generate", decoder.loop)
         prompt = read_prompt(self.anatomy, original, args, kwargs)
+        return self.run(opened.request, prompt, lambda: original(*args, **kwargs))
+
+    def run(self, request: Request, prompt: Prompt | None, loop: Callable[[], Any]) -> Any:
+        """Run a decoding loop as a request's; refuse a loop that never showed the model its images."""
         # the caller's block may end elsewhere before this generation does
-        with self._serving(opened.request) as own:
+        with self._serving(request) as own:
             own.prompt = prompt
-            result = original(*args, **kwargs)
+            result = loop()
         if prompt is not None and prompt.passes == 0 and any(prompt.columns):
             raise UnsupportedError(
                 f"{type(self.anatomy.model).__name__}.generate never called the model's forward, "
@@ -104,7 +110,7 @@ class ForwardHooks:
                 hint="if it only wraps another model, attach to that one; else this way cannot be served",
             )
         if prompt is not None and prompt.batch is not None:
-            decoder.generated(prompt.batch)
+            request.decoder.generated(prompt.batch)
         return result
 
     def outer(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:

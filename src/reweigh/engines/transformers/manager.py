@@ -17,6 +17,7 @@ from reweigh.engines.transformers.attention import Attention
 from reweigh.engines.transformers.compiled import forget_compiled
 from reweigh.engines.transformers.forward_hooks import ForwardHooks
 from reweigh.engines.transformers.hooks import Hooks
+from reweigh.engines.transformers.prompt import Prompt
 from reweigh.errors import UnsupportedError
 from reweigh.families.anatomy import Anatomy
 from reweigh.runtime.context import OpenRequest, enter, leave, opened_on
@@ -77,6 +78,10 @@ class HookManager:
         finally:
             self._forward.forward = around
             self.close(opened)
+
+    def run(self, request: Request, prompt: Prompt | None, loop: Callable[[], Any]) -> Any:
+        """Run a decoding loop as a request's; see ``ForwardHooks.run``."""
+        return self._forward.run(request, prompt, loop)
 
     @property
     def forward(self) -> Pass | None:

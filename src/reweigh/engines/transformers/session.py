@@ -3,6 +3,7 @@
     session = reweigh.decoder("vcd", model, processor)
     with session:                      # or: with session.request(...) as request:
         model.generate(**inputs)
+    model.generate(**inputs, custom_generate=session)  # the same for one call
 
 A request belongs to the thread or task that opened it. Any other thread or task, and the same one outside the block,
 uses the model as it is.
@@ -10,6 +11,7 @@ uses the model as it is.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -18,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from reweigh.engines.transformers.custom_generate import decode_prepared
 from reweigh.engines.transformers.manager import HookManager
 from reweigh.errors import InputError, ReweighError
 from reweigh.families.prompts import DESCRIBE, build_inputs
@@ -64,6 +67,15 @@ class Session:
         """``model.generate`` with this decoder, and nothing else changed; opens a request where it runs."""
         with self.request():
             return self.model.generate(*args, **kwargs)
+
+    def __call__(
+        self, model: Any, input_ids: Tensor, inputs_tensor: Tensor | None = None, **prepared: Any
+    ) -> Any:
+        """Decode for ``model.generate(**inputs, custom_generate=session)``, in place of transformers' own loop."""
+        # inputs_tensor by name: transformers hands it only to callables that say they take it
+        return decode_prepared(
+            self.decoder, model, input_ids, sys._getframe(1), inputs_tensor=inputs_tensor, **prepared
+        )
 
     def describe(
         self,

@@ -18,7 +18,7 @@ class Shadow:
     ) -> None:
         self._owner = owner
         self._name = name
-        self._original = getattr(owner, name)
+        self._original = _method(owner, name)
         self._function = function
         self._active = active
         functools.update_wrapper(self, self._original)
@@ -31,3 +31,14 @@ class Shadow:
     def __deepcopy__(self, memo: dict[int, Any]) -> Any:
         copied = memo.get(id(self._owner))
         return self if copied is None else getattr(type(copied), self._name).__get__(copied)
+
+
+def _method(owner: Any, name: str) -> Any:
+    """The method to call; not the one that transformers put there for a model folder with ``custom_generate``.
+
+    That one opens a session of its own, so calling it from a session would never end.
+    """
+    found = vars(owner).get(name)
+    if isinstance(found, functools.partial) and found.keywords.get("model") is owner:
+        return getattr(type(owner), name).__get__(owner)
+    return getattr(owner, name)
