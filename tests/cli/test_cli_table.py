@@ -258,11 +258,20 @@ def test_comparing(cli, calibrated, shards):
 def test_pushing(cli, calibrated, monkeypatch):
     pushed = []
 
-    def push(self, repo, **options):
-        pushed.append((self.layer, repo, options))
+    def push(folder, repo, **options):
+        pushed.append((folder, repo, options))
         return f"hub/{repo}"
 
-    monkeypatch.setattr(ReferenceTable, "push_to_hub", push)
+    monkeypatch.setattr("reweigh.integrations.export.push_table", push)
     done = cli("table", "push", calibrated, "me/table", "--layer", "3", "--private")
     assert done.out == "hub/me/table\n"
-    assert pushed == [(3, "me/table", {"private": True})]
+    assert "next: model.generate" in done.err
+    assert pushed == [(calibrated, "me/table", {"layer": 3, "private": True})]
+
+
+def test_exporting(cli, calibrated, tmp_path):
+    out = tmp_path / "out"
+    done = cli("table", "export", calibrated, "--layer", "3", "-o", out, "--custom-generate")
+    assert str(out / "custom_generate/generate.py") in done.err
+    assert "next: model.generate" in done.err
+    assert ReferenceTable.load(out).layer == 3

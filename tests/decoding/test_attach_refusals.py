@@ -236,8 +236,19 @@ def test_logits_that_are_not_numbers(own):
 def test_describe_without_a_processor(own):
     from checkpoints import picture
 
+    own.model.config._name_or_path = own.model.name_or_path = ""  # a model built from a config
     with pytest.raises(InputError, match="processor"):
         attach(own).describe(picture(1))
+
+
+def test_the_processor_beside_the_model_is_found(own):
+    from checkpoints import picture
+
+    found = attach(own)
+    assert type(found.processor) is type(own.processor)
+    given = reweigh.attach(own.model, own.processor, table=found.table, beta=found.beta)
+    assert found.describe(picture(1), max_new_tokens=3) == given.describe(picture(1), max_new_tokens=3)
+    assert type(reweigh.decoder("vcd", own.model).processor) is type(own.processor)
 
 
 def test_an_instructblip_with_a_t5(checkpoint):

@@ -106,20 +106,41 @@ def register(
 
 
 @app.command()
+def export(
+    folder: Path = typer.Argument(help="Folder of a table or a calibration."),
+    out: Path = typer.Option(..., "--out", "-o", help="Folder to write."),
+    custom_generate: bool = typer.Option(
+        False, "--custom-generate", help="Add the code that `model.generate(custom_generate=FOLDER)` runs."
+    ),
+    layer: int = common.LAYER,
+    force: bool = OVERWRITE,
+) -> None:
+    """Write a folder for the Hub: the table, its tuned point and a model card."""
+    from reweigh.integrations.export import export_table
+
+    files = export_table(folder, out, custom_generate=custom_generate, layer=layer, force=force)
+    if common.wants_json():
+        common.emit_json({"files": [str(path) for path in files]})
+    call = f'model.generate(**inputs, custom_generate="{out}", trust_remote_code=True, table="{out}")'
+    common.finish(*files, then=call if custom_generate else None)
+
+
+@app.command()
 def push(
-    folder: Path = typer.Argument(help="Table folder."),
-    repo: str = typer.Argument(help="Hub repository, e.g. me/llava-table."),
+    folder: Path = typer.Argument(help="Folder of a table or a calibration."),
+    repo: str = typer.Argument(help="Hub repository, e.g. me/llava-reweigh."),
     layer: int = common.LAYER,
     private: bool = typer.Option(False, help="Make the repository private."),
 ) -> None:
-    """Upload a table to the Hub."""
-    from reweigh.tables.table import ReferenceTable
+    """Upload a table to the Hub, as `export --custom-generate` writes it."""
+    from reweigh.integrations.export import push_table
 
-    address = ReferenceTable.load(folder, layer=layer).push_to_hub(repo, private=private)
+    address = push_table(folder, repo, layer=layer, private=private)
     if common.wants_json():
         common.emit_json({"address": address})
-    else:
-        typer.echo(address)
+        return
+    typer.echo(address)
+    common.finish(then=f'model.generate(**inputs, custom_generate="{repo}", trust_remote_code=True)')
 
 
 def _show_difference(first: str, second: str, layer: int | None) -> None:

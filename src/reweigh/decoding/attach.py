@@ -3,6 +3,7 @@
 rw = reweigh.attach(model, processor, table="my-table")
 with rw:
     model.generate(**inputs)
+model.generate(**inputs, custom_generate=rw)  # the same for one call
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from reweigh.decoding.reweigh import ReWEIGH
 from reweigh.engines.transformers.recall import Recall
 from reweigh.engines.transformers.session import Session, Source, outer_request
 from reweigh.families.anatomy import find_anatomy
+from reweigh.families.processor import processor_of
 from reweigh.images import read_image
 from reweigh.method.evidence import Evidence
 from reweigh.method.trace import Observer
@@ -134,7 +136,8 @@ def attach(
 
     Args:
         model: A transformers vision-language model.
-        processor: Its processor; needed for ``describe`` and to check the table's tokenizer.
+        processor: Its processor, which ``describe`` needs and whose tokenizer the table must match. If not given, the
+            one beside the model, found by the name or path that it was loaded from.
         table: A reference table, its folder, or a Hub repository that holds one.
         beta: Maximum penalty in logits; 0 gives the base model's output bit for bit. If not given, that of the point
             recorded with the table, else the paper's for this model; ``rw.point`` says which.
@@ -155,6 +158,7 @@ def attach(
         >>> rw.describe(picture, max_new_tokens=12)
         'The image shows a market with a banana and a bowl.'
     """
+    processor = processor_of(model) if processor is None else processor
     decoder = ReWEIGH(
         find_anatomy(model),
         processor,

@@ -27,6 +27,15 @@ def load_processor(name_or_path: str | os.PathLike[str], **options: Any) -> Any:
     return AutoProcessor.from_pretrained(name_or_path, **options)
 
 
+def processor_of(model: Any) -> Any:
+    """The processor beside a loaded model, by the name or path that it was loaded from; ``None`` if there is none."""
+    name = getattr(model, "name_or_path", "")
+    try:
+        return load_processor(name) if name else None
+    except (OSError, ValueError, KeyError, ImportError):  # no such files, or a part that is not installed
+        return None
+
+
 def without_video(processor_class: Any) -> Any:
     """A subclass of ``processor_class`` with the same name that refuses videos."""
 

@@ -14,6 +14,7 @@ from typing import Any
 
 from reweigh.engines.transformers.session import Session, tie
 from reweigh.families.anatomy import find_anatomy
+from reweigh.families.processor import processor_of
 from reweigh.registry import Registry
 from reweigh.rivals.tools.options import check_options
 from reweigh.runtime.decoder import Decoder
@@ -63,7 +64,8 @@ def decoder(name: str, model: Any, processor: Any = None, **options: Any) -> Ses
     Args:
         name: A registered decoder, e.g. "vcd"; an unknown name suggests the nearest.
         model: A transformers vision-language model (any causal model for decoders that need no image).
-        processor: Its processor; needed for ``describe`` and by decoders that write a prompt of their own.
+        processor: Its processor; ``describe`` and decoders that write a prompt of their own need it. If not given, the
+            one beside the model, found by the name or path that it was loaded from.
         options: The decoder's own options; the official defaults where they are left out.
 
     Example:
@@ -80,6 +82,7 @@ def decoder(name: str, model: Any, processor: Any = None, **options: Any) -> Ses
     """
     entry = DECODERS[name]
     check_options(name, entry, options)
+    processor = processor_of(model) if processor is None else processor
     made = entry(find_anatomy(model, images=entry.needs_image), processor, **options)
     made.name, made.options = name, options
     session: Session = tie(made, model, processor)

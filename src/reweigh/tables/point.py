@@ -88,3 +88,13 @@ def tuned_point(folder: Path, layer: int, fingerprint: str) -> OperatingPoint | 
             )
         return tuned.point
     return None
+
+
+def copy_point(source: Path, out: Path, layer: int, fingerprint: str) -> bool:
+    """Copy the point that is recorded for a table into another folder of it; return whether there is one."""
+    if tuned_point(source, layer, fingerprint) is None:
+        return False
+    home = source if (source / POINT).is_file() else source.parent
+    page: Any = read_json(home / POINT)
+    write_point(out, {key: value for key, value in page.items() if key != SEAL})
+    return True

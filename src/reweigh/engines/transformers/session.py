@@ -119,7 +119,10 @@ class Session:
     ) -> dict[str, Any]:
         """The model's inputs for pictures and prompts."""
         if self.processor is None:
-            raise InputError("describing a picture needs a processor", hint="attach(model, processor, ...)")
+            raise InputError(
+                "describing a picture needs a processor, and none was found beside the model",
+                hint="give it: attach(model, processor, ...)",
+            )
         return build_inputs(self.model, self.processor, pictures, prompts, template=template)
 
     def respond(self, inputs: Mapping[str, Any], *, seed: int | None = None, **generate: Any) -> list[Answer]:

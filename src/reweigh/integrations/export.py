@@ -1,0 +1,132 @@
+"""Export a reference table as a folder for the Hub: the table, its tuned point, a model card and ``custom_generate``."""
+
+from __future__ import annotations
+
+import inspect
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from reweigh import __version__
+from reweigh.files.outputs import RECORD, require_replaceable, write_output
+from reweigh.integrations import custom_generate as shipped
+from reweigh.tables.folders import NUMBERS, PAGE, push_folder
+from reweigh.tables.point import POINT, copy_point
+from reweigh.tables.table import ReferenceTable
+
+CARD = "README.md"
+GENERATE = "custom_generate/generate.py"
+REQUIREMENTS = "custom_generate/requirements.txt"
+
+
+def export_table(
+    source: Path,
+    out: Path,
+    *,
+    custom_generate: bool = False,
+    layer: int | None = None,
+    repo: str | None = None,
+    force: bool = False,
+) -> list[Path]:
+    """Write a table into a folder for the Hub; return the files.
+
+    Args:
+        source: The folder of a table or a calibration.
+        custom_generate: Add the code that ``model.generate(custom_generate=out)`` runs.
+        layer: Which of several tables to take; by default the tuned one.
+        repo: The Hub repository that the folder goes to; its code then finds the table by itself.
+        force: Replace files that this package did not write.
+    """
+    table = ReferenceTable.load(source, layer=layer)
+    texts = {CARD: _card(table, repo, custom_generate)}
+    if custom_generate:
+        texts |= {GENERATE: _code(repo), REQUIREMENTS: f"reweigh>={__version__}\n"}
+    files = [out / name for name in (PAGE, NUMBERS, *texts)]
+    require_replaceable(files, force=force)
+    table.save_pretrained(out)
+    if copy_point(source, out, table.layer, table.fingerprint):
+        files.append(out / POINT)
+    for name, text in texts.items():
+        write_output(out / name, text, force=force)
+    return files
+
+
+def push_table(source: Path, repo: str, *, layer: int | None = None, private: bool | None = None) -> str:
+    """Upload a table with its point, card and ``custom_generate`` to a Hub repository; return its address."""
+    with tempfile.TemporaryDirectory() as folder:
+        export_table(source, Path(folder), custom_generate=True, layer=layer, repo=repo)
+        return push_folder(
+            folder,
+            repo,
+            private=private,
+            token=None,
+            commit_message="Add a reference table",
+            ignore_patterns=[RECORD, f"*/{RECORD}"],
+        )
+
+
+def _code(repo: str | None) -> str:
+    """The file that transformers will run, with the repository in which it finds its table."""
+    source = inspect.getsource(shipped)
+    return source.replace("TABLE = None\n", f"TABLE = {repo!r}\n", 1)
+
+
+def _card(table: ReferenceTable, repo: str | None, has_code: bool) -> str:
+    made: Any = table.made_with
+    identity = made["identity"]
+    model = str(identity.get("model_id") or "your-model")
+    on_hub = model.count("/") == 1 and not model.startswith((".", "/"))
+    facts = {
+        "layer": f"{table.layer} of {identity.get('blocks', '?')}",
+        "operating point": str(table.point or "none recorded: give beta"),
+        "registered tokens": f"{len(table):,}",
+        "calibrated on": f"{made.get('images', '?')} unlabeled pictures, prompt {made.get('prompt', '?')!r}",
+        "lens dtype": made.get("dtype", "?"),
+        "fingerprint": f"`{table.fingerprint}`",
+    }
+    return CARD_TEXT.format(
+        base=f"base_model: {model}\n" if on_hub else "",
+        tag="- custom_generate\n" if has_code else "",
+        model=model,
+        call=(_CUSTOM if has_code else _ATTACH).format(
+            name=repo or "this-folder", table="" if repo else ', table="this-folder"'
+        ),
+        facts="\n".join(f"| {name} | {value} |" for name, value in facts.items()),
+    )
+
+
+_CUSTOM = 'model.generate(**inputs, custom_generate="{name}", trust_remote_code=True{table})'
+_ATTACH = """\
+with reweigh.attach(model, processor, table="{name}"):
+    model.generate(**inputs)"""
+CARD_TEXT = """\
+---
+library_name: transformers
+{base}tags:
+{tag}- reweigh
+- image-text-to-text
+- hallucination
+---
+
+# ReWEIGH for {model}
+
+A reference table for {model}. With it, the model names fewer objects that are not in the picture: words whose visual
+evidence is below what is normal for them are held back while the model decodes. No training, no second forward pass.
+
+```python
+import reweigh  # pip install reweigh
+from transformers import AutoModelForImageTextToText, AutoProcessor
+
+model = AutoModelForImageTextToText.from_pretrained("{model}")
+processor = AutoProcessor.from_pretrained("{model}")
+inputs = ...  # from the processor: a prompt with a picture
+{call}
+```
+
+`beta` is the maximum penalty in logits; 0 is the base model. The table is refused for any other model, tokenizer or image
+processor.
+
+| | |
+|---|---|
+{facts}
+"""
