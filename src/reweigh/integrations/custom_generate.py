@@ -7,10 +7,19 @@ copy from a cache of modules, where it cannot see the table, so the table is nam
 the model's own folder.
 """
 
+from typing import Any
+
 TABLE = None
 
 
-def generate(model, table=None, beta=None, layer=None, processor=None, **arguments):
+def generate(
+    model: Any,
+    table: Any = None,
+    beta: Any = None,
+    layer: Any = None,
+    processor: Any = None,
+    **arguments: Any,
+) -> Any:
     """Generate with ReWEIGH.
 
     Args:
