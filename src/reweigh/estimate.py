@@ -66,6 +66,21 @@ class Estimate:
         """Value, low and high."""
         return self.value, self.low, self.high
 
+    def text(self, digits: int = 2, *, signed: bool = False, unit: str = "") -> str:
+        """The value with its interval, as text.
+
+        Example:
+            >>> Estimate(1.234, 0.5, 2.0).text(unit=" points")
+            '1.23 points [0.50, 2.00]'
+            >>> Estimate(-7.7, -9.1, -6.2).text(1, signed=True)
+            '-7.7 [-9.1, -6.2]'
+        """
+        if self.value is None:
+            return "undefined"
+        form = f"{'+' if signed else ''}.{digits}f"
+        ends = f" [{self.low:{form}}, {self.high:{form}}]" if self.bounded else ""
+        return f"{self.value:{form}}{unit}{ends}"
+
     def to_json(self) -> dict[str, Any]:
         """The estimate as plain JSON; the reason only where there is one."""
         row: dict[str, Any] = {"value": self.value, "low": self.low, "high": self.high}

@@ -27,3 +27,11 @@ def test_long_tables_are_folded_and_nothing_is_drawn_of_nothing() -> None:
     assert "<details>" in Page("x").table(Table([Column("a")], rows), fold=4).html()
     assert "<details>" not in Page("x").table(Table([Column("a")], rows)).html()
     assert "<figure" not in Page("x").intervals({}, "Nothing.").html()
+
+
+def test_a_record_is_in_words() -> None:
+    record = {"versions": {"torch": "2.13"}, "seen": [1, {"left": True}], "forced": False, "gone": None}
+    shown = Page("A page").record(record, "what it depends on").html()
+    for name, words in {"versions.torch": "2.13", "seen": "1, left yes", "forced": "no"}.items():
+        assert f'<th class="words" scope="row">{name}</th><td class="words">{words}</td>' in shown
+    assert "gone" not in shown

@@ -6,7 +6,7 @@ Needs no other file: figures and pictures are embedded. Only finished studies ar
 from __future__ import annotations
 
 import base64
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,6 @@ from reweigh.paper.study import FIGURE, FRAGMENT, Outcome
 from reweigh.results.html import Html, element
 from reweigh.results.page import Page
 from reweigh.results.table import MISSING, Cell, Column, Table
-from reweigh.text import in_words
 
 REPORT = "report.html"
 
@@ -56,10 +55,9 @@ def write_report(folder: Path, outcomes: Sequence[Outcome], record: Mapping[str,
     for outcome in outcomes:
         add_study(page, folder / outcome.study.name, outcome)
     short = {name: value for name, value in record.items() if name != "identity"}
-    identity = element(
-        "details", element("summary", "Identity of the model"), listed(record["identity"]).html()
+    page.section("Record", anchor="record").record(short, "Settings").record(
+        record["identity"], "Identity of the model"
     )
-    page.section("Record", anchor="record").table(listed(short)).add(identity)
     return page.write(folder / REPORT)
 
 
@@ -93,17 +91,3 @@ def embedded_svg(path: Path, *, alt: str) -> Html:
     """A drawing as part of the page."""
     data = base64.b64encode(path.read_bytes()).decode("ascii")
     return element("img", src=f"data:image/svg+xml;base64,{data}", alt=alt, class_="drawing")
-
-
-def listed(record: Mapping[str, Any]) -> Table:
-    """What the results depend on, name by name."""
-    return Table([Column("name"), Column("value")], [[name, text] for name, text in flat(record)])
-
-
-def flat(record: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, str]]:
-    """Nested values under dotted names, as text."""
-    for name, value in sorted(record.items()):
-        if isinstance(value, Mapping):
-            yield from flat(value, f"{before}{name}.")
-        else:
-            yield f"{before}{name}", value if isinstance(value, str) else in_words(value)

@@ -167,3 +167,20 @@ def lacks_mentions(material: Material) -> str | None:
     if True not in kinds:
         return "the base answers contain no hallucinated mention"
     return None if False in kinds else "the base answers contain no grounded mention"
+
+
+def finding(claim: str, number: Estimate, *, above: bool = True, digits: int = 2, unit: str = "") -> str:
+    """Whether a difference that the paper finds above (or below) zero is so here, with the interval that decides it.
+
+    It holds if the whole interval lies on that side of zero.
+    """
+    shown = number.text(digits, signed=True, unit=unit)
+    if number.value is None:
+        return f"Whether {claim} cannot be told here: the difference is undefined."
+    if number.low is None or number.high is None:
+        return f"Whether {claim} cannot be told here: {shown} has no interval."
+    if (number.low > 0) if above else (number.high < 0):
+        return f"As in the paper, {claim}: {shown}."
+    opposite = (number.high < 0) if above else (number.low > 0)
+    why = "the opposite holds" if opposite else "the interval includes zero"
+    return f"The paper finds that {claim}; this is not confirmed here: {shown}, {why}."

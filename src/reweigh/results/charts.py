@@ -158,7 +158,7 @@ def dots(
                 panel.plot(_ends(values[name]), [y, y], color=colour, lw=1.8, solid_capstyle="butt")
                 panel.plot([middle], [y], mark, color=colour, ms=5, label=title if len(series) > 1 else None)
                 if digits is not None:
-                    panel.annotate(in_figures(values[name], digits, signed=zero), (1.01, y), va="center",
+                    panel.annotate(_estimate(values[name]).text(digits, signed=zero), (1.01, y), va="center",
                                    xycoords=("axes fraction", "data"), fontsize=8, color=MUTED)  # fmt: skip
     panel.set_yticks(range(len(names)), names)
     panel.set_ylim(len(names) - 0.4, -0.6)
@@ -334,38 +334,25 @@ def _candidates(
                 yield left, y + side * distance * tall - tall / 2, True
 
 
-def in_figures(value: Value, digits: int, *, signed: bool = False) -> str:
-    """A value and its interval as text.
-
-    Example:
-        >>> in_figures(Estimate(-7.7, -9.1, -6.2), 1, signed=True)
-        '-7.7 [-9.1, -6.2]'
-    """
-    form = f"{'+' if signed else ''}.{digits}f"
-    middle = _middle(value)
-    if middle is None:
-        return "–"
-    if not isinstance(value, Estimate) or value.low is None or value.high is None:
-        return f"{middle:{form}}"
-    return f"{middle:{form}} [{value.low:{form}}, {value.high:{form}}]"
-
-
-def in_words(what: str, values: Mapping[str, Value], digits: int = 1, *, signed: bool = False) -> str:
+def alt_text(what: str, values: Mapping[str, Value], digits: int = 1, *, signed: bool = False) -> str:
     """Alternative text of a drawing: what it shows, then every number."""
-    told = (f"{name} {in_figures(value, digits, signed=signed)}" for name, value in values.items())
+    told = (f"{name} {_estimate(value).text(digits, signed=signed)}" for name, value in values.items())
     return f"{what}: {'; '.join(told)}"
 
 
+def _estimate(value: Value) -> Estimate:
+    return value if isinstance(value, Estimate) else Estimate(value)
+
+
 def _middle(value: Value) -> float | None:
-    found = value.value if isinstance(value, Estimate) else value
-    return float(found) if found is not None and math.isfinite(found) else None
+    return _estimate(value).value
 
 
 def _ends(value: Value) -> tuple[float, float]:
-    if isinstance(value, Estimate) and value.low is not None and value.high is not None:
-        return value.low, value.high
-    middle = _middle(value)
-    return (math.nan, math.nan) if middle is None else (middle, middle)
+    one = _estimate(value)
+    ends = (one.low, one.high) if one.bounded else (one.value, one.value)
+    low, high = (math.nan if end is None else end for end in ends)
+    return low, high
 
 
 def _legend(panel: Any) -> None:

@@ -8,8 +8,8 @@ from pathlib import Path
 from reweigh.benchmarks.base import Direction, Id, Item, MetricInfo, find_benchmark
 from reweigh.estimate import Estimate
 from reweigh.files.artifacts import write_text
-from reweigh.results.examples import FindImage, coloured_response, thumbnail
-from reweigh.results.html import Html, element, legend, tile, tiles
+from reweigh.results.examples import FindImage, thumbnail, titled_response
+from reweigh.results.html import Html, card, element, legend, tile, tiles
 from reweigh.results.metrics import summary_table
 from reweigh.results.page import Page
 from reweigh.results.table import Cell, Column, Table
@@ -140,22 +140,13 @@ def _cards(
     cards = []
     for change in [*better, *worse]:
         sides = [
-            element(
-                "div",
-                element("h4", name),
-                coloured_response(by_id[side][change.id], texts[side].get(change.id, "")),
-            )
+            titled_response(name, by_id[side][change.id], texts[side].get(change.id, ""))
             for side, name in enumerate(names)
         ]
+        both = element("div", *sides, class_="pair")
         small = thumbnail(find(change.id), by_id[0][change.id])
-        body = element(
-            "div",
-            element("h3", f"{change.id}"),
-            element("div", *sides, class_="pair"),
-            element("p", _summary(change), class_="muted"),
-        )
-        kind = "card example" if small is not None else "card example plain"
-        cards.append(element("div", *([small] if small is not None else []), body, class_=kind))
+        note = element("p", _summary(change), class_="muted")
+        cards.append(card(small, element("h3", f"{change.id}"), both, note))
     return cards
 
 

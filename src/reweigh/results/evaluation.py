@@ -9,12 +9,11 @@ from typing import Any
 from reweigh.benchmarks.base import Id, Item, find_benchmark
 from reweigh.files.artifacts import write_text
 from reweigh.results.examples import FindImage, example_section
-from reweigh.results.html import Html, element, tiles
+from reweigh.results.html import tiles
 from reweigh.results.metrics import full_table, metric_tile
 from reweigh.results.page import Page
 from reweigh.results.table import Cell, Column, Table
 from reweigh.runs.results import ScoredRun, read_metrics, run_title
-from reweigh.text import in_words
 
 FOLD = 12
 
@@ -64,7 +63,8 @@ def evaluation_page(
         made.section("As the official program prints them").table(
             Table([Column("figure"), Column("printed")], rows), fold=FOLD
         )
-    return made.section("Record").add(_record({"scorer": summary["scorer"], **config})).html()
+    made.section("Record").record({"scorer": summary["scorer"], **config}, "everything the figures depend on")
+    return made.html()
 
 
 def _lead(summary: Mapping[str, Any]) -> str:
@@ -76,29 +76,3 @@ def _lead(summary: Mapping[str, Any]) -> str:
     if unparsed := summary["scorer"].get("unparsed"):
         lead += f" {unparsed:,} replies could not be read."
     return lead
-
-
-def _record(value: Mapping[str, Any]) -> Html:
-    rows = [
-        element("tr", element("th", name, scope="row"), element("td", element("code", text), class_="words"))
-        for name, text in _flat(value)
-    ]
-    table = element(
-        "div",
-        element("table", element("tbody", *rows)),
-        class_="scroll",
-        tabindex="0",
-        role="region",
-        aria_label="Record of the run",
-    )
-    return element("details", element("summary", "everything the figures depend on"), table)
-
-
-def _flat(value: Any, prefix: str = "") -> list[tuple[str, str]]:
-    if isinstance(value, Mapping) and value:
-        return [
-            row
-            for key, inner in value.items()
-            for row in _flat(inner, f"{prefix}.{key}" if prefix else str(key))
-        ]
-    return [(prefix, in_words(value))] if value not in (None, {}, []) else []

@@ -10,7 +10,7 @@ from reweigh.benchmarks.base import Id, Item
 from reweigh.errors import ReweighError
 from reweigh.results import coloured
 from reweigh.results.coloured import Span
-from reweigh.results.html import Html, element, legend, picture, section
+from reweigh.results.html import Html, card, element, legend, picture, section
 
 EXAMPLES = 12
 LONGEST = 6000
@@ -23,6 +23,11 @@ def coloured_response(item: Item, text: str) -> Html:
     start = text[:LONGEST]
     rest = f" … ({len(text) - len(start):,} more characters)" if len(start) < len(text) else ""
     return element("p", coloured.html(start, mention_spans(item, start)), rest, class_="said")
+
+
+def titled_response(title: str, item: Item, text: str, *more: str) -> Html:
+    """One of several responses to the same record, under the name of who wrote it."""
+    return element("div", element("h4", title), coloured_response(item, text), *more)
 
 
 def mention_spans(item: Item, text: str) -> list[Span]:
@@ -102,8 +107,7 @@ def _card(item: Item, text: str, find: FindImage, prompt: str | None) -> Html:
     body += [element("p", line, class_="muted") for line in _notes(details)]
     if reply := details.get("reply") or details.get("replies"):
         body.append(element("details", element("summary", "judge"), element("p", str(reply), class_="said")))
-    kind = "card example" if small is not None else "card example plain"
-    return element("div", *([small] if small is not None else []), element("div", *body), class_=kind)
+    return card(small, *body)
 
 
 def _notes(details: Mapping[str, Any]) -> list[str]:

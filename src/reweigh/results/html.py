@@ -10,6 +10,7 @@ import base64
 import html as escaping
 from collections.abc import Iterable
 from io import BytesIO
+from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
@@ -24,93 +25,8 @@ class Html(str):
 
 VOID = frozenset({"br", "hr", "img", "input", "meta"})
 
-STYLE = """
-:root { color-scheme: light dark;
-  --paper: #fbfaf7; --card: #ffffff; --ink: #1d232b; --muted: #68727f; --line: #e3e0d8;
-  --good: #1f5fbf; --good-wash: #e2ecfb; --bad: #c2282d; --bad-wash: #fde5e3;
-  --mark: #8a5a00; --mark-wash: #fdf0d0; --one: #009e73; --two: #7a3e9d; --three: #5d6b00; }
-@media (prefers-color-scheme: dark) { :root {
-  --paper: #14171c; --card: #1c2027; --ink: #e4e7eb; --muted: #97a1ae; --line: #313843;
-  --good: #86b4ff; --good-wash: #1d3358; --bad: #ff8f88; --bad-wash: #552125;
-  --mark: #f0c264; --mark-wash: #463714; --one: #56c8bb; --two: #cf9df0; --three: #c3d35a; } }
-* { box-sizing: border-box; }
-body { margin: 0; background: var(--paper); color: var(--ink);
-  font: 16px/1.6 system-ui, -apple-system, "Segoe UI", Roboto, "Helvetica Neue", Arial, sans-serif; }
-main { max-width: 68rem; margin: 0 auto; padding: 2.5rem 1.25rem 4rem; }
-h1 { font-size: 1.9rem; line-height: 1.2; margin: 0 0 .4rem; letter-spacing: -.01em; }
-h2 { font-size: 1.2rem; margin: 2.4rem 0 .7rem; }
-h3 { font-size: 1rem; margin: 0 0 .5rem; }
-p { margin: .4rem 0; }
-.lead { color: var(--muted); margin-bottom: 1.6rem; }
-.muted, figcaption, caption { color: var(--muted); font-size: .86rem; }
-body { --ground: var(--paper); } .card { --ground: var(--card); }
-.scroll, figure { overflow-x: auto; background:
-  linear-gradient(to right, var(--ground) 30%, transparent) 0 0 / 2.5rem 100% local,
-  linear-gradient(to left, var(--ground) 30%, transparent) 100% 0 / 2.5rem 100% local,
-  radial-gradient(farthest-side at 0 50%, var(--muted), transparent) 0 0 / .7rem 100% scroll,
-  radial-gradient(farthest-side at 100% 50%, var(--muted), transparent) 100% 0 / .7rem 100% scroll;
-  background-repeat: no-repeat; }
-.scroll th:first-child, .scroll td:first-child { position: sticky; left: 0; background: var(--ground); z-index: 1; }
-.scroll { scrollbar-width: thin; scrollbar-color: var(--muted) var(--line); padding-bottom: .3rem; }
-tbody th { font-weight: 400; color: var(--ink); }
-.scale { display: flex; align-items: center; gap: .5rem; } .scale i { flex: 1; max-width: 10rem; height: .6rem; }
-table { border-collapse: collapse; width: 100%; font-variant-numeric: tabular-nums; }
-caption { caption-side: bottom; text-align: left; padding-top: .6rem; }
-th, td { padding: .5rem .8rem; text-align: right; border-bottom: 1px solid var(--line); white-space: nowrap; }
-th { font-size: .84rem; color: var(--muted); font-weight: 600; }
-th:first-child, td:first-child { text-align: left; }
-th.words, td.words { text-align: left; white-space: pre-line; }
-td.best, th.best { font-weight: 700; } td u { text-underline-offset: .25em; }
-.better, .better-strong { background: var(--good-wash); } .worse, .worse-strong { background: var(--bad-wash); }
-span.better, span.worse { padding: .05em .3em; border-radius: .25em; color: var(--ink); }
-th.group { text-align: center; }
-.range { color: var(--muted); font-size: .84rem; margin-left: .35em; font-weight: 400; }
-.stacked .range { display: block; margin-left: 0; }
-.tiles { display: grid; grid-template-columns: repeat(auto-fit, minmax(9.5rem, 1fr)); gap: .9rem;
-  margin: 1.2rem 0; }
-.tile, .card { background: var(--card); border: 1px solid var(--line); border-radius: .7rem;
-  padding: 1rem 1.1rem; }
-.tile b { display: block; font-size: 1.7rem; line-height: 1.2; font-variant-numeric: tabular-nums; }
-.tile .name { color: var(--muted); font-size: .84rem; }
-.card { margin: .9rem 0; }
-.card.example { display: grid; grid-template-columns: minmax(0, 12rem) minmax(0, 1fr); gap: 1.1rem; }
-.card.example.plain { grid-template-columns: minmax(0, 1fr); }
-.card img { max-width: 100%; max-height: 12rem; height: auto; border-radius: .4rem; display: block; }
-.pair { display: grid; grid-template-columns: repeat(auto-fit, minmax(17rem, 1fr)); gap: 1.2rem; }
-.said { white-space: pre-wrap; overflow-wrap: anywhere; }
-.grounded, .hallucinated, .changed { border-radius: .25em; padding: .05em .2em; }
-.grounded { color: var(--good); background: var(--good-wash); }
-.hallucinated { color: var(--bad); background: var(--bad-wash);
-  text-decoration: underline wavy 1px; text-underline-offset: .2em; }
-.changed { color: var(--mark); background: var(--mark-wash); }
-code { font: .88em ui-monospace, SFMono-Regular, Menlo, Consolas, monospace; overflow-wrap: anywhere; }
-details > summary { cursor: pointer; color: var(--muted); }
-figure { margin: 1rem 0; } figure svg { max-width: 100%; height: auto; } .narrow { display: none; }
-.contents { columns: 2 22rem; column-gap: 2rem; } .contents h2 { column-span: all; margin-top: 1rem; }
-.contents ol { margin: 0; padding-left: 1.6rem; } .contents li { break-inside: avoid; padding-right: .5rem; }
-a { color: inherit; text-underline-offset: .2em; } a:hover { color: var(--mark); }
-img.drawing { width: 100%; max-width: 48rem; height: auto; background: #ffffff; border-radius: .4rem;
-  padding: .4rem; display: block; }
-footer { margin-top: 3rem; padding-top: 1rem; border-top: 1px solid var(--line);
-  color: var(--muted); font-size: .84rem; }
-@media (max-width: 36rem) {
-  main { padding: 1.4rem .9rem 3rem; } h1 { font-size: 1.5rem; }
-  th, td { padding: .35rem .5rem; font-size: .84rem; }
-  .wide { display: none; } .narrow { display: block; }
-  .scroll caption { position: sticky; left: 0; width: calc(100vw - 2.2rem); }
-  .scroll tbody th:first-child { max-width: 45vw; white-space: normal; overflow-wrap: break-word; }
-  .named tbody th:first-child { min-width: 7.5rem; } .range { display: block; margin-left: 0; }
-  figure > svg { max-width: none; } img.drawing { min-width: 32rem; }
-  .card.example { grid-template-columns: minmax(0, 1fr); } }
-@media print {
-  :root { color-scheme: light; --paper: #ffffff; --card: #ffffff; --ink: #000000; --muted: #444444; --line: #bbbbbb;
-    --good: #1f5fbf; --good-wash: #ffffff; --bad: #c2282d; --bad-wash: #ffffff; --mark: #8a5a00; --mark-wash: #ffffff; }
-  body { font-size: 10pt; } main { max-width: none; padding: 0; }
-  .scroll { overflow: visible; } .range { font-size: 7pt; }
-  th, td { white-space: normal; padding: .15rem .35rem; font-size: 8pt; }
-  h2, h3 { break-after: avoid; } figure, .card, .tile, tr { break-inside: avoid; } thead { display: table-header-group; }
-  details::details-content { content-visibility: visible; display: block; } }
-"""
+STYLE = Path(__file__).with_name("page.css")
+"""The style of every page: light and dark, narrow and printed."""
 
 
 def escape(text: str) -> Html:
@@ -177,6 +93,14 @@ def figure(drawing: Html, caption: str = "") -> Html:
     )
 
 
+def card(small: Html | None, *body: str) -> Html:
+    """An example: a picture, if there is one, beside its text."""
+    shown = [] if small is None else [small]
+    return element(
+        "article", *shown, element("div", *body), class_="card example" if shown else "card example plain"
+    )
+
+
 def section(title: str, *children: str, anchor: str | None = None) -> Html:
     """A heading and what belongs to it; ``anchor`` is what links to it name."""
     return element("section", element("h2", title, id=anchor), *children)
@@ -201,7 +125,7 @@ def document(title: str, *body: str, lead: str = "", footer: str = "") -> str:
             element("meta", charset="utf-8"),
             element("meta", name="viewport", content="width=device-width, initial-scale=1"),
             element("title", title),
-            element("style", Html(STYLE)),
+            element("style", Html(f"\n{STYLE.read_text(encoding='utf-8')}")),
         ]
     )
     parts = [element("h1", title)]

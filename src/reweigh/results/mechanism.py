@@ -59,10 +59,10 @@ def draw_step(panel: Any, rows: Sequence[Candidate], *, narrow: bool = False, li
 
 def step_svg(rows: Sequence[Candidate], *, limit: int = LIMIT) -> Html:
     """The drawing of a step as an SVG that stands alone."""
-    return svg(lambda panel, _: draw_step(panel, rows, limit=limit), alt=in_words(rows), height=HEIGHT)
+    return svg(lambda panel, _: draw_step(panel, rows, limit=limit), alt=step_alt_text(rows), height=HEIGHT)
 
 
-def in_words(rows: Sequence[Candidate], limit: int = LIMIT) -> str:
+def step_alt_text(rows: Sequence[Candidate], limit: int = LIMIT) -> str:
     """The drawing as alternative text."""
     each = "; ".join(
         f"{_name(row)} {float(row['z']):.2f}"

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from reweigh.estimate import Estimate
 from reweigh.files.artifacts import write_text
-from reweigh.results.charts import dots, in_words, inline
+from reweigh.results.charts import alt_text, dots, inline
 from reweigh.results.html import Html, document, element, join, section
-from reweigh.results.table import Table
+from reweigh.results.table import Cell, Column, Table
+from reweigh.text import in_words
 
 FOLD = 30
 """Tables longer than this are folded away on the screen."""
@@ -67,8 +68,14 @@ class Page:
         def draw(panel: Any, narrow: bool) -> None:
             dots(panel, {"": values}, zero=zero, digits=None if narrow else digits)
 
-        alt = in_words(caption.rstrip("."), values, digits, signed=zero)
+        alt = alt_text(caption.rstrip("."), values, digits, signed=zero)
         return self.chart(draw, caption, alt=alt, height=0.7 + 0.28 * len(values))
+
+    def record(self, values: Mapping[str, Any], summary: str) -> Page:
+        """Add everything that results depend on, folded away: nested values under dotted names, empty ones left out."""
+        rows: list[list[Cell]] = [[name, text] for name, text in _flat(values)]
+        table = Table([Column("name"), Column("value")], rows)
+        return self.add(element("details", element("summary", summary), table.html()))
 
     def html(self) -> str:
         """The whole document."""
@@ -82,3 +89,11 @@ class Page:
         """Write the page to a file."""
         write_text(path, self.html())
         return path
+
+
+def _flat(values: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, str]]:
+    for name, value in values.items():
+        if isinstance(value, Mapping):
+            yield from _flat(value, f"{before}{name}.")
+        elif value not in (None, []):
+            yield f"{before}{name}", in_words(value)

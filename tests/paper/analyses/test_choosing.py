@@ -17,7 +17,7 @@ from reweigh.paper.analyses.cases import (
     ordered,
     repetition,
 )
-from reweigh.paper.sentences import finding, show
+from reweigh.paper.study import finding
 
 
 def item(identity: int | str, *named: str) -> Item:
@@ -52,9 +52,9 @@ def test_scores_of_the_rules() -> None:
 
 
 def test_sentences_say_whether_a_finding_shows() -> None:
-    assert show(Estimate(1.0, 0.5, 1.5), digits=1) == "1.0 [0.5, 1.5]"
-    assert show(Estimate(1.0, None, None), digits=1, signed=True, unit="%") == "+1.0%"
-    assert show(Estimate(None, None, None)) == "undefined"
+    assert Estimate(1.0, 0.5, 1.5).text(digits=1) == "1.0 [0.5, 1.5]"
+    assert Estimate(1.0, None, None).text(digits=1, signed=True, unit="%") == "+1.0%"
+    assert Estimate(None, None, None).text() == "undefined"
     assert "As in the paper, x grows: +1.00" in finding("x grows", Estimate(1.0, 0.5, 1.5))
     assert "not confirmed here: +1.00 [-0.50, +1.50], the interval includes zero" in finding(
         "x", Estimate(1.0, -0.5, 1.5)

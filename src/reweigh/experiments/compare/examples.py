@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from reweigh.benchmarks.base import Id, Item
 from reweigh.experiments.compare.table import Comparison
-from reweigh.results.examples import coloured_response, thumbnail
-from reweigh.results.html import Html, element, legend, section
+from reweigh.results.examples import thumbnail, titled_response
+from reweigh.results.html import Html, card, element, legend, section
 from reweigh.runs.results import ScoredRun
 
 GAINED, LOST = 2, 1
@@ -83,8 +83,7 @@ def _card(runs: Sequence[TitledRun], chief: TitledRun, identity: Id) -> Html:
             )
         )
     small = thumbnail(base.run.image_finder()(identity), _item(base, identity))
-    kind = "card example" if small is not None else "card example plain"
-    return element("article", *([small] if small is not None else []), element("div", *body), class_=kind)
+    return card(small, *body)
 
 
 def _heading(base: TitledRun, identity: Id) -> str:
@@ -97,12 +96,8 @@ def _text(one: TitledRun, identity: Id) -> Html:
     item = _item(one, identity)
     absent = sorted(_absent(item))
     note = f"not there: {', '.join(absent)}" if absent else "nothing that is not there"
-    return element(
-        "div",
-        element("h4", one.title),
-        coloured_response(item, one.run.texts.get(identity, "")),
-        element("p", note, class_="muted"),
-    )
+    text = one.run.texts.get(identity, "")
+    return titled_response(one.title, item, text, element("p", note, class_="muted"))
 
 
 def _item(one: TitledRun, identity: Id) -> Item:

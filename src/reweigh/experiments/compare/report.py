@@ -14,7 +14,7 @@ from reweigh.experiments.compare.table import COST, Comparison
 from reweigh.experiments.experiment import write_frame
 from reweigh.files.artifacts import write_text
 from reweigh.files.seals import write_sealed
-from reweigh.results.charts import NamedPoint, in_words, points
+from reweigh.results.charts import NamedPoint, alt_text, points
 from reweigh.results.html import Html, element, join
 from reweigh.results.page import Page
 from reweigh.results.table import Table
@@ -131,7 +131,7 @@ def _add_quality_against_cost(page: Page, made: Comparison) -> None:
         page.chart(
             partial(_scatter, drawn, one.name),
             f"{one.name} over cost: {better}further left is cheaper; lines are 95% intervals.",
-            alt=in_words(f"{one.name} over cost", {point.name: point.y for point in drawn}, 2),
+            alt=alt_text(f"{one.name} over cost", {point.name: point.y for point in drawn}, 2),
             height=3.8,
         )
 

@@ -18,7 +18,7 @@ from reweigh.results.charts import inline
 from reweigh.results.coloured import html as coloured
 from reweigh.results.examples import mention_spans
 from reweigh.results.heat import heat_scale, heatmap
-from reweigh.results.mechanism import HEIGHT, draw_step, in_words, visible
+from reweigh.results.mechanism import HEIGHT, draw_step, step_alt_text, visible
 from reweigh.results.page import Page
 from reweigh.results.table import Cell, Column, Table
 from reweigh.text import DESCRIBE
@@ -176,7 +176,7 @@ def _case(outcome: Demonstration, case: Case) -> html.Html:
             html.figure(
                 inline(
                     lambda panel, narrow: draw_step(panel, rows, narrow=narrow),
-                    alt=in_words(rows),
+                    alt=step_alt_text(rows),
                     height=HEIGHT,
                 ),
                 f"Step {case.changed_step.index}, at which the edit changed the word: “{case.suppressed_word}” was "

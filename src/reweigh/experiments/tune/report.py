@@ -17,7 +17,7 @@ from reweigh.experiments.experiment import write_frame
 from reweigh.experiments.tune.search import BASE, FIGURES, GAIN, Point, Tuned, edge
 from reweigh.experiments.tune.search import Key as Where
 from reweigh.files.artifacts import read_json, write_text
-from reweigh.results.charts import in_figures, lines
+from reweigh.results.charts import lines
 from reweigh.results.frame import AGAINST, Frame, Key, Row
 from reweigh.results.page import Page
 from reweigh.tables.point import POINT, write_point
@@ -157,8 +157,8 @@ class TuningReport:
 
     def _changes(self, point: Point) -> str:
         found = self.tuned.differences[_key(point)]
-        told = [f"{INFO[name].title} {in_figures(found[name], 2, signed=True)}" for name in FIGURES]
-        return ", ".join([*told, f"gain {in_figures(found[GAIN], 1, signed=True)} %"])
+        told = [f"{INFO[name].title} {found[name].text(2, signed=True)}" for name in FIGURES]
+        return ", ".join([*told, f"gain {found[GAIN].text(1, signed=True)} %"])
 
     def page(self) -> str:
         """A page that needs no other file."""

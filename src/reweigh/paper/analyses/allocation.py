@@ -39,8 +39,7 @@ from reweigh.paper.analyses.steps import (
 from reweigh.paper.bootstrap import bootstrap_counts
 from reweigh.paper.corpus.image import StudyImage
 from reweigh.paper.material import Material
-from reweigh.paper.sentences import finding, show
-from reweigh.paper.study import FRAGMENT, Entries, Entry, Study, lacks_mentions, row
+from reweigh.paper.study import FRAGMENT, Entries, Entry, Study, finding, lacks_mentions, row
 from reweigh.results.frame import Frame
 from reweigh.results.html import element
 
@@ -176,14 +175,14 @@ class Allocation(Study):
             )
             for donor in ARMS
         ]
-        structural = show(frame.one(group=ROLE, quantity=STRUCTURAL), signed=True, unit=" points")
+        structural = frame.one(group=ROLE, quantity=STRUCTURAL).text(signed=True, unit=" points")
         parts = [f"Structural tokens account for {structural} of the effect with rank's magnitudes."]
         for arm in ARMS:
             share = frame.one(group=SHARE, quantity=arm)
             parts.append(
                 f"The {arm} order alone switches no window."
                 if share.value is None
-                else f"Of the windows that only the {arm} order switches, {show(share, digits=1, unit='%')} are structural."
+                else f"Of the windows that only the {arm} order switches, {share.text(digits=1, unit='%')} are structural."
             )
         return [*lines, " ".join(parts)]
 

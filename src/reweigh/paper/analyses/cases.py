@@ -31,10 +31,10 @@ from reweigh.paper.answers import BASE, PROBABILITY, RANK, Answers
 from reweigh.paper.corpus.image import StudyImage
 from reweigh.paper.material import Material, Rerun
 from reweigh.paper.study import FIGURE, FRAGMENT, NO_MODEL, Study, lacks_model, row
-from reweigh.results.examples import coloured_response
+from reweigh.results.examples import titled_response
 from reweigh.results.frame import Frame
 from reweigh.results.heat import heatmap
-from reweigh.results.html import Html, element, join, legend, picture
+from reweigh.results.html import Html, card, element, join, legend, picture
 from reweigh.results.mechanism import visible
 from reweigh.runs.diff import hallucinated
 from reweigh.runs.record import find_image
@@ -265,11 +265,7 @@ def _case(chosen: Chosen, case: str, image: Id) -> dict[str, Any]:
 def _card(chosen: Chosen, case: str, image: Id, rerun: Rerun) -> Html:
     """A case on the page: the picture, and all answers with their mentions in colour."""
     answers = [
-        element(
-            "div",
-            element("h4", title),
-            coloured_response(chosen.items[name][image], chosen.texts[name][image]),
-        )
+        titled_response(title, chosen.items[name][image], chosen.texts[name][image])
         for name, title in _titles(case).items()
     ]
     there = chosen.items[BASE][image].details.get("reference")
@@ -280,4 +276,4 @@ def _card(chosen: Chosen, case: str, image: Id, rerun: Rerun) -> Html:
         element("p", f"First by {ORDERS[case]}.", class_="muted"),
     ]
     shown = picture(_picture(rerun, image), alt=alt, max_side=SIDE)
-    return element("div", shown, element("div", *head, *answers), class_="card example")
+    return card(shown, *head, *answers)

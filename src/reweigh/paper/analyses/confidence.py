@@ -16,8 +16,7 @@ from numpy.typing import NDArray
 
 from reweigh.paper.bootstrap import bootstrap
 from reweigh.paper.material import Material
-from reweigh.paper.sentences import finding, show
-from reweigh.paper.study import Entries, Entry, Study, lacks_mentions, row
+from reweigh.paper.study import Entries, Entry, Study, finding, lacks_mentions, row
 from reweigh.results.frame import Frame
 
 QUARTILE = 0.75
@@ -127,9 +126,9 @@ class Confidence(Study):
         hallucinated, grounded, gap = (frame.one(quantity=name) for name in (HALLUCINATED, GROUNDED, GAP))
         return [
             f"Among the most confident quarter of mention onsets ({share['count']}), "
-            f"{show(share.estimate, digits=1, unit='%')} are hallucinated.",
-            f"Their median deficit is {show(hallucinated, unit=' b0')}, that of grounded onsets "
-            f"{show(grounded, unit=' b0')}. "
+            f"{share.estimate.text(digits=1, unit='%')} are hallucinated.",
+            f"Their median deficit is {hallucinated.text(unit=' b0')}, that of grounded onsets "
+            f"{grounded.text(unit=' b0')}. "
             + finding(
                 "confident hallucinations lack evidence that confident grounded mentions have",
                 gap,

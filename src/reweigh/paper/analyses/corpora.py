@@ -17,7 +17,6 @@ from reweigh.files.artifacts import sha256_file
 from reweigh.paper.analyses.sweep import DEPLOYED, Setting, Sweep, change_of, register, settings_of
 from reweigh.paper.answers import BASE, Answers
 from reweigh.paper.material import Material
-from reweigh.paper.sentences import show
 from reweigh.results.frame import Frame
 from reweigh.tables.observations import Observations, merge
 from reweigh.tables.table import ReferenceTable
@@ -55,7 +54,7 @@ class Corpora(Sweep):
     def sentences(self, frame: Frame, material: Material) -> list[str]:
         changes = [
             f"{name} ({frame.one(setting=name, quantity='images').number:,.0f} images) "
-            + show(change_of(frame, name), signed=True, unit=" points")
+            + change_of(frame, name).text(signed=True, unit=" points")
             for name in settings_of(frame)
             if name != BASE
         ]

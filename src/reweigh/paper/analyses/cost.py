@@ -12,7 +12,6 @@ from typing import Any
 from reweigh.estimate import Estimate
 from reweigh.files.artifacts import read_json, sha256_json
 from reweigh.paper.material import EMBEDDED, Material
-from reweigh.paper.sentences import show
 from reweigh.paper.study import Entries, Entry, Study, row
 from reweigh.results.frame import Frame, Row
 
@@ -55,7 +54,7 @@ class Cost(Study):
         lines = [f"Kept evidence takes {frame.one(quantity=EVIDENCE).value:.1f} KiB per image and layer."]
         ratios = frame.pick(unit=TIMES).rows
         lines += [
-            f"{str(one['quantity']).capitalize()} ({one['case']}): {show(one.estimate, digits=3)} times greedy decoding."
+            f"{str(one['quantity']).capitalize()} ({one['case']}): {one.estimate.text(digits=3)} times greedy decoding."
             for one in ratios[:2]
         ]
         if not ratios:

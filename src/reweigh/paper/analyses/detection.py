@@ -38,8 +38,7 @@ from reweigh.paper.answers import BASE, FIGURES, Answers, difference
 from reweigh.paper.bootstrap import Times, bootstrap, bootstrap_counts
 from reweigh.paper.corpus.image import StudyImage
 from reweigh.paper.material import Material
-from reweigh.paper.sentences import finding, show
-from reweigh.paper.study import Entries, Entry, Study, lacks_mentions, row
+from reweigh.paper.study import Entries, Entry, Study, finding, lacks_mentions, row
 from reweigh.results.frame import Frame, Row
 from reweigh.runs.diff import compare
 
@@ -183,11 +182,11 @@ class Detection(Study):
         control = frame.one(part=CONTROL, quantity=SELECTIVITY, at=WINDOW, arm=GAP)
         end = frame.get(part=END, quantity="chair_s", arm=GAP)
         return [
-            f"The AUROC of hallucinated against grounded mentions is {show(rank, digits=3)} by rank and "
-            f"{show(probability, digits=3)} by probability. "
+            f"The AUROC of hallucinated against grounded mentions is {rank.text(digits=3)} by rank and "
+            f"{probability.text(digits=3)} by probability. "
             + finding("probability detects better than rank", gap, above=False, digits=3),
             "Without references and registration, the selectivity of rank minus that of probability is "
-            f"{show(control, signed=True, unit=' points')}.",
+            f"{control.text(signed=True, unit=' points')}.",
             "The end-to-end comparison was not run: it needs the model."
             if end is None
             else finding(

@@ -20,7 +20,6 @@ from reweigh.method.references import median
 from reweigh.paper.bootstrap import Times, bootstrap
 from reweigh.paper.corpus.store import StudyCorpus
 from reweigh.paper.material import Material
-from reweigh.paper.sentences import show
 from reweigh.paper.study import Entries, Entry, Study, percent, row, too_few_images
 from reweigh.results.frame import Frame, Row
 
@@ -73,8 +72,8 @@ class References(Study):
             )
             reduced = "" if saved.value is None else f"{100 * saved.value:.1f}% less than global, "
             lines.append(
-                f"By the {aggregate}, a token's own reference misses its held-out median by {show(own, digits=3)} b0, the "
-                f"global one by {show(flat, digits=3)}, shuffled ones by {mixed.value:.3f} (range {mixed.low:.3f} to "
+                f"By the {aggregate}, a token's own reference misses its held-out median by {own.text(digits=3)} b0, the "
+                f"global one by {flat.text(digits=3)}, shuffled ones by {mixed.value:.3f} (range {mixed.low:.3f} to "
                 f"{mixed.high:.3f}): {reduced}p = {chance.value:.4f}."
             )
         low = frame.one(quantity=REDUCTION, aggregate=MEDIAN).low

@@ -33,7 +33,6 @@ from reweigh.paper.analyses.steps import PROBABILITY, RANK, Field, Floats, Ids, 
 from reweigh.paper.bootstrap import bootstrap_counts
 from reweigh.paper.corpus.image import EQUALIZED_PROB, RESCALED_LOGPROB, RESCALED_RANK, StudyImage
 from reweigh.paper.material import Material
-from reweigh.paper.sentences import show
 from reweigh.paper.study import Entries, Entry, Study, percent, row, too_few_images
 from reweigh.results.frame import Frame, Row
 
@@ -226,11 +225,11 @@ class Rescaling(Study):
         moved, left, steps = (frame.one(arm=PROBABILITY, quantity=name) for name in (CHANGE, CENTRED, WINNER))
         closed = frame.one(quantity=CLOSED)
         lines = [
-            f"When positions exchange their scales, the probability arm's strengths change by {show(moved, digits=4)} on "
-            f"average ({show(left, digits=4)} with each image's mean shift taken out) and the winner changes at "
+            f"When positions exchange their scales, the probability arm's strengths change by {moved.text(digits=4)} on "
+            f"average ({left.text(digits=4)} with each image's mean shift taken out) and the winner changes at "
             f"{100 * steps.number:.1f}% of all steps; the rank arm's evidence, and with it every edit, stays the same to "
             "the last bit.",
-            f"Equalizing the scales closes {show(closed, digits=3)} of the distance between probability and rank edits.",
+            f"Equalizing the scales closes {closed.text(digits=3)} of the distance between probability and rank edits.",
         ]
         if closed.value is not None and closed.value < 0:
             lines.append("The paper finds that it closes a small part of the distance; here it widens it.")

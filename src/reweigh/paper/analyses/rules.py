@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from reweigh.paper.analyses.sweep import DEPLOYED, Setting, Sweep, change_of, register
 from reweigh.paper.answers import Answers
 from reweigh.paper.material import Material
-from reweigh.paper.sentences import show
 from reweigh.results.frame import Frame
 
 RULES = ("stable", "count-5", "count-10")
@@ -32,7 +31,7 @@ class Rules(Sweep):
         lines = []
         for rule in RULES:
             size = frame.one(setting=rule, quantity="registered").number
-            change = show(change_of(frame, rule), signed=True, unit=" points")
+            change = change_of(frame, rule).text(signed=True, unit=" points")
             lines.append(f"{rule} registers {size:,.0f} tokens and changes CHAIR_S by {change}")
         values = [frame.one(setting=rule, quantity="chair_s", against=None).number for rule in RULES]
         return [

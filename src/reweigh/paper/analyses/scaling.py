@@ -17,7 +17,6 @@ from reweigh.files.artifacts import sha256_file
 from reweigh.paper.analyses.sweep import DRAWN, NAMES, title
 from reweigh.paper.answers import BASE, FIGURES, RANK, Answers
 from reweigh.paper.material import Material
-from reweigh.paper.sentences import show
 from reweigh.paper.study import Entries, Entry, Study, lacks_model, row
 from reweigh.results.frame import Frame, Row
 from reweigh.runs.record import RESULTS
@@ -68,7 +67,7 @@ class Scaling(Study):
         changes = frame.pick(method=GAP, quantity="chair_s")
         lower = sum(one.estimate.high is not None and one.estimate.high < 0 for one in changes)
         words = "; ".join(
-            f"{one['model']} {show(one.estimate, signed=True, unit=' points')}" for one in changes
+            f"{one['model']} {one.estimate.text(signed=True, unit=' points')}" for one in changes
         )
         lines = [f"CHAIR_S, ReWEIGH minus base: {words}. It falls for {lower} of {len(changes)} checkpoints."]
         if len(changes) == 1:

@@ -22,8 +22,7 @@ from reweigh.paper.analyses.sweep import (
 )
 from reweigh.paper.answers import BASE, Answers
 from reweigh.paper.material import Material
-from reweigh.paper.sentences import finding, show
-from reweigh.paper.study import Entries, Entry
+from reweigh.paper.study import Entries, Entry, finding
 from reweigh.results.frame import Frame
 from reweigh.tables.observations import Observations
 from reweigh.tables.table import ReferenceTable
@@ -62,7 +61,7 @@ class Sizes(Sweep):
     def sentences(self, frame: Frame, material: Material) -> list[str]:
         sizes = [name for name in settings_of(frame) if name != BASE]
         smallest, deployed = sizes[0], deployed_size(frame)
-        changes = [show(change_of(frame, size), signed=True, unit=" points") for size in (smallest, deployed)]
+        changes = [change_of(frame, size).text(signed=True, unit=" points") for size in (smallest, deployed)]
         lines = [
             f"The prefix of all {deployed} images gives the table in use byte for byte.",
             f"With {smallest} images, CHAIR_S changes by {changes[0]}; with {deployed}, by {changes[1]}.",

@@ -13,7 +13,6 @@ from reweigh.experiments.ablate.arms import derangement
 from reweigh.paper.analyses.sweep import Setting, Sweep, change_of
 from reweigh.paper.answers import BASE, Answers, Given
 from reweigh.paper.material import Material
-from reweigh.paper.sentences import show
 from reweigh.results.frame import Frame
 
 OWN, DERANGED, CYCLIC, BLIND = "own", "derangement", "cyclic", "blind"
@@ -46,11 +45,11 @@ class Specificity(Sweep):
             share = change.number / own.value if own.value else None
             part = "" if share is None else f" ({100 * share:.0f}% of the change with own evidence)"
             lines.append(
-                f"{name}: {show(change, signed=True, unit=' points')}{part}, that is {show(gap, signed=True)} against own "
+                f"{name}: {change.text(signed=True, unit=' points')}{part}, that is {gap.text(signed=True)} against own "
                 f"evidence. {verdict(gap, share)}"
             )
         first = (
-            f"With its own evidence, the method changes CHAIR_S by {show(own, signed=True, unit=' points')}."
+            f"With its own evidence, the method changes CHAIR_S by {own.text(signed=True, unit=' points')}."
         )
         return [first, " ".join(lines)]
 

@@ -27,7 +27,6 @@ from reweigh.estimate import Estimate
 from reweigh.paper import study
 from reweigh.paper.bootstrap import Times, bootstrap
 from reweigh.paper.material import Material
-from reweigh.paper.sentences import show
 from reweigh.paper.study import Entries, Entry, Study, percent, row
 from reweigh.results.frame import Frame, Row
 from reweigh.tables.observations import Observations
@@ -147,10 +146,10 @@ class Tokens(Study):
         simple, anova = (frame.one(quantity=name) for name in (SIMPLE, ANOVA))
         low = primary.estimate.low
         return [
-            f"{show(percent(primary.estimate), digits=1, unit='%')} of DMRR's variability lies between tokens, counting "
+            f"{percent(primary.estimate).text(digits=1, unit='%')} of DMRR's variability lies between tokens, counting "
             f"each pair of token and image once ({primary['tokens']} tokens seen in at least {PRIMARY} images); counting "
-            f"every occurrence, {show(percent(every), digits=1, unit='%')}.",
-            f"The intraclass correlation of token identity is {show(simple, digits=3)} (simple) and {show(anova, digits=3)} "
+            f"every occurrence, {percent(every).text(digits=1, unit='%')}.",
+            f"The intraclass correlation of token identity is {simple.text(digits=3)} (simple) and {anova.text(digits=3)} "
             "(ANOVA).",
             "As in the paper, most of the variability comes from the token."
             if low is not None and low > 0.5

@@ -157,23 +157,14 @@ def state(table: Published, measured: Measured | None) -> tuple[str, str]:
 
 def build_index(found: Mapping[str, Measured]) -> Page:
     """All tables and figures with what became of them."""
-    rows = []
-    for label, table in published().items():
-        link = element("a", label, href=file_name(label))
-        cells = [
-            element("td", part, class_="words") for part in (table.title, *state(table, found.get(label)))
-        ]
-        rows.append(element("tr", element("th", link, class_="words", scope="row"), *cells))
-    heads = ("label", "title", "state", "order")
-    head = element("tr", *(element("th", name, class_="words", scope="col") for name in heads))
-    body = element("table", element("thead", head), element("tbody", *rows))
+    rows = [[label, table.title, *state(table, found.get(label))] for label, table in published().items()]
+    links = {index: file_name(label) for index, label in enumerate(published())}
+    table = Table([Column(name) for name in ("label", "title", "state", "order")], rows, links=links)
     lead = (
         "Published values are the paper's: 7B models and larger on photographs. Measured values stand under the name of the "
         "model they were measured on."
     )
-    label = "All tables and figures"
-    shown = element("div", body, class_="scroll", tabindex="0", role="region", aria_label=label)
-    return Page("The paper, table by table", lead=lead, footer=FOOTER).add(shown)
+    return Page("The paper, table by table", lead=lead, footer=FOOTER).add(table.html())
 
 
 def build_json(table: Published, measured: Measured | None) -> dict[str, Any]:
