@@ -14,6 +14,7 @@ import openai
 import uvicorn
 
 from reweigh.serve.app import Server
+from reweigh.serve.run import settings
 from reweigh.world.scenes import scene
 
 DESCRIBE = "Please describe this image in detail."
@@ -55,9 +56,7 @@ class Running:
 @contextmanager
 def running(server: Server) -> Iterator[Running]:
     """Serve in another thread until the block ends."""
-    runner = uvicorn.Server(
-        uvicorn.Config(server.app(), port=0, log_config=None, access_log=False, lifespan="on")
-    )
+    runner = uvicorn.Server(settings(server))
     thread = threading.Thread(target=runner.run)
     thread.start()
     while not runner.started and thread.is_alive():

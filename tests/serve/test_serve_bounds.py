@@ -13,6 +13,7 @@ from live import data_url, picture, user
 
 from reweigh.errors import InputError
 from reweigh.serve.bounds import Bounds
+from reweigh.serve.logs import TextLines
 from reweigh.serve.problem import problem_of
 
 MODEL = "reweigh-world"
@@ -156,8 +157,23 @@ def test_the_model_by_its_name_and_by_world(house):
 
 
 def test_an_answer_says_in_a_header_what_was_done(house):
-    edited = post(house, body(picture(20), stream=False))
-    assert edited.headers["x-reweigh"] == "edited; beta=3.5; layer=2"
+    asked = body(picture(20), max_tokens=60, reweigh={"trace": True})
+    edited = post(house, asked)
+    traced = edited.json()["choices"][0]["reweigh"]["tokens"]
+    changed = sum(one["winner_before"] != one["winner_after"] for one in traced)
+    assert changed > 0
+    assert [one["replaced"] for one in traced] == [
+        one["winner_before"] if one["winner_before"] != one["winner_after"] else None for one in traced
+    ]
+    assert edited.headers["x-reweigh"] == f"edited; beta=3.5; layer=2; changed={changed}"
+    plain = post(house, asked | {"reweigh": {"evidence": True}})
+    assert plain.headers["x-reweigh"] == edited.headers["x-reweigh"]
+    shown = plain.json()["choices"][0]["reweigh"]["tokens"]
+    assert [one["replaced"] for one in shown] == [one["replaced"] for one in traced]
+    with httpx.stream(
+        "POST", f"{house.url}/v1/chat/completions", json=asked | {"stream": True}, timeout=60
+    ) as begun:  # how many will change is not known when a stream begins
+        assert begun.headers["x-reweigh"] == "edited; beta=3.5; layer=2"
     off = post(house, body(picture(20), stream=False, reweigh="off"))
     assert off.headers["x-reweigh"] == "unedited; decoder=base"
     base = post(house, body(picture(20), stream=False, reweigh={"decoder": "base"}))
@@ -190,12 +206,12 @@ def test_the_log_has_one_line_and_no_prompt_unless_asked(serving, caplog):
     caplog.set_level("INFO", logger="reweigh.serve")
     words = {"messages": [user(text="a private question")]}
     post(serving(), body() | words)
-    lines = [record.getMessage() for record in caplog.records if record.name == "reweigh.serve"]
+    lines = [TextLines().format(record) for record in caplog.records if record.name == "reweigh.serve"]
     assert len(lines) == 1
-    assert "POST /v1/chat/completions 200" in lines[0]
+    assert "POST /v1/chat/completions 200 id=req-" in lines[0]
     assert "private" not in lines[0]
     post(serving(log_prompts=True), body() | words)
-    assert "a private question" in caplog.records[-1].getMessage()
+    assert caplog.records[-1].fields["asked"] == "a private question"
 
 
 def test_metrics_count_what_happened(serving):
@@ -207,14 +223,24 @@ def test_metrics_count_what_happened(serving):
     assert 'reweigh_requests_total{path="/v1/chat/completions",status="404"} 1' in text
     assert 'reweigh_tokens_total{kind="generated"} 2' in text
     assert "reweigh_batch_rows_count 1" in text
-    assert 'reweigh_request_seconds_bucket{le="+Inf"} 2' in text
+    assert 'reweigh_request_seconds_bucket{le="+Inf",path="/v1/chat/completions"} 2' in text
+    assert 'reweigh_answers_total{decoder="reweigh"} 1' in text
+    assert 'reweigh_changed_words_total{decoder="reweigh"} 0' in text
+    assert 'model="reweigh-world"' in text.partition("reweigh_build_info{")[2].splitlines()[0]
+    httpx.get(f"{counted.url}/v1/models/world")
+    httpx.get(f"{counted.url}/css/page.css")
+    httpx.get(f"{counted.url}/{'x' * 50}")
+    text = httpx.get(f"{counted.url}/metrics").text
+    assert 'reweigh_requests_total{path="/v1/models/",status="200"} 1' in text
+    assert 'reweigh_requests_total{path="/css/",status="200"} 1' in text
+    assert 'reweigh_requests_total{path="other",status="404"} 1' in text
     for line in text.splitlines():
         assert line.startswith("#") or len(line.rsplit(" ", 1)) == 2
 
 
 def test_bounds_must_be_positive():
-    with pytest.raises(InputError, match="queue_rows"):
-        Bounds(queue_rows=0)
+    with pytest.raises(InputError, match="queue"):
+        Bounds(queue=0)
 
 
 def test_a_failing_row_harms_no_other(serving, monkeypatch):

@@ -52,10 +52,10 @@ def expected(reference):
 
 
 @pytest.mark.slow
-def test_two_hundred_at_once_get_their_own_answers(serving, expected):
+def test_three_hundred_at_once_get_their_own_answers(serving, expected):
     """Betas, lengths, images, streams and single answers mixed: each is what the library writes alone."""
-    busy = serving(Bounds(queue_rows=256))
-    jobs = [(place % SCENES, BETAS[place % 3 > 0], 4 + place % 40, place % 2) for place in range(200)]
+    busy = serving(Bounds(queue=300))
+    jobs = [(place % SCENES, BETAS[place % 3 > 0], 4 + place % 40, place % 2) for place in range(300)]
 
     async def ask(client, number, beta, length, stream):
         content = body(number, beta, max_tokens=length)
@@ -64,7 +64,7 @@ def test_two_hundred_at_once_get_their_own_answers(serving, expected):
         return ids(await client.chat.completions.create(**content))
 
     async def all_of_them():
-        limits = httpx.Limits(max_connections=200)
+        limits = httpx.Limits(max_connections=300)
         async with busy.client_async(
             http_client=openai.DefaultAsyncHttpxClient(limits=limits), timeout=300
         ) as client:
@@ -74,7 +74,7 @@ def test_two_hundred_at_once_get_their_own_answers(serving, expected):
     for (number, beta, length, _), found in zip(jobs, answers, strict=True):
         assert found == expected(number, beta)[:length]
     text = httpx.get(f"{busy.url}/metrics").text
-    assert 'status="200"} 200' in text
+    assert 'status="200"} 300' in text
     assert "reweigh_waiting_rows 0" in text
 
 
@@ -101,7 +101,7 @@ def test_a_batch_mixes_betas_lengths_and_pictures(serving, expected):
 
 
 def test_429_only_beyond_the_queue(serving):
-    full = serving(Bounds(queue_rows=4, batch_rows=1))
+    full = serving(Bounds(queue=4, batch=1))
 
     async def all_of_them():
         async with full.client_async() as client:
@@ -120,7 +120,7 @@ def test_429_only_beyond_the_queue(serving):
 
 
 def test_a_client_that_leaves_frees_its_row(serving, monkeypatch):
-    lone = serving(Bounds(batch_rows=1))
+    lone = serving(Bounds(batch=1))
     settings = lone.server.served.anatomy.language_model.generation_config
     monkeypatch.setattr(settings, "eos_token_id", None)  # the answer would end by itself
     client = lone.client()
@@ -171,7 +171,7 @@ def test_rows_wait_in_order_and_only_like_ones_share_a_batch(world):
     from reweigh.serve.scheduler import Scheduler
     from reweigh.serve.wire import Conversation
 
-    scheduler = Scheduler(Bounds(batch_rows=3), Metrics(), world.recall)
+    scheduler = Scheduler(Bounds(batch=3), Metrics(), world.recall)
     messages = Conversation.model_validate({"messages": [user(picture(0))]}).messages
     prepared = world.prepare(messages, [picture(0)])
     sessions = [
@@ -198,7 +198,7 @@ def test_a_stopped_scheduler_finishes_what_waits(world):
     from reweigh.serve.scheduler import Scheduler
     from reweigh.serve.wire import Conversation
 
-    scheduler = Scheduler(Bounds(batch_rows=2), Metrics(), world.recall)
+    scheduler = Scheduler(Bounds(batch=2), Metrics(), world.recall)
     messages = Conversation.model_validate({"messages": [user(text="Hello")]}).messages
     prepared = world.prepare(messages, [])
     pieces = []

@@ -14,7 +14,7 @@ import openai
 import pytest
 from live import picture, user
 
-from reweigh.serve.run import require_extra
+from reweigh.serve.address import require_extra
 
 ASKED = {"model": "reweigh-world", "messages": [user(picture(0))]}
 
@@ -84,7 +84,7 @@ def test_a_missing_extra_is_named(monkeypatch):
 
 def test_a_taken_address_is_told_before_a_model_is_loaded():
     from reweigh.errors import InputError
-    from reweigh.serve.run import listen
+    from reweigh.serve.address import listen
 
     with listen("127.0.0.1", 0) as taken:
         port = taken.getsockname()[1]
@@ -126,6 +126,6 @@ def test_listening_beyond_this_machine_needs_a_key(host, monkeypatch):
     ("host", "own"), [("127.0.0.2", True), ("localhost", True), ("::1", True), ("::", False)]
 )
 def test_loopback(host, own):
-    from reweigh.serve.run import is_loopback
+    from reweigh.serve.address import is_loopback
 
     assert is_loopback(host) is own

@@ -52,10 +52,7 @@ class LazyGroup(TyperGroup):
         command: Any = get_command(importlib.import_module(COMMANDS[cmd_name]).app)
         command.name = cmd_name
         command.rich_help_panel = next(panel for panel, names in PANELS.items() if cmd_name in names)
-        left_out = ("json",) if cmd_name in WITHOUT_JSON else ()
-        _add_options(
-            command, [one for one in self.params if one.name in GLOBAL_OPTIONS and one.name not in left_out]
-        )
+        _add_options(command, [one for one in self.params if one.name in GLOBAL_OPTIONS])
         return command
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
@@ -76,8 +73,6 @@ class LazyGroup(TyperGroup):
 
 GLOBAL_OPTIONS = ("json", "plugin", "verbose", "quiet")
 """Options of `reweigh` itself that may also follow any command."""
-WITHOUT_JSON = ("serve",)
-"""Commands that print no result."""
 
 
 def _add_options(command: Any, options: list[Any]) -> None:

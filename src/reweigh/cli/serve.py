@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import os
+import tomllib
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args, get_origin
 
 import typer
 
 from reweigh.cli import common
 from reweigh.cli.groups import grouped
-from reweigh.errors import InputError
+from reweigh.errors import InputError, require_known
 from reweigh.options import choose_options
 from reweigh.serve.bounds import Bounds
 
@@ -19,17 +20,65 @@ app = typer.Typer(add_completion=False)
 
 KEY = "REWEIGH_API_KEY"
 """Environment variable with the key that clients must present."""
+LIMIT = "limit"
+"""Table of a settings file with the server's bounds."""
+WORDS = {int: "a whole number", float: "a number", bool: "true or false"}
+"""What a setting must be in TOML, by the type of its option; a string for all others."""
 LIMITS = ", ".join(
     f"{name}={value:g}" if isinstance(value, float) else f"{name}={value}"
     for name, value in asdict(Bounds()).items()
 )
 
 
+def read_settings(context: typer.Context, path: Path | None) -> Path | None:
+    """Make a file's settings the defaults of the options of the same names."""
+    if path is None:
+        return None
+    try:
+        found = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise InputError(f"{path} cannot be read ({error})", hint="it must be a TOML file") from error
+    kinds = {name: kind for name, kind in serve.__annotations__.items() if name not in ("context", "config")}
+    kinds["json"] = bool
+    settings = {name.replace("-", "_"): value for name, value in found.items()}
+    require_known(f"setting (in {path})", settings, kinds)
+    limits = settings.pop(LIMIT, {})
+    if not isinstance(limits, dict):
+        raise InputError(
+            f"{path}: {LIMIT} must be a table", hint=f"write [{LIMIT}], then lines like seconds = 60"
+        )
+    Bounds.of(limits)
+    context.meta[LIMIT] = limits
+    for name, value in settings.items():
+        _check_setting(f"{path}: {name}", kinds[name], value)
+    common.be_json(settings.pop("json", False) or common.wants_json())
+    context.default_map = settings
+    return path
+
+
+def _check_setting(name: str, annotation: Any, value: Any) -> None:
+    """Refuse a value of another kind than its option's, which the command line would read from text."""
+    several = get_origin(annotation) is list
+    kind = next((one for one in (annotation, *get_args(annotation)) if one in WORDS), str)
+    for one in value if several and isinstance(value, list) else [value]:
+        if type(one) is not kind and not (kind is float and type(one) is int):
+            also = ", or a list of them" if several else ""
+            raise InputError(f"{name} is {value!r}; it must be {WORDS.get(kind, 'a string')}{also}")
+
+
 @app.command()
 @grouped
 def serve(
+    context: typer.Context,
     model: str = common.MODEL_OR_WORLD,
     *,
+    config: Path = typer.Option(
+        None,
+        "--config",
+        is_eager=True,
+        callback=read_settings,
+        help="TOML file with any of these options; the command line wins.",
+    ),
     point: common.Point,
     host: str = typer.Option("127.0.0.1", help="Address to listen on; other machines need a key."),
     port: int = typer.Option(8377, min=0, max=65535, help="Port to listen on; 0 picks a free one."),
@@ -59,14 +108,15 @@ def serve(
     """Serve a model with the OpenAI API, and a page that shows why each word was written or held back.
 
     The environment variable REWEIGH_API_KEY sets the key that clients must present. Without a table the server answers
-    with the base model and the other decoders. Ctrl-C finishes the answers being decoded.
+    with the base model and the other decoders. Ctrl-C finishes the answers being decoded; SIGHUP reads the table again.
+    --json writes the log as JSON.
     """
-    from reweigh.serve.run import listen, require_extra, run
+    from reweigh.serve.address import is_loopback, listen, require_extra
 
     require_extra()
     from reweigh.serve.app import Server
     from reweigh.serve.fetch import Fetcher
-    from reweigh.serve.run import is_loopback
+    from reweigh.serve.run import run
 
     key = os.environ.get(KEY) or None
     if key is None and not is_loopback(host) and not without_key:
@@ -74,7 +124,8 @@ def serve(
             f"anyone who can reach {host} could use this server, and {KEY} is not set",
             hint=f"export {KEY}=..., or give --without-key",
         )
-    bounds = parse_bounds(limit)
+    given = choose_options(limit, asdict(Bounds()), "limit")
+    bounds = Bounds.of({**context.meta.get(LIMIT, {}), **given})
     fetcher = None if allow_urls is None else Fetcher(allow_urls, most=bounds.image_bytes)
     with listen(host, port) as address:
         served = _load(model, point, loading, name=name, cache=cache, force=force)
@@ -88,27 +139,7 @@ def serve(
         )
         if served.reason is not None:
             typer.echo(f"ReWEIGH is not offered: {served.reason}", err=True)
-        shown = f"[{host}]" if ":" in host else host
-        run(
-            server.app(),
-            address,
-            ready=lambda taken: typer.echo(
-                f"{served.name} at http://{shown}:{taken} (Ctrl-C stops)", err=True
-            ),
-        )
-
-
-def parse_bounds(texts: list[str]) -> Bounds:
-    """Read what `--limit` was given, over the defaults."""
-    defaults = asdict(Bounds())
-    found = choose_options(texts, defaults, "limit")
-    for name, value in found.items():
-        kind = type(defaults[name])
-        if isinstance(value, bool) or not isinstance(value, (int, kind)):
-            raise InputError(
-                f"the limit {name} is {value!r}, but must be a {'whole ' if kind is int else ''}number"
-            )
-    return Bounds(**defaults | found)
+        run(server, address, host=host, json=common.wants_json())
 
 
 def _load(
@@ -134,6 +165,7 @@ def _load(
         loaded,
         processor,
         name=name,
+        names=() if Path(model).exists() else [model],
         table=table,
         layer=point.layer,
         beta=point.beta,

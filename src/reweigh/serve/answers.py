@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import Any, TypeVar
 
-from reweigh.serve.problem import Problem
+from reweigh.serve.deadline import Deadline
 from reweigh.serve.row import Piece, Row
 from reweigh.serve.scheduler import Scheduler
 
@@ -23,15 +22,17 @@ class Answers:
 
     Args:
         scheduler: Who decodes.
-        seconds: Time from now in which all answers must be whole.
+        deadline: When all answers must be complete.
         receive: The request's ASGI channel, which signals that its client has left.
     """
 
-    def __init__(self, scheduler: Scheduler, seconds: float, receive: Callable[[], Awaitable[Any]]) -> None:
+    def __init__(
+        self, scheduler: Scheduler, deadline: Deadline, receive: Callable[[], Awaitable[Any]]
+    ) -> None:
         self._scheduler = scheduler
         self._loop = asyncio.get_running_loop()
         self._pieces: asyncio.Queue[Piece] = asyncio.Queue()
-        self._ends_by = time.monotonic() + seconds
+        self.deadline = deadline
         self._rows: Sequence[Row] = ()
         self._gone = asyncio.create_task(_until_gone(receive))
 
@@ -68,14 +69,14 @@ class Answers:
         try:
             await asyncio.wait(
                 {waited, self._gone},
-                timeout=max(0.0, self._ends_by - time.monotonic()),
+                timeout=self.deadline.left(),
                 return_when=asyncio.FIRST_COMPLETED,
             )
             if waited.done():
                 return waited.result()
             if self._gone.done():
                 raise ClientLeft
-            raise Problem(504, "the answer took longer than this server allows", code="timeout")
+            raise self.deadline.over()
         finally:
             waited.cancel()
 

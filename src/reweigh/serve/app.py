@@ -22,33 +22,33 @@ from reweigh.serve import inspect
 from reweigh.serve.answers import Answers, ClientLeft
 from reweigh.serve.body import read_body
 from reweigh.serve.bounds import Bounds
-from reweigh.serve.chat import Reply, make_rows
+from reweigh.serve.chat import Reply, check_prompt, make_rows
+from reweigh.serve.deadline import Deadline
 from reweigh.serve.fetch import Fetcher
 from reweigh.serve.gate import Gate
+from reweigh.serve.logs import logger, tell
 from reweigh.serve.metrics import Metrics
+from reweigh.serve.parse import did_you_mean, parse, parse_chat, shortened
 from reweigh.serve.pictures import find_pictures, read_pictures
 from reweigh.serve.prepare import Prepared
 from reweigh.serve.problem import Problem, problem_of
 from reweigh.serve.row import Piece, Row
 from reweigh.serve.scheduler import Scheduler
 from reweigh.serve.served import Served
-from reweigh.serve.wire import (
-    ChatRequest,
-    CheckRequest,
-    Conversation,
-    HeatRequest,
-    Message,
-    parse,
-    parse_chat,
-)
+from reweigh.serve.wire import ChatRequest, CheckRequest, Conversation, HeatRequest
 
 T = TypeVar("T")
+Asked = TypeVar("Asked", bound=Conversation)
 
 STATIC = Path(__file__).parent / "static"
+FOLDERS = ("/v1/models/", "/css/", "/js/")
+"""Paths below these are counted together."""
 FETCHES = 8
 """Conversations whose images are fetched or decoded from base64 at the same time."""
 STUCK = 2.0
 """Multiples of a request's time after which a busy model thread counts as stuck."""
+CHARACTERS_PER_TOKEN = 16
+"""No text has more characters than so many for each of its tokens; longer ones are refused before they are tokenized."""
 CLIENT_LEFT = 499
 """Status in the log for a request whose client disconnected."""
 
@@ -81,6 +81,8 @@ class Server:
         self._hosts = hosts
         self._fetcher = fetcher
         self._log_prompts = log_prompts
+        self._facts: dict[str, Any] | None = None
+        self.metrics.build(served.summary())
         self._preparing = ThreadPoolExecutor(1, thread_name_prefix="reweigh-prepare")
         self._fetching = ThreadPoolExecutor(FETCHES, thread_name_prefix="reweigh-fetch")
 
@@ -110,7 +112,9 @@ class Server:
         app.add_exception_handler(HTTPException, partial(_http_response, frozenset(routes)))
         app.add_exception_handler(ClientLeft, self._client_left)
         app.add_exception_handler(ClientDisconnect, self._client_left)
-        app.add_middleware(Gate, metrics=self.metrics, key=self._key, hosts=self._hosts, paths=[*routes, "/"])
+        app.add_middleware(
+            Gate, metrics=self.metrics, key=self._key, hosts=self._hosts, paths=[*routes, "/", *FOLDERS]
+        )
         return app
 
     @asynccontextmanager
@@ -126,18 +130,10 @@ class Server:
     async def chat(self, request: Request) -> Response:
         """``POST /v1/chat/completions``."""
         begin = time.monotonic()
-        with self.scheduler.arriving():
-            asked = parse_chat(await read_body(request, self.bounds))
-            self._check_model(asked)
-            answers = Answers(self.scheduler, self.bounds.seconds, request.receive)
-            try:
-                prepared = await answers.within(self._prepare(asked.messages))
-                made = partial(make_rows, self.served, self.bounds, asked, prepared, answers.send)
-                rows = await answers.within(self._in_preparer(made))
-                answers.submit(rows)
-            except BaseException:
-                await answers.close()
-                raise
+        async with self._arrival(request, self._parse_chat) as (asked, prepared, answers):
+            made = partial(make_rows, self.served, self.bounds, asked, prepared, answers.send)
+            rows = await answers.within(self._in_preparer(made))
+            answers.submit(rows)
         reply = Reply(self.served, asked, rows)
         self._note_for_log(request, asked, rows)
         if asked.stream:
@@ -148,6 +144,24 @@ class Server:
             await answers.close()
             self._count(request, reply)
         return JSONResponse(whole, headers={"x-reweigh": reply.outcome})
+
+    @asynccontextmanager
+    async def _arrival(
+        self, request: Request, read: Callable[[bytes], Asked]
+    ) -> AsyncIterator[tuple[Asked, Prepared, Answers]]:
+        """A request that was read and prepared: what is asked, its inputs, and where its answers go.
+
+        Until the block ends it counts among those that arrive, which are bounded in number and bytes.
+        """
+        deadline = Deadline(self.bounds.seconds)
+        with self.scheduler.arriving() as hold:
+            asked = read(await read_body(request, self.bounds, hold))
+            answers = Answers(self.scheduler, deadline, request.receive)
+            try:
+                yield asked, await answers.within(self._prepare(asked, deadline)), answers
+            except BaseException:
+                await answers.close()
+                raise
 
     async def _stream(self, request: Request, answers: Answers, reply: Reply, begin: float) -> Response:
         """Begin a stream once its first piece has arrived, so that earlier failures get their own status."""
@@ -180,31 +194,46 @@ class Server:
             await answers.close()
             self._count(request, reply)
 
-    def _check_model(self, asked: ChatRequest) -> None:
+    def _parse_chat(self, body: bytes) -> ChatRequest:
+        asked = parse_chat(body)
         self._require_model(asked.model)
+        return asked
 
     def _require_model(self, name: str) -> None:
         if name not in self.served.names:
+            hint = did_you_mean(name, self.served.names)
             raise Problem(
                 404,
-                f"this server has no model {name[:80]!r}; it serves {self.served.name!r}",
+                f"this server has no model {shortened(name)!r}; it serves {self.served.name!r}{hint}",
                 param="model",
                 code="model_not_found",
             )
 
-    async def _prepare(self, messages: Sequence[Message]) -> Prepared:
+    async def _prepare(self, asked: Conversation, deadline: Deadline) -> Prepared:
+        if asked.characters > CHARACTERS_PER_TOKEN * self.bounds.prompt_tokens:
+            raise Problem(
+                400,
+                f"the messages have {asked.characters:,} characters, more than any prompt of "
+                f"{self.bounds.prompt_tokens:,} tokens",
+                param="messages",
+                code="context_length_exceeded",
+            )
         loop = asyncio.get_running_loop()
         found = await loop.run_in_executor(
-            self._fetching, find_pictures, messages, self.bounds, self._fetcher
+            self._fetching, find_pictures, asked.messages, self.bounds, self._fetcher
         )
 
         def work() -> Prepared:
             try:
-                return self.served.prepare(messages, read_pictures(found, self.bounds))
+                pictures = read_pictures(found, self.bounds, deadline)
+                deadline.check()
+                prepared = self.served.prepare(asked.messages, pictures)
             except ReweighError as error:
                 refused = problem_of(error, self.served.hidden)
                 refused.param = "messages"
                 raise refused from error
+            check_prompt(self.served, self.bounds, prepared.prompt_tokens)
+            return prepared
 
         return await self._in_preparer(work)
 
@@ -217,11 +246,12 @@ class Server:
         note |= {"decoder": rows[0].decoder, "n": len(rows), "prompt": rows[0].prepared.prompt_tokens}
         if self._log_prompts:
             words = [part.text for m in asked.messages for part in m.parts() if part.type == "text"]
-            note["asked"] = repr(" | ".join(words))
+            note["asked"] = " | ".join(words)
 
     def _count(self, request: Request, reply: Reply) -> None:
-        request.scope["state"]["note"]["new"] = reply.generated
+        request.scope["state"]["note"] |= {"new": reply.generated, "changed": reply.changed}
         self.metrics.tokens(prompt=reply.prepared.prompt_tokens, generated=reply.generated)
+        self.metrics.answers(reply.decoder, len(reply), reply.changed)
 
     async def models(self) -> dict[str, Any]:
         """``GET /v1/models``."""
@@ -259,11 +289,27 @@ class Server:
 
     async def facts(self, request: Request) -> Any:
         """``GET /inspect/facts``."""
-        return await self._on_model(request, lambda: self._facts)
+        if self._facts is None:
+            self._facts = await self._on_model(
+                Answers(self.scheduler, Deadline(self.bounds.seconds), request.receive),
+                lambda: inspect.facts(self.served, self.bounds, key_needed=self._key is not None),
+            )
+        return self._facts
 
-    @cached_property
-    def _facts(self) -> dict[str, Any]:
-        return inspect.facts(self.served, self.bounds, key_needed=self._key is not None)
+    def reload(self) -> None:
+        """Read the table again, between two batches; requests that wait keep the one they came with."""
+
+        def work() -> None:
+            try:
+                self.served.reload()
+            except ReweighError as error:
+                logger.error("the table could not be reloaded, the old one stays in use: %s", error)
+                return
+            self._facts = None
+            self.metrics.build(self.served.summary())
+            tell("reloaded", **self.served.summary())
+
+        self.scheduler.run(work)
 
     async def scene(self, request: Request) -> Any:
         """``GET /inspect/scene?number=N``."""
@@ -274,41 +320,42 @@ class Server:
 
     async def measure(self, request: Request) -> Any:
         """``POST /inspect/measure``."""
-        asked = parse(Conversation, await read_body(request, self.bounds))
-        return await self._about(request, asked, lambda prepared: inspect.measure_all(self.served, prepared))
+        return await self._about(
+            request, Conversation, lambda _asked, prepared: inspect.measure_all(self.served, prepared)
+        )
 
     async def heat(self, request: Request) -> Any:
         """``POST /inspect/heat``."""
-        asked = parse(HeatRequest, await read_body(request, self.bounds))
 
-        def work(prepared: Prepared) -> dict[str, Any]:
+        def work(asked: HeatRequest, prepared: Prepared) -> dict[str, Any]:
             token = inspect.token_of(self.served, asked.word or "") if asked.token is None else asked.token
             return inspect.heat(self.served, prepared, token)
 
-        return await self._about(request, asked, work)
+        return await self._about(request, HeatRequest, work)
 
     async def check(self, request: Request) -> Any:
         """``POST /inspect/check``."""
-        asked = parse(CheckRequest, await read_body(request, self.bounds))
-        return await self._about(
-            request, asked, lambda prepared: inspect.check(self.served, prepared, asked.text, asked.layer)
-        )
 
-    async def _about(self, request: Request, asked: Conversation, work: Callable[[Prepared], T]) -> T:
+        def work(asked: CheckRequest, prepared: Prepared) -> dict[str, Any]:
+            return inspect.check(self.served, prepared, asked.text, asked.layer)
+
+        return await self._about(request, CheckRequest, work)
+
+    async def _about(self, request: Request, kind: type[Asked], work: Callable[[Asked, Prepared], T]) -> T:
         """Prepare a conversation and work on it, with the queue and time limit of any request."""
-        answers = Answers(self.scheduler, self.bounds.seconds, request.receive)
-        with self.scheduler.arriving():
-            try:
-                prepared = await answers.within(self._prepare(asked.messages))
-            finally:
-                await answers.close()
-        return await self._on_model(request, lambda: work(prepared))
+        async with self._arrival(request, partial(parse, kind)) as (asked, prepared, answers):
+            pass
+        return await self._on_model(answers, lambda: work(asked, prepared))
 
-    async def _on_model(self, request: Request, work: Callable[[], T]) -> T:
-        """Run something in the scheduler's thread, within bounds."""
-        answers = Answers(self.scheduler, self.bounds.seconds, request.receive)
+    async def _on_model(self, answers: Answers, work: Callable[[], T]) -> T:
+        """Run something in the scheduler's thread, unless its time is over before it begins."""
+
+        def in_time() -> T:
+            answers.deadline.check()
+            return work()
+
         try:
-            return await answers.within(asyncio.wrap_future(self.scheduler.run(work)))
+            return await answers.within(asyncio.wrap_future(self.scheduler.run(in_time)))
         except ReweighError as error:
             raise problem_of(error, self.served.hidden) from error
         finally:

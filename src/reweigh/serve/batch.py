@@ -19,6 +19,7 @@ from reweigh.decoding.request import ReweighRequest
 from reweigh.engines.transformers.recall import Recall
 from reweigh.engines.transformers.session import Session, end_tokens
 from reweigh.families.processor_parts import tokenizer_of
+from reweigh.method.trace import Recorded
 from reweigh.serve.metrics import Metrics
 from reweigh.serve.prepare import stack
 from reweigh.serve.row import Piece, Row
@@ -36,8 +37,28 @@ def streams(session: Session) -> bool:
     return decoder.loop is None and decoder.generation.get("num_beams", 1) == 1
 
 
+class Abandoned(Exception):
+    """Nobody waits for the answers any more."""
+
+
 def decode(rows: Sequence[Row], recall: Recall, metrics: Metrics) -> None:
-    """Write the answers of some rows of one session, in one batch."""
+    """Write the answers of some rows of one session, in one batch; ends early once nobody waits for them."""
+    handle = rows[0].session.model.register_forward_pre_hook(lambda *_: _require_someone(rows))
+    try:
+        _decode(rows, recall, metrics)
+    except Abandoned:
+        pass
+    finally:
+        handle.remove()
+
+
+def _require_someone(rows: Sequence[Row]) -> None:
+    """End before the next forward pass: some decoders run many before the first token (a description, a search)."""
+    if all(row.left for row in rows):
+        raise Abandoned
+
+
+def _decode(rows: Sequence[Row], recall: Recall, metrics: Metrics) -> None:
     session = rows[0].session
     tokenizer = tokenizer_of(session.processor)
     inputs = stack([row.prepared for row in rows], pad=tokenizer.pad_token_id or 0)
@@ -46,8 +67,9 @@ def decode(rows: Sequence[Row], recall: Recall, metrics: Metrics) -> None:
         _decode_whole(rows[0], inputs, None if support is None else support[0])
         return
     with ExitStack() as open_until_end, torch.no_grad():
-        request = _open(session, rows, recall, metrics, open_until_end)
-        writer = Writer(rows, session, tokenizer, request, support)
+        winners = Winners()
+        request = _open(session, rows, recall, metrics, winners, open_until_end)
+        writer = Writer(rows, session, tokenizer, request, winners, support)
         session.model.generate(
             **inputs,
             **GREEDY,
@@ -57,8 +79,31 @@ def decode(rows: Sequence[Row], recall: Recall, metrics: Metrics) -> None:
         )
 
 
+class Winners:
+    """Observes which token leads each row before and after the edit of the latest step."""
+
+    def __init__(self) -> None:
+        self._latest: tuple[list[int], list[int]] | None = None
+
+    def record(self, recorded: Recorded) -> None:
+        """Receive one step."""
+        self._latest = recorded.before.tolist(), recorded.after.tolist()
+
+    def replaced(self, row: int) -> int | None:
+        """The token that would have led a row without the edit, if another one does."""
+        if self._latest is None:
+            return None
+        before, after = (winners[row] for winners in self._latest)
+        return None if before == after else before
+
+
 def _open(
-    session: Session, rows: Sequence[Row], recall: Recall, metrics: Metrics, stack: ExitStack
+    session: Session,
+    rows: Sequence[Row],
+    recall: Recall,
+    metrics: Metrics,
+    winners: Winners,
+    stack: ExitStack,
 ) -> ReweighRequest | None:
     """Open the rows' request; evidence that is kept is given, what is measured is kept when the batch ends."""
     if not isinstance(session, ReweighSession):
@@ -69,7 +114,8 @@ def _open(
     known = recall.find(keys, reader)
     betas = [row.beta for row in rows]
     trace = any(row.trace for row in rows)
-    request = stack.enter_context(session.request(beta=betas, evidence=known, trace=trace))
+    observer = winners if any(betas) else None
+    request = stack.enter_context(session.request(beta=betas, evidence=known, trace=trace, observer=observer))
     metrics.evidence(
         recalled=sum(one is not None for one in known),
         measured=sum(bool(key) and one is None for key, one in zip(keys, known, strict=True)),
@@ -114,12 +160,14 @@ class Writer(LogitsProcessor):
         session: Session,
         tokenizer: Any,
         request: ReweighRequest | None,
+        winners: Winners,
         support: list[Support | None] | None,
     ) -> None:
         device = session.model.device
         self._rows = rows
         self._tokenizer = tokenizer
         self._request = request
+        self._winners = winners
         self._ends = _ends_of(session)
         self._pickers = [Picker(row.sampling, row.seed, device) for row in rows]
         self._texts = [GrowingText(tokenizer, row.stops) for row in rows]
@@ -148,9 +196,11 @@ class Writer(LogitsProcessor):
         self._counts[index] += 1
         count, ended = self._counts[index], token in self._ends
         span = text.push(token)
+        replaced = self._winners.replaced(index)
+        row.changed += replaced is not None
         finish = "stop" if ended or text.stopped else "length" if count >= row.most else None
         new = text.ready() if finish is None else text.ready() + text.finish()
-        known = (self._facts(index, token, span),) if row.evidence or row.trace else ()
+        known = (self._facts(index, token, span, replaced),) if row.evidence or row.trace else ()
         logprobs = () if row.logprobs is None else (self._logprob(token, logits, row.logprobs),)
         piece = Piece(row.index, new, known, logprobs, finish, count)
         if finish is not None:
@@ -158,7 +208,7 @@ class Writer(LogitsProcessor):
         elif new or known or logprobs:
             row.send(piece)
 
-    def _facts(self, index: int, token: int, span: tuple[int, int]) -> dict[str, Any]:
+    def _facts(self, index: int, token: int, span: tuple[int, int], replaced: int | None) -> dict[str, Any]:
         """What is known of a token."""
         row = self._rows[index]
         if self._support is None:  # ReWEIGH's own evidence is there once the prompt was read
@@ -167,13 +217,13 @@ class Writer(LogitsProcessor):
         step = self._counts[index] - 1
         known = token_facts(token, self._word(token), step, span, self._support[index])
         request = self._request
+        if request is not None:
+            known["replaced"] = None if replaced is None else self._named(replaced)
         if row.trace and request is not None and len(request.trace) > self._steps:
             found = request.trace.step(self._steps, index)
-            before, after = self._named(found.winner_before), self._named(found.winner_after)
             known |= {
-                "winner_before": before,
-                "winner_after": after,
-                "replaced": before if found.changed else None,
+                "winner_before": self._named(found.winner_before),
+                "winner_after": self._named(found.winner_after),
                 "candidates": [candidate.to_json() for candidate in found.candidates],
             }
         return known

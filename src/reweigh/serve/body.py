@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 
 from starlette.requests import Request
 
@@ -10,8 +11,11 @@ from reweigh.serve.bounds import Bounds
 from reweigh.serve.problem import Problem
 
 
-async def read_body(request: Request, bounds: Bounds) -> bytes:
+async def read_body(request: Request, bounds: Bounds, hold: Callable[[int], None]) -> bytes:
     """The JSON body of a request; refused if it is too long or too slow.
+
+    Args:
+        hold: Told the size of each part; refuses if the server holds too many bodies.
 
     Raises:
         Problem: With the status for the client.
@@ -25,6 +29,7 @@ async def read_body(request: Request, bounds: Bounds) -> bytes:
     try:
         async with asyncio.timeout(bounds.body_seconds):
             async for chunk in request.stream():
+                hold(len(chunk))
                 kept += chunk
                 if len(kept) > most:
                     raise _too_long(most)

@@ -12,9 +12,11 @@ from reweigh.decoding import ReweighSession
 from reweigh.engines.transformers.session import Session
 from reweigh.errors import ReweighError
 from reweigh.method.edit import check_beta
+from reweigh.rivals import DECODERS
 from reweigh.serve.answers import Answers, ClientLeft
 from reweigh.serve.batch import streams
 from reweigh.serve.bounds import Bounds
+from reweigh.serve.parse import did_you_mean, shortened
 from reweigh.serve.prepare import Prepared
 from reweigh.serve.problem import Problem, problem_of
 from reweigh.serve.row import Piece, Row
@@ -25,6 +27,8 @@ from reweigh.text import replace_surrogates
 
 DEFAULT_TOKENS = 512
 """Longest answer if the request does not set it."""
+TRACED_TOKENS = 8_192
+"""Tokens of one request that can be traced; each takes about 8 KB in the answer."""
 
 
 def make_rows(
@@ -55,6 +59,14 @@ def make_rows(
         top_p=asked.top_p,
     )
     most = answer_length(served, bounds, asked, prepared.prompt_tokens)
+    if asked.options.trace and most * asked.n > TRACED_TOKENS:
+        raise Problem(
+            400,
+            f"reweigh.trace: {asked.n} answers of {most:,} tokens are too long; this server traces {TRACED_TOKENS:,} "
+            "tokens of a request",
+            param="reweigh.trace",
+            code="invalid_value",
+        )
     return [
         Row(
             index=index,
@@ -86,6 +98,15 @@ def decoder_name(served: Served, asked: ChatRequest) -> str:
 def choose(served: Served, asked: ChatRequest, name: str) -> tuple[Session, list[float]]:
     """The session of a request and the beta of each choice."""
     options = asked.options
+    if name not in DECODERS:
+        offered = [one["name"] for one in served.decoders()]
+        raise Problem(
+            400,
+            f"no decoder is called {shortened(name)!r}{did_you_mean(name, offered)} "
+            f"(this server offers {', '.join(sorted(offered))})",
+            param="reweigh.decoder",
+            code="invalid_value",
+        )
     try:
         session = served.session(name, options.layer)
         if name in UNEDITED or not isinstance(session, ReweighSession):
@@ -113,8 +134,8 @@ def table_session_of(served: Served, session: Session) -> ReweighSession | None:
     return None if served.reason is not None else served.reweigh()
 
 
-def answer_length(served: Served, bounds: Bounds, asked: ChatRequest, prompt: int) -> int:
-    """Tokens the answer may have."""
+def check_prompt(served: Served, bounds: Bounds, prompt: int) -> None:
+    """Refuse a prompt that is longer than the server or the model takes."""
     if prompt > bounds.prompt_tokens or (served.context is not None and prompt >= served.context):
         most = min(bounds.prompt_tokens, (served.context or prompt + 1) - 1)
         raise Problem(
@@ -123,6 +144,10 @@ def answer_length(served: Served, bounds: Bounds, asked: ChatRequest, prompt: in
             param="messages",
             code="context_length_exceeded",
         )
+
+
+def answer_length(served: Served, bounds: Bounds, asked: ChatRequest, prompt: int) -> int:
+    """Tokens the answer may have."""
     room = bounds.new_tokens if served.context is None else min(bounds.new_tokens, served.context - prompt)
     given = asked.max_completion_tokens or asked.max_tokens
     if given is None:
@@ -155,10 +180,23 @@ class Reply:
         }
         self._counts = [0] * len(rows)
 
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    @property
+    def decoder(self) -> str:
+        """Who writes the answers."""
+        return self._rows[0].decoder
+
     @property
     def generated(self) -> int:
         """Tokens written so far, over all choices."""
         return sum(self._counts)
+
+    @property
+    def changed(self) -> int:
+        """Steps so far at which the edit put another token first, over all choices."""
+        return sum(row.changed for row in self._rows)
 
     @property
     def prepared(self) -> Prepared:
@@ -167,14 +205,18 @@ class Reply:
 
     @property
     def outcome(self) -> str:
-        """What was done to the answers, for a header: edited with which beta and layer, or by which other decoder."""
+        """What was done to the answers, for a header: edited with which beta and layer, or by which other decoder.
+
+        ``changed`` is there once the answers are complete.
+        """
         row = self._rows[0]
         if row.session is not row.table_session or not any(one.beta for one in self._rows):
             return f"unedited; decoder={row.decoder}"
         if row.prepared.key is None:
             return "unedited; no image"
         betas = ",".join(dict.fromkeys(f"{one.beta:g}" for one in self._rows))
-        return f"edited; beta={betas}; layer={row.table_session.layer}"
+        changed = f"; changed={self.changed}" if all(one.done for one in self._rows) else ""
+        return f"edited; beta={betas}; layer={row.table_session.layer}{changed}"
 
     def usage(self) -> dict[str, int]:
         """Tokens read and written."""

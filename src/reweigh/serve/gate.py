@@ -5,12 +5,12 @@ from __future__ import annotations
 import hmac
 import ipaddress
 import json
-import logging
 import time
 import uuid
 from collections.abc import Awaitable, Callable, Collection, MutableMapping
 from typing import Any
 
+from reweigh.serve.logs import logger, tell
 from reweigh.serve.metrics import Metrics
 from reweigh.serve.problem import Problem, problem_of
 
@@ -19,9 +19,9 @@ Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
-logger = logging.getLogger("reweigh.serve")
-
 GUARDED = ("/v1", "/inspect", "/metrics")
+LOGGED_BYTES = 200
+"""Length of a path in the log."""
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data: blob:; connect-src 'self'; "
     "font-src 'self'; manifest-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
@@ -41,7 +41,8 @@ class Gate:
         key: What clients must present as bearer token; ``None`` lets everyone in.
         hosts: Names under which the server may be addressed, besides every address of this machine. A page of another
             site that points its own name to this machine (DNS rebinding) is refused.
-        paths: Paths that are counted by name; any other counts as "other".
+        paths: Paths that are counted by name; what is below one that ends in "/" counts with it, anything else as
+            "other".
     """
 
     def __init__(
@@ -64,7 +65,7 @@ class Gate:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        visit = _Visit(scope, self._metrics, scope["path"] if scope["path"] in self._paths else "other")
+        visit = _Visit(scope, self._metrics, self._counted(scope["path"]))
 
         async def send_marked(message: MutableMapping[str, Any]) -> None:
             visit.see(message)
@@ -83,6 +84,12 @@ class Gate:
             await _refuse(problem_of(error), send_marked)
         finally:
             visit.end()
+
+    def _counted(self, path: str) -> str:
+        if path in self._paths:
+            return path
+        above = (known for known in self._paths if known.endswith("/") and known != "/")
+        return next((known for known in above if path.startswith(known)), "other")
 
     def _refusal(self, scope: Scope) -> Problem | None:
         headers = {name.decode("latin-1").lower(): value for name, value in scope["headers"]}
@@ -106,13 +113,14 @@ class Gate:
 
 
 class _Visit:
-    """One request on its way: its id, its status, and the line that is logged of it just before its last byte leaves."""
+    """One request in progress: its id, its status, and the line that is logged just before its last byte is sent."""
 
     def __init__(self, scope: Scope, metrics: Metrics, path: str) -> None:
         self.number = f"req-{uuid.uuid4().hex[:16]}"
         self.status = 0
         self._metrics = metrics
-        self._what = f"{scope['method']} {path}"
+        asked = scope.get("raw_path") or scope["path"].encode()
+        self._what = f"{scope['method']} {asked[:LOGGED_BYTES].decode('ascii', 'backslashreplace')}"
         self._path = path
         self._begin = time.monotonic()
         self._note: dict[str, Any] = scope.setdefault("state", {}).setdefault("note", {})
@@ -135,8 +143,7 @@ class _Visit:
         self._ended = True
         passed = time.monotonic() - self._begin
         self._metrics.request(self._path, self.status, passed)
-        extra = " ".join(f"{name}={value}" for name, value in self._note.items())
-        logger.info("%s %s %d %.0fms %s", self.number, self._what, self.status, 1000 * passed, extra)
+        tell(f"{self._what} {self.status}", id=self.number, ms=round(1000 * passed), **self._note)
 
 
 def _host_name(host: str) -> str:

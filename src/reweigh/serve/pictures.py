@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from reweigh.errors import ImageError
 from reweigh.images import read_image
 from reweigh.serve.bounds import Bounds
+from reweigh.serve.deadline import Deadline
 from reweigh.serve.fetch import Fetcher
 from reweigh.serve.problem import Problem
 from reweigh.serve.wire import ImagePart, Message
@@ -46,10 +47,11 @@ def find_pictures(messages: Sequence[Message], bounds: Bounds, fetcher: Fetcher 
     return [Encoded(param, _bytes_of(url, param, bounds, fetcher)) for param, url in found]
 
 
-def read_pictures(found: Sequence[Encoded], bounds: Bounds) -> list[Image]:
+def read_pictures(found: Sequence[Encoded], bounds: Bounds, deadline: Deadline) -> list[Image]:
     """Decode images; a small file may be a large picture, so few should be decoded at a time."""
     pictures = []
     for one in found:
+        deadline.check()
         try:
             pictures.append(read_image(one.data, max_pixels=bounds.image_pixels))
         except ImageError as error:

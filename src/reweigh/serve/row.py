@@ -62,6 +62,7 @@ class Row:
         left: Set once its client has left.
         begun: Whether a token was written.
         done: Whether its last piece was sent.
+        changed: Steps at which the edit put another token first.
     """
 
     index: int
@@ -81,6 +82,7 @@ class Row:
     left: bool = False
     begun: bool = False
     done: bool = False
+    changed: int = 0
 
     def end(self, piece: Piece) -> None:
         """Send the last piece."""

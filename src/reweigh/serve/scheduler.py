@@ -29,6 +29,8 @@ logger = logging.getLogger("reweigh.serve")
 
 GATHER_SECONDS = 0.05
 """How long an idle server waits for requests that are still being prepared."""
+BODIES = 8
+"""How many bodies of the greatest length may be in memory at once."""
 
 
 class Scheduler:
@@ -46,6 +48,8 @@ class Scheduler:
         self._tasks: deque[Callable[[], None]] = deque()
         self._running: list[Row] = []
         self._arriving = 0
+        self._held = 0
+        self._last_was_task = False
         self._stopping = False
         self._batch_seconds = 1.0
         self._begun: float | None = None
@@ -66,16 +70,30 @@ class Scheduler:
             self._thread.join()
 
     @contextmanager
-    def arriving(self) -> Iterator[None]:
-        """Announce a request that is being prepared, so that the next batch waits for it briefly."""
+    def arriving(self) -> Iterator[Callable[[int], None]]:
+        """Announce a request that is being read and prepared, so that the next batch waits for it briefly.
+
+        Yields a function that counts bytes of its body; it refuses when the bodies of all requests are too much.
+        """
+        held = 0
         with self._changed:
-            if self._arriving >= self._bounds.queue_rows:
+            if self._arriving >= self._bounds.queue:
                 raise self._full()
             self._arriving += 1
+
+        def hold(count: int) -> None:
+            nonlocal held
+            with self._changed:
+                if self._held + count > BODIES * self._bounds.body_bytes:
+                    raise self._full()
+                self._held += count
+                held += count
+
         try:
-            yield
+            yield hold
         finally:
             with self._changed:
+                self._held -= held
                 self._arriving -= 1
                 self._changed.notify_all()
 
@@ -85,13 +103,13 @@ class Scheduler:
             if self._stopping:
                 raise Problem(503, "the server is stopping", code="stopping")
             self._drop_left()
-            if len(self._waiting) + len(rows) > self._bounds.queue_rows:
+            if len(self._waiting) + len(rows) > self._bounds.queue:
                 raise self._full()
             self._waiting.extend(rows)
             self._changed.notify_all()
 
     def run(self, task: Callable[[], T]) -> Future[T]:
-        """Run something else on the model, before the next batch."""
+        """Run something else on the model; such tasks and batches take turns."""
         future: Future[T] = Future()
 
         def work() -> None:
@@ -104,7 +122,7 @@ class Scheduler:
         with self._changed:
             if self._stopping:
                 raise Problem(503, "the server is stopping", code="stopping")
-            if len(self._tasks) >= self._bounds.queue_rows:
+            if len(self._tasks) >= self._bounds.queue:
                 raise self._full()
             self._tasks.append(work)
             self._changed.notify_all()
@@ -117,7 +135,7 @@ class Scheduler:
 
     def takes_more(self) -> bool:
         """Whether another answer may wait."""
-        return not self._stopping and len(self._waiting) < self._bounds.queue_rows
+        return not self._stopping and len(self._waiting) < self._bounds.queue
 
     def leave(self, rows: Sequence[Row]) -> None:
         """Free the rows of a client that left."""
@@ -125,11 +143,11 @@ class Scheduler:
             row.left = True
 
     def _full(self) -> Problem:
-        batches = math.ceil(len(self._waiting) / self._bounds.batch_rows) or 1
+        batches = math.ceil(len(self._waiting) / self._bounds.batch) or 1
         seconds = max(1, math.ceil(batches * self._batch_seconds))
         return Problem(
             429,
-            f"the queue is full; this server lets {self._bounds.queue_rows} answers wait",
+            f"the queue is full; this server lets {self._bounds.queue} answers wait",
             code="queue_full",
             headers={"Retry-After": str(min(seconds, 60))},
         )
@@ -167,10 +185,12 @@ class Scheduler:
                 if self._stopping:
                     return None
                 self._changed.wait()
-            if self._tasks:
+            if self._tasks and not (self._waiting and self._last_was_task):
+                self._last_was_task = True
                 return self._tasks.popleft()
+            self._last_was_task = False
             ends = time.monotonic() + GATHER_SECONDS
-            while self._arriving and len(self._waiting) < self._bounds.batch_rows:
+            while self._arriving and len(self._waiting) < self._bounds.batch:
                 left = ends - time.monotonic()
                 if left <= 0 or not self._changed.wait(left):
                     break
@@ -188,7 +208,7 @@ class Scheduler:
             if not taken:
                 taken, shapes = [row], row.prepared.shapes
             elif (
-                len(taken) < self._bounds.batch_rows
+                len(taken) < self._bounds.batch
                 and row.session is taken[0].session
                 and _shares(row)
                 and _shares(taken[0])

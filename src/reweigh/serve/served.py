@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import copy
 import threading
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
 
+from reweigh import __version__
 from reweigh.decoding import ReweighSession, attach
 from reweigh.engines.transformers.examine import examine
 from reweigh.engines.transformers.recall import Recall
@@ -37,6 +38,7 @@ class Served:
 
     Args:
         name: The name clients use.
+        names: Further names that clients may use.
         table: Reference table; without one the server offers the base model and the other decoders.
         layer: Its layer, where the table's folder holds several; the recorded point's if not given.
         beta: Maximum penalty; the recorded point's if not given.
@@ -51,6 +53,7 @@ class Served:
         processor: Any,
         *,
         name: str,
+        names: Collection[str] = (),
         table: ReferenceTable | str | Path | None = None,
         layer: int | None = None,
         beta: float | None = None,
@@ -62,7 +65,7 @@ class Served:
         self.model = model
         self.processor = processor
         self.name = name
-        self.names = frozenset({name, "world"} if world else {name})
+        self.names = frozenset({name, *names, *(["world"] if world else [])})
         self._beta = beta
         self.template = template
         self.world = world
@@ -71,6 +74,7 @@ class Served:
         self.recall = Recall(self.anatomy, processor, self.cache, exact=False)
         self.hidden = tuple({str(getattr(model, "name_or_path", "")), str(table or "")} - {name, ""})
         self._table = table
+        self._layer = layer
         self._force = force
         self._sessions: dict[tuple[str, int | None], Session] = {}
         self._lock = threading.Lock()
@@ -80,9 +84,36 @@ class Served:
         self.layer: int | None = None
         self.layers: list[int] = []
         if self.reason is None:
-            self.layer = self.reweigh(layer).layer
-            self.layers = self._table_layers()
+            self.reload()
             self._warm_up()
+
+    def reload(self) -> None:
+        """Read the table again; sessions that are in use stay as they are."""
+        if self.reason is not None:
+            raise UnsupportedError(f"ReWEIGH is not available here: {self.reason}")
+        fresh, layers = self._attach(self._layer), self._table_layers()
+        with self._lock:
+            rivals = {key: one for key, one in self._sessions.items() if key[0] != "reweigh"}
+            self._sessions = {**rivals, ("reweigh", fresh.layer): fresh}
+            self.layer, self.layers = fresh.layer, layers or [fresh.layer]
+
+    def summary(self) -> dict[str, Any]:
+        """What is served, for the log and the metrics."""
+        import transformers
+
+        session = None if self.reason is not None else self.reweigh()
+        return {
+            "version": __version__,
+            "model": self.name,
+            "table": None if session is None else str(self._table),
+            "table_sha256": None if session is None else session.table.fingerprint[:12],
+            "layer": self.layer,
+            "beta": None if session is None else session.beta,
+            "device": str(self.model.device),
+            "dtype": str(self.model.dtype).removeprefix("torch."),
+            "torch": torch.__version__,
+            "transformers": transformers.__version__,
+        }
 
     def _examine(self) -> tuple[dict[str, Any] | None, str | None]:
         """The report of `reweigh doctor`, and why ReWEIGH is not available, if it is not."""
@@ -109,7 +140,7 @@ class Served:
     def _table_layers(self) -> list[int]:
         if isinstance(self._table, str | Path) and Path(self._table).is_dir():
             return table_layers(Path(self._table))
-        return [] if self.layer is None else [self.layer]
+        return []
 
     @property
     def beta(self) -> float | None:
@@ -151,18 +182,21 @@ class Served:
         with self._lock:
             found = self._sessions.get(("reweigh", wanted))
             if found is None:
-                found = attach(
-                    self.model,
-                    self.processor,
-                    table=self._table,
-                    beta=self._beta,
-                    layer=wanted,
-                    cache=self.cache,
-                    force=self._force,
-                )
-                self._sessions["reweigh", found.layer] = found
+                found = self._sessions["reweigh", wanted] = self._attach(wanted)
             assert isinstance(found, ReweighSession)
             return found
+
+    def _attach(self, layer: int | None) -> ReweighSession:
+        assert self._table is not None
+        return attach(
+            self.model,
+            self.processor,
+            table=self._table,
+            beta=self._beta,
+            layer=layer,
+            cache=self.cache,
+            force=self._force,
+        )
 
     @torch.no_grad()
     def prepare(self, messages: Sequence[Message], pictures: Sequence[Image]) -> Prepared:

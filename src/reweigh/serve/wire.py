@@ -5,12 +5,9 @@ A field that would change an answer but is not supported is refused, never ignor
 
 from __future__ import annotations
 
-import difflib
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
-
-from reweigh.serve.problem import Problem
+from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 NEUTRAL: dict[str, tuple[Any, ...]] = {
     "frequency_penalty": (0,),
@@ -36,30 +33,36 @@ IRRELEVANT = frozenset(
 """Fields that do not affect the answer."""
 
 
+TURNS = 1_000
+"""Messages of a conversation, and parts of a message."""
 STOP_CHARACTERS = 256
 """Characters of one stop string."""
 WORD_CHARACTERS = 100
 CHECK_CHARACTERS = 20_000
 """Characters of a text to check, about five times the longest answer that a server gives by default."""
-ECHOED_CHARACTERS = 60
-"""Characters of a client's own words that an error repeats."""
 
 
-class TextPart(BaseModel):
+class Strict(BaseModel):
+    """Refuses fields that it does not know."""
+
+    model_config = ConfigDict(extra="forbid")
+
+
+class TextPart(Strict):
     """Some text of a message."""
 
     type: Literal["text"]
     text: str
 
 
-class ImageUrl(BaseModel):
+class ImageUrl(Strict):
     """Where an image is: in a data URL, or somewhere the server may fetch from."""
 
     url: str
     detail: str | None = None
 
 
-class ImagePart(BaseModel):
+class ImagePart(Strict):
     """An image of a message."""
 
     type: Literal["image_url"]
@@ -69,27 +72,45 @@ class ImagePart(BaseModel):
 Part = Annotated[TextPart | ImagePart, Field(discriminator="type")]
 
 
-class Message(BaseModel):
-    """One turn."""
+class Message(Strict):
+    """One turn; an assistant's may come back with all fields of OpenAI's answer, the unsupported ones empty."""
 
     role: Literal["system", "developer", "user", "assistant"]
-    content: str | list[Part]
+    content: str | Annotated[list[Part], Field(max_length=TURNS)]
+    name: str | None = None
+    refusal: None = None
+    annotations: Annotated[list[Any], Field(max_length=0)] | None = None
+    audio: None = None
+    function_call: None = None
+    tool_calls: Annotated[list[Any], Field(max_length=0)] | None = None
 
     def parts(self) -> list[TextPart | ImagePart]:
         """The content as a list."""
         return [TextPart(type="text", text=self.content)] if isinstance(self.content, str) else self.content
 
 
-class ReweighOptions(BaseModel):
+class ReweighOptions(Strict):
     """Settings of ReWEIGH, beside those of OpenAI."""
-
-    model_config = ConfigDict(extra="forbid")
 
     decoder: str = "reweigh"
     beta: float | list[float] | None = None
     layer: int | None = None
     trace: bool = False
     evidence: bool = False
+
+
+class VllmOptions(Strict):
+    """The same settings as vLLM takes them, under ``vllm_xargs``, so that a client can address either server."""
+
+    reweigh: Literal["on", "off"] | None = None
+    reweigh_beta: float | None = None
+    reweigh_evidence: bool = False
+
+    def options(self) -> ReweighOptions:
+        """As our own."""
+        if self.reweigh == "off":
+            return ReweighOptions(decoder="base", evidence=self.reweigh_evidence)
+        return ReweighOptions(beta=self.reweigh_beta, evidence=self.reweigh_evidence)
 
 
 class StreamOptions(BaseModel):
@@ -101,7 +122,14 @@ class StreamOptions(BaseModel):
 class Conversation(BaseModel):
     """What every endpoint that looks at a picture takes."""
 
-    messages: list[Message] = Field(min_length=1)
+    messages: list[Message] = Field(min_length=1, max_length=TURNS)
+
+    @property
+    def characters(self) -> int:
+        """Length of all texts together."""
+        return sum(
+            len(part.text) for turn in self.messages for part in turn.parts() if isinstance(part, TextPart)
+        )
 
 
 class ChatRequest(Conversation):
@@ -122,15 +150,19 @@ class ChatRequest(Conversation):
     logprobs: bool = False
     top_logprobs: int | None = Field(default=None, ge=0, le=20)
     reweigh: ReweighOptions | None = None
+    vllm_xargs: VllmOptions | None = None
 
     @field_validator("reweigh", mode="before")
     @classmethod
-    def _read_off(cls, given: Any) -> Any:
-        return {"decoder": "base"} if given == "off" else given
+    def _read_switch(cls, given: Any) -> Any:
+        switch: dict[str, Any] = {"on": {}, "off": {"decoder": "base"}}
+        return switch.get(given, given) if isinstance(given, str) else given
 
     @property
     def options(self) -> ReweighOptions:
         """Settings of ReWEIGH, the defaults where none are given."""
+        if self.vllm_xargs is not None:
+            return self.vllm_xargs.options()
         return self.reweigh or ReweighOptions()
 
     @property
@@ -152,51 +184,3 @@ class CheckRequest(Conversation):
 
     text: str = Field(max_length=CHECK_CHARACTERS)
     layer: int | None = None
-
-
-Body = TypeVar("Body", bound=BaseModel)
-
-
-def parse(kind: type[Body], body: bytes) -> Body:
-    """Read a JSON body, or say which field is wrong."""
-    try:
-        return kind.model_validate_json(body)
-    except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False)[0]
-        where = ".".join(map(str, first["loc"]))[:ECHOED_CHARACTERS]
-        message = f"{where}: {first['msg']}" if where else str(first["msg"])
-        raise Problem(400, message, param=where or None, code="invalid_value") from None
-
-
-def parse_chat(body: bytes) -> ChatRequest:
-    """Read a chat request; what is not served is refused."""
-    asked = parse(ChatRequest, body)
-    for name, value in (asked.model_extra or {}).items():
-        if name in IRRELEVANT or value is None:
-            continue
-        if name not in NEUTRAL:
-            raise _unknown_field(name)
-        if value not in NEUTRAL[name]:
-            raise Problem(400, f"{name} is not supported", param=name, code="unsupported_field")
-    if len(asked.stops) > 4 or not all(0 < len(stop) <= STOP_CHARACTERS for stop in asked.stops):
-        message = f"stop: give one to four strings of 1 to {STOP_CHARACTERS} characters"
-        raise Problem(400, message, param="stop", code="invalid_value")
-    if asked.top_logprobs is not None and not asked.logprobs:
-        raise Problem(400, "top_logprobs needs logprobs", param="top_logprobs", code="invalid_value")
-    beta = asked.options.beta
-    if isinstance(beta, list) and len(beta) != asked.n:
-        raise Problem(
-            400,
-            f"reweigh.beta: {len(beta)} values were given for n = {asked.n}; give one number, or one for each choice",
-            param="reweigh.beta",
-            code="invalid_value",
-        )
-    return asked
-
-
-def _unknown_field(name: str) -> Problem:
-    """Refuse a field, with a suggestion where its name is close to one that is served."""
-    shown = name if len(name) <= ECHOED_CHARACTERS else f"{name[:ECHOED_CHARACTERS]}..."
-    near = difflib.get_close_matches(name[:ECHOED_CHARACTERS], [*ChatRequest.model_fields, *NEUTRAL], n=1)
-    hint = f"; did you mean {near[0]}?" if near else ""
-    return Problem(400, f"{shown}: this server has no such field{hint}", param=shown, code="unknown_field")

@@ -1,0 +1,362 @@
+"""Requests that are meant to harm: each is refused with a short answer in OpenAI's form, and nobody else waits for it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import math
+import socket
+from unittest.mock import Mock
+
+import httpx
+import pytest
+from live import data_url, picture, user
+
+from reweigh.errors import InputError
+from reweigh.serve.bounds import Bounds
+from reweigh.serve.connections import bounded
+
+MODEL = "reweigh-world"
+JSON = {"Content-Type": "application/json"}
+LONG = "x" * 1_000_000
+SMALL = data_url(picture(0).resize((8, 8)))
+
+
+def connect(running):
+    """A raw connection; a read that takes a minute is a failure."""
+    return socket.create_connection(("127.0.0.1", int(running.url.rpartition(":")[2])), timeout=60)
+
+
+def read_all(sock):
+    """What a connection gives until it is closed."""
+    found = b""
+    with contextlib.suppress(ConnectionError):
+        while part := sock.recv(1 << 16):
+            found += part
+    return found
+
+
+def head(path, length):
+    return (
+        f"POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: {length}\r\n\r\n"
+    ).encode()
+
+
+def image(url):
+    return {"role": "user", "content": [{"type": "image_url", "image_url": {"url": url}}]}
+
+
+def chat(**changes):
+    return {"model": MODEL, "messages": [user(text="Hi")], "max_tokens": 2, **changes}
+
+
+HOSTILE = {
+    "no JSON": b"{",
+    "not an object": b"[]",
+    "a number": b"1",
+    "empty": b"",
+    "not UTF-8": b'{"model": "\xff"}',
+    "lone surrogate": b'{"model": "\\ud800", "messages": [{"role": "user", "content": "x"}]}',
+    "deep": b"[" * 100_000,
+    "deep in a field": json.dumps(chat())[:-1].encode() + b', "metadata": ' + b"[" * 100_000,
+    "NaN": json.dumps(chat(temperature=math.nan)).encode(),
+    "infinite": json.dumps(chat(reweigh={"beta": math.inf})).encode(),
+    "huge number": json.dumps(chat()).replace("2}", "1" * 5000 + "}").encode(),
+    "no model": {"messages": [user(text="Hi")]},
+    "no messages": {"model": MODEL},
+    "long model": chat(model=LONG),
+    "long field": chat(**{LONG: 1}),
+    "long field of ours": chat(reweigh={LONG: 1}),
+    "long decoder": chat(reweigh={"decoder": LONG}),
+    "long stop": chat(stop=LONG),
+    "many stops": chat(stop=["a"] * 5),
+    "empty stop": chat(stop=""),
+    "no turns": chat(messages=[]),
+    "many turns": chat(messages=[{"role": "user", "content": ""}] * 200_000),
+    "many parts": chat(messages=[{"role": "user", "content": [{"type": "text", "text": ""}] * 200_000}]),
+    "long text": chat(messages=[user(text=LONG)]),
+    "long prompt": chat(messages=[user(text="word " * 50_000)]),
+    "long role": chat(messages=[{"role": LONG, "content": "x"}]),
+    "long part type": chat(messages=[{"role": "user", "content": [{"type": LONG, "text": "x"}]}]),
+    "unknown part field": chat(
+        messages=[{"role": "user", "content": [{"type": "text", "text": "x", "a": 1}]}]
+    ),
+    "tool calls": chat(messages=[{"role": "assistant", "content": "x", "tool_calls": [{}]}]),
+    "content of null": chat(messages=[{"role": "user", "content": None}]),
+    "image token": chat(messages=[user(text="<image>")]),
+    "many images": chat(messages=[image(SMALL)] * 9),
+    "file": chat(messages=[image("file:///etc/passwd")]),
+    "http": chat(messages=[image("http://127.0.0.1:1/")]),
+    "no base64": chat(messages=[image("data:image/png;base64,!!!!")]),
+    "no image": chat(messages=[image("data:image/png;base64,AAAA")]),
+    "no data URL": chat(messages=[image("data:image/png,xx")]),
+    "long URL": chat(messages=[image("data:image/png;base64," + LONG[:-1])]),
+    "svg": chat(messages=[image("data:image/svg+xml;base64,PHN2Zy8+")]),
+    "n of 0": chat(n=0),
+    "n of 17": chat(n=17),
+    "n of 10**30": chat(n=10**30),
+    "no tokens": chat(max_tokens=0),
+    "many tokens": chat(max_tokens=10**12),
+    "negative temperature": chat(temperature=-1),
+    "hot": chat(temperature=3),
+    "top_p": chat(top_p=0),
+    "seed": chat(seed=2**64),
+    "top_logprobs": chat(top_logprobs=21, logprobs=True),
+    "top_logprobs alone": chat(top_logprobs=2),
+    "negative beta": chat(reweigh={"beta": -1}),
+    "huge beta": chat(reweigh={"beta": 1e39}),
+    "two betas": chat(reweigh={"beta": [1, 2]}),
+    "beta of a rival": chat(reweigh={"decoder": "vcd", "beta": 1}),
+    "layer 99": chat(reweigh={"layer": 99}),
+    "layer -99": chat(reweigh={"layer": -99}),
+    "layer of a rival": chat(reweigh={"decoder": "vcd", "layer": 1}),
+    "unknown decoder": chat(reweigh={"decoder": "../../etc"}),
+    "unknown switch": chat(reweigh="perhaps"),
+    "long trace": chat(n=16, max_tokens=900, reweigh={"trace": True}),
+    "both names": chat(reweigh={}, vllm_xargs={}),
+    "unknown argument": chat(vllm_xargs={"reweigh_bta": 1}),
+    "tools": chat(tools=[{}]),
+    "penalty": chat(frequency_penalty=1),
+    "bias": chat(logit_bias={"1": 100}),
+    "JSON format": chat(response_format={"type": "json_object"}),
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_a_hostile_chat_is_refused_in_few_words(house, name):
+    sent = HOSTILE[name]
+    content = sent if isinstance(sent, bytes) else json.dumps(sent)
+    answer = httpx.post(f"{house.url}/v1/chat/completions", content=content, headers=JSON, timeout=60)
+    assert answer.status_code in (400, 404, 413, 422), answer.text
+    error = answer.json()["error"]
+    assert set(error) == {"message", "type", "param", "code"}
+    assert len(answer.content) < 1000
+    assert "pydantic" not in answer.text
+    assert "Input should" not in answer.text
+
+
+QUESTIONS = {
+    "long prompt": {"messages": [user(text="word " * 50_000)]},
+    "long text": {"messages": [user(text=LONG)]},
+    "no picture": {"messages": [user(text="no picture")]},
+    "long after a picture": {"messages": [user(picture(0), text="word " * 3_000)]},
+    "messages of another kind": {"messages": 1},
+    "long word": {"text": LONG, "word": LONG},
+    "text of another kind": {"text": 1, "word": 1},
+    "no such place": {"layer": 99, "token": 10**9},
+}
+
+
+@pytest.mark.parametrize("path", ["measure", "heat", "check"])
+@pytest.mark.parametrize("name", QUESTIONS)
+def test_a_hostile_question_of_the_page_is_refused_too(house, path, name):
+    asked = {"messages": [user(picture(0))], "text": "a dog", "word": "dog", **QUESTIONS[name]}
+    answer = httpx.post(f"{house.url}/inspect/{path}", json=asked, timeout=60)
+    ignored = path == "measure" and "messages" not in QUESTIONS[name]
+    assert answer.status_code == (200 if ignored else 400), answer.text
+    assert len(answer.content) < 1000
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"temprature": 1}, "temprature: this server has no such field; did you mean temperature?"),
+        ({"reweigh": {"bta": 1}}, "reweigh.bta: this server has no such field; did you mean beta?"),
+        ({"reweigh": {"decoder": "vdc"}}, "did you mean vcd"),
+        ({"reweigh": {"decoder": "vdc"}}, "(this server offers base, beam, "),
+        ({"model": "reweigh-wrld"}, "did you mean reweigh-world?"),
+        ({"vllm_xargs": {"reweigh_bta": 1}}, "did you mean reweigh_beta?"),
+        ({"messages": [{"role": "usr", "content": ""}]}, "did you mean user?"),
+        ({"messages": [{"role": "user"}]}, "messages.0.content: this field is required"),
+        ({"messages": [{"role": "user", "content": [{"type": "text"}]}]}, "messages.0.content.0.text: this"),
+        ({"messages": [image(1)]}, "messages.0.content.0.image_url.url: must be a string"),
+        ({"temperature": 9}, "temperature: must be at most 2"),
+        ({"max_tokens": "many"}, "max_tokens: must be a whole number"),
+    ],
+)
+def test_an_error_names_the_field_and_what_to_write(house, changes, words):
+    answer = httpx.post(f"{house.url}/v1/chat/completions", json=chat(**changes), timeout=60)
+    assert words in answer.json()["error"]["message"]
+
+
+def test_unfinished_heads_are_bounded_in_number_and_time(serving):
+    """Many clients that never finish a request: others are served, and all of the many are closed."""
+    few = serving(Bounds(connections=8, head_seconds=0.5))
+    with contextlib.ExitStack() as stack:
+        socks = [stack.enter_context(connect(few)) for _ in range(60)]
+        for sock in socks:
+            with contextlib.suppress(ConnectionError):
+                sock.sendall(b"GET /health HTTP/1.1\r\nHost: local")
+        assert httpx.get(f"{few.url}/health").status_code == 200
+        ends = [read_all(sock)[:12] for sock in socks]
+    assert set(ends) <= {b"HTTP/1.1 503", b"HTTP/1.1 408", b""}
+    assert sum(end == b"HTTP/1.1 408" for end in ends) <= 8
+    assert httpx.get(f"{few.url}/health").status_code == 200
+
+
+def test_a_head_that_drips_is_given_up(serving):
+    hasty = serving(Bounds(head_seconds=0.3))
+    for before in (b"", b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n"):
+        with connect(hasty) as sock:
+            sock.sendall(before)
+            with contextlib.suppress(ConnectionError):
+                for _ in range(10_000):
+                    sock.sendall(b"G")
+                    sock.settimeout(0.05)
+                    with contextlib.suppress(TimeoutError):
+                        if not sock.recv(1 << 16):
+                            break
+                else:
+                    raise AssertionError("it was never closed")
+
+
+def test_a_request_may_take_longer_than_its_head(serving):
+    """The bound on heads ends with the head."""
+    hasty = serving(Bounds(head_seconds=0.1))
+    settings = hasty.server.served.anatomy.language_model.generation_config
+    kept, settings.eos_token_id = settings.eos_token_id, None
+    try:
+        asked = {"model": MODEL, "messages": [user(picture(0))], "max_tokens": 300}
+        answer = httpx.post(f"{hasty.url}/v1/chat/completions", json=asked, timeout=60)
+    finally:
+        settings.eos_token_id = kept
+    assert answer.json()["usage"]["completion_tokens"] == 300
+
+
+def test_what_is_not_http_gets_an_answer_in_json(house):
+    for sent in (b"\x16\x03\x01\x02\x00\r\n\r\n", b"GET / HTTP/1.1\r\n" + b"a: b\r\n" * 5000):
+        with connect(house) as sock:
+            with contextlib.suppress(ConnectionError):
+                sock.sendall(sent)
+            found = read_all(sock)
+        assert found.startswith(b"HTTP/1.1 400") or not found  # a reset may overtake the answer
+        assert b"bad_request" in found or not found
+
+
+def test_bodies_that_arrive_are_bounded_in_number_and_bytes(serving):
+    small = serving(Bounds(queue=3, body_bytes=1000))
+    with contextlib.ExitStack() as stack:
+        for path in ("/inspect/measure", "/inspect/heat", "/v1/chat/completions"):
+            stack.enter_context(connect(small)).sendall(head(path, 900) + b" " * 100)
+        _until(lambda: small.server.scheduler._arriving == 3)
+        for path in ("/inspect/check", "/v1/chat/completions"):
+            answer = httpx.post(small.url + path, content=b"{}", headers=JSON)
+            assert (answer.status_code, answer.json()["error"]["code"]) == (429, "queue_full")
+    full = serving(Bounds(body_bytes=1000))
+    with contextlib.ExitStack() as stack:
+        for _ in range(8):
+            stack.enter_context(connect(full)).sendall(head("/inspect/check", 1000) + b" " * 999)
+        _until(lambda: full.server.scheduler._held == 8 * 999)
+        answer = httpx.post(f"{full.url}/inspect/check", content=b" " * 100, headers=JSON)
+        assert answer.status_code == 429
+    _until(lambda: full.server.scheduler._held == 0)
+    assert httpx.post(f"{full.url}/inspect/check", content=b" " * 100, headers=JSON).status_code == 400
+
+
+def _until(true):
+    """Wait for something another thread does; a minute is a failure."""
+    import time
+
+    for _ in range(6000):
+        if true():
+            return
+        time.sleep(0.01)
+    raise AssertionError("it never happened")
+
+
+def test_a_client_that_does_not_read_is_left(serving):
+    async def unread():
+        loop = asyncio.get_running_loop()
+        made = bounded(Bounds(body_seconds=0.01))
+        config = Mock(loaded=True, h11_max_incomplete_event_size=None, timeout_keep_alive=5)
+        protocol = made(config, Mock(connections=set()), {}, _loop=loop)
+        transport = Mock()
+        aborted = asyncio.Event()
+        transport.abort = aborted.set
+        protocol.connection_made(transport)
+        protocol.pause_writing()
+        protocol.resume_writing()
+        await asyncio.sleep(0.05)
+        assert not aborted.is_set()
+        protocol.pause_writing()
+        await asyncio.wait_for(aborted.wait(), 60)
+        protocol.connection_lost(None)
+
+    asyncio.run(unread())
+
+
+def test_questions_of_the_page_do_not_keep_chats_waiting(world):
+    """Tasks and batches take turns on the model's thread."""
+    from reweigh.serve.metrics import Metrics
+    from reweigh.serve.row import Row
+    from reweigh.serve.scheduler import Scheduler
+    from reweigh.serve.wire import Conversation
+
+    scheduler = Scheduler(Bounds(batch=1), Metrics(), world.recall)
+    messages = Conversation.model_validate({"messages": [user(text="Hello")]}).messages
+    prepared = world.prepare(messages, [])
+    done = []
+    for place in range(4):
+        scheduler.run(lambda place=place: done.append(f"task {place}"))
+    rows = [
+        Row(place, prepared, world.reweigh(), lambda piece: piece.ends and done.append("row"), most=1)
+        for place in range(2)
+    ]
+    scheduler.submit(rows)
+    scheduler.start()
+    scheduler.stop()
+    assert done == ["task 0", "row", "task 1", "row", "task 2", "task 3"]
+
+
+@pytest.mark.parametrize("name", ["code", "opera", "beam", "reweigh"])
+def test_work_that_nobody_waits_for_ends_at_the_next_pass(world, name):
+    """Also before the first token: CODE writes a description, OPERA searches."""
+    from reweigh.serve.batch import decode
+    from reweigh.serve.metrics import Metrics
+    from reweigh.serve.row import Row
+    from reweigh.serve.wire import Conversation
+
+    messages = Conversation.model_validate({"messages": [user(picture(0))]}).messages
+    prepared = world.prepare(messages, [picture(0)])
+    row = Row(0, prepared, world.session(name, None), lambda piece: None, most=200)
+    passes = []
+
+    def leave(*_):
+        passes.append(1)
+        row.left = len(passes) > 3
+
+    handle = world.model.register_forward_hook(leave)
+    try:
+        decode([row], world.recall, Metrics())
+    finally:
+        handle.remove()
+    assert len(passes) == 4
+
+
+def test_a_picture_is_not_read_when_the_time_is_over(serving, world, monkeypatch):
+    from reweigh.serve import app
+
+    read = []
+    monkeypatch.setattr(world, "prepare", lambda *_: read.append(1))
+    real = app.read_pictures
+
+    def late(found, bounds, deadline):
+        deadline._ends = 0
+        return real(found, bounds, deadline)
+
+    monkeypatch.setattr(app, "read_pictures", late)
+    asked = {"model": MODEL, "messages": [user(picture(0))]}
+    answer = httpx.post(f"{serving().url}/v1/chat/completions", json=asked, timeout=60)
+    assert (answer.status_code, read) == (504, [])
+
+
+def test_limits_have_names_and_kinds():
+    assert Bounds.of({"seconds": 5, "queue": 3}) == Bounds(seconds=5, queue=3)
+    with pytest.raises(InputError, match="seconds"):
+        Bounds.of({"secnds": 5})
+    for value in (True, "5", 5.5, math.inf, 0):
+        with pytest.raises(InputError, match="queue"):
+            Bounds.of({"queue": value})
+    with pytest.raises(InputError, match="seconds"):
+        Bounds.of({"seconds": math.inf})
