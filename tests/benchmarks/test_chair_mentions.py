@@ -1,4 +1,4 @@
-"""Every step and every quirk of caption reading, by name; docs/evaluate.md explains the names."""
+"""Every step and every quirk of caption reading, by name."""
 
 from __future__ import annotations
 
@@ -11,8 +11,6 @@ from hypothesis import strategies as st
 from reweigh.benchmarks.chair.mentions import PAIRS, MentionFinder
 from reweigh.benchmarks.chair.vocabulary import Vocabulary
 from reweigh.errors import InputError
-
-DOCS = Path(__file__).resolve().parents[2] / "docs" / "evaluate.md"
 
 # Quirk, caption, objects in the wordnet variant, objects in the pattern variant.
 QUIRKS: list[tuple[str, str, list[str], list[str]]] = [
@@ -61,11 +59,6 @@ def test_wordnet_quirk(wordnet_finder: MentionFinder, name: str, caption: str, o
 @pytest.mark.parametrize(("name", "caption", "objects"), [(n, c, p) for n, c, _, p in QUIRKS])
 def test_pattern_quirk(pattern_finder: MentionFinder, name: str, caption: str, objects: list[str]) -> None:
     assert [mention.category for mention in pattern_finder.read(caption).mentions] == objects
-
-
-def test_documentation_names_every_quirk() -> None:
-    text = DOCS.read_text(encoding="utf-8")
-    assert [name for name, *_ in QUIRKS if f"`{name}`" not in text] == []
 
 
 def test_spans_are_places_in_the_caption_as_written(wordnet_finder: MentionFinder) -> None:

@@ -7,6 +7,7 @@ why it is not run (``<!-- not run: reason -->``), or that it takes too long for 
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import tomllib
 from pathlib import Path
@@ -16,12 +17,17 @@ from blocks import PAGES, ROOT, Block, commands, read_blocks
 from typer.testing import CliRunner
 
 from bench.__main__ import app as bench
+from reweigh.benchmarks import BENCHMARKS
+from reweigh.cli import plugin
 from reweigh.cli.app import app
+from reweigh.rivals import DECODERS
 from training.__main__ import app as training
 
 LANGUAGES = {"python", "sh", "json", "toml", "text", "bibtex"}
 RELEASED = {"llava-hf/llava-1.5-7b-hf": ("llava", 32)}
 """Released checkpoints that documents name: the family and depth of their stand-in."""
+FILE = re.compile(r"# (\w+\.py)\n")
+"""First line of a block that is a file of the reader's."""
 BLOCKS = [block for page in PAGES for block in read_blocks(page)]
 
 
@@ -48,13 +54,18 @@ def desk(tmp_path, monkeypatch, stand_ins):
     """The reader's folder: pictures under the names the documents use; released names lead to stand-ins."""
     import transformers
 
+    from reweigh.world.boxes import write_boxes
     from reweigh.world.scenes import scenes
 
     (tmp_path / "my-images").mkdir()
     for number, scene in enumerate(scenes("calibration", 8, 0)):
         scene.image().save(tmp_path / "my-images" / f"{number}.png")
     scene.image().convert("RGB").save(tmp_path / "dog.jpg")
+    write_boxes(scenes("evaluation", 4, 0), tmp_path / "test-images")
     monkeypatch.chdir(tmp_path)
+    for registry in (DECODERS, BENCHMARKS):  # forget what a page registers
+        monkeypatch.setattr(registry, "_loaded", dict(registry._loaded))
+    monkeypatch.setattr(plugin, "_loaded", {})
     for name in ("AutoConfig", "AutoModelForImageTextToText", "AutoProcessor"):
         kind = getattr(transformers, name)
         load = kind.from_pretrained
@@ -73,6 +84,9 @@ def run_page(page: Path, marks: set[str | None]) -> int:
         if block.language not in ("python", "sh") or block.mark not in marks:
             continue
         count += 1
+        if (named := FILE.match(block.code)) is not None:
+            Path(named[1]).write_text(block.code)
+            continue
         if block.language == "python":
             exec(compile("\n" * block.line + block.code, str(page), "exec"), names)
             continue

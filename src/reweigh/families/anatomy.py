@@ -95,7 +95,7 @@ def find_anatomy(model: Any, *, images: bool = True) -> Anatomy:
         raise UnsupportedError(f"{name} has no config: only transformers models are supported")
     family = family_of(config)
     if family.refused is not None:
-        raise UnsupportedError(f"{name} {family.refused}", hint="see docs/families.md for what is supported")
+        raise UnsupportedError(f"{name} {family.refused}", hint="docs/usage.md lists the supported families")
     text = getattr(model, "language_model", None)
     if getattr(config, "is_encoder_decoder", False) or getattr(
         getattr(text, "config", None), "is_encoder_decoder", False

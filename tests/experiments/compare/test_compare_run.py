@@ -189,7 +189,8 @@ def test_a_comparison_says_how_many_records_it_is_of(n, warned):
 def test_the_command(checkpoint, tmp_path):
     out = tmp_path / "out"
     twin.table(VOCABULARY).save_pretrained(tmp_path / "table")
-    arguments = ["compare", str(checkpoint("llava")), "--methods", "cut,vcd,opera,reweigh", "--limit", "2"]
+    arguments = ["compare", str(checkpoint("llava")), "-b", "world", "--methods", "cut,vcd,opera,reweigh"]
+    arguments += ["--limit", "2"]
     arguments += ["--table", str(tmp_path / "table"), "--force"]
     arguments += ["--method-option", "opera.num_beams=2", "--method-option", "opera.num_attn_candidates=2"]
     arguments += ["--option", "scenes=2", "--out", str(out), "--json"]

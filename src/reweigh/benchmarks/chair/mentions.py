@@ -2,7 +2,7 @@
 
 Lower-case, tokenise, lemmatise, merge pairs, drop the seat of a toilet, look up. Two variants differ only in
 the lemmatiser: ``wordnet`` (OPERA and most LVLM papers) and ``pattern`` (the original). Mentions carry their
-span in the caption as written. Quirks of the published scorers are kept; docs/evaluate.md names them.
+span in the caption as written. Quirks of the published scorers are kept; tests/benchmarks/test_chair_mentions.py names them.
 """
 
 from __future__ import annotations
