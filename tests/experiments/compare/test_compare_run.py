@@ -226,7 +226,7 @@ def test_the_command(checkpoint, tmp_path):
     assert other.exit_code != 0
     assert "decoding" in str(other.exception)
     more = [*arguments, "--method-option", "vcd@half.alpha=0.5"]
-    more[3] += ",vcd@half"
+    more[more.index("--methods") + 1] += ",vcd@half"
     noted = (out / "world" / "cut" / "costs.jsonl").read_bytes()
     longer = runner.invoke(app, more, catch_exceptions=False)
     assert longer.exit_code == 0
