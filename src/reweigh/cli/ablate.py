@@ -37,7 +37,7 @@ def ablate(
 ) -> None:
     """Change one part of the method at a time and compare each arm with the full method."""
     from reweigh.experiments.ablate.arms import parse_arms
-    from reweigh.experiments.ablate.report import FIGURES, AblationReport
+    from reweigh.experiments.ablate.report import FIGURES, AblationReport, claim_files
     from reweigh.experiments.ablate.study import SHUFFLES, plan
     from reweigh.experiments.ablate.study import ablate as run
     from reweigh.files.artifacts import only_one
@@ -45,12 +45,13 @@ def ablate(
     from reweigh.runtime.memory import EvidenceCache
 
     kinds = parse_arms(arms)
+    claim_files(out, force=force)
     task = selection.task(benchmark_of(model, benchmark), drawings=out / "pictures")
     task.require(FIGURES, "an ablation")
     task.require_records()
     where = point.of(model)
     loaded = loading.load(model)
-    runs = selection.runs(task, model, loading, loaded)
+    runs = selection.runs(task, model, loading, loaded, force=force)
     planned = plan(
         loaded,
         runs,

@@ -93,7 +93,13 @@ class BenchmarkOptions:
         return task.with_length(self.max_new_tokens)
 
     def runs(
-        self, task: Task, name: str, loading: common.Loading, loaded: tuple[Any, Any] | None = None
+        self,
+        task: Task,
+        name: str,
+        loading: common.Loading,
+        loaded: tuple[Any, Any] | None = None,
+        *,
+        force: bool = False,
     ) -> Runs:
         """How runs of a model are answered and recorded; a model on a cluster is described by its workers."""
         from reweigh.runs.model import describe_model
@@ -102,7 +108,7 @@ class BenchmarkOptions:
         about = {} if loaded is None else describe_model(*loaded)
         how = loading.arguments
         model = {"id": name, "revision": how["revision"], "dtype": how["dtype"]} | about
-        return Runs(task, model, self.batch_size, self.seed, loading.template)
+        return Runs(task, model, self.batch_size, self.seed, loading.template, force)
 
 
 @dataclass(frozen=True, kw_only=True)

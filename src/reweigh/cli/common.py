@@ -25,8 +25,11 @@ MODEL_OR_WORLD = typer.Argument(WORLD, help="Hub id or checkpoint folder; by def
 JSON = typer.Option(False, "--json", help="Print JSON instead of text.")
 """For the tools beside the package; `reweigh` has it as an option of all commands."""
 FORCE = typer.Option(
-    False, "--force", help="Use a table even if it seems to belong to another model, tokenizer or dtype."
+    False,
+    "--force",
+    help="Use a table that seems to belong to another model, tokenizer or dtype, and replace files of others.",
 )
+REPLACE = typer.Option(False, "--force", help="Replace files under the output's names that are not reweigh's.")
 TABLE = typer.Option(None, "--table", "-t", help="Table folder or Hub repository; `world` brings its own.")
 LAYER = typer.Option(
     None, "--layer", "-l", help="0-based decoder block; by default the tuned or published one."

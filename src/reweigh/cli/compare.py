@@ -53,7 +53,7 @@ def compare(
 ) -> None:
     """Answer the same records with every decoder, score them, and write one table with metrics and cost."""
     from reweigh.experiments.compare.methods import parse_methods, parse_options
-    from reweigh.experiments.compare.report import terminal, write
+    from reweigh.experiments.compare.report import claim_files, terminal, write
     from reweigh.files.artifacts import only_one
     from reweigh.rivals import DECODERS
 
@@ -61,9 +61,10 @@ def compare(
     options = parse_options(method_option, names)
     if selection.data is not None and len(benchmark) > 1:
         raise InputError("--data is for one benchmark, but several are compared", hint="leave it out")
+    claim_files(out, force=force)
     tasks = [_task(name, selection, out) for name in benchmark or [benchmark_of(model, None)]]
     options = _with_table(options, model, table, force)
-    asked = model, options, tasks, selection, loading
+    asked = model, options, tasks, selection, loading, force
     with only_one(out):
         made = _in_process(*asked, out) if cluster.ray is None else _on_ray(*asked, out, cluster)
     files = write(made, out)
@@ -97,6 +98,7 @@ def _in_process(
     tasks: list[Task],
     selection: BenchmarkOptions,
     loading: common.Loading,
+    force: bool,
     out: Path,
 ) -> Comparison:
     """Compare with a model that this process loads."""
@@ -106,7 +108,7 @@ def _in_process(
     loaded = loading.load(model)
     rows = [make_method(name, *loaded, given) for name, given in options.items()]
     _print_reasons(rows)
-    runs = [selection.runs(task, model, loading, loaded) for task in tasks]
+    runs = [selection.runs(task, model, loading, loaded, force=force) for task in tasks]
     return run(model, rows, runs, out)
 
 
@@ -116,6 +118,7 @@ def _on_ray(
     tasks: list[Task],
     selection: BenchmarkOptions,
     loading: common.Loading,
+    force: bool,
     out: Path,
     cluster: RayOptions,
 ) -> Comparison:
@@ -128,7 +131,7 @@ def _on_ray(
         "template": loading.template,
         "where": str(Path.cwd()),
     }
-    runs = [selection.runs(task, model, loading) for task in tasks]
+    runs = [selection.runs(task, model, loading, force=force) for task in tasks]
     return compare_on(cluster.cluster(), arguments, model, runs, out, tell=_print_reasons)
 
 

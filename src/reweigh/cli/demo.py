@@ -23,18 +23,20 @@ def demo(
         False, "--quick", help="Use the shipped reference table, and 100 scenes by default."
     ),
     out: Path = typer.Option(Path("report.html"), "--out", "-o", help="File for the page."),
+    force: bool = common.REPLACE,
 ) -> None:
     """Calibrate, describe scenes with and without ReWEIGH, score them, and explain what changed."""
     common.quiet()
     from reweigh.experiments.demo.report import page, trace_case
     from reweigh.experiments.demo.run import run
-    from reweigh.files.artifacts import write_text
+    from reweigh.files.outputs import claim, write_output
 
+    claim([out], force=force)
     count = min(scenes, 100) if quick and scenes == 500 else scenes
     outcome = run(count=count, quick=quick)
     cases = [trace_case(outcome, number) for number in outcome.improved(3)]
     harmed = [trace_case(outcome, number) for number in outcome.harmed(1)]
-    write_text(out, page(outcome, cases, harmed))
+    write_output(out, page(outcome, cases, harmed))
     if common.wants_json():
         common.emit_json(outcome.to_json())
     else:

@@ -12,6 +12,7 @@ from reweigh.cli import common
 from reweigh.cli.decoders import DECODER, DECODER_OPTION, REWEIGH, decoder_options
 from reweigh.cli.groups import grouped
 from reweigh.errors import InputError
+from reweigh.files.outputs import claim
 
 if TYPE_CHECKING:
     from reweigh.method.check import Checked
@@ -103,6 +104,8 @@ def describe(
     from reweigh.runs.model import open_session
 
     common.require_pictures(model, images)
+    if why.plot is not None:
+        claim([why.plot], force=force)
     options = decoder_options(decoder, decoder_option, model, point, force=force)
     session: Any = open_session(*loading.load(model), decoder, options)
     if decoder == REWEIGH and point.beta is None:

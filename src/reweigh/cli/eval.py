@@ -20,6 +20,7 @@ from reweigh.cli.cluster import RayOptions, loading_arguments
 from reweigh.cli.decoders import DECODER, DECODER_OPTION, decoder_options
 from reweigh.cli.groups import grouped
 from reweigh.errors import UnknownNameError
+from reweigh.files.outputs import claim
 from reweigh.options import parse_options
 
 if TYPE_CHECKING:
@@ -57,8 +58,12 @@ def run(
     """
     from reweigh.files.artifacts import only_one
     from reweigh.runs.model import make_ask, open_session
+    from reweigh.runs.record import require_run
+    from reweigh.runs.score import claim_scores
 
     task = records.task(benchmark_of(model, benchmark), shard=shard)
+    require_run(out, task.records)
+    claim_scores(out, task.bench.judge_kind, force=force)
     given = decoder_options(decoder, decoder_option, model, point, force=force)
     if cluster.ray is not None:
         new = _on_ray(model, task, records, decoder, given, cluster, loading, out)
@@ -66,7 +71,7 @@ def run(
         loaded = loading.load(model)
         session = open_session(*loaded, decoder, given)
         with only_one(out):
-            runs = records.runs(task, model, loading, loaded)
+            runs = records.runs(task, model, loading, loaded, force=force)
             new = runs.answer(make_ask(session, template=loading.template), out, session.record())
     _end_run(task, out, new, whole=shard == "1/1")
 
@@ -113,6 +118,7 @@ def score(
     ),
     keys: str = typer.Option(None, metavar="ID,TEXT", help="Keys of id and text in a response file."),
     judging: JudgeOptions,
+    force: bool = common.REPLACE,
 ) -> None:
     """Score responses; needs no model. Writes items.jsonl, results.json and report.html."""
     from reweigh.results.evaluation import write_report
@@ -129,6 +135,7 @@ def score(
         id_key=id_key or None,
         text_key=text_key or None,
         judge=judging.settings(),
+        force=force,
     )
     page = write_report(run, data=data, images=images)
     _print_caveats(run)
@@ -152,6 +159,7 @@ def diff(
     from reweigh.results.comparison import difference_table, mention_table, write_comparison
     from reweigh.runs.diff import diff_runs
 
+    claim([] if out is None else [out])
     if judge not in KINDS:
         raise UnknownNameError("judge", judge, KINDS)
     pair = diff_runs(first, second, judge=judge)

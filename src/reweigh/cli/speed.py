@@ -47,7 +47,8 @@ def speed(
     Variants take turns, and each ratio is formed within a round; absolute times belong to this machine. Tables appear
     as soon as they are measured. With --out, a stopped run resumes when the same command is given again.
     """
-    from reweigh.speed.generation import find_rivals
+    from reweigh.speed.generation import PARTS, find_rivals
+    from reweigh.speed.page import claim_files
 
     names = find_rivals(rival)
 
@@ -64,6 +65,8 @@ def speed(
             describing(name, session, picture, max_new_tokens), plan, names, common.note
         )
 
+    if out is not None:
+        claim_files(out, PARTS, force=force)
     measure(figures, rounds=rounds, threads=1, out=out, json=common.wants_json())
     common.finish(*([out] if out else []), then="docs/performance.md, to read the ratios")
 

@@ -72,14 +72,22 @@ def study(
         STUDIES[one]  # refuse an unknown name before anything is loaded
     from reweigh.benchmarks.bootstrap import RESAMPLES
     from reweigh.files.artifacts import only_one
+    from reweigh.files.outputs import claim
+    from reweigh.paper.corpus.store import MANIFEST
     from reweigh.paper.prepare import prepare
-    from reweigh.paper.report import write_report
-    from reweigh.paper.run import finished, run_studies
+    from reweigh.paper.published.pages import INDEX, claim_pages, write_pages
+    from reweigh.paper.report import REPORT, write_report
+    from reweigh.paper.run import claim_study, finished, run_studies
 
+    claim([out / REPORT], force=force, beside=out / "corpus" / "evaluation" / MANIFEST)
+    for one in names:
+        claim_study(out / one, STUDIES[one], force=force)
+    if paper:
+        claim_pages(out / "paper", force=force)
     task = selection.task(benchmark_of(model, benchmark), drawings=out / "pictures" / "evaluation")
     with only_one(out):
         loaded = loading.load(model)
-        runs = selection.runs(task, model, loading, loaded)
+        runs = selection.runs(task, model, loading, loaded, force=force)
         material = prepare(
             loaded,
             runs,
@@ -99,7 +107,6 @@ def study(
         ]
         if paper:
             from reweigh.paper.published.measured import read_results
-            from reweigh.paper.published.pages import INDEX, write_pages
 
             write_pages(read_results([out, *results]), out / "paper")
             written.append(out / "paper" / INDEX)

@@ -101,7 +101,7 @@ def tune(
     Points are chosen on the benchmark's records for tuning: the tuning split of `world`, the training images of chair.
     """
     from reweigh.experiments.tune.labelfree import tune_free
-    from reweigh.experiments.tune.report import TuningReport
+    from reweigh.experiments.tune.report import TuningReport, claim_files
     from reweigh.experiments.tune.study import Grid
     from reweigh.experiments.tune.study import tune as tune_by_labels
     from reweigh.files.artifacts import only_one
@@ -112,10 +112,12 @@ def tune(
         raise InputError("--verifier is for tuning without labels", hint="add --pictures DIR")
     task = _task(model, benchmark, verifying.pictures, selection, out)
     where = common.table_of(model, table)
+    home = Path(table) if record and table and Path(table).is_dir() else None
+    claim_files(out, record=home, force=force)
     grid = Grid.open(where, layers, betas, bound)
     served = verifying.served(out)
     loaded = loading.load(model)
-    runs = selection.runs(task, model, loading, loaded)
+    runs = selection.runs(task, model, loading, loaded, force=force)
     kept = EvidenceCache(folder=out / "evidence")
     with only_one(out), served or nullcontext():
         if free:
@@ -134,7 +136,6 @@ def tune(
             tuned = tune_by_labels(*loaded, grid, runs, out, cache=kept, force=force)
     chosen_on = grid.chosen_on(task, limit=selection.limit, seed=selection.seed)
     report = TuningReport(tuned, model, chosen_on, None if table is None else where)
-    home = Path(table) if record and table and Path(table).is_dir() else None
     if home is not None and not force and (why := report.kept_point(home)) is not None:
         common.note(f"{home} keeps its operating point: {why}; --force records this one")
         home = None

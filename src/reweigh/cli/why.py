@@ -79,8 +79,8 @@ def _thousandths(value: float | None) -> str:
 
 
 def plot_step(shown_step: Step, path: Path, top: int, words: Mapping[int, str]) -> None:
-    from reweigh.files.artifacts import write_text
+    from reweigh.files.outputs import write_output
     from reweigh.results.mechanism import step_svg
 
-    write_text(path, step_svg(shown_step.plot_rows(words), limit=top))
+    write_output(path, step_svg(shown_step.plot_rows(words), limit=top))
     common.finish(path)

@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any
 from reweigh.benchmarks.bootstrap import paired_difference
 from reweigh.errors import ArtifactError
 from reweigh.estimate import Estimate
-from reweigh.files.seals import read_sealed, read_sealed_rows, write_sealed
+from reweigh.files.outputs import write_sealed_output
+from reweigh.files.seals import read_sealed, read_sealed_rows
 from reweigh.progress import bar
 from reweigh.results.frame import AGAINST, Frame, Row
 from reweigh.runs.model import make_ask, open_session
@@ -117,6 +118,8 @@ class Experiment:
 
     def run(self, reference: str | None = None) -> Frame:
         """Answer what has no answer yet, score every arm, and return all figures with the differences to one arm."""
+        for arm in self.arms:
+            self.runs.claim(self.out / arm.name)
         with self.progress(len(self.arms), [arm.name for arm in self.arms]):
             for group in [self.arms] if self.rotate else [[arm] for arm in self.arms]:
                 self.answer(*group)
@@ -218,8 +221,7 @@ def frame_of(scored: Mapping[str, Scored], task: Task, reference: str | None = N
 
 def write_frame(frame: Frame, out: Path) -> Path:
     """Seal an experiment's frame in its folder, where ``reweigh.read`` finds it."""
-    write_sealed(out / FRAME, frame.to_json())
-    return out / FRAME
+    return write_sealed_output(out / FRAME, frame.to_json())
 
 
 def read_frame(out: Path) -> Frame:

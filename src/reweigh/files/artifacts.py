@@ -112,11 +112,15 @@ def write_bytes(path: str | Path, data: bytes) -> None:
 
 def write_text(path: str | Path, text: str) -> None:
     """Write a whole UTF-8 file atomically."""
+    write_bytes(path, encode(text, path))
+
+
+def encode(text: str, path: str | Path) -> bytes:
+    """The UTF-8 bytes of a text that belongs into a file."""
     try:
-        data = text.encode()
+        return text.encode()
     except UnicodeEncodeError as error:
         raise InputError(f"what belongs into {path} is no Unicode text ({error})") from error
-    write_bytes(path, data)
 
 
 def to_json(value: Any) -> str:
@@ -218,18 +222,21 @@ def sha256_json(value: Any) -> str:
     return sha256_text(to_json(value))
 
 
-def append_jsonl(path: str | Path, rows: Iterable[Mapping[str, Any]], *, make_folder: bool = True) -> None:
-    """Append rows and flush them to the disk; a last line that a kill cut short is dropped, a whole one completed."""
-    path = Path(path)
+def append_jsonl(path: Path, rows: Iterable[Mapping[str, Any]]) -> None:
+    """Append rows and flush them to the disk; a last line that a kill cut short is dropped, a whole one completed.
+
+    The first rows of a file are written atomically, so that every file begins with a whole row.
+    """
     lines = [json.dumps(row, ensure_ascii=False, sort_keys=True, allow_nan=False) + "\n" for row in rows]
-    with naming(path):
-        if make_folder:
-            path.parent.mkdir(parents=True, exist_ok=True)
-        with path.open("ab+") as file:
-            _mend_last_line(file)
-            file.write("".join(lines).encode())
-            file.flush()
-            os.fsync(file.fileno())
+    data = "".join(lines).encode()
+    if not path.exists() or path.stat().st_size == 0:
+        write_bytes(path, data)
+        return
+    with naming(path), path.open("ab+") as file:
+        _mend_last_line(file)
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
 
 
 def _mend_last_line(file: Any) -> None:

@@ -1,72 +1,126 @@
 """One rule for replacing files: only what this package wrote, unchanged since then, is replaced without being asked.
 
-A folder of outputs holds a sealed record of what was written into it. A file whose content the record does not know, the
-user's own or an output that somebody edited, is refused by name unless the caller forces it.
+A folder of outputs holds a sealed record of what was written into it. A command claims its outputs before it does any
+work: a file whose content the record does not know, the user's own or an output that somebody edited, is refused by name
+unless the caller forces it. The hash of an output is recorded before it is written, so that a kill leaves nothing unknown.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from reweigh.errors import ArtifactError, InputError
-from reweigh.files.artifacts import sha256_file, write_text
+from reweigh.files.artifacts import encode, replacing, sha256_file, sha256_text
 from reweigh.files.seals import read_sealed, write_sealed
 
 RECORD = ".reweigh-outputs.json"
-"""Names the outputs of a folder, with the hash of each."""
+"""Names the outputs of a folder, with the hashes that each may have."""
 
 
-def require_replaceable(paths: Iterable[Path], *, force: bool = False) -> None:
-    """Refuse if one of these files exists and is not an unchanged output of this package; check before any work.
+def claim(paths: Iterable[Path], *, force: bool = False, beside: Path | None = None) -> None:
+    """Refuse if one of these files exists and is not an unchanged output of this package; call it before any work.
+
+    Args:
+        paths: Files that will be written.
+        force: Let files of others be replaced as they are now.
+        beside: The sealed page that is written with them, which vouches for files of a folder without a record:
+            earlier versions kept none.
 
     Raises:
         InputError: Names the first such file.
     """
-    for path in paths:
-        if force or not (path.exists() or path.is_symlink()):
-            continue
-        if not is_own(path):
-            raise InputError(
-                f"{path} exists and was not written by reweigh, or was changed since",
-                hint="choose another place, move the file away, or replace it with --force",
-            )
+    foreign = [path for path in paths if _exists(path) and not is_own(path)]
+    for path in foreign:
+        if not (force or (beside is not None and _vouched(path, beside))) or _is_folder(path):
+            raise _occupied(path)
+    for path in foreign:
+        _allow(path, _mark(path))
 
 
 def is_own(path: Path) -> bool:
     """Whether a file is an output of this package, as it was written: recorded beside it, or a sealed page itself."""
-    if not path.is_file() or path.is_symlink():
+    if _is_folder(path):
         return False
-    known = _recorded(path.parent).get(path.name)
-    if known is not None and known == sha256_file(path):
+    known = _recorded(path.parent).get(path.name, [])
+    if known and _mark(path) in known:
         return True
-    return path.suffix == ".json" and _is_sealed(path)
+    return path.suffix == ".json" and path.is_file() and not path.is_symlink() and _is_sealed(path)
 
 
-def write_output(path: Path, text: str, *, force: bool = False) -> None:
-    """Write a text file that a person asked for, and record it; see ``require_replaceable``."""
-    require_replaceable([path], force=force)
-    write_text(path, text)
-    record_outputs([path])
+@contextmanager
+def replacing_output(path: Path) -> Iterator[Path]:
+    """Yield a temporary path beside an output that takes its name on success; see ``claim`` for what is refused."""
+    with replacing(path) as temporary:
+        yield temporary
+        if _exists(path) and not is_own(path):
+            raise _occupied(path)
+        _allow(path, sha256_file(temporary))
 
 
-def record_outputs(paths: Iterable[Path]) -> None:
-    """Note files that were just written as outputs of this package; a file that was removed is forgotten."""
-    given = list(paths)
-    for folder in {path.parent for path in given}:
-        known = {name: digest for name, digest in _recorded(folder).items() if (folder / name).is_file()}
-        known |= {path.name: sha256_file(path) for path in given if path.parent == folder}
-        write_sealed(folder / RECORD, {"files": known})
+def write_output(path: Path, content: str | bytes) -> Path:
+    """Write a file that a person asked for, and record it."""
+    with replacing_output(path) as temporary:
+        temporary.write_bytes(encode(content, path) if isinstance(content, str) else content)
+    return path
 
 
-def _recorded(folder: Path) -> dict[str, Any]:
+def write_sealed_output(path: Path, page: Mapping[str, Any]) -> Path:
+    """Write a JSON page that a person asked for; its own seal vouches for it, so no record is needed."""
+    if _exists(path) and not is_own(path):
+        raise _occupied(path)
+    write_sealed(path, page)
+    return path
+
+
+def _allow(path: Path, mark: str) -> None:
+    """Record that an output may have this content, beside the one that it has now if that is ours."""
+    folder = path.parent
+    known = {name: marks for name, marks in _recorded(folder).items() if _exists(folder / name)}
+    now = [one for one in known.get(path.name, []) if one != mark and _exists(path) and one == _mark(path)]
+    if known.get(path.name) != (marks := [*now, mark]):
+        write_sealed(folder / RECORD, {"files": {**known, path.name: marks}})
+
+
+def _recorded(folder: Path) -> dict[str, list[str]]:
     """The outputs of a folder; a record that was altered vouches for nothing."""
     try:
         files = read_sealed(folder / RECORD).get("files")
     except ArtifactError:
         return {}
-    return files if isinstance(files, dict) else {}
+    return (
+        {name: marks for name, marks in files.items() if isinstance(marks, list)}
+        if isinstance(files, dict)
+        else {}
+    )
+
+
+def _vouched(path: Path, page: Path) -> bool:
+    """Whether a sealed page speaks for a file: by its hash, or, in a folder without a record, by being there."""
+    try:
+        files = read_sealed(page).get("files")
+    except ArtifactError:
+        return False
+    if isinstance(files, dict) and path.name in files and path.parent == page.parent:
+        return path.is_file() and not path.is_symlink() and sha256_file(path) == files[path.name]
+    return not (path.parent / RECORD).exists() and not path.is_symlink()
+
+
+def _mark(path: Path) -> str:
+    """What a record keeps of a file: its hash, of a link where it leads."""
+    if path.is_symlink():
+        return sha256_text(f"link to {path.readlink()}")
+    return sha256_file(path) if path.is_file() else "neither file nor folder"
+
+
+def _exists(path: Path) -> bool:
+    return path.exists() or path.is_symlink()
+
+
+def _is_folder(path: Path) -> bool:
+    return path.is_dir() and not path.is_symlink()
 
 
 def _is_sealed(path: Path) -> bool:
@@ -75,3 +129,12 @@ def _is_sealed(path: Path) -> bool:
     except ArtifactError:
         return False
     return True
+
+
+def _occupied(path: Path) -> InputError:
+    what = "is a folder" if _is_folder(path) else "was not written by reweigh, or was changed since"
+    return InputError(
+        f"{path} exists and {what}",
+        hint="choose another place, move it away"
+        + ("" if _is_folder(path) else ", or replace it with --force"),
+    )

@@ -6,8 +6,10 @@ taken into another's file.
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
+import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,6 +17,8 @@ from typing import TYPE_CHECKING, Any
 from reweigh.errors import ArtifactError
 from reweigh.files.artifacts import (
     append_jsonl,
+    naming,
+    parse_json,
     read_json,
     read_jsonl,
     read_safetensors,
@@ -39,7 +43,12 @@ SEALED_PAGE, TENSORS_SEAL = "page", "tensors_sha256"
 
 def write_sealed(path: str | Path, page: Mapping[str, Any]) -> None:
     """Write a JSON object together with the hash of its content."""
-    write_json(path, {**page, SEAL: sha256_json(dict(page))})
+    write_json(path, with_seal(page))
+
+
+def with_seal(page: Mapping[str, Any]) -> dict[str, Any]:
+    """A page together with the hash of its content."""
+    return {**page, SEAL: sha256_json(dict(page))}
 
 
 def read_sealed(path: str | Path) -> dict[str, Any]:
@@ -117,14 +126,45 @@ def append_sealed_rows(path: str | Path, rows: Iterable[Mapping[str, Any]], *, o
 
     The folder must be there: one that was removed under a running command is not made anew without what it held.
     """
-    append_jsonl(path, [seal_row(row, owner) for row in rows], make_folder=False)
+    path = Path(path)
+    given = [seal_row(row, owner) for row in rows]
+    with naming(path):
+        if not path.parent.is_dir():
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(path))
+        begun = path.exists() and path.stat().st_size > 0
+    if begun:
+        require_own_rows(path, owner=owner)
+    append_jsonl(path, given)
+
+
+def require_own_rows(path: str | Path, *, owner: str) -> None:
+    """Refuse a file whose first row is not the owner's.
+
+    The first row is written whole or not at all, so a last line that was cut short is a killed writer's only behind it.
+    """
+    with naming(Path(path)), Path(path).open("rb") as file:
+        line = file.readline()
+    try:
+        row = parse_json(line)
+        own = isinstance(row, dict) and row == seal_row(_bare(row), owner)
+    except (ValueError, RecursionError):
+        own = False
+    if not own:
+        raise ArtifactError(
+            f"{path} exists, and its first row does not belong here",
+            hint="move the file away, or choose another folder",
+        )
+
+
+def _bare(row: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in row.items() if key != ROW_SEAL}
 
 
 def read_sealed_rows(path: str | Path, *, owner: str) -> list[dict[str, Any]]:
     """Read the whole rows of a sealed JSONL file; one that was altered, or is another owner's, is named."""
     found = []
     for number, sealed in enumerate(read_jsonl(path), start=1):
-        row = {key: value for key, value in sealed.items() if key != ROW_SEAL}
+        row = _bare(sealed)
         try:
             whole = sealed == seal_row(row, owner)
         except (ValueError, RecursionError):

@@ -16,9 +16,9 @@ from reweigh.files.artifacts import (
     drop_abandoned,
     sha256_file,
     sha256_json,
-    write_text,
 )
-from reweigh.files.seals import read_sealed, write_sealed
+from reweigh.files.outputs import claim, write_output, write_sealed_output
+from reweigh.files.seals import read_sealed
 from reweigh.paper import earlier
 from reweigh.paper.analyses import STUDIES
 from reweigh.paper.material import Material
@@ -64,13 +64,20 @@ def fingerprint_of(study: type[Study], material: Material) -> str:
     )
 
 
+def claim_study(folder: Path, study: type[Study], *, force: bool = False) -> None:
+    """Refuse a folder with files of others under the names that a study writes."""
+    names = [PAGE, FRAME, TABLE, SENTENCES, f"{FIGURE}.png", f"{FIGURE}.svg", *study.files]
+    claim([folder / name for name in names], force=force, beside=folder / PAGE)
+
+
 def write_study(folder: Path, outcome: Outcome, material: Material, fingerprint: str) -> None:
     """Write a study's files; the page that vouches for them comes last."""
+    claim_study(folder, outcome.study)
     (folder / PAGE).unlink(missing_ok=True)
     drop_abandoned(folder)
     write_frame(outcome.frame, folder)
-    write_text(folder / TABLE, outcome.frame.to_csv())
-    write_text(folder / SENTENCES, "\n\n".join(outcome.sentences) + "\n")
+    write_output(folder / TABLE, outcome.frame.to_csv())
+    write_output(folder / SENTENCES, "\n\n".join(outcome.sentences) + "\n")
     files = [FRAME, TABLE, SENTENCES]
     if outcome.study.draws and outcome.frame:
         outcome.study().draw(outcome.frame, folder / FIGURE)
@@ -87,7 +94,7 @@ def write_study(folder: Path, outcome: Outcome, material: Material, fingerprint:
         "unmet": outcome.unmet,
         "files": {name: sha256_file(folder / name) for name in files},
     }
-    write_sealed(folder / PAGE, page)
+    write_sealed_output(folder / PAGE, page)
 
 
 def read_study(folder: Path, study: type[Study], fingerprint: str | None = None) -> Outcome | None:

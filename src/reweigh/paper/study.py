@@ -52,6 +52,7 @@ class Study:
         labels: The paper's tables and figures that it fills.
         keys: The keys of its frame, and what each says.
         draws: Whether it has a figure.
+        files: Further files that it writes.
     """
 
     name: ClassVar[str]
@@ -59,6 +60,7 @@ class Study:
     labels: ClassVar[tuple[str, ...]]
     keys: ClassVar[tuple[tuple[str, str], ...]]
     draws: ClassVar[bool] = True
+    files: ClassVar[tuple[str, ...]] = ()
 
     def unmet(self, material: Material) -> str | None:
         """Why the study cannot be computed from this material; ``None`` if it can."""

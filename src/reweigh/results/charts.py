@@ -18,7 +18,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from reweigh.estimate import Estimate
-from reweigh.files.artifacts import replacing, sha256_text
+from reweigh.files.artifacts import sha256_text
+from reweigh.files.outputs import replacing_output
 from reweigh.results.html import Html, element, escape, join
 
 INK, MUTED, GRID, PAPER = "#1d232b", "#68727f", "#e3e0d8", "#ffffff"
@@ -88,7 +89,7 @@ def chart(
         canvas = Figure(figsize=(WIDTHS["wide"], height), layout="constrained")
         yield canvas.subplots(rows, columns, **shared)
         for ending, meta in (("png", {"Software": None}), ("svg", {"Date": None, "Creator": None})):
-            with replacing(path.with_name(f"{path.name}.{ending}")) as temporary:
+            with replacing_output(path.with_name(f"{path.name}.{ending}")) as temporary:
                 canvas.savefig(temporary, format=ending, dpi=200, metadata=meta)
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from reweigh.benchmarks.base import Direction, Id, Item, MetricInfo, find_benchmark
 from reweigh.estimate import Estimate
-from reweigh.files.artifacts import write_text
+from reweigh.files.outputs import write_output
 from reweigh.results.examples import FindImage, thumbnail, titled_response
 from reweigh.results.html import Html, card, element, legend, tile, tiles
 from reweigh.results.metrics import summary_table
@@ -22,7 +22,7 @@ def write_comparison(path: Path, pair: RunPair, *, images: Path | None = None) -
     """Write the page of two compared runs; ``images`` is where their images may be."""
     items, texts = (pair.first.items, pair.second.items), (pair.first.texts, pair.second.texts)
     find = pair.first.image_finder(images=images)
-    write_text(path, comparison_page(pair.difference, items, texts, names=pair.titles, find=find))
+    write_output(path, comparison_page(pair.difference, items, texts, names=pair.titles, find=find))
 
 
 def difference_table(difference: Difference, names: tuple[str, str]) -> Table:

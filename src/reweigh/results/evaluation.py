@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from reweigh.benchmarks.base import Id, Item, find_benchmark
-from reweigh.files.artifacts import write_text
+from reweigh.files.outputs import write_output
 from reweigh.results.examples import FindImage, example_section
 from reweigh.results.html import tiles
 from reweigh.results.metrics import full_table, metric_tile
@@ -23,8 +23,7 @@ def write_report(run: ScoredRun, *, data: Path | None = None, images: Path | Non
     find = run.image_finder(data=data, images=images)
     prompts = {row["id"]: row["prompt"] for row in run.manifest}
     path = run.folder / run.files.report
-    write_text(path, evaluation_page(run.results, run.items, run.texts, find=find, prompts=prompts))
-    return path
+    return write_output(path, evaluation_page(run.results, run.items, run.texts, find=find, prompts=prompts))
 
 
 def evaluation_page(

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from reweigh.estimate import Estimate
-from reweigh.files.artifacts import write_text
+from reweigh.files.outputs import write_output
 from reweigh.results.charts import alt_text, dots, inline
 from reweigh.results.html import Html, document, element, join, section
 from reweigh.results.table import Cell, Column, Table
@@ -87,8 +87,7 @@ class Page:
 
     def write(self, path: Path) -> Path:
         """Write the page to a file."""
-        write_text(path, self.html())
-        return path
+        return write_output(path, self.html())
 
 
 def _flat(values: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, str]]:

@@ -129,20 +129,31 @@ def find_image(folder: Path, name: str) -> Path:
     )
 
 
+def require_run(folder: Path, records: Sequence[Record]) -> None:
+    """Refuse a folder whose record is not one, or that holds other questions or responses without a record."""
+    if (folder / RECORD).exists():
+        read_record(folder)
+        return
+    if (folder / RESPONSES).exists():
+        raise ArtifactError(f"{folder} holds {RESPONSES} but no {RECORD}", hint="choose another folder")
+    manifest = folder / MANIFEST
+    if manifest.exists() and manifest.read_bytes() != _manifest_text(records).encode():
+        raise ArtifactError(
+            f"{manifest} is there already and is not of this run", hint="choose another folder"
+        )
+
+
+def _manifest_text(records: Sequence[Record]) -> str:
+    rows = manifest_rows(records)
+    return "".join(json.dumps(row, ensure_ascii=False, sort_keys=True) + "\n" for row in rows)
+
+
 def open_run(folder: Path, record: Mapping[str, Any], records: Sequence[Record]) -> None:
     """Begin a run in an empty folder, or make sure that an existing run is the same one."""
     drop_abandoned(folder)
+    require_run(folder, records)
     if not (folder / RECORD).exists():
-        if (folder / RESPONSES).exists():
-            raise ArtifactError(f"{folder} holds responses but no {RECORD}", hint="choose another folder")
-        text = "".join(
-            json.dumps(row, ensure_ascii=False, sort_keys=True) + "\n" for row in manifest_rows(records)
-        )
-        if (folder / MANIFEST).exists() and (folder / MANIFEST).read_bytes() != text.encode():
-            raise ArtifactError(
-                f"{folder / MANIFEST} is there already and is not of this run", hint="choose another folder"
-            )
-        write_text(folder / MANIFEST, text)
+        write_text(folder / MANIFEST, _manifest_text(records))
         # The record comes last: a folder with a record is a run that began properly.
         write_sealed(folder / RECORD, record)
         return

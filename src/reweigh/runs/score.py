@@ -27,8 +27,9 @@ from reweigh.benchmarks.judge.scale import Rater
 from reweigh.benchmarks.judge.settings import JudgeSettings
 from reweigh.benchmarks.open import known_options, open_benchmark, rated_by
 from reweigh.errors import ArtifactError, InputError, MismatchError
-from reweigh.files.artifacts import naming, sha256_file, sha256_text, write_text
-from reweigh.files.seals import read_sealed, read_sealed_rows, write_sealed
+from reweigh.files.artifacts import naming, sha256_file
+from reweigh.files.outputs import claim, write_output, write_sealed_output
+from reweigh.files.seals import read_sealed_rows
 from reweigh.runs.record import RECORD, RESPONSES, ScoreFiles, read_run, run_owner
 from reweigh.runs.results import ScoredRun, existing_folder
 from reweigh.text import replace_surrogates
@@ -55,6 +56,7 @@ def score_paths(
     id_key: str | None = None,
     text_key: str | None = None,
     judge: Judge | Rater | JudgeSettings | None = None,
+    force: bool = False,
 ) -> ScoredRun:
     """Score a run (or all its shards) or response files, and write items and results.
 
@@ -68,11 +70,13 @@ def score_paths(
         id_key: Key of the id in a response file.
         text_key: Key of the text in a response file.
         judge: Who rates the answers, for a benchmark that is judged.
+        force: Replace files of others under the names of the results.
     """
     folder = results_folder(paths, out)
     reader = read_responses if benchmark is None else find_benchmark(benchmark).read_responses
     source = read_sources(paths, id_key=id_key, text_key=text_key, reader=reader)
     opened = _open_benchmark(source, benchmark, data, options, judge)
+    claim_scores(folder, opened.judge_kind, force=force)
     with closing(opened):
         items, summary = score(opened, source, partial=partial)
     with naming(folder):
@@ -207,15 +211,15 @@ def write_scores(
     own = (folder / RECORD).exists()
     if not own:
         files[RESPONSES] = _lines({"id": row.id, "response": row.text} for row in source.responses)
-        _refuse_foreign(folder, files, named.results)
+    claim_scores(folder, benchmark.judge_kind)
     for name, text in files.items():
-        write_text(folder / name, text)
+        write_output(folder / name, text)
     hashes = {name: sha256_file(folder / name) for name in (*files, *([RESPONSES] if own else []))}
     asked = asked_ids(benchmark, source) if isinstance(benchmark, Benchmark) else None
     results = as_results(
         summary, source.record, source.names, benchmark=benchmark, asked=None if asked is None else len(asked)
     )
-    write_sealed(folder / named.results, results | {"files": hashes})
+    write_sealed_output(folder / named.results, results | {"files": hashes})
     return results | {"files": hashes}
 
 
@@ -223,21 +227,11 @@ def _lines(rows: Iterable[Mapping[str, Any]]) -> str:
     return "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
 
 
-def _refuse_foreign(folder: Path, files: Mapping[str, str], page: str) -> None:
-    """Refuse to replace what scoring did not write: a file that is neither the same nor named in results of ours."""
-    try:
-        kept = read_sealed(folder / page).get("files", {})
-    except ArtifactError:
-        kept = {}
-        if (folder / page).exists():
-            raise InputError(_OCCUPIED.format(folder / page), hint="name another folder with --out") from None
-    for name, text in files.items():
-        there = folder / name
-        if there.exists() and sha256_file(there) not in (kept.get(name), sha256_text(text)):
-            raise InputError(_OCCUPIED.format(there), hint="name another folder with --out")
-
-
-_OCCUPIED = "{} was not written by scoring, or was altered since, and would be replaced"
+def claim_scores(folder: Path, judge: str = "", *, force: bool = False) -> None:
+    """Refuse a folder with files of others under the names that scoring by a kind of judge writes."""
+    named = ScoreFiles.of(judge)
+    names = [named.items, named.results, named.report, *([] if (folder / RECORD).exists() else [RESPONSES])]
+    claim([folder / name for name in names], force=force, beside=folder / named.results)
 
 
 def as_results(

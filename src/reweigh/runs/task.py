@@ -13,7 +13,7 @@ from typing import Any
 from reweigh.benchmarks.base import Benchmark, Item, Record, Summary
 from reweigh.errors import InputError
 from reweigh.runs import score as scoring
-from reweigh.runs.record import make_record, open_run
+from reweigh.runs.record import make_record, open_run, require_run
 from reweigh.runs.results import ScoredRun
 from reweigh.runs.run import Ask, RunFolder, generate
 
@@ -89,6 +89,7 @@ class Runs:
         batch_size: Images answered at once.
         seed: Seed of whatever is drawn.
         template: Prompt template, for processors without one.
+        force: Replace files of others under the names of scores and pages; answers are never replaced.
     """
 
     task: Task
@@ -96,10 +97,17 @@ class Runs:
     batch_size: int = 1
     seed: int = 42
     template: str | None = None
+    force: bool = False
     _hashed: dict[str, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
+
+    def claim(self, folder: Path) -> None:
+        """Refuse a folder with files of others under the names that a run or its scores have."""
+        require_run(folder, self.task.records)
+        scoring.claim_scores(folder, self.task.bench.judge_kind, force=self.force)
 
     def open(self, folder: Path, decoding: Mapping[str, Any]) -> None:
         """Begin a run, or make sure that the folder holds the same one."""
+        self.claim(folder)
         if not self._hashed:  # the images are hashed once for all runs
             self._hashed.update(
                 make_record(

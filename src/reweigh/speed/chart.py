@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from reweigh.files.artifacts import replacing
+from reweigh.files.outputs import replacing_output
 from reweigh.speed.figures import Figure
 
 INK, MUTED, BLUE, RED = "#1d232b", "#68727f", "#1f5fbf", "#c2282d"
@@ -30,7 +30,7 @@ def draw(figures: Sequence[Figure], part: str, path: Path) -> bool:
         for panel, (case, rows) in zip(panels, cases.items(), strict=True):
             _panel(panel, case, rows)
         panels[-1].set_xlabel(f"cost, as a multiple of: {next(iter(cases.values()))[0].against}")
-        with replacing(path) as temporary:
+        with replacing_output(path) as temporary:
             canvas.savefig(temporary, format="svg", metadata={"Date": None})
     return True
 

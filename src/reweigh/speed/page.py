@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from reweigh.files.artifacts import write_json, write_text
+from reweigh.files.outputs import claim, write_output, write_sealed_output
 from reweigh.results.table import Table
 from reweigh.speed.chart import draw
 from reweigh.speed.figures import Figure, tables
 from reweigh.text import in_words
+
+SPEED, MARKDOWN = "speed.json", "speed.md"
+
+
+def claim_files(out: Path, parts: Iterable[str], *, force: bool = False) -> None:
+    """Refuse a folder with files of others under the names that a measurement of these parts writes."""
+    names = [SPEED, MARKDOWN, *(f"{part}.svg" for part in parts)]
+    claim([out / name for name in names], force=force, beside=out / SPEED)
 
 
 class Page:
@@ -62,7 +70,7 @@ class Page:
         for table in tables(new):
             self._show(table)
         if new and self._out is not None:
-            write_json(self._out / "speed.json", self.report)
+            write_sealed_output(self._out / SPEED, self.report)
             lines = [f"- {name.replace('_', ' ')}: {in_words(value)}" for name, value in self.machine.items()]
             pages = [table.markdown() for table in tables(self.figures)]
-            write_text(self._out / "speed.md", "\n".join(lines) + "\n\n" + "\n".join(pages))
+            write_output(self._out / MARKDOWN, "\n".join(lines) + "\n\n" + "\n".join(pages))

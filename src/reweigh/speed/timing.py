@@ -18,14 +18,14 @@ from typing import Any
 
 from reweigh.errors import InputError
 from reweigh.estimate import Estimate
-from reweigh.files.artifacts import append_jsonl, read_jsonl
+from reweigh.files.seals import append_sealed_rows, read_sealed_rows
 from reweigh.progress import bar
 
 Variant = Callable[[], object]
 Round = dict[str, dict[str, float]]
 """What was read in one round: for each variant its seconds, and what else the run noted."""
 
-KEPT = "runs.jsonl"
+KEPT, OWNER = "runs.jsonl", "reweigh speed"
 
 
 class Reading(dict[str, float]):
@@ -124,7 +124,7 @@ class Rounds:
         """What an earlier call measured of the same comparison in the same setting, by rounds."""
         rounds: defaultdict[int, Round] = defaultdict(dict)
         if self._path is not None and self._path.exists():
-            for row in read_jsonl(self._path):
+            for row in read_sealed_rows(self._path, owner=OWNER):
                 if row.get("of") == self._comparison(what, names):
                     rounds[row["round"]][row["variant"]] = row["run"]
         return [rounds[turn] for turn in sorted(rounds)]
@@ -132,7 +132,8 @@ class Rounds:
     def _keep(self, what: str, names: Sequence[str], turn: int, name: str, run: dict[str, float]) -> None:
         if self._path is not None:
             of = self._comparison(what, names)
-            append_jsonl(self._path, [{"of": of, "round": turn, "variant": name, "run": run}])
+            row = {"of": of, "round": turn, "variant": name, "run": run}
+            append_sealed_rows(self._path, [row], owner=OWNER)
 
     def _comparison(self, what: str, names: Sequence[str]) -> dict[str, Any]:
         return {"what": what, "variants": list(names), "setting": self._setting}

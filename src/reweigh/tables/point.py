@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from reweigh.errors import ArtifactError, MismatchError
-from reweigh.files.artifacts import read_json
-from reweigh.files.seals import SEAL, unsealed, write_sealed
+from reweigh.files.artifacts import require_fields
+from reweigh.files.seals import read_sealed
 
 POINT = "operating_point.json"
 
@@ -43,36 +43,45 @@ class TunedPoint:
         return self.tables.get(str(self.point.layer)) == fingerprint
 
 
-def write_point(folder: Path, page: Mapping[str, Any]) -> None:
-    """Record in a folder of tables what tuning chose, sealed: layer, beta, and what they were chosen on."""
-    write_sealed(folder / POINT, page)
-
-
 def read_point(folder: Path) -> TunedPoint | None:
     """The point recorded in a folder of tables; ``None`` if there is none, or if tuning found that none helps."""
+    page = read_point_page(folder)
+    if page is None or page["layer"] is None:
+        return None
+    chosen_on = page["chosen_on"]
+    source = f"tuned on {chosen_on['records']:,} records of {chosen_on['benchmark']}, recorded with the table"
+    return TunedPoint(OperatingPoint(page["layer"], page["beta"], source), chosen_on["table_sha256"])
+
+
+def read_point_page(folder: Path) -> dict[str, Any] | None:
+    """All that a search recorded in a folder, verified; ``None`` if there is no record."""
     path = folder / POINT
     if not path.is_file():
         return None
-    page: Any = read_json(path)
-    if isinstance(page, dict) and SEAL in page:  # older versions wrote none
-        page = unsealed(page, path)
     try:
-        if page["layer"] is None:
-            return None
-        layer, beta, chosen_on = int(page["layer"]), float(page["beta"]), page["chosen_on"]
-        if layer < 0 or not 0 <= beta < math.inf:
-            raise ValueError(f"layer {layer}, beta {beta}")
-        records, benchmark = int(chosen_on["records"]), str(chosen_on["benchmark"])
-        tables = {str(key): str(value) for key, value in chosen_on["table_sha256"].items()}
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        page = read_sealed(path)
+        require_fields(page, path, {"beta": float, "chosen_on": dict, "grid": list})
+        chosen_on, layer, beta = page["chosen_on"], page.get("layer"), page["beta"]
+        require_fields(chosen_on, path, {"records": int, "benchmark": str, "table_sha256": dict})
+    except ArtifactError as error:
         raise ArtifactError(
-            f"{path} is not an operating point ({type(error).__name__}: {error})",
-            hint="tune again, or take the file away",
+            error.message, hint="take the file away, then run the same `reweigh tune` again: its answers are kept"
         ) from error
-    return TunedPoint(
-        OperatingPoint(layer, beta, f"tuned on {records:,} records of {benchmark}, recorded with the table"),
-        tables,
-    )
+    tried = {(point.get("layer"), point.get("beta")) for point in page["grid"] if isinstance(point, Mapping)}
+    found = [str(layer)] if layer is not None else []
+    if (
+        not 0 <= beta < math.inf
+        or chosen_on["records"] < 1
+        or not all(isinstance(one, str) for pair in chosen_on["table_sha256"].items() for one in pair)
+        or (layer is None and beta != 0)
+        or (layer is not None and (type(layer) is not int or layer < 0 or (layer, beta) not in tried))
+        or not {*found} <= {*chosen_on["table_sha256"]}
+    ):
+        raise ArtifactError(
+            f"{path} is not an operating point: layer {layer!r}, beta {beta!r} of {len(tried)} points tried",
+            hint="tune again, or take the file away",
+        )
+    return page
 
 
 def tuned_point(folder: Path, layer: int, fingerprint: str) -> OperatingPoint | None:

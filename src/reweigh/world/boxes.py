@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterable
 from pathlib import Path
 
-from reweigh.files.artifacts import write_text
+from reweigh.files.outputs import write_output
 from reweigh.world.drawings import CATALOGUE
 from reweigh.world.pictures import draw
 from reweigh.world.scenes import SIZE, Scene
@@ -38,6 +38,6 @@ def write_boxes(scenes: Iterable[Scene], folder: Path) -> None:
         }
         truth.append(json.dumps({"image": image, "objects": list(forms), "synonyms": forms}) + "\n")
     known = sorted({word for name in CATALOGUE for word in words_of(name)})
-    write_text(folder / WORDS, "".join(f"{word}\n" for word in known))
-    write_text(folder / BOXES, "".join(rows))
-    write_text(folder / TRUTH, "".join(truth))
+    write_output(folder / WORDS, "".join(f"{word}\n" for word in known))
+    write_output(folder / BOXES, "".join(rows))
+    write_output(folder / TRUTH, "".join(truth))

@@ -17,9 +17,8 @@ from reweigh.benchmarks.bootstrap import paired_difference
 from reweigh.benchmarks.chair.metrics import METRICS, figures
 from reweigh.estimate import Estimate
 from reweigh.experiments.ablate.arms import FULL, SHUFFLED, WORDS
-from reweigh.experiments.experiment import write_frame
-from reweigh.files.artifacts import write_text
-from reweigh.files.seals import write_sealed
+from reweigh.experiments.experiment import FRAME, write_frame
+from reweigh.files.outputs import claim, write_output, write_sealed_output
 from reweigh.results.frame import AGAINST, Frame, Key, Row
 from reweigh.results.html import element
 from reweigh.results.page import Page
@@ -52,6 +51,11 @@ EXPLAINED = (
     "Fire is the share of candidate positions that are edited, escapes are edits larger than beta, repeats is how "
     "often one description names one object at most."
 )
+
+
+def claim_files(out: Path, *, force: bool = False) -> None:
+    """Refuse a folder with files of others under the names that an ablation writes."""
+    claim([out / name for name in (*FILES, FRAME)], force=force, beside=out / FILES[-1])
 
 
 @dataclass(frozen=True)
@@ -230,10 +234,11 @@ class AblationReport:
     def write(self, out: Path) -> list[Path]:
         """Write the tables, the page and the numbers."""
         tables = self.tables()
-        write_text(out / FILES[0], "\n".join([*(one.markdown() for one in tables), f"{self.words()}\n"]))
-        write_text(out / FILES[1], "\n".join([f"% {self.words()}", *(one.latex() for one in tables)]))
-        write_text(out / FILES[2], build_page(self.rows, self.lead, INTERVALS, self.plan.left_out))
-        write_sealed(out / FILES[3], self.to_json())
+        claim_files(out)
+        write_output(out / FILES[0], "\n".join([*(one.markdown() for one in tables), f"{self.words()}\n"]))
+        write_output(out / FILES[1], "\n".join([f"% {self.words()}", *(one.latex() for one in tables)]))
+        write_output(out / FILES[2], build_page(self.rows, self.lead, INTERVALS, self.plan.left_out))
+        write_sealed_output(out / FILES[3], self.to_json())
         return [*(out / name for name in FILES), write_frame(self.frame(), out)]
 
     def frame(self) -> Frame:

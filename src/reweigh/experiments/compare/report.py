@@ -11,9 +11,8 @@ from urllib.parse import quote
 from reweigh.experiments.compare.examples import example_sections
 from reweigh.experiments.compare.methods import TUNED
 from reweigh.experiments.compare.table import COST, Comparison
-from reweigh.experiments.experiment import write_frame
-from reweigh.files.artifacts import write_text
-from reweigh.files.seals import write_sealed
+from reweigh.experiments.experiment import FRAME, write_frame
+from reweigh.files.outputs import claim, write_output, write_sealed_output
 from reweigh.results.charts import NamedPoint, alt_text, points
 from reweigh.results.html import Html, element, join
 from reweigh.results.page import Page
@@ -29,15 +28,20 @@ PLOTTED = ("CHAIR_I", "distinct CHAIR_I", "F1")
 """Figures that are drawn over cost, if a comparison has them."""
 
 
+def claim_files(out: Path, *, force: bool = False) -> None:
+    """Refuse a folder with files of others under the names that a comparison writes."""
+    claim([out / name for name in (*FILES, FRAME)], force=force, beside=out / FILES[-1])
+
+
 def write(made: Comparison, out: Path, parts: Sequence[Html] = ()) -> list[Path]:
     """Write the tables, the page with further parts and examples of the runs, and the numbers; returns the files."""
     markdown_file, page, latex_file, numbers = files = [out / name for name in FILES]
-    write_text(markdown_file, markdown(made))
-    write_text(page, html(made, parts))
-    write_text(latex_file, latex(made))
-    write_sealed(numbers, made.to_json())
-    write_frame(made.frame, out)
-    return files
+    claim_files(out)
+    write_output(markdown_file, markdown(made))
+    write_output(page, html(made, parts))
+    write_output(latex_file, latex(made))
+    write_sealed_output(numbers, made.to_json())
+    return [*files, write_frame(made.frame, out)]
 
 
 def markdown(made: Comparison) -> str:

@@ -13,14 +13,14 @@ from reweigh.benchmarks.chair.metrics import METRICS
 from reweigh.estimate import Estimate
 from reweigh.experiments.compare.report import latex, markdown, tables
 from reweigh.experiments.compare.table import Comparison, MethodRow, figure_column
-from reweigh.experiments.experiment import write_frame
+from reweigh.experiments.experiment import FRAME, write_frame
 from reweigh.experiments.tune.search import BASE, FIGURES, GAIN, Point, Tuned, edge
 from reweigh.experiments.tune.search import Key as Where
-from reweigh.files.artifacts import read_json, write_text
+from reweigh.files.outputs import claim, write_output, write_sealed_output
 from reweigh.results.charts import lines
 from reweigh.results.frame import AGAINST, Frame, Key, Row
 from reweigh.results.page import Page
-from reweigh.tables.point import POINT, write_point
+from reweigh.tables.point import POINT, read_point_page
 
 DECIDING = 100
 """A search on fewer records says that they decide nothing."""
@@ -32,6 +32,13 @@ EXPLAINED = (
     "bound."
 )
 UNLABELLED = "Experimental: a verifier's denial stands for a hallucinated mention; the search reads no label."
+
+
+def claim_files(out: Path, *, record: Path | None = None, force: bool = False) -> None:
+    """Refuse files of others under the names that tuning writes, in its folder and in that of the table."""
+    claim([out / name for name in (*FILES, FRAME)], force=force, beside=out / POINT)
+    if record is not None:
+        claim([record / POINT], force=force)
 
 
 @dataclass(frozen=True)
@@ -149,9 +156,9 @@ class TuningReport:
         """Why this search may not replace what is recorded in a table's folder, if so."""
         if (doubt := self.doubt()) is not None:
             return doubt
-        there: Any = read_json(folder / POINT) if (folder / POINT).is_file() else {}
-        before = there.get("chosen_on", {}).get("records", 0) if isinstance(there, dict) else 0
-        if isinstance(before, int) and before > self.chosen_on["records"]:
+        there = read_point_page(folder)
+        before = 0 if there is None else there["chosen_on"]["records"]
+        if before > self.chosen_on["records"]:
             return f"the point recorded there was chosen on more records ({before:,})"
         return None
 
@@ -192,13 +199,13 @@ class TuningReport:
         """Write the point, the tables and the page; the point also into ``record``, a table's folder."""
         point = self.point()
         texts = (markdown(self.comparison), latex(self.comparison), self.page())
-        write_point(out, point)
+        claim_files(out)
+        write_sealed_output(out / POINT, point)
         for name, text in zip(FILES[1:], texts, strict=True):
-            write_text(out / name, text)
+            write_output(out / name, text)
         written = [*(out / name for name in FILES), write_frame(self.frame(), out)]
         if record is not None:
-            write_point(record, point)
-            written.append(record / POINT)
+            written.append(write_sealed_output(record / POINT, point))
         return written
 
     def frame(self) -> Frame:

@@ -20,7 +20,8 @@ from numpy.typing import NDArray
 
 from reweigh.benchmarks.bootstrap import Array, ratio
 from reweigh.estimate import Estimate
-from reweigh.files.artifacts import write_json, write_text
+from reweigh.files.artifacts import to_json
+from reweigh.files.outputs import write_output
 from reweigh.paper.analyses.roles import ROLES, WORDS, Role, piece_roles
 from reweigh.paper.analyses.steps import (
     ONSET,
@@ -143,6 +144,7 @@ class Allocation(Study):
     name = "allocation"
     title = "Where edits land"
     labels = ("tab:allocation-mechanism",)
+    files = (LIST, FRAGMENT)
     keys = (
         ("group", "effect, role (of the rank donor's effect), or share"),
         ("quantity", "the donor, the role, or the assignment that alone switches"),
@@ -203,10 +205,10 @@ class Allocation(Study):
     def extras(self, frame: Frame, material: Material, folder: Path) -> list[str]:
         """Publish the closed list of structural words with the result."""
         listed = {kind: sorted(words.split()) for kind, words in WORDS.items()}
-        write_json(folder / LIST, {STRUCTURAL: listed})
+        write_output(folder / LIST, to_json({STRUCTURAL: listed}))
         items = [element("li", element("b", kind), ": ", ", ".join(words)) for kind, words in listed.items()]
         summary = element("summary", "The words that count as structural")
-        write_text(folder / FRAGMENT, element("details", summary, element("ul", *items)))
+        write_output(folder / FRAGMENT, element("details", summary, element("ul", *items)))
         return [LIST, FRAGMENT]
 
     def fill(self, frame: Frame) -> dict[str, Entries]:

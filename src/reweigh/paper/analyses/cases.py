@@ -22,7 +22,8 @@ from reweigh.engines.transformers.measure import measure
 from reweigh.errors import InputError
 from reweigh.experiments.ablate.arms import UNBOUNDED, global_reference
 from reweigh.families.prompts import build_inputs
-from reweigh.files.artifacts import write_json, write_text
+from reweigh.files.artifacts import to_json
+from reweigh.files.outputs import write_output
 from reweigh.images import read_image
 from reweigh.paper.analyses.mechanism import candidates, draw_mechanism, first_changed_step
 from reweigh.paper.analyses.roles import piece_texts
@@ -141,6 +142,7 @@ class Cases(Study):
         *("tab:mechanism-case", "fig:mechanism-case", "fig:rank-probability-case"),
         *("fig:chair-examples-1", "fig:failure-modes"),
     )
+    files = (FRAGMENT, TEXTS)
     draws = False  # the figure needs pictures and the model: ``extras`` draws it
     keys = (
         ("case", "the rule"),
@@ -183,8 +185,8 @@ class Cases(Study):
             parts.insert(0, caption)
             files += [f"{FIGURE}.png", f"{FIGURE}.svg"]
         parts += [_card(chosen, case, image, material.rerun) for case, image in chosen.first().items()]
-        write_text(folder / FRAGMENT, join(parts))
-        write_json(folder / TEXTS, page)
+        write_output(folder / FRAGMENT, join(parts))
+        write_output(folder / TEXTS, to_json(page))
         return files
 
 

@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from reweigh.estimate import Estimate
-from reweigh.files.artifacts import read_json, sha256_json
+from reweigh.files.artifacts import sha256_json
+from reweigh.files.seals import read_sealed
 from reweigh.paper.material import EMBEDDED, Material
 from reweigh.paper.study import Entries, Entry, Study, row
 from reweigh.results.frame import Frame, Row
@@ -84,8 +85,7 @@ def read_speed(material: Material) -> dict[str, Any] | None:
     """The finished measurement beside the runs, if there is one."""
     if material.rerun is None or not (path := material.rerun.folder.parent / FOLDER / FILE).is_file():
         return None
-    found: dict[str, Any] = read_json(path)
-    return found
+    return read_sealed(path)
 
 
 def _measured(figure: dict[str, Any]) -> list[Row]:

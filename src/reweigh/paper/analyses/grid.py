@@ -11,7 +11,8 @@ from typing import Any
 
 from reweigh.estimate import Estimate
 from reweigh.experiments.tune.search import FIGURES
-from reweigh.files.artifacts import read_json, sha256_json
+from reweigh.files.artifacts import sha256_json
+from reweigh.files.seals import read_sealed
 from reweigh.paper.analyses.sweep import DRAWN, NAMES, title
 from reweigh.paper.answers import BASE
 from reweigh.paper.material import Material
@@ -109,8 +110,7 @@ def read_grid(material: Material) -> dict[str, Any] | None:
     if material.rerun is not None:
         path = material.rerun.folder.parent / FOLDER / POINT
         if path.is_file():
-            found: dict[str, Any] = read_json(path)
-            return found
+            return read_sealed(path)
     shipped = operating_point()
     own = shipped["chosen_on"]["table_sha256"].get(str(material.table.layer))
     return shipped if own == material.table.fingerprint else None

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 from reweigh.estimate import Estimate
-from reweigh.files.artifacts import read_json
 from reweigh.files.seals import read_sealed
 from reweigh.paper.analyses import STUDIES
 from reweigh.paper.analyses.sweep import NAMES
@@ -86,7 +85,7 @@ def read_study_folder(folder: Path) -> dict[str, Measured]:
 
 def read_ablation(folder: Path) -> dict[str, Measured]:
     """What an ablation gives; the permutations count as their mean."""
-    page = read_json(folder / "ablation.json")
+    page = read_sealed(folder / "ablation.json")
     on = f"{page['records']:,} records of {page['benchmark']['name']}, layer {page['layer']}, beta {page['beta']:g}"
     mean = page.get(SHUFFLED, {}).get("mean", {})
     rows: dict[str, dict[str, Estimate]] = {}
@@ -129,7 +128,7 @@ def _ablated(arm: Mapping[str, Any]) -> dict[str, Estimate]:
 
 def read_comparison(folder: Path) -> dict[str, Measured]:
     """What a comparison of decoders gives."""
-    page = read_json(folder / "comparison.json")
+    page = read_sealed(folder / "comparison.json")
     renamed = {"recall": "Recall", "latency": "Latency", "memory": "Memory"}
     found: dict[Entry, Estimate] = {}
     for row in page["rows"]:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from reweigh.estimate import Estimate
-from reweigh.files.artifacts import write_json
+from reweigh.files.outputs import claim, write_sealed_output
 from reweigh.paper.published.commands import NOT_MEASURED, commands
 from reweigh.paper.published.measured import Measured
 from reweigh.paper.published.numbers import Order, Published, published
@@ -27,13 +27,20 @@ SHOWN = 12
 """Disagreeing orders that a page lists."""
 
 
+def claim_pages(out: Path, *, force: bool = False) -> None:
+    """Refuse a folder with files of others under the names of the pages."""
+    names = [*(file_name(label) for label in published()), INDEX, DATA]
+    claim([out / name for name in names], force=force, beside=out / DATA)
+
+
 def write_pages(found: Mapping[str, Measured], out: Path) -> dict[str, Any]:
     """Write a page for every label, an index and the data; returns the data."""
     data = {label: build_json(table, found.get(label)) for label, table in published().items()}
+    claim_pages(out)
     for label, table in published().items():
         build_page(table, found.get(label)).write(out / file_name(label))
     build_index(found).write(out / INDEX)
-    write_json(out / DATA, data)
+    write_sealed_output(out / DATA, data)
     return data
 
 
