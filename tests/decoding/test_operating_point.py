@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
-
 import pytest
 
 import reweigh
 import twin
 from reweigh.decoding import BETA
 from reweigh.errors import ArtifactError, InputError, MismatchError
+from reweigh.files.seals import read_sealed, write_sealed
 from reweigh.tables.point import POINT
 from reweigh.tables.table import ReferenceTable
 from reweigh.world import operating_point, path, table_path
@@ -27,9 +26,9 @@ def folder(tmp_path):
 
 def record(folder, layer, beta, *, fingerprint=None):
     own = ReferenceTable.load(folder, layer=layer).fingerprint if fingerprint is None else fingerprint
-    page = {"layer": layer, "beta": beta}
+    page = {"layer": layer, "beta": beta, "grid": [{"layer": layer, "beta": beta}]}
     page["chosen_on"] = {"records": 300, "benchmark": "chair", "table_sha256": {str(layer): own}}
-    (folder / POINT).write_text(json.dumps(page))
+    write_sealed(folder / POINT, page)
 
 
 def attach(loaded, folder, **options):
@@ -95,10 +94,39 @@ def test_a_broken_point_is_named(folder, text):
         ReferenceTable.load(folder)
 
 
+def test_a_point_without_its_seal_is_refused(folder):
+    """A flipped bit in the seal's own name must not turn the check off."""
+    record(folder, 1, 0.7)
+    text = (folder / POINT).read_text()
+    (folder / POINT).write_text(text.replace("page_sha256", "page_sha257").replace("0.7", "7.0"))
+    with pytest.raises(ArtifactError, match=POINT):
+        ReferenceTable.load(folder)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"beta": 35.0},
+        {"beta": -0.5},
+        {"layer": -1},
+        {"layer": 2},
+        {"layer": 1.0},
+        {"layer": None},
+        {"grid": []},
+    ],
+    ids=str,
+)
+def test_a_point_that_no_search_can_record_is_refused_under_a_right_hash(folder, change):
+    record(folder, 1, 0.7)
+    write_sealed(folder / POINT, read_sealed(folder / POINT) | change)
+    with pytest.raises(ArtifactError, match=POINT):
+        ReferenceTable.load(folder)
+
+
 def test_a_search_that_found_nothing_leaves_no_point(folder):
     record(folder, 1, 0.7)
-    page = json.loads((folder / POINT).read_text()) | {"layer": None, "beta": 0.0}
-    (folder / POINT).write_text(json.dumps(page))
+    page = read_sealed(folder / POINT) | {"layer": None, "beta": 0.0}
+    write_sealed(folder / POINT, page)
     assert ReferenceTable.load(folder, layer=1).point is None
 
 

@@ -5,15 +5,17 @@ from __future__ import annotations
 import pytest
 
 from reweigh.errors import InputError
-from reweigh.files.artifacts import write_json
-from reweigh.files.outputs import RECORD, is_own, require_replaceable, write_output
-from reweigh.files.seals import write_sealed
+from reweigh.files import outputs
+from reweigh.files.artifacts import sha256_text, write_json
+from reweigh.files.outputs import RECORD, claim, is_own, write_output, write_sealed_output
+from reweigh.files.seals import read_sealed, write_sealed
 
 
 def test_our_own_output_is_replaced(tmp_path):
     page = tmp_path / "page.md"
     write_output(page, "one")
-    write_output(page, "two")
+    claim([page])
+    write_output(page, b"two")
     assert page.read_text() == "two"
     assert is_own(page)
 
@@ -23,10 +25,33 @@ def test_a_file_of_the_users_is_refused_and_kept(tmp_path):
     page.write_text("mine")
     with pytest.raises(InputError, match=r"page\.md"):
         write_output(page, "ours")
+    with pytest.raises(InputError, match="--force"):
+        claim([page])
     assert page.read_text() == "mine"
-    write_output(page, "ours", force=True)
+    claim([page], force=True)
+    assert page.read_text() == "mine", "a claim replaces nothing yet"
+    write_output(page, "ours")
     write_output(page, "ours again")
     assert page.read_text() == "ours again"
+
+
+def test_force_covers_the_file_as_it_is_now(tmp_path):
+    page = tmp_path / "page.md"
+    page.write_text("mine")
+    claim([page], force=True)
+    page.write_text("mine, and newer")
+    with pytest.raises(InputError, match=r"page\.md"):
+        write_output(page, "ours")
+    assert page.read_text() == "mine, and newer"
+
+
+def test_one_foreign_file_keeps_all_others_unclaimed(tmp_path):
+    (tmp_path / "a.md").write_text("mine")
+    (tmp_path / "b.md").mkdir()
+    with pytest.raises(InputError, match=r"b\.md exists and is a folder"):
+        claim([tmp_path / "a.md", tmp_path / "b.md"], force=True)
+    with pytest.raises(InputError, match=r"a\.md"):
+        claim([tmp_path / "a.md"])
 
 
 def test_an_output_that_was_edited_is_the_users(tmp_path):
@@ -34,15 +59,17 @@ def test_an_output_that_was_edited_is_the_users(tmp_path):
     write_output(page, "ours")
     page.write_text("ours, with a remark")
     with pytest.raises(InputError, match="changed"):
-        require_replaceable([page])
+        claim([page])
 
 
 def test_a_sealed_page_is_ours_and_a_plain_one_is_not(tmp_path):
-    write_sealed(tmp_path / "a.json", {"x": 1})
+    write_sealed_output(tmp_path / "a.json", {"x": 1})
     write_json(tmp_path / "b.json", {"x": 1})
-    require_replaceable([tmp_path / "a.json", tmp_path / "absent.json"])
-    with pytest.raises(InputError, match=r"b\.json"):
-        require_replaceable([tmp_path / "b.json"])
+    claim([tmp_path / "a.json", tmp_path / "absent.json"])
+    assert not (tmp_path / RECORD).exists(), "a seal vouches for its own page"
+    for refused in (lambda path: claim([path]), lambda path: write_sealed_output(path, {})):
+        with pytest.raises(InputError, match=r"b\.json"):
+            refused(tmp_path / "b.json")
 
 
 def test_folders_and_links_are_never_ours(tmp_path):
@@ -52,7 +79,11 @@ def test_folders_and_links_are_never_ours(tmp_path):
     (tmp_path / "dangling.md").symlink_to(tmp_path / "nowhere")
     for name in ("folder.md", "link.md", "dangling.md"):
         with pytest.raises(InputError, match=name):
-            require_replaceable([tmp_path / name])
+            claim([tmp_path / name])
+    claim([tmp_path / "link.md"], force=True)
+    write_output(tmp_path / "link.md", "new")
+    assert not (tmp_path / "link.md").is_symlink()
+    assert (tmp_path / "page.md").read_text() == "ours", "what a link leads to is not written to"
 
 
 def test_an_altered_record_vouches_for_nothing(tmp_path):
@@ -61,4 +92,53 @@ def test_an_altered_record_vouches_for_nothing(tmp_path):
     text = (tmp_path / RECORD).read_text()
     (tmp_path / RECORD).write_text(text.replace("page.md", "other.md"))
     with pytest.raises(InputError, match=r"page\.md"):
-        require_replaceable([tmp_path / "page.md"])
+        claim([tmp_path / "page.md"])
+
+
+@pytest.mark.parametrize("last", ["before the rename", "after it"])
+def test_a_kill_while_writing_leaves_an_output_that_is_ours(tmp_path, monkeypatch, last):
+    """The record comes first and knows both contents, whichever the kill leaves."""
+    page = tmp_path / "page.md"
+    write_output(page, "one")
+    kept = {}
+
+    def allow(path, mark):
+        wrote(path, mark)
+        kept.update(read_sealed(tmp_path / RECORD)["files"])
+        if last == "before the rename":
+            raise KeyboardInterrupt
+
+    wrote = outputs._allow
+    monkeypatch.setattr(outputs, "_allow", allow)
+    if last == "before the rename":
+        with pytest.raises(KeyboardInterrupt):
+            write_output(page, "two")
+    else:
+        write_output(page, "two")
+    assert kept["page.md"] == [sha256_text("one"), sha256_text("two")]
+    assert is_own(page)
+
+
+def test_a_page_of_an_earlier_version_vouches_for_what_was_written_with_it(tmp_path):
+    """Folders of before the record resume; a page that names a hash vouches for that content alone."""
+    for name in ("report.html", "items.jsonl"):
+        (tmp_path / name).write_text(f"old {name}")
+    paths = [tmp_path / "report.html", tmp_path / "items.jsonl"]
+    write_sealed(tmp_path / "results.json", {"files": {"items.jsonl": sha256_text("old items.jsonl")}})
+    claim(paths, beside=tmp_path / "results.json")
+    for path in paths:
+        write_output(path, "new")
+    (tmp_path / "report.html").write_text("mine")
+    with pytest.raises(InputError, match="report"):
+        claim(paths, beside=tmp_path / "results.json")
+
+
+def test_a_page_vouches_neither_for_other_contents_nor_unsealed(tmp_path):
+    (tmp_path / "items.jsonl").write_text("mine")
+    page = tmp_path / "results.json"
+    write_sealed(page, {"files": {"items.jsonl": sha256_text("ours")}})
+    with pytest.raises(InputError, match="items"):
+        claim([tmp_path / "items.jsonl"], beside=page)
+    write_json(page, {})
+    with pytest.raises(InputError, match="items"):
+        claim([tmp_path / "items.jsonl"], beside=page)

@@ -124,3 +124,22 @@ def test_a_page_without_a_true_seal_is_refused(tmp_path, text):
     path.write_text(text)
     with pytest.raises(ArtifactError, match=r"p.json"):
         read_sealed(path)
+
+
+@pytest.mark.parametrize("text", ['{"mine": 1', "notes of mine", '{"a": 1}\n{"b": 2', '{"a": 1}\n'])
+def test_rows_of_the_users_are_neither_cut_nor_added_to(tmp_path, text):
+    path = tmp_path / "rows.jsonl"
+    path.write_text(text)
+    with pytest.raises(ArtifactError, match="first row"):
+        append_sealed_rows(path, [{"a": 1}], owner="run")
+    assert path.read_text() == text
+
+
+def test_a_line_that_a_kill_cut_is_dropped_behind_rows_of_ours(tmp_path):
+    path = tmp_path / "rows.jsonl"
+    append_sealed_rows(path, [{"a": 1}, {"a": 2}], owner="run")
+    whole = path.read_bytes()
+    path.write_bytes(whole + b'{"a": 3, "sh')
+    append_sealed_rows(path, [{"a": 3}], owner="run")
+    assert read_sealed_rows(path, owner="run") == [{"a": 1}, {"a": 2}, {"a": 3}]
+    assert path.read_bytes().startswith(whole)

@@ -16,6 +16,7 @@ from bench.random_llava import random_llava
 from reweigh.cli.app import app
 from reweigh.errors import UnknownNameError
 from reweigh.estimate import Estimate
+from reweigh.files.seals import read_sealed
 from reweigh.speed import generation
 from reweigh.speed.chart import draw
 from reweigh.speed.figures import Figure, tables
@@ -155,6 +156,6 @@ def test_the_command_times_a_model(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     told = CliRunner().invoke(app, asked)
     assert told.exit_code == 0, told.output
     report = json.loads(told.stdout)
-    assert report == json.loads((tmp_path / "speed.json").read_text())
-    assert {one["part"] for one in report["figures"]} == {"generation", "share", "evidence"}
+    assert report == read_sealed(tmp_path / "speed.json")
+    assert {one["part"] for one in report["figures"]} == {*generation.PARTS}
     assert "embedded" in report["figures"][0]["case"]

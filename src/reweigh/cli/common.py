@@ -29,7 +29,9 @@ FORCE = typer.Option(
     "--force",
     help="Use a table that seems to belong to another model, tokenizer or dtype, and replace files of others.",
 )
-REPLACE = typer.Option(False, "--force", help="Replace files under the output's names that are not reweigh's.")
+REPLACE = typer.Option(
+    False, "--force", help="Replace files under the output's names that are not reweigh's."
+)
 TABLE = typer.Option(None, "--table", "-t", help="Table folder or Hub repository; `world` brings its own.")
 LAYER = typer.Option(
     None, "--layer", "-l", help="0-based decoder block; by default the tuned or published one."

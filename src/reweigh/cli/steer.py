@@ -25,23 +25,26 @@ def steer(
     ),
     selection: BenchmarkOptions,
     loading: common.Loading,
+    force: bool = common.REPLACE,
 ) -> None:
     """Make steering vectors for `asd`, and a list of words for `projectaway`, from labelled images.
 
     Labels are those of the benchmark's records for tuning: the tuning split of `world`, the training images of chair.
     """
     from reweigh.benchmarks import find_benchmark
+    from reweigh.experiments.steer import claim_files, write_words
     from reweigh.experiments.steer import steer as run
-    from reweigh.experiments.steer import write_words
     from reweigh.files.artifacts import only_one
 
+    claim_files(out, force=force)
     benchmark = benchmark_of(model, benchmark)
     preset = find_benchmark(benchmark).tuning_options
     task = selection.task(benchmark, drawings=out / "pictures", preset=preset)
     task.require_records()
     loaded = loading.load(model)
     with only_one(out):
-        found = run(*loaded, selection.runs(task, model, loading, loaded), out, layers=layer or None)
+        runs = selection.runs(task, model, loading, loaded, force=force)
+        found = run(*loaded, runs, out, layers=layer or None)
     words = write_words(out)
     if common.wants_json():
         common.emit_json(

@@ -18,11 +18,12 @@ from reweigh.experiments.experiment import Arm, Experiment, OpenArm, decoder_arm
 from reweigh.families.anatomy import find_anatomy
 from reweigh.families.identity import identify
 from reweigh.families.prompts import build_inputs
-from reweigh.files.artifacts import sha256_json, write_text
+from reweigh.files.artifacts import sha256_json
+from reweigh.files.outputs import claim, write_output
 from reweigh.images import read_image
 from reweigh.progress import progress
 from reweigh.provenance import versions
-from reweigh.rivals.tools.steering import LabelledSums, SteeringVectors
+from reweigh.rivals.tools.steering import PAGE, LabelledSums, SteeringVectors, claim_vectors
 from reweigh.runs.hallucinated import hallucinated_objects
 from reweigh.runs.record import find_image
 from reweigh.runs.results import read_scored
@@ -81,11 +82,16 @@ def steer(
     return made
 
 
+def claim_files(out: Path, *, force: bool = False) -> None:
+    """Refuse a folder with files of others under the names that ``steer`` writes."""
+    claim_vectors(out, force=force)
+    claim([out / WORDS], force=force, beside=out / PAGE)
+
+
 def write_words(out: Path) -> Path:
     """Write the objects that the answers of ``steer`` hallucinate most often, one per line, e.g. for ``projectaway``."""
     found = hallucinated_objects(read_scored(out / ANSWERS).items)[:COUNT]
-    write_text(out / WORDS, "".join(f"{one.name}\n" for one in found))
-    return out / WORDS
+    return write_output(out / WORDS, "".join(f"{one.name}\n" for one in found))
 
 
 def _noting_tokens(arm: Arm) -> Arm:

@@ -171,12 +171,17 @@ def require_fields(page: Mapping[str, Any], path: str | Path, fields: Mapping[st
 
 
 def write_tensors(path: str | Path, tensors: Mapping[str, np.ndarray[Any, Any]]) -> None:
-    """Write NumPy arrays as safetensors, atomically and with the same bytes for the same content."""
+    """Write NumPy arrays as safetensors, atomically."""
+    write_bytes(path, tensor_bytes(tensors))
+
+
+def tensor_bytes(tensors: Mapping[str, np.ndarray[Any, Any]]) -> bytes:
+    """NumPy arrays as safetensors, the same bytes for the same content."""
     import numpy as np
     from safetensors.numpy import save
 
     # safetensors writes the memory as it lies, which is another array where it is strided or transposed
-    write_bytes(path, save({name: np.ascontiguousarray(tensors[name]) for name in sorted(tensors)}))
+    return save({name: np.ascontiguousarray(tensors[name]) for name in sorted(tensors)})
 
 
 def read_tensors(path: str | Path) -> dict[str, np.ndarray[Any, Any]]:

@@ -6,13 +6,13 @@ so a cut, altered or exchanged file is never taken for an artifact. The page is 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from reweigh.errors import ArtifactError
-from reweigh.files.artifacts import read_tensors, require_fields, sha256_file, write_tensors
+from reweigh.files.artifacts import read_tensors, require_fields, sha256_file, tensor_bytes, write_bytes
 from reweigh.files.seals import read_sealed, write_sealed
 
 if TYPE_CHECKING:
@@ -52,10 +52,15 @@ class SealedFolder:
         return folder / self.page, folder / self.numbers
 
     def write(
-        self, folder: Path, page: Mapping[str, Any], arrays: Mapping[str, np.ndarray[Any, Any]]
+        self,
+        folder: Path,
+        page: Mapping[str, Any],
+        arrays: Mapping[str, np.ndarray[Any, Any]],
+        *,
+        write: Callable[[Path, bytes], Any] = write_bytes,
     ) -> Path:
-        """Write the numbers, then the page that vouches for them."""
-        write_tensors(folder / self.numbers, arrays)
+        """Write the numbers, with ``write``, then the page that vouches for them."""
+        write(folder / self.numbers, tensor_bytes(arrays))
         write_sealed(folder / self.page, {**page, self.digest: sha256_file(folder / self.numbers)})
         return folder
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from reweigh import __version__
-from reweigh.files.outputs import RECORD, require_replaceable, write_output
+from reweigh.files.outputs import RECORD, claim, write_output
 from reweigh.integrations import custom_generate as shipped
 from reweigh.tables.folders import NUMBERS, PAGE, push_folder
 from reweigh.tables.point import POINT, copy_point
@@ -42,12 +42,12 @@ def export_table(
     if custom_generate:
         texts |= {GENERATE: _code(repo), REQUIREMENTS: f"reweigh>={__version__}\n"}
     files = [out / name for name in (PAGE, NUMBERS, *texts)]
-    require_replaceable(files, force=force)
+    claim(files, force=force)
     table.save_pretrained(out)
     if copy_point(source, out, table.layer, table.fingerprint):
         files.append(out / POINT)
     for name, text in texts.items():
-        write_output(out / name, text, force=force)
+        write_output(out / name, text)
     return files
 
 

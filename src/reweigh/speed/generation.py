@@ -27,6 +27,8 @@ from reweigh.speed.own_clock import OwnClock
 from reweigh.speed.subject import Subject
 from reweigh.speed.timing import Reading, Rounds, Timing
 
+PARTS = ("generation", "share", "evidence")
+"""The parts that are measured."""
 CACHED, ONLINE = "cached evidence", "online evidence"
 
 GOALS = {CACHED: 1.013, ONLINE: 1.024}

@@ -65,7 +65,8 @@ def read_point_page(folder: Path) -> dict[str, Any] | None:
         require_fields(chosen_on, path, {"records": int, "benchmark": str, "table_sha256": dict})
     except ArtifactError as error:
         raise ArtifactError(
-            error.message, hint="take the file away, then run the same `reweigh tune` again: its answers are kept"
+            error.message,
+            hint="take the file away, then run the same `reweigh tune` again: its answers are kept",
         ) from error
     tried = {(point.get("layer"), point.get("beta")) for point in page["grid"] if isinstance(point, Mapping)}
     found = [str(layer)] if layer is not None else []
