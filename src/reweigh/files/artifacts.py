@@ -181,7 +181,7 @@ def tensor_bytes(tensors: Mapping[str, np.ndarray[Any, Any]]) -> bytes:
     from safetensors.numpy import save
 
     # safetensors writes the memory as it lies, which is another array where it is strided or transposed
-    return save({name: np.ascontiguousarray(tensors[name]) for name in sorted(tensors)})
+    return bytes(save({name: np.ascontiguousarray(tensors[name]) for name in sorted(tensors)}))
 
 
 def read_tensors(path: str | Path) -> dict[str, np.ndarray[Any, Any]]:

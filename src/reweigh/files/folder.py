@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from reweigh.errors import ArtifactError
-from reweigh.files.artifacts import read_tensors, require_fields, sha256_file, tensor_bytes, write_bytes
+from reweigh.files.artifacts import read_tensors, require_fields, sha256_file, tensor_bytes, write_tensors
 from reweigh.files.seals import read_sealed, write_sealed
 
 if TYPE_CHECKING:
@@ -57,10 +57,13 @@ class SealedFolder:
         page: Mapping[str, Any],
         arrays: Mapping[str, np.ndarray[Any, Any]],
         *,
-        write: Callable[[Path, bytes], Any] = write_bytes,
+        write: Callable[[Path, bytes], Any] | None = None,
     ) -> Path:
-        """Write the numbers, with ``write``, then the page that vouches for them."""
-        write(folder / self.numbers, tensor_bytes(arrays))
+        """Write the numbers, with ``write`` if it is given, then the page that vouches for them."""
+        if write is None:
+            write_tensors(folder / self.numbers, arrays)
+        else:
+            write(folder / self.numbers, tensor_bytes(arrays))
         write_sealed(folder / self.page, {**page, self.digest: sha256_file(folder / self.numbers)})
         return folder
 

@@ -16,6 +16,7 @@ from reweigh.experiments.tune.report import TuningReport
 from reweigh.experiments.tune.search import BASE, GAIN, Tuned, search
 from reweigh.experiments.tune.study import quality
 from reweigh.files.artifacts import read_json
+from reweigh.files.seals import write_sealed
 from reweigh.runs.task import Scored
 
 IMAGES = 60
@@ -124,7 +125,10 @@ def test_advice_says_what_changes_and_that_the_grid_ends_there(report):
 def test_a_point_whose_gain_may_be_chance_is_neither_recommended_nor_recorded(report, tmp_path, monkeypatch):
     assert report.doubt() is None
     assert report.kept_point(tmp_path) is None
-    (tmp_path / "operating_point.json").write_text('{"chosen_on": {"records": 1000000}}')
+    there = report.point()
+    write_sealed(
+        tmp_path / "operating_point.json", there | {"chosen_on": there["chosen_on"] | {"records": 10**6}}
+    )
     assert "more records" in report.kept_point(tmp_path)
     found = report.tuned.differences[2, 1.0]
     monkeypatch.setitem(found, GAIN, Estimate(5.0, -1.0, 9.0))

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from reweigh.errors import ArtifactError
 from reweigh.estimate import Estimate
 from reweigh.files.seals import read_sealed
 from reweigh.paper.analyses import STUDIES
@@ -83,9 +84,19 @@ def read_study_folder(folder: Path) -> dict[str, Measured]:
     return found
 
 
+def _page(path: Path, command: str) -> dict[str, Any]:
+    """The sealed numbers of an experiment; earlier versions sealed none."""
+    try:
+        return read_sealed(path)
+    except ArtifactError as error:
+        raise ArtifactError(
+            error.message, hint=f"run the same `{command}` again: its answers are kept"
+        ) from error
+
+
 def read_ablation(folder: Path) -> dict[str, Measured]:
     """What an ablation gives; the permutations count as their mean."""
-    page = read_sealed(folder / "ablation.json")
+    page = _page(folder / "ablation.json", "reweigh ablate")
     on = f"{page['records']:,} records of {page['benchmark']['name']}, layer {page['layer']}, beta {page['beta']:g}"
     mean = page.get(SHUFFLED, {}).get("mean", {})
     rows: dict[str, dict[str, Estimate]] = {}
@@ -128,7 +139,7 @@ def _ablated(arm: Mapping[str, Any]) -> dict[str, Estimate]:
 
 def read_comparison(folder: Path) -> dict[str, Measured]:
     """What a comparison of decoders gives."""
-    page = read_sealed(folder / "comparison.json")
+    page = _page(folder / "comparison.json", "reweigh compare")
     renamed = {"recall": "Recall", "latency": "Latency", "memory": "Memory"}
     found: dict[Entry, Estimate] = {}
     for row in page["rows"]:
