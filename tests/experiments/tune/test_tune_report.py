@@ -126,9 +126,8 @@ def test_a_point_whose_gain_may_be_chance_is_neither_recommended_nor_recorded(re
     assert report.doubt() is None
     assert report.kept_point(tmp_path) is None
     there = report.point()
-    write_sealed(
-        tmp_path / "operating_point.json", there | {"chosen_on": there["chosen_on"] | {"records": 10**6}}
-    )
+    on = there["chosen_on"] | {"records": 10**6, "table_sha256": {"2": "0" * 64}}
+    write_sealed(tmp_path / "operating_point.json", there | {"chosen_on": on})
     assert "more records" in report.kept_point(tmp_path)
     found = report.tuned.differences[2, 1.0]
     monkeypatch.setitem(found, GAIN, Estimate(5.0, -1.0, 9.0))
