@@ -100,12 +100,16 @@ def _recorded(folder: Path) -> dict[str, list[str]]:
 def _vouched(path: Path, page: Path) -> bool:
     """Whether a sealed page speaks for a file: by its hash, or, in a folder without a record, by being there."""
     try:
-        files = read_sealed(page).get("files")
+        content = read_sealed(page)
     except ArtifactError:
         return False
-    if isinstance(files, dict) and path.name in files and path.parent == page.parent:
-        return path.is_file() and not path.is_symlink() and sha256_file(path) == files[path.name]
-    return not (path.parent / RECORD).exists() and not path.is_symlink()
+    if not path.is_file() or path.is_symlink():
+        return False
+    files = content.get("files")
+    files = files if isinstance(files, dict) else {}
+    if sha256_file(path) in (files.get(path.name), *content.values()):
+        return True
+    return path.name not in files and not (path.parent / RECORD).exists()
 
 
 def _mark(path: Path) -> str:

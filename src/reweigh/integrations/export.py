@@ -42,7 +42,7 @@ def export_table(
     if custom_generate:
         texts |= {GENERATE: _code(repo), REQUIREMENTS: f"reweigh>={__version__}\n"}
     files = [out / name for name in (PAGE, NUMBERS, *texts)]
-    claim(files, force=force)
+    claim(files, force=force, beside=out / PAGE)
     table.save_pretrained(out)
     if copy_point(source, out, table.layer, table.fingerprint):
         files.append(out / POINT)

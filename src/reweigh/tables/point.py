@@ -14,7 +14,7 @@ from typing import Any
 
 from reweigh.errors import ArtifactError, MismatchError
 from reweigh.files.artifacts import require_fields
-from reweigh.files.seals import read_sealed
+from reweigh.files.seals import read_sealed, write_sealed
 
 POINT = "operating_point.json"
 
@@ -105,6 +105,5 @@ def copy_point(source: Path, out: Path, layer: int, fingerprint: str) -> bool:
     if tuned_point(source, layer, fingerprint) is None:
         return False
     home = source if (source / POINT).is_file() else source.parent
-    page: Any = read_json(home / POINT)
-    write_point(out, {key: value for key, value in page.items() if key != SEAL})
+    write_sealed(out / POINT, read_sealed(home / POINT))
     return True
