@@ -23,7 +23,6 @@ def demo(
         False, "--quick", help="Use the shipped reference table, and 100 scenes by default."
     ),
     out: Path = typer.Option(Path("report.html"), "--out", "-o", help="File for the page."),
-    force: bool = common.REPLACE,
 ) -> None:
     """Calibrate, describe scenes with and without ReWEIGH, score them, and explain what changed."""
     common.quiet()
@@ -31,7 +30,7 @@ def demo(
     from reweigh.experiments.demo.run import run
     from reweigh.files.outputs import claim, write_output
 
-    claim([out], force=force)
+    claim([out], force=None)
     count = min(scenes, 100) if quick and scenes == 500 else scenes
     outcome = run(count=count, quick=quick)
     cases = [trace_case(outcome, number) for number in outcome.improved(3)]

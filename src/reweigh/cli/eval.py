@@ -159,7 +159,7 @@ def diff(
     from reweigh.results.comparison import difference_table, mention_table, write_comparison
     from reweigh.runs.diff import diff_runs
 
-    claim([] if out is None else [out])
+    claim([] if out is None else [out], force=None)
     if judge not in KINDS:
         raise UnknownNameError("judge", judge, KINDS)
     pair = diff_runs(first, second, judge=judge)

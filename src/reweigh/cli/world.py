@@ -34,7 +34,7 @@ def draw(
     from reweigh.world.scenes import scenes
 
     if boxes:
-        claim(out / name for name in (BOXES, TRUTH, WORDS))
+        claim([out / name for name in (BOXES, TRUTH, WORDS)], force=None)
     written = [
         str(drawn(scene, out)) for scene in progress(scenes(split, count, seed), "drawing", total=count)
     ]

@@ -20,12 +20,12 @@ RECORD = ".reweigh-outputs.json"
 """Names the outputs of a folder, with the hashes that each may have."""
 
 
-def claim(paths: Iterable[Path], *, force: bool = False, beside: Path | None = None) -> None:
+def claim(paths: Iterable[Path], *, force: bool | None = False, beside: Path | None = None) -> None:
     """Refuse if one of these files exists and is not an unchanged output of this package; call it before any work.
 
     Args:
         paths: Files that will be written.
-        force: Let files of others be replaced as they are now.
+        force: Let files of others be replaced as they are now; ``None`` where the caller offers no --force.
         beside: The sealed page that is written with them, which vouches for files of a folder without a record:
             earlier versions kept none.
 
@@ -35,7 +35,7 @@ def claim(paths: Iterable[Path], *, force: bool = False, beside: Path | None = N
     foreign = [path for path in paths if _exists(path) and not is_own(path)]
     for path in foreign:
         if not (force or (beside is not None and _vouched(path, beside))) or _is_folder(path):
-            raise _occupied(path)
+            raise _occupied(path, forced=force is not None)
     for path in foreign:
         _allow(path, _mark(path))
 
@@ -135,10 +135,12 @@ def _is_sealed(path: Path) -> bool:
     return True
 
 
-def _occupied(path: Path) -> InputError:
-    what = "is a folder" if _is_folder(path) else "was not written by reweigh, or was changed since"
+def _occupied(path: Path, *, forced: bool = True) -> InputError:
+    if _is_folder(path):
+        return InputError(f"{path} exists and is a folder", hint="choose another place, or move it away")
     return InputError(
-        f"{path} exists and {what}",
-        hint="choose another place, move it away"
-        + ("" if _is_folder(path) else ", or replace it with --force"),
+        f"{path} exists and was not written by reweigh, or was changed since",
+        hint="choose another place, move it away, or replace it with --force"
+        if forced
+        else "choose another place, or move it away",
     )
