@@ -333,10 +333,12 @@ def test_what_are_no_states_or_tokens_is_refused(states, options, message):
 
 def test_tokens_may_be_any_list_of_ids_and_states_any_view():
     lens, states = Lens(nn.LayerNorm(6), nn.Linear(6, 9)), torch.randn(4, 6)
-    whole = read_evidence(lens, states).dmrr()
+    whole = read_evidence(lens, states).sums.evidence()
     for tokens in ([7, 2], (7, 2), np.array([7, 2]), torch.tensor([7, 2], dtype=torch.int32)):
-        assert torch.equal(read_evidence(lens, states.T.contiguous().T, tokens).dmrr(), whole[[7, 2]])
-    assert read_evidence(lens, states, []).dmrr().shape == (0,)
+        assert torch.equal(
+            read_evidence(lens, states.T.contiguous().T, tokens).sums.evidence(), whole[[7, 2]]
+        )
+    assert read_evidence(lens, states, []).sums.evidence().shape == (0,)
 
 
 @pytest.mark.parametrize("tokens", [None, [3, 7, 900]])
@@ -352,7 +354,7 @@ def test_reading_evidence_never_waits_for_its_device(tokens, dtype, readouts):
     assert reading.located.shape == (70, 2)
     assert reading.sums.count == 70
     with pytest.raises((RuntimeError, NotImplementedError)):
-        reading.dmrr()
+        reading.sums.evidence()
 
 
 def test_nan_on_an_accelerator_is_refused_once_for_the_whole_image(monkeypatch):

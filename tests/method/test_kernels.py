@@ -14,8 +14,7 @@ import torch
 from reweigh.errors import InputError, MissingExtraError, UnknownNameError, UnsupportedError
 from reweigh.method import kernels
 from reweigh.method.kernels import available_kernels, choose_kernel, kernel_names
-from reweigh.method.kernels.base import narrowed
-from reweigh.method.kernels.fixed import term_table
+from reweigh.method.kernels.base import narrowed, term_table
 
 CPU = torch.device("cpu")
 HAS_NUMBA = importlib.util.find_spec("numba") is not None

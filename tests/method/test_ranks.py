@@ -175,7 +175,7 @@ def test_threads_change_no_bit(kernel: str, monkeypatch: pytest.MonkeyPatch) -> 
     logits = kinds(9000, rows=16, seed=4)["gaussian"]
     alone = RankSum(9000, kernel=kernel)
     alone.add(logits)
-    monkeypatch.setattr("reweigh.method.kernels.rows.WORTH_A_THREAD", 1)
+    monkeypatch.setattr("reweigh.method.kernels.base.WORTH_A_THREAD", 1)
     monkeypatch.setattr(torch, "get_num_threads", lambda: 3)
     shared = RankSum(9000, kernel=kernel)
     shared.add(logits)
@@ -222,7 +222,7 @@ def test_nan_is_refused_and_leaves_the_sum_as_it_was(
 def test_the_place_of_a_nan_is_told_in_all_rows_whatever_the_threads(
     kernel: str, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("reweigh.method.kernels.rows.WORTH_A_THREAD", 1)
+    monkeypatch.setattr("reweigh.method.kernels.base.WORTH_A_THREAD", 1)
     monkeypatch.setattr(torch, "get_num_threads", lambda: 3)
     logits = kinds(40, rows=100, seed=7)["gaussian"].to(dtype)
     logits[77, 17] = logits[80, 3] = logits[80, 4] = float("nan")

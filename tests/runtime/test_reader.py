@@ -62,7 +62,9 @@ def test_what_another_reader_needs_and_nobody_read_is_refused():
     ):
         with pytest.raises(UnsupportedError, match=words):
             reader.evidence(one)
-    assert torch.equal(Reader(LENS, [0], tokens=[1, 2]).evidence(one).values, one.made[0].dmrr()[None])
+    assert torch.equal(
+        Reader(LENS, [0], tokens=[1, 2]).evidence(one).values, one.made[0].sums.evidence()[None]
+    )
 
 
 def test_given_evidence_is_finished_and_cannot_be_joined():

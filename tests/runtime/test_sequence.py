@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from reweigh.errors import InputError, ReweighError, UnsupportedError
 from reweigh.method.grids import Patch
 from reweigh.runtime.forward import Pass
-from reweigh.runtime.sequence import Batch, Sequence, image_bounds, new_batch
+from reweigh.runtime.sequence import Batch, Sequence, image_bounds
 
 COLUMNS = st.sets(st.integers(0, 30)).map(sorted)
 
@@ -101,7 +101,7 @@ def test_a_batch_crops_all_rows_or_none():
 
 
 def test_beams_are_one_sequence_several_times():
-    batch = new_batch(1, 2)
+    batch = Batch(1, [Sequence(row=0), Sequence(row=1)])
     prompts = batch.extend(0, [[1], []], [[None], []], rows=6)
     assert batch.rows == [prompts[0]] * 3 + [prompts[1]] * 3
     batch.scratch["x"] = 1
@@ -115,7 +115,7 @@ def test_beams_are_one_sequence_several_times():
 
 
 def test_rows_that_do_not_fit_are_refused():
-    batch = new_batch(1, 2)
+    batch = Batch(1, [Sequence(row=0), Sequence(row=1)])
     with pytest.raises(InputError, match="2 rows"):
         batch.extend(0, [[]] * 3, [[]] * 3, rows=3)
     for rows in (1, 3):

@@ -24,7 +24,9 @@ if TYPE_CHECKING:
 class Deployed:
     """A table ready for decoding: verified against the model, with the reader of its evidence."""
 
-    def __init__(self, table: ReferenceTable, lens: Lens, kernel: str, clip: Clip) -> None:
+    def __init__(
+        self, table: ReferenceTable, lens: Lens, kernel: str, clip: Clip, *, any_dtype: bool = False
+    ) -> None:
         self.table = table
         self.lens = lens
         self.tokens = torch.from_numpy(table.tokens)
@@ -35,7 +37,13 @@ class Deployed:
             tokens=self.tokens,
             kernel=kernel,
             readouts=[table.readout],
-            registered=Registered(self.tokens, self.references, table.scale, clip),
+            registered=Registered(
+                self.tokens,
+                self.references,
+                table.scale,
+                clip,
+                None if any_dtype else table.made_with.get("dtype"),
+            ),
         )
 
     def reference_vector(self) -> Tensor:

@@ -17,9 +17,9 @@ from reweigh.decoding.request import Deployed, ReweighRequest, check_options
 from reweigh.engines.transformers.pairing import pair
 from reweigh.errors import MismatchError, UnsupportedError
 from reweigh.families.anatomy import Anatomy
+from reweigh.families.identity import Watch
 from reweigh.families.points import point_in_use
 from reweigh.families.processor_parts import tokenizer_of
-from reweigh.families.watch import Watch
 from reweigh.method.edit import StepEditor, check_betas, spread
 from reweigh.method.evidence import Evidence
 from reweigh.method.lens import lens_disagreement
@@ -58,6 +58,7 @@ class ReWEIGH(Decoder):
     is_rival = False
     needs_table = True
     reads_every_step = False
+    runs_passes = False
 
     def __init__(
         self,
@@ -92,7 +93,7 @@ class ReWEIGH(Decoder):
 
     def _deploy(self, table: ReferenceTable | str | Path, layer: int | None) -> Deployed:
         found, lens = pair(self.anatomy, self.processor, table, layer=layer, force=self.force)
-        return Deployed(found, lens, self.kernel, self.clip)
+        return Deployed(found, lens, self.kernel, self.clip, any_dtype=self.force)
 
     def request(  # type: ignore[override]  # options by name, for editors
         self,
@@ -110,6 +111,8 @@ class ReWEIGH(Decoder):
         deployed = self.deployed if around is None else around.deployed
         if table is not None or layer not in (None, deployed.table.layer):
             deployed = self._deploy(self._source if table is None else table, layer)
+        else:
+            self._check_model(deployed.table)
         if beta is None:
             bound: float | tuple[float, ...] = self.beta if around is None else around.beta
         else:
@@ -145,12 +148,10 @@ class ReWEIGH(Decoder):
         """Measure new images, then edit the logits of rows that have evidence."""
         request: ReweighRequest = forward.request  # type: ignore[assignment]
         scratch = forward.batch.scratch
-        if not forward.is_step and forward.new():
-            self._check_model(request.deployed.table)  # first: another head could not be read
-            request.deployed.reader.gather(forward, request.given)
+        if not forward.is_step and request.deployed.reader.gather(forward, request.given):
             request.follow(forward.prompts)
-            self._check_dtype(forward, request.deployed)
-            self._prove_lens(forward, request.deployed)
+            if not self._proved:
+                self._prove_lens(forward, request.deployed)
             scratch.clear()  # laid out for fewer images
         if scratch.get("request") is not request:  # a new image or request, or the cache was cropped
             self._lay_out(forward, request)
@@ -221,7 +222,7 @@ class ReWEIGH(Decoder):
             scratch["evidence"] = spread(found, tokens, request.deployed.lens.vocab_size)
 
     def _check_model(self, table: ReferenceTable) -> None:
-        """Once per image: a model that changed since it was attached must still be the table's."""
+        """Once per request: a model that changed since it was attached must still be the table's."""
         changed = self._watch.changed()
         if changed is None or self.force:
             return
@@ -236,8 +237,6 @@ class ReWEIGH(Decoder):
     @torch.no_grad()
     def _prove_lens(self, forward: Pass, deployed: Deployed) -> None:
         """Once per decoder: the last block read through the lens must agree with the model's own logits."""
-        if self._proved:
-            return
         rows = [place for place, row in enumerate(forward.rows) if row.positions]
         stream = forward.states[self._last_block][rows, -1]
         own = forward.logits[rows, -1].float()
@@ -249,17 +248,6 @@ class ReWEIGH(Decoder):
                 hint="its output path is not the usual one; run `reweigh doctor` and report the class",
             )
         self._proved = True
-
-    def _check_dtype(self, forward: Pass, deployed: Deployed) -> None:
-        """The logits that were just ranked must have the table's type; autocast may have changed it."""
-        recorded = deployed.table.made_with.get("dtype")
-        for _, row, _ in forward.new():
-            found = deployed.reader.dtype(row)
-            if recorded is not None and found != recorded and not self.force:
-                raise MismatchError(
-                    f"this table was made from {recorded} logits, but the head gives {found} here",
-                    hint="leave autocast out, load the model in the table's dtype, or calibrate as it is run",
-                )
 
 
 def operating_point(anatomy: Anatomy, table: ReferenceTable, beta: float | None) -> OperatingPoint:

@@ -3,7 +3,7 @@
 from reweigh.families.anatomy import Anatomy, find_anatomy
 from reweigh.families.catalogue import FAMILIES, family_of
 from reweigh.families.family import Family
+from reweigh.families.identity import Watch
 from reweigh.families.load import load
-from reweigh.families.watch import Watch
 
 __all__ = ["FAMILIES", "Anatomy", "Family", "Watch", "family_of", "find_anatomy", "load"]

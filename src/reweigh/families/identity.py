@@ -1,7 +1,7 @@
 """Which model is loaded: a sample of every weight, its adapters, tokenizer and settings.
 
 `tables.identity` compares two such records. `reading_hash` is finer: it also moves with how the model computes,
-as cached evidence does.
+as cached evidence does. `Watch` notices that a model changed after it was identified.
 """
 
 from __future__ import annotations
@@ -14,8 +14,16 @@ import torch
 
 from reweigh.families.anatomy import Anatomy
 from reweigh.families.processor_parts import chat_template_of, tokenizer_of
-from reweigh.families.settings import image_settings, model_settings
-from reweigh.families.weights import active_adapters, adapter_layers, named_weights, sample
+from reweigh.families.settings import current_settings, image_settings, model_settings
+from reweigh.families.weights import (
+    active_adapters,
+    adapter_layers,
+    named_weights,
+    plain_name,
+    sample,
+    watched_weights,
+)
+from reweigh.families.wrappers import unwrap
 from reweigh.files.artifacts import sha256_json
 from reweigh.tables.identity import Identity
 from reweigh.tables.signature import BYTES, Sampled, signatures
@@ -91,3 +99,42 @@ def reading_hash(anatomy: Anatomy, processor: Any | None) -> str:
             "torch": torch.__version__,
         }
     )
+
+
+class Watch:
+    """Remembers a model and its processor; ``changed`` reports whether they have changed.
+
+    Cheap enough for once a request: PyTorch counts writes to a tensor. Writes through ``.data``, which it does not count,
+    and weights that accelerate keeps elsewhere are not noticed.
+
+    >>> from torch import nn
+    >>> layer = nn.Linear(2, 2)
+    >>> watch = Watch(layer)
+    >>> _ = nn.init.zeros_(layer.bias)
+    >>> watch.changed()
+    'bias was changed'
+    """
+
+    def __init__(self, model: Any, processor: Any = None) -> None:
+        self.model = unwrap(model)[0]
+        self.processor = processor
+        self._kept = [
+            tensor for _, tensor in watched_weights(self.model)
+        ]  # their addresses must not come again
+        self._marks = self._now()
+
+    def changed(self) -> str | None:
+        """What changed first, in words, or ``None``."""
+        before, now = self._marks, self._now()
+        name = next((name for name in {**before, **now} if before.get(name) != now.get(name)), None)
+        return None if name is None else f"{name} was changed"
+
+    def _now(self) -> dict[str, Any]:
+        """A mark of every setting, adapter and weight, under names that tell what it is."""
+        marks = current_settings(getattr(self.model, "config", None), self.processor)
+        for path, layer in adapter_layers(self.model):
+            marks[f"the choice of adapters of {plain_name(path)}"] = active_adapters(layer)
+        for name, tensor in watched_weights(self.model):
+            version = None if tensor.is_inference() else tensor._version
+            marks[name] = id(tensor), tensor.data_ptr(), tensor.dtype, version
+        return marks

@@ -62,17 +62,13 @@ def image_settings(processor: Any | None) -> dict[str, Any]:
 def current_settings(config: Any | None, processor: Any | None) -> dict[str, Any]:
     """Current values of all settings that affect evidence, under readable names; fast enough for every generation."""
     images = getattr(processor, "image_processor", None)
-    found = dict(_standing("the configuration's ", _held_by(config), NOT_MODEL_SETTINGS))
+    found = dict(_standing("the configuration's ", getattr(config, "__dict__", {}), NOT_MODEL_SETTINGS))
     if images is not None:
-        simple = {name: value for name, value in _held_by(processor).items() if isinstance(value, SCALARS)}
+        simple = {name: value for name, value in vars(processor).items() if isinstance(value, SCALARS)}
         found.update(_standing("the processor's ", simple, NOT_IMAGE_SETTINGS))
-        found.update(_standing("the image processor's ", _held_by(images), NOT_IMAGE_SETTINGS))
+        found.update(_standing("the image processor's ", vars(images), NOT_IMAGE_SETTINGS))
         found["the image processor's class"] = type(images).__qualname__
     return found
-
-
-def _held_by(holder: Any) -> Mapping[str, Any]:
-    return getattr(holder, "__dict__", {})
 
 
 def _standing(prefix: str, settings: Mapping[Any, Any], skipped: frozenset[str]) -> Iterator[tuple[str, Any]]:

@@ -34,6 +34,15 @@ def named_weights(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
                 yield plain_name(name), offloaded_value(paths, name) if tensor.is_meta else tensor
 
 
+def watched_weights(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
+    """Name and tensor of each weight that is in memory, whether or not it takes part in the forward pass."""
+    for path, module in model.named_modules():
+        for key, tensor in (*module._parameters.items(), *module._buffers.items()):
+            is_computed = key in module._non_persistent_buffers_set
+            if tensor is not None and not is_computed and not tensor.is_meta:
+                yield plain_name(f"{path}.{key}" if path else key), tensor
+
+
 def plain_name(name: str) -> str:
     """The name of a weight without adapters and wrappers around its layer."""
     return ".".join(part for part in name.split(".") if part not in WRAPPED)

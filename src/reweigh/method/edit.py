@@ -186,7 +186,10 @@ def edit_step(
     device = strengths.device
     betas = beta if isinstance(beta, Tensor) else torch.tensor(check_betas(beta), device=device)
     chosen = rows if rows is None or isinstance(rows, Tensor) else torch.tensor(rows, device=device)
-    return StepEditor(strengths, betas, chosen).step(logits)
+    editor = StepEditor(strengths, betas, chosen)
+    if betas.is_cpu:
+        check_betas(betas)
+    return editor.step(logits)
 
 
 class StepEditor:
@@ -282,17 +285,13 @@ def _check_layout(strengths: Tensor, betas: Tensor, rows: Tensor | None) -> None
             f"rows are {_seen(rows)} for strengths of {count} rows",
             hint="give the number of each row to edit, as integers",
         )
-    if strengths.is_cpu:
-        _check_values(strengths, betas, rows)
-
-
-def _check_values(strengths: Tensor, betas: Tensor, rows: Tensor | None) -> None:
+    if not strengths.is_cpu:  # to look at values would wait for the device
+        return
     if not strengths.isfinite().all():
         raise NumericsError(
-            f"{int((~strengths.isfinite()).sum())} of {strengths.numel()} strengths are no finite numbers",
+            f"{int((~strengths.isfinite()).sum())} of {strengths.numel()} strengths are not finite",
             hint="check the evidence and the references that they were made of",
         )
-    check_betas(betas)
     if rows is not None and len(rows) and (int(rows[0]) < 0 or bool((rows[1:] <= rows[:-1]).any())):
         raise InputError(f"rows are {rows.tolist()}; they must ascend from 0 or more, each once")
 

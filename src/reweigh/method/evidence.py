@@ -140,14 +140,6 @@ class Reading:
     located: Tensor | None
     dtype: str
 
-    def dmrr(self) -> Tensor:
-        """Dense mean reciprocal rank."""
-        return self.sums.dmrr()
-
-    def evidence(self, readout: str) -> Tensor:
-        """The evidence under a readout that was read."""
-        return self.sums.evidence(readout)
-
 
 @torch.no_grad()
 def read_evidence(
@@ -170,9 +162,8 @@ def read_evidence(
         readouts: What is read besides, or instead of, ranks; one read of the states serves all.
     """
     _check_states(lens, states)
-    ids = None if tokens is None else checked_tokens(tokens, lens.vocab_size)
     wanted = checked_tokens(locate, lens.vocab_size)
-    sums = ReadoutSums(readouts, lens.vocab_size, tokens=ids, kernel=kernel)
+    sums = ReadoutSums(readouts, lens.vocab_size, tokens=tokens, kernel=kernel)
     located, dtype = [], None
     for logits in lens.chunks(states):
         dtype = str(logits.dtype).removeprefix("torch.")

@@ -13,8 +13,7 @@ from torch import Tensor
 
 from reweigh.errors import InputError, MismatchError, NumericsError
 from reweigh.method.kernels import LOGIT_DTYPES, choose_kernel, kernel_names
-from reweigh.method.kernels.base import refuse_nan
-from reweigh.method.kernels.fixed import MOST_POSITIONS, ONE
+from reweigh.method.kernels.base import MOST_POSITIONS, ONE, refuse_nan
 
 __all__ = ["RankSum", "choose_kernel", "kernel_names", "reciprocal_ranks"]
 
@@ -25,7 +24,7 @@ COMPARED_AT_ONCE = 1 << 24
 class RankSum:
     """Sum of reciprocal ranks over the positions of one image and one layer.
 
-    Terms are integers of 2**-40 (see ``kernels.fixed``), so the sum is the same bit for bit for any order of
+    Terms are integers of 2**-40 (see ``kernels.base``), so the sum is the same bit for bit for any order of
     rows, chunks, threads and merges, and any strictly increasing map of a row leaves it unchanged.
 
     Args:

@@ -87,7 +87,11 @@ class ReadoutSums:
     """
 
     def __init__(
-        self, names: Sequence[str], vocab_size: int, tokens: Tensor | None = None, kernel: str = "auto"
+        self,
+        names: Sequence[str],
+        vocab_size: int,
+        tokens: Tensor | Sequence[int] | None = None,
+        kernel: str = "auto",
     ) -> None:
         if isinstance(names, str) or not names:
             raise InputError(f"readouts are {names!r}; a list of names was expected", hint="e.g. ['dmrr']")
@@ -103,24 +107,18 @@ class ReadoutSums:
         self._sums = {term: torch.zeros(width, dtype=torch.float64) for term in terms}
 
     def add(self, logits: Tensor | Positions) -> None:
-        """Add positions: logits (P, V) in the head's own dtype."""
-        if isinstance(logits, Positions):
-            self._add(logits)
-        elif self._sums:
-            for positions in blocks(logits):
-                self._add(positions)
-        else:
-            self._add(Positions(logits))
-
-    def _add(self, positions: Positions) -> None:
+        """Add positions: logits (P, V) in the head's own dtype; ``Positions`` share what other sums have computed."""
+        parts = [logits] if isinstance(logits, Positions) else blocks(logits) if self._sums else ()
+        whole = logits.logits if isinstance(logits, Positions) else logits
         if self.ranks is not None:
-            self.ranks.add(positions.logits)
-        for term, total in self._sums.items():
-            values = TERMS[term](positions)
-            if self.tokens is not None:
-                values = values[:, self.tokens.to(values.device)]
-            self._sums[term] = total.to(values.device) + values.sum(dim=0)
-        self.count += positions.logits.shape[0]
+            self.ranks.add(whole)
+        for positions in parts:
+            for term, total in self._sums.items():
+                values = TERMS[term](positions)
+                if self.tokens is not None:
+                    values = values[:, self.tokens.to(values.device)]
+                self._sums[term] = total.to(values.device) + values.sum(dim=0)
+        self.count += whole.shape[0]
 
     def merge(self, other: ReadoutSums) -> None:
         """Add the positions of another sum of the same readouts, vocabulary and tokens."""
@@ -135,10 +133,6 @@ class ReadoutSums:
     def empty(self) -> ReadoutSums:
         """A sum of the same readouts without positions."""
         return ReadoutSums(self.names, self.vocab_size, self.tokens, self.kernel)
-
-    def dmrr(self) -> Tensor:
-        """Dense mean reciprocal rank."""
-        return self.evidence(DMRR)
 
     def evidence(self, name: str = DMRR) -> Tensor:
         """The evidence under one readout, float32 (V,), or (R,) in the order of the tokens."""

@@ -42,6 +42,7 @@ class ReVisiT(Decoder):
     title = "ReVisiT"
     grid = (("relative_top", (1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 0.1)),)
     reads_every_step = False
+    runs_passes = False
 
     def __init__(
         self,

@@ -9,11 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from dataclasses import dataclass
 from typing import Any
 
 from reweigh.runtime.decoder import Request
 
 
+@dataclass(slots=True, eq=False)
 class OpenRequest:
     """One open request on one model, and what was open around it.
 
@@ -26,15 +28,12 @@ class OpenRequest:
         prompt: The prompt of the ``generate`` call it was opened for.
     """
 
-    __slots__ = ("closed", "model", "outer", "prompt", "request", "suspended")
-
-    def __init__(self, model: Any, request: Request, suspended: bool, outer: OpenRequest | None) -> None:
-        self.model = model
-        self.request = request
-        self.suspended = suspended
-        self.outer = outer
-        self.closed = False
-        self.prompt: Any = None
+    model: Any
+    request: Request
+    suspended: bool
+    outer: OpenRequest | None
+    closed: bool = False
+    prompt: Any = None
 
 
 innermost: ContextVar[OpenRequest | None] = ContextVar("reweigh_request", default=None)

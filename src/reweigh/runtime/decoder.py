@@ -61,6 +61,7 @@ class Decoder:
         grid: Values of its own options that a tuned comparison tries, in all combinations, the default among them.
         layers: Blocks whose output it reads; -1 is the input of the first block.
         reads_every_step: Whether it needs their output at every step, not only where an image may be new.
+        runs_passes: Whether ``edit`` runs forward passes of its own, which must not be shown to it.
         attends: Whether attention goes through ``edit_attention`` and ``see_attention``.
         loop: A decoding loop for the ``custom_generate`` of transformers, if the method has its own.
         session: Class of the session that ties it to a model, where it needs one of its own.
@@ -78,6 +79,7 @@ class Decoder:
     grid: ClassVar[tuple[tuple[str, tuple[Any, ...]], ...]] = ()
     layers: frozenset[int] = frozenset()
     reads_every_step: ClassVar[bool] = True
+    runs_passes: ClassVar[bool] = True
     attends: bool = False
     loop: Callable[..., Any] | None = None
     session: type | None = None

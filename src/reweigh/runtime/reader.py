@@ -35,12 +35,14 @@ class Registered:
         references: Their references (R,), float32.
         scale: b0.
         clip: Bounds of a strength; another than (0, 1) is an ablation.
+        dtype: Type of the logits the table was made from; evidence of another is refused. ``None`` accepts any.
     """
 
     tokens: Tensor
     references: Tensor
     scale: float
     clip: tuple[float | None, float | None] = (0.0, 1.0)
+    dtype: str | None = None
 
 
 class Reader:
@@ -83,8 +85,6 @@ class Reader:
 
     def feed(self, sequence: Sequence, start: int, states: abc.Mapping[int, Tensor]) -> None:
         """Read what a pass shows of a sequence: the states (n, d) of its positions ``start`` and following, by layer."""
-        if isinstance(sequence.made, Evidence):
-            raise _not_joined()
         length = len(states[self.layers[0]])
         last = bisect_left(sequence.positions, start + length)
         for bound in sequence.bounds:
@@ -123,6 +123,8 @@ class Reader:
         if sequence.made is None:
             sequence.reader = self
             return parts
+        if isinstance(sequence.made, Evidence):
+            raise _not_joined()
         self.check(sequence)
         return {layer: _sum(sequence.made[layer], part) for layer, part in parts.items()}
 
@@ -164,10 +166,11 @@ class Reader:
 
     def mean(self, sequence: Sequence, layer: int, readout: str | None = None) -> Tensor:
         """The evidence of one layer (V,), or (R,) in the order of the tokens."""
-        self.check(sequence)
+        if sequence.reader is not self:
+            self.check(sequence)
         readout, made = readout or self.readouts[0], sequence.made
         if not isinstance(made, Evidence):
-            return made[layer].evidence(readout)  # type: ignore[no-any-return]
+            return made[layer].sums.evidence(readout)  # type: ignore[no-any-return]
         if made.readout != readout:
             raise MismatchError(
                 f"evidence read as {made.readout} was given, but the table in use is of {readout}",
@@ -204,6 +207,12 @@ class Reader:
             table = self.registered
             if table is None:
                 raise ReweighError("strengths need a table's references")
+            dtype = self.dtype(sequence)
+            if table.dtype not in (None, dtype):
+                raise MismatchError(
+                    f"this table was made from {table.dtype} logits, but the head gives {dtype} here",
+                    hint="leave autocast out, load the model in the table's dtype, or calibrate as it is run",
+                )
             low, high = table.clip
             found = self.mean(sequence, self.layers[0]).to(device)
             values = strength(table.references.to(device), found, table.scale, low=low, high=high)

@@ -199,8 +199,3 @@ class Batch:
     def __deepcopy__(self, memo: dict[int, Any]) -> Batch:
         rows, branches = copy.deepcopy((self.rows, self.branches), memo)
         return Batch(self.owner, rows, self.seen, self.prompt, branches=branches)
-
-
-def new_batch(owner: int, rows: int) -> Batch:
-    """A batch without images so far."""
-    return Batch(owner, [Sequence(row=row) for row in range(rows)])

@@ -14,7 +14,8 @@ from transformers.generation.stopping_criteria import MaxLengthCriteria, Stoppin
 import reweigh
 import twin
 from checkpoints import FAMILIES, VOCABULARY
-from reweigh.engines.transformers.arguments import past_length
+from reweigh.engines.transformers.caches import past_length
+from reweigh.runtime.sequence import Batch
 
 pytestmark = pytest.mark.numerics
 
@@ -284,6 +285,10 @@ def test_a_cache_that_counts_on_its_device_is_not_waited_for(case, monkeypatch):
 
 def test_the_length_of_a_cache():
     assert past_length(None) == 0
-    assert past_length(SimpleNamespace(get_seq_length=lambda: 5), 7) == 5
-    assert past_length(SimpleNamespace(get_seq_length=lambda: torch.tensor(5)), 7) == 7
-    assert past_length(SimpleNamespace(get_seq_length=lambda: torch.tensor(5))) == 5
+    whole, on_device = (SimpleNamespace(get_seq_length=lambda n=n: n) for n in (5, torch.tensor(5)))
+    own, other = Batch(1, [], seen=7), Batch(1, [], seen=8)
+    for cache in (whole, on_device):
+        vars(cache)["_reweigh_batch"] = own
+        assert past_length(cache) == past_length(cache, other) == 5
+    assert past_length(whole, own) == 5
+    assert past_length(on_device, own) == 7

@@ -206,12 +206,12 @@ def test_a_lora_is_a_model_of_its_own(case, own):
         close(generate(merged.model, inputs), edited)
     wrapped.model.add_adapter("other", peft.LoraConfig(target_modules=["q_proj"], r=2))
     wrapped.model.set_adapter("other")
-    with rw, pytest.raises(MismatchError, match="changed"):
+    with pytest.raises(MismatchError, match="changed"), rw:
         generate(wrapped.model, inputs)
     wrapped.model.set_adapter("default")
     with rw:
         assert_same(generate(wrapped.model, inputs), edited)
-    with wrapped.model.disable_adapter(), rw, pytest.raises(MismatchError, match="changed"):
+    with wrapped.model.disable_adapter(), pytest.raises(MismatchError, match="changed"), rw:
         generate(wrapped.model, inputs)
     with (
         wrapped.model.disable_adapter(),
@@ -235,7 +235,7 @@ def test_settings_changed_after_attaching_are_refused_by_name(own):
     ):
         kept = getattr(holder, name)
         setattr(holder, name, value)
-        with rw, pytest.raises(MismatchError, match=f"changed .*{name}"):
+        with pytest.raises(MismatchError, match=f"changed .*{name}"), rw:
             generate(model, inputs)
         setattr(holder, name, kept)
     with rw:
@@ -249,7 +249,7 @@ def test_settings_changed_after_attaching_are_refused_by_name(own):
 def test_embeddings_resized_after_attaching_are_refused_as_a_change(own):
     rw = attach(own, table=calibrated(own))
     own.model.resize_token_embeddings(own.model.lm_head.weight.shape[0] + 3, mean_resizing=False)
-    with rw, pytest.raises(MismatchError, match="changed"):
+    with pytest.raises(MismatchError, match="changed"), rw:
         generate(own.model, own.inputs())
 
 

@@ -118,7 +118,7 @@ def test_observation_keeps_all_tokens_of_all_layers():
     store.feed(one, 0, [states(1), states(2)])
     assert one.evidence.shape == (2, VOCABULARY)
     for row, seed in enumerate((1, 2)):
-        whole = read_evidence(store.reader.lens, states(seed)[one.positions]).dmrr()
+        whole = read_evidence(store.reader.lens, states(seed)[one.positions]).sums.evidence()
         assert torch.equal(one.evidence[row], whole)
     assert one.strengths is None
 

@@ -1,18 +1,137 @@
-"""Reading the arguments of ``forward`` and ``generate``, whichever way they were given."""
+"""What ``forward`` and ``generate`` were called with: arguments by name, the prompt, and where its images lie."""
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from itertools import count
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.utils._pytree import tree_leaves
 
-from reweigh.errors import InputError, UnsupportedError
+from reweigh.engines.transformers.caches import past_length
+from reweigh.errors import InputError, ReweighError, UnsupportedError
+from reweigh.families.anatomy import Anatomy
+from reweigh.families.positions import layout
+from reweigh.method.grids import Patch
+from reweigh.runtime.sequence import Batch, Sequence
 
 TOKEN_TYPES = ("mm_token_type_ids", "token_type_ids")
 """Inputs that say of each token whether it stands for an image."""
+
+TEXTS = ("input_ids", "attention_mask", "position_ids", "past_key_values", "labels")
+"""Arguments that hold no image."""
+
+_numbers = count(1)
+
+Layout = tuple[list[list[int]], list[list[Patch | None]]]
+"""Visual columns of each row, and the patch of each."""
+
+
+@dataclass(slots=True)
+class Prompt:
+    """The prompt of a running ``generate``.
+
+    Attributes:
+        start: Column at which it begins, after a kept cache.
+        end: Column after it.
+        inputs: What ``generate`` was called with, by name.
+        passes: Forward passes made so far.
+        batch: What travels with its cache, once the first pass began.
+        rows: The sequence of each of its rows.
+    """
+
+    start: int
+    end: int
+    inputs: Mapping[str, Any]
+    columns: list[list[int]]
+    patches: list[list[Patch | None]]
+    number: int = field(default_factory=lambda: next(_numbers))
+    passes: int = 0
+    batch: Batch | None = None
+    rows: list[Sequence] = field(default_factory=list)
+
+
+def read_prompt(
+    anatomy: Anatomy, generate: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Prompt | None:
+    """The prompt that a ``generate`` call brings; ``None`` where it brings no token ids and no image."""
+    given = bound(inspect.signature(generate), args, kwargs)
+    configs = (given.get("generation_config"), getattr(anatomy.language_model, "generation_config", None))
+    if any(look_up(source, "assistant_early_exit") is not None for source in (given, *configs)):
+        raise UnsupportedError(
+            "assistant_early_exit skips decoder blocks, so their states cannot be read",
+            hint="use assistant_model or prompt_lookup_num_tokens instead",
+        )
+    ids = given.get("input_ids")
+    ids = given.get("inputs") if ids is None else ids
+    if ids is None or not hasattr(ids, "ndim") or ids.ndim != 2 or ids.is_floating_point():
+        if any(given.get(name) is not None for name in ("inputs_embeds", "pixel_values")):
+            raise UnsupportedError(
+                "generate was called without input_ids, so the image's positions cannot be told",
+                hint="pass the processor's input_ids along",
+            )
+        return None
+    past = past_length(given.get("past_key_values"))
+    mask = given.get("attention_mask")
+    whole = past > 0 and (mask is None or mask.shape[1] == ids.shape[1])
+    fresh = ids[:, past:] if whole else ids
+    return Prompt(past, past + fresh.shape[1], given, *visual_layout(anatomy, fresh, given))
+
+
+def visual_layout(anatomy: Anatomy, ids: Tensor, inputs: Mapping[str, Any]) -> Layout:
+    """Visual columns and patches of each row of some token ids."""
+    rows = layout(anatomy.family, anatomy.config, ids, inputs)
+    return [[column for column, _ in row] for row in rows], [[patch for _, patch in row] for row in rows]
+
+
+def missing_image(prompt: Prompt | None) -> ReweighError:
+    """Why a pass has image placeholders but no image."""
+    if prompt is None or not brings_image(prompt.inputs):
+        return InputError(
+            "the prompt holds image placeholders, but no image was given",
+            hint="pass all outputs of the processor (pixel_values too) together with its input_ids",
+        )
+    return UnsupportedError(
+        "generate did not hand the image on to the pass that holds its placeholders, so the model never sees it; "
+        "transformers does so when it prefills in chunks",
+        hint="leave prefill_chunk_size out for prompts with images",
+    )
+
+
+def check_arguments(arguments: Mapping[str, Any]) -> tuple[int, int]:
+    """Rows and columns of a forward pass; arguments under which the edit could not be right are refused."""
+    if isinstance(arguments.get("logits_to_keep"), Tensor):
+        raise UnsupportedError(
+            "logits_to_keep picks single columns, so their positions in the sequence cannot be told",
+            hint="give a number of last columns",
+        )
+    if arguments.get("labels") is not None:
+        raise UnsupportedError(
+            "labels were given: the model would return the loss of the unedited logits",
+            hint="leave labels out and compute the loss from the output's logits",
+        )
+    tokens: Any = arguments.get("input_ids")
+    tokens = arguments.get("inputs_embeds") if tokens is None else tokens
+    if tokens is None:
+        raise UnsupportedError("a forward pass had neither input_ids nor inputs_embeds")
+    if not isinstance(tokens, Tensor) or tokens.ndim not in (2, 3):
+        kind = type(tokens).__name__
+        seen = f"{kind} of shape {tuple(tokens.shape)}" if hasattr(tokens, "shape") else kind
+        raise InputError(
+            f"the prompt's tokens are a {seen}; a tensor (rows, columns) was expected",
+            hint='give what the processor returned, with return_tensors="pt"',
+        )
+    return tokens.shape[0], tokens.shape[1]
+
+
+def brings_image(arguments: Mapping[str, Any]) -> bool:
+    """Whether anything given could hold an image: pixels, features or finished embeddings."""
+    parts = tree_leaves([value for name, value in arguments.items() if name not in TEXTS])
+    return any(isinstance(part, Tensor) and part.is_floating_point() for part in parts)
 
 
 def token_ids(arguments: Mapping[str, Any]) -> Tensor:
@@ -24,19 +143,6 @@ def token_ids(arguments: Mapping[str, Any]) -> Tensor:
             hint="pass input_ids, or use generate",
         )
     return ids
-
-
-def brings_image(arguments: Mapping[str, Any]) -> bool:
-    """Whether anything given could hold an image: pixels, features or finished embeddings."""
-    texts = ("input_ids", "attention_mask", "position_ids", "past_key_values", "labels")
-    return any(_holds_floats(value) for name, value in arguments.items() if name not in texts)
-
-
-def _holds_floats(value: Any) -> bool:
-    if isinstance(value, Tensor):
-        return value.is_floating_point()
-    parts = value.values() if isinstance(value, Mapping) else value if isinstance(value, list | tuple) else ()
-    return any(_holds_floats(part) for part in parts)
 
 
 def bound(signature: inspect.Signature, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
@@ -53,45 +159,9 @@ def bound(signature: inspect.Signature, args: tuple[Any, ...], kwargs: dict[str,
     return named
 
 
-def past_length(cache: Any, known: int | None = None) -> int:
-    """Columns that a cache holds; ``known`` spares the wait for one that counts them on its device."""
-    if cache is None or not hasattr(cache, "get_seq_length"):
-        return 0
-    length = cache.get_seq_length()
-    return known if known is not None and isinstance(length, Tensor) else int(length)
-
-
 def look_up(source: Any, name: str) -> Any:
     """A value by name from a mapping or a configuration, ``None`` where it is not set."""
     return source.get(name) if isinstance(source, Mapping) else getattr(source, name, None)
-
-
-def rows_and_columns(tokens: Any) -> tuple[int, int]:
-    """The shape of a pass's ids or embeddings."""
-    if tokens is None:
-        raise UnsupportedError("a forward pass had neither input_ids nor inputs_embeds")
-    if not isinstance(tokens, Tensor) or tokens.ndim not in (2, 3):
-        kind = type(tokens).__name__
-        seen = f"{kind} of shape {tuple(tokens.shape)}" if hasattr(tokens, "shape") else kind
-        raise InputError(
-            f"the prompt's tokens are a {seen}; a tensor (rows, columns) was expected",
-            hint='give what the processor returned, with return_tensors="pt"',
-        )
-    return tokens.shape[0], tokens.shape[1]
-
-
-def check_arguments(arguments: Mapping[str, Any]) -> None:
-    """Refuse arguments of a forward pass under which the edit could not be right."""
-    if isinstance(arguments.get("logits_to_keep"), Tensor):
-        raise UnsupportedError(
-            "logits_to_keep picks single columns, so their positions in the sequence cannot be told",
-            hint="give a number of last columns",
-        )
-    if arguments.get("labels") is not None:
-        raise UnsupportedError(
-            "labels were given: the model would return the loss of the unedited logits",
-            hint="leave labels out and compute the loss from the output's logits",
-        )
 
 
 def prompt_ids(inputs: Mapping[str, Any]) -> Tensor:

@@ -22,6 +22,15 @@ def batch_on(cache: Any) -> Batch | None:
     return None if cache is None else vars(cache).get(BATCH)
 
 
+def past_length(cache: Any, batch: Batch | None = None) -> int:
+    """Columns that a cache holds; its batch, if given, spares the wait for a cache that counts them on its device."""
+    if cache is None or not hasattr(cache, "get_seq_length"):
+        return 0
+    length = cache.get_seq_length()
+    is_known = batch is not None and isinstance(length, Tensor) and vars(cache).get(BATCH) is batch
+    return batch.seen if batch is not None and is_known else int(length)
+
+
 def leave_batch(cache: Any, batch: Batch) -> None:
     """Leave a batch on a cache, whose rows it follows from now on."""
     vars(cache)[BATCH] = batch

@@ -16,21 +16,22 @@ from typing import Any
 from torch import Tensor, nn
 
 from reweigh.engines.transformers.arguments import (
+    Prompt,
     bound,
     brings_image,
     check_arguments,
-    past_length,
-    rows_and_columns,
+    missing_image,
+    read_prompt,
     token_ids,
+    visual_layout,
 )
-from reweigh.engines.transformers.caches import BATCH, batch_on, leave_batch
-from reweigh.engines.transformers.prompt import Prompt, missing_image, read_prompt, visual_layout
+from reweigh.engines.transformers.caches import BATCH, batch_on, leave_batch, past_length
 from reweigh.errors import ReweighError, UnsupportedError
 from reweigh.families.anatomy import Anatomy
 from reweigh.runtime.context import OpenRequest, innermost, opened_on, suspended
 from reweigh.runtime.decoder import Decoder, Request
 from reweigh.runtime.forward import Pass
-from reweigh.runtime.sequence import Batch, Sequence, new_batch
+from reweigh.runtime.sequence import Batch, Sequence
 
 COMPILED_INSIDE = "attach to the compiled model, not to the one inside it"
 NOTHING: frozenset[int] = frozenset()
@@ -144,11 +145,21 @@ class ForwardHooks:
         if opened is None:
             return
         request, prompt = opened.request, opened.prompt
-        decoder, arguments = request.decoder, bound(self._signature, args, kwargs) if args else dict(kwargs)
+        arguments = bound(self._signature, args, kwargs) if args else dict(kwargs)
         batch = None if prompt is None else prompt.batch
-        if batch is None or not _is_step(prompt, batch, arguments):
+        cache, ids = arguments.get("past_key_values"), arguments.get("input_ids")
+        if (
+            batch is None
+            or not prompt.passes
+            or batch.seen < prompt.end
+            or ids is None
+            or ids.shape != (len(batch.rows), 1)
+            or cache is None
+            or vars(cache).get(BATCH) is not batch
+            or not (isinstance(length := cache.get_seq_length(), Tensor) or length == batch.seen)
+        ):
             forward = self._look(request, prompt, arguments)
-        else:
+        else:  # the next token of a running generation: nothing has to be looked up
             forward = Pass(
                 request=request,
                 arguments=arguments,
@@ -161,27 +172,25 @@ class ForwardHooks:
                 inputs=prompt.inputs,
                 start=prompt.start,
                 end=prompt.end,
-                seen=batch.seen,
                 is_step=True,
-                layers=request.layers if decoder.reads_every_step else NOTHING,
-                cache=arguments["past_key_values"],
+                layers=request.layers if request.decoder.reads_every_step else NOTHING,
+                cache=cache,
             )
-        if type(decoder).before is not Decoder.before:
+        if type(request.decoder).before is not Decoder.before:
             with suspended(anatomy.model):
-                decoder.before(forward)
+                request.decoder.before(forward)
         forward.is_running = True
         self._local.forward = forward
 
     def _look(self, request: Request, prompt: Prompt | None, arguments: dict[str, Any]) -> Pass:
         """Any pass but a step: where its images lie, and what it continues."""
-        check_arguments(arguments)
         outer_ids, self._local.outer_ids = self._local.outer_ids, None
         if arguments.get("input_ids") is None and outer_ids is not None:
             arguments["input_ids"] = outer_ids
-        ids, embeds = arguments.get("input_ids"), arguments.get("inputs_embeds")
-        rows, length = rows_and_columns(embeds if ids is None else ids)
-        past = _past_columns(prompt, arguments)
-        batch, prompts = self._batch(request.decoder.key, prompt, arguments, past, rows, length)
+        rows, length = check_arguments(arguments)
+        cache = arguments.get("past_key_values")
+        past = past_length(cache, prompt.batch if prompt is not None and prompt.passes else None)
+        batch = self._batch(request.decoder.key, prompt, arguments, past, rows, length)
         forward = Pass(
             request=request,
             arguments=arguments,
@@ -189,14 +198,14 @@ class ForwardHooks:
             length=length,
             batch=batch,
             rows=batch.rows,
-            prompts=prompts,
+            prompts=batch.rows if prompt is None or batch is not prompt.batch else prompt.rows,
             prompt=prompt,
             inputs=arguments if prompt is None else prompt.inputs,
             start=past if prompt is None else prompt.start,
             end=past + length if prompt is None else prompt.end,
             seen=batch.seen,
             layers=request.layers,
-            cache=arguments.get("past_key_values"),
+            cache=cache,
         )
         if forward.new() and not brings_image(arguments):
             raise missing_image(prompt)
@@ -204,21 +213,20 @@ class ForwardHooks:
 
     def _batch(
         self, owner: int, prompt: Prompt | None, arguments: dict[str, Any], past: int, rows: int, length: int
-    ) -> tuple[Batch, list[Sequence]]:
-        """The batch this pass continues or begins, with the visual positions of its prompt noted; the prompt's rows."""
-        batch = _continued(owner, prompt, arguments, past, length)
+    ) -> Batch:
+        """The batch this pass continues or begins, with the visual positions of its prompt noted."""
+        batch = _continued(owner, prompt, arguments.get("past_key_values"), past, length)
         if prompt is not None and prompt.batch is None:
-            batch = batch or new_batch(owner, len(prompt.columns))
+            batch = batch or Batch(owner, [Sequence(row=row) for row in range(len(prompt.columns))])
             prompt.rows = batch.extend(prompt.start, prompt.columns, prompt.patches, rows)
             batch.prompt, prompt.batch = prompt.number, batch
         elif batch is None or (length > 1 and (prompt is None or batch.prompt != prompt.number)):
             # a pass outside generate, or beside its prompt, such as the image-free branch of guidance
-            batch = batch or new_batch(owner, rows)
+            batch = batch or Batch(owner, [Sequence(row=row) for row in range(rows)])
             batch.extend(past, *visual_layout(self.anatomy, token_ids(arguments), arguments), rows)
         if rows != len(batch.rows):
             raise ReweighError(f"a pass of {rows} rows cannot continue {len(batch.rows)} rows")
-        beside = prompt is None or batch is not prompt.batch
-        return batch, batch.rows if beside else prompt.rows  # type: ignore[union-attr]
+        return batch
 
     def capture(self, layer: int, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Ahead of what follows a block: keep the block's output."""
@@ -247,11 +255,11 @@ class ForwardHooks:
             if forward.layers or not forward.is_step:
                 self._check_output(forward, output)
             forward.logits = output.logits
-            if forward.is_step and not decoder.reads_every_step:
-                logits = decoder.edit(forward)  # looks at logits alone and runs no pass of its own
-            else:
+            if decoder.runs_passes:
                 with suspended(self.anatomy.model):
                     logits = decoder.edit(forward)
+            else:
+                logits = decoder.edit(forward)
         finally:
             if decoder.loop is None:
                 self._local.forward = None
@@ -283,29 +291,8 @@ class ForwardHooks:
             leave_batch(forward.cache, forward.batch)
 
 
-def _is_step(prompt: Prompt, batch: Batch, arguments: dict[str, Any]) -> bool:
-    """Whether a pass is the next token of a running generation, so that nothing has to be looked up."""
-    ids, cache = arguments.get("input_ids"), arguments.get("past_key_values")
-    if ids is None or cache is None or not prompt.passes or ids.shape != (len(batch.rows), 1):
-        return False
-    if vars(cache).get(BATCH) is not batch or batch.seen < prompt.end:
-        return False
-    length = cache.get_seq_length()
-    return isinstance(length, Tensor) or length == batch.seen  # a tensor would have to be waited for
-
-
-def _past_columns(prompt: Prompt | None, arguments: dict[str, Any]) -> int:
-    """Columns before this pass; within ``generate`` the batch knows them."""
-    cache = arguments.get("past_key_values")
-    known = prompt.batch if prompt is not None and prompt.passes else None
-    return past_length(cache, known.seen if known is not None and batch_on(cache) is known else None)
-
-
-def _continued(
-    owner: int, prompt: Prompt | None, arguments: dict[str, Any], past: int, length: int
-) -> Batch | None:
+def _continued(owner: int, prompt: Prompt | None, cache: Any, past: int, length: int) -> Batch | None:
     """The batch of the columns before this pass, ``None`` if there are none."""
-    cache = arguments.get("past_key_values")
     if cache is None:  # without a cache each step of generate repeats its prompt
         again = prompt is not None and prompt.batch is not None and length >= prompt.end
         return prompt.batch if prompt is not None and again else None

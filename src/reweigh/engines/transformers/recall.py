@@ -15,8 +15,7 @@ import torch
 from torch import Tensor
 
 from reweigh.families.anatomy import Anatomy
-from reweigh.families.identity import reading_hash
-from reweigh.families.watch import Watch
+from reweigh.families.identity import Watch, reading_hash
 from reweigh.files.artifacts import sha256_json
 from reweigh.images import pixels_hash
 from reweigh.method.evidence import Evidence

@@ -50,6 +50,7 @@ class _Follower(Decoder):
     """Edits nothing: has visual states read, keeps candidates and the probability of what was emitted."""
 
     reads_every_step = False
+    runs_passes = False
 
     def __init__(self, anatomy: Anatomy, layer: int, read: Read) -> None:
         super().__init__(anatomy)

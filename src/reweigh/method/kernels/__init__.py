@@ -23,9 +23,12 @@ __all__ = ["LOGIT_DTYPES", "Kernel", "available_kernels", "choose_kernel", "kern
 ENVIRONMENT = "REWEIGH_KERNEL"
 
 
+KERNELS = ("auto", "numba", "numpy", "torch")
+
+
 def kernel_names() -> list[str]:
     """Names that can be forced, whether or not this machine can run them; ``auto`` chooses."""
-    return ["auto", "numba", "numpy", "torch"]
+    return list(KERNELS)
 
 
 def available_kernels() -> list[str]:
@@ -37,8 +40,8 @@ def choose_kernel(name: str, device: torch.device, dtype: torch.dtype) -> Kernel
     """Choose the kernel for some logits; ``auto`` yields to the environment variable REWEIGH_KERNEL."""
     if name == "auto":
         name = os.environ.get(ENVIRONMENT) or "auto"
-    if name not in kernel_names():
-        raise UnknownNameError("rank kernel", name, kernel_names())
+    if name not in KERNELS:
+        raise UnknownNameError("rank kernel", name, KERNELS)
     if dtype not in LOGIT_DTYPES:
         raise InputError(
             f"logits are {dtype}; ranks are taken of float32, bfloat16 or float16",

@@ -7,10 +7,15 @@ import torch
 from torch import Tensor
 
 from reweigh.method.kernels import numba_float16, numba_float32
-from reweigh.method.kernels.base import INFINITY_BITS, WIDE_VOCAB, narrowed, refuse_nan
-from reweigh.method.kernels.fixed import term_table
+from reweigh.method.kernels.base import (
+    INFINITY_BITS,
+    WIDE_VOCAB,
+    narrowed,
+    over_threads,
+    refuse_nan,
+    term_table,
+)
 from reweigh.method.kernels.numpy_sort import NumpyKernel
-from reweigh.method.kernels.rows import over_threads
 
 MANY = 0.15
 """Share of the vocabulary from which ranking all tokens is faster than ranking the registered ones."""
@@ -38,22 +43,16 @@ class NumbaKernel:
         elif tokens is None or tokens.numel() > MANY * vocab:
             total = units if tokens is None else torch.zeros(vocab, dtype=torch.int64)
             rows = logits.float().numpy()
-            bad = numba_float32.add_all(rows, sort_digit(vocab), term_table(vocab), total.numpy())
+            digit = (
+                8 if vocab < 4096 else 10 if vocab < 65536 else 11
+            )  # bits of a pass; its table fits the cache
+            bad = numba_float32.add_all(rows, digit, term_table(vocab), total.numpy())
             if tokens is not None:
                 units += total[tokens]
         else:
+            buckets = min(65536, max(1024, 1 << (vocab - 1).bit_length() - 1))  # about one per logit
             bad = numba_float32.add_registered(
-                logits.float().numpy(), tokens.numpy(), buckets(vocab), term_table(vocab), units.numpy()
+                logits.float().numpy(), tokens.numpy(), buckets, term_table(vocab), units.numpy()
             )
         if bad >= 0:
             raise refuse_nan(logits)
-
-
-def sort_digit(vocab: int) -> int:
-    """Bits per counting pass: enough buckets to separate most logits, tables small enough for the nearest cache."""
-    return 8 if vocab < 4096 else 10 if vocab < 65536 else 11
-
-
-def buckets(vocab: int) -> int:
-    """Buckets of the histogram: about one per logit, within the second cache."""
-    return int(min(65536, max(1024, 1 << (vocab - 1).bit_length() - 1)))

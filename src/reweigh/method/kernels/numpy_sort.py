@@ -12,9 +12,14 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from reweigh.method.kernels.base import INFINITY_BITS, WIDE_VOCAB, narrowed, refuse_nan
-from reweigh.method.kernels.fixed import term_table
-from reweigh.method.kernels.rows import over_threads
+from reweigh.method.kernels.base import (
+    INFINITY_BITS,
+    WIDE_VOCAB,
+    narrowed,
+    over_threads,
+    refuse_nan,
+    term_table,
+)
 
 Array = npt.NDArray[Any]
 

@@ -11,8 +11,7 @@ from functools import lru_cache
 import torch
 from torch import Tensor
 
-from reweigh.method.kernels.base import WIDE_VOCAB, refuse_nan
-from reweigh.method.kernels.fixed import term_table
+from reweigh.method.kernels.base import WIDE_VOCAB, refuse_nan, term_table
 
 CHUNK_ELEMENTS = 1 << 24
 """Logits ranked at once: 128 rows of V = 131,072 suit a segmented sort; some 40 bytes of scratch for each."""

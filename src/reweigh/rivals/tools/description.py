@@ -17,8 +17,8 @@ from reweigh.engines.transformers.arguments import TOKEN_TYPES
 from reweigh.engines.transformers.session import end_tokens, read_answers
 from reweigh.errors import UnsupportedError
 from reweigh.families.anatomy import Anatomy
+from reweigh.families.identity import Watch
 from reweigh.families.prompts import render
-from reweigh.families.watch import Watch
 from reweigh.rivals.tools.branch import Runner
 from reweigh.rivals.tools.inputs import forwardable, image_tags, padded, picture_parts, rows_of, token_kinds
 from reweigh.runtime.answer import Answer
