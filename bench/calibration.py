@@ -12,7 +12,7 @@ from reweigh.speed.timing import Rounds, Variant
 
 BATCHES = (1, 10, 50)
 GOAL = 0.5
-"""Cost per image in the largest batch, of the cost one by one."""
+"""Largest cost per image in the largest batch, relative to one by one."""
 
 
 def calibration_figures(

@@ -49,7 +49,7 @@ GOALS = {
     ("all", "numpy", "float32"): 0.35,
     ("registered", "numpy", "float32"): 0.20,
 }
-"""Of the head's product, for V = 32,000 and a full chunk of positions."""
+"""Largest cost relative to the head's product, for V = 32,000 and a full chunk of positions."""
 
 SLOW = 100_000
 """From this vocabulary on, only the chosen kernels and the argsort are timed."""

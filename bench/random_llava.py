@@ -1,4 +1,4 @@
-"""A random LLaVA of nearly a billion parameters: what it says means nothing, what it costs is real."""
+"""A random LLaVA of nearly a billion parameters: its texts are noise, its cost is real."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the server makes of concurrency: answers decoded together against one after the other, the first token, memory."""
+"""How the server uses concurrency: answers decoded together against one after the other, the first token, memory."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from reweigh.text import DESCRIBE
 
 AT_ONCE = 16
 GOAL = 1 / 3
-"""Time of answers asked for at once, of their time one after the other."""
+"""Largest time of concurrent answers relative to their time one after the other."""
 REQUESTS = 1000
 WARM = 200
 """Requests after which memory is read for the first time."""

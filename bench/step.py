@@ -15,7 +15,7 @@ from reweigh.speed.timing import Rounds
 
 BATCHES = (1, 8)
 GOAL = 0.03
-"""Of the head's product at V = 32,000 and batch 1."""
+"""Largest cost relative to the head's product, at V = 32,000 and batch 1."""
 
 
 def step_edit(logits: Tensor, strengths: Tensor) -> Tensor:

@@ -127,7 +127,7 @@ def test_a_missing_file_is_named(tmp_path):
 
 
 @pytest.mark.parametrize("data", [b"", b"not an image at all", b"\x89PNG\r\n\x1a\n"])
-def test_what_is_no_image_is_refused(data):
+def test_what_is_not_an_image_is_refused(data):
     with pytest.raises(ImageError, match="BMP"):
         read_image(data)
 

@@ -31,17 +31,17 @@ RETRIES = 3
 """Times Ray repeats a task that failed or took its actor down with it."""
 
 ANSWER = 10.0
-"""Seconds in which somebody must listen at a cluster's address."""
+"""Seconds to wait for a connection to a cluster."""
 
 POLL = 1.0
-"""Seconds between two looks at actors that are not ready yet."""
+"""Seconds between checks of actors that are not ready yet."""
 
 Source = TypeVar("Source")
 Task = TypeVar("Task")
 
 
 class Worker(Protocol):
-    """What works inside an actor."""
+    """What runs inside an actor."""
 
     def describe(self) -> dict[str, Any]:
         """What its results depend on; the same in every actor, or the work is refused."""
@@ -51,14 +51,14 @@ class Worker(Protocol):
 
 
 class Workers(Protocol):
-    """Whoever works through numbered tasks: the actors of a cluster, or a stand-in."""
+    """Something that works through numbered tasks: the actors of a cluster, or a stand-in."""
 
     def unordered(self, tasks: Mapping[int, Any]) -> Generator[tuple[int, Any], None, None]:
         """Yield the number and the result of each task once, as they come."""
 
 
 class LazyTasks(Mapping[int, Task], Generic[Source, Task]):
-    """Tasks by number, each made of its source when it is handed out, so that few are in memory."""
+    """Tasks by number, each made from its source when it is handed out, so that few are in memory."""
 
     def __init__(self, sources: Mapping[int, Source], make: Callable[[Source], Task]) -> None:
         self._sources, self._make = sources, make
@@ -74,7 +74,7 @@ class LazyTasks(Mapping[int, Task], Generic[Source, Task]):
 
 
 def by_number(results: Iterator[tuple[int, Any]]) -> Callable[[int], Any]:
-    """Take results by number, in any order; those that come before they are asked for are held in memory."""
+    """Return results by number, in any order; those that arrive early are held in memory."""
     early: dict[int, Any] = {}
 
     def take(number: int) -> Any:
@@ -88,7 +88,7 @@ def by_number(results: Iterator[tuple[int, Any]]) -> Callable[[int], Any]:
 
 @dataclass(frozen=True, kw_only=True)
 class Cluster:
-    """Where actors run, and what each one takes.
+    """Where actors run, and which resources each one takes.
 
     Attributes:
         address: ``local``, ``auto`` for the cluster this machine belongs to, or ``host:port``.
@@ -124,7 +124,7 @@ class Cluster:
 
 @dataclass(frozen=True)
 class Refusal:
-    """An error of this package as it travels: every worker would raise it, so Ray must not retry it."""
+    """An error of this package, sent as a value: every worker would raise it, so Ray must not retry it."""
 
     message: str
     hint: str | None
@@ -204,7 +204,7 @@ class Pool:
                         return page
                 progress.refresh()
         raise ReweighError(
-            f"no worker could be started, the last one because of {reason}",
+            f"no worker could be started; the last one failed with {reason}",
             hint="every node needs reweigh with the same packages, and the model",
         )
 
@@ -223,7 +223,7 @@ class Pool:
                 ref = actor.work.options(retry_exceptions=True).remote(tasks[number], self._shared)
                 self._busy[ref], own[ref] = actor, number
             finished = [ref for ref in own if ref in self._finished]
-            if not finished and not own and self._idle:  # idle actors and nothing left to give them
+            if not finished and not own and self._idle:  # nothing is left to do
                 return
             if not finished:
                 self._wait()
@@ -258,7 +258,7 @@ class Pool:
             return _value(self._ray.get(ref))
         except ReweighError:
             raise
-        except Exception as error:  # the actor died too often, or the engine failed in its own way
+        except Exception as error:  # the actor died too often, or the engine raised
             raise ReweighError(
                 f"task {number} failed {RETRIES + 1} times: {_words(error)}",
                 hint="finished work is kept; the same command resumes",
@@ -266,7 +266,7 @@ class Pool:
 
 
 def _require_same(described: dict[str, Any], page: dict[str, Any]) -> None:
-    """Refuse a worker whose results depend on something else: the whole would be a mixture."""
+    """Refuse a worker whose results would depend on something else, so that the whole would be a mixture."""
     if (found := first_difference(described, page)) is not None:
         raise MismatchError(
             "two workers differ in {}: {} and {}".format(found.key, *found.words),
@@ -275,7 +275,7 @@ def _require_same(described: dict[str, Any], page: dict[str, Any]) -> None:
 
 
 def _words(error: Exception) -> str:
-    """The end of what Ray says about an error, where its cause stands."""
+    """Return the end of Ray's message, which names the cause."""
     return f"{type(error).__name__}: {str(error).strip()[-400:]}"
 
 
@@ -333,7 +333,7 @@ def _begin(ray: Any, options: dict[str, Any]) -> None:
 
 
 def _require_answer(address: str) -> None:
-    """Refuse a ``host:port`` at which nobody listens: Ray itself would try for many minutes."""
+    """Refuse a ``host:port`` that accepts no connection: Ray itself would retry for minutes."""
     host, colon, port = address.rpartition(":")
     if not colon or not port.isdecimal() or "://" in address:
         return
@@ -356,6 +356,6 @@ def _no_cluster(address: str, error: Exception) -> InputError:
 
 
 def _local_cpus(cluster: Cluster) -> int:
-    """CPUs that a cluster of this machine announces: its own, or as many as the workers asked for take."""
+    """CPUs that a local cluster announces: this machine's, or as many as the requested workers need."""
     here = os.cpu_count() or 1
     return here if cluster.workers is None else max(here, int(cluster.workers * max(cluster.cpus, 1)))

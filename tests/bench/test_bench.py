@@ -107,7 +107,7 @@ def test_the_command_prints_writes_and_speaks_json(tmp_path: Path, monkeypatch: 
     assert "us per step" in shown.stdout
 
 
-def test_a_stopped_command_reports_what_it_has_and_goes_on_later(
+def test_a_stopped_command_reports_what_it_has_and_resumes_later(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(kernels, "SHAPES", (TOY,))

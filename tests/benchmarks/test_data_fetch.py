@@ -40,7 +40,7 @@ def test_a_whole_file_arrives(server: FileServer, tmp_path: Path, known: dict[st
     assert left_over(tmp_path / "deep") == ["f.bin"]
 
 
-def test_a_cut_transfer_goes_on_where_it_stopped(server: FileServer, tmp_path: Path) -> None:
+def test_a_cut_transfer_resumes_where_it_stopped(server: FileServer, tmp_path: Path) -> None:
     seen: list[int] = []
     server.files["/f.bin"] = Served(BODY, cuts=[600_000, 100_000])
     file = File(name="f.bin", url=server.url("/f.bin"))
@@ -50,7 +50,7 @@ def test_a_cut_transfer_goes_on_where_it_stopped(server: FileServer, tmp_path: P
     assert [asked for _, asked in server.requests] == [None, "bytes=600000-", "bytes=700000-"]
 
 
-def test_a_later_run_goes_on_too(server: FileServer, tmp_path: Path) -> None:
+def test_a_later_run_resumes_too(server: FileServer, tmp_path: Path) -> None:
     with pytest.raises(FetchError, match="3 times"):
         fetch(server, tmp_path / "f.bin", Served(BODY, cuts=[1000, 1000, 1000]))
     assert not (tmp_path / "f.bin").exists()

@@ -74,7 +74,7 @@ WRONG: list[tuple[Any, str]] = [
 
 
 @pytest.mark.parametrize(("found", "why"), WRONG)
-def test_what_is_no_distribution_is_refused(found: Any, why: str) -> None:
+def test_what_is_not_a_distribution_is_refused(found: Any, why: str) -> None:
     with pytest.raises(InputError, match=why):
         Distribution.parse(found, 3)
 

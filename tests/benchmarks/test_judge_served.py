@@ -116,7 +116,7 @@ def test_both_benchmarks_from_the_command_line(data: Path, served: Served) -> No
         assert run.results["summary"]["scorer"]["judge"]["model"] == served.model
 
 
-def test_a_server_that_was_killed_is_told_and_its_verdicts_are_kept(data: Path, served: Served) -> None:
+def test_a_server_that_was_killed_is_reported_and_its_verdicts_are_kept(data: Path, served: Served) -> None:
     """The last test of this server."""
     settings = JudgeSettings(kind="systemone", model=served.model, url=served.url, cache=data / "kept")
     asked = [ScaleQuestion(state=str(i), instructions="?", levels=LEVELS) for i in range(3)]

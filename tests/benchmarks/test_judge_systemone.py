@@ -48,7 +48,7 @@ def test_a_question_travels_as_the_route_says(monkeypatch: pytest.MonkeyPatch) -
         assert judge.describe() == {"kind": "systemone", "model": "m", "base_url": server.url}
 
 
-def test_a_key_is_sent_and_never_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_key_is_sent_and_never_revealed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TEST_KEY", "very-secret")
 
     def script(body: Any, number: int) -> Answer:
@@ -130,7 +130,7 @@ LASTING: list[tuple[Answer, str]] = [
 
 
 @pytest.mark.parametrize(("answer", "said"), LASTING)
-def test_what_will_not_mend_is_told_at_once(answer: Answer, said: str) -> None:
+def test_what_will_not_mend_is_reported_at_once(answer: Answer, said: str) -> None:
     with JudgeServer(lambda *_: answer) as server, SystemOne("m", base_url=server.url, **OPTIONS) as judge:
         with pytest.raises(JudgeError, match=said) as caught:
             judge.rate(QUESTION)
@@ -195,7 +195,7 @@ def test_yes_or_no_about_a_picture() -> None:
 
 
 @pytest.mark.parametrize("value", [float("nan"), -0.1, 1.5, None, "yes", True])
-def test_a_yes_that_is_no_probability_is_refused(value: Any) -> None:
+def test_a_yes_that_is_not_a_probability_is_refused(value: Any) -> None:
     with (
         JudgeServer(lambda *_: yes(value)) as server,
         SystemOne("m", base_url=server.url, role="verifier", **OPTIONS) as judge,

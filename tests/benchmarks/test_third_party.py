@@ -121,7 +121,7 @@ def test_no_benchmark_is_named_outside_its_package() -> None:
             assert not named & known, f"{path}, line {node.lineno}"  # type: ignore[attr-defined]
 
 
-def test_what_is_no_benchmark_is_refused_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_not_a_benchmark_is_refused_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
     class Bare:
         name = "bare"
 

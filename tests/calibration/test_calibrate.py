@@ -244,7 +244,7 @@ def kill(*_args, **_kwargs):
     raise Killed
 
 
-def test_killed_again_and_again_it_goes_on_and_ends_with_the_same_bytes(llava, whole, tmp_path):
+def test_killed_again_and_again_it_resumes_and_ends_with_the_same_bytes(llava, whole, tmp_path):
     for number in (1, 2, 2, 2, 2, 5):  # at the job's page, after each batch, then amid the tables
         with pytest.MonkeyPatch.context() as patch:
             assert not die_at(patch, llava, tmp_path, number)
@@ -253,7 +253,7 @@ def test_killed_again_and_again_it_goes_on_and_ends_with_the_same_bytes(llava, w
 
 
 @pytest.mark.slow
-def test_killed_at_any_file_it_goes_on_and_ends_with_the_same_bytes(llava, whole, tmp_path):
+def test_killed_at_any_file_it_resumes_and_ends_with_the_same_bytes(llava, whole, tmp_path):
     expected = tree(whole[1])
     kills = 0
     for number in range(1, 20):
@@ -280,7 +280,7 @@ def test_files_of_others_survive_a_calibration(llava, whole, tmp_path):
     assert left == tree(whole[1])
 
 
-def test_a_second_calibration_in_one_folder_is_told_of_the_first(llava, tmp_path):
+def test_a_second_calibration_in_one_folder_names_the_first(llava, tmp_path):
     with only_one(tmp_path, lock=LOCK), pytest.raises(InputError, match="process"):
         run(llava, out=tmp_path)
 

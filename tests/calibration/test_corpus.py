@@ -82,7 +82,7 @@ def test_bad_manifests_are_refused_by_name(tmp_path, file, content, message):
         open_corpus(tmp_path / file)
 
 
-def test_one_image_is_no_manifest(folder):
+def test_one_image_is_not_a_manifest(folder):
     with pytest.raises(InputError, match="folder"):
         open_corpus(folder / "c.png")
 
@@ -103,7 +103,7 @@ def test_lists_of_paths_pictures_and_pairs(folder):
 
 
 @pytest.mark.parametrize("item", [3, np.zeros((4, 4, 3)), ("a", 3), ("a", picture(0), "b"), None])
-def test_items_that_are_no_picture_are_refused(item):
+def test_items_that_are_not_pictures_are_refused(item):
     with pytest.raises(InputError, match="item 1"):
         open_corpus([picture(0), item])
 
@@ -170,7 +170,7 @@ def test_a_picture_whose_file_is_cut_fails_when_read_not_before():
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="names are bytes there")
-def test_a_name_that_is_no_utf8_is_written_out(tmp_path):
+def test_a_name_that_is_not_utf8_is_written_out(tmp_path):
     odd = Path(os.fsdecode(os.fsencode(tmp_path) + b"/caf\xe9.png"))
     picture(0).save(odd)
     odd.with_name(os.fsdecode(b"broken\xff.png")).write_bytes(b"no image")

@@ -93,7 +93,7 @@ def test_errors_of_our_own_pass_as_they_are():
         prepare([read(image("a"))], fail)
 
 
-def test_what_is_no_refusal_to_read_is_raised():
+def test_what_is_not_a_refusal_to_read_is_raised():
     def fail():
         raise OSError("the disk is gone")
 

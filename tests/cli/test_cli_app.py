@@ -111,7 +111,7 @@ def test_every_command_speaks_json_and_can_be_quiet(name):
     assert len(flags) == len(set(flags)), "one flag, one option"
 
 
-def test_quiet_before_and_behind_a_command(cli, photos, calibrated, checkpoint):
+def test_quiet_before_and_after_a_command(cli, photos, calibrated, checkpoint):
     describe = ("describe", checkpoint("llava"), photos / "6.png", "--table", calibrated, "-l", "1")
     describe += ("--max-new-tokens", "3")
     assert "beta" in cli(*describe).err, "where the point comes from"
@@ -149,7 +149,7 @@ def test_an_unknown_command_gets_a_suggestion(cli, typed, meant):
     assert "reweigh -h" in cli("zzzzzz").err
 
 
-def test_a_near_miss_of_the_embedded_model_is_told(cli, photos):
+def test_a_near_miss_of_the_embedded_model_is_reported(cli, photos):
     done = cli("describe", "wrld", photos / "6.png")
     assert done.code == 1
     assert "'wrld'" in done.err
@@ -165,7 +165,7 @@ def test_an_unknown_model_is_one_message_and_exit_code_one(cli, photos, calibrat
     assert "Traceback" not in done.err
 
 
-def test_ctrl_c_says_that_it_can_go_on(cli, monkeypatch):
+def test_ctrl_c_says_that_it_can_resume(cli, monkeypatch):
     def interrupted(*_args, **_kwargs):
         raise KeyboardInterrupt
 
@@ -187,7 +187,7 @@ def broken(monkeypatch):
     return ("doctor", "model")
 
 
-def test_what_nobody_foresaw_is_one_line_and_asks_for_a_report(cli, broken):
+def test_an_unexpected_error_is_one_line_and_asks_for_a_report(cli, broken):
     done = cli(*broken)
     assert done.code == 70
     assert done.err.startswith("error: ZeroDivisionError: one two\n")
@@ -204,7 +204,7 @@ def test_a_flag_or_the_environment_shows_where_it_came_from(cli, broken, monkeyp
     assert "ArtifactError" in cli("table", "show", "no-such-folder").err
 
 
-def test_what_the_system_refuses_is_no_bug(cli, monkeypatch):
+def test_what_the_system_refuses_is_not_a_bug(cli, monkeypatch):
     def refused(*_args, **_kwargs):
         raise PermissionError(13, "Permission denied", "/some/file")
 

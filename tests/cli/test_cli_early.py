@@ -113,7 +113,7 @@ def test_a_device_that_is_not_there(tmp_path):
         load(tmp_path / "nothing", device="gpu")
 
 
-def test_the_embedded_model_warns_once_of_what_is_no_drawing(drawn, tmp_path, capsys):
+def test_the_embedded_model_warns_once_of_what_is_not_a_drawing(drawn, tmp_path, capsys):
     paths = [tmp_path / f"{number}.png" for number in range(3)]
     for path in paths:
         Image.new("RGB", (640, 480)).save(path)
@@ -140,6 +140,6 @@ def test_the_embedded_model_warns_of_a_folder_of_photographs(unloaded, tmp_path,
     assert done.err.count("warning:") == 1
 
 
-def test_a_picture_that_cannot_be_read_is_told_of_for_any_model(tmp_path):
+def test_a_picture_that_cannot_be_read_is_reported_for_any_model(tmp_path):
     with pytest.raises(ImageError, match="gone"):
         common.require_pictures("another/model", [tmp_path / "gone.png"])

@@ -216,7 +216,7 @@ def test_a_damaged_calibration_is_not_taken_for_the_same(cli, shards, tmp_path):
     assert tree(tmp_path / "out") == before
 
 
-def test_what_is_no_calibration_is_refused(cli, tmp_path, calibrated):
+def test_what_is_not_a_calibration_is_refused(cli, tmp_path, calibrated):
     done = cli("table", "register", tmp_path, "-o", tmp_path / "x")
     assert done.code == 1
     assert "finished" in done.err

@@ -139,7 +139,7 @@ def test_kept_evidence_of_two_readouts_stays_apart(case, calibrated):
     assert not torch.equal(found["zscore"], found["logprob"])
 
 
-def test_an_unknown_readout_is_told(case):
+def test_an_unknown_readout_is_reported(case):
     with pytest.raises(UnknownNameError, match="'rank'"):
         reweigh.calibrate(case.model, case.processor, [picture(1, (70, 50))], readout="rank")
 

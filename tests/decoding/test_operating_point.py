@@ -71,7 +71,7 @@ def test_the_published_layer_is_the_default_of_a_folder(loaded, folder):
     assert attach(loaded("llava"), folder).layer == blocks - 3
 
 
-def test_a_family_outside_the_paper_is_told_to_tune(loaded, folder, monkeypatch):
+def test_a_family_outside_the_paper_is_reported_to_tune(loaded, folder, monkeypatch):
     monkeypatch.setattr("reweigh.families.points.PUBLISHED", ())
     rw = attach(loaded("llava"), folder / "layer-1")
     assert rw.beta == BETA

@@ -39,7 +39,7 @@ def test_a_study_comes_back_if_its_table_is_the_one_that_was_sealed(tmp_path):
         reweigh.read(folder)
 
 
-def test_what_holds_no_frame_is_told(tmp_path):
+def test_what_holds_no_frame_is_reported(tmp_path):
     with pytest.raises(InputError, match="results"):
         reweigh.read(tmp_path)
     (tmp_path / "comparison.json").write_text("{}")

@@ -136,6 +136,6 @@ def test_a_prompt_with_the_mark_of_a_picture_is_refused_by_name(case):
             build_inputs(case.model, case.processor, [image], [f"What is {mark} here?"])
 
 
-def test_a_prompt_that_is_no_text_is_refused_by_name(llava):
+def test_a_prompt_that_is_not_a_text_is_refused_by_name(llava):
     with pytest.raises(InputError, match="Unicode"):
         build_inputs(llava.model, llava.processor, [picture(1)], ["What \ud83d is it?"])

@@ -73,6 +73,6 @@ def test_a_dynamically_quantised_model(model, where):
     assert found.model is quantised
 
 
-def test_what_is_no_module_has_no_config():
+def test_what_is_not_a_module_has_no_config():
     with pytest.raises(UnsupportedError, match="config"):
         find_anatomy(SimpleNamespace())

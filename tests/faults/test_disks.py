@@ -82,7 +82,7 @@ def pictures(tmp_path: Path) -> Path:
     return tmp_path / "images"
 
 
-def test_a_run_on_a_full_disk_keeps_its_answers_and_goes_on_with_room(disk: Disk, pictures: Path) -> None:
+def test_a_run_on_a_full_disk_keeps_its_answers_and_resumes_with_room(disk: Disk, pictures: Path) -> None:
     place, mount = disk
     with pytest.raises(ArtifactError, match="No space left") as caught:
         generate(say_much, RECORDS, place / "run", images=pictures, show=False)
@@ -139,7 +139,7 @@ def test_scoring_on_a_full_disk_leaves_the_old_scores(disk: Disk) -> None:
     assert left_over(place) == []
 
 
-def test_evidence_on_a_full_disk_is_told_of_once_and_costs_no_answer(disk: Disk) -> None:
+def test_evidence_on_a_full_disk_is_reported_once_and_costs_no_answer(disk: Disk) -> None:
     place, _ = disk
     cache = EvidenceCache(folder=place)
     vectors = [torch.rand(8000, generator=torch.Generator().manual_seed(seed)) for seed in range(20)]

@@ -89,7 +89,7 @@ def test_a_real_limit_on_file_size_leaves_nothing_half_written(tmp_path):
     assert listing(tmp_path) == []
 
 
-def test_a_place_that_is_no_folder_is_named(tmp_path):
+def test_a_place_that_is_not_a_folder_is_named(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(ArtifactError, match=r"page\.json"):
         artifacts.write_json(tmp_path / "file" / "page.json", {})

@@ -112,7 +112,7 @@ def test_batches_answer_like_single_questions(model: str, table: str) -> None:
     assert len(ask(batched)) == len(ask(single)) == 2
 
 
-def test_a_missing_table_is_told_before_loading() -> None:
+def test_a_missing_table_is_reported_before_loading() -> None:
     from reweigh.errors import InputError
     from reweigh.integrations.lmms_eval_model import ReweighModel
 

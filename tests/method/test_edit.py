@@ -214,7 +214,7 @@ def test_spread_lays_out_by_token_id():
 @pytest.mark.parametrize(
     "beta", [-0.1, -1e-300, math.nan, math.inf, -math.inf, "1.1", None, True, [1], 1e39, 10**400]
 )
-def test_beta_that_is_no_bound_is_refused(beta):
+def test_beta_that_is_not_a_bound_is_refused(beta):
     with pytest.raises(InputError, match="finite"):
         check_beta(beta)
 
@@ -296,7 +296,7 @@ def test_what_cannot_be_a_step_is_refused_before_anything_is_computed(wrong, mes
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf])
-def test_strengths_that_are_no_numbers_are_refused(value):
+def test_strengths_that_are_not_numbers_are_refused(value):
     strengths = torch.ones(2, 4)
     strengths[1, 2] = value
     with pytest.raises(NumericsError, match="1 of 8"):

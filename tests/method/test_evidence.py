@@ -273,7 +273,7 @@ def test_evidence_whose_parts_do_not_go_together_is_refused(layers, values, toke
 
 
 @pytest.mark.parametrize("values", [torch.zeros(5), torch.tensor(1.0), np.zeros((1, 5), np.float32), [[0.0]]])
-def test_evidence_that_is_no_tensor_of_layers_and_tokens_is_refused(values):
+def test_evidence_that_is_not_a_tensor_of_layers_and_tokens_is_refused(values):
     with pytest.raises(InputError, match="tensor"):
         Evidence((3,), values, (), (), "float32")
 

@@ -134,7 +134,7 @@ logits = st.integers(0, 2**31).map(
 
 @settings(max_examples=25)
 @given(logits, st.floats(0.1, 8.0), st.floats(2.0, 60.0))
-def test_a_scale_or_a_soft_cap_is_no_disagreement(raw, scale, cap):
+def test_a_scale_or_a_soft_cap_is_not_a_disagreement(raw, scale, cap):
     assert lens_disagreement(raw, raw) == 0
     assert lens_disagreement(raw, raw * scale) < 1e-6
     assert lens_disagreement(raw, (cap * torch.tanh(raw.double() / cap))) < 1e-6

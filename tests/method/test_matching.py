@@ -78,7 +78,7 @@ def test_of_several_crossings_the_largest_scale_is_taken():
     assert abs(match.residual) == pytest.approx(0.1)  # a jump: the residual says so
 
 
-def test_no_crossing_is_told():
+def test_no_crossing_is_reported():
     token, value, count = observations(3)
     profile = Profile(token, value, count)
     with pytest.raises(CalibrationError, match="DMRR"):

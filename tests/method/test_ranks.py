@@ -219,7 +219,7 @@ def test_nan_is_refused_and_leaves_the_sum_as_it_was(
 
 @pytest.mark.parametrize("kernel", KERNELS)
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
-def test_the_place_of_a_nan_is_told_in_all_rows_whatever_the_threads(
+def test_the_place_of_a_nan_is_reported_in_all_rows_whatever_the_threads(
     kernel: str, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("reweigh.method.kernels.base.WORTH_A_THREAD", 1)

@@ -57,7 +57,7 @@ def test_a_step_never_waits_for_its_device(rows):
         editor.require_sound()  # reads a value
 
 
-def test_broken_rows_of_an_accelerator_are_told_when_it_is_waited_for(monkeypatch):
+def test_broken_rows_of_an_accelerator_are_reported_when_it_is_waited_for(monkeypatch):
     monkeypatch.setattr(torch.Tensor, "is_cpu", False)
     monkeypatch.setattr(torch.Tensor, "is_cpu", False)
     editor = StepEditor(torch.zeros(3, 60), torch.tensor(1.0))

@@ -121,7 +121,7 @@ def test_other_material_is_computed_anew(material, tmp_path):
     assert outcome.frame.rows[0]["n"] == 33
 
 
-def test_an_unmet_precondition_is_told_instead_of_a_number(material, tmp_path):
+def test_an_unmet_precondition_is_reported_instead_of_a_number(material, tmp_path):
     material.evaluation = range(7)
     [outcome] = run_studies(["count"], material, tmp_path, show=False)
     assert "7 images" in outcome.unmet
@@ -129,7 +129,7 @@ def test_an_unmet_precondition_is_told_instead_of_a_number(material, tmp_path):
     assert "7 images" in (tmp_path / "count" / "sentences.md").read_text()
 
 
-def test_a_readout_without_a_usable_table_is_told(material):
+def test_a_readout_without_a_usable_table_is_reported(material):
     class Unmatched(Count):
         def compute(self, material):
             raise CalibrationError("no scale gives the mean edit", hint="calibrate on more")

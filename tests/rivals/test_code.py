@@ -130,7 +130,7 @@ def test_descriptions_can_be_given_for_each_request(loaded, batch):
 
 
 @pytest.mark.parametrize("given", [5, [5], {"a": "b"}])
-def test_descriptions_that_are_no_texts_are_refused_as_the_request_opens(given, loaded):
+def test_descriptions_that_are_not_texts_are_refused_as_the_request_opens(given, loaded):
     model, processor = loaded("llava")
     attached = reweigh.decoder("code", model, processor)
     with pytest.raises(InputError, match="descriptions"), attached.request(descriptions=given):

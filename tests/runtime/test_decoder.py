@@ -15,7 +15,7 @@ def test_a_number_in_its_range_is_itself():
 
 
 @pytest.mark.parametrize("wrong", ["abc", True, None, [0.5]])
-def test_what_is_no_number_is_refused_by_the_options_name(wrong):
+def test_what_is_not_a_number_is_refused_by_the_options_name(wrong):
     with pytest.raises(InputError, match="alpha"):
         in_range("alpha", wrong, 0, 1)
 

@@ -138,7 +138,7 @@ def no_space(*_: Any, **__: Any) -> None:
     raise OSError(errno.ENOSPC, "No space left on device")
 
 
-def test_a_folder_that_cannot_be_written_is_told_of_once_and_memory_goes_on(tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_written_is_reported_once_and_memory_goes_on(tmp_path: Path) -> None:
     (tmp_path / "evidence").write_text("a file where the folder should be")
     cache = EvidenceCache(folder=tmp_path / "evidence")
     with pytest.warns(UserWarning, match="memory"):
@@ -151,7 +151,7 @@ def test_a_folder_that_cannot_be_written_is_told_of_once_and_memory_goes_on(tmp_
     assert cache.get(key_of(2)) is None
 
 
-def test_a_full_disk_is_told_of_once_and_used_again_when_there_is_room(
+def test_a_full_disk_is_reported_once_and_used_again_when_there_is_room(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cache = EvidenceCache(folder=tmp_path)
@@ -166,7 +166,7 @@ def test_a_full_disk_is_told_of_once_and_used_again_when_there_is_room(
     assert EvidenceCache(folder=tmp_path).get(key_of(2)) is not None
 
 
-def test_a_vector_that_another_process_removes_at_once_is_no_matter(
+def test_a_vector_that_another_process_removes_at_once_does_not_matter(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cache = EvidenceCache(folder=tmp_path)
@@ -197,7 +197,7 @@ def test_a_file_out_of_reach_is_measured_again_and_left_alone(
     assert path.exists()
 
 
-def test_files_that_cannot_be_removed_are_told_of_once(
+def test_files_that_cannot_be_removed_are_reported_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     EvidenceCache(folder=tmp_path).put(key_of(0), vector(0))

@@ -201,13 +201,13 @@ def test_settings_come_from_the_file_and_the_command_line_wins(tmp_path, monkeyp
         ('json = "yes"', "true or false"),
     ],
 )
-def test_a_wrong_setting_is_told(tmp_path, started, text, word):
+def test_a_wrong_setting_is_reported(tmp_path, started, text, word):
     done = invoke(tmp_path, text)
     assert isinstance(done.exception, InputError), done.output
     assert word in str(done.exception)
 
 
-def test_a_missing_file_is_told(started):
+def test_a_missing_file_is_reported(started):
     from reweigh.cli.app import app
 
     done = CliRunner().invoke(app, ["serve", "--config", "no/such.toml"])

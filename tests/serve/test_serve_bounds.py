@@ -190,7 +190,7 @@ def test_health_tells_when_the_model_is_stuck(serving, monkeypatch):
     assert httpx.get(f"{stuck.url}/health/live").status_code == 503
 
 
-def test_where_the_model_lies_is_never_told(house, world, caplog):
+def test_the_path_of_the_model_is_never_revealed(house, world, caplog):
     told = httpx.get(f"{house.url}/inspect/facts", timeout=60).text
     told += httpx.get(f"{house.url}/v1/models").text
     told += post(house, body(reweigh={"layer": 4})).text
@@ -271,7 +271,7 @@ def test_a_failing_row_harms_no_other(serving, monkeypatch):
     assert "secret" not in str(poisoned)
 
 
-def test_a_fault_is_told_as_one_and_logged(serving, world, monkeypatch, caplog):
+def test_a_fault_is_reported_as_one_and_logged(serving, world, monkeypatch, caplog):
     """An error that nobody foresaw: OpenAI's body, the request's id, nothing of the error itself."""
     monkeypatch.setattr(world, "prepare", lambda *_: 1 / 0)
     answer = post(serving(), body())

@@ -82,7 +82,7 @@ def test_a_missing_extra_is_named(monkeypatch):
     assert "reweigh[serve]" in str(error.value)
 
 
-def test_a_taken_address_is_told_before_a_model_is_loaded():
+def test_a_taken_address_is_reported_before_a_model_is_loaded():
     from reweigh.errors import InputError
     from reweigh.serve.address import listen
 

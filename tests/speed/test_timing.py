@@ -101,7 +101,7 @@ def test_an_interrupt_before_the_first_whole_round_passes_through() -> None:
         Rounds(5).compare("first", Runs(interrupt_at=2).variants(), warm=0)
 
 
-def test_a_stopped_comparison_goes_on_where_it_stopped(tmp_path: Path) -> None:
+def test_a_stopped_comparison_resumes_where_it_stopped(tmp_path: Path) -> None:
     ticks = itertools.count()
     first = Rounds(4, tmp_path, {"threads": 1}, clock=lambda: float(next(ticks)))
     before = first.compare("work", Runs(interrupt_at=8).variants(), warm=1)  # amid the third round, a done

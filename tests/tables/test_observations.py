@@ -139,7 +139,7 @@ def test_nothing_to_merge_and_unknown_images():
         some().only(["a", "y", "x"])
 
 
-def test_arrays_that_are_no_observations():
+def test_arrays_that_are_not_observations():
     with pytest.raises(ArtifactError, match="token"):
         Observations.of_arrays({"image": np.zeros(1, dtype=np.int32)}, LAYERS, ["a"], "x")
     with pytest.raises(ArtifactError, match="image 3"):

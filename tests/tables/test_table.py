@@ -169,7 +169,7 @@ def test_a_page_that_was_emptied_and_sealed_again_is_refused(tmp_path, change, m
         ReferenceTable.load(tmp_path)
 
 
-def test_what_is_no_page_is_refused(tmp_path):
+def test_what_is_not_a_page_is_refused(tmp_path):
     for text in ("[]", "{}", "null", '"x"'):
         (tmp_path / PAGE).write_text(text)
         with pytest.raises(ArtifactError, match=PAGE):

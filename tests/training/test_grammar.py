@@ -64,7 +64,7 @@ def test_articles_fit() -> None:
     assert not re.findall(r"\b[Aa] [aeio]\w+|\b[Aa]n [^aeiou\W]\w+", texts)
 
 
-def test_counts_are_told() -> None:
+def test_counts_are_reported() -> None:
     told = [
         (m, t.text) for s in scenes("train", 400) for t in [describe(s)] for m in t.mentions if m.count == 2
     ]

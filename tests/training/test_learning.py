@@ -69,7 +69,7 @@ def assert_same_run(one: Path, other: Path) -> None:
     assert losses(one)[-1][1] < losses(one)[0][1] / 2  # it does learn
 
 
-def test_a_broken_run_goes_on_as_if_it_had_never_stopped(tmp_path: Path) -> None:
+def test_a_broken_run_resumes_as_if_it_had_never_stopped(tmp_path: Path) -> None:
     learn(tmp_path / "whole", PLAN, Line, workers=1)
     with pytest.raises(InterruptedError):
         learn(tmp_path / "broken", PLAN, Fragile, workers=1)

@@ -66,7 +66,7 @@ class LazyGroup(TyperGroup):
         try:
             return super().invoke(ctx)
         except KeyboardInterrupt as stop:  # caught here, because Typer would turn it into a silent exit
-            with contextlib.suppress(OSError):  # the terminal may be what has gone
+            with contextlib.suppress(OSError):  # the terminal may be gone
                 typer.echo("stopped; run the same command again to resume", err=True)
             raise typer.Exit(128 + getattr(stop, "signal", signal.SIGINT)) from None
 

@@ -33,7 +33,7 @@ OPTION = typer.Option(
 
 
 def benchmark_of(model: str, benchmark: str | None) -> str:
-    """The benchmark to use; drawn scenes judge nobody but the embedded model."""
+    """The benchmark to use; only the embedded model can be judged on drawn scenes."""
     if benchmark is not None:
         return benchmark
     if model == common.WORLD:

@@ -89,7 +89,7 @@ class Loading:
         if name != WORLD:
             return load(name, **self.arguments)
         model, processor = load(str(world_path()), **self.arguments)
-        model.name_or_path = "reweigh world"  # what a table records: not where this installation lies
+        model.name_or_path = "reweigh world"  # a table records this, not the path of the installation
         return model, processor
 
 

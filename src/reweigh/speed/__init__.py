@@ -1,1 +1,1 @@
-"""Speed: how much exact evidence and the edit cost, as ratios measured side by side on the machine at hand."""
+"""Speed: how much exact evidence and the edit cost, as ratios measured side by side on this machine."""

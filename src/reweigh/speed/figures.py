@@ -52,7 +52,7 @@ class Figure:
 
     @property
     def within_goal(self) -> bool | None:
-        """Whether the median ratio keeps the goal; ``None`` where there is no goal."""
+        """Whether the median ratio meets the goal; ``None`` where there is no goal."""
         return None if self.goal is None or self.ratio is None else self.ratio.number <= self.goal
 
 

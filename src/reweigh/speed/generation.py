@@ -32,16 +32,17 @@ PARTS = ("generation", "share", "evidence")
 CACHED, ONLINE = "cached evidence", "online evidence"
 
 GOALS = {CACHED: 1.013, ONLINE: 1.024}
-"""Of greedy, on a model of half a billion parameters or more; judged by the own clock, which can tell such differences."""
+"""Largest cost relative to greedy, on models of at least half a billion parameters; judged by a clock of its own, which
+resolves such differences."""
 FLOOR = 1.15
-"""Evidence, of the head's product over the visual positions, on such a model."""
+"""Largest cost of evidence relative to the head's product over the visual positions, on such a model."""
 LARGE = 5 * 10**8
 
 TRIAL = 2
-"""Tokens of the run in which peak memory is looked at: reading the prompt takes the most."""
+"""Tokens of the run that measures peak memory: reading the prompt takes the most."""
 
 Run = Callable[[int], object]
-"""A generation of so many tokens."""
+"""Generates a number of tokens."""
 
 
 def rivals() -> list[str]:
@@ -95,9 +96,9 @@ def generation_figures(
 
 
 def _shares(subject: Subject, timings: Mapping[str, Timing], goals: Mapping[str, float]) -> Iterator[Figure]:
-    """Evidence and edits against the rest of the very generation they are part of.
+    """Compare evidence and edits with the rest of the same generation, which stands for greedy.
 
-    Two generations differ by more than what is to be measured, one and itself do not. The rest stands for greedy.
+    Two generations differ by more than the effect.
     """
     for name in (CACHED, ONLINE):
         whole, own = timings[name], Timing(timings[name].notes["own"])
@@ -115,7 +116,7 @@ def _shares(subject: Subject, timings: Mapping[str, Timing], goals: Mapping[str,
 
 
 def _clocked(subject: Subject, tokens: int, *, cached: bool) -> Reading:
-    """One generation, with a clock that runs in the hooks, the decoder's work included."""
+    """Run one generation and time its hooks, including the decoder's work."""
     method, clock = subject.reweigh.decoder, OwnClock()
     hooks = HookManager(method.anatomy)
     request = method.request(evidence=subject.evidence if cached else None)

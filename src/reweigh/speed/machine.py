@@ -1,4 +1,4 @@
-"""Describes the machine, without which no figure means anything, and reads its memory where the system reports it."""
+"""Describe the machine that figures belong to, and read its memory where the system reports it."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def machine() -> dict[str, Any]:
 
 
 def setting(machine: Mapping[str, Any]) -> dict[str, Any]:
-    """What must be the same of two machines for their rounds to be pooled: all but the moment and its load."""
+    """What must match for rounds to be pooled: everything but the time and the load."""
     return {name: value for name, value in machine.items() if name not in ("time", "load_average")}
 
 
@@ -68,7 +68,7 @@ def peak_mib(run: Callable[[], object]) -> float | None:
 
 
 def release_memory() -> None:
-    """Return what an earlier run freed, or is done with, to the system: it would hide what this one needs."""
+    """Return freed memory to the system, so that it does not hide what this run needs."""
     gc.collect()
     with contextlib.suppress(OSError, AttributeError):  # not glibc
         ctypes.CDLL(None).malloc_trim(0)

@@ -1,6 +1,6 @@
-"""A clock that runs only while some functions do: CPU seconds of one part of a program, inside the run it is part of.
+"""A clock that runs only inside certain functions: the CPU seconds of one part of a run.
 
-Two runs differ by more than a small part takes; a run and its own part do not.
+Two runs differ by more than a small part takes, so the part is timed within one run.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ Target = tuple[Any, str]
 class OwnClock:
     """Adds up the time of the functions it follows; one that calls another counts once.
 
-    A reading of the clock takes some microseconds itself: two in a row tell how many, and they are left out.
+    Reading the clock takes some microseconds itself: two readings in a row tell how many, and they are subtracted.
     """
 
     def __init__(self, clock: Callable[[], float] = time.process_time) -> None:
@@ -27,13 +27,13 @@ class OwnClock:
         self._runs = False
 
     def take(self) -> float:
-        """The seconds since they were taken last."""
+        """Return the seconds since the last call."""
         taken, self.seconds = self.seconds, 0.0
         return taken
 
     @contextmanager
     def following(self, targets: Sequence[Target]) -> Iterator[None]:
-        """Follow functions where they are looked up, and leave them as they were."""
+        """Follow functions by name, and restore them afterwards."""
         kept = [(owner, name, getattr(owner, name)) for owner, name in targets]
         for owner, name, original in kept:
             setattr(owner, name, self._followed(original))

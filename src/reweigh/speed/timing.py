@@ -23,7 +23,7 @@ from reweigh.progress import bar
 
 Variant = Callable[[], object]
 Round = dict[str, dict[str, float]]
-"""What was read in one round: for each variant its seconds, and what else the run noted."""
+"""What one round measured: for each variant its seconds, and what else the run noted."""
 
 KEPT, OWNER = "runs.jsonl", "reweigh speed"
 
@@ -44,12 +44,12 @@ class Timing:
         return median_estimate([1e9 * second / count for second in self.seconds])
 
     def over(self, other: Timing) -> Estimate:
-        """How many times the other's cost, round by round."""
+        """The ratio to the other's cost, round by round."""
         return median_estimate([own / its for own, its in zip(self.seconds, other.seconds, strict=True)])
 
 
 class Rounds:
-    """How often to measure, and what was measured so far: in ``folder`` too, where a later call goes on.
+    """How often to measure, and what was measured so far: also in ``folder``, where a later call resumes.
 
     Args:
         count: Rounds of each comparison; six or more give 95% intervals.
@@ -85,12 +85,12 @@ class Rounds:
     ) -> dict[str, Timing]:
         """Time variants in turns, after ``warm`` untimed rounds; a quick one is repeated until ``least`` seconds pass.
 
-        When the user interrupts, the rounds that are whole are what is given, and further comparisons are refused.
+        If the user interrupts, return the complete rounds and refuse further comparisons.
 
         Args:
             what: Names the comparison; a later run finds its rounds by it.
-            count: More rounds than usual, for what is cheap.
-            clock: Another clock than the usual one.
+            count: More rounds than usual, for cheap variants.
+            clock: A clock other than the usual one.
         """
         if self.stopped:
             raise KeyboardInterrupt

@@ -92,7 +92,7 @@ def test_a_second_turn_over_a_kept_cache_equals_a_fresh_run(case):
 
 
 @pytest.mark.parametrize("family", ["llava"])
-def test_a_conversation_begun_in_inference_mode_goes_on_outside_it(case):
+def test_a_conversation_begun_in_inference_mode_resumes_outside_it(case):
     inputs = case.inputs()
     with attach(case):
         with torch.inference_mode():

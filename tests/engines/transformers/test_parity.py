@@ -65,7 +65,7 @@ def test_a_sabotaged_model_is_found_out(own, sabotage):
     assert found.rank_agreement < 0.9
 
 
-def test_a_monotone_output_is_no_sabotage(own):
+def test_a_monotone_output_is_not_a_sabotage(own):
     model, inputs = own
     model.register_forward_hook(
         lambda _m, _a, output: setattr(output, "logits", 30 * torch.tanh(output.logits / 30))

@@ -107,7 +107,7 @@ def test_evidence_that_does_not_fit_is_refused(case):
 
 
 @pytest.mark.parametrize("family", ["llava"])
-def test_evidence_of_another_head_or_that_is_no_number_is_refused(case):
+def test_evidence_of_another_head_or_that_is_not_a_number_is_refused(case):
     inputs = case.inputs()
     attached = attach(case)
     [found] = reweigh.measure(case.model, inputs, layers=[attached.layer])

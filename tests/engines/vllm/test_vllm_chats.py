@@ -74,7 +74,7 @@ def test_the_first_chunk_carries_the_outcome():
     assert stream_of(result(EDITED), result(EDITED), result(EDITED)) == [{"reweigh": EDITED}, None, None]
 
 
-def test_an_outcome_that_changes_is_told_again():
+def test_an_outcome_that_changes_is_reported_again():
     assert stream_of(result(EDITED), result(LOST), result(LOST)) == [
         {"reweigh": EDITED},
         {"reweigh": LOST},

@@ -147,7 +147,7 @@ def test_switched_off_and_recalled_requests_read_the_prefix_cache():
     assert not any(one.sampling_params.skip_reading_prefix_cache for one in (off, recalled, text))
 
 
-def test_a_prompt_of_embeddings_is_marked_so_that_its_outcome_is_told():
+def test_a_prompt_of_embeddings_is_marked_so_that_its_outcome_is_reported():
     one = request(images=False, embeddings=object())
     prepare(one, SETTINGS, 1.1, "raw_logprobs")
     assert one.sampling_params.extra_args == {MARK: 1.1}
@@ -309,7 +309,7 @@ def test_llvmlite_s_library_can_be_looked_at():
         (["reweigh"], ["other"], "VLLM_PLUGINS", "VLLM_PLUGINS"),
     ],
 )
-def test_a_plugin_that_vllm_would_not_load_is_told(monkeypatch, found, allowed, reason, hint):
+def test_a_plugin_that_vllm_would_not_load_is_reported(monkeypatch, found, allowed, reason, hint):
     offer(monkeypatch, found, allowed)
     with pytest.raises(UnsupportedError, match=reason) as caught:
         plugin.require_plugin()

@@ -199,7 +199,7 @@ def test_a_request_whose_prompt_grew_is_measured_anew():
     assert not torch.equal(bench.strengths("a"), kept)
 
 
-def test_outcomes_are_told_once_and_only_of_requests_that_asked():
+def test_outcomes_are_reported_once_and_only_of_requests_that_asked():
     bench = Bench()
     both(bench)
     assert set(bench.capture.news()) == {"a", "c"}
@@ -343,7 +343,7 @@ def test_a_prompt_that_reads_the_blocks_of_another_in_the_same_step_has_its_evid
     assert set(bench.capture.news()) == {"b"}
 
 
-def test_a_conversation_that_gains_an_image_goes_on_from_the_first():
+def test_a_conversation_that_gains_an_image_resumes_from_the_first():
     bench, alone = Bench(prefix_cache="recall"), Bench()
     images = [feature("one", 1, 2), feature("two", 5, 2)]
     bench.step(scheduled([new("a", images=images[:1])], counts={"a": PROMPT}), "a", stream())

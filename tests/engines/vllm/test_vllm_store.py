@@ -161,7 +161,7 @@ def two_images(beta: float = 1.0) -> Entry:
     return Entry(keys=("k", "l"), positions=positions, beta=beta, prompt=PROMPT, bounds=[5, 7])
 
 
-def test_a_prompt_that_gained_an_image_goes_on_from_memory():
+def test_a_prompt_that_gained_an_image_resumes_from_memory():
     """The first image is in the prefix cache; its states are not computed again, and need not be."""
     store, one, more = make_store(), entry(), two_images()
     store.feed(one, 0, [states()])

@@ -115,7 +115,7 @@ def test_tokens_are_those_registered_and_observed_there():
     assert mass.tolist() == [40.0, 120.0]
 
 
-def test_preconditions_are_told(tmp_path):
+def test_preconditions_are_reported(tmp_path):
     outcome = compute(References, material([3, 5, 8]))
     assert outcome.unmet is None
     assert outcome.frame.distinct("tokens") == [3]

@@ -81,7 +81,7 @@ def test_planted_spreads_come_out_as_medians_and_survival_is_not_clipped():
     assert not any("filler" in sentence for sentence in outcome.sentences)
 
 
-def test_the_embedded_models_plateau_is_told_and_few_images_are_refused(tmp_path):
+def test_the_embedded_models_plateau_is_reported_and_few_images_are_refused(tmp_path):
     images = [planted(number) for number in range(30)]
     outcome = compute(Scale, made(images, embedded=True))
     assert any("plateau of filler words" in sentence for sentence in outcome.sentences)

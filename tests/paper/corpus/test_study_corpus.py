@@ -102,7 +102,7 @@ def tree(folder):
     return {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()}
 
 
-def test_a_pass_that_was_stopped_goes_on_and_ends_with_the_same_bytes(passing, tmp_path, monkeypatch):
+def test_a_pass_that_was_stopped_resumes_and_ends_with_the_same_bytes(passing, tmp_path, monkeypatch):
     monkeypatch.setattr(make, "SHARD", 2)
     whole = passing.make(tmp_path / "whole")
     assert len(whole.shards) == 3

@@ -201,7 +201,7 @@ def test_without_words_to_look_up_it_is_dola(family, loaded, batch):
     assert torch.equal(greedy, run(model, inputs))
 
 
-def test_what_the_caller_forbids_is_no_candidate_either(loaded, batch):
+def test_what_the_caller_forbids_is_not_a_candidate_either(loaded, batch):
     """A word written again goes through the caller's logits processors like every other token."""
     model, processor = loaded("llava")
     inputs = batch("llava", rows=(0,))

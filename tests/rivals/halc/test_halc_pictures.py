@@ -66,7 +66,7 @@ def unpadded(inputs, row):
     return {name: inputs[name][row][seen].tolist() for name in names if name in inputs}
 
 
-def test_pictures_are_told_from_pixels_or_asked_for(loaded, batch):
+def test_pictures_are_reported_from_pixels_or_asked_for(loaded, batch):
     model, processor = loaded("llava")
     inputs = batch("llava", rows=(0,))
     session = halc(model, processor)

@@ -25,7 +25,7 @@ def test_words_come_from_lists_iterators_and_files(tmp_path):
 
 
 @pytest.mark.parametrize("given", [5, ["dog", 5], ["dog", " "]])
-def test_what_is_no_list_of_words_is_refused(given):
+def test_what_is_not_a_list_of_words_is_refused(given):
     with pytest.raises(InputError, match="words"):
         word_list("erase", given)
 

@@ -61,7 +61,7 @@ def test_a_hostile_link_shows_nothing_of_its_own(visit):
     assert not seen.errors
 
 
-def test_what_is_no_picture_is_refused_in_words(visit):
+def test_what_is_not_a_picture_is_refused_in_words(visit):
     seen = visit("#scene=24").written()
     broken = {"name": "notes.txt", "mimeType": "text/plain", "buffer": b"hello"}
     seen.page.set_input_files("#file", broken)

@@ -64,7 +64,7 @@ def tree(folder):
 
 
 @pytest.mark.skipif(V2, reason="three engines on the interpreter take minutes, and resuming knows no runner")
-def test_the_command_is_killed_and_goes_on_in_an_actor(world: Reference, tmp_path):
+def test_the_command_is_killed_and_resumes_in_an_actor(world: Reference, tmp_path):
     """With -9 after the first part; then on a local Ray, whose actor has vLLM: the bytes are those of one run here."""
     from reweigh.calibration.vllm import calibrate_in_vllm
 

@@ -37,7 +37,7 @@ def test_equal_prompts_that_arrive_together_and_one_that_gains_an_image(world):
         assert world.pair["edited"][: world.tokens] != world.pair["plain"][: world.tokens]
 
 
-def test_evidence_that_is_gone_is_told_and_the_text_is_the_base_model_s(world):
+def test_evidence_that_is_gone_is_reported_and_the_text_is_the_base_model_s(world):
     with running(world, reweigh={"prefix_cache": "recall", "memory_mb": 0}, **PREFIX) as engine:
         engine.check(["plain", "edited"])
         again = engine.answer(["edited", "edited", "plain"])

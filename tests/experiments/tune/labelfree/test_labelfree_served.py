@@ -135,7 +135,9 @@ def test_the_command_tries_the_verifier_before_anything_long(
         assert "--verifier NAME" in str(nameless)
 
 
-def test_nobody_who_answers_is_told_soon(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_server_that_does_not_answer_is_reported_soon(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(common.Loading, "load", lambda *_: pytest.fail("a model was loaded"))
     monkeypatch.setattr(endpoint, "backoff", lambda *_, **__: 0.0)
     picture(0, (20, 20)).save(tmp_path / "0.png")

@@ -91,7 +91,7 @@ def test_another_verifier_may_not_go_on(answer, task, tmp_path):
         search(answer, task, other, tmp_path)
 
 
-def test_a_verifier_that_denies_everything_is_told(answer, task, tmp_path):
+def test_a_verifier_that_denies_everything_is_reported(answer, task, tmp_path):
     verifier = Honest()
     verifier.ask = lambda picture, names: [-1.0] * len(names)
     with pytest.raises(InputError, match="affirm"):
