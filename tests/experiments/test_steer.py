@@ -10,8 +10,9 @@ import torch
 
 from reweigh.benchmarks.world import World
 from reweigh.errors import ArtifactError, InputError
-from reweigh.experiments.steer import steer, token_labels
+from reweigh.experiments.steer import answer_pair, steer, token_labels
 from reweigh.families.prompts import DESCRIBE, build_inputs
+from reweigh.rivals.tools.pairs import PairDirections
 from reweigh.rivals.tools.steering import SteeringVectors
 from reweigh.world.vocabulary import mentions
 
@@ -19,6 +20,45 @@ from reweigh.world.vocabulary import mentions
 def test_tokens_take_the_label_of_the_mention_they_belong_to():
     spans = [{"start": 2, "end": 5, "hallucinated": True}, {"start": 9, "end": 12, "hallucinated": False}]
     assert token_labels([(0, 1), (1, 4), (4, 6), (6, 9), (9, 12)], spans) == [None, True, True, None, False]
+
+
+def test_an_answer_is_paired_with_itself_without_the_sentences_that_name_absent_things():
+    answer = "A kitchen with a cat. There is a dog. A cup!"
+    mentions = [
+        {"start": 17, "end": 20, "hallucinated": False},
+        {"start": 33, "end": 36, "hallucinated": True},
+    ]
+    assert answer_pair(answer, mentions) == ("A kitchen with a cat. A cup!", answer)
+    assert answer_pair(answer, mentions[:1]) is None  # nothing is wrong
+    assert answer_pair("There is a dog.", [{"start": 11, "end": 14, "hallucinated": True}]) is None
+
+
+@pytest.mark.slow
+def test_pair_directions_are_written_beside_the_vectors(steered):
+    model, processor, runs, out, _ = steered
+    found, differences = PairDirections.load(out), []
+    for scene in runs.task.bench.scenes():
+        inputs = build_inputs(model, processor, [scene.image()], [DESCRIBE])
+        ids = model.generate(**inputs, max_new_tokens=128, do_sample=False)[0, inputs["input_ids"].shape[1] :]
+        text = processor.decode(ids, skip_special_tokens=True).strip()
+        wrong = [
+            {"start": start, "end": end, "hallucinated": name not in scene.objects}
+            for start, end, _, name in mentions(text)
+        ]
+        if (pair := answer_pair(text, wrong)) is None:
+            continue
+        means = []
+        for one in pair:
+            said = torch.tensor([processor.tokenizer(one, add_special_tokens=False)["input_ids"]])
+            longer = {**inputs, "input_ids": torch.cat([inputs["input_ids"], said], dim=1)}
+            longer["attention_mask"] = torch.ones_like(longer["input_ids"])
+            with torch.no_grad():
+                states = model(**longer, output_hidden_states=True).hidden_states
+            means.append(states[3][0].mean(dim=0).double().numpy())
+        differences.append(means[0] - means[1])
+    assert found.pairs == len(differences) >= 2
+    best = np.linalg.svd(np.array(differences))[2][0]
+    assert abs(float(best @ found.subspace[2, 0])) == pytest.approx(1, abs=1e-3)
 
 
 @pytest.fixture(scope="module")

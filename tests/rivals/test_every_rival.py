@@ -33,9 +33,12 @@ OPTIONS = {
     "revisit": {},
     "code": {"description_tokens": 5},
     "damro": {"keep": 3},
+    "vista": {},
+    "only": {},
     "opera": {"num_beams": 2, "num_attn_candidates": 3},
 }
-SERVED = {"damro": ("llava", "llava_next", "instructblip")}
+PLAIN = tuple(family for family in FAMILIES if family != "gemma3")  # it norms what its MLPs give
+SERVED = {"damro": ("llava", "llava_next", "instructblip"), "vista": PLAIN, "only": PLAIN}
 REGIMES = [{"do_sample": False}, {"do_sample": True, "top_k": 0}, {"num_beams": 3, "do_sample": False}]
 NULL = {
     "greedy": {},
@@ -47,6 +50,7 @@ NULL = {
     "icd": {"alpha": 0.0, "beta": 0.0},
     "sid": {"alpha": 0.0, "beta": 0.0},
     "damro": {"alpha": 0.0, "beta": 0.0},
+    "vista": {"lam": 0.0, "alpha": 0.0},
 }
 
 

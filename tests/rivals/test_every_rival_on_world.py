@@ -10,6 +10,7 @@ import reweigh
 from reweigh.errors import ArtifactError
 from reweigh.families.prompts import DESCRIBE, build_inputs
 from reweigh.rivals import DECODERS
+from reweigh.rivals.tools.pairs import PairDirections
 from reweigh.rivals.tools.steering import SteeringVectors
 
 
@@ -40,6 +41,11 @@ def test_every_method_says_something_in_its_own_regime(method, embedded):
     if method == "asd":
         vectors = np.random.default_rng(0).normal(size=(5, 192)).astype(np.float32) / 10
         options = {"vectors": SteeringVectors(tuple(range(5)), vectors, (1, 1), {}), "force": True}
+    if method in ("vti", "nullu"):
+        draw = np.random.default_rng(0)
+        basis = np.stack([np.linalg.qr(draw.normal(size=(192, 4)))[0].T for _ in range(5)]).astype(np.float32)
+        found = PairDirections(draw.normal(size=(5, 192)).astype(np.float32), basis, 4, {})
+        options = {"vectors": found, "force": True}
     if method == "reweigh":
         from reweigh.world import operating_point, table_path
 

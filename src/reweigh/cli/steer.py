@@ -1,4 +1,4 @@
-"""``reweigh steer``: make steering vectors from labelled images, for the decoder ``asd``."""
+"""``reweigh steer``: make steering vectors from labelled images, for the decoders that need them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def steer(
     loading: common.Loading,
     force: bool = common.REPLACE,
 ) -> None:
-    """Make steering vectors for `asd`, and a list of words for `projectaway`, from labelled images.
+    """Make directions for `asd`, `vti` and `nullu`, and a list of words for `projectaway`, from labelled images.
 
     Labels are those of the benchmark's records for tuning: the tuning split of `world`, the training images of chair.
     """
@@ -62,5 +62,6 @@ def steer(
             f"{len(task.records):,} descriptions: {found.counts[0]:,} factual and {found.counts[1]:,} hallucinated "
             f"tokens, vectors of {len(found.layers)} blocks"
         )
-    then = f"reweigh compare {model} --methods base,asd,projectaway --method-option asd.vectors={out}"
+    given = " ".join(f"--method-option {name}.vectors={out}" for name in ("asd", "vti", "nullu"))
+    then = f"reweigh compare {model} --methods base,asd,vti,nullu,projectaway {given}"
     common.finish(out, words, then=f"{then} --method-option projectaway.erase={words}")

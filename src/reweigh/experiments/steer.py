@@ -1,28 +1,32 @@
-"""Steering vectors from labelled images: the model describes them, its mentions are judged, their states averaged.
+"""Steering vectors and pair directions from labelled images: the model describes them, and its mentions are judged.
 
-Labels belong to tokens that the model wrote, and so do the states: each answer is read once more behind its prompt. The
-answers lie in a run folder that resumes and can be scored by itself.
+Labels belong to tokens that the model wrote, and so do the states: each answer is read once more behind its prompt.
+An answer that names absent objects is also paired with itself, without the sentences that name them. The answers lie
+in a run folder that resumes and can be scored by itself.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from reweigh.engines.transformers.answers import answer_states
+from reweigh.engines.transformers.answers import answer_states, hidden_states
 from reweigh.errors import InputError
 from reweigh.experiments.experiment import Arm, Experiment, OpenArm, decoder_arm
 from reweigh.families.anatomy import find_anatomy
 from reweigh.families.identity import identify
+from reweigh.families.processor_parts import tokenizer_of
 from reweigh.families.prompts import build_inputs
 from reweigh.files.artifacts import sha256_json
 from reweigh.files.outputs import claim, write_output
 from reweigh.images import read_image
 from reweigh.progress import progress
 from reweigh.provenance import versions
+from reweigh.rivals.tools.pairs import DIRECTIONS, PairDirections, Pairs
 from reweigh.rivals.tools.steering import PAGE, LabelledSums, SteeringVectors, claim_vectors
 from reweigh.runs.hallucinated import hallucinated_objects
 from reweigh.runs.record import find_image
@@ -54,6 +58,7 @@ def steer(
     noted = [ids for row in answered.notes(arm) for ids in row["tokens"]]
     tokens = {record.id: ids for record, ids in zip(runs.task.records, noted, strict=True)}
     sums: LabelledSums | None = None
+    pairs = Pairs()
     for record in progress(runs.task.records, "reading answers"):
         ids = tokens[record.id]
         mentioned = _mentions(items[record.id].details, runs.task.name)
@@ -65,6 +70,9 @@ def steer(
         states = answer_states(anatomy, inputs, ids, blocks).numpy()
         sums = sums or LabelledSums(*states.shape[1:])
         sums.add(states, labels)
+        if texts := answer_pair(processor.decode(ids, skip_special_tokens=True).strip(), mentioned):
+            tokenized = tokenizer_of(processor)(list(texts), add_special_tokens=False)["input_ids"]
+            pairs.add(*(hidden_states(anatomy, inputs, row).numpy() for row in tokenized))
     sums = sums or LabelledSums(len(blocks), 0)
     made_with = {
         "identity": identify(anatomy, processor).to_json(),
@@ -79,13 +87,27 @@ def steer(
     counts = (int(sums.counts[0]), int(sums.counts[1]))
     made = SteeringVectors(tuple(blocks), sums.vectors(), counts, made_with)
     made.save_pretrained(out)
+    about = {**made_with, "states": "hidden_states of prompt and answer"}
+    PairDirections(pairs.direction(), pairs.subspace(), len(pairs.last), about).save_pretrained(out)
     return made
 
 
 def claim_files(out: Path, *, force: bool = False) -> None:
     """Refuse a folder with files of others under the names that ``steer`` writes."""
     claim_vectors(out, force=force)
-    claim([out / WORDS], force=force, beside=out / PAGE)
+    claim([out / WORDS, *DIRECTIONS.files(out)], force=force, beside=out / PAGE)
+
+
+def answer_pair(answer: str, mentions: Sequence[Mapping[str, Any]]) -> tuple[str, str] | None:
+    """An answer without the sentences that mention an absent object, and as it is; ``None`` if one of them is missing."""
+    spans = [(one["start"], one["end"]) for one in mentions if one["hallucinated"]]
+    kept = [
+        found.group()
+        for found in re.finditer(r"[^.!?]+[.!?]*", answer)
+        if not any(start < found.end() and end > found.start() for start, end in spans)
+    ]
+    truthful = "".join(kept).strip()
+    return (truthful, answer) if spans and truthful else None
 
 
 def write_words(out: Path) -> Path:

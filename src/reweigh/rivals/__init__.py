@@ -50,6 +50,10 @@ DECODERS: Registry[type[Decoder]] = Registry(
         # edits inside the model
         "memvr": "reweigh.rivals.memvr:MemVR",
         "projectaway": "reweigh.rivals.projectaway:ProjectAway",
+        "vista": "reweigh.rivals.vista:VISTA",
+        "vti": "reweigh.rivals.vti:VTI",
+        "nullu": "reweigh.rivals.nullu:Nullu",
+        "only": "reweigh.rivals.only:ONLY",
         # decoding loops of their own
         "opera": "reweigh.rivals.opera.decoder:OPERA",
         "halc": "reweigh.rivals.halc.decoder:HALC",

@@ -71,7 +71,7 @@ class SID(Contrast):
         forward.scratch = _Dropped()
         return super().reference(forward)
 
-    def see_attention(self, layer: int, weights: Tensor, forward: Pass | None) -> None:
+    def see_attention(self, layer: int, weights: Tensor, values: Tensor, forward: Pass | None) -> None:
         """Choose the image keys that the branch's current token attends to most: they are dropped."""
         if forward is None or forward.scratch is None or layer != self.layer - 1:
             return

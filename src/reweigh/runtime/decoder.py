@@ -119,8 +119,8 @@ class Decoder:
         """
         return scores
 
-    def see_attention(self, layer: int, weights: Tensor, forward: Pass | None) -> None:
-        """Look at attention weights (B, H, T, S)."""
+    def see_attention(self, layer: int, weights: Tensor, values: Tensor, forward: Pass | None) -> None:
+        """Look at attention weights (B, H, T, S) and the values (B, H, S, d) that they mix."""
 
     def edit(self, forward: Pass) -> Tensor | None:
         """Look at one forward pass; return logits (B, K, V) in place of the raw ones, or ``None``."""

@@ -130,7 +130,7 @@ class Attention:
         forward = self._running()
         scores = decoder.edit_attention(layer, scores, forward)
         weights = torch.softmax(scores, dim=-1, dtype=torch.float32).to(query.dtype)
-        decoder.see_attention(layer, weights, forward)
+        decoder.see_attention(layer, weights, values, forward)
         mixed = nn.functional.dropout(weights, p=dropout, training=module.training) @ values
         return mixed.transpose(1, 2).contiguous(), weights
 

@@ -68,7 +68,7 @@ class OPERA(Decoder):
         self.runner = Runner(anatomy)
         self.rollbacks: list[list[tuple[int, int]]] = []
 
-    def see_attention(self, layer: int, weights: Tensor, forward: Pass | None) -> None:
+    def see_attention(self, layer: int, weights: Tensor, values: Tensor, forward: Pass | None) -> None:
         """Keep the last block's weights of the last token, the largest over the heads, (B, t)."""
         if forward is not None and layer == len(self.anatomy.blocks) - 1:
             forward.scratch = weights[:, :, -1].amax(dim=1)

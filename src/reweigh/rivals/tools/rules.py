@@ -58,6 +58,19 @@ def bounded_contrast(main: Tensor, reference: Tensor, power: float) -> Tensor:
     return mix(main, reference, 1 + weight, -weight, ~(p < apart * p.amax(dim=-1, keepdim=True)))
 
 
+def together_or_against(
+    main: Tensor, reference: Tensor, alpha_1: float, alpha_2: float, gamma: float, ratio: float
+) -> Tensor:
+    """ONLY's rule: main + alpha_1 * reference where the two distributions are close, else a contrast; then the cut.
+
+    Close means sum_v |p - q| < gamma, which lies in [0, 2].
+    """
+    apart = (main.softmax(-1) - reference.softmax(-1)).abs().sum(dim=-1, keepdim=True)
+    close = apart < gamma
+    w_main = torch.where(close, 1.0, 1.0 + alpha_2)
+    return mix(main, reference, w_main, torch.where(close, alpha_1, -alpha_2), keep_ratio(main, ratio))
+
+
 def reversed_js(first: Tensor, second: Tensor) -> Tensor:
     """The divergence of DoLa and ReVisiT between log-probabilities (..., V): mean over V, arguments reversed.
 

@@ -132,13 +132,18 @@ class SteeringVectors:
 
     def check_pairing(self, identity: Identity) -> None:
         """Refuse vectors that another model or processor made, naming both sides."""
-        record = self.made_with.get("identity")
-        record = record if isinstance(record, Mapping) else {}
-        lacking = [f"its {name} is not recorded" for name in identity.missing(record)]
-        differing = lacking or identity.differences(record)
-        if differing:
-            raise MismatchError(
-                f"these steering vectors were made with {record.get('model_id') or 'another model'}, "
-                f"not with {identity.model_id or 'this model'} as it is loaded ({'; '.join(differing)})",
-                hint="make vectors for this model, or pass force=True if you know that the difference does not matter",
-            )
+        check_pairing("steering vectors", self.made_with, identity)
+
+
+def check_pairing(kind: str, made_with: Mapping[str, Any], identity: Identity) -> None:
+    """Refuse an artifact that another model or processor made, naming both sides."""
+    record = made_with.get("identity")
+    record = record if isinstance(record, Mapping) else {}
+    lacking = [f"its {name} is not recorded" for name in identity.missing(record)]
+    differing = lacking or identity.differences(record)
+    if differing:
+        raise MismatchError(
+            f"these {kind} were made with {record.get('model_id') or 'another model'}, "
+            f"not with {identity.model_id or 'this model'} as it is loaded ({'; '.join(differing)})",
+            hint="make them for this model, or pass force=True if you know that the difference does not matter",
+        )

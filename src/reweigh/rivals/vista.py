@@ -1,0 +1,124 @@
+"""VISTA (Li et al., ICML 2025): MLP outputs turned towards what the image adds to the prompt, and help from earlier
+layers.
+
+v_l is the state of the prompt's last position after block l, with the image minus without it. Every MLP output x
+becomes |x| unit(unit(x) + lam (1 + max(0, cos(x, -v_l))) unit(v_l)), in the prompt and at each step. Logits: alpha
+mean_l head(h_l) + (1 - alpha) a, for the unnormed states h_l of late blocks.
+
+As in the official program, the principal component that is added to v is that of a single difference, which is the
+first unit vector: v_0[0] grows by 1. The official program serves batches of one; here each row has its own v. Its two
+extra passes (the prompt with and without image) are run ahead of each answer, as there.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from reweigh.engines.transformers.answers import last_states
+from reweigh.engines.transformers.manager import HookManager
+from reweigh.errors import UnsupportedError
+from reweigh.families.anatomy import Anatomy
+from reweigh.rivals.tools.branch import Runner
+from reweigh.rivals.tools.inputs import forwardable, pixels, without_image
+from reweigh.rivals.tools.layers import EarlyLayers, bucket
+from reweigh.rivals.tools.mlps import require_plain_mlps, turned, where_rows
+from reweigh.rivals.tools.stream import StreamEdit
+from reweigh.runtime.decoder import in_range
+from reweigh.runtime.forward import Pass
+
+OFFICIAL_DEPTH = 32
+
+
+class VISTA(EarlyLayers):
+    """Steering towards the image, and logits of late blocks mixed in.
+
+    Args:
+        lam: Strength of the steering; 0 steers nothing and needs no extra pass. The scripts use 0.17 for captions, 0.1
+            for MMHal-Bench and 0.01 for POPE.
+        alpha: Share of the earlier layers in the logits; 0 leaves the logits as they are.
+        layers: Indices of ``hidden_states`` that are mixed in; by default 26 to 31 of 32 blocks, and the same share of
+            other depths.
+    """
+
+    title = "VISTA"
+    grid = (("lam", (0.05, 0.1, 0.17)), ("alpha", (0.1, 0.3)))
+    needs_image = True
+    norm = False
+
+    def __init__(
+        self,
+        anatomy: Anatomy,
+        processor: Any = None,
+        *,
+        lam: float = 0.17,
+        alpha: float = 0.3,
+        layers: Sequence[int] | None = None,
+    ) -> None:
+        count = len(anatomy.blocks)
+        usual = range(26 * count // OFFICIAL_DEPTH, 31 * count // OFFICIAL_DEPTH + 1)
+        super().__init__(
+            anatomy, processor, bucket(list(usual) if layers is None else layers, count, tied=False)
+        )
+        self.lam = in_range("lam", lam, 0)
+        self.alpha = in_range("alpha", alpha, 0, 1)
+        if self.lam:
+            require_plain_mlps(anatomy, self.title)
+        self.stream, self.runner = StreamEdit(self), Runner(anatomy)
+
+    def engage(self, hooks: HookManager) -> Callable[[], None]:
+        """Edit the MLP of every block."""
+        if self.lam == 0:
+            return lambda: None
+        return self.stream.install(hooks, mlps=dict.fromkeys(range(len(self.anatomy.blocks)), self._turn))
+
+    def before(self, forward: Pass) -> None:
+        """Measure the direction of rows whose image the next pass shows."""
+        forward.scratch = {}
+        if self.lam == 0 or not (new := forward.new()):
+            return
+        if forward.start:
+            raise UnsupportedError(
+                "a continued conversation shows a new image: VISTA compares the whole prompt with and without image",
+                hint="start the conversation anew with all its images",
+            )
+        pixels(forward.inputs)
+        blocks = range(len(self.anatomy.blocks))
+        shown, hidden = (
+            last_states(self.anatomy, lambda prompt=prompt: self.runner.start(prompt, forward.end), blocks)
+            for prompt in (
+                forwardable(self.anatomy, forward.inputs),
+                without_image(self.anatomy, self.processor, forward.inputs),
+            )
+        )
+        directions = shown - hidden  # (B, L, d)
+        directions[:, 0, 0] += 1
+        forward.scratch = {sequence.number: directions[sequence.row] for _, sequence, _ in new}
+
+    def edit(self, forward: Pass) -> Tensor | None:
+        """Keep the directions with their sequences, and mix late blocks into the logits."""
+        for _, sequence, columns in forward.new():
+            if sequence.number in forward.scratch:
+                read = bisect_right(sequence.positions, forward.past + columns[-1])
+                sequence.mark(read, forward.scratch[sequence.number])
+        if self.alpha == 0 or not forward.has_image:
+            return None
+        edited = super().edit(forward)
+        return forward.with_last(edited, forward.image_rows()) if edited is not None else None
+
+    def combine(self, final: Tensor, early: Tensor) -> Tensor:
+        """The weighted mean of the last layer and the earlier ones."""
+        return self.alpha * early.mean(dim=0) + (1 - self.alpha) * final
+
+    def _turn(self, layer: int, x: Tensor, out: Tensor, forward: Pass) -> Tensor | None:
+        rows = [forward.scratch.get(row.number, row.made) for row in forward.rows]
+        if len(rows) != len(out) or all(row is None for row in rows):
+            return None
+        zero = out.new_zeros(out.shape[-1], dtype=torch.float32)
+        vectors = [zero if row is None else row[layer].to(out.device) for row in rows]
+        new = turned(out.float(), torch.stack(vectors)[:, None].expand_as(out), self.lam, against=True)
+        return where_rows([row is not None for row in rows], new, out)

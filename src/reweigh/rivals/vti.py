@@ -1,0 +1,79 @@
+"""VTI, visual and textual intervention (Liu et al., ICLR 2025), its textual part: MLP outputs turned towards truthful
+answers.
+
+x <- |x| unit(unit(x) + 0.1 lam unit(t_l)) after the MLP of every block, at every position. t_l is the mean difference
+between the states of truthful and hallucinated answers at their last token, plus its first principal component.
+
+The factor 0.1 is the official program's. Its visual part, directions inside the vision tower for a fixed number of
+patches, is not offered. Its pairs of captions were written for it; here they come from the model's own answers
+(``reweigh steer``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from reweigh.engines.transformers.manager import HookManager
+from reweigh.families.anatomy import Anatomy
+from reweigh.rivals.tools.mlps import require_plain_mlps, turned, where_rows
+from reweigh.rivals.tools.pairs import PairDirections, directions_of
+from reweigh.rivals.tools.stream import StreamEdit
+from reweigh.runtime.decoder import Decoder, in_range
+from reweigh.runtime.forward import Pass
+
+SCALE = 0.1
+
+
+class VTI(Decoder):
+    """Steering towards truthful answers.
+
+    Args:
+        vectors: Pair directions, or their folder.
+        lam: Strength of the steering; 0 is the base model. The README uses 0.9, the command line defaults to 0.8.
+        force: Use directions although they seem to belong to another model.
+    """
+
+    title = "VTI (text)"
+    grid = (("lam", (0.2, 0.4, 0.6, 0.9, 1.2, 1.8)),)
+    reads_every_step = False
+
+    def __init__(
+        self,
+        anatomy: Anatomy,
+        processor: Any = None,
+        *,
+        vectors: PairDirections | str | Path,
+        lam: float = 0.9,
+        force: bool = False,
+    ) -> None:
+        super().__init__(anatomy, processor)
+        require_plain_mlps(anatomy, self.title)
+        self.lam = in_range("lam", lam, 0)
+        self.vectors = directions_of(vectors, anatomy, processor, force=force)
+        self._direction = torch.from_numpy(self.vectors.direction)
+        self.stream = StreamEdit(self)
+
+    def record(self) -> dict[str, Any]:
+        """The strength, and which directions were used."""
+        return {
+            **super().record(),
+            "options": {"lam": self.lam, "vectors_sha256": self.vectors.fingerprint},
+        }
+
+    def engage(self, hooks: HookManager) -> Callable[[], None]:
+        """Edit the MLP of every block."""
+        if self.lam == 0:
+            return lambda: None
+        return self.stream.install(hooks, mlps=dict.fromkeys(range(len(self.anatomy.blocks)), self._turn))
+
+    def _turn(self, layer: int, x: Tensor, out: Tensor, forward: Pass) -> Tensor | None:
+        if not forward.has_image:
+            return None
+        direction = self._direction[layer].to(out.device).expand_as(out)
+        new = turned(out.float(), direction, SCALE * self.lam)
+        return where_rows([bool(row.positions) for row in forward.rows], new, out)
