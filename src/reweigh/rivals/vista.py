@@ -87,17 +87,16 @@ class VISTA(EarlyLayers):
                 hint="start the conversation anew with all its images",
             )
         pixels(forward.inputs)
-        blocks = range(len(self.anatomy.blocks))
-        shown, hidden = (
-            last_states(self.anatomy, lambda prompt=prompt: self.runner.start(prompt, forward.end), blocks)
-            for prompt in (
-                forwardable(self.anatomy, forward.inputs),
-                without_image(self.anatomy, self.processor, forward.inputs),
-            )
-        )
-        directions = shown - hidden  # (B, L, d)
+        prompt = forwardable(self.anatomy, forward.inputs)
+        text = without_image(self.anatomy, self.processor, forward.inputs)
+        directions = self._read(prompt, forward) - self._read(text, forward)  # (B, L, d)
         directions[:, 0, 0] += 1
         forward.scratch = {sequence.number: directions[sequence.row] for _, sequence, _ in new}
+
+    def _read(self, prompt: dict[str, Any], forward: Pass) -> Tensor:
+        """The states (B, L, d) of a prompt's last position after each block."""
+        blocks = range(len(self.anatomy.blocks))
+        return last_states(self.anatomy, lambda: self.runner.start(prompt, forward.end), blocks)
 
     def edit(self, forward: Pass) -> Tensor | None:
         """Keep the directions with their sequences, and mix late blocks into the logits."""

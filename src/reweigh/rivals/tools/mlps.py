@@ -24,7 +24,8 @@ def turned(x: Tensor, direction: Tensor, strength: float, *, against: bool = Fal
     push = strength * F.normalize(direction, dim=-1)
     if against:
         push = push * (1 + F.cosine_similarity(x, -direction, dim=-1).clamp_min(0)[..., None])
-    return x.norm(dim=-1, keepdim=True) * F.normalize(F.normalize(x, dim=-1) + push, dim=-1)
+    length: Tensor = x.norm(dim=-1, keepdim=True)
+    return length * F.normalize(F.normalize(x, dim=-1) + push, dim=-1)
 
 
 def projected_off(x: Tensor, basis: Tensor) -> Tensor:
