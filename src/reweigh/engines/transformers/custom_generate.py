@@ -15,8 +15,8 @@ from typing import Any
 
 from torch import Tensor
 
+from reweigh.engines.transformers.arguments import read_prompt
 from reweigh.engines.transformers.manager import HookManager
-from reweigh.engines.transformers.prompt import read_prompt
 from reweigh.errors import InputError, UnsupportedError
 from reweigh.runtime.context import opened_on
 from reweigh.runtime.decoder import Decoder
