@@ -60,7 +60,7 @@ def _run(path: Path) -> ModuleType:
 
 
 def _register(module: ModuleType, source: dict[str, str]) -> list[str]:
-    """Add the classes that the file itself defines; import what they subclass only if the file did."""
+    """Add the decoders and benchmarks that the file itself defines and names."""
     from reweigh.benchmarks import BENCHMARKS, Benchmark
     from reweigh.rivals import DECODERS, Decoder
 

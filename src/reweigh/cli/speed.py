@@ -68,7 +68,7 @@ def speed(
     if out is not None:
         claim_files(out, PARTS, force=force)
     measure(figures, rounds=rounds, threads=1, out=out, json=common.wants_json())
-    common.finish(*([out] if out else []), then="docs/performance.md, to read the ratios")
+    common.finish(*([out] if out else []), then=f"reweigh compare {model}, for quality beside cost")
 
 
 def measure(

@@ -1,4 +1,4 @@
-"""``reweigh tune``: find layer and beta on records kept for choices, or on pictures without labels, by a stated rule."""
+"""``reweigh tune``: choose layer and beta on tuning records, or on pictures without labels, by a stated rule."""
 
 from __future__ import annotations
 
