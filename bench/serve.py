@@ -34,7 +34,7 @@ SHORT = 16
 
 def serve_figures(rounds: Rounds, *, requests: int = REQUESTS, at_once: int = AT_ONCE) -> Iterator[Figure]:
     """Throughput, time to the first token, and memory, through HTTP on the embedded model; by the wall clock."""
-    from reweigh.serve.run import require_extra
+    from reweigh.serve.address import require_extra
 
     require_extra()
     model, processor = embedded_model()

@@ -12,10 +12,10 @@ from reweigh.benchmarks.chair.metrics import METRICS
 from reweigh.experiments.compare.table import CHIEF
 from reweigh.experiments.tune.search import FIGURES
 from reweigh.experiments.tune_all.study import BUDGET, Tried, Tuning
-from reweigh.results.charts import Front, chart, fronts, in_words, inline
+from reweigh.results.charts import Front, chart, fronts, alt_text, inline
 from reweigh.results.html import Html, element, section
 from reweigh.results.table import Cell, Column, Table
-from reweigh.text import in_words as setting_in_words
+from reweigh.text import alt_text as setting_in_words
 
 ACROSS, UP = "recall", "chair_i"
 FRONTIER = "frontier"
@@ -27,7 +27,7 @@ def tuning_section(tuning: Tuning) -> list[Html]:
     """The part of a comparison's page that says what was tried and chosen."""
     caption = frontier_caption(tuning)
     best = {front.name: front.points[0][1] for front in frontiers(tuning)}
-    drawing = inline(partial(_draw, tuning), alt=in_words(caption, best, 1), height=4.6)
+    drawing = inline(partial(_draw, tuning), alt=alt_text(caption, best, 1), height=4.6)
     table = settings_table(tuning)
     listed = element("details", element("summary", f"All {len(table.rows) - 1} settings"), table.html())
     figure = element("figure", drawing, element("figcaption", caption))
