@@ -10,7 +10,7 @@ from functools import partial
 import torch
 
 from bench.step import step_edit
-from reweigh.method.ranks import RankSum
+from reweigh.method.sums import ReadoutSums
 from reweigh.speed.figures import Figure
 from reweigh.speed.generation import generate
 from reweigh.speed.subject import Subject
@@ -35,7 +35,7 @@ def _evidence(positions: int, vocab: int) -> Variant:
     random = torch.Generator().manual_seed(0)
     logits = 3 * torch.randn(positions, vocab, generator=random)
     tokens = torch.randperm(vocab, generator=random)[: vocab // 12].sort().values
-    return lambda: RankSum(vocab, tokens).add(logits)
+    return lambda: ReadoutSums(vocab, tokens).add(logits)
 
 
 def _step(batch: int) -> Variant:

@@ -11,7 +11,7 @@ from torch import Tensor
 from reweigh.errors import require_known
 from reweigh.method.kernels import available_kernels
 from reweigh.method.lens import CHUNK
-from reweigh.method.ranks import RankSum
+from reweigh.method.sums import ReadoutSums
 from reweigh.speed.figures import Figure
 from reweigh.speed.machine import peak_mib
 from reweigh.speed.timing import Rounds, Timing, Variant
@@ -122,7 +122,7 @@ def _gain(shape: Shape, timings: dict[str, Timing], logits: Tensor) -> Iterator[
 
 
 def _ranking(logits: Tensor, tokens: Tensor | None, kernel: str) -> Variant:
-    return lambda: RankSum(logits.shape[1], tokens, kernel=kernel).add(logits)
+    return lambda: ReadoutSums(logits.shape[1], tokens, kernel=kernel).add(logits)
 
 
 def naive_argsort(logits: Tensor) -> Tensor:

@@ -29,9 +29,9 @@ def test_examples_are_true(module):
     ("module", "name"),
     [
         ("reweigh.method.strength", "strength"),
+        ("reweigh.method.sums", "ReadoutSums"),
         ("reweigh.method.edit", "edit_step"),
         ("reweigh.method.references", "range_index"),
-        ("reweigh.method.ranks", "RankSum"),
     ],
 )
 def test_the_steps_of_the_method_have_an_example(module, name):

@@ -19,7 +19,7 @@ from bench.random_llava import random_llava
 from reweigh.errors import UnknownNameError
 from reweigh.families.load import load
 from reweigh.method.edit import candidates
-from reweigh.method.ranks import RankSum
+from reweigh.method.sums import ReadoutSums
 from reweigh.speed.subject import Subject
 from reweigh.speed.timing import KEPT, Rounds
 
@@ -39,9 +39,9 @@ def test_an_unknown_shape_is_named() -> None:
 
 def test_the_naive_argsort_is_the_mean_reciprocal_rank_where_nothing_ties() -> None:
     logits = torch.randn(6, 50, generator=torch.Generator().manual_seed(1))
-    exact = RankSum(50)
+    exact = ReadoutSums(50)
     exact.add(logits)
-    assert np.allclose(kernels.naive_argsort(logits), exact.dmrr(), atol=1e-6)
+    assert np.allclose(kernels.naive_argsort(logits), exact.evidence(), atol=1e-6)
 
 
 def test_both_ways_of_a_step_give_the_same_logits() -> None:

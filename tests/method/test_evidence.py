@@ -19,7 +19,7 @@ from reweigh.errors import InputError, NumericsError
 from reweigh.families import find_anatomy
 from reweigh.method.evidence import Evidence, read_evidence
 from reweigh.method.lens import Lens
-from reweigh.method.ranks import RankSum
+from reweigh.method.sums import ReadoutSums
 
 pytestmark = pytest.mark.numerics
 
@@ -115,9 +115,9 @@ def test_chunks_do_not_change_the_evidence(case, chunk):
 def test_working_memory_is_bounded_by_the_chunk(case, dtype, monkeypatch):
     """Neither the head nor the ranks ever get more than ``chunk`` positions, not even the model's own head."""
     rows = []
-    plain = RankSum.add
+    plain = ReadoutSums.add
     monkeypatch.setattr(
-        RankSum, "add", lambda self, logits: (rows.append(len(logits)), plain(self, logits))[1]
+        ReadoutSums, "add", lambda self, logits: (rows.append(len(logits)), plain(self, logits))[1]
     )
     head = case.model.lm_head
     hook = head.register_forward_pre_hook(lambda _, args: rows.append(args[0].numel() // args[0].shape[-1]))
@@ -362,14 +362,14 @@ def test_nan_on_an_accelerator_is_refused_once_for_the_whole_image(monkeypatch):
     monkeypatch.setenv("REWEIGH_KERNEL", "torch")
     good, broken = torch.randn(5, 40), torch.randn(5, 40)
     broken[3, 2] = float("nan")
-    clean, sums, merged = RankSum(40), RankSum(40), RankSum(40)
+    clean, sums, merged = ReadoutSums(40), ReadoutSums(40), ReadoutSums(40)
     for logits in (good, broken, good):
         sums.add(logits)
     with pytest.raises(NumericsError, match="NaN"):
-        sums.dmrr()
+        sums.evidence()
     clean.add(good)
-    assert clean.dmrr().isfinite().all()
+    assert clean.evidence().isfinite().all()
     merged.add(good)
     merged.merge(sums)
     with pytest.raises(NumericsError, match="NaN"):
-        merged.dmrr()
+        merged.evidence()

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from reweigh.errors import InputError, MismatchError, NumericsError
-from reweigh.method import ranks
-from reweigh.method.ranks import RankSum, reciprocal_ranks
+from reweigh.method import sums
+from reweigh.method.sums import ReadoutSums, reciprocal_ranks
 
 pytestmark = pytest.mark.numerics
 
@@ -70,10 +70,10 @@ def test_sums_follow_the_definition(kernel: str, dtype: torch.dtype, vocab: int)
         logits = values.to(dtype)
         expected = brute_sums(logits)
         for tokens in (None, few, many, torch.tensor([0, 0, vocab - 1])):
-            measured = RankSum(vocab, tokens, kernel=kernel)
+            measured = ReadoutSums(vocab, tokens, kernel=kernel)
             measured.add(logits)
             wanted = expected if tokens is None else expected[tokens.numpy()]
-            assert np.array_equal(measured.sums.numpy(), wanted), (kind, tokens)
+            assert np.array_equal(measured.ranks.numpy(), wanted), (kind, tokens)
 
 
 @pytest.mark.parametrize("kernel", KERNELS)
@@ -86,10 +86,10 @@ def test_a_wide_vocabulary_takes_the_other_paths(kernel: str, dtype: torch.dtype
         larger = np.stack([vocab - np.searchsorted(np.sort(row), row, side="right") for row in rows])
         expected = np.rint(2.0**40 / (1 + larger)).sum(axis=0) / 2.0**40
         for tokens in (None, torch.arange(3, vocab, 17)):
-            measured = RankSum(vocab, tokens, kernel=kernel)
+            measured = ReadoutSums(vocab, tokens, kernel=kernel)
             measured.add(logits)
             wanted = expected if tokens is None else expected[tokens.numpy()]
-            assert np.array_equal(measured.sums.numpy(), wanted), (kind, tokens)
+            assert np.array_equal(measured.ranks.numpy(), wanted), (kind, tokens)
 
 
 @pytest.mark.parametrize("kernel", KERNELS)
@@ -100,9 +100,11 @@ def test_crowded_rows_after_easy_ones_and_back(kernel: str) -> None:
     )
     expected = brute_sums(logits)
     for tokens in (None, torch.arange(0, 600, 9)):
-        measured = RankSum(600, tokens, kernel=kernel)
+        measured = ReadoutSums(600, tokens, kernel=kernel)
         measured.add(logits)
-        assert np.array_equal(measured.sums.numpy(), expected if tokens is None else expected[tokens.numpy()])
+        assert np.array_equal(
+            measured.ranks.numpy(), expected if tokens is None else expected[tokens.numpy()]
+        )
 
 
 floats = st.floats(width=32, allow_nan=False) | st.sampled_from(
@@ -118,11 +120,11 @@ def test_any_rows_at_all(kernel: str, data: st.DataObject) -> None:
     rows = data.draw(st.lists(st.lists(floats, min_size=vocab, max_size=vocab), min_size=1, max_size=4))
     tokens = torch.tensor(data.draw(st.lists(st.integers(0, vocab - 1), max_size=5)), dtype=torch.int64)
     logits = torch.tensor(rows, dtype=torch.float32)
-    whole, some = RankSum(vocab, kernel=kernel), RankSum(vocab, tokens, kernel=kernel)
+    whole, some = ReadoutSums(vocab, kernel=kernel), ReadoutSums(vocab, tokens, kernel=kernel)
     whole.add(logits)
     some.add(logits)
-    assert np.array_equal(whole.sums.numpy(), brute_sums(logits))
-    assert torch.equal(some.sums, whole.sums[tokens])
+    assert np.array_equal(whole.ranks.numpy(), brute_sums(logits))
+    assert torch.equal(some.ranks, whole.ranks[tokens])
     assert torch.equal(
         reciprocal_ranks(logits, tokens), 1 / torch.from_numpy(brute_ranks(logits))[:, tokens].float()
     )
@@ -133,20 +135,20 @@ def test_any_rows_at_all(kernel: str, data: st.DataObject) -> None:
 @given(seed=st.integers(0, 10**6), cuts=st.lists(st.integers(0, 40), max_size=4))
 def test_order_chunks_and_merging_change_no_bit(kernel: str, seed: int, cuts: list[int]) -> None:
     logits = kinds(300, rows=40, seed=seed)["gaussian"]
-    whole = RankSum(300, kernel=kernel)
+    whole = ReadoutSums(300, kernel=kernel)
     whole.add(logits)
     shuffled = logits[torch.randperm(40, generator=torch.Generator().manual_seed(seed))]
     parts = []
     for chunk in torch.tensor_split(shuffled, sorted(cuts)):
-        part = RankSum(300, kernel=kernel)
+        part = ReadoutSums(300, kernel=kernel)
         part.add(chunk)
         parts.append(part)
-    merged = RankSum(300, kernel=kernel)
+    merged = ReadoutSums(300, kernel=kernel)
     for part in reversed(parts):
         merged.merge(part)
     assert merged.count == whole.count == 40
-    assert torch.equal(merged.sums, whole.sums)
-    assert torch.equal(merged.dmrr(), whole.dmrr())
+    assert torch.equal(merged.ranks, whole.ranks)
+    assert torch.equal(merged.evidence(), whole.evidence())
 
 
 @pytest.mark.parametrize("kernel", KERNELS)
@@ -164,22 +166,22 @@ def test_an_increasing_map_changes_no_bit(kernel: str, stretch: object) -> None:
         kinds(500, rows=6, seed=3)["gaussian"] * 64
     ).round() / 64  # coarse, so that the maps keep ties and order
     mapped = stretch(logits)  # type: ignore[operator]
-    before, after = RankSum(500, kernel=kernel), RankSum(500, kernel=kernel)
+    before, after = ReadoutSums(500, kernel=kernel), ReadoutSums(500, kernel=kernel)
     before.add(logits)
     after.add(mapped)
-    assert torch.equal(before.sums, after.sums)
+    assert torch.equal(before.ranks, after.ranks)
 
 
 @pytest.mark.parametrize("kernel", [name for name in KERNELS if name != "torch"])
 def test_threads_change_no_bit(kernel: str, monkeypatch: pytest.MonkeyPatch) -> None:
     logits = kinds(9000, rows=16, seed=4)["gaussian"]
-    alone = RankSum(9000, kernel=kernel)
+    alone = ReadoutSums(9000, kernel=kernel)
     alone.add(logits)
     monkeypatch.setattr("reweigh.method.kernels.base.WORTH_A_THREAD", 1)
     monkeypatch.setattr(torch, "get_num_threads", lambda: 3)
-    shared = RankSum(9000, kernel=kernel)
+    shared = ReadoutSums(9000, kernel=kernel)
     shared.add(logits)
-    assert torch.equal(alone.sums, shared.sums)
+    assert torch.equal(alone.ranks, shared.ranks)
 
 
 @pytest.mark.parametrize("kernel", KERNELS)
@@ -187,9 +189,9 @@ def test_callers_in_threads_do_not_meet(kernel: str) -> None:
     tasks = [kinds(700, rows=8, seed=seed)["gaussian"] for seed in range(8)]
 
     def measure(logits: Tensor) -> Tensor:
-        total = RankSum(700, torch.arange(0, 700, 8), kernel=kernel)
+        total = ReadoutSums(700, torch.arange(0, 700, 8), kernel=kernel)
         total.add(logits)
-        return total.sums
+        return total.ranks
 
     expected = [measure(task) for task in tasks]
     with ThreadPoolExecutor(4) as pool:
@@ -206,15 +208,15 @@ def test_nan_is_refused_and_leaves_the_sum_as_it_was(
     kernel: str, dtype: torch.dtype, vocab: int, sign: float, registered: bool
 ) -> None:
     logits = kinds(vocab, rows=3, seed=7)["gaussian"].to(dtype)
-    total = RankSum(vocab, torch.tensor([1]) if registered else None, kernel=kernel)
+    total = ReadoutSums(vocab, torch.tensor([1]) if registered else None, kernel=kernel)
     total.add(logits)
-    before = total.sums
+    before = total.ranks
     bad = logits.clone()
     bad[2, 17] = torch.copysign(torch.tensor(float("nan")), torch.tensor(sign)).to(dtype)
     with pytest.raises(NumericsError, match="token 17 at position 2"):
         total.add(bad)
     assert total.count == 3
-    assert torch.equal(total.sums, before)
+    assert torch.equal(total.ranks, before)
 
 
 @pytest.mark.parametrize("kernel", KERNELS)
@@ -227,7 +229,7 @@ def test_the_place_of_a_nan_is_reported_in_all_rows_whatever_the_threads(
     logits = kinds(40, rows=100, seed=7)["gaussian"].to(dtype)
     logits[77, 17] = logits[80, 3] = logits[80, 4] = float("nan")
     for tokens in (None, torch.tensor([1]), torch.tensor([], dtype=torch.int64)):
-        total = RankSum(40, tokens, kernel=kernel)
+        total = ReadoutSums(40, tokens, kernel=kernel)
         with pytest.raises(NumericsError, match="token 17 at position 77"):
             total.add(logits)
         assert total.count == 0
@@ -235,39 +237,39 @@ def test_the_place_of_a_nan_is_reported_in_all_rows_whatever_the_threads(
 
 def test_the_mean_is_float32_of_the_exact_mean() -> None:
     logits = kinds(90, rows=7, seed=8)["gaussian"]
-    total = RankSum(90)
+    total = ReadoutSums(90)
     total.add(logits[:3])
     total.add(logits[3:])
     exact = (1 / brute_ranks(logits)).mean(axis=0)
-    assert total.dmrr().dtype == torch.float32
-    assert np.allclose(total.dmrr().numpy(), exact, rtol=1e-7, atol=1e-12)
-    assert np.abs(total.sums.numpy() / 7 - exact).max() <= 2.0**-41
+    assert total.evidence().dtype == torch.float32
+    assert np.allclose(total.evidence().numpy(), exact, rtol=1e-7, atol=1e-12)
+    assert np.abs(total.ranks.numpy() / 7 - exact).max() <= 2.0**-41
 
 
 def test_wrong_input_is_named() -> None:
     with pytest.raises(NumericsError, match="position"):
-        RankSum(5).dmrr()
+        ReadoutSums(5).evidence()
     with pytest.raises(InputError, match=r"\(2, 6\)"):
-        RankSum(5).add(torch.zeros(2, 6))
+        ReadoutSums(5).add(torch.zeros(2, 6))
     with pytest.raises(InputError, match="float64"):
-        RankSum(5).add(torch.zeros(2, 5, dtype=torch.float64))
+        ReadoutSums(5).add(torch.zeros(2, 5, dtype=torch.float64))
     with pytest.raises(InputError, match="-1"):
-        RankSum(5, torch.tensor([-1, 5]))
+        ReadoutSums(5, torch.tensor([-1, 5]))
     with pytest.raises(InputError, match="integer"):
-        RankSum(5, torch.zeros(2))
+        ReadoutSums(5, torch.zeros(2))
     with pytest.raises(MismatchError):
-        RankSum(5).merge(RankSum(5, torch.tensor([1])))
+        ReadoutSums(5).merge(ReadoutSums(5, torch.tensor([1])))
     with pytest.raises(NumericsError, match="NaN"):
         reciprocal_ranks(torch.full((1, 3), float("nan")), torch.tensor([0]))
 
 
 def test_no_rows_and_no_tokens_are_fine() -> None:
-    total = RankSum(5)
+    total = ReadoutSums(5)
     total.add(torch.zeros(0, 5))
     assert total.count == 0
-    none = RankSum(5, torch.empty(0, dtype=torch.int64))
+    none = ReadoutSums(5, torch.empty(0, dtype=torch.int64))
     none.add(torch.zeros(2, 5))
-    assert none.dmrr().shape == (0,)
+    assert none.evidence().shape == (0,)
     assert reciprocal_ranks(torch.zeros(2, 5), torch.empty(0, dtype=torch.int64)).shape == (2, 0)
 
 
@@ -276,7 +278,7 @@ def test_no_rows_and_no_tokens_are_fine() -> None:
 def test_reciprocal_ranks_by_position(
     dtype: torch.dtype, count: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ranks, "COMPARED_AT_ONCE", 400)
+    monkeypatch.setattr(sums, "COMPARED_AT_ONCE", 400)
     tokens = torch.arange(count)
     for kind, values in kinds(200, rows=5, seed=9).items():
         logits = values.to(dtype)

@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 
 from reweigh.errors import MismatchError, NumericsError, UnknownNameError
 from reweigh.method import sums as sums_module
-from reweigh.method.ranks import RankSum
 from reweigh.method.readouts import READOUTS
 from reweigh.method.rescaling import (
     equalizing_factor,
@@ -60,7 +59,7 @@ def random_logits(seed, positions=7, vocab=23, spread=4.0):
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_each_readout_is_its_definition(name, dtype):
     logits = random_logits(1).to(dtype)
-    sums = ReadoutSums([name], logits.shape[1])
+    sums = ReadoutSums(logits.shape[1], readouts=[name])
     sums.add(logits)
     found = sums.evidence(name)
     assert found.dtype == torch.float32
@@ -69,14 +68,14 @@ def test_each_readout_is_its_definition(name, dtype):
 
 def test_one_read_gives_all_and_chunks_merges_and_tokens_agree():
     logits, names = random_logits(2, positions=9), list(READOUTS)
-    whole = ReadoutSums(names, logits.shape[1])
+    whole = ReadoutSums(logits.shape[1], readouts=names)
     whole.add(logits)
-    first, second = whole.empty(), whole.empty()
+    first, second = (ReadoutSums(logits.shape[1], readouts=names) for _ in range(2))
     first.add(logits[:4])
     second.add(logits[4:])
     first.merge(second)
     tokens = torch.tensor([5, 0, 22])
-    some = ReadoutSums(names, logits.shape[1], tokens)
+    some = ReadoutSums(logits.shape[1], tokens, readouts=names)
     some.add(logits)
     for name in names:
         torch.testing.assert_close(first.evidence(name), whole.evidence(name), rtol=1e-6, atol=1e-12)
@@ -86,7 +85,7 @@ def test_one_read_gives_all_and_chunks_merges_and_tokens_agree():
 
 def test_float64_copies_are_of_bounded_parts(monkeypatch):
     logits, names = random_logits(7, positions=9), list(READOUTS)
-    whole, parts = ReadoutSums(names, logits.shape[1]), ReadoutSums(names, logits.shape[1])
+    whole, parts = ReadoutSums(logits.shape[1], readouts=names), ReadoutSums(logits.shape[1], readouts=names)
     whole.add(logits)
     monkeypatch.setattr(sums_module, "AT_ONCE", 2 * logits.shape[1] + 1)
     assert [len(part.logits) for part in sums_module.blocks(logits)] == [2, 2, 2, 2, 1]
@@ -98,22 +97,22 @@ def test_float64_copies_are_of_bounded_parts(monkeypatch):
 
 def test_a_position_without_spread_counts_as_zero():
     logits = torch.tensor([[2.0, 2.0, 2.0], [0.0, 1.0, 5.0]])
-    sums = ReadoutSums(["zscore", "zprob"], 3)
+    sums = ReadoutSums(3, readouts=["zscore", "zprob"])
     sums.add(logits)
     for name in ("zscore", "zprob"):
         np.testing.assert_allclose(sums.evidence(name).numpy(), twin(name, logits.numpy()), rtol=1e-6)
 
 
 def test_the_logarithm_has_a_floor():
-    sums = ReadoutSums(["logprob"], 2)
+    sums = ReadoutSums(2, readouts=["logprob"])
     sums.add(torch.tensor([[0.0, -80.0]]))
     assert sums.evidence("logprob")[1].item() == pytest.approx(np.log(1e-8))
 
 
 def test_what_cannot_be_read_is_refused():
     with pytest.raises(UnknownNameError, match="readout"):
-        ReadoutSums(["zscor"], 3)
-    sums = ReadoutSums(["prob"], 3)
+        ReadoutSums(3, readouts=["zscor"])
+    sums = ReadoutSums(3, readouts=["prob"])
     with pytest.raises(NumericsError, match="position"):
         sums.evidence("prob")
     with pytest.raises(UnknownNameError):
@@ -121,8 +120,8 @@ def test_what_cannot_be_read_is_refused():
     with pytest.raises(NumericsError, match="NaN"):
         sums.add(torch.tensor([[0.0, float("nan"), 1.0]]))
     with pytest.raises(MismatchError):
-        sums.merge(ReadoutSums(["zscore"], 3))
-    infinite = ReadoutSums(["zscore"], 3)
+        sums.merge(ReadoutSums(3, readouts=["zscore"]))
+    infinite = ReadoutSums(3, readouts=["zscore"])
     infinite.add(torch.tensor([[0.0, float("inf"), 1.0]]))
     with pytest.raises(NumericsError, match="finite"):
         infinite.evidence("zscore")
@@ -148,10 +147,10 @@ def test_a_positive_factor_keeps_every_rank_and_moves_probability(seed, factor):
     logits = random_logits(seed, positions=3, vocab=11)
     logits[:, 3] = logits[:, 5]  # a tie stays a tie
     moved = rescaled(logits, np.full(3, factor))
-    before, after = RankSum(11), RankSum(11)
+    before, after = ReadoutSums(11), ReadoutSums(11)
     before.add(logits)
     after.add(ordinals(moved))
-    assert torch.equal(before.dmrr(), after.dmrr())
+    assert torch.equal(before.evidence(), after.evidence())
 
 
 def test_float32_products_would_tie_where_float64_ones_do_not():

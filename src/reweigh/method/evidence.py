@@ -16,9 +16,8 @@ from torch import Tensor
 from reweigh.errors import InputError
 from reweigh.method.grids import Patch
 from reweigh.method.lens import Lens
-from reweigh.method.ranks import checked_tokens, reciprocal_ranks
 from reweigh.method.readouts import DMRR
-from reweigh.method.sums import ReadoutSums
+from reweigh.method.sums import ReadoutSums, checked_tokens, reciprocal_ranks
 
 
 @dataclass(frozen=True, repr=False)
@@ -163,7 +162,7 @@ def read_evidence(
     """
     _check_states(lens, states)
     wanted = checked_tokens(locate, lens.vocab_size)
-    sums = ReadoutSums(readouts, lens.vocab_size, tokens=tokens, kernel=kernel)
+    sums = ReadoutSums(lens.vocab_size, tokens, kernel, readouts)
     located, dtype = [], None
     for logits in lens.chunks(states):
         dtype = str(logits.dtype).removeprefix("torch.")

@@ -1,6 +1,7 @@
 """The readouts of an image's positions, added up chunk by chunk: one read of the states serves all that are asked.
 
-Knows logits only: not where they come from, nor what the evidence is used for.
+rank_j(v) = 1 + #{u : z_j(u) > z_j(v)}: equal logits share the best rank, -0 equals +0, NaN is refused. Knows logits only:
+not where they come from, nor what the evidence is used for.
 """
 
 from __future__ import annotations
@@ -12,12 +13,15 @@ import torch
 from torch import Tensor
 
 from reweigh.errors import InputError, MismatchError, NumericsError, require_known
-from reweigh.method.kernels.base import refuse_nan
-from reweigh.method.ranks import RankSum, checked_tokens
+from reweigh.method.kernels import choose_kernel
+from reweigh.method.kernels.base import LOGIT_DTYPES, MOST_POSITIONS, ONE, add_in_threads, refuse_nan
 from reweigh.method.readouts import DMRR, FLOOR, READOUTS
 
 AT_ONCE = 1 << 22
 """Logits that are taken to float64 at once; a readout holds a few such copies."""
+
+FEW_TOKENS = 32
+COMPARED_AT_ONCE = 1 << 24
 
 
 class Positions:
@@ -73,45 +77,57 @@ TERMS: dict[str, Callable[[Positions], Tensor]] = {
 class ReadoutSums:
     """What some readouts need of an image's positions, summed as chunks of them come.
 
+    Reciprocal ranks are summed as integers of 2**-40 (see ``kernels.base``), so their sum is the same bit for bit for any
+    order of rows, chunks, threads and merges, and any strictly increasing map of a row leaves it unchanged.
+
     Args:
-        names: Readouts that will be asked for.
         vocab_size: Width V of the logits.
-        tokens: Keep these token ids only; ranks and softmax still run over the whole vocabulary.
-        kernel: Ranking kernel.
+        tokens: Keep these token ids only (R,); ranks and softmax still run over the whole vocabulary.
+        kernel: Ranking kernel, a name of ``kernel_names()``.
+        readouts: Readouts that will be asked for.
 
     Example:
-        >>> sums = ReadoutSums(["dmrr", "prob"], vocab_size=2)
-        >>> sums.add(torch.tensor([[0.0, 0.0], [9.0, -9.0]]))
-        >>> sums.evidence("dmrr").tolist(), [round(p, 3) for p in sums.evidence("prob").tolist()]
-        ([1.0, 0.75], [0.75, 0.25])
+        >>> sums = ReadoutSums(3, readouts=["dmrr", "prob"])
+        >>> sums.add(torch.tensor([[2.0, 1.0, 1.0], [0.0, 5.0, 1.0]]))  # ranks 1 2 2, then 3 1 2
+        >>> [round(value, 3) for value in sums.evidence().tolist()]
+        [0.667, 0.75, 0.5]
     """
 
     def __init__(
         self,
-        names: Sequence[str],
         vocab_size: int,
         tokens: Tensor | Sequence[int] | None = None,
         kernel: str = "auto",
+        readouts: Sequence[str] = (DMRR,),
     ) -> None:
-        if isinstance(names, str) or not names:
-            raise InputError(f"readouts are {names!r}; a list of names was expected", hint="e.g. ['dmrr']")
-        require_known("readout", names, READOUTS)
-        self.names = tuple(names)
+        if vocab_size < 1:
+            raise InputError(f"vocab_size is {vocab_size}; it must be at least 1")
+        if isinstance(readouts, str) or not readouts:
+            raise InputError(f"readouts are {readouts!r}; a list of names was expected", hint="e.g. ['dmrr']")
+        require_known("readout", readouts, READOUTS)
+        self.readouts = tuple(readouts)
         self.vocab_size = vocab_size
         self.tokens = None if tokens is None else checked_tokens(tokens, vocab_size)
         self.kernel = kernel
         self.count = 0
-        self.ranks = RankSum(vocab_size, self.tokens, kernel) if DMRR in names else None
         width = vocab_size if self.tokens is None else self.tokens.numel()
-        terms = dict.fromkeys(READOUTS[name].term for name in names if name != DMRR)
+        terms = dict.fromkeys(READOUTS[name].term for name in readouts if name != DMRR)
+        self._units = torch.zeros(width, dtype=torch.int64)
         self._sums = {term: torch.zeros(width, dtype=torch.float64) for term in terms}
+        self._broken: Tensor | None = None
 
     def add(self, logits: Tensor | Positions) -> None:
         """Add positions: logits (P, V) in the head's own dtype; ``Positions`` share what other sums have computed."""
         parts = [logits] if isinstance(logits, Positions) else blocks(logits) if self._sums else ()
         whole = logits.logits if isinstance(logits, Positions) else logits
-        if self.ranks is not None:
-            self.ranks.add(whole)
+        if whole.ndim != 2 or whole.shape[1] != self.vocab_size:
+            raise InputError(
+                f"logits have shape {tuple(whole.shape)}; (positions, {self.vocab_size}) was expected"
+            )
+        if self.count + whole.shape[0] > MOST_POSITIONS:
+            raise InputError(f"more than {MOST_POSITIONS} positions do not fit one sum")
+        if DMRR in self.readouts:
+            self._add_ranks(whole.cpu() if whole.device.type == "mps" else whole)  # which has no float64
         for positions in parts:
             for term, total in self._sums.items():
                 values = TERMS[term](positions)
@@ -120,29 +136,68 @@ class ReadoutSums:
                 self._sums[term] = total.to(values.device) + values.sum(dim=0)
         self.count += whole.shape[0]
 
+    def _add_ranks(self, logits: Tensor) -> None:
+        kernel = choose_kernel(self.kernel, logits.device, logits.dtype)
+        is_empty = logits.shape[0] == 0 or not self._units.numel()
+        if not logits.is_cpu:  # to look now would wait for the device: ``ranks`` looks once for all chunks
+            broken = torch.isnan(logits).any()
+            self._broken = broken if self._broken is None else self._broken.to(logits.device) | broken
+        elif is_empty and torch.isnan(logits).any():  # nothing to rank, but broken logits all the same
+            raise refuse_nan(logits)
+        if is_empty:
+            return
+        self._units = self._units.to(logits.device)
+        if self.tokens is not None:
+            self.tokens = self.tokens.to(logits.device)
+        added = torch.zeros_like(self._units)
+        add_in_threads(kernel, logits.detach().contiguous(), self.tokens, added)
+        self._units += added
+
     def merge(self, other: ReadoutSums) -> None:
         """Add the positions of another sum of the same readouts, vocabulary and tokens."""
-        if self.names != other.names:
-            raise MismatchError(f"sums of {self.names} and of {other.names} cannot be merged")
-        if self.ranks is not None and other.ranks is not None:
-            self.ranks.merge(other.ranks)
+        mine, its = self.tokens, other.tokens
+        same = self.vocab_size == other.vocab_size and (mine is None) == (its is None)
+        if same and mine is not None and its is not None:
+            same = len(mine) == len(its)
+            if same and mine.is_cpu and its.is_cpu:  # to compare elsewhere waits for the device
+                same = torch.equal(mine, its)
+        if not same or self.readouts != other.readouts:
+            raise MismatchError(
+                f"sums of {self.readouts} and of {other.readouts}, or of different vocabularies or tokens, "
+                "cannot be merged"
+            )
+        self._units = self._units + other._units.to(self._units.device)
+        if other._broken is not None:
+            seen = other._broken if self._broken is None else self._broken
+            self._broken = seen | other._broken.to(seen.device)
         for term, total in self._sums.items():
             self._sums[term] = total + other._sums[term].to(total.device)
         self.count += other.count
 
-    def empty(self) -> ReadoutSums:
-        """A sum of the same readouts without positions."""
-        return ReadoutSums(self.names, self.vocab_size, self.tokens, self.kernel)
+    @property
+    def ranks(self) -> Tensor:
+        """Sums of 1/rank, float64; exact up to 8,192 positions, correctly rounded beyond.
+
+        Raises:
+            NumericsError: Some logits on an accelerator were NaN; the first call waits for the device to tell.
+        """
+        if self._broken is not None and bool(self._broken):
+            raise NumericsError(
+                f"some logits of these {self.count} positions are NaN",
+                hint="a NaN has no rank; check the weights, or measure in float32 if float16 overflows",
+            )
+        self._broken = None
+        return self._units.double() / ONE
 
     def evidence(self, name: str = DMRR) -> Tensor:
         """The evidence under one readout, float32 (V,), or (R,) in the order of the tokens."""
-        require_known("readout of this measurement", [name], self.names)
-        if self.ranks is not None and name == DMRR:
-            return self.ranks.dmrr()
+        require_known("readout of this measurement", [name], self.readouts)
         if self.count == 0:
             raise NumericsError(
                 "no position was measured, so there is no mean", hint="the prompt holds no image"
             )
+        if name == DMRR:
+            return (self.ranks / self.count).float()
         readout = READOUTS[name]
         mean = self._sums[readout.term] / self.count
         values = (mean.clamp_min(FLOOR).log() if readout.is_log else mean).float()
@@ -151,3 +206,49 @@ class ReadoutSums:
                 f"the {readout.title} of some tokens is not finite", hint="some logits are NaN or infinite"
             )
         return values
+
+
+def reciprocal_ranks(logits: Tensor, tokens: Tensor) -> Tensor:
+    """1/rank of ``tokens`` (n,) at every position of ``logits`` (P, V): float32 (P, n), correctly rounded.
+
+    NaN is refused on the CPU; on an accelerator the rank sum of the same logits refuses it.
+    """
+    if logits.ndim != 2 or logits.dtype not in LOGIT_DTYPES:
+        raise InputError(
+            f"logits are {logits.dtype} of shape {tuple(logits.shape)}; (P, V) floats were expected"
+        )
+    vocab = logits.shape[1]
+    tokens = checked_tokens(tokens, vocab).to(logits.device)
+    if logits.is_cpu and torch.isnan(logits).any():
+        raise refuse_nan(logits)
+    if tokens.numel() == 0 or logits.shape[0] == 0:
+        return torch.zeros(logits.shape[0], tokens.numel(), device=logits.device)
+    parts = []
+    for rows in torch.split(logits, max(1, COMPARED_AT_ONCE // vocab)):
+        if tokens.numel() <= FEW_TOKENS:
+            scores = rows[:, tokens]
+            larger = torch.stack([(rows > own[:, None]).sum(dim=1) for own in scores.unbind(dim=1)], dim=1)
+        else:
+            ascending = torch.sort(rows.float(), dim=1).values
+            larger = vocab - torch.searchsorted(ascending, rows[:, tokens].float(), right=True)
+        parts.append(1.0 / (larger + 1).float())
+    return torch.cat(parts)
+
+
+def checked_tokens(tokens: Tensor | Sequence[int], vocab_size: int) -> Tensor:
+    """Token ids as a flat int64 tensor, each inside the vocabulary; ids on an accelerator are checked by indexing."""
+    try:
+        ids = torch.as_tensor(tokens).detach()
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise InputError(f"token ids must be integers, not {tokens!r}") from error
+    if not ids.numel() and ids.ndim == 1:
+        return ids.long()
+    if ids.ndim != 1 or ids.is_floating_point() or ids.is_complex() or ids.dtype == torch.bool:
+        raise InputError(f"token ids must be a flat integer tensor, not {ids.dtype} of {tuple(ids.shape)}")
+    ids = ids.long()
+    if ids.is_cpu and (int(ids.min()) < 0 or int(ids.max()) >= vocab_size):
+        raise InputError(
+            f"token ids run from {int(ids.min())} to {int(ids.max())}, beyond 0..{vocab_size - 1}",
+            hint="the ids belong to another tokenizer or head",
+        )
+    return ids

@@ -17,9 +17,9 @@ from reweigh.errors import InputError, MismatchError, ReweighError, UnsupportedE
 from reweigh.method.edit import spread
 from reweigh.method.evidence import Evidence, Reading, read_evidence
 from reweigh.method.lens import Lens
-from reweigh.method.ranks import checked_tokens
 from reweigh.method.readouts import DMRR
 from reweigh.method.strength import strength
+from reweigh.method.sums import checked_tokens
 from reweigh.runtime.forward import Pass
 from reweigh.runtime.sequence import Sequence
 
@@ -77,27 +77,37 @@ class Reader:
         self.readouts = tuple(readouts)
         self.registered = registered
 
+    def feed(self, sequence: Sequence, start: int, states: abc.Mapping[int, Tensor]) -> None:
+        """Read what a pass shows of a sequence: the states (n, d) of its positions ``start`` and following, by layer.
+
+        What was read of earlier positions is left as it is: other sequences may share it.
+        """
+        last = bisect_left(sequence.positions, start + len(states[self.layers[0]]))
+        for bound in sequence.bounds:
+            stop, read, before = min(bound, last), sequence.read, sequence.made
+            if stop <= read:
+                continue
+            if isinstance(before, Evidence):
+                raise _not_joined()
+            columns = [position - start for position in sequence.positions[read:stop]]
+            made = {}
+            for layer in self.layers:
+                own = states[layer]
+                made[layer] = self.read(own[torch.tensor(columns, device=own.device)])
+            if before is None:
+                sequence.reader = self
+            else:
+                self.check(sequence)
+                made = {layer: _sum(before[layer], part) for layer, part in made.items()}
+            sequence.mark(stop, made)
+        if sequence.read == len(sequence.positions):
+            sequence.source = MEASURED
+
     def read(self, states: Tensor) -> Reading:
         """Read states (P, d) of visual positions."""
         return read_evidence(
             self.lens, states, self.tokens, locate=self.locate, kernel=self.kernel, readouts=self.readouts
         )
-
-    def feed(self, sequence: Sequence, start: int, states: abc.Mapping[int, Tensor]) -> None:
-        """Read what a pass shows of a sequence: the states (n, d) of its positions ``start`` and following, by layer."""
-        length = len(states[self.layers[0]])
-        last = bisect_left(sequence.positions, start + length)
-        for bound in sequence.bounds:
-            stop, read = min(bound, last), sequence.read
-            if stop > read:
-                columns = [position - start for position in sequence.positions[read:stop]]
-                places = torch.tensor(columns, device=states[self.layers[0]].device)
-                parts = {
-                    layer: self.read(states[layer][places.to(states[layer].device)]) for layer in self.layers
-                }
-                sequence.mark(stop, self._added(sequence, parts))
-        if sequence.read == len(sequence.positions):
-            sequence.source = MEASURED
 
     def gather(self, forward: Pass, given: abc.Sequence[Evidence | None] | None = None) -> bool:
         """Read the images that are new in a pass, or take ``given`` evidence; tell whether there were any.
@@ -117,16 +127,6 @@ class Reader:
             elif sequence.read <= sequence.positions.index(forward.past + columns[0]):
                 self.give(sequence, known)
         return bool(new)
-
-    def _added(self, sequence: Sequence, parts: dict[int, Reading]) -> dict[int, Reading]:
-        """New readings on top of those of earlier positions, which are left as they are."""
-        if sequence.made is None:
-            sequence.reader = self
-            return parts
-        if isinstance(sequence.made, Evidence):
-            raise _not_joined()
-        self.check(sequence)
-        return {layer: _sum(sequence.made[layer], part) for layer, part in parts.items()}
 
     def give(self, sequence: Sequence, evidence: Evidence) -> None:
         """Take evidence that was measured before; its sum is not known, so nothing can be added to it."""
@@ -157,7 +157,7 @@ class Reader:
                 "the image in the kept cache was read for another table's tokens",
                 hint="start without a cache, or keep to one table in a conversation",
             )
-        names = made[self.layers[0]].sums.names
+        names = made[self.layers[0]].sums.readouts
         if not set(self.readouts) <= set(names):
             raise UnsupportedError(
                 f"the image in the kept cache was read as {names[0]}, not as {self.readouts[0]}",

@@ -21,7 +21,7 @@ def machine() -> dict[str, Any]:
     """Processor, cores, memory, system, versions, threads and the moment."""
     import torch
 
-    from reweigh.method.ranks import choose_kernel
+    from reweigh.method.kernels import choose_kernel
 
     return {
         "time": datetime.now(UTC).isoformat(timespec="seconds"),

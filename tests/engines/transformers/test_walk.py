@@ -22,9 +22,9 @@ from reweigh.world.scenes import scene
 
 SOURCE = str(Path(reweigh.__file__).parent)
 
-PREFILL = (58, 19)
+PREFILL = (54, 18)
 STEP = (6, 3)
-"""The most functions and files of each."""
+"""The most functions and files of each. Fewer would mean guards, beams, image bounds or kernels folded into one another."""
 
 
 def walks(model, inputs, tokens):

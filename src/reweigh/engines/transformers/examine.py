@@ -11,9 +11,8 @@ from reweigh.families.anatomy import find_anatomy
 from reweigh.families.prompts import DESCRIBE, build_inputs
 from reweigh.families.weights import input_device
 from reweigh.images import read_image
-from reweigh.method.kernels import unused_numba
+from reweigh.method.kernels import choose_kernel, kernel_names, unused_numba
 from reweigh.method.lens import Lens
-from reweigh.method.ranks import choose_kernel, kernel_names
 
 
 def examine(

@@ -7,7 +7,6 @@ most 2**-41 (4.6e-13) per term, hence also of their mean; an int64 holds the sum
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
 from typing import Any, Protocol
@@ -41,6 +40,10 @@ class Kernel(Protocol):
     @property
     def name(self) -> str:
         """The name a user forces it by."""
+
+    @property
+    def has_threads(self) -> bool:
+        """Whether it uses several threads by itself."""
 
     def add(self, logits: Tensor, tokens: Tensor | None, units: Tensor) -> None:
         """Add the terms of ``logits`` (P, V) to ``units``: int64 (V,), or (R,) if ``tokens`` (R,) are given.
@@ -80,20 +83,20 @@ def term_table(vocab: int) -> npt.NDArray[np.int64]:
     return table
 
 
-def over_threads(add: Callable[[Tensor, Tensor], None], logits: Tensor, units: Tensor) -> None:
-    """Call ``add(rows, units)`` on blocks of the rows of ``logits``, as many as torch may use threads.
+def add_in_threads(kernel: Kernel, logits: Tensor, tokens: Tensor | None, units: Tensor) -> None:
+    """Let a kernel add blocks of the rows of ``logits``, as many as torch may use threads.
 
     Each thread adds to integers of its own, so their number changes nothing.
     """
     threads = min(torch.get_num_threads(), logits.shape[0], logits.numel() // WORTH_A_THREAD)
-    if threads < 2:
-        add(logits, units)
+    if kernel.has_threads or threads < 2:
+        kernel.add(logits, tokens, units)
         return
     blocks = torch.tensor_split(logits, threads)
     shares = [torch.zeros_like(units) for _ in blocks]
     try:
         with ThreadPoolExecutor(threads) as pool:
-            for _ in pool.map(add, blocks, shares):
+            for _ in pool.map(lambda rows, share: kernel.add(rows, tokens, share), blocks, shares):
                 pass
     except NumericsError:  # a block knows its own rows only; the error names the row among all of them
         raise refuse_nan(logits) from None

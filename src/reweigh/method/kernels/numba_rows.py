@@ -11,7 +11,6 @@ from reweigh.method.kernels.base import (
     INFINITY_BITS,
     WIDE_VOCAB,
     narrowed,
-    over_threads,
     refuse_nan,
     term_table,
 )
@@ -25,11 +24,9 @@ class NumbaKernel:
     """Compiled kernel for the CPU; compiles on first use and then loads from numba's cache."""
 
     name = "numba"
+    has_threads = False
 
     def add(self, logits: Tensor, tokens: Tensor | None, units: Tensor) -> None:
-        over_threads(lambda rows, total: self._add(rows, tokens, total), logits, units)
-
-    def _add(self, logits: Tensor, tokens: Tensor | None, units: Tensor) -> None:
         vocab = logits.shape[1]
         logits = narrowed(logits)
         if logits.dtype != torch.float32 and vocab >= WIDE_VOCAB:

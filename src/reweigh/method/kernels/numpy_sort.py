@@ -16,7 +16,6 @@ from reweigh.method.kernels.base import (
     INFINITY_BITS,
     WIDE_VOCAB,
     narrowed,
-    over_threads,
     refuse_nan,
     term_table,
 )
@@ -28,11 +27,9 @@ class NumpyKernel:
     """The default: needs nothing beyond torch and NumPy. CPU only."""
 
     name = "numpy"
+    has_threads = False
 
     def add(self, logits: Tensor, tokens: Tensor | None, units: Tensor) -> None:
-        over_threads(lambda rows, total: self._add(rows, tokens, total), logits, units)
-
-    def _add(self, logits: Tensor, tokens: Tensor | None, units: Tensor) -> None:
         logits = narrowed(logits)
         total = units.numpy()
         wanted = None if tokens is None else tokens.numpy()

@@ -21,6 +21,7 @@ class TorchKernel:
     """Runs where the logits are, and never waits for an accelerator: whoever calls it there refuses NaN."""
 
     name = "torch"
+    has_threads = True
 
     def add(self, logits: Tensor, tokens: Tensor | None, units: Tensor) -> None:
         if logits.is_cpu and torch.isnan(logits).any():

@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from reweigh.method.lens import Lens
-from reweigh.method.ranks import RankSum
 from reweigh.method.readouts import READOUTS
 from reweigh.method.rescaling import (
     PositionSummary,
@@ -42,7 +41,7 @@ def read_image_states(
     lens: Lens, states: Tensor, *, seed: int, number: int, kernel: str = "auto"
 ) -> ImageReading:
     """Read the visual states (P, d) of the image at place ``number`` of its set."""
-    sums = ReadoutSums(list(READOUTS), lens.vocab_size, kernel=kernel)
+    sums = ReadoutSums(lens.vocab_size, kernel=kernel, readouts=list(READOUTS))
     parts = []
     for logits in lens.chunks(states):
         for positions in blocks(logits):
@@ -51,9 +50,9 @@ def read_image_states(
     original = join(parts)
     equalize = equalizing_factor(original.scale)
     permute = permuting_factor(original.scale, seed, number)
-    even = ReadoutSums(["prob"], lens.vocab_size)
-    moved = ReadoutSums(["logprob"], lens.vocab_size)
-    ranks = RankSum(lens.vocab_size, kernel=kernel)
+    even = ReadoutSums(lens.vocab_size, readouts=["prob"])
+    moved = ReadoutSums(lens.vocab_size, readouts=["logprob"])
+    ranks = ReadoutSums(lens.vocab_size, kernel=kernel)
     parts, start = [], 0
     for logits in lens.chunks(states):
         for raw in blocks(logits):
@@ -66,7 +65,7 @@ def read_image_states(
             ranks.add(ordinals(permuted))
             start = part.stop
     evidence = {name: sums.evidence(name) for name in READOUTS}
-    evidence |= {RESCALED_RANK: ranks.dmrr(), RESCALED_LOGPROB: moved.evidence("logprob")}
+    evidence |= {RESCALED_RANK: ranks.evidence(), RESCALED_LOGPROB: moved.evidence("logprob")}
     evidence[EQUALIZED_PROB] = even.evidence("prob")
     found = {name: vector.cpu().numpy() for name, vector in evidence.items()}
     return ImageReading(found, original, join(parts))
