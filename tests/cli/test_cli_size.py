@@ -8,7 +8,7 @@ from typer.main import get_command
 from reweigh.cli.app import GLOBAL_OPTIONS, PANELS, app
 
 MOST_COMMANDS = 22
-MOST_OPTIONS = 180
+MOST_OPTIONS = 195
 
 
 def leaves(command, place=()):
