@@ -83,6 +83,7 @@ def _add_options(command: Any, options: list[Any]) -> None:
         own = [copy.copy(one) for one in options]
         for one in own:
             one.expose_value = False
+            one.rich_help_panel = "Every command"
         command.params = [*command.params, *own]
 
 

@@ -22,23 +22,22 @@ WORLD = "world"
 
 MODEL = typer.Argument(help="Hub id or checkpoint folder; `world` is the embedded model.")
 MODEL_OR_WORLD = typer.Argument(WORLD, help="Hub id or checkpoint folder; by default the embedded model.")
+ADVANCED = "Advanced"
+"""Panel in the help for options that few people need."""
 JSON = typer.Option(False, "--json", help="Print JSON instead of text.")
 """For the tools beside the package; `reweigh` has it as an option of all commands."""
 FORCE = typer.Option(
     False,
     "--force",
-    help="Use a table that seems to belong to another model, tokenizer or dtype, and replace files of others.",
+    help="Use a table that seems to belong to another model, and replace files that reweigh did not write.",
+    rich_help_panel=ADVANCED,
 )
-REPLACE = typer.Option(
-    False, "--force", help="Replace files under the output's names that are not reweigh's."
-)
+REPLACE = typer.Option(False, "--force", help="Replace existing files that reweigh did not write.")
 TABLE = typer.Option(None, "--table", "-t", help="Table folder or Hub repository; `world` brings its own.")
 LAYER = typer.Option(
     None, "--layer", "-l", help="0-based decoder block; by default the tuned or published one."
 )
 BETA = typer.Option(None, help="Maximum penalty in logits; by default the tuned or published one.")
-ADVANCED = "Advanced"
-"""Panel in the help for options that few people need."""
 GLANCE = 8
 """Number of pictures in a folder to check before a model is loaded."""
 
