@@ -12,10 +12,10 @@ from reweigh.benchmarks.chair.metrics import METRICS
 from reweigh.experiments.compare.table import CHIEF
 from reweigh.experiments.tune.search import FIGURES
 from reweigh.experiments.tune_all.study import BUDGET, Tried, Tuning
-from reweigh.results.charts import Front, chart, fronts, alt_text, inline
+from reweigh.results.charts import Front, alt_text, chart, fronts, inline
 from reweigh.results.html import Html, element, section
 from reweigh.results.table import Cell, Column, Table
-from reweigh.text import alt_text as setting_in_words
+from reweigh.text import in_words as setting_in_words
 
 ACROSS, UP = "recall", "chair_i"
 FRONTIER = "frontier"
