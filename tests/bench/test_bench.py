@@ -18,6 +18,7 @@ from bench.calibration import calibration_figures
 from bench.random_llava import random_llava
 from reweigh.errors import UnknownNameError
 from reweigh.families.load import load
+from reweigh.files.seals import read_sealed
 from reweigh.method.edit import candidates
 from reweigh.method.sums import ReadoutSums
 from reweigh.speed.subject import Subject
@@ -90,7 +91,7 @@ def test_the_command_prints_writes_and_speaks_json(tmp_path: Path, monkeypatch: 
     told = runner.invoke(command.app, ["kernels", "step", "-r", "1", "--json", "-o", str(tmp_path)])
     assert told.exit_code == 0, told.output
     report = json.loads(told.stdout)
-    assert report == json.loads((tmp_path / "speed.json").read_text())
+    assert report == read_sealed(tmp_path / "speed.json")
     figures = report["figures"]
     assert {one["part"] for one in figures} == {"kernels", "gain", "step"}
     names = [one["variant"] for one in figures if one["part"] == "kernels"]
