@@ -13,7 +13,7 @@ from reweigh.cli import common
 from reweigh.cli.speed import OUT, RIVAL, ROUNDS, THREADS, measure
 
 if TYPE_CHECKING:
-    from reweigh.speed.figures import Figure
+    from reweigh.speed.report import Measurement
     from reweigh.speed.timing import Rounds
 
 app = typer.Typer(add_completion=False)
@@ -51,7 +51,7 @@ def bench(
     length: dict[str, Any] = {} if new_tokens is None else {"new_tokens": new_tokens}
     chosen = parts or [Part.kernels, Part.step]
 
-    def figures(plan: Rounds) -> Iterator[Figure]:
+    def figures(plan: Rounds) -> Iterator[Measurement]:
         for part in chosen:
             yield from _figures(part, shape, rival, plan, length, images)
 
@@ -60,7 +60,7 @@ def bench(
 
 def _figures(
     part: Part, shapes: list[str], rivals: list[str], rounds: Rounds, length: dict[str, Any], images: int
-) -> Iterator[Figure]:
+) -> Iterator[Measurement]:
     from bench import calibration, embedded, growth, kernels, random_llava, step
     from reweigh.speed.generation import find_rivals, generation_figures
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from reweigh.calibration.calibrate import calibrate
-from reweigh.speed.figures import Figure
+from reweigh.speed.report import Measurement
 from reweigh.speed.timing import Rounds, Variant
 
 BATCHES = (1, 10, 50)
@@ -23,7 +23,7 @@ def calibration_figures(
     *,
     batches: Sequence[int] = BATCHES,
     max_new_tokens: int = 120,
-) -> Iterator[Figure]:
+) -> Iterator[Measurement]:
     """Milliseconds per image for each batch size, everything included: pictures, prefill, decoding, evidence.
 
     By the wall clock: pictures are read by other threads while the model works, and an idle core should show.
@@ -40,7 +40,7 @@ def calibration_figures(
     alone = timings[f"batch {batches[0]}"]
     for batch in batches:
         timing = timings[f"batch {batch}"]
-        yield Figure(
+        yield Measurement(
             "calibration",
             case,
             f"batch {batch}",

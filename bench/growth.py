@@ -11,8 +11,8 @@ import torch
 
 from bench.step import step_edit
 from reweigh.method.sums import ReadoutSums
-from reweigh.speed.figures import Figure
 from reweigh.speed.generation import generate
+from reweigh.speed.report import Measurement
 from reweigh.speed.subject import Subject
 from reweigh.speed.timing import Rounds, Variant
 
@@ -22,7 +22,7 @@ BATCHES = (1, 2, 4, 8, 16)
 LENGTHS = (16, 64, 256)
 
 
-def growth_figures(rounds: Rounds, subject: Subject | None) -> Iterator[Figure]:
+def growth_figures(rounds: Rounds, subject: Subject | None) -> Iterator[Measurement]:
     """Evidence by positions and vocabulary, the step by batch, and a generation by length if a subject is given."""
     yield from _grown("positions, V=32000", POSITIONS, {n: _evidence(n, 32000) for n in POSITIONS}, rounds)
     yield from _grown("vocabulary, P=48", VOCABULARIES, {n: _evidence(48, n) for n in VOCABULARIES}, rounds)
@@ -46,7 +46,7 @@ def _step(batch: int) -> Variant:
 
 def _grown(
     what: str, sizes: tuple[int, ...], variants: dict[int, Variant], rounds: Rounds
-) -> Iterator[Figure]:
+) -> Iterator[Measurement]:
     """Cost per unit of size; a ratio of 1 to the smallest size is proportional growth, less is better."""
     timings = rounds.compare(f"growth, {what}", {str(size): variants[size] for size in sizes}, least=0.002)
     smallest = timings[str(sizes[0])]
@@ -54,7 +54,7 @@ def _grown(
         timing = timings[str(size)]
         ratio = timing.over(smallest)
         share = sizes[0] / size
-        yield Figure(
+        yield Measurement(
             "growth",
             what,
             f"{what.split(',')[0]} {size}",
@@ -65,7 +65,7 @@ def _grown(
         )
 
 
-def _lengths(subject: Subject, rounds: Rounds) -> Iterator[Figure]:
+def _lengths(subject: Subject, rounds: Rounds) -> Iterator[Measurement]:
     for length in LENGTHS:
         timings = rounds.compare(
             f"growth, {subject}, length {length}",
@@ -76,7 +76,7 @@ def _lengths(subject: Subject, rounds: Rounds) -> Iterator[Figure]:
                 ),  # type: ignore[misc]
             },
         )
-        yield Figure(
+        yield Measurement(
             "growth",
             f"length, {subject.name}",
             f"cached evidence, {length} tokens",

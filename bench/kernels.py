@@ -12,8 +12,8 @@ from reweigh.errors import require_known
 from reweigh.method.kernels import available_kernels
 from reweigh.method.lens import CHUNK
 from reweigh.method.sums import ReadoutSums
-from reweigh.speed.figures import Figure
 from reweigh.speed.machine import peak_mib
+from reweigh.speed.report import Measurement
 from reweigh.speed.timing import Rounds, Timing, Variant
 
 
@@ -62,14 +62,14 @@ def find_shapes(names: Sequence[str]) -> list[Shape]:
     return [known[name] for name in names] or list(SHAPES)
 
 
-def kernel_figures(shapes: Sequence[Shape], rounds: Rounds) -> Iterator[Figure]:
+def kernel_figures(shapes: Sequence[Shape], rounds: Rounds) -> Iterator[Measurement]:
     """Cost per logit of every kernel in turn with the product, one chunk of positions at a time as in real use."""
     for shape in shapes:
         yield from _figures(shape, rounds)
 
 
 @torch.no_grad()
-def _figures(shape: Shape, rounds: Rounds) -> Iterator[Figure]:
+def _figures(shape: Shape, rounds: Rounds) -> Iterator[Measurement]:
     random = torch.Generator().manual_seed(0)
     rows = min(shape.positions, CHUNK)
     states = torch.randn(rows, shape.width, generator=random)
@@ -92,7 +92,7 @@ def _figures(shape: Shape, rounds: Rounds) -> Iterator[Figure]:
     judged = shape.vocab == 32000 and rows == CHUNK
     for name, timing in timings.items():
         variants[name]()  # where all rounds were kept from before, nothing has been compiled yet
-        yield Figure(
+        yield Measurement(
             "kernels",
             str(shape),
             name,
@@ -106,10 +106,10 @@ def _figures(shape: Shape, rounds: Rounds) -> Iterator[Figure]:
     yield from _gain(shape, timings, logits)
 
 
-def _gain(shape: Shape, timings: dict[str, Timing], logits: Tensor) -> Iterator[Figure]:
+def _gain(shape: Shape, timings: dict[str, Timing], logits: Tensor) -> Iterator[Measurement]:
     """The chosen kernel against the argsort it replaces: at most an eighth of it."""
     best = f"all, float32, {available_kernels()[0]}"
-    yield Figure(
+    yield Measurement(
         "gain",
         str(shape),
         best,

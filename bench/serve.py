@@ -17,8 +17,8 @@ from bench.embedded import embedded_model
 from reweigh.errors import ReweighError
 from reweigh.memory import resident_bytes
 from reweigh.runtime.memory import EvidenceCache
-from reweigh.speed.figures import Figure
 from reweigh.speed.machine import release_memory
+from reweigh.speed.report import Measurement
 from reweigh.speed.timing import Rounds, Variant, median_estimate
 from reweigh.text import DESCRIBE
 
@@ -32,7 +32,9 @@ SHORT = 16
 """Tokens of an answer where memory is watched."""
 
 
-def serve_figures(rounds: Rounds, *, requests: int = REQUESTS, at_once: int = AT_ONCE) -> Iterator[Figure]:
+def serve_figures(
+    rounds: Rounds, *, requests: int = REQUESTS, at_once: int = AT_ONCE
+) -> Iterator[Measurement]:
     """Throughput, time to the first token, and memory, through HTTP on the embedded model; by the wall clock."""
     from reweigh.serve.address import require_extra
 
@@ -49,8 +51,8 @@ def serve_figures(rounds: Rounds, *, requests: int = REQUESTS, at_once: int = AT
             clock=time.perf_counter,
         )
         alone, together = timings["one after the other"], timings[f"{at_once} at once"]
-        yield Figure("serve", case, "one after the other", alone.per(1e6 * at_once), "ms per answer")
-        yield Figure(
+        yield Measurement("serve", case, "one after the other", alone.per(1e6 * at_once), "ms per answer")
+        yield Measurement(
             "serve",
             case,
             f"{at_once} at once",
@@ -64,17 +66,17 @@ def serve_figures(rounds: Rounds, *, requests: int = REQUESTS, at_once: int = AT
         yield _memory(keeping, requests, at_once)
 
 
-def _first_token(rounds: Rounds, fresh: _Client, keeping: _Client) -> Iterator[Figure]:
+def _first_token(rounds: Rounds, fresh: _Client, keeping: _Client) -> Iterator[Measurement]:
     variants: dict[str, Variant] = {"evidence measured": fresh.first, "evidence kept": keeping.first}
     timings = rounds.compare("serve, first token", variants, clock=time.perf_counter)
     for name, timing in timings.items():
         ratio = None if name == "evidence measured" else timing.over(timings["evidence measured"])
-        yield Figure(
+        yield Measurement(
             "serve", "embedded model, first token", name, timing.per(1e6), "ms", ratio, "evidence measured"
         )
 
 
-def _memory(client: _Client, requests: int, at_once: int) -> Figure:
+def _memory(client: _Client, requests: int, at_once: int) -> Measurement:
     """How much resident memory grows from the warm server to the end of many requests."""
     warm = min(WARM, requests // 2)
     client.ask(warm, together=at_once, most=SHORT)
@@ -87,7 +89,7 @@ def _memory(client: _Client, requests: int, at_once: int) -> Figure:
     after = resident_bytes()
     grown = None if before is None or after is None else (after - before) / 2**20
     case = f"embedded model, {requests:,} requests of {SHORT} tokens; MiB since number {warm:,}"
-    return Figure(
+    return Measurement(
         "serve", case, f"{at_once} at once", median_estimate([passed]), "ms per request", memory=grown
     )
 

@@ -10,7 +10,7 @@ from torch.nn.functional import linear
 
 from bench.kernels import Shape
 from reweigh.method.edit import edit_step
-from reweigh.speed.figures import Figure
+from reweigh.speed.report import Measurement
 from reweigh.speed.timing import Rounds
 
 BATCHES = (1, 8)
@@ -34,7 +34,7 @@ def step_by_sorting(logits: Tensor, strengths: Tensor) -> Tensor:
 
 def step_figures(
     shapes: Sequence[Shape], rounds: Rounds, batches: Sequence[int] = BATCHES
-) -> Iterator[Figure]:
+) -> Iterator[Measurement]:
     """Microseconds per step, for each shape and batch size."""
     for shape in shapes:
         random = torch.Generator().manual_seed(0)
@@ -44,7 +44,7 @@ def step_figures(
 
 
 @torch.no_grad()
-def _figures(shape: Shape, head: Tensor, states: Tensor, rounds: Rounds) -> Iterator[Figure]:
+def _figures(shape: Shape, head: Tensor, states: Tensor, rounds: Rounds) -> Iterator[Measurement]:
     logits = linear(states, head)
     strengths = torch.zeros_like(logits)
     case = f"{shape.name} V={shape.vocab} d={shape.width} batch {len(states)}"
@@ -58,7 +58,7 @@ def _figures(shape: Shape, head: Tensor, states: Tensor, rounds: Rounds) -> Iter
         least=0.02,
     )
     for name, timing in timings.items():
-        yield Figure(
+        yield Measurement(
             "step",
             case,
             name,

@@ -21,8 +21,8 @@ from bench.vllm_subject import PROMPT, save_llava
 from reweigh.errors import MissingExtraError
 from reweigh.estimate import Estimate
 from reweigh.method.lens import Lens
-from reweigh.speed.figures import Figure
 from reweigh.speed.own_clock import OwnClock, Target
+from reweigh.speed.report import Measurement
 from reweigh.speed.timing import Reading, Rounds, Timing, median_estimate
 
 GOALS = {"switched off": 1.001, "recalled evidence": 1.01}
@@ -36,7 +36,7 @@ BARE, NEW = "without the plugin", "new evidence"
 
 def vllm_figures(
     rounds: Rounds, *, new_tokens: int = 16, width: int = 4096, blocks: int = 3, side: int = 24
-) -> Iterator[Figure]:
+) -> Iterator[Measurement]:
     """The figures of one random LLaVA: head and visual positions of LLaVA-1.5, few blocks so that two fit."""
     try:
         import vllm  # noqa: F401
@@ -87,7 +87,7 @@ def _parts() -> list[Target]:
     ]
 
 
-def _figures(case: str, bare: _Engine, tied: _Engine, rounds: Rounds) -> Iterator[Figure]:
+def _figures(case: str, bare: _Engine, tied: _Engine, rounds: Rounds) -> Iterator[Measurement]:
     fresh = count(1)
     variants: dict[str, Callable[[], object]] = {
         BARE: lambda: bare.run(0),
@@ -98,14 +98,14 @@ def _figures(case: str, bare: _Engine, tied: _Engine, rounds: Rounds) -> Iterato
     timings = rounds.compare(f"{PART}, {case}", variants)
     where, unit = f"{case}: a step", "ms per step"
     base = timings[BARE].notes["step"]
-    yield Figure(PART, where, BARE, _milliseconds(base), unit)
+    yield Measurement(PART, where, BARE, _milliseconds(base), unit)
     for name in GOALS:
         step = timings[name].notes["step"]
-        yield Figure(PART, where, name, _milliseconds(step), unit, _over(step, base), BARE)
+        yield Measurement(PART, where, name, _milliseconds(step), unit, _over(step, base), BARE)
     for name, goal in GOALS.items():
         step, own = (timings[name].notes[note] for note in ("step", "own step"))
         rest = [one - its for one, its in zip(step, own, strict=True)]
-        yield Figure(
+        yield Measurement(
             PART,
             f"{case}: a step, the plugin by its own clock",
             name,
@@ -118,12 +118,12 @@ def _figures(case: str, bare: _Engine, tied: _Engine, rounds: Rounds) -> Iterato
     yield from _evidence(case, timings)
 
 
-def _evidence(case: str, timings: Mapping[str, Timing]) -> Iterator[Figure]:
+def _evidence(case: str, timings: Mapping[str, Timing]) -> Iterator[Measurement]:
     """What the plugin takes of a prefill that measures, against the head's product that is part of it."""
     own, head = (timings[NEW].notes[note] for note in ("own prefill", "head"))
     where, unit, product = f"{case}: evidence of an image, by its own clock", "ms per image", "head's product"
-    yield Figure(PART, where, product, _milliseconds(head), unit)
-    yield Figure(PART, where, NEW, _milliseconds(own), unit, _over(own, head), product, MEASURED_GOAL)
+    yield Measurement(PART, where, product, _milliseconds(head), unit)
+    yield Measurement(PART, where, NEW, _milliseconds(own), unit, _over(own, head), product, MEASURED_GOAL)
 
 
 def _milliseconds(seconds: Sequence[float]) -> Estimate:

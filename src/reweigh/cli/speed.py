@@ -13,7 +13,7 @@ from reweigh.cli.groups import grouped
 
 if TYPE_CHECKING:
     from reweigh.results.table import Table
-    from reweigh.speed.figures import Figure
+    from reweigh.speed.report import Measurement
     from reweigh.speed.timing import Rounds
 
 app = typer.Typer(add_completion=False)
@@ -48,11 +48,11 @@ def speed(
     as soon as they are measured. With --out, a stopped run resumes when the same command is given again.
     """
     from reweigh.speed.generation import PARTS, find_rivals
-    from reweigh.speed.page import claim_files
+    from reweigh.speed.report import claim_files
 
     names = find_rivals(rival)
 
-    def figures(plan: Rounds) -> Iterator[Figure]:
+    def figures(plan: Rounds) -> Iterator[Measurement]:
         from reweigh.images import read_image
         from reweigh.speed.generation import generation_figures
         from reweigh.speed.subject import describing
@@ -72,33 +72,38 @@ def speed(
 
 
 def measure(
-    figures: Callable[[Rounds], Iterator[Figure]], *, rounds: int, threads: int, out: Path | None, json: bool
+    figures: Callable[[Rounds], Iterator[Measurement]],
+    *,
+    rounds: int,
+    threads: int,
+    out: Path | None,
+    json: bool,
 ) -> None:
     """Describe the machine, then show and write figures as they are measured."""
     common.quiet()
     import torch
 
     from reweigh.speed.machine import machine, setting
-    from reweigh.speed.page import Page
+    from reweigh.speed.report import SpeedReport
     from reweigh.speed.timing import Rounds
 
     torch.set_num_threads(threads)
     found = machine()
     if not json:
         _print_machine(found)
-    page = Page(found, rounds, out, show=(lambda _table: None) if json else _print_table)
+    report = SpeedReport(found, rounds, out, show=(lambda _table: None) if json else _print_table)
     plan = Rounds(rounds, out, setting(found))
     stopped = False
     try:
         for figure in figures(plan):
-            page.add(figure)
+            report.add(figure)
     except KeyboardInterrupt:
         stopped = True
-    page.end()
+    report.end()
     if json:
-        common.emit_json(page.report)
+        common.emit_json(report.to_json())
     else:
-        _print_missed(page.figures)
+        _print_missed(report.measured)
     if stopped or plan.stopped:
         later = "repeat the command to resume" if out else "give --out to be able to resume"
         typer.echo(f"stopped; {later}", err=True)
@@ -116,7 +121,7 @@ def _print_table(table: Table) -> None:
     common.console().print(table)
 
 
-def _print_missed(figures: list[Figure]) -> None:
+def _print_missed(figures: list[Measurement]) -> None:
     for figure in figures:
         if figure.ratio is not None and figure.within_goal is False:
             common.console().print(

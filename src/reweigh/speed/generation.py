@@ -21,9 +21,9 @@ from reweigh.method.evidence import read_evidence
 from reweigh.rivals import DECODERS, decoder
 from reweigh.runtime.decoder import Decoder
 from reweigh.runtime.forward import Pass
-from reweigh.speed.figures import Figure
 from reweigh.speed.machine import peak_mib
 from reweigh.speed.own_clock import OwnClock
+from reweigh.speed.report import Measurement
 from reweigh.speed.subject import Subject
 from reweigh.speed.timing import Reading, Rounds, Timing
 
@@ -60,7 +60,7 @@ def find_rivals(names: Sequence[str]) -> list[str]:
 
 def generation_figures(
     subject: Subject, rounds: Rounds, names: Sequence[str], note: Callable[[str], None] = lambda _: None
-) -> Iterator[Figure]:
+) -> Iterator[Measurement]:
     """Time whole generations of one subject, greedy and ReWEIGH first, then the rivals named.
 
     ``note`` is called with a line about each rival that cannot run on this subject.
@@ -81,7 +81,7 @@ def generation_figures(
     variants = {name: functools.partial(runs[name], subject.new_tokens) for name in memory}
     timings = rounds.compare(f"generation, {subject}", variants, warm=0)
     for name, timing in timings.items():
-        yield Figure(
+        yield Measurement(
             "generation",
             str(subject),
             name,
@@ -95,7 +95,9 @@ def generation_figures(
     yield from _evidence(subject, rounds, timings["greedy"].per(1e6).number)
 
 
-def _shares(subject: Subject, timings: Mapping[str, Timing], goals: Mapping[str, float]) -> Iterator[Figure]:
+def _shares(
+    subject: Subject, timings: Mapping[str, Timing], goals: Mapping[str, float]
+) -> Iterator[Measurement]:
     """Compare evidence and edits with the rest of the same generation, which stands for greedy.
 
     Two generations differ by more than the effect.
@@ -103,7 +105,7 @@ def _shares(subject: Subject, timings: Mapping[str, Timing], goals: Mapping[str,
     for name in (CACHED, ONLINE):
         whole, own = timings[name], Timing(timings[name].notes["own"])
         rest = Timing(tuple(a - b for a, b in zip(whole.seconds, own.seconds, strict=True)))
-        yield Figure(
+        yield Measurement(
             "share",
             str(subject),
             f"{name}, by its own clock",
@@ -163,7 +165,7 @@ class _StateKeeper(Decoder):
 
 
 @torch.no_grad()
-def _evidence(subject: Subject, rounds: Rounds, greedy_ms: float) -> Iterator[Figure]:
+def _evidence(subject: Subject, rounds: Rounds, greedy_ms: float) -> Iterator[Measurement]:
     """Evidence against its floor, on the states of a real prefill."""
     method = subject.reweigh.decoder
     keeper = _StateKeeper(method.anatomy, method.table.layer)
@@ -183,7 +185,7 @@ def _evidence(subject: Subject, rounds: Rounds, greedy_ms: float) -> Iterator[Fi
     )
     share = timings["head's product"].per(1e6).number / greedy_ms
     for name, timing in timings.items():
-        yield Figure(
+        yield Measurement(
             "evidence",
             f"{subject.name}: the floor is {share:.2%} of a greedy generation",
             name,

@@ -18,9 +18,8 @@ from reweigh.errors import UnknownNameError
 from reweigh.estimate import Estimate
 from reweigh.files.seals import read_sealed
 from reweigh.speed import generation
-from reweigh.speed.chart import draw
-from reweigh.speed.figures import Figure, tables
 from reweigh.speed.machine import machine, peak_mib
+from reweigh.speed.report import Measurement, draw, tables
 from reweigh.speed.subject import Subject
 from reweigh.speed.timing import Rounds
 
@@ -103,9 +102,9 @@ def test_rivals_are_found_by_name() -> None:
             generation.find_rivals(wrong)
 
 
-def figure(ratio: float, goal: float | None) -> Figure:
+def figure(ratio: float, goal: float | None) -> Measurement:
     estimate = Estimate(ratio, ratio, ratio)
-    return Figure(
+    return Measurement(
         "kernels", "toy V=9", "all", estimate, "ns per logit", estimate, "head's product", goal, 3.0
     )
 
@@ -121,9 +120,9 @@ def test_a_page_of_figures() -> None:
 
 def test_a_picture_of_the_figures(tmp_path: Path) -> None:
     page = [figure(0.05, 0.1), figure(0.2, 0.1), figure(0.3, None)]
-    assert draw(page, "kernels", tmp_path / "one.svg")
-    assert draw(page, "kernels", tmp_path / "two.svg")
-    assert not draw(page, "step", tmp_path / "three.svg")
+    assert draw(page, "kernels", tmp_path / "one")
+    assert draw(page, "kernels", tmp_path / "two")
+    assert not draw(page, "step", tmp_path / "three")
     assert (tmp_path / "one.svg").read_bytes() == (tmp_path / "two.svg").read_bytes()
     assert not (tmp_path / "three.svg").exists()
 
