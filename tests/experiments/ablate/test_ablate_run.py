@@ -20,6 +20,7 @@ from reweigh.experiments.ablate.run import (
     EDITS,
     Tally,
     attach_variant,
+    evidence_for,
     sum_edits,
     variant_ask,
 )
@@ -44,6 +45,7 @@ ARMS = [
     "no-abstention",
     "bidirectional",
     "unbounded",
+    "relative",
 ]
 
 
@@ -63,7 +65,8 @@ def twin_strengths(name, table, dmrr):
             reference = table.scale
         if reference is None:
             continue
-        raw = (reference - (0.0 if name == "blind" else dmrr[token])) / table.scale
+        scale = reference if name == "relative" else table.scale
+        raw = (reference - (0.0 if name == "blind" else dmrr[token])) / scale
         if name != "bidirectional":
             raw = max(raw, 0.0)
         if name != "unbounded":
@@ -95,7 +98,7 @@ def test_an_arms_edits_are_those_of_its_definition(setting, name):
     dmrr = twin.evidence(setting.model, inputs, setting.table.layer)[donor % 2]
     expected = twin_strengths(name, setting.table, dmrr)
     keeper = Keeper()
-    given = measured.nothing() if arm.donors is None else measured.of(donor)
+    given = evidence_for(arm, measured, number)
     with session.request(evidence=[given], observer=keeper):
         session.describe(setting.pictures([records[number]]), records[number].prompt, max_new_tokens=4)
     assert keeper.steps

@@ -21,7 +21,7 @@ from reweigh.method.references import rule_named
 from reweigh.tables.observations import Observations
 from reweigh.tables.table import ReferenceTable
 
-FULL, SHUFFLED, MATCHED = "full", "shuffled", "matched"
+FULL, SHUFFLED, MATCHED, RELATIVE = "full", "shuffled", "matched", "relative"
 BUDGETS = {
     "probability": ", its scale matched to the mean edit",
     "mean-probability": ", its scale its own median",
@@ -39,6 +39,7 @@ WORDS = {
     "no-abstention": "b0 for candidates that are not registered",
     "bidirectional": "no lower clip: evidence may raise a logit",
     "unbounded": "no upper clip: a penalty may exceed beta",
+    RELATIVE: "each deficit divided by the token's own reference instead of b0",
     "count-5": "registered from 5 observations on",
     "count-10": "registered from 10 observations on",
     **{
@@ -72,6 +73,7 @@ class Variant:
         clip: Bounds of its strengths.
         factor: Its beta in units of the method's.
         seed: Seed of what was drawn for it.
+        unit: The table whose references its evidence is divided by, token by token.
     """
 
     name: str
@@ -81,6 +83,7 @@ class Variant:
     clip: Clip = CLIP
     seed: int | None = None
     factor: float = 1.0
+    unit: ReferenceTable | None = None
 
     def record(self) -> dict[str, Any]:
         """What a record keeps of the arm, besides the table's hash."""
@@ -120,6 +123,11 @@ def without_abstention(table: ReferenceTable, vocab_size: int) -> ReferenceTable
     references[table.tokens], counts[table.tokens] = table.references, table.counts
     every = np.arange(vocab_size, dtype=np.int64)
     return _changed(table, "no-abstention", tokens=every, references=references, counts=counts)
+
+
+def in_own_units(table: ReferenceTable) -> ReferenceTable:
+    """1 for every reference and for b0: of evidence in units of b(v) the strength is clip((b(v) - DMRR) / b(v), 0, 1)."""
+    return _changed(table, RELATIVE, references=np.ones(len(table)), scale=1.0)
 
 
 def by_count(table: ReferenceTable, observations: Observations, count: int) -> ReferenceTable:
@@ -169,6 +177,7 @@ def make_variants(
         "no-abstention": lambda kind: add(kind, without_abstention(table, vocab_size)),
         "bidirectional": lambda kind: add(kind, clip=BIDIRECTIONAL),
         "unbounded": lambda kind: add(kind, clip=UNBOUNDED),
+        RELATIVE: lambda kind: add(kind, in_own_units(table), unit=table),
     }
     for kind in kinds:
         if kind in ("mismatched", "cyclic") and records < 2:

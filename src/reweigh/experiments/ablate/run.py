@@ -160,18 +160,27 @@ def attach_variant(
     return ReweighSession(model, processor, decoder)
 
 
+def evidence_for(arm: Variant, evidence: RecordEvidence, number: int) -> Evidence:
+    """The evidence that an arm is given for a record."""
+    if arm.donors is None:
+        return evidence.nothing()
+    found = evidence.of(arm.donors[number], arm.table.readout)
+    if arm.unit is None:
+        return found
+    unit = torch.full_like(found.values, torch.inf)  # of a token that is not registered nothing is asked
+    unit[:, torch.from_numpy(arm.unit.tokens)] = torch.from_numpy(arm.unit.references).to(unit.dtype)
+    return replace(
+        found, values=(found.values / unit).clamp_max(1.0)
+    )  # above its reference nothing is edited
+
+
 def variant_ask(
     session: ReweighSession, arm: Variant, evidence: RecordEvidence, *, template: str | None
 ) -> Callable[[Batch], Answered]:
     """Make the function that answers batches as the arm does and notes its edits."""
 
     def ask(batch: Batch) -> Answered:
-        given = [
-            evidence.nothing()
-            if arm.donors is None
-            else evidence.of(arm.donors[batch.start + i], arm.table.readout)
-            for i in range(len(batch.records))
-        ]
+        given = [evidence_for(arm, evidence, batch.start + i) for i in range(len(batch.records))]
         tally = Tally(session.beta, end_tokens(session.decoder.anatomy.language_model))
         options: dict[str, Any] = {**GREEDY, "max_new_tokens": batch.max_new_tokens, "template": template}
         with session.request(evidence=given, observer=tally):
