@@ -88,6 +88,9 @@ class Benchmark(ABC):
     metrics: ClassVar[Sequence[MetricInfo]] = ()
     """What its figures are called and how they are read, in the order of the pages."""
 
+    yes_no: ClassVar[bool] = False
+    """Whether it asks yes/no questions, on which a comparison needs further controls."""
+
     tuning_options: ClassVar[Mapping[str, Any]] = {}
     """Options that select records for tuning, separate from those used to report results."""
 

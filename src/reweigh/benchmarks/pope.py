@@ -130,6 +130,7 @@ class POPE(Benchmark):
 
     name = "pope"
     title = "POPE"
+    yes_no = True
     dataset = DATASET
     image_dataset = COCO_VAL2014
     metrics = METRICS

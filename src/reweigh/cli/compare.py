@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +18,7 @@ from reweigh.errors import InputError
 if TYPE_CHECKING:
     from reweigh.experiments.compare.methods import Method
     from reweigh.experiments.compare.table import Comparison
+    from reweigh.experiments.tune_all.study import Tuning
     from reweigh.runs.task import Task
 
 app = typer.Typer(add_completion=False)
@@ -28,10 +30,11 @@ def compare(
     model: str = common.MODEL,
     *,
     methods: str = typer.Option(
-        "base,sampling,cut,vcd,opera,dola,pai,revisit,reweigh",
+        None,
         "--methods",
         "-m",
-        help="Decoders, separated by commas; vcd@half is a variant of vcd with its own options.",
+        help="Decoders, separated by commas; vcd@half is a variant of vcd with its own options. By default baselines, "
+        "controls, the paper's rivals and reweigh.",
     ),
     benchmark: list[str] = typer.Option(
         [],
@@ -46,32 +49,55 @@ def compare(
     method_option: list[str] = typer.Option(
         [], metavar="METHOD.NAME=VALUE", help="Option of a method or variant; repeatable."
     ),
+    tune_all: bool = typer.Option(
+        False,
+        "--tune-all",
+        help="Also tune every decoder alike on tuning records, and add a tuned row for each.",
+    ),
+    tuning_limit: int = typer.Option(
+        None, min=1, help="With --tune-all, use only the first N tuning records."
+    ),
     table: str = common.TABLE,
     cluster: RayOptions,
     loading: common.Loading,
     force: bool = common.FORCE,
 ) -> None:
     """Answer the same records with every decoder, score them, and write one table with metrics and cost."""
-    from reweigh.experiments.compare.methods import parse_methods, parse_options
+    from reweigh.experiments.compare.methods import parse_methods, parse_options, standard_methods
     from reweigh.experiments.compare.report import claim_files, terminal, write
+    from reweigh.experiments.tune_all.page import note, settings_table, tuning_section, write_frontier
     from reweigh.files.artifacts import only_one
     from reweigh.rivals import DECODERS
 
-    names = parse_methods(methods, list(DECODERS))
-    options = parse_options(method_option, names)
+    benchmarks = benchmark or [benchmark_of(model, None)]
+    standard = standard_methods(benchmarks) if methods is None else {}
+    names = list(standard) if methods is None else parse_methods(methods, list(DECODERS))
+    given = parse_options(method_option, names)
     if selection.data is not None and len(benchmark) > 1:
         raise InputError("--data is for one benchmark, but several are compared", hint="leave it out")
+    if tune_all and cluster.ray is not None:
+        raise InputError("--tune-all does not run on a cluster", hint="leave out --ray")
     claim_files(out, force=force)
-    tasks = [_task(name, selection, out) for name in benchmark or [benchmark_of(model, None)]]
-    options = _with_table(options, model, table, force)
+    tasks = [_task(name, selection, out) for name in benchmarks]
+    tuning = _tuning_task(benchmarks[0], selection, tuning_limit, out) if tune_all else None
+    options = _with_table(
+        {name: {**standard.get(name, {}), **given[name]} for name in names}, model, table, force
+    )
     asked = model, options, tasks, selection, loading, force
+    tuned = None
     with only_one(out):
-        made = _in_process(*asked, out) if cluster.ray is None else _on_ray(*asked, out, cluster)
-    files = write(made, out)
+        if cluster.ray is None:
+            made, tuned = _in_process(*asked, out, tuning)
+        else:
+            made = _on_ray(*asked, out, cluster)
+    if tuned is not None:
+        made = replace(made, notes=[*made.notes, note(tuned)])
+    files = write(made, out, [] if tuned is None else tuning_section(tuned))
+    files += [] if tuned is None else write_frontier(tuned, out)
     if common.wants_json():
         common.emit_json(made.to_json())
     else:
-        common.console().print(terminal(made))
+        common.console().print(*([] if tuned is None else [settings_table(tuned)]), terminal(made))
     common.finish(*files, then=f"open {next((one for one in files if one.suffix == '.html'), out)}")
 
 
@@ -100,16 +126,24 @@ def _in_process(
     loading: common.Loading,
     force: bool,
     out: Path,
-) -> Comparison:
-    """Compare with a model that this process loads."""
+    tuning: Task | None,
+) -> tuple[Comparison, Tuning | None]:
+    """Compare with a model that this process loads, after tuning every method if there are records for it."""
     from reweigh.experiments.compare.methods import make_method
     from reweigh.experiments.compare.study import compare as run
+    from reweigh.experiments.tune_all.study import tune_all
 
     loaded = loading.load(model)
-    rows = [make_method(name, *loaded, given) for name, given in options.items()]
+    if tuning is None:
+        tuned, rows = None, [make_method(name, *loaded, given) for name, given in options.items()]
+    else:
+        tuned = tune_all(
+            loaded, options, selection.runs(tuning, model, loading, loaded, force=force), out / "tuning"
+        )
+        rows = tuned.methods(loaded, options)
     _print_reasons(rows)
     runs = [selection.runs(task, model, loading, loaded, force=force) for task in tasks]
-    return run(model, rows, runs, out)
+    return run(model, rows, runs, out), tuned
 
 
 def _on_ray(
@@ -150,5 +184,26 @@ def _task(name: str, selection: BenchmarkOptions, out: Path) -> Task:
             hint="reweigh eval run and reweigh eval score, once for each decoder",
         )
     task = selection.task(name, drawings=out / "pictures")
+    task.require_records()
+    return task
+
+
+def _tuning_task(name: str, selection: BenchmarkOptions, limit: int | None, out: Path) -> Task:
+    """The records of a benchmark that are kept for choices, whatever is selected for the evaluation."""
+    from reweigh.benchmarks import find_benchmark
+    from reweigh.experiments.tune.search import FIGURES
+
+    kept = find_benchmark(name).tuning_options
+    if not kept:
+        raise InputError(
+            f"{name} keeps no records for tuning",
+            hint="--tune-all tunes on the first benchmark: world or chair",
+        )
+    chosen = [
+        *selection.option,
+        *(f"{option}={value}" for option, value in kept.items()),
+    ]  # the last one counts
+    task = replace(selection, option=chosen, limit=limit).task(name, drawings=out / "tuning" / "pictures")
+    task.require(FIGURES, "tuning")
     task.require_records()
     return task

@@ -79,7 +79,7 @@ class CutOnly(Decoder):
         beta: Cut as a share of the largest probability; 0 cuts nothing.
     """
 
-    title = "Cut only"
+    title = "Cut only (control)"
     grid = (("beta", (0.02, 0.05, 0.1, 0.2, 0.4, 0.8)),)
     is_rival = False
     needs_image = False

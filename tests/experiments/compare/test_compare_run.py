@@ -21,9 +21,16 @@ from reweigh.engines.transformers.session import read_answers
 from reweigh.errors import InputError, UnknownNameError, UnsupportedError
 from reweigh.estimate import Estimate
 from reweigh.experiments.compare.cost import Cost, Total, measured, timed
-from reweigh.experiments.compare.methods import make_method, parse_methods, parse_options
+from reweigh.experiments.compare.methods import (
+    CONTROLS,
+    make_method,
+    parse_methods,
+    parse_options,
+    standard_methods,
+)
 from reweigh.experiments.compare.study import _note
 from reweigh.experiments.compare.table import Comparison, MethodRow, figure_column
+from reweigh.rivals import DECODERS
 from reweigh.runs.hallucinated import hallucinated_objects
 from reweigh.runs.results import read_scored
 from reweigh.runs.run import Batch
@@ -53,6 +60,18 @@ def test_a_variant_is_a_method_with_a_label():
             parse_methods(wrong, known)
     with pytest.raises(UnknownNameError, match="did you mean vcd"):
         parse_methods("vcdd@half", known)
+
+
+def test_yes_no_questions_bring_their_controls():
+    plain = standard_methods(["chair", "world"])
+    for asked in ("pope", "amber-discriminative", "objects-questions"):
+        found = standard_methods(["chair", asked])
+        assert [name for name in found if name not in plain] == ["push@yes", "push@no"]
+        assert (found["push@yes"], found["push@no"]) == ({"answer": "yes"}, {"answer": "no"})
+    assert "cut" in plain
+    for name, options in standard_methods(["pope"]).items():
+        assert not options or name.startswith("push@")
+    assert all("control" in DECODERS[name].title for name in CONTROLS)
 
 
 def test_options_belong_to_a_method():
@@ -198,7 +217,13 @@ def test_the_command(checkpoint, tmp_path):
     first = runner.invoke(app, arguments, catch_exceptions=False)
     assert first.exit_code == 0, first.output
     made = json.loads((out / "comparison.json").read_text())
-    assert [row["method"] for row in made["rows"]] == ["Base (greedy)", "Cut only", "VCD", "OPERA", "ReWEIGH"]
+    assert [row["method"] for row in made["rows"]] == [
+        "Base (greedy)",
+        "Cut only (control)",
+        "VCD",
+        "OPERA",
+        "ReWEIGH",
+    ]
     assert made["rows"][0]["figures"]["Cost/Lat."]["value"] == 1.0
     assert made["rows"][2]["figures"]["Cost/Lat."]["value"] > 1
     for face in ("md", "html", "tex"):

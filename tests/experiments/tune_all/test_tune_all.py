@@ -4,15 +4,21 @@ from __future__ import annotations
 
 import inspect
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
+from PIL import Image
+from typer.testing import CliRunner
 
+import reweigh
+from reweigh.cli.app import app
 from reweigh.errors import InputError
 from reweigh.estimate import Estimate
 from reweigh.experiments.tune_all.page import frontiers, note, settings_table, unbeaten
 from reweigh.experiments.tune_all.study import BUDGET, Tried, Tuning, settings_of, tune_all, tuned_name
 from reweigh.rivals import DECODERS, check_options
+from reweigh.text import in_words
 
 UNTUNED = {"base", "greedy", "sampling", "push"}
 """Plain decoding without an option, and the control for yes/no questions, which is not judged by objects."""
@@ -30,6 +36,15 @@ def test_every_method_has_the_same_budget_and_its_default_among_the_settings(nam
     official = {option: parameters[option].default for option, _ in entry.grid}
     if None not in official.values():  # ReWEIGH's beta comes with its table
         assert official in settings
+
+
+def test_the_documents_state_every_grid():
+    page = (Path(__file__).parents[3] / "docs" / "decoders.md").read_text(encoding="utf-8")
+    for name in DECODERS:
+        if grid := DECODERS[name].grid:
+            assert (
+                f"| `{name}` | {'; '.join(f'`{option}` {in_words(some)}' for option, some in grid)} |" in page
+            )
 
 
 def test_plain_decoding_is_not_tuned():
@@ -96,3 +111,71 @@ def test_a_variant_keeps_its_label():
 
 class _NoRuns:
     template = None
+
+
+@pytest.mark.slow
+def test_the_command(tmp_path):
+    """Rows for both, a drawing, and after a kill the same bytes; tuning never sees a record of the evaluation."""
+    out = tmp_path / "out"
+    arguments = [
+        "--json",
+        "compare",
+        "world",
+        "-m",
+        "sampling,cut,reweigh",
+        "--tune-all",
+        "--tuning-limit",
+        "6",
+    ]
+    arguments += [
+        "--option",
+        "scenes=6",
+        "--option",
+        "scene_seed=3",
+        "--batch-size",
+        "6",
+        "-o",
+        str(out),
+        "--json",
+    ]
+    first = CliRunner().invoke(app, arguments, catch_exceptions=False)
+    assert first.exit_code == 0, first.output
+    rows = [row["method"] for row in json.loads((out / "comparison.json").read_text())["rows"]]
+    assert rows == [
+        "Base (greedy)",
+        "Sampling",
+        "Cut only (control)",
+        "Cut only (control, tuned)",
+        "ReWEIGH",
+        "ReWEIGH (tuned)",
+    ]
+    found = reweigh.read(out / "tuning")
+    assert len(found.values().distinct("arm")) == 1 + 2 * BUDGET
+    assert set(found.about["chosen"]) == {"cut", "reweigh"}
+    assert found.about["benchmark"]["options"] == {"scene_seed": 3, "split": "tuning", "scenes": 300}
+    evaluated = json.loads((out / "world" / "base" / "record.json").read_text())
+    assert evaluated["benchmark"]["options"] == {"scenes": 6, "scene_seed": 3}
+    assert (out / "frontier.png").stat().st_size > 5000
+    assert "Every method tuned alike" in (out / "comparison.html").read_text()
+    responses = out / "tuning" / "reweigh-beta-2.0" / "responses.jsonl"
+    whole, page = responses.read_bytes(), (out / "tuning" / "frame.json").read_bytes()
+    responses.write_bytes(b"".join(whole.splitlines(keepends=True)[:2]))
+    again = CliRunner().invoke(app, arguments, catch_exceptions=False)
+    assert again.exit_code == 0, again.output
+    assert (responses.read_bytes(), (out / "tuning" / "frame.json").read_bytes()) == (whole, page)
+
+
+@pytest.mark.parametrize(
+    ("more", "word"),
+    [(["-b", "objects"], "tuning"), (["--ray", "local"], "--ray")],
+)
+def test_what_cannot_be_tuned_is_refused(more, word, tmp_path):
+    truth = tmp_path / "truth.jsonl"
+    Image.new("RGB", (8, 8)).save(tmp_path / "a.png")
+    truth.write_text('{"image": "a.png", "objects": ["dog"]}\n')
+    given = ["--option", f"truth={truth}", "--option", f"images={tmp_path}"] if "-b" in more else []
+    done = CliRunner().invoke(
+        app, ["compare", "world", "--tune-all", "-m", "cut", *more, *given, "-o", str(tmp_path / "out")]
+    )
+    assert done.exit_code != 0
+    assert word in str(getattr(done.exception, "message", "")) + str(getattr(done.exception, "hint", ""))

@@ -123,6 +123,7 @@ class AMBERDiscriminative(Half):
 
     name = "amber-discriminative"
     title = "AMBER, discriminative"
+    yes_no = True
     metrics = METRICS
     figures = staticmethod(figures)
     half, other = "discriminative", "generative"

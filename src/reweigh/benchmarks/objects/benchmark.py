@@ -120,6 +120,7 @@ class ObjectsQuestions(_OwnPictures):
 
     name = "objects-questions"
     title = "Questions on own pictures"
+    yes_no = True
     metrics = YES_NO
 
     def __init__(

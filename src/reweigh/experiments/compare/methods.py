@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from reweigh.benchmarks.base import find_benchmark
 from reweigh.errors import InputError, ReweighError, UnsupportedError, require_known
 from reweigh.experiments.compare.cost import COSTS, timed
 from reweigh.experiments.compare.table import DEFAULTS
@@ -19,6 +20,16 @@ if TYPE_CHECKING:
     from reweigh.engines.transformers.session import Session
 
 BASE = "base"
+STANDARD = (BASE, "sampling", "cut", "vcd", "opera", "dola", "pai", "revisit", "reweigh")
+"""What is compared if no methods are named: baselines, the control of contrastive decoders, the paper's rivals."""
+PUSHES = {f"push@{answer}": {"answer": answer} for answer in ("yes", "no")}
+"""Controls that join on yes/no questions, with their options."""
+CONTROLS = ("cut", "push")
+CONTROLLED = (
+    "Controls: the cut alone is what contrastive decoders add to sampling besides their contrast, and a push says one word "
+    "wherever the model hesitates between yes and no. Neither looks at the picture any better, so a gain that one of them "
+    'shows too is no evidence for a method ("The Mirage of Performance Gains", arXiv 2504.10020).'
+)
 TUNED = "tuned"
 """Label of the variant that is a method's tuned row."""
 VARIANT = re.compile(r"[A-Za-z0-9][A-Za-z0-9-]*")
@@ -86,6 +97,18 @@ def settings_in_words(decoding: Mapping[str, Any]) -> str:
     return ", ".join([*options, *([f"table {table[:12]}"] if table else [])]) or DEFAULTS
 
 
+def standard_methods(benchmarks: Sequence[str]) -> dict[str, dict[str, Any]]:
+    """The methods to compare on some benchmarks if none are named, with their options; yes/no questions add controls.
+
+    Example:
+        >>> [name for name in standard_methods(["pope"]) if name not in standard_methods(["chair"])]
+        ['push@yes', 'push@no']
+    """
+    pushes = PUSHES if any(find_benchmark(name).yes_no for name in benchmarks) else {}
+    place = STANDARD.index("cut") + 1
+    return {name: dict(pushes.get(name, {})) for name in (*STANDARD[:place], *pushes, *STANDARD[place:])}
+
+
 def parse_methods(text: str, known: Sequence[str]) -> list[str]:
     """Names from a comma-separated list; greedy comes first whether it was named or not, as the measure of cost.
 
@@ -130,12 +153,24 @@ def decoder_of(name: str) -> str:
     return name.partition("@")[0]
 
 
+def titled(title: str, label: str) -> str:
+    """The title of a variant.
+
+    Example:
+        >>> titled("VCD", "half"), titled("Yes/no push (control)", "no"), titled("VCD", "")
+        ('VCD (half)', 'Yes/no push (control, no)', 'VCD')
+    """
+    if not label:
+        return title
+    return f"{title.removesuffix(')')}, {label})" if title.endswith(")") else f"{title} ({label})"
+
+
 def make_method(name: str, model: Any, processor: Any, options: Mapping[str, Any]) -> Method:
     """Tie a decoder to the model; a model that cannot serve it leaves a row with the reason."""
     from reweigh.rivals import DECODERS, decoder
 
     own, _, label = name.partition("@")
-    title = (DECODERS[own].title or own) + (f" ({label})" if label else "")
+    title = titled(DECODERS[own].title or own, label)
     try:
         session = decoder(own, model, processor, **options)
     except UnsupportedError as error:

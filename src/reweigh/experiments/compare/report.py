@@ -143,7 +143,7 @@ def _add_quality_against_cost(page: Page, made: Comparison) -> None:
 def _short(title: str) -> str:
     """A method's name for a drawing: without the words in brackets, unless they tell two of its rows apart."""
     name, _, label = title.partition(" (")
-    return f"{name} {TUNED}" if label == f"{TUNED})" else name
+    return f"{name} {TUNED}" if label.endswith(f"{TUNED})") else name
 
 
 def _scatter(drawn: Sequence[NamedPoint], up: str, panel: Any, narrow: bool) -> None:

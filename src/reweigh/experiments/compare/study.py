@@ -11,7 +11,7 @@ from reweigh.estimate import Estimate
 from reweigh.experiments.compare.cost import LATENCY, Cost, Total
 from reweigh.experiments.compare.degenerate import degenerate
 from reweigh.experiments.compare.fluency import ReadAgain, broken_shares, one_by_one, reading
-from reweigh.experiments.compare.methods import Method, settings_in_words
+from reweigh.experiments.compare.methods import CONTROLLED, CONTROLS, Method, decoder_of, settings_in_words
 from reweigh.experiments.compare.table import Comparison, MethodRow, Shading, cost_columns, figure_column
 from reweigh.experiments.experiment import Arm, Experiment
 from reweigh.results.evaluation import write_report
@@ -143,6 +143,8 @@ def build(
             cost_keys = {"benchmark": None, "arm": method.name, "figure": figure, AGAINST: None}
             cost_rows.append(Row(cost_keys, one))
     notes = [_note(scores, costs[base.name].seconds_per_token), *degenerate(methods, scores, broken or {})]
+    if any(decoder_of(method.name) in CONTROLS for method in methods):
+        notes.append(CONTROLLED)
     about = {
         "model": model,
         "reference": base.name,

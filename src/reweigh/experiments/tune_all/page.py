@@ -15,7 +15,7 @@ from reweigh.experiments.tune_all.study import BUDGET, Tried, Tuning
 from reweigh.results.charts import Front, alt_text, chart, fronts, inline
 from reweigh.results.html import Html, element, section
 from reweigh.results.table import Cell, Column, Table
-from reweigh.text import in_words as setting_in_words
+from reweigh.text import in_words
 
 ACROSS, UP = "recall", "chair_i"
 FRONTIER = "frontier"
@@ -97,7 +97,7 @@ def settings_table(tuning: Tuning) -> Table:
             said = "chosen" if one is tuning.chosen(name) else ("" if one.eligible else "F1 falls too far")
             gained = None if one.gain is None else 100 * one.gain
             figures = (one.metrics[figure] for figure in FIGURES)
-            rows.append([tuning.titles[name], setting_in_words(one.setting), *figures, gained, said])
+            rows.append([tuning.titles[name], in_words(one.setting), *figures, gained, said])
     return Table(columns, rows, caption="Brackets are 95% image-bootstrap intervals.")
 
 

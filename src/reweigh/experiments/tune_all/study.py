@@ -15,7 +15,7 @@ from typing import Any
 
 from reweigh.errors import InputError
 from reweigh.estimate import Estimate
-from reweigh.experiments.compare.methods import BASE, TUNED, Method, decoder_of, make_method
+from reweigh.experiments.compare.methods import BASE, TUNED, Method, decoder_of, make_method, titled
 from reweigh.experiments.experiment import Experiment, decoder_arm, write_frame
 from reweigh.experiments.tune.search import BOUND, RULE, gain, is_eligible, require_figures
 from reweigh.experiments.tune.study import quality
@@ -72,7 +72,7 @@ class Tuning:
         if chosen is not None:
             return make_method(row, *loaded, {**given, **chosen.setting})
         why = f"none of its {BUDGET} settings improves on the base on the tuning records"
-        return Method(row, f"{self.titles[name]} ({TUNED})", reason=why)
+        return Method(row, titled(self.titles[name], TUNED), reason=why)
 
     def frame(self, found: Frame) -> Frame:
         """All figures on the tuning records, with what was chosen."""
