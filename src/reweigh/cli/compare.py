@@ -70,7 +70,7 @@ def compare(
     from reweigh.rivals import DECODERS
 
     benchmarks = benchmark or [benchmark_of(model, None)]
-    standard = standard_methods(benchmarks) if methods is None else {}
+    standard: dict[str, dict[str, Any]] = standard_methods(benchmarks) if methods is None else {}
     names = list(standard) if methods is None else parse_methods(methods, list(DECODERS))
     given = parse_options(method_option, names)
     if selection.data is not None and len(benchmark) > 1:
