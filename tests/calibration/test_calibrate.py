@@ -16,7 +16,7 @@ from PIL import Image
 import reweigh
 import twin
 from checkpoints import FAMILIES, load, picture
-from reweigh.calibration import ahead
+from reweigh.calibration import prepare
 from reweigh.calibration.result import Calibration, merge_calibrations
 from reweigh.calibration.resume import LOCK, WORK
 from reweigh.errors import (
@@ -436,7 +436,7 @@ def test_the_number_of_readers_changes_no_byte(llava, tmp_path, monkeypatch, bat
     Image.new("RGB", (1, 1)).save(images / "ab.png")
     trees, told = [], []
     for readers in (1, 2, 7):
-        monkeypatch.setattr(ahead, "READERS", readers)
+        monkeypatch.setattr(prepare, "READERS", readers)
         skips = []
         out = tmp_path / str(readers)
         run(llava, images, out=out, batch_size=batch_size, on_skip=lambda *skip, to=skips: to.append(skip))

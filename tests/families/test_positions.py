@@ -13,8 +13,7 @@ from torch import nn
 
 from checkpoints import load, picture, prompt
 from reweigh.errors import InputError
-from reweigh.families.catalogue import family_of
-from reweigh.families.family import Family
+from reweigh.families.catalogue import Family, family_of
 from reweigh.families.positions import Patch, layout
 from reweigh.method.grids import View
 

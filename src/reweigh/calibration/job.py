@@ -1,4 +1,4 @@
-"""A calibration with transformers: a loaded model and the settings it is observed with."""
+"""A calibration with transformers: a loaded model and the settings it is observed with, the checkpoint's own included."""
 
 from __future__ import annotations
 
@@ -6,19 +6,56 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from reweigh.calibration.decoding import greedy_settings
 from reweigh.calibration.settings import CalibrationSettings
 from reweigh.engines.transformers.observe import observe
 from reweigh.families.anatomy import Anatomy, find_anatomy
 from reweigh.families.identity import identify
 from reweigh.families.points import published_point
-from reweigh.families.processor_parts import prompt_hash
+from reweigh.families.processor import prompt_hash
 from reweigh.families.prompts import build_inputs
 from reweigh.method.lens import Lens
 from reweigh.method.readouts import DMRR
 from reweigh.provenance import versions
 from reweigh.tables.observations import ImageObservations
 from reweigh.tables.table import candidate_rule
+
+NEUTRAL: dict[str, tuple[Any, ...]] = {
+    "repetition_penalty": (1,),
+    "encoder_repetition_penalty": (1,),
+    "no_repeat_ngram_size": (0,),
+    "encoder_no_repeat_ngram_size": (0,),
+    "min_length": (0,),
+    "min_new_tokens": (0,),
+    "max_time": (),
+    "bad_words_ids": ([],),
+    "sequence_bias": ({}, []),
+    "suppress_tokens": ([],),
+    "begin_suppress_tokens": ([],),
+    "forced_eos_token_id": (),
+    "exponential_decay_length_penalty": (),
+    "guidance_scale": (1,),
+    "watermarking_config": (),
+}
+"""Settings that reach greedy decoding, each with the values that change nothing; None never does."""
+
+
+def greedy_settings(generation_config: Any) -> dict[str, Any]:
+    """The settings in effect that change greedy decoding, as plain values; empty for most checkpoints."""
+    found = {name: _plain(getattr(generation_config, name, None)) for name in NEUTRAL}
+    return {name: value for name, value in found.items() if value is not None and value not in NEUTRAL[name]}
+
+
+def _plain(value: Any) -> Any:
+    """The value as a page of JSON gives it back, so that a record read again equals a fresh one."""
+    if hasattr(value, "to_dict"):
+        value = value.to_dict()
+    if isinstance(value, dict):
+        if all(isinstance(key, str) for key in value):
+            return {key: _plain(inner) for key, inner in value.items()}
+        return sorted(
+            [_plain(key), _plain(inner)] for key, inner in value.items()
+        )  # biases by token sequence
+    return [_plain(inner) for inner in value] if isinstance(value, list | tuple) else value
 
 
 @dataclass(frozen=True)

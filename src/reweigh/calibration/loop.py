@@ -12,9 +12,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Protocol, TypeAlias
 
-from reweigh.calibration.ahead import build_ahead
 from reweigh.calibration.corpus import Corpus, CorpusImage, open_corpus
-from reweigh.calibration.prepare import prepare, read
+from reweigh.calibration.prepare import build_ahead, prepare, read
 from reweigh.calibration.result import MANIFEST, Calibration, tables_of
 from reweigh.calibration.resume import LOCK, Work, finished
 from reweigh.calibration.settings import CalibrationSettings

@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from reweigh.calibration.decoding import greedy_settings
+from reweigh.calibration.job import greedy_settings
 from reweigh.calibration.loop import run_job
 from reweigh.calibration.result import Calibration
 from reweigh.calibration.settings import VLLM_BATCH, CalibrationSettings
 from reweigh.engines.vllm.observe import Observer, check_layers
 from reweigh.errors import UnsupportedError
 from reweigh.families.points import nearest_point
-from reweigh.families.processor_parts import prompt_hash
+from reweigh.families.processor import prompt_hash
 from reweigh.families.prompts import DESCRIBE
 from reweigh.method.lens import CHUNK
 from reweigh.method.readouts import DMRR

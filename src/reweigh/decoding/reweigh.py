@@ -19,7 +19,7 @@ from reweigh.errors import MismatchError, UnsupportedError
 from reweigh.families.anatomy import Anatomy
 from reweigh.families.identity import Watch
 from reweigh.families.points import point_in_use
-from reweigh.families.processor_parts import tokenizer_of
+from reweigh.families.processor import tokenizer_of
 from reweigh.method.edit import StepEditor, check_betas, spread
 from reweigh.method.evidence import Evidence
 from reweigh.method.lens import lens_disagreement

@@ -14,12 +14,12 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from reweigh.engines.transformers.answers import answer_states, hidden_states
+from reweigh.engines.transformers.measure import answer_states, hidden_states
 from reweigh.errors import InputError
 from reweigh.experiments.experiment import Arm, Experiment, OpenArm, decoder_arm
 from reweigh.families.anatomy import find_anatomy
 from reweigh.families.identity import identify
-from reweigh.families.processor_parts import tokenizer_of
+from reweigh.families.processor import tokenizer_of
 from reweigh.families.prompts import build_inputs
 from reweigh.files.artifacts import sha256_json
 from reweigh.files.outputs import claim, write_output

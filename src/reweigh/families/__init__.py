@@ -1,8 +1,7 @@
 """Model families: where a vision-language model keeps its parts and its image positions."""
 
 from reweigh.families.anatomy import Anatomy, find_anatomy
-from reweigh.families.catalogue import FAMILIES, family_of
-from reweigh.families.family import Family
+from reweigh.families.catalogue import FAMILIES, Family, family_of
 from reweigh.families.identity import Watch
 from reweigh.families.load import load
 

@@ -1,7 +1,8 @@
 """Find the parts of a vision-language model that the method reads: blocks, final norm, head and image tokens.
 
-One rule finds them in every family whose decoder sees the image as positions of its own sequence; families
-whose image enters elsewhere are refused by name. Knows nothing of ranks, tables or decoding.
+One rule finds them in every family whose decoder sees the image as positions of its own sequence; families whose image
+enters elsewhere are refused by name. Wrappers of torch.compile and peft are removed first, because hooks and ``generate``
+must act on the model inside. Knows nothing of ranks, tables or decoding.
 """
 
 from __future__ import annotations
@@ -15,11 +16,58 @@ from typing import Any
 from torch import nn
 
 from reweigh.errors import InputError, UnsupportedError
-from reweigh.families.catalogue import family_of
-from reweigh.families.family import Family
+from reweigh.families.catalogue import Family, family_of
 from reweigh.families.positions import placeholder_ids
-from reweigh.families.wrappers import unwrap
 from reweigh.method.lens import head_rows
+
+COMPILED = "_orig_mod"
+"""Where torch.compile keeps the module it wraps."""
+
+
+def unwrap(model: Any) -> tuple[Any, bool]:
+    """The model inside the wrappers of torch.compile and peft, and whether torch.compile was among them.
+
+    Raises:
+        UnsupportedError: A wrapper changes what the model computes.
+    """
+    compiled = False
+    while True:
+        modules = getattr(model, "_modules", None) or {}
+        if COMPILED in modules:
+            model, compiled = modules[COMPILED], True
+        elif _is_from_peft(model):
+            model = _inside_peft(model, modules)
+        else:
+            return model, compiled
+
+
+def _is_from_peft(model: Any) -> bool:
+    return any(kind.__module__.partition(".")[0] == "peft" for kind in type(model).__mro__)
+
+
+def _inside_peft(model: Any, modules: dict[str, Any]) -> Any:
+    """PeftModel holds a tuner as ``base_model``, the tuner the real model as ``model``."""
+    name = type(model).__name__
+    configs = getattr(model, "peft_config", None) or {}
+    kinds = {
+        str(getattr(one.peft_type, "value", one.peft_type))
+        for one in configs.values()
+        if getattr(one, "is_prompt_learning", False)
+        or str(getattr(one.peft_type, "value", one.peft_type)) == "XLORA"
+    }
+    if kinds:
+        raise UnsupportedError(
+            f"{name} uses {', '.join(sorted(kinds))}, which acts in the wrapper's own forward: the model inside "
+            "would be read without it",
+            hint="merge it into the weights, or use an adapter that lives in the layers (LoRA and its kin)",
+        )
+    inner = modules.get("base_model", modules.get("model"))
+    if inner is None:
+        raise UnsupportedError(
+            f"{name} of peft has no model as .base_model or .model", hint="give the model inside it"
+        )
+    return inner
+
 
 NORM_NAMES = ("norm", "final_layernorm", "final_layer_norm", "embedding_norm", "ln_f")
 

@@ -12,8 +12,8 @@ from typing import Any
 
 import torch
 
-from reweigh.families.anatomy import Anatomy
-from reweigh.families.processor_parts import chat_template_of, tokenizer_of
+from reweigh.families.anatomy import Anatomy, unwrap
+from reweigh.families.processor import chat_template_of, tokenizer_of
 from reweigh.families.settings import current_settings, image_settings, model_settings
 from reweigh.families.weights import (
     active_adapters,
@@ -23,7 +23,6 @@ from reweigh.families.weights import (
     sample,
     watched_weights,
 )
-from reweigh.families.wrappers import unwrap
 from reweigh.files.artifacts import sha256_json
 from reweigh.tables.identity import Identity
 from reweigh.tables.signature import BYTES, Sampled, signatures

@@ -14,7 +14,7 @@ from typing import Any
 from torch import Tensor
 
 from reweigh.errors import InputError
-from reweigh.families.family import Family
+from reweigh.families.catalogue import Family
 from reweigh.method.grids import Patch, Picture, Run, View
 
 __all__ = ["Patch", "Picture", "Run", "View", "VisualPosition", "layout", "placeholder_ids"]

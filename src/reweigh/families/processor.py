@@ -1,4 +1,4 @@
-"""Load a model's processor, even if its video half cannot be loaded.
+"""A model's processor: loading it, even if its video half cannot be loaded, and its parts; of text-only models a tokenizer.
 
 Several families (Qwen-VL, InternVL and others) bundle a video processor that transformers can only build with
 torchvision, so `AutoProcessor` refuses the whole bundle although images do not need it. Without torchvision
@@ -11,6 +11,7 @@ import os
 from typing import Any
 
 from reweigh.errors import UnsupportedError
+from reweigh.files.artifacts import sha256_json
 
 
 def load_processor(name_or_path: str | os.PathLike[str], **options: Any) -> Any:
@@ -56,3 +57,23 @@ def without_video(processor_class: Any) -> Any:
     Stills.__name__ = Stills.__qualname__ = processor_class.__name__
     Stills.__module__ = processor_class.__module__
     return Stills
+
+
+def tokenizer_of(processor: Any) -> Any:
+    """The tokenizer of a processor; a bare tokenizer is its own."""
+    return getattr(processor, "tokenizer", processor)
+
+
+def chat_template_of(processor: Any) -> Any:
+    """The processor's chat template, or ``None``."""
+    return getattr(processor, "chat_template", None)
+
+
+def prompt_hash(processor: Any, prompt: str, template: str | None) -> str:
+    """Hash of a prompt and its template: the given one, or the processor's."""
+    return sha256_json([template or chat_template_of(processor), prompt])
+
+
+def crops_centre(processor: Any) -> bool:
+    """Whether the image processor keeps only the centre square of a picture."""
+    return bool(getattr(getattr(processor, "image_processor", None), "do_center_crop", False))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from reweigh.errors import InputError
 from reweigh.families.catalogue import family_of
 from reweigh.families.positions import placeholder_ids
-from reweigh.families.processor_parts import chat_template_of, tokenizer_of
+from reweigh.families.processor import chat_template_of, tokenizer_of
 from reweigh.families.weights import input_device
 from reweigh.text import DESCRIBE
 

@@ -16,7 +16,7 @@ from reweigh.errors import InputError, MismatchError
 from reweigh.experiments.ablate.study import observations_beside
 from reweigh.experiments.readouts import ReadoutArm, readout_arm
 from reweigh.families.anatomy import find_anatomy
-from reweigh.families.processor_parts import prompt_hash
+from reweigh.families.processor import prompt_hash
 from reweigh.method.references import rule_named
 from reweigh.paper.corpus.make import ImageSet, make_corpus
 from reweigh.paper.corpus.store import StudyCorpus

@@ -18,7 +18,7 @@ from torch import Tensor
 from reweigh.engines.transformers.manager import HookManager
 from reweigh.errors import InputError
 from reweigh.families.anatomy import Anatomy
-from reweigh.families.processor_parts import tokenizer_of
+from reweigh.families.processor import tokenizer_of
 from reweigh.rivals.tools.branch import Runner
 from reweigh.rivals.tools.confidence import word_tokens
 from reweigh.rivals.tools.entities import word_list

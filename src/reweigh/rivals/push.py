@@ -15,7 +15,7 @@ from torch import Tensor
 
 from reweigh.errors import InputError
 from reweigh.families.anatomy import Anatomy
-from reweigh.families.processor_parts import tokenizer_of
+from reweigh.families.processor import tokenizer_of
 from reweigh.rivals.tools.rules import CUT
 from reweigh.runtime.decoder import GREEDY, Decoder, in_range
 from reweigh.runtime.forward import Pass

@@ -19,8 +19,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from reweigh.engines.transformers.answers import last_states
 from reweigh.engines.transformers.manager import HookManager
+from reweigh.engines.transformers.measure import last_states
 from reweigh.errors import UnsupportedError
 from reweigh.families.anatomy import Anatomy
 from reweigh.rivals.tools.branch import Runner

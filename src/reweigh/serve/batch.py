@@ -18,7 +18,7 @@ from reweigh.decoding import ReweighSession
 from reweigh.decoding.request import ReweighRequest
 from reweigh.engines.transformers.recall import Recall
 from reweigh.engines.transformers.session import Session, end_tokens
-from reweigh.families.processor_parts import tokenizer_of
+from reweigh.families.processor import tokenizer_of
 from reweigh.method.trace import Recorded
 from reweigh.serve.metrics import Metrics
 from reweigh.serve.prepare import stack

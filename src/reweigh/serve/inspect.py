@@ -17,7 +17,7 @@ from reweigh.engines.transformers.check import tokenize
 from reweigh.engines.transformers.measure import measure
 from reweigh.errors import InputError, UnsupportedError
 from reweigh.families.positions import layout
-from reweigh.families.processor_parts import crops_centre, tokenizer_of
+from reweigh.families.processor import crops_centre, tokenizer_of
 from reweigh.method.check import THRESHOLD, check_tokens
 from reweigh.method.evidence import Evidence
 from reweigh.runtime.reader import Reader

@@ -16,7 +16,7 @@ from torch import Tensor
 from reweigh.engines.transformers.recall import OF_THE_PROMPT
 from reweigh.errors import InputError, ReweighError
 from reweigh.families.positions import placeholder_ids
-from reweigh.families.processor_parts import chat_template_of, tokenizer_of
+from reweigh.families.processor import chat_template_of, tokenizer_of
 from reweigh.families.prompts import encode, render, render_chat
 from reweigh.serve.wire import ImagePart, Message
 

@@ -13,7 +13,7 @@ from reweigh.engines.transformers.pairing import pair
 from reweigh.engines.transformers.session import Session
 from reweigh.errors import InputError
 from reweigh.families.anatomy import find_anatomy
-from reweigh.families.processor_parts import tokenizer_of
+from reweigh.families.processor import tokenizer_of
 from reweigh.families.prompts import DESCRIBE, build_inputs
 from reweigh.images import read_image
 from reweigh.method.check import Checked, check_tokens

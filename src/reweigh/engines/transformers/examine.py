@@ -1,18 +1,110 @@
-"""What was found inside a model, and whether the lens can be trusted on it: the facts behind ``reweigh doctor``."""
+"""What can be said of a model before it is used, for ``reweigh doctor``, and the proof that its lens is wired as it is.
+
+Lens parity: the last block's stream through norm and head must give the model's logits, up to a monotone map
+(soft-capping, scale), and every captured stream must be the one transformers reports. It proves the wiring, not the quality
+of evidence.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import torch
+from torch import Tensor
+
+from reweigh.engines.transformers.manager import HookManager
 from reweigh.engines.transformers.measure import measure
-from reweigh.engines.transformers.parity import lens_parity
-from reweigh.families.anatomy import find_anatomy
+from reweigh.errors import InputError
+from reweigh.families.anatomy import Anatomy, find_anatomy
 from reweigh.families.prompts import DESCRIBE, build_inputs
 from reweigh.families.weights import input_device
 from reweigh.images import read_image
 from reweigh.method.kernels import choose_kernel, kernel_names, unused_numba
-from reweigh.method.lens import Lens
+from reweigh.method.lens import Lens, lens_disagreement
+from reweigh.runtime.decoder import Decoder
+from reweigh.runtime.forward import Pass
+
+
+@dataclass(frozen=True)
+class LensParity:
+    """What was found.
+
+    Attributes:
+        positions: Visual positions compared.
+        max_difference: Largest difference between lens and model logits; above zero for a cap or a scale.
+        disagreement: How far the lens misorders the model's best 50 tokens, as a share of the logits' range.
+        rank_agreement: Share of the model's best 50 tokens whose rank is the same through the lens.
+        between_blocks: Blocks after which the family adds something before the next block (DeepStack).
+    """
+
+    positions: int
+    max_difference: float
+    disagreement: float
+    rank_agreement: float
+    between_blocks: tuple[int, ...]
+
+    def holds(self, tolerance: float = 1e-4) -> bool:
+        """Whether the ranks can be trusted."""
+        return self.disagreement <= tolerance
+
+
+class _Watcher(Decoder):
+    """Keeps the streams of every block and edits nothing."""
+
+    def __init__(self, anatomy: Anatomy) -> None:
+        super().__init__(anatomy)
+        self.layers = frozenset(range(len(anatomy.blocks)))
+        self.forward: Pass | None = None
+
+    def edit(self, forward: Pass) -> None:
+        self.forward = forward
+
+
+def lens_parity(model: Any, inputs: Mapping[str, Any]) -> LensParity:
+    """Compare the lens with the model's own logits at the image's positions, in one forward pass."""
+    anatomy = find_anatomy(model)
+    watcher = _Watcher(anatomy)
+    with HookManager.of(anatomy).serving(watcher.request()), torch.no_grad():
+        output = model(**{**inputs, "use_cache": False, "output_hidden_states": True})
+    forward = watcher.forward
+    if forward is None or not forward.has_image:
+        raise InputError("the inputs hold no image", hint="build them with the processor and an image")
+    rows = [row for row, sequence in enumerate(forward.rows) for _ in sequence.positions]
+    columns = [column for sequence in forward.rows for column in sequence.positions]
+    last = len(anatomy.blocks) - 1
+    with torch.no_grad():
+        read = Lens(anatomy.norm, anatomy.head).read(forward.states[last][rows, columns]).float()
+    own = forward.logits[rows, columns].float()
+    return LensParity(
+        positions=len(columns),
+        max_difference=float((read - own).abs().max()),
+        disagreement=lens_disagreement(read, own),
+        rank_agreement=_rank_agreement(read, own),
+        between_blocks=_between(forward.states, _hidden_states(output), last),
+    )
+
+
+def _hidden_states(output: Any) -> tuple[Tensor, ...]:
+    found = getattr(output, "hidden_states", None)
+    inner = getattr(output, "language_model_outputs", None)
+    return tuple(found or getattr(inner, "hidden_states", None) or ())
+
+
+def _between(states: Mapping[int, Tensor], reported: tuple[Tensor, ...], last: int) -> tuple[int, ...]:
+    """Blocks whose stream differs from transformers' ``hidden_states[l + 1]``; its last entry is normed already."""
+    if len(reported) != last + 2:
+        return ()
+    return tuple(layer for layer in range(last) if not torch.equal(states[layer], reported[layer + 1]))
+
+
+def _rank_agreement(read: Tensor, own: Tensor, top: int = 50) -> float:
+    top = min(top, own.shape[-1])
+    best = own.topk(top, dim=-1).indices
+    ranks = [(logits.unsqueeze(1) > logits.gather(1, best).unsqueeze(2)).sum(-1) for logits in (read, own)]
+    return float((ranks[0] == ranks[1]).float().mean())
 
 
 def examine(

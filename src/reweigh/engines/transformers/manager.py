@@ -15,9 +15,8 @@ from typing import Any
 
 from reweigh.engines.transformers.arguments import Prompt
 from reweigh.engines.transformers.attention import Attention
-from reweigh.engines.transformers.compiled import forget_compiled
 from reweigh.engines.transformers.forward_hooks import ForwardHooks
-from reweigh.engines.transformers.hooks import Hooks
+from reweigh.engines.transformers.hooks import Hooks, forget_compiled
 from reweigh.errors import UnsupportedError
 from reweigh.families.anatomy import Anatomy
 from reweigh.runtime.context import OpenRequest, enter, leave, opened_on

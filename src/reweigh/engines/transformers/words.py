@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from reweigh.engines.transformers.arguments import followed_by
-from reweigh.families.processor_parts import tokenizer_of
+from reweigh.families.processor import tokenizer_of
 
 LONGEST = 5
 """Further tokens after which a word is taken to be whole."""

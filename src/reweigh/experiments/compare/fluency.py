@@ -14,7 +14,7 @@ import torch
 from PIL.Image import Image
 
 from reweigh.engines.transformers.arguments import followed_by
-from reweigh.families.processor_parts import tokenizer_of
+from reweigh.families.processor import tokenizer_of
 from reweigh.families.prompts import build_inputs
 from reweigh.images import read_image
 from reweigh.progress import bar

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from reweigh.benchmarks.judge.systemone import SystemOne
 from reweigh.errors import InputError
-from reweigh.families.processor_parts import tokenizer_of
+from reweigh.families.processor import tokenizer_of
 
 if TYPE_CHECKING:
     from PIL.Image import Image

@@ -12,15 +12,14 @@ import numpy as np
 from torch import Tensor
 
 from reweigh.benchmarks.types import Id, Response
-from reweigh.calibration.ahead import build_ahead
 from reweigh.calibration.corpus import Corpus, CorpusImage
-from reweigh.calibration.decoding import greedy_settings
-from reweigh.calibration.prepare import Prepared, prepare, read
-from reweigh.engines.transformers.trajectory import Trajectory, follow
+from reweigh.calibration.job import greedy_settings
+from reweigh.calibration.prepare import Prepared, build_ahead, prepare, read
+from reweigh.engines.transformers.observe import Trajectory, follow
 from reweigh.errors import InputError
 from reweigh.families.anatomy import Anatomy, find_anatomy
 from reweigh.families.identity import identify
-from reweigh.families.processor_parts import prompt_hash, tokenizer_of
+from reweigh.families.processor import prompt_hash, tokenizer_of
 from reweigh.families.prompts import build_inputs
 from reweigh.files.artifacts import only_one, sha256_file
 from reweigh.files.seals import write_sealed

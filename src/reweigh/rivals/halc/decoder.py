@@ -27,7 +27,7 @@ from reweigh.engines.transformers.manager import HookManager
 from reweigh.engines.transformers.session import end_tokens
 from reweigh.errors import InputError
 from reweigh.families.anatomy import Anatomy
-from reweigh.families.processor_parts import tokenizer_of
+from reweigh.families.processor import tokenizer_of
 from reweigh.rivals.dola import DoLa
 from reweigh.rivals.halc.gain import OWN, PictureGain
 from reweigh.rivals.halc.grounding import Detector, Matcher, load_detector, load_matcher

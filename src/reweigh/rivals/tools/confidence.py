@@ -19,7 +19,7 @@ from reweigh.engines.transformers.manager import HookManager
 from reweigh.engines.transformers.measure import forward_options
 from reweigh.errors import InputError
 from reweigh.families.anatomy import Anatomy, find_anatomy
-from reweigh.families.processor_parts import tokenizer_of
+from reweigh.families.processor import tokenizer_of
 from reweigh.families.prompts import DESCRIBE, build_inputs
 from reweigh.images import read_image
 from reweigh.method.check import Checked, CheckedToken

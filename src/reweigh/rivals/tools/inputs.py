@@ -15,7 +15,7 @@ from torch import Tensor
 from reweigh.engines.transformers.arguments import prompt_ids
 from reweigh.errors import InputError, UnsupportedError
 from reweigh.families.anatomy import Anatomy
-from reweigh.families.processor_parts import tokenizer_of
+from reweigh.families.processor import tokenizer_of
 from reweigh.runtime.sequence import Sequence as Row
 
 NOT_FORWARDED = frozenset(

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from reweigh.engines.transformers.compiled import forget_compiled
+from reweigh.engines.transformers.hooks import forget_compiled
 from reweigh.engines.transformers.manager import HookManager
 from reweigh.errors import UnsupportedError
 from reweigh.families.anatomy import Anatomy
