@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from PIL import Image
 
+from reweigh.errors import ArtifactError, InputError
 from reweigh.experiments.experiment import Arm, Experiment, OpenArm
 from reweigh.files.artifacts import read_jsonl
+from reweigh.files.seals import seal_row
 from reweigh.runs import run as run_module
+from reweigh.runs.record import run_owner
 from reweigh.runs.run import Answered, Batch
 from reweigh.runs.task import Runs, Task
 from reweigh.runtime.answer import Answer
@@ -76,3 +81,51 @@ def test_answers_of_a_finished_experiment_are_read_once(
     assert asked == []
     assert sorted(read) == [tmp_path / "out" / name / "responses.jsonl" for name in ("base", "other")]
     assert before == {file: file.read_bytes() for file in tmp_path.rglob("*.jsonl")}
+
+
+def without_row(path: Path, number: int) -> None:
+    lines = path.read_bytes().splitlines(keepends=True)
+    path.write_bytes(b"".join(lines[:number] + lines[number + 1 :]))
+
+
+@pytest.mark.parametrize("number", range(4))
+def test_a_note_that_was_removed_is_noticed(runs: Runs, tmp_path: Path, number: int) -> None:
+    """Also one of two tries of a batch, which leaves a note for every batch."""
+    first = Experiment(runs, arms([]), tmp_path / "out")
+    first.answer(first.arms[0])
+    notes = tmp_path / "out" / "base" / "notes.jsonl"
+    tried = seal_row(
+        {"start": 4, "size": 9}, run_owner(notes.parent)
+    )  # as a kill before the answer leaves it
+    lines = notes.read_text().splitlines()
+    notes.write_text("\n".join([*lines[:2], json.dumps(tried, sort_keys=True), lines[2]]) + "\n")
+    first.run("base")
+    assert [row["size"] for row in first.notes(first.arms[0])] == [2, 2, 1]
+    without_row(notes, number)
+    with pytest.raises(ArtifactError, match=r"notes\.jsonl"):
+        Experiment(runs, arms([]), tmp_path / "out").run("base")
+
+
+ROWS = ["items.jsonl", "manifest.jsonl", "notes.jsonl", "responses.jsonl"]
+
+
+@pytest.mark.parametrize("name", [*ROWS, "record.json", "results.json", "report.html"])
+def test_a_file_of_the_users_in_a_run_folder_survives_and_nothing_is_asked(
+    runs: Runs, tmp_path: Path, name: str
+) -> None:
+    path = tmp_path / "out" / "other" / name
+    path.parent.mkdir(parents=True)
+    path.write_bytes(b'{"mine": 1')
+    asked: list[tuple[str, int]] = []
+    with pytest.raises((ArtifactError, InputError), match=path.name):
+        Experiment(runs, arms(asked), tmp_path / "out").run("base")
+    assert path.read_bytes() == b'{"mine": 1'
+    assert asked == []
+
+
+def test_scores_of_others_are_replaced_with_force(runs: Runs, tmp_path: Path) -> None:
+    path = tmp_path / "out" / "base" / "items.jsonl"
+    path.parent.mkdir(parents=True)
+    path.write_text("mine")
+    Experiment(replace(runs, force=True), arms([]), tmp_path / "out").run("base")
+    assert len(read_jsonl(path)) == 5

@@ -17,7 +17,7 @@ from reweigh.benchmarks.bootstrap import paired_difference
 from reweigh.errors import ArtifactError
 from reweigh.estimate import Estimate
 from reweigh.files.outputs import write_sealed_output
-from reweigh.files.seals import read_sealed, read_sealed_rows
+from reweigh.files.seals import read_sealed, read_sealed_rows, require_own_rows
 from reweigh.progress import bar
 from reweigh.results.frame import AGAINST, Frame, Row
 from reweigh.runs.model import make_ask, open_session
@@ -119,7 +119,7 @@ class Experiment:
     def run(self, reference: str | None = None) -> Frame:
         """Answer what has no answer yet, score every arm, and return all figures with the differences to one arm."""
         for arm in self.arms:
-            self.runs.claim(self.out / arm.name)
+            self._claim(arm)
         with self.progress(len(self.arms), [arm.name for arm in self.arms]):
             for group in [self.arms] if self.rotate else [[arm] for arm in self.arms]:
                 self.answer(*group)
@@ -169,7 +169,15 @@ class Experiment:
             self._folders[name] = self.runs.folder(self.out / name)
         return self._folders[name]
 
+    def _claim(self, arm: Arm) -> None:
+        """Refuse files of others under the names that an arm writes."""
+        folder = self.out / arm.name
+        self.runs.claim(folder)
+        if arm.notes is not None:
+            require_own_rows(folder / arm.notes, owner=run_owner(folder))
+
     def _open(self, arm: Arm) -> OpenArm:
+        self._claim(arm)
         opened = arm.open()
         self.runs.open(self.out / arm.name, opened.decoding)
         return opened

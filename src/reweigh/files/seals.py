@@ -131,25 +131,27 @@ def append_sealed_rows(path: str | Path, rows: Iterable[Mapping[str, Any]], *, o
     with naming(path):
         if not path.parent.is_dir():
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(path))
-        begun = path.exists() and path.stat().st_size > 0
-    if begun:
-        require_own_rows(path, owner=owner)
+    require_own_rows(path, owner=owner)
     append_jsonl(path, given)
 
 
-def require_own_rows(path: str | Path, *, owner: str) -> None:
-    """Refuse a file whose first row is not the owner's.
+def has_own_rows(path: Path, *, owner: str) -> bool:
+    """Whether a file begins with a row of the owner's.
 
     The first row is written whole or not at all, so a last line that was cut short is a killed writer's only behind it.
     """
-    with naming(Path(path)), Path(path).open("rb") as file:
+    with naming(path), path.open("rb") as file:
         line = file.readline()
     try:
         row = parse_json(line)
-        own = isinstance(row, dict) and row == seal_row(_bare(row), owner)
+        return isinstance(row, dict) and row == seal_row(_bare(row), owner)
     except (ValueError, RecursionError):
-        own = False
-    if not own:
+        return False
+
+
+def require_own_rows(path: Path, *, owner: str) -> None:
+    """Refuse a file with content that does not begin with a row of the owner's."""
+    if path.exists() and path.stat().st_size and not has_own_rows(path, owner=owner):
         raise ArtifactError(
             f"{path} exists, and its first row does not belong here",
             hint="move the file away, or choose another folder",

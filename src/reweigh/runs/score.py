@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass, field, replace
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -29,8 +30,8 @@ from reweigh.benchmarks.open import known_options, open_benchmark, rated_by
 from reweigh.errors import ArtifactError, InputError, MismatchError
 from reweigh.files.artifacts import naming, sha256_file
 from reweigh.files.outputs import claim, write_output, write_sealed_output
-from reweigh.files.seals import read_sealed_rows
-from reweigh.runs.record import RECORD, RESPONSES, ScoreFiles, read_run, run_owner
+from reweigh.files.seals import has_own_rows, read_sealed, read_sealed_rows
+from reweigh.runs.record import MANIFEST, RECORD, RESPONSES, RESULTS, ScoreFiles, read_run, run_owner
 from reweigh.runs.results import ScoredRun, existing_folder
 from reweigh.text import replace_surrogates
 
@@ -212,15 +213,47 @@ def write_scores(
     if not own:
         files[RESPONSES] = _lines({"id": row.id, "response": row.text} for row in source.responses)
     claim_scores(folder, benchmark.judge_kind)
+    noted = note_files(folder) if own else []
     for name, text in files.items():
         write_output(folder / name, text)
-    hashes = {name: sha256_file(folder / name) for name in (*files, *([RESPONSES] if own else []))}
+    sealed = [*files, *([RESPONSES, *noted] if own else [])]
+    hashes = {name: sha256_file(folder / name) for name in sealed}
+    rows = {name: (folder / name).read_bytes().count(b"\n") for name in sealed}
     asked = asked_ids(benchmark, source) if isinstance(benchmark, Benchmark) else None
     results = as_results(
         summary, source.record, source.names, benchmark=benchmark, asked=None if asked is None else len(asked)
     )
-    write_sealed_output(folder / named.results, results | {"files": hashes})
-    return results | {"files": hashes}
+    results |= {"files": hashes, "rows": rows}
+    write_sealed_output(folder / named.results, results)
+    return results
+
+
+def note_files(folder: Path) -> list[str]:
+    """The files of a run with what was noted of its batches; one that lost rows since it was scored is refused."""
+    owner, before = run_owner(folder), {}
+    for path in folder.glob(f"{Path(RESULTS).stem}*{Path(RESULTS).suffix}"):
+        with suppress(ArtifactError):
+            page = read_sealed(path)
+            noted = page.get("rows", {}).keys() - {
+                RESPONSES,
+                *(name for name in page["files"] if "items" in name),
+            }
+            before |= {name: (page["files"][name], page["rows"][name]) for name in noted}
+    found = []
+    for path in sorted(folder.glob("*.jsonl")):
+        if path.name in (MANIFEST, RESPONSES) or not has_own_rows(path, owner=owner):
+            continue
+        digest, count = before.get(path.name, ("", 0))
+        first = path.read_bytes().splitlines(keepends=True)[:count]
+        if count and sha256(b"".join(first)).hexdigest() != digest:
+            raise ArtifactError(
+                f"{path} is not as it was when it was scored: it had {count} rows",
+                hint="rows were removed or exchanged; delete the run folder and run it again",
+            )
+        found.append(path.name)
+    if lost := sorted(name for name in before if not (folder / name).exists()):
+        raise ArtifactError(f"{folder / lost[0]} is gone", hint="delete the run folder and run it again")
+    return found
 
 
 def _lines(rows: Iterable[Mapping[str, Any]]) -> str:
