@@ -1,5 +1,5 @@
 """``python -m reweigh`` is the ``reweigh`` command."""
 
-from reweigh.cli.app import main
+from reweigh.cli.start import main
 
 main()

@@ -274,3 +274,64 @@ def test_a_pipe_is_wide_and_a_user_may_say_how_wide(monkeypatch: pytest.MonkeyPa
     assert common.console().width == common.PIPE_WIDTH
     monkeypatch.setenv("COLUMNS", "70")
     assert common.console().width == 70
+
+
+IMPORTS = """
+import importlib.abc, sys, time
+from reweigh.cli import start
+class Slow(importlib.abc.MetaPathFinder):
+    def find_spec(self, name, path, target=None):
+        if name == sys.argv[-1]:
+            print("importing", flush=True)
+            try:
+                time.sleep(60)
+            except BaseException as error:  # as compiled modules do
+                raise ImportError("damaged") from None
+sys.meta_path.insert(0, Slow())
+wanted, sys.argv = sys.argv[1], ["reweigh", *sys.argv[2:], sys.argv[1]]
+start.main()
+"""
+
+
+@pytest.mark.parametrize("wanted", ["typer", "reweigh.cli.table", "reweigh.tables.table"])
+@pytest.mark.parametrize("name", ["SIGTERM", "SIGINT"])
+def test_a_signal_during_an_import_ends_with_its_code_and_a_message(tmp_path, name, wanted):
+    """Wherever start-up is: an exception raised into an import could come out as another one, or not at all."""
+    running = subprocess.Popen(
+        [sys.executable, "-c", IMPORTS, wanted, "table", "show"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=tmp_path,
+    )
+    assert running.stdout.readline() == "importing\n"
+    running.send_signal(getattr(signal, name))
+    _, told = running.communicate(timeout=120)
+    assert (running.returncode, told) == (
+        128 + getattr(signal, name),
+        "stopped; run the same command again to resume\n",
+    )
+
+
+def test_a_signal_that_python_would_ignore_ends_the_command(tmp_path):
+    """What is raised in a destructor is only printed."""
+    code = SLOW.replace("time.sleep(60)", "Sleeping()").replace(
+        "def load",
+        "class Sleeping:\n    def __del__(self):\n        print('deep', flush=True); time.sleep(60)\ndef load",
+    )
+    running = subprocess.Popen(
+        [sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=tmp_path
+    )
+    assert [running.stdout.readline() for _ in range(2)] == ["loading\n", "deep\n"]
+    running.send_signal(signal.SIGTERM)
+    _, told = running.communicate(timeout=120)
+    assert running.returncode == 143
+    assert told.startswith("stopped")
+
+
+def test_handlers_are_put_back(cli):
+    before = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)]
+    hook = sys.unraisablehook
+    cli("--version")
+    assert [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)] == before
+    assert sys.unraisablehook is hook

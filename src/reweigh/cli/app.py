@@ -6,7 +6,6 @@ in reweigh, 128 plus the number of a signal: stopped by it (130 for Ctrl-C).
 
 from __future__ import annotations
 
-import contextlib
 import copy
 import difflib
 import importlib
@@ -14,7 +13,6 @@ import io
 import os
 import signal
 import sys
-import threading
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -23,6 +21,7 @@ from typer.core import TyperGroup
 from typer.main import get_command
 
 from reweigh import __version__
+from reweigh.cli import start
 from reweigh.errors import ReweighError
 
 TRACEBACK = "REWEIGH_TRACEBACK"
@@ -65,10 +64,9 @@ class LazyGroup(TyperGroup):
     def invoke(self, ctx: Any) -> Any:
         try:
             return super().invoke(ctx)
-        except KeyboardInterrupt as stop:  # caught here, because Typer would turn it into a silent exit
-            with contextlib.suppress(OSError):  # the terminal may be gone
-                typer.echo("stopped; run the same command again to resume", err=True)
-            raise typer.Exit(128 + getattr(stop, "signal", signal.SIGINT)) from None
+        except KeyboardInterrupt:  # caught here, because Typer would turn it into a silent exit
+            start.tell()
+            raise typer.Exit(start.exit_code()) from None
 
 
 GLOBAL_OPTIONS = ("json", "plugin", "verbose", "quiet")
@@ -169,37 +167,22 @@ def _root(
         os.environ[TRACEBACK] = "1"
 
 
-class Stopped(KeyboardInterrupt):
-    """A signal that ends the command as Ctrl-C does."""
-
-    def __init__(self, number: int) -> None:
-        super().__init__()
-        self.signal = number
-
-
-def _stop(number: int, frame: Any) -> None:
-    signal.signal(number, signal.SIG_DFL)  # a second signal ends at once
-    raise Stopped(number)
-
-
-def _stop_on_signals() -> None:
-    """Let SIGTERM and SIGHUP stop a command as Ctrl-C does, so that it can resume."""
-    if threading.current_thread() is not threading.main_thread():
-        return
-    for name in ("SIGTERM", "SIGHUP"):
-        number = getattr(signal, name, None)
-        if number is not None and signal.getsignal(number) is signal.SIG_DFL:  # nohup ignores it on purpose
-            signal.signal(number, _stop)
-
-
 def main() -> None:
     """Run the command line; a known error becomes one message and exit code 1, an unexpected one asks for a report."""
-    _stop_on_signals()
+    with start.signals():
+        _run()
+
+
+def _run() -> None:
     for stream in (sys.stdout, sys.stderr):  # escape characters that the terminal cannot show
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
     try:
         app()
+    except SystemExit as ended:
+        if start.was_stopped() and ended.code == 128 + signal.SIGINT:  # Typer's, where no command had begun
+            _end_stopped()
+        raise
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
@@ -215,7 +198,14 @@ def main() -> None:
         typer.echo(f"error: {name}: {error.strerror}", err=True)
         sys.exit(1)
     except Exception as error:
+        if start.was_stopped():  # something turned the signal into an error of its own
+            _end_stopped()
         _report(error)
+
+
+def _end_stopped() -> NoReturn:
+    start.tell()
+    sys.exit(start.exit_code())
 
 
 def _report(error: Exception) -> NoReturn:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from reweigh.cli import common
+from reweigh.cli import common, start
 from reweigh.cli.groups import grouped
 
 if TYPE_CHECKING:
@@ -107,7 +107,7 @@ def measure(
     if stopped or plan.stopped:
         later = "repeat the command to resume" if out else "give --out to be able to resume"
         typer.echo(f"stopped; {later}", err=True)
-        raise typer.Exit(130)
+        raise typer.Exit(start.exit_code())
 
 
 def _print_machine(machine: dict[str, Any]) -> None:
