@@ -117,6 +117,9 @@ class Quiz:
     def image_of(self, identity: Id) -> str | None:
         return f"images/{identity}.jpg"
 
+    def label_of(self, identity: Id) -> str | None:
+        return {1: "yes", 2: "no"}.get(int(identity))
+
 
 @pytest.mark.parametrize(
     ("response", "message"),
@@ -126,6 +129,7 @@ class Quiz:
             "Is there a cat",
         ),
         (Response(1, "yes", (), "2.jpg"), r"2\.jpg"),
+        (Response(1, "yes", (), "1.jpg", "no"), "label 'no'"),
         (Response(1, " is there  a dog?"), "questions"),
     ],
 )
@@ -137,7 +141,7 @@ def test_answers_to_other_questions_are_refused(response: Response, message: str
 def test_answers_to_the_same_question_are_taken_however_it_is_wrapped() -> None:
     wrapped = "<image>\nIs there a dog?\nAnswer the question using a single word or phrase."
     check_questions(
-        [Response(1, "yes", ("other", wrapped), "http://host/1.jpg"), Response(9, "x", ("y",))], Quiz()
+        [Response(1, "yes", ("other", wrapped), "http://host/1.jpg", "Yes"), Response(9, "x", ("y",))], Quiz()
     )
     check_questions([Response(1, "Is there a dog?"), Response(2, "no")], Quiz())  # a model may repeat one
 

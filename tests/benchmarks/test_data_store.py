@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -215,3 +216,24 @@ def test_a_receipt_that_is_none_is_one_message(entry: Dataset, root: Path, text:
     for look in (state, check, get):
         with pytest.raises(ArtifactError, match=r"receipt\.json"):
             look(entry)
+
+
+def test_a_file_without_a_published_checksum_must_stay_the_one_fetched_first(
+    entry: Dataset, server: FileServer, root: Path, tmp_path: Path
+) -> None:
+    get(entry)
+    (root / "toy" / "images" / "1.jpg").unlink()
+    changed = make_zip(tmp_path / "changed.zip", {"images/1.jpg": b"eno", "images/2.jpg": b"two"})
+    kept, server.files["/images.zip"] = server.files["/images.zip"], Served(changed.read_bytes())
+    with pytest.raises(FetchError, match="checksum"):
+        get(entry)
+    server.files["/images.zip"] = kept
+    get(entry)
+    assert check(entry) == []
+
+
+def test_downloads_are_of_a_fixed_revision() -> None:
+    """Of a branch, the same address would give other files on another day."""
+    for name in ("pope", "mmhal", "mmvet", "amber"):
+        for file in dataset(name).files:
+            assert re.search(r"/[0-9a-f]{40}/|/releases/download/v\d", file.url), file.url

@@ -310,3 +310,33 @@ def test_wrong_files_of_corrected_labels_are_named(repope: Path, tmp_path: Path)
         write_rows(path, rows)
         with pytest.raises(InputError, match=words):
             POPE(repope.parent, split="popular", repope=repope).records()
+
+
+def test_a_question_id_twice_is_refused(pope: Callable[..., POPE], tmp_path: Path) -> None:
+    path = tmp_path / "coco_pope_popular.json"
+    path.write_text(path.read_text() + path.read_text().splitlines()[2])
+    with pytest.raises(InputError, match="question id 3 twice"):
+        pope(split="popular").records()
+
+
+@pytest.mark.parametrize("change", [{"image": "2.jpg"}, {"label": "no"}, {"text": "Is 5 there?"}], ids=str)
+def test_answers_that_contradict_the_benchmark_are_refused(
+    pope: Callable[..., POPE], tmp_path: Path, change: dict[str, str]
+) -> None:
+    """A file of another order or version, whose answers would count for other questions."""
+    rows = [json.loads(line) for line in (tmp_path / "coco_pope_random.json").read_text().splitlines()]
+    answered = [{**row, "answer": "yes"} for row in rows]
+    said = tmp_path / "said.jsonl"
+    said.write_text("".join(json.dumps(row) + "\n" for row in answered))
+    score(pope(split="random"), read_sources([said], text_key="answer"))
+    said.write_text(json.dumps({**answered[1], **change}))
+    wrong = read_sources([said], text_key="answer")
+    with pytest.raises(InputError, match="id 2"):
+        score(pope(split="random"), wrong, partial=True)
+
+
+def test_a_key_twice_in_a_row_is_refused(pope: Callable[..., POPE], tmp_path: Path) -> None:
+    path = tmp_path / "coco_pope_random.json"
+    path.write_text(path.read_text().replace('"label": "yes"', '"label": "no", "label": "yes"', 1))
+    with pytest.raises(InputError, match="label"):
+        pope(split="random").records()

@@ -135,6 +135,10 @@ class Benchmark(ABC):
         """The image of an id, with which a file's own is compared; None where files do not name it."""
         return None
 
+    def label_of(self, identity: Id) -> str | None:
+        """The right answer of an id, with which a file's own is compared; None where files do not name it."""
+        return None
+
     def score(
         self, responses: Sequence[Response], *, ids: Collection[Id] | None = None
     ) -> tuple[list[Item], Summary]:

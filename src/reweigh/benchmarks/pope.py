@@ -7,7 +7,6 @@ from the labels.
 
 from __future__ import annotations
 
-import json
 import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -22,6 +21,7 @@ from reweigh.benchmarks.data.coco import COCO_VAL2014
 from reweigh.benchmarks.data.dataset import Dataset, File
 from reweigh.benchmarks.files import find_files, require_file
 from reweigh.errors import InputError
+from reweigh.files.artifacts import parse_json
 
 SPLITS = ("random", "popular", "adversarial")
 MAX_NEW_TOKENS = 10
@@ -35,7 +35,9 @@ METRICS = (
 )
 """The metrics of all answers; each split has the same, named ``popular_f1`` and so on."""
 
-_SOURCE = "https://raw.githubusercontent.com/AoiDragon/POPE/main/output/coco"
+_REVISION = "e3e39262c85a6a83f26cf5094022a782cb0df58d"
+"""The one that LLaVA's evaluation and its successors name."""
+_SOURCE = f"https://raw.githubusercontent.com/AoiDragon/POPE/{_REVISION}/output/coco"
 DATASET = Dataset(
     name="pope",
     title="POPE: questions on COCO, three splits",
@@ -198,6 +200,16 @@ class POPE(Benchmark):
         found = self._questions.get(identity)
         return None if found is None else found.text
 
+    def image_of(self, identity: Id) -> str | None:
+        """The image that a question is about."""
+        found = self._questions.get(identity)
+        return None if found is None else found.image
+
+    def label_of(self, identity: Id) -> str | None:
+        """The right answer; files carry POPE's own, with which corrected labels are not compared."""
+        found = self._questions.get(identity)
+        return None if found is None or self._repope is not None else found.label
+
     def summarise(self, items: Sequence[Item]) -> Summary:
         """Compute the figures of items, for example those of all shards."""
         return Summary.of(
@@ -234,7 +246,12 @@ class POPE(Benchmark):
 
 def _read_split(data_dir: Path, split: str) -> dict[int, _Question]:
     path = require_file(data_dir, f"coco_pope_{split}.json", benchmark="pope")
-    return dict(_questions_of(path, split))
+    found: dict[int, _Question] = {}
+    for number, question in _questions_of(path, split):
+        if number in found:
+            raise InputError(f"{path} has the question id {number!r} twice", hint="fetch the file again")
+        found[number] = question
+    return found
 
 
 def _questions_of(path: Path, split: str) -> Iterator[tuple[int, _Question]]:
@@ -245,6 +262,8 @@ def _questions_of(path: Path, split: str) -> Iterator[tuple[int, _Question]]:
             question = _Question(row["image"], row["text"], label, split)
         except (KeyError, TypeError, AttributeError) as error:
             raise InputError(f"{path}, row {number}, is not a POPE question ({error})") from error
+        if isinstance(identity, bool) or not isinstance(identity, int | str):
+            raise InputError(f"{path}, row {number}, has the question id {identity!r}")
         if label not in ("yes", "no"):
             raise InputError(f"{path}, row {number}, has the label {label!r}; expected yes or no")
         yield identity, question
@@ -299,8 +318,8 @@ def _rows(path: Path) -> list[Any]:
     try:
         text = path.read_text(encoding="utf-8")
         if text.lstrip().startswith("["):
-            return list(json.loads(text))
-        return [json.loads(line) for line in text.split("\n") if line.strip()]
+            return list(parse_json(text))
+        return [parse_json(line) for line in text.split("\n") if line.strip()]
     except (OSError, ValueError, RecursionError) as error:
         raise InputError(f"{path} is not valid JSON ({error})", hint="fetch the file again") from error
 

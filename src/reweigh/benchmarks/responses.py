@@ -6,13 +6,13 @@ which. Where a row names its question, that must be the benchmark's.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
 from reweigh.benchmarks.types import Id, Response
 from reweigh.errors import InputError
+from reweigh.files.artifacts import parse_json
 
 ID_KEYS = ("id", "image_id", "question_id")
 TEXT_KEYS = ("response", "caption", "answer", "text")
@@ -46,7 +46,7 @@ def _json_rows(text: str, path: Path) -> list[tuple[str, Any]]:
     if not text.strip():
         return []
     try:
-        value = json.loads(text)
+        value = parse_json(text)
     except (ValueError, RecursionError) as error:
         try:
             return _jsonl_rows(text, path)
@@ -69,7 +69,7 @@ def _jsonl_rows(text: str, path: Path) -> list[tuple[str, Any]]:
         if not line.strip():
             continue
         try:
-            rows.append((f"{path}, line {number}", json.loads(line)))
+            rows.append((f"{path}, line {number}", parse_json(line)))
         except (ValueError, RecursionError) as error:
             raise InputError(
                 f"{path}, line {number}, is not JSON ({error})",
@@ -93,7 +93,12 @@ def _response(row: Any, where: str, id_key: str | None, text_key: str | None) ->
     if not isinstance(text, str):
         raise InputError(f"{where}: the response of id {identity!r} is a {type(text).__name__}, not a string")
     asked = (row[key] for key in QUESTION_KEYS if key in row and key not in named.values())
-    return Response(identity, text, tuple(question for question in asked if isinstance(question, str)))
+    image, label = (
+        row[key] if isinstance(row.get(key), str) and key not in named.values() else None
+        for key in ("image", "label")
+    )
+    questions = tuple(question for question in asked if isinstance(question, str))
+    return Response(identity, text, questions, image, label)
 
 
 def _key(row: Mapping[str, Any], where: str, what: str, wanted: str | None, known: Sequence[str]) -> str:
@@ -125,6 +130,10 @@ class Asked(Protocol):
         """The image of an id; None where files do not name it."""
         ...
 
+    def label_of(self, identity: Id) -> str | None:
+        """The right answer of an id; None where files do not name it."""
+        ...
+
 
 def check_questions(responses: Sequence[Response], benchmark: Asked) -> None:
     """Refuse responses that were given to other questions than those of their ids, or that are the questions."""
@@ -137,6 +146,12 @@ def check_questions(responses: Sequence[Response], benchmark: Asked) -> None:
             )
         if image is not None and response.image is not None:
             _check_pair(response.id, image, (response.image,), lambda one, other: _base(one) == _base(other))
+        label = benchmark.label_of(response.id)
+        if label is not None and response.label is not None and _plain(response.label) != label:
+            raise InputError(
+                f"the response of id {response.id!r} has the label {response.label!r}, the benchmark {label!r}",
+                hint="the file is of another order or version; give each answer the id of its question",
+            )
         repeated += (
             asked is not None and isinstance(response.text, str) and _plain(response.text) == _plain(asked)
         )

@@ -30,12 +30,13 @@ class Record:
 
 @dataclass(frozen=True, slots=True)
 class Response:
-    """A model's answer to the record of the same id, and what its file says it answers: questions, image."""
+    """A model's answer to the record of the same id, and what its file says it answers: questions, image, label."""
 
     id: Id
     text: str
     questions: tuple[str, ...] = ()
     image: str | None = None
+    label: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
