@@ -19,6 +19,7 @@ COMMANDS: dict[str, list[str]] = {
         "eval",
         "score",
         "{place}/responses.jsonl",
+        "--allow-missing",
         "-b",
         "world",
         "--data",

@@ -26,7 +26,7 @@ from reweigh.files.artifacts import (
     sha256_json,
     write_text,
 )
-from reweigh.files.seals import SEAL, read_sealed, write_sealed
+from reweigh.files.seals import SEAL, read_sealed, require_own_rows, write_sealed
 from reweigh.provenance import environment, first_difference
 
 RECORD, MANIFEST, RESPONSES = "record.json", "manifest.jsonl", "responses.jsonl"
@@ -130,9 +130,10 @@ def find_image(folder: Path, name: str) -> Path:
 
 
 def require_run(folder: Path, records: Sequence[Record]) -> None:
-    """Refuse a folder whose record is not one, or that holds other questions or responses without a record."""
+    """Refuse a folder whose files are not those of a run, or that holds other questions or responses without a record."""
     if (folder / RECORD).exists():
-        read_record(folder)
+        read_run(folder)
+        require_own_rows(folder / RESPONSES, owner=run_owner(folder))
         return
     if (folder / RESPONSES).exists():
         raise ArtifactError(f"{folder} holds {RESPONSES} but no {RECORD}", hint="choose another folder")
