@@ -262,7 +262,7 @@ def _questions_of(path: Path, split: str) -> Iterator[tuple[int, _Question]]:
             question = _Question(row["image"], row["text"], label, split)
         except (KeyError, TypeError, AttributeError) as error:
             raise InputError(f"{path}, row {number}, is not a POPE question ({error})") from error
-        if isinstance(identity, bool) or not isinstance(identity, int | str):
+        if type(identity) is not int:
             raise InputError(f"{path}, row {number}, has the question id {identity!r}")
         if label not in ("yes", "no"):
             raise InputError(f"{path}, row {number}, has the label {label!r}; expected yes or no")

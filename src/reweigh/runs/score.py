@@ -230,7 +230,8 @@ def write_scores(
 
 def note_files(folder: Path) -> list[str]:
     """The files of a run with what was noted of its batches; one that lost rows since it was scored is refused."""
-    owner, before = run_owner(folder), {}
+    owner = run_owner(folder)
+    before: dict[str, tuple[str, int]] = {}
     for path in folder.glob(f"{Path(RESULTS).stem}*{Path(RESULTS).suffix}"):
         with suppress(ArtifactError):
             page = read_sealed(path)
