@@ -6,7 +6,7 @@ from typing import Any
 
 from reweigh.decoding import attach
 from reweigh.families.load import load
-from reweigh.speed.subject import Subject, describing
+from reweigh.speed.generation import Subject, describing
 from reweigh.world import path, table_path
 from reweigh.world.scenes import scene, scenes
 

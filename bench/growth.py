@@ -11,9 +11,8 @@ import torch
 
 from bench.step import step_edit
 from reweigh.method.sums import ReadoutSums
-from reweigh.speed.generation import generate
+from reweigh.speed.generation import Subject, generate
 from reweigh.speed.report import Measurement
-from reweigh.speed.subject import Subject
 from reweigh.speed.timing import Rounds, Variant
 
 POSITIONS = (72, 144, 288, 576)

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from reweigh.decoding import attach
-from reweigh.speed.subject import Subject
+from reweigh.speed.generation import Subject
 from reweigh.tables.table import ReferenceTable
 
 VOCAB = 32000

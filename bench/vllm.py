@@ -21,9 +21,8 @@ from bench.vllm_subject import PROMPT, save_llava
 from reweigh.errors import MissingExtraError
 from reweigh.estimate import Estimate
 from reweigh.method.lens import Lens
-from reweigh.speed.own_clock import OwnClock, Target
 from reweigh.speed.report import Measurement
-from reweigh.speed.timing import Reading, Rounds, Timing, median_estimate
+from reweigh.speed.timing import OwnClock, Reading, Rounds, Target, Timing, median_estimate
 
 GOALS = {"switched off": 1.001, "recalled evidence": 1.01}
 """Of the rest of a step at V = 32,000, by the own clock; the first stands for a cost too small to measure."""

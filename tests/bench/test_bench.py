@@ -21,7 +21,7 @@ from reweigh.families.load import load
 from reweigh.files.seals import read_sealed
 from reweigh.method.edit import candidates
 from reweigh.method.sums import ReadoutSums
-from reweigh.speed.subject import Subject
+from reweigh.speed.generation import Subject
 from reweigh.speed.timing import KEPT, Rounds
 
 TOY = kernels.Shape("toy", 5, 90, 12, 8)

@@ -7,7 +7,7 @@ import pytest
 from reweigh.benchmarks.base import Item
 from reweigh.benchmarks.world import score_scene
 from reweigh.errors import InputError
-from reweigh.runs.hallucinated import HallucinatedObject, hallucinated_objects
+from reweigh.runs.diff import HallucinatedObject, hallucinated_objects
 from reweigh.world.drawings import CATALOGUE
 from reweigh.world.scenes import scene
 

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from reweigh.speed.own_clock import OwnClock
+from reweigh.speed.timing import OwnClock
 
 
 class Worker:

@@ -17,8 +17,7 @@ from typing import Any
 
 from reweigh.benchmarks.base import Benchmark, Id, Item, MetricInfo, Record, Response, Summary
 from reweigh.benchmarks.bootstrap import Array, intervals, ratio, sum_counts
-from reweigh.benchmarks.data.coco import COCO_VAL2014
-from reweigh.benchmarks.data.dataset import Dataset, File
+from reweigh.benchmarks.data.dataset import COCO_VAL2014, Dataset, File
 from reweigh.benchmarks.files import find_files, require_file
 from reweigh.errors import InputError
 from reweigh.files.artifacts import parse_json

@@ -210,8 +210,7 @@ def _bare(word: str) -> str:
 def _side_by_side(base: str, edited: str, title: str) -> None:
     from rich.table import Table
 
-    from reweigh.results.coloured import terminal
-    from reweigh.results.words import changed_words
+    from reweigh.results.coloured import changed_words, terminal
 
     removed, added = changed_words(base, edited)
     columns = Table(show_lines=False, expand=True)

@@ -54,8 +54,7 @@ def speed(
 
     def figures(plan: Rounds) -> Iterator[Measurement]:
         from reweigh.images import read_image
-        from reweigh.speed.generation import generation_figures
-        from reweigh.speed.subject import describing
+        from reweigh.speed.generation import describing, generation_figures
         from reweigh.world.scenes import scene
 
         session = common.Point(table=table, layer=None, beta=None).attach(model, loading, force=force)

@@ -28,7 +28,7 @@ from reweigh.progress import progress
 from reweigh.provenance import versions
 from reweigh.rivals.tools.pairs import DIRECTIONS, PairDirections, Pairs
 from reweigh.rivals.tools.steering import PAGE, LabelledSums, SteeringVectors, claim_vectors
-from reweigh.runs.hallucinated import hallucinated_objects
+from reweigh.runs.diff import hallucinated_objects
 from reweigh.runs.record import find_image
 from reweigh.runs.results import read_scored
 from reweigh.runs.run import Answered, Batch

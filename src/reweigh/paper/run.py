@@ -7,26 +7,31 @@ computed from, its sentences, the number of rows, and the hash of each file.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from reweigh.errors import ArtifactError
+from reweigh.estimate import Estimate
 from reweigh.experiments.experiment import FRAME, read_frame, write_frame
 from reweigh.files.artifacts import (
     drop_abandoned,
+    read_json,
     sha256_file,
     sha256_json,
 )
 from reweigh.files.outputs import claim, write_output, write_sealed_output
-from reweigh.files.seals import read_sealed
-from reweigh.paper import earlier
+from reweigh.files.seals import altered, read_sealed
 from reweigh.paper.analyses import STUDIES
 from reweigh.paper.material import Material
-from reweigh.paper.study import FIGURE, Outcome, Study, compute
+from reweigh.paper.study import FIGURE, Outcome, Study, compute, row
 from reweigh.progress import bar
+from reweigh.results.frame import AGAINST, Frame, Row
 
-SCHEMA = 2
+SCHEMA, EARLIER_SCHEMA = 2, 1
 PAGE, TABLE, SENTENCES = "study.json", "table.csv", "sentences.md"
+EARLIER_TABLE = "table.json"
+GRID = ("chair_s", "chair_i", "recall", "f1")
 
 
 def run_studies(
@@ -103,8 +108,8 @@ def read_study(folder: Path, study: type[Study], fingerprint: str | None = None)
         return None
     try:
         page = read_sealed(folder / PAGE)
-        if page["schema"] == earlier.SCHEMA and fingerprint is None:
-            return earlier.read_earlier(folder, study, page["files"])
+        if page["schema"] == EARLIER_SCHEMA and fingerprint is None:
+            return read_earlier(folder, study, page["files"])
         whole = all(sha256_file(folder / name) == digest for name, digest in page["files"].items())
         if not whole or page["schema"] != SCHEMA or fingerprint not in (None, page["material_sha256"]):
             return None
@@ -114,3 +119,29 @@ def read_study(folder: Path, study: type[Study], fingerprint: str | None = None)
         return Outcome(study, frame, tuple(page["sentences"]), page["unmet"])
     except (ArtifactError, OSError, KeyError):
         return None
+
+
+def read_earlier(folder: Path, study: type[Study], files: Mapping[str, str]) -> Outcome:
+    """A study that an earlier version finished; its table must have the hash that its page names.
+
+    Its differences have " minus " and a reference in the quantity, a grid has one column per figure, cases have a score.
+    """
+    if sha256_file(folder / EARLIER_TABLE) != files[EARLIER_TABLE]:
+        raise altered(folder / EARLIER_TABLE)
+    kept = read_json(folder / EARLIER_TABLE)
+    rows = [new for old in kept["rows"] for new in _rows(study, old)]
+    return Outcome(study, Frame(rows), tuple(kept["sentences"]), kept["unmet"])
+
+
+def _rows(study: type[Study], old: Mapping[str, Any]) -> Iterator[Row]:
+    keys = {name: old.get(name) for name, _ in study.keys}
+    if study.name == "grid":
+        for figure in GRID:
+            yield row(old[figure], **{**keys, "quantity": figure})
+    elif study.name == "cases":
+        yield row(old["score"], **keys)
+    else:
+        if AGAINST in keys:
+            quantity, _, against = str(old["quantity"]).partition(" minus ")
+            keys |= {"quantity": quantity, AGAINST: against or None}
+        yield row(Estimate(old["value"], old["low"], old["high"]), **keys)

@@ -6,6 +6,8 @@ character has at most one colour. Knows nothing of how mentions were found.
 
 from __future__ import annotations
 
+import difflib
+import re
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
@@ -61,3 +63,17 @@ def terminal(text: str, spans: Iterable[Span]) -> Text:
     for run, span in pieces(text, spans):
         shown.append(run, style="" if span is None else TERMINAL[span.kind])
     return shown
+
+
+def changed_words(before: str, after: str) -> tuple[list[Span], list[Span]]:
+    """Spans of the words only the first text has, and of those only the second has."""
+    first, second = list(re.finditer(r"\S+", before)), list(re.finditer(r"\S+", after))
+    matcher = difflib.SequenceMatcher(
+        None, [word.group() for word in first], [word.group() for word in second], autojunk=False
+    )
+    removed, added = [], []
+    for kind, start, stop, other_start, other_stop in matcher.get_opcodes():
+        if kind != "equal":
+            removed += [Span(word.start(), word.end(), "changed") for word in first[start:stop]]
+            added += [Span(word.start(), word.end(), "changed") for word in second[other_start:other_stop]]
+    return removed, added

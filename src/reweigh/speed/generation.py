@@ -1,7 +1,7 @@
 """Whole generations side by side: greedy, ReWEIGH with cached and with online evidence, and the rivals.
 
-Every variant writes the same number of tokens. The floor of online evidence is the head's own product over the
-visual positions; how close the measurement comes to it is timed by itself, since it is a small part of the whole.
+Every variant writes the same number of tokens. The floor of online evidence is the head's own product over the visual
+positions; evidence is timed against it separately, because it is a small part of the whole.
 """
 
 from __future__ import annotations
@@ -9,23 +9,73 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from reweigh.decoding import ReweighSession
 from reweigh.engines.transformers.manager import HookManager
+from reweigh.engines.transformers.measure import measure
 from reweigh.errors import ReweighError, require_known
 from reweigh.families.anatomy import Anatomy
-from reweigh.method.evidence import read_evidence
+from reweigh.families.prompts import DESCRIBE, build_inputs
+from reweigh.method.evidence import Evidence, read_evidence
 from reweigh.rivals import DECODERS, decoder
 from reweigh.runtime.decoder import Decoder
 from reweigh.runtime.forward import Pass
 from reweigh.speed.machine import peak_mib
-from reweigh.speed.own_clock import OwnClock
 from reweigh.speed.report import Measurement
-from reweigh.speed.subject import Subject
-from reweigh.speed.timing import Reading, Rounds, Timing
+from reweigh.speed.timing import OwnClock, Reading, Rounds, Timing
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A model with one prompt, and ReWEIGH for it."""
+
+    name: str
+    model: Any
+    processor: Any
+    inputs: dict[str, Any]
+    reweigh: ReweighSession
+    new_tokens: int
+
+    def __post_init__(self) -> None:
+        # every variant writes the same number of tokens: no token ends a generation
+        self.model.generation_config.eos_token_id = None
+
+    @cached_property
+    def evidence(self) -> list[Evidence | None]:
+        """The evidence of the prompt, measured once, for generations with cached evidence."""
+        deployed = self.reweigh.decoder.deployed
+        return measure(
+            self.model,
+            self.inputs,
+            layers=[deployed.table.layer],
+            tokens=deployed.table.tokens.tolist(),
+            dtype=deployed.lens.mode,
+            chunk=deployed.lens.chunk,
+        )
+
+    @cached_property
+    def parameters(self) -> int:
+        """Weights of the model."""
+        return sum(weight.numel() for weight in self.model.parameters())
+
+    def __str__(self) -> str:
+        positions = int(
+            sum((self.inputs["input_ids"] == i).sum() for i in self.reweigh.decoder.anatomy.image_tokens)
+        )
+        return f"{self.name} {self.parameters / 1e6:,.0f} M parameters, {positions} visual, {self.new_tokens} new tokens"
+
+
+def describing(name: str, session: ReweighSession, picture: Any, new_tokens: int) -> Subject:
+    """Let the attached model describe one picture."""
+    inputs = build_inputs(session.model, session.processor, [picture], [DESCRIBE])
+    return Subject(name, session.model, session.processor, inputs, session, new_tokens)
+
 
 PARTS = ("generation", "share", "evidence")
 """The parts that are measured."""

@@ -31,7 +31,7 @@ from reweigh.experiments.compare.methods import (
 from reweigh.experiments.compare.study import _note
 from reweigh.experiments.compare.table import Comparison, MethodRow, figure_column
 from reweigh.rivals import DECODERS
-from reweigh.runs.hallucinated import hallucinated_objects
+from reweigh.runs.diff import hallucinated_objects
 from reweigh.runs.results import read_scored
 from reweigh.runs.run import Batch
 from reweigh.runtime.answer import Answer

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from reweigh.estimate import Estimate
 from reweigh.experiments.compare import report as render
-from reweigh.experiments.compare.degenerate import unfinished
+from reweigh.experiments.compare.fluency import unfinished
 from reweigh.experiments.compare.report import html
 from reweigh.experiments.compare.table import (
     Comparison,

@@ -20,8 +20,7 @@ from reweigh.benchmarks.chair.metrics import (
 )
 from reweigh.benchmarks.chair.truth import CocoTruth, ReadyTruth, Truth, read_manifest, sample_images
 from reweigh.benchmarks.chair.vocabulary import Vocabulary
-from reweigh.benchmarks.data.coco import COCO_URL, COCO_VAL2014, image_names
-from reweigh.benchmarks.data.dataset import Dataset, File
+from reweigh.benchmarks.data.dataset import COCO_URL, COCO_VAL2014, Dataset, File, image_names
 from reweigh.benchmarks.files import require_file
 from reweigh.benchmarks.language.toolkit import Language, Splitter, language
 from reweigh.errors import InputError

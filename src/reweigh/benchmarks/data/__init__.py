@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from reweigh.benchmarks.data.catalogue import dataset, datasets
-from reweigh.benchmarks.data.dataset import Dataset, File
+from reweigh.benchmarks.data.dataset import Dataset, File, dataset, datasets
 from reweigh.benchmarks.data.store import check, data_root, folder_of, get, listing, state
 
 __all__ = [

@@ -13,8 +13,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from reweigh.benchmarks.data import fetch
-from reweigh.benchmarks.data.catalogue import datasets
-from reweigh.benchmarks.data.dataset import Dataset, File
+from reweigh.benchmarks.data.dataset import Dataset, File, datasets
 from reweigh.benchmarks.data.unpack import SCRATCH, unpack
 from reweigh.errors import ArtifactError, InputError
 from reweigh.files.artifacts import only_one, read_json, sha256_file, write_json

@@ -9,8 +9,7 @@ from pathlib import Path
 from reweigh.benchmarks import find_benchmark
 from reweigh.estimate import Estimate
 from reweigh.experiments.compare.cost import LATENCY, Cost, Total
-from reweigh.experiments.compare.degenerate import degenerate
-from reweigh.experiments.compare.fluency import ReadAgain, broken_shares, one_by_one, reading
+from reweigh.experiments.compare.fluency import ReadAgain, broken_shares, degenerate, one_by_one, reading
 from reweigh.experiments.compare.methods import CONTROLLED, CONTROLS, Method, decoder_of, settings_in_words
 from reweigh.experiments.compare.table import Comparison, MethodRow, Shading, cost_columns, figure_column
 from reweigh.experiments.experiment import Arm, Experiment
