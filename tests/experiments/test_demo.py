@@ -90,8 +90,11 @@ def test_the_base_figures_are_those_of_another_path(figures):
 
 
 @pytest.mark.slow
-def test_the_page_explains_a_change_and_needs_no_other_file(shown):
+def test_the_page_explains_a_change_and_needs_no_other_file(shown, figures):
     text, page = shown
+    before, after = (figures[name]["chair_i"] for name in ("base", "reweigh"))
+    assert f"{before:.0f} of 100 named objects were not there, now {after:.0f}" in page
+    assert "Only objects are scored" in page
     for title in ("Figures", "What changed"):
         assert f">{title}</h2>" in page
     assert "Evidence for suppressed" in page

@@ -18,6 +18,7 @@ from reweigh.serve.app import Server
 from reweigh.serve.inspect import _covered
 from reweigh.serve.served import Served
 from reweigh.world.scenes import scene
+from reweigh.world.vocabulary import mentions
 
 
 def post(running, path, **content):
@@ -151,3 +152,24 @@ def test_a_rivals_words_stand_against_the_table(house):
         assert [one["token"] for one in by_check] == [one["token"] for one in told["tokens"]]
         assert [one["s"] for one in by_check] == [one["s"] for one in told["tokens"]]
         assert any(one["s"] is not None for one in by_check)
+
+
+def test_the_first_scene_is_one_the_method_corrects_and_the_second_one_it_harms(house, reference):
+    """As the page says of them: objects named that are not there, and those that are."""
+    shown = httpx.get(f"{house.url}/inspect/facts", timeout=60).json()["scenes"]
+
+    def false_and_true(name, beta):
+        made = scene("evaluation", shown[name])
+        assert made.image().size == (shown["side"], shown["side"])
+        with reference.request(beta=beta):
+            text = reference.answer([made.image()], [DESCRIBE], max_new_tokens=512)[0].text
+        found = {name for *_, name in mentions(text)}
+        return found - set(made.objects), found & set(made.objects)
+
+    (base_false, base_true), (false, true) = (false_and_true("first", beta) for beta in (0.0, None))
+    assert base_false
+    assert not false
+    assert true > base_true
+    (base_false, base_true), (false, true) = (false_and_true("wrong", beta) for beta in (0.0, None))
+    assert false > base_false
+    assert true < base_true

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -14,14 +16,16 @@ import openai
 import pytest
 from live import picture, user
 
+from reweigh.files.seals import read_sealed, write_sealed
 from reweigh.serve.address import require_extra
+from reweigh.world import table_path
 
 ASKED = {"model": "reweigh-world", "messages": [user(picture(0))]}
 
 
 @contextmanager
-def process(*arguments, **environment):
-    """The command on a free port, once it says where it is."""
+def process(*arguments, said=None, **environment):
+    """The command on a free port, once it says where it is; ``said`` gets the lines until then."""
     started = subprocess.Popen(
         [sys.executable, "-m", "reweigh", "serve", "--port", "0", *arguments],
         stderr=subprocess.PIPE,
@@ -30,6 +34,8 @@ def process(*arguments, **environment):
     )
     try:
         for line in started.stderr:
+            if said is not None:
+                said.append(line)
             if found := re.search(r"(\S+) at (http://\S+)", line):
                 yield started, found.group(2)
                 break
@@ -38,6 +44,49 @@ def process(*arguments, **environment):
     finally:
         started.kill()
         started.communicate()
+
+
+def with_beta(folder, beta):
+    """Record another operating point beside a table."""
+    path = folder / "operating_point.json"
+    write_sealed(path, read_sealed(path) | {"beta": beta})
+
+
+@pytest.mark.slow
+def test_the_log_of_a_server_and_a_new_table_without_a_restart(tmp_path):
+    folder = tmp_path / "table"
+    shutil.copytree(table_path(), folder)
+    command = ["--json", "--table", str(folder), "--limit", "seconds=60"]
+    with process(*command, said=(lines := [])) as (started, url):
+        told = [json.loads(line) for line in lines]
+        assert (
+            told[-1] | {"model": "reweigh-world", "layer": 2, "beta": 3.5, "table": str(folder)} == told[-1]
+        )
+
+        def ask():
+            answer = httpx.post(f"{url}/v1/chat/completions", json=ASKED | {"max_tokens": 3}, timeout=60)
+            return answer.headers["x-reweigh"]
+
+        def next_line(word):
+            return next(told for line in started.stderr if word in (told := json.loads(line))["message"])
+
+        assert "beta=3.5" in ask()
+        with_beta(folder, 1.3)
+        started.send_signal(signal.SIGHUP)
+        assert next_line("reloaded")["beta"] == 1.3
+        assert "beta=1.3;" in ask()
+        assert 'beta="1.3"' in httpx.get(f"{url}/metrics").text
+        assert httpx.get(f"{url}/inspect/facts", timeout=60).json()["reweigh"]["beta"] == 1.3
+        (folder / "operating_point.json").write_text("{")
+        started.send_signal(signal.SIGHUP)
+        assert "old one stays" in next_line("not be reloaded")["message"]
+        assert "beta=1.3;" in ask()
+        httpx.get(f"{url}/no/such%0Apath?secret=1")
+        assert next_line("GET /no")["message"] == "GET /no/such%0Apath 404"
+        started.send_signal(signal.SIGTERM)
+        last = next_line("stopped")
+        assert last["answers"] == 3
+        assert last["requests"] == 6
 
 
 def client(url, key="none"):

@@ -26,12 +26,18 @@ from reweigh.serve.prepare import Prepared
 from reweigh.serve.problem import Problem
 from reweigh.serve.served import Served
 from reweigh.text import DESCRIBE, FUNCTION_WORDS
+from reweigh.world.scenes import SIZE
+from reweigh.world.scenes import scene as draw_scene
 
 Grid = tuple[int, int, int, int]
 """Image, tile, rows and columns of one grid."""
 
 SCENES = 1_000_000
 """Scenes that can be asked for by number."""
+FIRST_SCENE = 26
+"""The scene the page begins with: ReWEIGH corrects it."""
+WRONG_SCENE = 50
+"""The scene that comes second: the base model describes it better."""
 
 
 def facts(served: Served, bounds: Bounds, *, key_needed: bool) -> dict[str, Any]:
@@ -43,6 +49,7 @@ def facts(served: Served, bounds: Bounds, *, key_needed: bool) -> dict[str, Any]
         "model": served.name,
         "version": __version__,
         "embedded": served.world,
+        "scenes": {"first": FIRST_SCENE, "wrong": WRONG_SCENE, "side": SIZE} if served.world else None,
         "prompt": DESCRIBE,
         "key_needed": key_needed,
         "reweigh": {
@@ -80,9 +87,7 @@ def scene(served: Served, number: int) -> dict[str, Any]:
         raise Problem(404, "only the embedded model has scenes", code="no_scenes")
     if not 0 <= number < SCENES:
         raise Problem(404, f"scenes have numbers from 0 to {SCENES - 1:,}", param="number", code="no_scene")
-    from reweigh.world.scenes import scene as drawn
-
-    made = drawn("evaluation", number)
+    made = draw_scene("evaluation", number)
     kept = BytesIO()
     made.image().save(kept, "PNG")
     picture = base64.b64encode(kept.getvalue()).decode()

@@ -71,6 +71,7 @@ def test_everything_can_be_reached_by_keyboard(visit):
     assert [one for one in order if one] == [
         "choose",
         "another",
+        "wrong",
         "question",
         "go",
         "beside",

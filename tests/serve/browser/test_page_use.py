@@ -58,7 +58,7 @@ def test_pointing_at_a_word_opens_its_step(visit):
     before, after = (float(table.locator("tr.lost td.number").nth(place).inner_text()) for place in (0, 1))
     assert before > after
     assert table.locator("tr.lost svg .shift").count() == 1
-    seen.page.locator("#left .word").first.hover()
+    seen.page.locator("#left .word.fine").first.hover()
     assert "nothing was edited" in seen.text("#step-say")
     assert seen.page.locator("#step-body tr.lost").count() == 0
 
@@ -213,3 +213,32 @@ def test_an_answer_can_be_stopped(visit):
     seen.page.unroute("**/v1/chat/completions")
     seen.ask_again(lambda: seen.page.locator("#beta").fill("1"))
     assert seen.words("left") == whole, "a slider finishes what was stopped"
+
+
+def test_the_second_scene_is_one_on_which_the_method_is_wrong(visit):
+    seen = visit().written()
+    assert "wrong" not in seen.text("#scene")
+    seen.ask_again(lambda: seen.page.click("#another"))
+    assert "Here ReWEIGH is wrong" in seen.text("#scene")
+    second = seen.text("#scene")
+    seen.ask_again(lambda: seen.page.click("#another"))
+    assert "Scene 0" in seen.text("#scene")
+    seen.ask_again(lambda: seen.page.click("#wrong"))
+    assert seen.text("#scene") == second
+
+
+def test_a_photograph_gets_a_banner_on_the_drawn_model(visit):
+    seen = visit().written()
+    assert seen.page.locator("#strange").is_hidden()
+    seen.drop(("photo.png", picture(8).resize((300, 200))))
+    assert "not a drawn scene" in seen.text("#strange")
+    seen.drop(("drawn.png", picture(8)))
+    assert seen.page.locator("#strange").is_hidden()
+
+
+def test_small_words_are_said_to_be_not_judged(visit):
+    seen = visit("#scene=24").written()
+    seen.page.locator("#left .word.plain", has_text="The").first.click()
+    assert "is not judged" in seen.text("#step-say")
+    assert seen.page.locator("#left .word.plain .bar").count() == 0
+    assert seen.page.locator("#left .word.fine .bar").count() > 0

@@ -111,6 +111,17 @@ def object_tokens(tokenizer: Any) -> frozenset[int]:
     return frozenset(ids[0] for ids in pieces)
 
 
+def in_words(outcome: Demonstration) -> str:
+    """What CHAIR_I says here, for readers who have not met it."""
+    before, after = (run.summary.metrics["chair_i"].value for run in (outcome.base, outcome.reweigh))
+    if before is None or after is None:
+        return "No object was named, so there is nothing to score."
+    return (
+        f"{before:.0f} of 100 named objects were not there, now {after:.0f}: this share is called CHAIR_I. "
+        "Only objects are scored; colours, counts and places are not."
+    )
+
+
 def page(outcome: Demonstration, cases: list[Case], harmed: list[Case]) -> str:
     """The whole page, self-contained."""
     session = outcome.session
@@ -139,7 +150,8 @@ def page(outcome: Demonstration, cases: list[Case], harmed: list[Case]) -> str:
     note = (
         f"Brackets are 95% image-bootstrap intervals; the difference is paired by scene. It {outcome.took()}."
     )
-    made.add(tiles).section("Figures").table(figures_table(outcome)).text(note, muted=True)
+    made.text(in_words(outcome)).add(tiles)
+    made.section("Figures").table(figures_table(outcome)).text(note, muted=True)
     for title, chosen in (("What changed", cases), ("Where it hurt", harmed)):
         if chosen:
             made.section(title).add(html.legend(), *[_case(outcome, case) for case in chosen])

@@ -13,8 +13,6 @@ import { Pictures } from "./pictures.js";
 import { StepPanel } from "./step.js";
 import { judge, judgeBy, speaker } from "./words.js";
 
-const FIRST_SCENE = 24;
-
 let facts;
 let pictures;
 let heat;
@@ -48,7 +46,7 @@ function build() {
   right = new Answer(byId("right"), { name: "ReWEIGH", look });
   checked = new Answer(byId("checked"), { name: "Checked text", look });
   checked.checked = true;
-  pictures = new Pictures({ limits: facts.limits, world: facts.embedded, changed: forget, refused: trouble });
+  pictures = new Pictures({ limits: facts.limits, scenes: facts.scenes, changed: forget, refused: trouble });
   heat = new Heat({ pictures: () => pictures.list, messages, failed: trouble });
   heat.cleared = () => choose(null);
   describe();
@@ -150,6 +148,9 @@ function forget() {
   for (const one of [left, right, checked]) one.clear();
   byId("checked").hidden = true;
   say(byId("check-status"), "");
+  say(byId("strange"), pictures.areStrange()
+    ? "This picture is not a drawn scene. The small model of this page knows only drawings like “Another scene”; what it says about other pictures means nothing."
+    : "");
   if (ready) ask("both");
 }
 let ready = false;
@@ -206,7 +207,7 @@ function name() {
   const chosenOne = facts.decoders.find(({ name }) => name === beside());
   const whole = chosenOne?.streams === false ? " It shows its answer when all of it is written." : "";
   byId("left-note").textContent = (beside() === "base" ? "The model alone, greedy decoding." : "Another way to decode the same model.") + whole;
-  byId("right-note").textContent = `Words without support lose up to ${number(beta(), 1)} (layer ${layer()}).`;
+  byId("right-note").textContent = `Words without support lose up to ${number(beta(), 1)} of their score (layer ${layer()}).`;
 }
 
 function finish(waited) {
@@ -221,7 +222,7 @@ function finish(waited) {
   const lacking = (one) => one.words.filter((word) => judge(word) === "short").length;
   const time = waited === null ? "" : ` First word after ${Math.round(waited)} ms.`;
   byId("status").textContent = both
-    ? `${theirs.filter(Boolean).length} words differ; without support: ${lacking(left)} left, ${lacking(right)} right.${time}`
+    ? `${theirs.filter(Boolean).length} words differ. Without support: ${lacking(left)} on the left, ${lacking(right)} on the right.${time}`
     : `Done.${time}`;
   document.documentElement.dataset.firstWord = waited === null ? "" : waited.toFixed(0);
 }
@@ -338,7 +339,7 @@ async function restore(wanted) {
   else byId("beside").value = "base";
   if (reweigh.available) settle();
   if (wanted.picture) await pictures.showUrl(wanted.picture);
-  else if (facts.embedded) await pictures.showScene(wanted.scene ?? FIRST_SCENE);
+  else if (facts.scenes) await pictures.showScene(wanted.scene ?? facts.scenes.first);
   ready = true;
   if (!pictures.list.length) return;
   await ask("both");

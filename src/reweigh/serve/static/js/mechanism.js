@@ -1,7 +1,7 @@
 // One step as the paper's mechanism table, with its figure drawn into the rows: where each candidate's logit was and went.
 
 import { aloud, el, svg } from "./dom.js";
-import { evidence, number } from "./explain.js";
+import { evidence, number, strength } from "./explain.js";
 import { support } from "./words.js";
 
 const SHOWN = 8;
@@ -35,7 +35,7 @@ function select(token, all) {
 function row(one, token, axis) {
   const kind = role(one, token);
   const name = el("th", { scope: "row" }, el("span", { class: "candidate" }, one.text.trim() || "␣"), ...badges(one, token));
-  const cells = [number(one.z), number(one.z_after), evidence(one.dmrr), evidence(one.b), number(one.s)]
+  const cells = [number(one.z), number(one.z_after), evidence(one.dmrr), evidence(one.b), strength(one.s)]
     .map((text) => el("td", { class: "number" }, text));
   return el("tr", { class: `${kind} ${support(one)}` }, name, el("td", { class: "figure" }, dumbbell(one, axis)), ...cells);
 }

@@ -7,18 +7,20 @@ const KNOWN = /^data:image\/[a-z.+-]+;base64,[A-Za-z0-9+/=]+$/;
 
 export class Pictures {
   /** `changed()` is called when other pictures are shown, `refused(message)` when a file cannot be. */
-  constructor({ limits, world, changed, refused }) {
+  constructor({ limits, scenes, changed, refused }) {
     this.list = [];
     this.scene = null;
+    this.scenes = scenes; // null where the model has none
     this.limits = limits;
     this.changed = changed;
     this.refused = refused;
     this.adding = false;
-    byId("another").hidden = !world;
+    byId("another").hidden = byId("wrong").hidden = !scenes;
     byId("choose").addEventListener("click", () => this.#choose(false));
     byId("add").addEventListener("click", () => this.#choose(true));
     byId("file").addEventListener("change", (event) => this.#take(event.target.files, this.adding));
-    byId("another").addEventListener("click", () => this.showScene(this.scene === null ? 0 : this.scene + 1));
+    byId("another").addEventListener("click", () => this.showScene(this.#next()));
+    byId("wrong").addEventListener("click", () => this.showScene(this.scenes.wrong));
     this.#listen();
   }
 
@@ -28,10 +30,23 @@ export class Pictures {
       const made = await get(`/inspect/scene?number=${number}`);
       const objects = Object.entries(made.objects).map(([name, count]) => (count > 1 ? `${name} (${count})` : name));
       await this.#show([{ url: made.image, name: `Scene ${number}` }], number);
-      say(byId("scene"), `Scene ${number}, drawn by the program, so its contents are known: ${made.kind}; ${objects.join(", ")}.`);
+      const wrong = number === this.scenes.wrong ? "Here ReWEIGH is wrong: the model alone describes this scene better. " : "";
+      say(byId("scene"), `${wrong}Scene ${number}, drawn by the program, so its contents are known: ${made.kind}; ${objects.join(", ")}.`);
     } catch (error) {
       this.refused(error.message);
     }
+  }
+
+  /** Whether the model knows only drawn scenes and some picture cannot be one. */
+  areStrange() {
+    const side = this.scenes?.side;
+    return Boolean(side) && this.list.some(({ image }) => image.naturalWidth !== side || image.naturalHeight !== side);
+  }
+
+  /** After the first scene the one on which the method is wrong, then all by their numbers. */
+  #next() {
+    if (this.scene === this.scenes.first) return this.scenes.wrong;
+    return this.scene === null || this.scene === this.scenes.wrong ? 0 : this.scene + 1;
   }
 
   /** Show a picture that a link holds; anything but a picture is refused. */

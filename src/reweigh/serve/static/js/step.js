@@ -1,9 +1,9 @@
 // The panel that opens one word: a sentence, its pieces where it has several, and the table of the step.
 
 import { byId, el } from "./dom.js";
-import { evidence, number, tell } from "./explain.js";
+import { evidence, number, strength, tell } from "./explain.js";
 import { left, mechanism } from "./mechanism.js";
-import { speaker } from "./words.js";
+import { judge, speaker } from "./words.js";
 
 const EMPTY = byId("step-say").textContent.replace(/\s+/g, " ");
 
@@ -31,7 +31,7 @@ export class StepPanel {
     byId("step").classList.add("opened");
     byId("step-moves").hidden = false;
     byId("step-title").replaceChildren(`“${word.text}”`, el("small", {}, ` ${this.#where(answer, one)}`));
-    byId("step-say").textContent = tell(one, answer.facts);
+    byId("step-say").textContent = tell(one, answer.facts, judge(word));
     byId("step-body").replaceChildren(...this.#body(answer, place, word, one));
   }
 
@@ -82,7 +82,7 @@ function columns({ facts }) {
 }
 
 function numbers(token) {
-  const listed = [["Evidence", evidence(token.dmrr)], ["Normal", evidence(token.b)], ["Strength", number(token.s)]];
+  const listed = [["Evidence", evidence(token.dmrr)], ["Normal", evidence(token.b)], ["Strength", strength(token.s)]];
   return el("dl", { class: "numbers" }, ...listed.map(([name, value]) => el("div", {}, el("dt", {}, name), el("dd", {}, value))));
 }
 
