@@ -187,6 +187,8 @@ def halc() -> dict[str, Any]:
         boxes = [(0.1, 0.2, 0.7, 0.9), (0.3, 0.3, 0.5, 0.6), (0.0, 0.0, 1.0, 1.0)]
         return boxes[: len(word) % 4]
 
+    detect.is_oracle = True  # type: ignore[attr-defined]  # what it does not find stays
+
     def match(image: Any, texts: list[str]) -> list[float]:
         return [sum(ord(one) * (at % 7) for at, one in enumerate(text)) % 101 for text in texts]
 
@@ -206,7 +208,6 @@ def halc() -> dict[str, Any]:
             match=match,
             is_entity=str.isalpha,
             beams=beams,
-            delete_undetected=False,
         )
         with session.request(pictures=[picture(1, (70, 50))]), torch.no_grad():
             output = one.model.generate(

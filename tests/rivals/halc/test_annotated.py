@@ -9,8 +9,7 @@ from PIL.ImageOps import mirror
 
 from checkpoints import picture
 from reweigh.errors import ArtifactError, InputError
-from reweigh.rivals.halc.annotated import AnnotatedBoxes
-from reweigh.rivals.halc.grounding import load_detector
+from reweigh.rivals.halc.grounding import AnnotatedBoxes, load_detector
 
 DOG, BUS = [0.125, 0.25, 0.5, 1.0], [0.5, 0.0, 1.0, 0.75]
 

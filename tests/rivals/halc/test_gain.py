@@ -8,7 +8,7 @@ import torch
 from checkpoints import FAMILIES, picture
 from reweigh.families.anatomy import find_anatomy
 from reweigh.families.prompts import DESCRIBE, build_inputs
-from reweigh.rivals.halc.gain import PictureGain
+from reweigh.rivals.halc.grounding import PictureGain
 from reweigh.rivals.tools.confidence import word_tokens
 from reweigh.rivals.tools.inputs import without_image
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import gc
 import weakref
 
@@ -17,8 +18,7 @@ from reweigh.families.anatomy import find_anatomy
 from reweigh.families.prompts import build_inputs
 from reweigh.rivals.halc.fields import CENTRE, contrasts, fields, survivors
 from reweigh.rivals.halc.pictures import crop, with_pictures
-from reweigh.rivals.halc.walk import Beam, Walk
-from reweigh.rivals.halc.words import Words, bare
+from reweigh.rivals.halc.walk import Beam, Walk, Words, bare
 
 STEPS = 10
 PICTURES = {0: picture(1, (70, 50)), 1: picture(2, (56, 56)), 2: picture(3, (56, 56))}
@@ -161,11 +161,11 @@ def twin(model, processor, inputs, image, answer, wordy, *, beams, candidates, s
 def test_answers_equal_a_twin_without_cache(family, beams, candidates, delete, loaded, batch, answer):
     model, processor = loaded(family)
     inputs = batch(family, rows=(0,))
-    options = {"detect": by_word, "match": by_letters, "is_entity": has_letter}
-    session = reweigh.decoder(
-        "halc", model, processor, beams=beams, candidates=candidates, delete_undetected=delete, **options
-    )
-    examined, looked_up = [], by_word
+    looked_up = functools.partial(by_word)
+    looked_up.is_oracle = not delete
+    options = {"detect": looked_up, "match": by_letters, "is_entity": has_letter}
+    session = reweigh.decoder("halc", model, processor, beams=beams, candidates=candidates, **options)
+    examined = []
     session.decoder.detect = lambda image, word: examined.append(word) or looked_up(image, word)
     wordy = Wordy(processor.tokenizer, find_anatomy(model))
     with session.request(pictures=[PICTURES[0]]):

@@ -12,9 +12,8 @@ import torch
 from opera_twin import Toy
 
 from reweigh.rivals.opera.decoder import OPERA
-from reweigh.rivals.opera.hypotheses import Finished, Hypotheses
 from reweigh.rivals.opera.loop import Loop
-from reweigh.rivals.opera.search import Rules, Search, column_scores, leant_on
+from reweigh.rivals.opera.search import Finished, Hypotheses, Rules, Search, column_scores, leant_on
 
 
 class ToyState:

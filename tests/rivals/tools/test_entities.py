@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from reweigh.errors import InputError
-from reweigh.rivals.halc.words import bare
+from reweigh.rivals.halc.walk import bare
 from reweigh.rivals.tools.entities import entity_test, may_be_entity, singular, word_list
 
 

@@ -5,7 +5,8 @@ f_j - weight f_i and f_i - weight f_j, for the pairs of fields of view that diff
 A loop of its own inside ``generate``. Tokens are chosen greedily by DoLa. When a word that names a thing ends, a detector
 grounds it; four fields of view around the box each predict its first token, contrasts of these give candidates, and a
 matcher ranks the texts so far by the whole picture. The best continue as beams. A word that the detector does not find
-and that is written again is deleted from the answer.
+and that is written again is deleted from the answer, unless the detector is an oracle (``is_oracle``): then it would
+delete exactly the hallucinations.
 
 What differs from the official program: ``is_entity`` decides which words are looked up, instead of a tagger, two word lists
 (which name objects of COCO) and a random skip of 30%; a word is looked up once at each place and texts are ranked
@@ -29,11 +30,9 @@ from reweigh.errors import InputError
 from reweigh.families.anatomy import Anatomy
 from reweigh.families.processor import tokenizer_of
 from reweigh.rivals.dola import DoLa
-from reweigh.rivals.halc.gain import OWN, PictureGain
-from reweigh.rivals.halc.grounding import Detector, Matcher, load_detector, load_matcher
+from reweigh.rivals.halc.grounding import OWN, Detector, Matcher, PictureGain, load_detector, load_matcher
 from reweigh.rivals.halc.pictures import PictureSession, picture_request, pictures_of
-from reweigh.rivals.halc.walk import Beam, Walk
-from reweigh.rivals.halc.words import Words
+from reweigh.rivals.halc.walk import Beam, Walk, Words
 from reweigh.rivals.tools.branch import Runner, after_prompts
 from reweigh.rivals.tools.entities import entity_test, may_be_entity
 from reweigh.rivals.tools.stream import StreamEdit
@@ -60,8 +59,6 @@ class HALC(Decoder):
         growth: How much a field of view is larger than the one before.
         count: Fields of view.
         weight: Weight of the field that is subtracted.
-        delete_undetected: Delete a word that the detector does not find, as the official program does. This lowers
-            hallucination figures by itself; with an oracle for a detector it would delete just the hallucinations.
         template: Prompt template, for processors without a chat template.
     """
 
@@ -82,7 +79,6 @@ class HALC(Decoder):
         growth: float = 0.6,
         count: int = 4,
         weight: float = 0.05,
-        delete_undetected: bool = True,
         template: str | None = None,
     ) -> None:
         super().__init__(anatomy, processor)
@@ -101,7 +97,8 @@ class HALC(Decoder):
         self.beams, self.candidates = int(in_range("beams", beams, 1)), candidates
         self.growth, self.count = in_range("growth", growth, 0), int(in_range("count", count, 2))
         self.weight = in_range("weight", weight, 0)
-        self.delete_undetected, self.template = delete_undetected, template
+        self.deletes = not getattr(self.detect, "is_oracle", False)
+        self.template = template
         self.dola = DoLa(anatomy, layers=range(0, len(anatomy.blocks), 2))
         self.words = Words(tokenizer_of(processor), end_tokens(anatomy.language_model))
         self.runner, self.stream = Runner(anatomy), StreamEdit(self)

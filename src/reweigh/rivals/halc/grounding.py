@@ -1,23 +1,42 @@
-"""What HALC asks about a picture: boxes of a word, and how well texts match. Adapters of models that transformers has.
+"""What HALC asks about a picture: boxes of a word, and how well texts match. Anything callable of the same shape will do.
 
-Anything callable of the same shape will do in their place.
+Models of transformers are adapted; two need no other model. ``AnnotatedBoxes`` looks boxes up in a file: what is annotated
+in a picture is found, nothing else is. With the annotations that an answer is judged by it is an oracle, the
+bound of what any detector could do. The file has one JSON object to a line, images by their path beside it and boxes as
+fractions of the picture:
+
+    {"image": "dog.png", "objects": [{"words": ["dog", "puppy"], "box": [0.1, 0.2, 0.6, 0.9]}]}
+
+``PictureGain`` matches by how much likelier a picture makes a text than the same prompt without it. The model that writes
+the texts judges them, so this is weaker than a matcher of its own.
 """
 
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch import Tensor
 
-from reweigh.errors import InputError, MissingExtraError, UnsupportedError
-from reweigh.rivals.halc.annotated import SUFFIX, AnnotatedBoxes
+from reweigh.engines.transformers.arguments import followed_by
+from reweigh.errors import ArtifactError, InputError, MissingExtraError, UnsupportedError
+from reweigh.families.anatomy import Anatomy
+from reweigh.families.prompts import DESCRIBE, build_inputs
+from reweigh.files.artifacts import read_jsonl
+from reweigh.images import pixels_hash, read_image
 from reweigh.rivals.halc.fields import Box
+from reweigh.rivals.tools.branch import Runner
+from reweigh.rivals.tools.confidence import word_tokens
+from reweigh.rivals.tools.entities import singular
+from reweigh.rivals.tools.inputs import without_image
 
 if TYPE_CHECKING:
     from PIL.Image import Image
+
 
 Detector = Callable[[Any, str], Sequence[Box]]
 """From a picture and a word to boxes, as fractions of the picture."""
@@ -184,3 +203,91 @@ def _told(name: str, what: str) -> Iterator[None]:
             f"{name!r} cannot be loaded as {what} ({reason})",
             hint="give a checkpoint's folder or Hub id; offline, only what is already in the cache can be used",
         ) from error
+
+
+SUFFIX = ".jsonl"
+Named = list[tuple[str, Box]]
+
+
+class AnnotatedBoxes:
+    """Boxes of a word by the annotations of its picture, which is known by its pixels; its mirror image is known, too.
+
+    A comparison warms up on mirrored pictures, and their boxes follow from those of the file.
+    """
+
+    is_oracle = True
+
+    def __init__(self, path: str | Path) -> None:
+        from PIL.ImageOps import mirror
+
+        self.path = Path(path)
+        self._known: dict[str, Named] = {}
+        for number, row in enumerate(read_jsonl(self.path), 1):
+            try:
+                picture = read_image(self.path.parent / row["image"])
+                found = [
+                    (singular(word), _box(one["box"])) for one in row["objects"] for word in one["words"]
+                ]
+            except (AttributeError, KeyError, TypeError, ValueError) as error:
+                raise ArtifactError(
+                    f"{self.path}, line {number}, does not describe a picture with its boxes ({error!r})",
+                    hint='{"image": "dog.png", "objects": [{"words": ["dog"], "box": [0.1, 0.2, 0.6, 0.9]}]}',
+                ) from error
+            self._known[pixels_hash(picture)] = found
+            self._known[pixels_hash(mirror(picture))] = [
+                (word, (1 - right, top, 1 - left, bottom)) for word, (left, top, right, bottom) in found
+            ]
+
+    def __call__(self, picture: Image, word: str) -> list[Box]:
+        found = self._known.get(pixels_hash(picture))
+        if found is None:
+            raise InputError(
+                f"{self.path} knows nothing of a picture of {picture.width}x{picture.height} pixels that was shown",
+                hint="annotate every picture that is described, or take a detector",
+            )
+        return [box for name, box in found if name == singular(word)]
+
+
+def _box(given: Any) -> Box:
+    left, top, right, bottom = (float(edge) for edge in given)
+    if not (0 <= left < right <= 1 and 0 <= top < bottom <= 1):
+        raise ValueError(f"the box {given} is not left, top, right, bottom as fractions")
+    return left, top, right, bottom
+
+
+OWN = "own"
+"""The name of this matcher as an option."""
+
+
+class PictureGain:
+    """Scores of texts: the mean over a text's tokens of ln p(token | picture) - ln p(token | no picture)."""
+
+    def __init__(self, anatomy: Anatomy, processor: Any, template: str | None = None) -> None:
+        self.anatomy, self.processor, self.template = anatomy, processor, template
+        self.runner = Runner(anatomy)
+
+    def __call__(self, picture: Image, texts: Sequence[str]) -> list[float]:
+        rows = [word_tokens(self.processor, text) if text else [] for text in texts]
+        seen = build_inputs(self.anatomy.model, self.processor, [picture], [DESCRIBE], template=self.template)
+        blind = without_image(self.anatomy, self.processor, seen)
+        gains = self.likelihoods(seen, rows) - self.likelihoods(blind, rows)
+        return [float(gain) for gain in gains]
+
+    @torch.no_grad()
+    def likelihoods(self, inputs: Mapping[str, Any], rows: Sequence[Sequence[int]]) -> Tensor:
+        """The mean log-probability of each answer's tokens behind one prompt; 0 for an empty one."""
+        width, device = max(1, *map(len, rows)), inputs["input_ids"].device
+        tokens = torch.tensor([[*row, *[0] * (width - len(row))] for row in rows], device=device)
+        said = torch.tensor([[place < len(row) for place in range(width)] for row in rows], device=device)
+        prompts = {
+            name: torch.cat([value] * len(rows)) if isinstance(value, Tensor) else value
+            for name, value in inputs.items()
+        }
+        longer = followed_by(prompts, tokens)
+        if "attention_mask" in longer:
+            longer["attention_mask"][:, -width:] *= said
+        module = self.anatomy.model if "pixel_values" in longer else self.anatomy.language_model
+        with self.runner.suspended():
+            logits = module(**longer, use_cache=False).logits[:, -width - 1 : -1].float()
+        own: Tensor = logits.log_softmax(-1).gather(-1, tokens[..., None])[..., 0]
+        return (own * said).sum(dim=1) / said.sum(dim=1).clamp_min(1)

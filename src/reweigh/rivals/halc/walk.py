@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +11,6 @@ from torch import Tensor
 
 from reweigh.rivals.halc.fields import CENTRE, Box, contrasts, fields, survivors
 from reweigh.rivals.halc.pictures import crop, with_pictures
-from reweigh.rivals.halc.words import bare
 from reweigh.rivals.tools.branch import BranchState
 from reweigh.rivals.tools.inputs import rows_of
 
@@ -19,6 +18,55 @@ if TYPE_CHECKING:
     from PIL.Image import Image
 
     from reweigh.rivals.halc.decoder import HALC
+
+
+WORD_MARKS = ("▁", "Ġ", ".")
+"""A token begins a new word if its piece holds one of these: tokenizers' marks, or the end of a sentence."""
+
+
+class Words:
+    """Finds the words in a row of tokens.
+
+    Args:
+        tokenizer: The model's tokenizer.
+        ends: Tokens that end an answer; they begin a new word, too.
+    """
+
+    def __init__(self, tokenizer: Any, ends: Collection[int]) -> None:
+        self.tokenizer = tokenizer
+        self.ends = frozenset(ends)
+
+    def begins(self, token: int) -> bool:
+        """Whether a token begins a new word."""
+        if token in self.ends:
+            return True
+        piece = self.tokenizer.convert_ids_to_tokens(token) or ""
+        return any(mark in piece for mark in WORD_MARKS)
+
+    def last_start(self, tokens: Sequence[int]) -> int:
+        """Where the last word of some tokens begins."""
+        return next((place for place in range(len(tokens) - 1, -1, -1) if self.begins(tokens[place])), 0)
+
+    def text(self, tokens: Sequence[int]) -> str:
+        """The text of some tokens, without special ones and outer white space."""
+        return str(self.tokenizer.decode(list(tokens), skip_special_tokens=True)).strip()
+
+    def without(self, tokens: Sequence[int], starts: Collection[int]) -> list[int]:
+        """Some tokens without the words that begin at the given places."""
+        kept, dropped = [], False
+        for place, token in enumerate(tokens):
+            dropped = place in starts or (dropped and not self.begins(token))
+            if not dropped:
+                kept.append(token)
+        return kept
+
+
+def bare(word: str) -> str:
+    """A word without punctuation at its ends and without a final "s", as HALC looks it up."""
+    for mark in (".", ",", "'", "]", "[", ")"):
+        word = word.strip(mark)
+    return word.removesuffix("s")
+
 
 HANDLED = 3
 """A word with more boxes than this is left as it is."""
@@ -110,7 +158,7 @@ class Walk:
         box = min(boxes, key=lambda one: (one[2] - one[0]) * (one[3] - one[1])) if boxes else CENTRE
         found = []
         for first in self.first_tokens(self.picture, tokens[:start], box):
-            gone = self.decoder.delete_undetected and not boxes and self.deletable(word, first, start)
+            gone = self.decoder.deletes and not boxes and self.deletable(word, first, start)
             state = self.decoder.runner.rows(beam.state, torch.tensor([0], device=self.prompt.device))
             state.crop(len(tokens) - start)
             back = replace(

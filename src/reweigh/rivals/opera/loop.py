@@ -8,8 +8,7 @@ import torch
 from torch import Tensor
 from transformers.generation import GenerateBeamDecoderOnlyOutput
 
-from reweigh.rivals.opera.hypotheses import Finished
-from reweigh.rivals.opera.search import Search
+from reweigh.rivals.opera.search import Finished, Search
 from reweigh.rivals.tools.branch import BranchState, after_prompts
 
 if TYPE_CHECKING:
