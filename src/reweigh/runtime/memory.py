@@ -9,13 +9,14 @@ nothing of how evidence is measured, nor what its keys are made of.
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import os
 import threading
 import time
 import warnings
 import zlib
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,21 @@ DISK_BYTES = 4 << 30
 PLANES = "dmrr"
 ABANDONED_SECONDS = 3600
 """Age from which an unfinished file is taken for a killed writer's; younger ones may be a live one's."""
+
+
+def prompt_keys(tokens: Sequence[int], images: Iterable[tuple[str, int, int]]) -> tuple[str, ...]:
+    """Keys of a prompt up to the end of each image; ``images`` are (identifier, offset, length) in their order.
+
+    Evidence depends on the image and on what comes before it, so equal keys mean equal evidence, for every engine.
+    """
+    digest, start, keys = hashlib.sha256(), 0, []
+    for identifier, offset, length in images:
+        end = max(start, offset + length)
+        digest.update(np.asarray(tokens[start:end], dtype=np.int64).tobytes())
+        digest.update(repr((identifier, offset, length)).encode())
+        keys.append(digest.hexdigest())
+        start = end
+    return tuple(keys)
 
 
 class Memory:

@@ -10,12 +10,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from reweigh.engines.vllm.store import Entry, Store, prompt_keys
+from reweigh.engines.vllm.store import Entry, Store
 from reweigh.engines.vllm.working import _warm
 from reweigh.method.evidence import read_evidence
 from reweigh.method.kernels.base import narrowed
 from reweigh.method.lens import Lens
-from reweigh.runtime.memory import Memory
+from reweigh.runtime.memory import Memory, prompt_keys
 from reweigh.runtime.reader import Reader, Registered
 
 VOCABULARY, WIDTH, PROMPT = 23, 8, 20

@@ -20,7 +20,7 @@ from reweigh.files.artifacts import sha256_json
 from reweigh.images import pixels_hash
 from reweigh.method.evidence import Evidence
 from reweigh.method.readouts import DMRR
-from reweigh.runtime.memory import EvidenceCache
+from reweigh.runtime.memory import EvidenceCache, prompt_keys
 from reweigh.runtime.reader import Reader
 
 if TYPE_CHECKING:
@@ -139,12 +139,14 @@ def row_keys(
     keys = []
     for row, own in enumerate(shown):
         columns = image[row].nonzero().flatten().tolist()
+        first = columns[0] if columns else 0
         end = columns[-1] + 1 if columns and anatomy.is_causal else ids.shape[1]
         beside = {
             name: (value[row] if len(value) == len(ids) else value).tolist()
             for name, value in tensors.items()
             if not value.is_floating_point() and name not in OF_THE_PROMPT
         }
-        read = [ids[row, :end].tolist(), mask[row, :end].tolist(), beside]
-        keys.append(sha256_json([[pixels_hash(picture) for picture in own], read, batch if exact else None]))
+        shows = (" ".join(map(pixels_hash, own)), first, end - first)
+        key = prompt_keys(ids[row].tolist(), [shows])[-1]
+        keys.append(sha256_json([key, mask[row, :end].tolist(), beside, batch if exact else None]))
     return keys

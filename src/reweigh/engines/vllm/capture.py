@@ -15,8 +15,9 @@ import numpy as np
 
 from reweigh.engines.vllm.config import MARK, Settings
 from reweigh.engines.vllm.served import visual_positions
-from reweigh.engines.vllm.store import Entry, Store, prompt_keys
+from reweigh.engines.vllm.store import Entry, Store
 from reweigh.errors import ReweighError
+from reweigh.runtime.memory import prompt_keys
 
 
 class Capture:

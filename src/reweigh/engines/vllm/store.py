@@ -7,14 +7,12 @@ Knows nothing of vLLM.
 
 from __future__ import annotations
 
-import hashlib
 import time
 from bisect import bisect_left
 from collections import abc
 from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -29,18 +27,6 @@ SUM_BYTES = 8
 
 LOST = "its image was in the prefix cache and its evidence is not in memory"
 NEVER = "its image was in the prefix cache, so its states were not computed"
-
-
-def prompt_keys(tokens: abc.Sequence[int], images: abc.Iterable[tuple[str, int, int]]) -> tuple[str, ...]:
-    """Keys of a prompt up to the end of each image; ``images`` are (identifier, offset, length) in their order."""
-    digest, start, keys = hashlib.sha256(), 0, []
-    for identifier, offset, length in images:
-        end = max(start, offset + length)
-        digest.update(np.asarray(tokens[start:end], dtype=np.int64).tobytes())
-        digest.update(repr((identifier, offset, length)).encode())
-        keys.append(digest.hexdigest())
-        start = end
-    return tuple(keys)
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
