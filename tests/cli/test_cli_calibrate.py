@@ -34,6 +34,7 @@ def test_the_same_command_again_is_a_no_op_with_the_same_report(cli, arguments, 
     assert [table["layer"] for table in page["tables"]] == [1, 3]
     text = cli(*arguments)
     assert text.out.startswith("8 images, 1 skipped, ")
+    assert f"next: reweigh describe {arguments[1]} PICTURE --table {calibrated}" in text.err
     assert f"layer 3: b0 = {page['tables'][1]['b0']:.6g}" in text.out
 
 

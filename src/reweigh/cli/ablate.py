@@ -80,4 +80,7 @@ def ablate(
         for table in report.tables():
             console.print(table)
         typer.echo(report.words())
-    common.finish(*written, then=f"reweigh study all {model} --paper --results {out}")
+    common.finish(
+        *written,
+        then=f"reweigh study all {common.same(model, benchmark=benchmark, table=point.table)} --paper --results {out}",
+    )

@@ -257,6 +257,11 @@ def emit_json(value: Any) -> None:
     typer.echo(to_json(value), nl=False)
 
 
+def same(model: str, **options: str | None) -> str:
+    """The model and those options that were given, for a command to run next."""
+    return " ".join([model, *(f"--{name} {value}" for name, value in options.items() if value is not None)])
+
+
 def finish(*written: Path | str, then: str | None = None) -> None:
     """End a long command: note what was written, and the command to run next."""
     if written:

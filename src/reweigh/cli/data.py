@@ -60,6 +60,7 @@ def _list() -> None:
 
 
 def _get(name: str, source: Path | None) -> None:
+    from reweigh.benchmarks import BENCHMARKS
     from reweigh.benchmarks.data import dataset, get
     from reweigh.progress import bar
 
@@ -73,6 +74,8 @@ def _get(name: str, source: Path | None) -> None:
         common.emit_json({"dataset": name, "folder": str(folder)})
     else:
         typer.echo(folder)
+    if name in BENCHMARKS:
+        common.finish(then=f"reweigh eval run MODEL -b {name} -o RUN")
 
 
 def _check(name: str) -> None:

@@ -222,7 +222,7 @@ def _report(calibration: Calibration, out: Path) -> None:
         return
     typer.echo(f"{calibration.observations.image_count} images")
     print_tables(rows)
-    common.finish(out)
+    common.finish(out, then=f"reweigh describe MODEL PICTURE --table {out}")
 
 
 def table_rows(calibration: Calibration, out: Path) -> list[dict[str, Any]]:

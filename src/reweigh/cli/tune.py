@@ -146,7 +146,7 @@ def tune(
         _show(report)
     common.finish(
         *written,
-        then=f"reweigh compare {model} --methods base,reweigh" + (f" --table {table}" if table else ""),
+        then=f"reweigh compare {common.same(model, benchmark=benchmark, table=table)} --methods base,reweigh",
     )
 
 
