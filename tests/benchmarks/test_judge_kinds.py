@@ -224,7 +224,7 @@ def test_scores_of_one_judge_do_not_pass_for_the_others(answers: Path) -> None:
         read_scored(out)
     (out / "results-systemone.json").rename(out / "results.json")
     (out / "items-systemone.jsonl").rename(out / "items.jsonl")
-    with pytest.raises(ArtifactError, match="altered since"):
+    with pytest.raises(ArtifactError, match="altered after"):
         read_scored(out)
     # even where the files are named as the results say
     (out / "items-systemone.jsonl").write_bytes((out / "items.jsonl").read_bytes())

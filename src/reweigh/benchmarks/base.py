@@ -164,12 +164,12 @@ class Benchmark(ABC):
     def read_responses(
         cls, path: Path, *, id_key: str | None = None, text_key: str | None = None
     ) -> list[Response]:
-        """Read a response file; overridden where the official form is one of its own."""
+        """Read a response file; overridden by benchmarks that have an official file format."""
         return read_responses(path, id_key=id_key, text_key=text_key)
 
     @classmethod
     def image_names(cls, image: Id) -> list[str]:
-        """File names that an item's image may have, for items whose record is not at hand."""
+        """File names that an item's image may have, for items without a record."""
         return [image] if isinstance(image, str) else [f"{image}.jpg", f"{image}.png"]
 
     @classmethod

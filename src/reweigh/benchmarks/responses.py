@@ -123,7 +123,7 @@ class Asked(Protocol):
     """A benchmark that knows what its ids ask."""
 
     def question_of(self, identity: Id) -> str | None:
-        """The question of an id; None where it has none of its own."""
+        """The question of an id; None if all records ask the same."""
         ...
 
     def image_of(self, identity: Id) -> str | None:

@@ -1,7 +1,7 @@
 """The types that all benchmarks share: records, responses, items and the summary.
 
 A scorer gives each response an :class:`Item` of additive counts. Every figure of a :class:`Summary` is a
-function of summed counts, so the items of shards scored apart merge to the summary of the whole.
+function of summed counts, so items of shards that were scored separately merge into the summary of the whole.
 """
 
 from __future__ import annotations

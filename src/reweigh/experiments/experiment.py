@@ -1,7 +1,7 @@
 """One experiment: the same records answered under several arms, scored, and put into one frame.
 
-Each arm answers into a sealed run folder of its own, like ``reweigh eval run`` writes; a stopped experiment resumes and ends
-with the same bytes. What is measured or counted of a batch (its cost, its edits) is a note, sealed beside the answers. Who
+Each arm has its own sealed run folder, as ``reweigh eval run`` writes it; a stopped experiment resumes and ends with the
+same bytes. What is measured or counted of a batch (its cost, its edits) is a note, sealed beside the answers. Who
 answers is given: sessions of this process, or actors elsewhere. Comparisons, searches, ablations are lists of arms.
 """
 

@@ -49,7 +49,7 @@ def read(folder: str | Path) -> Frame:
         return _read_study(folder)
     if finished := sorted(path.parent.name for path in folder.glob(f"*/{STUDY}")):
         raise InputError(
-            f"{folder} holds several studies, each with keys of its own",
+            f"{folder} has several studies, each with other keys",
             hint=f"give the folder of one: {', '.join(str(folder / name) for name in finished[:3])} ...",
         )
     for name in MADE_BEFORE:
@@ -59,7 +59,7 @@ def read(folder: str | Path) -> Frame:
                 hint="run the same command again: its answers are kept",
             )
     raise InputError(
-        f"{folder} holds no finished results", hint="give the folder of a scored run or an experiment"
+        f"{folder} has no finished results", hint="give the folder of a scored run or an experiment"
     )
 
 

@@ -107,9 +107,9 @@ def describe_sets(first: ReferenceTable, second: ReferenceTable, names: tuple[st
     """How many tokens two arms register, how many both, and whether the sets are nearly the same."""
     common = len(np.intersect1d(first.tokens, second.tokens))
     apart = set_difference(first, second)
-    told = f"{names[0]} registers {len(first):,} tokens, {names[1]} {len(second):,}, both {common:,}"
+    counts = f"{names[0]} registers {len(first):,} tokens, {names[1]} {len(second):,}, both {common:,}"
     alike = ", less than 3%: native and matched are nearly the same comparison" if apart < ALIKE else ""
-    return f"{told}; the sets differ by {100 * apart:.1f}%{alike}."
+    return f"{counts}; the sets differ by {100 * apart:.1f}%{alike}."
 
 
 def set_difference(first: ReferenceTable, second: ReferenceTable) -> float:

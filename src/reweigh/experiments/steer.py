@@ -1,8 +1,8 @@
 """Steering vectors and pair directions from labelled images: the model describes them, and its mentions are judged.
 
 Labels belong to tokens that the model wrote, and so do the states: each answer is read once more behind its prompt.
-An answer that names absent objects is also paired with itself, without the sentences that name them. The answers lie
-in a run folder that resumes and can be scored by itself.
+An answer that names absent objects is also paired with itself, without the sentences that name them. Answers are kept
+in a run folder that resumes and can be scored like any other.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def steer(
 
     Args:
         runs: A benchmark whose items carry mentions with spans (world, chair), and how it is answered.
-        out: Folder for the answers and the vectors; a stopped run goes on there.
+        out: Folder for the answers and the vectors; a stopped run resumes there.
         layers: 0-based blocks; all of them if not given.
     """
     anatomy = find_anatomy(model)
@@ -132,7 +132,7 @@ def _noting_tokens(arm: Arm) -> Arm:
 
 
 def token_spans(processor: Any, ids: Sequence[int]) -> list[tuple[int, int]]:
-    """Where each token of an answer lies in its text, as an ``Answer`` has it."""
+    """The span of each token in the text of an answer."""
     texts = [processor.decode(ids[:count], skip_special_tokens=True) for count in range(len(ids) + 1)]
     blank = len(texts[-1]) - len(texts[-1].lstrip())
     ends = [max(0, len(text) - blank) for text in texts]

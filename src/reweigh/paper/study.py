@@ -87,7 +87,7 @@ class Study:
         return []
 
     def fill(self, frame: Frame) -> dict[str, Entries]:
-        """The entries of the paper's tables that the numbers stand for."""
+        """The entries of the paper's tables that the numbers belong to."""
         return {label: {} for label in self.labels}
 
     @classmethod
@@ -153,7 +153,9 @@ def percent(share: Estimate) -> Estimate:
 def too_few_images(material: Material) -> str | None:
     """The precondition that all studies share."""
     images = len(material.evaluation)
-    return f"{images} images are too few, it takes {LEAST_IMAGES}" if images < LEAST_IMAGES else None
+    return (
+        f"{images} images are too few; at least {LEAST_IMAGES} are needed" if images < LEAST_IMAGES else None
+    )
 
 
 def lacks_model(material: Material) -> str | None:
@@ -178,9 +180,9 @@ def finding(claim: str, number: Estimate, *, above: bool = True, digits: int = 2
     """
     shown = number.text(digits, signed=True, unit=unit)
     if number.value is None:
-        return f"Whether {claim} cannot be told here: the difference is undefined."
+        return f"Whether {claim} cannot be decided here: the difference is undefined."
     if number.low is None or number.high is None:
-        return f"Whether {claim} cannot be told here: {shown} has no interval."
+        return f"Whether {claim} cannot be decided here: {shown} has no interval."
     if (number.low > 0) if above else (number.high < 0):
         return f"As in the paper, {claim}: {shown}."
     opposite = (number.high < 0) if above else (number.low > 0)

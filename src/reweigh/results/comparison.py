@@ -66,7 +66,7 @@ def mention_table(difference: Difference) -> Table | None:
 
 
 def net_in_words(difference: Difference) -> str:
-    """Removed minus introduced, as "15 fewer [9, 21]" or "3 more [-1, 7]": of two counts one cannot tell which is good."""
+    """Removed minus introduced, in words: "15 fewer [9, 21]" or "3 more [-1, 7]" says which run is better."""
     net = difference.mentions["net"]
     value = round(net.value or 0)
     more = value < 0

@@ -34,7 +34,7 @@ def evaluation_page(
     find: FindImage = lambda _: None,
     prompts: Mapping[Id, str] | None = None,
 ) -> str:
-    """Build the page of a scored run; ``find`` gives the image file of an item, if it is at hand."""
+    """Build the page of a scored run; ``find`` gives the image file of an item, if there is one."""
     summary, config = results["summary"], results["config"]
     benchmark = find_benchmark(summary["benchmark"])
     metrics = read_metrics(results)

@@ -15,7 +15,7 @@ from reweigh.results.html import Html, card, element, legend, picture, section
 EXAMPLES = 12
 LONGEST = 6000
 FindImage = Callable[[Id], Path | None]
-"""From an item's id to its image file, or None where it is not at hand."""
+"""From an item's id to its image file, or None if it is not found."""
 
 
 def coloured_response(item: Item, text: str) -> Html:
@@ -63,7 +63,7 @@ def _in_words(path: Path, item: Item | None) -> str:
 def example_section(
     items: Sequence[Item], texts: Mapping[Id, str], find: FindImage, prompts: Mapping[Id, str]
 ) -> Html:
-    """The worst responses and some without fault, with their images where they are at hand."""
+    """The worst responses and some without faults, with their images where these are found."""
     chosen = _choose(items)
     if not chosen:
         return section("Examples", element("p", "There are no responses.", class_="muted"))

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 Key: TypeAlias = "str | int | float | bool | None"
 PARTS = ("value", "low", "high", "reason")
 AGAINST = "against"
-"""Key that names the reference of a paired difference; None where the row is no difference."""
+"""Key that names the reference of a paired difference; None if the row is not a difference."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +126,7 @@ class Frame:
         return found
 
     def values(self) -> Frame:
-        """The rows that are no differences."""
+        """The rows that are not differences."""
         return self.pick(**{AGAINST: None}) if AGAINST in self.keys else self
 
     def _references(self) -> str:

@@ -29,7 +29,7 @@ def heatmap(
         low: Value shown as nothing; the smallest by default.
         high: Value shown strongest; the largest by default.
         cover: How much the strongest evidence hides the picture, 0 to 1.
-        scale: Draw the colours and what they stand for below the picture, for a file that stands alone.
+        scale: Draw the colour scale below the picture, for a file that is shown by itself.
     """
     import numpy as np
     from PIL import Image as pillow

@@ -24,7 +24,7 @@ WRONG = "wrong answer"
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """What happened to one item's hallucinated objects, each with its number of occurrences."""
+    """How one item's hallucinated objects changed, each with its number of occurrences."""
 
     id: Id
     image: Id
@@ -73,7 +73,7 @@ class Difference:
 
 @dataclass(frozen=True, slots=True)
 class RunPair:
-    """Two scored runs, their difference, and titles that tell them apart."""
+    """Two scored runs, their difference, and titles that distinguish them."""
 
     first: ScoredRun
     second: ScoredRun
@@ -90,11 +90,11 @@ def diff_runs(first: Path, second: Path, *, judge: str = "") -> RunPair:
     if one.benchmark != other.benchmark:
         raise InputError(
             f"{first} is a run of {one.benchmark} and {second} one of {other.benchmark}",
-            hint="compare like with like",
+            hint="compare runs of the same benchmark",
         )
     if (found_in := first_difference(one.judging, other.judging)) is not None:
         raise InputError(
-            "{} and {} were not rated alike: their {} is {} and {}".format(
+            "{} and {} were rated differently: {} is {} in one and {} in the other".format(
                 first, second, found_in.key, *found_in.words
             ),
             hint="score both with the same judge",
@@ -185,7 +185,7 @@ class HallucinatedObject:
 def hallucinated_objects(items: Sequence[Item]) -> list[HallucinatedObject]:
     """Every object that is hallucinated at all, the most often hallucinated first, then by name."""
     if not items or not all("mentions" in item.details for item in items):
-        raise InputError("the run names no objects that are mentioned", hint="take a run of world or chair")
+        raise InputError("this run lists no mentioned objects", hint="use a run of world or chair")
     mentions = Counter(object_of(mention) for item in items for mention in item.details["mentions"])
     wrong = sum((hallucinated(item) for item in items), Counter[str]())
     found = [HallucinatedObject(name, count, mentions[name]) for name, count in wrong.items()]

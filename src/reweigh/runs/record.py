@@ -139,9 +139,7 @@ def require_run(folder: Path, records: Sequence[Record]) -> None:
         raise ArtifactError(f"{folder} holds {RESPONSES} but no {RECORD}", hint="choose another folder")
     manifest = folder / MANIFEST
     if manifest.exists() and manifest.read_bytes() != _manifest_text(records).encode():
-        raise ArtifactError(
-            f"{manifest} is there already and is not of this run", hint="choose another folder"
-        )
+        raise ArtifactError(f"{manifest} exists and belongs to another run", hint="choose another folder")
 
 
 def _manifest_text(records: Sequence[Record]) -> str:
@@ -155,13 +153,13 @@ def open_run(folder: Path, record: Mapping[str, Any], records: Sequence[Record])
     require_run(folder, records)
     if not (folder / RECORD).exists():
         write_text(folder / MANIFEST, _manifest_text(records))
-        # The record comes last: a folder with a record is a run that began properly.
+        # The record comes last: a folder with a record is a run that was started completely.
         write_sealed(folder / RECORD, record)
         return
     kept, _ = read_run(folder)
     if (found := first_difference(kept, record, ignore=NOT_COMPARED)) is not None:
         raise MismatchError(
-            "{} holds a run with another {}: {} there, {} now".format(folder, found.key, *found.words),
+            "{} has a run with another {}: {} there, {} now".format(folder, found.key, *found.words),
             hint="choose another folder, or repeat the configuration in its record.json",
         )
 
@@ -180,7 +178,7 @@ def read_record(folder: Path) -> dict[str, Any]:
 
 
 def run_owner(folder: Path) -> str:
-    """What the rows of a run folder are sealed with: the hash of its record, apart from what may differ.
+    """What the rows of a run folder are sealed with: the hash of its record, without what may differ.
 
     A folder of answers without a record has none.
     """
@@ -199,6 +197,6 @@ def read_run(folder: Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
         whole = False
     if not whole:
         raise ArtifactError(
-            f"{folder / MANIFEST} is not the manifest of its record", hint="it was altered or cut"
+            f"{folder / MANIFEST} does not match its record", hint="it was altered or truncated"
         )
     return record, rows

@@ -87,7 +87,7 @@ def read_scored(folder: Path, judge: str = "") -> ScoredRun:
     files = ScoreFiles.of(judge)
     if not (folder / files.results).is_file() or not (folder / files.items).is_file():
         raise InputError(
-            f"{folder} holds no scored run ({files.items} and {files.results})", hint=_hint(folder, judge)
+            f"{folder} has no scored run ({files.items} and {files.results})", hint=_hint(folder, judge)
         )
     results = _verified(folder, files)
     _require_kind(results, folder / files.results, judge)
@@ -99,12 +99,12 @@ def read_scored(folder: Path, judge: str = "") -> ScoredRun:
 
 
 def _hint(folder: Path, judge: str) -> str:
-    """Where scores are to be had."""
+    """How to get the scores."""
     if judge not in USUAL and (name := _unjudged(folder)) is not None:
         return f"{name} is scored without a judge: leave out --judge"
     for kind in KINDS:
         if kind != judge and (folder / ScoreFiles.of(kind).results).is_file():
-            return f"it holds those of the judge {kind}: --judge {kind}"
+            return f"it has scores of the judge {kind}: --judge {kind}"
     if not (folder / RECORD).is_file():
         return "give a scored run folder"
     return f"reweigh eval score {folder}" + ("" if judge in USUAL else f" --judge {judge}")
@@ -125,7 +125,7 @@ def _require_kind(results: Mapping[str, Any], path: Path, judge: str) -> None:
     found = find_benchmark(results["summary"]["benchmark"]).judge_kind
     if found != judge and not {found, judge} <= set(USUAL):
         raise ArtifactError(
-            f"{path} holds scores of the judge {found}, not of {judge or CHAT}",
+            f"{path} has scores of the judge {found}, not of {judge or CHAT}",
             hint="it was renamed; score it again: reweigh eval score",
         )
 
@@ -140,9 +140,7 @@ def _verified(folder: Path, files: ScoreFiles) -> dict[str, Any]:
         raise ArtifactError(error.message, hint=again) from error
     for name, digest in results["files"].items():
         if not (folder / name).is_file() or sha256_file(folder / name) != digest:
-            raise ArtifactError(
-                f"{folder / name} is not the file that was scored: it was altered since", hint=again
-            )
+            raise ArtifactError(f"{folder / name} was altered after it was scored", hint=again)
     return results
 
 

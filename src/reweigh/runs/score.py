@@ -117,7 +117,7 @@ def results_folder(paths: Sequence[Path], out: Path | None = None) -> Path:
     if folder is None:
         raise InputError("there is no folder for the results", hint="name a folder with --out")
     if (folder / RECORD).exists() and [folder.resolve()] != [path.resolve() for path in paths]:
-        raise InputError(f"{folder} holds another run", hint="name a folder of its own with --out")
+        raise InputError(f"{folder} holds another run", hint="name another folder with --out")
     return folder
 
 
@@ -130,7 +130,7 @@ def read_sources(
 ) -> Source:
     """Read one or several sources of the same kind; run folders must differ in their shard alone.
 
-    ``reader`` reads a response file; a benchmark with an official form of its own brings one.
+    ``reader`` reads a response file; a benchmark with an official file format has one.
     """
     folders = [path for path in paths if path.is_dir()]
     names = tuple(path.stem if path.is_file() else path.resolve().name for path in paths)
@@ -138,7 +138,10 @@ def read_sources(
         responses = [row for path in paths for row in reader(path, id_key=id_key, text_key=text_key)]
         return Source([_writable(row) for row in responses], names)
     if len(folders) != len(paths):
-        raise InputError("run folders and response files cannot be scored together", hint="give one kind")
+        raise InputError(
+            "run folders and response files cannot be scored together",
+            hint="give only run folders, or only files",
+        )
     runs = [run_source(folder) for folder in folders]
     records = [_without_shard(run.record or {}) for run in runs]
     for folder, record in zip(folders[1:], records[1:], strict=True):
@@ -204,8 +207,8 @@ def write_scores(
 ) -> dict[str, Any]:
     """Write ``items.jsonl`` and ``results.json``, which holds the hashes of the others; gives the content of the latter.
 
-    Scores of another kind of judge than the official one have names of their own and stand beside them.
-    A folder that is no run of its own gets a copy of the responses, so that runs can be compared with their texts.
+    Scores of a judge other than the official one get their own file names. A folder that is not a run gets a copy of the
+    responses, so that its texts can be compared with those of other runs.
     """
     named = ScoreFiles.of(benchmark.judge_kind)
     files = {named.items: _lines(item.to_json() for item in items)}
@@ -278,7 +281,7 @@ def as_results(
 ) -> dict[str, Any]:
     """The summary in the keys of lm-evaluation-harness, the whole of it under ``summary``.
 
-    ``asked`` is the number of records of which the responses are all or some, where that is known.
+    ``asked`` is the number of records that could have been answered, if it is known.
     """
     name = summary.benchmark
     flat: dict[str, Any] = {"alias": name}

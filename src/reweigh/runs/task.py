@@ -1,4 +1,4 @@
-"""Runs of one benchmark: each configuration answers into a folder of its own that resumes, and is scored there.
+"""Runs of one benchmark: each configuration has its own folder, where it is answered, resumed and scored.
 
 What `eval`, `compare`, `tune` and `ablate` share. Knows no model: answers come from a function.
 """
@@ -27,7 +27,7 @@ class Task:
         records: What is asked.
         images: The folder of the images.
         metadata: What a record keeps of it: name, options, limit, shard.
-        folders: Where data and images lay; not part of what answers depend on.
+        folders: Where data and images were; answers do not depend on it.
     """
 
     bench: Benchmark
@@ -60,7 +60,7 @@ class Task:
             )
 
     def require_records(self) -> None:
-        """Refuse a benchmark of which nothing is left to ask."""
+        """Refuse a benchmark without records."""
         if not self.records:
             raise InputError(f"{self.name} has no records to answer", hint="check --limit and --option")
 

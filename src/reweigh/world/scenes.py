@@ -113,7 +113,7 @@ class Scene:
 
 
 def scene(split: str, index: int, seed: int = 0) -> Scene:
-    """The scene at ``index`` of a split; every seed gives an endless series of its own."""
+    """The scene at ``index`` of a split; every seed gives another endless series."""
     if split not in SPLITS:
         raise UnknownNameError("split", split, SPLITS)
     if index < 0 or seed < 0:

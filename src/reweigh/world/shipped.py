@@ -1,4 +1,4 @@
-"""Where the embedded checkpoint, its reference tables and its operating point lie inside the package."""
+"""Where the embedded checkpoint, its reference tables and its operating point are in the package."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """AMBER, generative half: nouns of a description against the image's true and likely hallucinated objects.
 
 Follows the official scorer's order of decisions for every noun, so that its printed figures are reproduced.
-The text is not lower-cased: a capitalised noun is no vocabulary word, and only "TV" is a television.
+The text is not lower-cased: a capitalised noun is not in the vocabulary, and only "TV" is a television.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ def find_prompt(data: str | Path, names: Sequence[str], given: str | Path | None
         if (path := Path(data, name)).is_file():
             return path
     raise InputError(
-        f"{data} holds none of {', '.join(names)}, so there is no judge prompt",
+        f"{data} contains none of {', '.join(names)}, so there is no judge prompt",
         hint=f"reweigh data {benchmark}, or give the file with --judge-option prompt=FILE",
     )
 

@@ -69,8 +69,8 @@ def ask_all(
 ) -> list[T]:
     """Run tasks on a few threads and give their results in order.
 
-    The first failure stops what has not begun and is raised; what was answered until then is in the cache, so
-    the next run goes on from there.
+    The first failure cancels what has not started and is raised; earlier answers are in the cache, so the next
+    run resumes from there.
     """
     if concurrency < 1:
         raise InputError(f"concurrency {concurrency} is not a positive number of questions at once")

@@ -15,7 +15,7 @@ from reweigh.benchmarks.judge.scale import Distribution, ScaleQuestion, is_proba
 from reweigh.errors import InputError
 
 LOCAL_URL = "http://localhost:8000/v1"
-"""Where `transformers serve` listens unless told otherwise."""
+"""The default address of `transformers serve`."""
 
 ROUTE = "systemone"
 TIMEOUT = 300.0

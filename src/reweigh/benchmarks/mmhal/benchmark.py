@@ -1,7 +1,7 @@
 """MMHal-Bench rated by a chat judge: from 0 to 6 for each answer.
 
 Two readings of a judge's reply, both named: ``official`` looks for "rating: s" anywhere in the text, digits
-being read one by one; ``strict`` (the paper's wording) wants one whole number from 0 to 6 after "rating: ". A
+being read one by one; ``strict`` (the paper's wording) requires one whole number from 0 to 6 after "rating: ". A
 reply with no or several ratings scores 0 under both and is counted as unparsed.
 """
 

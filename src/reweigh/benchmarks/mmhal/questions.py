@@ -80,8 +80,8 @@ class MMHalQuestions(Judged[Question, Verdict]):
     ) -> list[Response]:
         """Read the official form, the question file with ``model_answer`` filled in, or any other file.
 
-        Answers in the official form carry no id; their order tells which question they answer, and each row's own
-        question and picture are compared with it.
+        Answers in the official form have no id: their order says which question they answer, and each row's
+        question and picture are checked against it.
         """
         rows = read_json(path) if path.suffix == ".json" else None
         if not isinstance(rows, list) or not all(

@@ -2,7 +2,7 @@
 
 Two sets of rules, both named. ``strict`` is the paper's: one question at temperature 0, and the whole reply
 must be one of 0.0, 0.1, ..., 1.0 (so 0.85 is unparsed and scores 0). ``official`` is the official program's:
-what stands before the first blank goes through Python's float and must lie in [0, 1]; otherwise it asks again
+the text before the first blank is parsed by Python's float and must be in [0, 1]; otherwise it asks again
 with a suffix, hotter each time, and gives up after five readings.
 """
 
@@ -119,7 +119,7 @@ class MMVet(MMVetQuestions[Grade], ChatJudged[Question, Grade]):
             for attempt, temperature in enumerate(RETRY_TEMPERATURES):
                 if score is not None:
                     break
-                # The first repeat is at temperature 0 too: the number of the try keeps its verdict apart.
+                # The first repeat is at temperature 0 too: the number of the attempt keeps its verdict separate.
                 sample = run * (len(RETRY_TEMPERATURES) + 1) + attempt + 1
                 again = user(text + suffix, temperature=temperature, max_tokens=JUDGE_TOKENS, sample=sample)
                 replies.append(judge.ask(again))

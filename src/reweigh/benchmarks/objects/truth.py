@@ -95,7 +95,7 @@ class Truth:
         other = self._forms.setdefault(form.lower(), name)
         if other != name:
             raise InputError(
-                f"{where}, has {form!r} as a word for {name!r}, but it also stands for {other!r}"
+                f"{where}, has {form!r} as a word for {name!r}, but it is also a word for {other!r}"
             )
 
 

@@ -95,9 +95,9 @@ FindReadout = Callable[[str], ReadoutArm]
 
 
 def derangement(count: int, seed: int) -> NDArray[np.int64]:
-    """A permutation that leaves nothing in its place, each as likely as any other; the same for the same seed."""
+    """A random permutation without fixed points; the same for the same seed."""
     if count < 2:
-        raise InputError(f"{count} records cannot be exchanged", hint="ask at least 2 records")
+        raise InputError(f"{count} records cannot exchange their evidence", hint="use at least 2 records")
     generator = np.random.default_rng(seed)
     while True:  # a bit more than a third of all permutations will do
         drawn = generator.permutation(count)
@@ -181,7 +181,7 @@ def make_variants(
     }
     for kind in kinds:
         if kind in ("mismatched", "cyclic") and records < 2:
-            left_out[kind] = "a single record has no other to take evidence from"
+            left_out[kind] = "with a single record there is no other evidence to use"
         elif kind.startswith("count-"):
             if observations is None:
                 left_out[kind] = "no observations are kept beside the table"
@@ -189,7 +189,7 @@ def make_variants(
                 add(kind, by_count(table, observations, int(kind.removeprefix("count-"))))
         elif (arm := readout_of(kind)) is not None:
             if readouts is None:
-                left_out[kind] = "the calibration images of the table are not at hand"
+                left_out[kind] = "the calibration images of the table are not given"
             else:
                 arms.append(readout_variant(kind, table, readouts(arm), own))
         elif kind == SHUFFLED:

@@ -1,4 +1,4 @@
-"""Decoding an arm: evidence measured once for all arms, given to each as the arm wants it, edits counted as they come.
+"""Decoding a variant: evidence is measured once for all variants and given to each as it needs it; edits are counted.
 
 Greedy, as the paper's ablations are. Counts are noted by batch beside the answers, so that a stopped run keeps them.
 """
@@ -38,7 +38,7 @@ COUNTED = ("candidates", "edits", "escapes")
 
 
 class RecordEvidence:
-    """The evidence of every record over the whole vocabulary, measured in the batch in which the record is asked.
+    """The evidence of every record over the whole vocabulary, measured in the record's batch.
 
     Ranks are summed as integers, so the part of a vector that an arm reads is bit for bit what the arm itself would
     have measured.
@@ -74,7 +74,7 @@ class RecordEvidence:
             found = self._find(number, session)
         if found is None:
             raise ReweighError(
-                f"the evidence of record {number} was measured, but its cache dropped it at once"
+                f"the evidence of record {number} was measured, but the cache dropped it immediately"
             )
         return found
 
@@ -91,7 +91,7 @@ class RecordEvidence:
         return self._sessions[readout]
 
     def nothing(self) -> Evidence:
-        """What no image supports."""
+        """Evidence of zero for every token."""
         deployed = self._session(DMRR).decoder.deployed
         return Evidence(
             layers=deployed.reader.layers,

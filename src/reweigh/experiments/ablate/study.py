@@ -119,7 +119,7 @@ def ablate(
 
 
 def observations_beside(table: str | Path) -> Observations | None:
-    """The observations kept in a calibration folder, which the table's folder is or lies in."""
+    """The observations kept in a calibration folder, which is the table's folder or its parent."""
     for folder in (Path(table), Path(table).parent):
         if (folder / MANIFEST).is_file():
             return Calibration.load(folder).observations

@@ -1,7 +1,7 @@
 """What an answer costs: time per generated token and peak memory, measured the same way for every method.
 
 On an accelerator: wall time with the device synchronised, and the peak of allocated memory. On a CPU: CPU time of this
-process, which waiting for a core does not touch, and the peak of resident memory, which knows of the whole process.
+process, which waiting for a core does not change, and the peak of resident memory of the whole process.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ NOTHING = "nothing was generated"
 
 @dataclass(frozen=True)
 class Cost:
-    """One answered batch: seconds, tokens generated, peak memory in bytes where the system tells."""
+    """One answered batch: seconds, tokens generated, peak memory in bytes if the system reports it."""
 
     seconds: float
     tokens: int
@@ -116,7 +116,7 @@ class Total:
 
     @property
     def peak(self) -> int | None:
-        """The highest peak of memory, where the system tells."""
+        """The highest peak of memory, if the system reports it."""
         return max((cost.peak for cost in self.batches.values() if cost.peak is not None), default=None)
 
     def latency_over(self, base: Total) -> Estimate:
@@ -127,7 +127,9 @@ class Total:
     def memory_over(self, base: Total) -> Estimate:
         """Peak memory over the base's; a peak has no interval."""
         if self.peak is None or not base.peak:
-            return Estimate(None, reason="the system does not tell peak memory" if self.batches else NOTHING)
+            return Estimate(
+                None, reason="the system does not report peak memory" if self.batches else NOTHING
+            )
         return Estimate(self.peak / base.peak)
 
     def _items(self) -> list[Item]:

@@ -32,7 +32,7 @@ IMPROBABLE = 1e-3
 LOOKED_AT = 50
 """Texts of each method that are read again."""
 WORDS = 4
-"""Shorter answers are no sentences."""
+"""Shorter answers do not count as sentences."""
 
 
 class Passage(NamedTuple):
@@ -124,13 +124,13 @@ def least_likely(model: Any, processor: Any, inputs: Mapping[str, Any], text: st
 
 
 WORDY = 1.25
-"""Mentions per caption over the base's, from which on repetition is named."""
+"""Repetition is noted if there are more mentions per caption than this many times the base's."""
 
 UNFINISHED = 0.10
-"""Share of texts without an end, above the base's, from which on it is named."""
+"""Unfinished texts are noted if their share exceeds the base's by more than this."""
 
 BROKEN = 0.25
-"""Share of broken texts, above the base's, from which on it is named."""
+"""Broken texts are noted if their share exceeds the base's by more than this."""
 
 ENDS = (".", "!", "?", '"', ")")
 
@@ -149,7 +149,7 @@ def degenerate(
         for one, other in combinations(served, 2):
             if texts[one.name] == texts[other.name]:
                 said.append(
-                    f"{other.title} wrote exactly the texts of {one.title} on {name}: what sets the two apart changed "
+                    f"{other.title} wrote exactly the texts of {one.title} on {name}: their difference changed "
                     "no word."
                 )
         for method in served[1:]:

@@ -57,7 +57,7 @@ class Method:
     decoding: Mapping[str, Any] = field(default_factory=dict)
 
     def arm(self, *, template: str | None = None) -> Arm:
-        """The method as an arm that is timed; one whose session is elsewhere cannot answer by itself."""
+        """The method as an arm that is timed; without a session in this process it cannot answer."""
 
         def opened() -> OpenArm:
             if self.session is None:
@@ -112,7 +112,7 @@ def standard_methods(benchmarks: Sequence[str]) -> dict[str, dict[str, Any]]:
 def parse_methods(text: str, known: Sequence[str]) -> list[str]:
     """Names from a comma-separated list; greedy comes first whether it was named or not, as the measure of cost.
 
-    ``vcd@half`` is a variant of ``vcd`` with options and a row of its own.
+    ``vcd@half`` is a variant of ``vcd`` with its own options and row.
     """
     names = [name.strip() for name in text.split(",") if name.strip()]
     if not names:
@@ -126,7 +126,8 @@ def parse_methods(text: str, known: Sequence[str]) -> list[str]:
             )
         if at and not VARIANT.fullmatch(label):
             raise InputError(
-                f"{name!r} is no variant of a method", hint="a label of letters, digits and dashes: vcd@half"
+                f"{name!r} does not name a variant of a method",
+                hint="a label of letters, digits and dashes: vcd@half",
             )
     return list(dict.fromkeys([BASE, *(name for name in names if name != "greedy")]))
 

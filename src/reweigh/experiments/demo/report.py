@@ -94,7 +94,7 @@ def trace_case(outcome: Demonstration, number: int) -> Case:
 
 
 def _words(outcome: Demonstration, picture: Image, trace: Trace, step: Step) -> dict[int, str]:
-    """The candidates as whole words: the written one as the text has it, the others as the model would go on."""
+    """The candidates as whole words: the written one as the text has it, the others as the model would continue."""
     session = outcome.session
     said = [trace.step(index).winner_after for index in range(step.index)]
     inputs = session.prepare([picture], [DESCRIBE])
@@ -214,7 +214,7 @@ def _maps(outcome: Demonstration, case: Case) -> list[html.Html]:
     for index, (word, what) in enumerate(((case.kept_word, "kept"), (case.suppressed_word, "suppressed"))):
         grid = evidence.grid(session.layer, index)
         overlay = heatmap(case.scene.image(PICTURE), grid, low=0.0, high=high)
-        described = f"The scene under a heat map of the evidence for “{word}”; warm places speak for it"
+        described = f"The scene under a heat map of the evidence for “{word}”; warm colours mark it"
         drawn = html.join([html.picture(overlay, alt=described), heat_scale(0.0, high)])
         figures.append(html.figure(drawn, f"Evidence for {what} “{word}”; both maps have one scale."))
     return figures

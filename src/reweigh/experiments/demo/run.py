@@ -1,4 +1,4 @@
-"""Run the demonstration: calibrate, describe evaluation scenes twice, count, and pick what is worth showing."""
+"""Run the demonstration: calibrate, describe evaluation scenes twice, count, and choose scenes to show."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Demonstration:
         return {**found, "seconds": {name: round(one, 1) for name, one in self.seconds.items()}}
 
     def took(self) -> str:
-        """How long it took, in all and by part."""
+        """How long it took, in total and by part."""
         parts = ", ".join(f"{name} {seconds:.0f} s" for name, seconds in self.seconds.items())
         return f"took {sum(self.seconds.values()):.0f} s ({parts})"
 

@@ -39,7 +39,7 @@ from reweigh.text import DESCRIBE
 
 
 class Pictures(Benchmark):
-    """A folder of pictures to describe; it has no figures of its own."""
+    """A folder of pictures to describe; it has no metrics."""
 
     name = "pictures"
 
@@ -61,7 +61,7 @@ class Pictures(Benchmark):
 def open_pictures(folder: Path, *, limit: int | None = None) -> Task:
     """The pictures of a folder as a task."""
     if not folder.is_dir():
-        raise InputError(f"{folder} is not a folder", hint="--pictures wants a folder of images")
+        raise InputError(f"{folder} is not a folder", hint="--pictures needs a folder of images")
     bench = Pictures(folder)
     metadata: dict[str, Any] = {"name": bench.name, "options": {}, "limit": limit, "shard": "1/1"}
     return Task(bench, bench.records(limit=limit), folder, metadata, {"images": str(folder.resolve())})
@@ -122,7 +122,7 @@ def tune_without_labels(
 
 
 def _judge(points: Points, asking: Asking, bound: float) -> Found:
-    """Ask about all that the points mention, and hold them against the base."""
+    """Ask about all objects that the points mention, and compare the points with the base."""
     asking.ask(pools(points))
     found = {key: point(items, figures) for key, items in _items(points, asking).items()}
     quality = {key: Quality(**{name: one[name] for name in FIGURES}) for key, one in found.items()}
@@ -130,7 +130,7 @@ def _judge(points: Points, asking: Asking, bound: float) -> Found:
     if base.f1 is None:
         raise InputError(
             "the base's descriptions mention no object that the verifier affirms",
-            hint="take pictures of objects the lexicon knows, or another verifier",
+            hint="use pictures of objects that the lexicon knows, or another verifier",
         )
     judged = [
         judge(layer, beta, one, base, bound) for (layer, beta), one in quality.items() if layer is not None

@@ -23,15 +23,15 @@ from reweigh.results.page import Page
 from reweigh.tables.point import POINT, read_point_page
 
 DECIDING = 100
-"""A search on fewer records says that they decide nothing."""
+"""A search on fewer records warns that they are too few."""
 DRAWN = ("chair_i", "f1")
 FILES = (POINT, "tuning.md", "tuning.tex", "report.html")
 INFO = {name: find_metric(METRICS, name) for name in FIGURES}
 EXPLAINED = (
-    "gain: mean of the four relative improvements over the base, in percent; not eligible: F1 falls by more than the "
-    "bound."
+    "Gain is the mean of the four relative improvements over the base, in percent; a point is not eligible if its F1 "
+    "falls by more than the bound."
 )
-UNLABELLED = "Experimental: a verifier's denial stands for a hallucinated mention; the search reads no label."
+UNLABELLED = "Experimental: a mention that the verifier denies counts as hallucinated; no labels are used."
 
 
 def claim_files(out: Path, *, record: Path | None = None, force: bool = False) -> None:
@@ -121,7 +121,7 @@ class TuningReport:
         return {name: [metrics[name].low, metrics[name].high] for name in FIGURES}
 
     def advice(self) -> list[str]:
-        """What the choice changes, how to use it, and whether verifier and grid were good enough to tell."""
+        """What the choice changes, how to use it, and whether verifier and grid can be trusted."""
         found, verified = self.tuned.found, self.tuned.verified
         said = [] if verified is None else verified.trust.in_words().split("\n")
         if verified is not None and verified.trust.refusal() is not None:
@@ -133,7 +133,7 @@ class TuningReport:
         if (doubt := self.doubt()) is not None:
             return [*said, f"not recommended: {doubt}"]
         if self.chosen_on["records"] < DECIDING:
-            said.append(f"fewer than {DECIDING} records decide nothing: look at the intervals")
+            said.append(f"fewer than {DECIDING} records are too few to decide: look at the intervals")
         named = "" if self.table is None else f" --table {self.table}"
         options = f"--layer {found.chosen.layer} --beta {found.chosen.beta:g}"
         said.append(f"use it: reweigh describe {self.model} IMAGE{named} {options}")

@@ -103,7 +103,7 @@ def relative_gain(now: Mapping[str, Array], base: Mapping[str, Array]) -> Array:
 
 
 def judge(layer: int, beta: float, quality: Quality, base: Quality, bound: float) -> Point:
-    """Hold a point against the base; one with an undefined figure is never eligible."""
+    """Compare a point with the base; one with an undefined figure is never eligible."""
     return Point(layer, beta, quality, gain(quality, base), is_eligible(quality, base, bound))
 
 
@@ -155,10 +155,10 @@ def search(
 
 
 def require_figures(base: Quality) -> None:
-    """Refuse a base run that nothing can be held against."""
+    """Refuse a base run that cannot be compared with."""
     if missing := [name for name in FIGURES if getattr(base, name) is None]:
         raise InputError(
-            f"the base run has no {missing[0]}: its descriptions name no object, or there is none to name",
+            f"the base run has no {missing[0]}: its descriptions mention no objects, or the records have none",
             hint="tune on records with objects",
         )
 

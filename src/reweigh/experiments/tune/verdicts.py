@@ -1,4 +1,4 @@
-"""What a verifier said, each question asked once; CHAIR's counts with it in place of labels; whether it can be believed.
+"""What a verifier said, each question asked once; CHAIR's counts with it in place of labels; whether it can be trusted.
 
 ``verifier.json`` says who answers about which pictures. Every verdict in ``verdicts.jsonl`` is sealed with the hash of that
 page as soon as it is given, so a stopped search resumes, and a verdict that was edited or belongs to another verifier is
@@ -78,7 +78,7 @@ class Asking:
         if page.exists():
             if (found := first_difference(read_sealed(page), about)) is not None:
                 raise MismatchError(
-                    "{} tells of another {}: {} there, {} now".format(page, found.key, *found.words),
+                    "{} has another {}: {} there, {} now".format(page, found.key, *found.words),
                     hint="choose another folder",
                 )
         else:
@@ -94,7 +94,7 @@ class Asking:
             if not math.isfinite(gap):
                 raise NumericsError(
                     f"the verifier answers {gap} when asked for {name!r} in {image}",
-                    hint="a number that is none decides nothing: load the verifier in another dtype, or take another",
+                    hint="load the verifier in another dtype, or use another verifier",
                 )
         rows = ({"record": number, "object": name, "gap": gap} for name, gap in found.items())
         append_sealed_rows(self.path, rows, owner=self._owner)
@@ -166,8 +166,8 @@ LEAST_J = 0.5
 MOST_F = 0.4
 LEAST_D0 = 8.0
 ALWAYS = (
-    "a model that believes its own inventions makes the choice too timid, and no check here can see that; "
-    "another model as verifier (--verifier) can"
+    "a model tends to confirm its own hallucinations, which makes the choice too cautious and is not detected here; "
+    "use another model as verifier (--verifier) to avoid it"
 )
 
 
@@ -191,7 +191,7 @@ class Trust:
 
     @property
     def j(self) -> float | None:
-        """J = h - f: how far the verifier tells present from absent."""
+        """J = h - f: how well the verifier distinguishes present from absent objects."""
         return None if self.h is None or self.f is None else self.h - self.f
 
     def refusal(self) -> str | None:
@@ -199,11 +199,11 @@ class Trust:
         if self.j is None:
             return "no object is named by every point, or no known absent could be asked for"
         if self.j < LEAST_J:
-            return f"the verifier hardly tells present from absent objects (J {self.j:.2f}, at least {LEAST_J:g})"
+            return f"the verifier hardly distinguishes present from absent objects (J {self.j:.2f}, at least {LEAST_J:g})"
         if self.denied < LEAST_DENIED:
             return (
                 f"it denies only {self.denied} mentions of the base (at least {LEAST_DENIED} are needed): "
-                "take more pictures, or the model invents too little to choose by"
+                "use more pictures, or the model hallucinates too little to choose by"
             )
         return None
 
@@ -211,11 +211,11 @@ class Trust:
         """What is suspicious in these answers."""
         said = []
         if self.f is not None and self.f > MOST_F:
-            said.append(f"the verifier affirms {self.f:.0%} of known absents: it leans to yes")
+            said.append(f"the verifier affirms {self.f:.0%} of known absents: it is biased towards yes")
         if self.d0 is not None and self.d0 < LEAST_D0:
             said.append(
-                f"the verifier denies only {self.d0:.1f}% of the base's mentions: the model invents little, "
-                "or the verifier believes its inventions"
+                f"the verifier denies only {self.d0:.1f}% of the base's mentions: the model hallucinates little, "
+                "or the verifier confirms its hallucinations"
             )
         return said
 
@@ -224,7 +224,7 @@ class Trust:
         return [*self.noticed(), ALWAYS]
 
     def in_words(self) -> str:
-        """How far the verifier can be believed, for a person."""
+        """How far the verifier can be trusted, for a reader."""
         lines = [
             f"verifier: {self.asked:,} questions; it affirms {_percent(self.h)} of what every point names (h) and "
             f"{_percent(self.f)} of known absents (f), so J = h - f is {'-' if self.j is None else f'{self.j:.2f}'}; "

@@ -58,8 +58,8 @@ class ModelVerifier:
         self.yes, self.no = _spellings(tokenizer, YES), _spellings(tokenizer, NO)
         if not self.yes or not self.no:
             raise InputError(
-                "this model's vocabulary has no single token for yes or for no, so its logits answer no question",
-                hint="take another model as verifier",
+                "this model's vocabulary has no single token for yes or for no, so its logits cannot answer a question",
+                hint="use another model as verifier",
             )
 
     def ask(self, picture: Image, names: Sequence[str]) -> list[float]:
@@ -107,7 +107,7 @@ LONGEST_SIDE = 2048
 """Pixels beyond which a picture is scaled down before it is sent."""
 
 SURE = 1e-9
-"""The least distance of a probability from 0 and 1 that is told from none, since logits are finite."""
+"""Probabilities are clipped this far from 0 and 1, so that log-odds stay finite."""
 
 
 class ServedVerifier:
@@ -138,7 +138,7 @@ class ServedVerifier:
         self.server.close()
 
     def describe(self) -> dict[str, Any]:
-        """The server's model and address, and what it is told and shown."""
+        """The server's model and address, and what it is asked and shown."""
         return {**self.server.describe(), "state": STATE, "longest_side": LONGEST_SIDE}
 
 

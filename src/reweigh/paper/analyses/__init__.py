@@ -1,4 +1,4 @@
-"""The paper's analyses by name, each in a file of its own.
+"""The paper's analyses by name, one file each.
 
 ``STUDIES`` finds them; a new one is a ``Study`` subclass in its own module and one line here (or the entry-point group
 ``reweigh.studies``).

@@ -1,8 +1,8 @@
 """Calibration corpora: the frozen operating point with tables from other images.
 
-The own corpus is the table in use. The embedded world adds mixes of scene types, halves of its own images, which need no
-model. Finished calibrations of the same model in the folder ``corpora`` beside the runs (``reweigh calibrate MODEL IMAGES -o
-STUDY/corpora/NAME``) are further corpora, and together with the own one the pool.
+The corpus ``own`` is that of the table in use. The embedded world adds mixes of scene types, halves of its own images,
+which need no model. Finished calibrations of the same model in the folder ``corpora`` beside the runs (``reweigh calibrate
+MODEL IMAGES -o STUDY/corpora/NAME``) are further corpora, and together with the own one the pool.
 """
 
 from __future__ import annotations

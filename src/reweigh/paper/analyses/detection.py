@@ -1,4 +1,4 @@
-"""Detection and mitigation: the score that best tells hallucinated mentions apart need not remove them best.
+"""Detection and mitigation: the score that best detects hallucinated mentions need not remove them best.
 
 1. AUROC of hallucinated against grounded mentions of the base answers, ties counting half; the score is minus the evidence
    of the token emitted at the onset, for DMRR and for the mean probability.

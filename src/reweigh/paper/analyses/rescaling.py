@@ -235,7 +235,7 @@ class Rescaling(Study):
             lines.append("The paper finds that it closes a small part of the distance; here it widens it.")
         elif closed.low is not None and closed.low <= 0:
             lines.append(
-                "Whether it closes a part, as in the paper, cannot be told here: the interval includes zero."
+                "Whether it closes a part, as in the paper, cannot be decided here: the interval includes zero."
             )
         return lines
 

@@ -57,7 +57,7 @@ class Scaling(Study):
         for folder in others(material):
             found = {method: read_scored(folder / "runs" / method) for method in METHODS}
             name = str(found[BASE].results["config"]["model"].get("id", folder.name))
-            if any(one["model"] == name for one in rows):  # two folders of one model stay apart
+            if any(one["model"] == name for one in rows):  # two folders of one model keep different names
                 name = f"{name} ({folder.name})"
             items = {method: run.items for method, run in found.items()}
             rows += model_rows(name, items, {method: run.metrics for method, run in found.items()}, material)

@@ -133,7 +133,7 @@ class Tokens(Study):
     def unmet(self, material: Material) -> str | None:
         images = len(material.calibration)
         if images < study.LEAST_IMAGES:
-            return f"{images} calibration images are too few, it takes {study.LEAST_IMAGES}"
+            return f"{images} calibration images are too few; at least {study.LEAST_IMAGES} are needed"
         seen = Sample.of(material.observations(), least=PRIMARY)
         return None if seen.tokens > 1 else f"fewer than two tokens are seen in {PRIMARY} images"
 

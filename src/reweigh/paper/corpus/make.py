@@ -261,7 +261,7 @@ def _write_shards(job: _Job, making: Making, shards: Sequence[range], *, show: b
 
 
 def pieces(processor: Any, vocab_size: int) -> dict[str, Any]:
-    """The tokenizer's pieces by id, and its special tokens; studies tell kinds of tokens apart by them."""
+    """The tokenizer's pieces by id, and its special tokens; studies classify tokens by them."""
     tokenizer = tokenizer_of(processor)
     known = min(len(tokenizer), vocab_size)
     found = list(tokenizer.convert_ids_to_tokens(list(range(known))))

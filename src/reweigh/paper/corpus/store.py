@@ -113,7 +113,7 @@ class StudyCorpus:
 
 @dataclass(frozen=True)
 class Making:
-    """A corpus in the making: its folder, and the record that its files must match."""
+    """A corpus that is being made: its folder, and the record that its files must match."""
 
     folder: Path
     record: Mapping[str, Any]
@@ -124,7 +124,7 @@ class Making:
         return sha256_json(dict(self.record))
 
     def claim(self) -> None:
-        """Claim the folder, or refuse if it belongs to another corpus."""
+        """Mark the folder as this corpus's, or refuse if it belongs to another."""
         path = self.folder / RECORD
         if not path.is_file():
             write_sealed(path, self.record)

@@ -1,7 +1,7 @@
 """One page per table and figure of the paper: what was run, on what, both numbers, their difference, and the order.
 
-A measured number never stands under a published model's name: its column is headed by the model it was measured on, and a
-page whose measured model is not one of the paper's says so before any number.
+A measured number never appears under a published model's name: its column is headed by the model it was measured on, and a
+page whose measured model is not one of the paper's says so first.
 """
 
 from __future__ import annotations
@@ -168,8 +168,8 @@ def build_index(found: Mapping[str, Measured]) -> Page:
     links = {index: file_name(label) for index, label in enumerate(published())}
     table = Table([Column(name) for name in ("label", "title", "state", "order")], rows, links=links)
     lead = (
-        "Published values are the paper's: 7B models and larger on photographs. Measured values stand under the name of the "
-        "model they were measured on."
+        "Published values are the paper's: 7B models and larger on photographs. Measured values appear under the name "
+        "of the model they were measured on."
     )
     return Page("The paper, table by table", lead=lead, footer=FOOTER).add(table.html())
 
