@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from checkpoints import picture
-from reweigh.experiments.compare.cost import Cost
+from reweigh.experiments.compare.cost import BatchCost
 from reweigh.experiments.compare.fluency import IMPROBABLE, Passage, broken_shares, one_by_one
 from reweigh.experiments.compare.methods import Method
 from reweigh.experiments.compare.on_ray import Comparer, Waiting, workers_executor
@@ -31,7 +31,7 @@ def turns(batch, names):
     """Every answer names what it depends on."""
     for name in names:
         texts = [f"{name} {record.id} {batch.seed} and so on" for record in batch.records]
-        yield name, Answered([Answer(text, (1,)) for text in texts], Cost(1.0, 1, None).to_json())
+        yield name, Answered([Answer(text, (1,)) for text in texts], BatchCost(1.0, 1, None).to_json())
 
 
 def experiment(runs, out, answerer):

@@ -20,7 +20,7 @@ from reweigh.cli.app import app
 from reweigh.engines.transformers.session import read_answers
 from reweigh.errors import InputError, UnknownNameError, UnsupportedError
 from reweigh.estimate import Estimate
-from reweigh.experiments.compare.cost import Cost, Total, measured, timed
+from reweigh.experiments.compare.cost import BatchCost, Total, measured, timed
 from reweigh.experiments.compare.methods import (
     CONTROLS,
     make_method,
@@ -85,7 +85,9 @@ def test_options_belong_to_a_method():
 
 
 def test_cost_is_time_over_tokens_and_the_highest_peak():
-    found = Total({("b", 0): Cost(1.0, 10, 5), ("b", 1): Cost(3.0, 30, 9), ("b", 2): Cost(0.0, 0, None)})
+    found = Total(
+        {("b", 0): BatchCost(1.0, 10, 5), ("b", 1): BatchCost(3.0, 30, 9), ("b", 2): BatchCost(0.0, 0, None)}
+    )
     assert (found.seconds_per_token, found.peak) == (0.1, 9)
     assert Total({}).seconds_per_token is None
     assert Total({}).latency_over(Total({})).value is None
@@ -174,12 +176,12 @@ def test_a_method_is_warmed_up_once_before_it_is_timed():
 
 def test_the_interval_of_cost_draws_the_same_batches_for_both():
     rng = np.random.default_rng(0)
-    base = {("b", i): Cost(float(s), 10, 100) for i, s in enumerate(rng.uniform(1, 5, 40))}
-    own = {key: Cost(1.1 * cost.seconds, 10, 150) for key, cost in base.items()}
+    base = {("b", i): BatchCost(float(s), 10, 100) for i, s in enumerate(rng.uniform(1, 5, 40))}
+    own = {key: BatchCost(1.1 * cost.seconds, 10, 150) for key, cost in base.items()}
     ratio = Total(own).latency_over(Total(base))
     assert ratio.parts == pytest.approx((1.1, 1.1, 1.1)), "batches differ, their ratios do not"
     assert Total(own).memory_over(Total(base)) == Estimate(1.5)
-    noisy = {key: Cost(float(rng.uniform(1, 5)), 10, None) for key in base}
+    noisy = {key: BatchCost(float(rng.uniform(1, 5)), 10, None) for key in base}
     found, drawn = Total(noisy).latency_over(Total(base)), []
     for _ in range(2000):
         keys = [list(base)[i] for i in rng.integers(0, 40, 40)]

@@ -21,7 +21,7 @@ from reweigh.files.artifacts import only_one, read_json, sha256_file, write_json
 VARIABLE = "REWEIGH_DATA"
 RECEIPT = "receipt.json"
 State = Literal["absent", "partial", "complete"]
-Entry = dict[str, Any]
+Receipt = dict[str, Any]
 
 
 def data_root() -> Path:
@@ -87,7 +87,7 @@ def get(
     return folder
 
 
-def _as_before(file: File, receipt: Mapping[str, Entry]) -> File:
+def _as_before(file: File, receipt: Mapping[str, Receipt]) -> File:
     """A file whose checksum nobody published must be the one that was fetched first."""
     first = receipt.get(file.name, {})
     known = first.get("sha256")
@@ -117,7 +117,7 @@ def check(entry: Dataset) -> list[str]:
     return found
 
 
-def _bring(file: File, folder: Path, source: Path | None, advance: Callable[[int], Any]) -> Entry:
+def _bring(file: File, folder: Path, source: Path | None, advance: Callable[[int], Any]) -> Receipt:
     target = folder / file.name
     if source is None:
         return _accept(file, folder, file.url, fetch.download(file, target, advance=advance))
@@ -127,11 +127,11 @@ def _bring(file: File, folder: Path, source: Path | None, advance: Callable[[int
     return _accept(file, folder, str(found), fetch.copy(file, found, target))
 
 
-def _accept(file: File, folder: Path, origin: str, sha256: str) -> Entry:
+def _accept(file: File, folder: Path, origin: str, sha256: str) -> Receipt:
     """Unpack a complete file if it is an archive, and record its contents."""
     target = folder / file.name
     checked = "catalogue" if file.checksum else "first fetch"
-    entry: Entry = {
+    entry: Receipt = {
         "from": origin,
         "sha256": sha256,
         "size": target.stat().st_size,
@@ -151,7 +151,7 @@ def _find(file: File, source: Path) -> Path | None:
     return next((path for path in candidates if path.is_file()), None)
 
 
-def _adopt(file: File, source: Path, folder: Path) -> Entry:
+def _adopt(file: File, source: Path, folder: Path) -> Receipt:
     """Copy what an archive holds from a local copy that is unpacked already."""
     if not file.holds or not source.is_dir() or not all((source / name).exists() for name in file.holds):
         wanted = " or ".join([file.name, *([", ".join(file.holds)] if file.holds else [])])
@@ -171,7 +171,7 @@ def _adopt(file: File, source: Path, folder: Path) -> Entry:
     return {"from": str(source), "sha256": None, "checked_against": "nothing, unpacked copy", "holds": sizes}
 
 
-def _problems(folder: Path, file: File, entry: Entry, *, thorough: bool) -> list[str]:
+def _problems(folder: Path, file: File, entry: Receipt, *, thorough: bool) -> list[str]:
     if file.unpack:
         content = entry.get("holds")
         if not isinstance(content, dict):
@@ -195,7 +195,7 @@ def _problems(folder: Path, file: File, entry: Entry, *, thorough: bool) -> list
     return []
 
 
-def _receipt(entry: Dataset) -> dict[str, Entry]:
+def _receipt(entry: Dataset) -> dict[str, Receipt]:
     path = folder_of(entry) / RECEIPT
     if not path.is_file():
         return {}

@@ -28,7 +28,7 @@ NOTHING = "nothing was generated"
 
 
 @dataclass(frozen=True)
-class Cost:
+class BatchCost:
     """One answered batch: seconds, tokens generated, peak memory in bytes if the system reports it."""
 
     seconds: float
@@ -93,7 +93,7 @@ def timed(session: Session, *, template: str | None = None) -> Callable[[Batch],
         with measured(input_device(session.model)) as meter:
             answers = session.respond(inputs, seed=batch.seed, **options)
         tokens = sum(len(answer.tokens) for answer in answers)
-        return Answered(answers, Cost(meter.seconds, tokens, meter.peak).to_json())
+        return Answered(answers, BatchCost(meter.seconds, tokens, meter.peak).to_json())
 
     return ask
 
@@ -106,7 +106,7 @@ class Total:
         batches: The costs.
     """
 
-    batches: Mapping[tuple[str, int], Cost]
+    batches: Mapping[tuple[str, int], BatchCost]
 
     @property
     def seconds_per_token(self) -> float | None:

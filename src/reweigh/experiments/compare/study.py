@@ -8,7 +8,7 @@ from pathlib import Path
 
 from reweigh.benchmarks import find_benchmark
 from reweigh.estimate import Estimate
-from reweigh.experiments.compare.cost import LATENCY, Cost, Total
+from reweigh.experiments.compare.cost import LATENCY, BatchCost, Total
 from reweigh.experiments.compare.fluency import ReadAgain, broken_shares, degenerate, one_by_one, reading
 from reweigh.experiments.compare.methods import CONTROLLED, CONTROLS, Method, decoder_of, settings_in_words
 from reweigh.experiments.compare.table import Comparison, MethodRow, Shading, cost_columns, figure_column
@@ -55,7 +55,7 @@ def compare(
     """
     scores: dict[str, Mapping[str, Scored]] = {}
     broken: dict[str, dict[str, float]] = {}
-    costs: dict[str, dict[tuple[str, int], Cost]] = {method.name: {} for method in methods}
+    costs: dict[str, dict[tuple[str, int], BatchCost]] = {method.name: {} for method in methods}
     rows: list[Row] = []
     for runs in benchmarks:
         name = runs.task.name
@@ -72,7 +72,7 @@ def compare(
         scores[name] = experiment.scored
         for arm in experiment.arms:
             noted = experiment.notes(arm)
-            costs[arm.name] |= {(name, row.pop("start")): Cost(**row) for row in noted}
+            costs[arm.name] |= {(name, row.pop("start")): BatchCost(**row) for row in noted}
         for scored in experiment.scored.values():
             if scored.run is not None:
                 write_report(scored.run, images=runs.task.images)

@@ -22,9 +22,9 @@ from reweigh.experiments.tune.search import (
     BOUND,
     FIGURES,
     Found,
-    Key,
     Quality,
     Tuned,
+    Where,
     choose,
     judge,
     midpoint,
@@ -74,7 +74,7 @@ def open_lexicon(name: str, data: Path | None = None) -> Lexicon:
     return open_benchmark(name, data).objects
 
 
-Points = dict[Key, Mentions]
+Points = dict[Where, Mentions]
 Describe = Callable[[int | None, float], Sequence[str]]
 """Describes all pictures at a layer and beta; without a layer as the base model does."""
 Lexicon = Callable[[str], Sequence[str]]
@@ -139,7 +139,7 @@ def _judge(points: Points, asking: Asking, bound: float) -> Found:
     return Found(base, tuple(judged), choose(judged))
 
 
-def _items(points: Points, asking: Asking) -> dict[Key, list[Item]]:
+def _items(points: Points, asking: Asking) -> dict[Where, list[Item]]:
     """Every point counted by the verdicts there are."""
     pool, records, affirmed = pools(points), asking.task.records, asking.affirmed
     return {key: pseudo_items(records, mentions, pool, affirmed) for key, mentions in points.items()}

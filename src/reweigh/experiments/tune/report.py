@@ -14,8 +14,7 @@ from reweigh.estimate import Estimate
 from reweigh.experiments.compare.report import latex, markdown, tables
 from reweigh.experiments.compare.table import Comparison, MethodRow, figure_column
 from reweigh.experiments.experiment import FRAME, write_frame
-from reweigh.experiments.tune.search import BASE, FIGURES, GAIN, Point, Tuned, edge
-from reweigh.experiments.tune.search import Key as Where
+from reweigh.experiments.tune.search import BASE, FIGURES, GAIN, Point, Tuned, Where, edge
 from reweigh.files.outputs import claim, write_output, write_sealed_output
 from reweigh.results.charts import lines
 from reweigh.results.frame import AGAINST, Frame, Key, Row

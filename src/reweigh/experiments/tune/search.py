@@ -24,10 +24,10 @@ if TYPE_CHECKING:
 
 FIGURES = ("chair_s", "chair_i", "recall", "f1")
 LOWER = ("chair_s", "chair_i")
-Key = tuple[int | None, float]
+Where = tuple[int | None, float]
 """A layer and a beta."""
 
-BASE: Key = (None, 0.0)
+BASE: Where = (None, 0.0)
 """The base model among the points."""
 
 BETAS = (0.5, 0.7, 0.9, 1.1, 1.3)
@@ -177,7 +177,7 @@ def parse_numbers(text: str, kind: Callable[[str], Any], what: str) -> list[Any]
 
 
 GAIN = "gain"
-"""Key of the gain in percent among a point's differences to the base."""
+"""Where of the gain in percent among a point's differences to the base."""
 
 
 @dataclass(frozen=True)
@@ -192,12 +192,12 @@ class Tuned:
     """
 
     found: Found
-    scored: Mapping[Key, Scored]
+    scored: Mapping[Where, Scored]
     formula: Figures
     verified: Verified | None = None
 
     @cached_property
-    def differences(self) -> dict[Key, dict[str, Estimate]]:
+    def differences(self) -> dict[Where, dict[str, Estimate]]:
         """Each point's figures minus the base's and its gain in percent, the same images drawn for both."""
         base = self.scored[BASE].items
         return {

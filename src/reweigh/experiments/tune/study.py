@@ -15,9 +15,9 @@ from reweigh.experiments.tune.search import (
     BOUND,
     FIGURES,
     RULE,
-    Key,
     Quality,
     Tuned,
+    Where,
     parse_numbers,
     search,
 )
@@ -59,7 +59,7 @@ class Grid:
         }
 
 
-Answer = Callable[[int | None, float], Arm]
+AnswerPoint = Callable[[int | None, float], Arm]
 """Answers all records at a layer and beta; without a layer as the base model does."""
 
 
@@ -74,7 +74,7 @@ def tune(
     force: bool = False,
 ) -> Tuned:
     """Answer and score the base and every point under one bar; evidence is measured once for each layer."""
-    scored: dict[Key, Scored] = {}
+    scored: dict[Where, Scored] = {}
     with answering(model, processor, grid, runs, out, cache=cache, force=force) as (made, answer):
 
         def ask(layer: int | None, beta: float) -> Quality:
@@ -95,7 +95,7 @@ def answering(
     *,
     cache: EvidenceCache,
     force: bool = False,
-) -> Iterator[tuple[Experiment, Answer]]:
+) -> Iterator[tuple[Experiment, AnswerPoint]]:
     """An experiment, and a function that answers all records at one point, under one bar for the search."""
     made = Experiment(runs, [], out / "runs", what="tuning")
 

@@ -19,7 +19,7 @@ from typing import Any
 from reweigh.benchmarks.base import Item, Record
 from reweigh.benchmarks.chair.metrics import count_caption
 from reweigh.errors import ArtifactError, MismatchError, NumericsError
-from reweigh.experiments.tune.search import BASE, Key
+from reweigh.experiments.tune.search import BASE, Where
 from reweigh.experiments.tune.verifier import Verifier
 from reweigh.files.artifacts import sha256_json
 from reweigh.files.seals import append_sealed_rows, read_sealed, read_sealed_rows, write_sealed
@@ -252,7 +252,7 @@ class Verified:
         who: Who answered.
     """
 
-    points: Mapping[Key, Mentions]
+    points: Mapping[Where, Mentions]
     absents: Sequence[Sequence[str]]
     gaps: Sequence[Mapping[str, float]]
     who: Mapping[str, Any] = field(default_factory=dict)

@@ -51,7 +51,7 @@ ALONE = "alone"
 LIST = "structural-words.json"
 
 
-class Figure(NamedTuple):
+class Quantity(NamedTuple):
     """An effect by donor, an effect by role, or a share by assignment."""
 
     group: str
@@ -119,22 +119,22 @@ def allocation_counts(
     return counts
 
 
-def allocation_figures(counts: Mapping[Count, Array]) -> dict[Figure, Array]:
+def allocation_figures(counts: Mapping[Count, Array]) -> dict[Quantity, Array]:
     """Effects, effects by role and shares, from summed counts."""
 
     def effect(*arms: tuple[str, ...]) -> Array:
         rank, probability = (selectivity(counts, arm) for arm in arms)
         return np.asarray(rank - probability)
 
-    found: dict[Figure, Array] = {}
+    found: dict[Quantity, Array] = {}
     for at in (WINDOW, ONSET):
         for donor in ARMS:
-            found[Figure(EFFECT, donor, at)] = effect(*((donor, order, at) for order in ARMS))
+            found[Quantity(EFFECT, donor, at)] = effect(*((donor, order, at) for order in ARMS))
     for role in ROLES:
-        found[Figure(ROLE, role)] = effect(*((ROLE, role, order) for order in ARMS))
+        found[Quantity(ROLE, role)] = effect(*((ROLE, role, order) for order in ARMS))
     for order in ARMS:
         alone = (ALONE, order)
-        found[Figure(SHARE, order)] = ratio(counts[Count(alone, STRUCTURAL)], counts[Count(alone, "")])
+        found[Quantity(SHARE, order)] = ratio(counts[Count(alone, STRUCTURAL)], counts[Count(alone, "")])
     return found
 
 

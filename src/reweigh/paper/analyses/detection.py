@@ -52,7 +52,7 @@ METRICS = {"chair_s": "CHAIR_S", "chair_i": "CHAIR_I", "recall": "Recall", "f1":
 }
 
 
-class Figure(NamedTuple):
+class Quantity(NamedTuple):
     """A figure of the raw control."""
 
     quantity: str
@@ -131,16 +131,16 @@ def control_counts(image: StudyImage, beta: float) -> dict[Count, float]:
     return count_windows(kinds_of(image), flags)
 
 
-def control_figures(counts: Mapping[Count, Array]) -> dict[Figure, Array]:
+def control_figures(counts: Mapping[Count, Array]) -> dict[Quantity, Array]:
     """Switch rates and selectivities of the raw control."""
-    found: dict[Figure, Array] = {}
+    found: dict[Quantity, Array] = {}
     for at in (WINDOW, ONSET):
         for arm in VECTORS:
             for kind in KINDS:
-                found[Figure(f"switched before {kind}, %", at, arm)] = switch_rate(counts, (arm, at), kind)
-            found[Figure(SELECTIVITY, at, arm)] = selectivity(counts, (arm, at))
-        rank, probability = (found[Figure(SELECTIVITY, at, arm)] for arm in VECTORS)
-        found[Figure(SELECTIVITY, at, GAP)] = np.asarray(rank - probability)
+                found[Quantity(f"switched before {kind}, %", at, arm)] = switch_rate(counts, (arm, at), kind)
+            found[Quantity(SELECTIVITY, at, arm)] = selectivity(counts, (arm, at))
+        rank, probability = (found[Quantity(SELECTIVITY, at, arm)] for arm in VECTORS)
+        found[Quantity(SELECTIVITY, at, GAP)] = np.asarray(rank - probability)
     return found
 
 

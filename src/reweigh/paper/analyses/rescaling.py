@@ -46,17 +46,17 @@ EITHER, BOTH = "either set edits", "both sets edit"
 EQUALIZATION, CLOSED, CANDIDATES = "equalization", "gap closed by equalization", "candidate occurrences"
 
 
-class Figure(NamedTuple):
+class Quantity(NamedTuple):
     """What is measured, and what it is a mean or share of."""
 
     quantity: str
     over: str
 
 
-MOVED = tuple(Figure(quantity, OCCURRENCES) for quantity in (CHANGE, SHIFT, CENTRED))
-SETS = tuple(Figure(quantity, over) for quantity in (JACCARD, STRONGEST) for over in (EITHER, BOTH))
-FIGURES = (*MOVED, Figure(SPEARMAN, COMPARED), *SETS, Figure(WINNER, STEPS))
-STILL = (*MOVED, *SETS[2:], Figure(WINNER, STEPS))
+MOVED = tuple(Quantity(quantity, OCCURRENCES) for quantity in (CHANGE, SHIFT, CENTRED))
+SETS = tuple(Quantity(quantity, over) for quantity in (JACCARD, STRONGEST) for over in (EITHER, BOTH))
+FIGURES = (*MOVED, Quantity(SPEARMAN, COMPARED), *SETS, Quantity(WINNER, STEPS))
+STILL = (*MOVED, *SETS[2:], Quantity(WINNER, STEPS))
 """What must be exactly zero for the rank arm."""
 
 
@@ -111,7 +111,7 @@ def step_change(
     )
 
 
-Counts = dict[Figure, float]
+Counts = dict[Quantity, float]
 """Sums of a figure's numerator; its denominator is under the figure ``("", over)``."""
 
 
@@ -134,29 +134,29 @@ def image_counts(image: StudyImage, field: Field, rescaled: str, beta: float) ->
     ]
     sums = (np.abs(change).sum(), change.sum(), np.abs((centred - before)[known]).sum())
     found = {figure: float(total) for figure, total in zip(MOVED, sums, strict=True)}
-    return {**found, Figure("", OCCURRENCES): len(change), **step_counts(steps)}
+    return {**found, Quantity("", OCCURRENCES): len(change), **step_counts(steps)}
 
 
 def step_counts(steps: Sequence[StepChange]) -> Counts:
     """Additive counts of some steps."""
     defined = [step.spearman for step in steps if not np.isnan(step.spearman)]
     found: Counts = {
-        Figure("", STEPS): len(steps),
-        Figure(WINNER, STEPS): sum(step.winner for step in steps),
-        Figure("", COMPARED): len(defined),
-        Figure(SPEARMAN, COMPARED): sum(defined),
+        Quantity("", STEPS): len(steps),
+        Quantity(WINNER, STEPS): sum(step.winner for step in steps),
+        Quantity("", COMPARED): len(defined),
+        Quantity(SPEARMAN, COMPARED): sum(defined),
     }
     chosen = {EITHER: [one for one in steps if one.either], BOTH: [one for one in steps if one.both]}
     for over, some in chosen.items():
-        found[Figure("", over)] = len(some)
-        found[Figure(JACCARD, over)] = sum(step.jaccard for step in some)
-        found[Figure(STRONGEST, over)] = sum(step.strongest for step in some)
+        found[Quantity("", over)] = len(some)
+        found[Quantity(JACCARD, over)] = sum(step.jaccard for step in some)
+        found[Quantity(STRONGEST, over)] = sum(step.strongest for step in some)
     return found
 
 
-def figures(counts: Mapping[Figure, Array]) -> dict[Figure, Array]:
+def figures(counts: Mapping[Quantity, Array]) -> dict[Quantity, Array]:
     """Means and shares from summed counts."""
-    return {one: ratio(counts[one], counts[Figure("", one.over)], scale=1.0) for one in FIGURES}
+    return {one: ratio(counts[one], counts[Quantity("", one.over)], scale=1.0) for one in FIGURES}
 
 
 def closure_counts(image: StudyImage, rank: Field, fields: Mapping[str, Field]) -> dict[str, float]:
@@ -215,7 +215,7 @@ class Rescaling(Study):
         for arm, some in counts.items():
             found = bootstrap_counts(some, figures, **material.draws)
             for figure in FIGURES:
-                total = sum(int(own[Figure("", figure.over)]) for _, own in some)
+                total = sum(int(own[Quantity("", figure.over)]) for _, own in some)
                 rows.append(row(found[figure], arm=arm, **figure._asdict(), count=total))
         closed = bootstrap_counts(gaps, closure, **material.draws)[CLOSED]
         total = sum(int(own[CANDIDATES]) for _, own in gaps)

@@ -32,7 +32,7 @@ ORIGINAL, EQUALIZED = "original", "equalized"
 LOGITS = (ORIGINAL, EQUALIZED)
 
 
-class Figure(NamedTuple):
+class Quantity(NamedTuple):
     """What is measured, at which rank or threshold, of which logits."""
 
     quantity: str
@@ -80,29 +80,29 @@ class Scale(Study):
             {name: np.array(one) for name, one in by.items()} for by in (spreads, depths, empty)
         )
 
-        def figures(times: Times) -> Mapping[Figure, float]:
-            found: dict[Figure, float] = {}
+        def figures(times: Times) -> Mapping[Quantity, float]:
+            found: dict[Quantity, float] = {}
             for logits in LOGITS:
                 middle, deep = medians(spread[logits], times), medians(depth[logits], times)
                 none = np.average(share[logits], axis=0, weights=times)
-                found |= {Figure(SPREAD, rank, logits): middle[i] for i, rank in enumerate(ranks)}
-                found |= {Figure(DEPTH, name, logits): deep[i] for i, name in enumerate(names)}
-                found |= {Figure(NONE, name, logits): none[i] for i, name in enumerate(names)}
+                found |= {Quantity(SPREAD, rank, logits): middle[i] for i, rank in enumerate(ranks)}
+                found |= {Quantity(DEPTH, name, logits): deep[i] for i, name in enumerate(names)}
+                found |= {Quantity(NONE, name, logits): none[i] for i, name in enumerate(names)}
             for rank in ranks:
-                before, after = (found[Figure(SPREAD, rank, logits)] for logits in LOGITS)
-                found[Figure(SURVIVAL, rank)] = after / before if before else float("nan")
+                before, after = (found[Quantity(SPREAD, rank, logits)] for logits in LOGITS)
+                found[Quantity(SURVIVAL, rank)] = after / before if before else float("nan")
             return found
 
         found = bootstrap(len(material.evaluation), figures, **material.draws)
         for figure, value in list(found.items()):
             if figure.quantity == SPREAD:
                 found[figure._replace(quantity=RATIO)] = value.map(lambda part: float(np.exp(part)))
-        order: list[Figure] = []
+        order: list[Quantity] = []
         for rank in ranks:
-            order += [Figure(quantity, rank, logits) for logits in LOGITS for quantity in (SPREAD, RATIO)]
-            order.append(Figure(SURVIVAL, rank))
+            order += [Quantity(quantity, rank, logits) for logits in LOGITS for quantity in (SPREAD, RATIO)]
+            order.append(Quantity(SURVIVAL, rank))
         order += [
-            Figure(quantity, name, logits)
+            Quantity(quantity, name, logits)
             for name in names
             for logits in LOGITS
             for quantity in (DEPTH, NONE)
