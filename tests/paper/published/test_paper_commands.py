@@ -29,7 +29,7 @@ MENTIONED = sorted(
 )
 
 
-def parse(command: str) -> None:
+def parse(command: str) -> Any:
     """Parse a command down to its leaf, as the shell would hand it over; nothing is run."""
     program, *arguments = shlex.split(command)
     assert program == "reweigh"
@@ -39,12 +39,16 @@ def parse(command: str) -> None:
         name, *arguments = arguments
         leaf = leaf.get_command(None, name)
         assert leaf is not None, f"no command {name}"
-    leaf.make_context(name, arguments)
+    return leaf.make_context(name, arguments)
 
 
 @pytest.mark.parametrize("command", PRINTED)
-def test_a_command_of_a_page_parses(command: str) -> None:
-    parse(command)
+def test_a_command_of_a_page_parses_and_names_what_a_model_needs(command: str) -> None:
+    given = parse(command).params
+    if {"model", "benchmark"} <= set(given):
+        assert given["benchmark"], "no model but the embedded one has a benchmark of its own"
+    if command.startswith("reweigh study"):
+        assert given["calibration"] is not None
 
 
 @pytest.mark.parametrize("command", MENTIONED)

@@ -43,9 +43,7 @@ class Grid(Study):
 
     def unmet(self, material: Material) -> str | None:
         if read_grid(material) is None:
-            return (
-                f"no search for an operating point was run; run `reweigh tune MODEL -o STUDY/{FOLDER}` first"
-            )
+            return f"no search for an operating point was run; run `reweigh tune MODEL -b chair -o STUDY/{FOLDER}` first"
         return None
 
     def compute(self, material: Material) -> Frame:

@@ -1,7 +1,8 @@
 """Model scaling: base and ReWEIGH of several checkpoints in one table.
 
 This model's runs are those of the other studies. Further models are finished study folders in ``checkpoints`` beside the
-runs (``reweigh study detection OTHER-MODEL -o STUDY/checkpoints/NAME``): their runs are read, nothing is answered again.
+runs (``reweigh study detection OTHER-MODEL -b chair -o STUDY/checkpoints/NAME``): their runs are read, and nothing
+is answered again.
 """
 
 from __future__ import annotations
