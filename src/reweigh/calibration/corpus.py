@@ -195,7 +195,7 @@ def _changed(place: str, digest: str, found: str) -> ReweighError:
     now = "cannot be read" if found == UNREADABLE else "holds something else"
     return CalibrationError(
         f"{place} was listed, but {now} on {platform.node()}",
-        hint="give images that nobody changes, at a place that every machine sees alike; finished batches are kept",
+        hint="keep the images unchanged, at a path that every machine can read; finished batches are kept",
     )
 
 

@@ -117,7 +117,7 @@ def _calibrate(
     missing = {number: images for number, images in batches.items() if number not in parts}
     left = sum(map(len, missing.values()))
     with (
-        closing(observe(missing)) as outcomes,  # whoever observes ends with us, whatever the reason
+        closing(observe(missing)) as outcomes,  # stop observing when this ends, for whatever reason
         bar("calibrating", total=len(corpus), done=len(corpus) - left, unit="image", show=show) as progress,
     ):
         for number, observed in outcomes:

@@ -1,6 +1,6 @@
 """From the images of a corpus to the model's inputs, built by threads ahead of the model.
 
-An image that cannot be used is left out, with its reason. Order is kept whoever is done first, and look-ahead is bounded.
+An image that cannot be used is left out, with its reason. Order is kept, and look-ahead is bounded.
 Knows nothing of models: how pictures become inputs is given.
 """
 
@@ -26,7 +26,7 @@ Read = TypeVar("Read")
 Built = TypeVar("Built")
 
 READERS = min(8, os.cpu_count() or 1)
-"""Threads that read; their number changes nothing but time."""
+"""Reading threads; their number affects speed only."""
 
 
 def build_ahead(

@@ -1,4 +1,4 @@
-"""What a calibration keeps on disk while it runs, so that the same command goes on after a kill at any moment.
+"""What a calibration keeps on disk while it runs, so that the same command resumes after a kill at any moment.
 
 A folder belongs to one job: its settings are written first, then one sealed file per finished batch. When the result is
 whole, exactly these files go: what this job did not write is never removed. Knows nothing of models.
@@ -110,7 +110,7 @@ class Work:
         drop_leftovers(*self._results())
         for path in (work / JOB, self.folder / LOCK):
             path.unlink(missing_ok=True)
-        with contextlib.suppress(OSError):  # it holds files of somebody else
+        with contextlib.suppress(OSError):  # it holds other files
             work.rmdir()
 
     def _results(self) -> list[Path]:

@@ -90,7 +90,7 @@ def _float32_product(head: nn.Module, states: Tensor) -> Tensor:
     weight = float_weight(head)
     if weight is None or weight.device.type == "meta":
         raise UnsupportedError(
-            f"{type(head).__name__} has no floating-point weight at hand to upcast", hint='use dtype="native"'
+            f"{type(head).__name__} has no floating-point weight to upcast", hint='use dtype="native"'
         )
     if weight.dtype == torch.float32 and states.dtype == torch.float32:
         return head(states)  # type: ignore[no-any-return]

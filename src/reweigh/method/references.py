@@ -132,7 +132,7 @@ def median(values: Floats) -> float:
 
 
 def nothing_observed() -> CalibrationError:
-    """The error for images of which nothing was observed."""
+    """The error for images without observations."""
     return CalibrationError("there is no observation to register from", hint="calibrate on more images")
 
 

@@ -185,7 +185,7 @@ class Trace:
         return grid(title, ("step", "held back (its first piece)", "written instead", "lost logit"), rows)
 
     def word(self, index: int, row: int = 0) -> str:
-        """The whole word of which a step wrote a piece; punctuation and blanks as they are."""
+        """The whole word that a step wrote a piece of; punctuation and blanks as they are."""
         pieces = [self._decode(int(recorded.after[row])) for recorded in self._recorded]
         if not pieces[index].strip()[:1].isalpha():
             return pieces[index].strip()

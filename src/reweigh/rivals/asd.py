@@ -134,7 +134,7 @@ class ASD(Contrast):
 
 
 def _blocks(anatomy: Anatomy, vectors: SteeringVectors, layers: Sequence[int] | None) -> list[int]:
-    """The blocks to steer, all of which the vectors and the model must have."""
+    """The blocks to steer; the vectors and the model must have all of them."""
     wanted = vectors.layers if layers is None else [anatomy.check_layer(layer) for layer in layers]
     blocks = sorted({anatomy.check_layer(layer) for layer in wanted})
     if missing := sorted(set(blocks) - set(vectors.layers)):

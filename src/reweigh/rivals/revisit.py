@@ -119,7 +119,7 @@ def _head(anatomy: Anatomy) -> tuple[Tensor, Tensor | None]:
     weight = getattr(anatomy.head, "weight", None)
     if not isinstance(weight, Tensor) or not weight.is_floating_point():
         raise UnsupportedError(
-            f"{type(anatomy.head).__name__} has no floating-point weight, of which single rows are needed",
+            f"{type(anatomy.head).__name__} has no floating-point weight, but single rows of it are needed",
             hint="load the model without quantising its head",
         )
     return weight.detach(), None if anatomy.head.bias is None else anatomy.head.bias.detach()

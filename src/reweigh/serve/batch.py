@@ -42,7 +42,7 @@ class Abandoned(Exception):
 
 
 def decode(rows: Sequence[Row], recall: Recall, metrics: Metrics) -> None:
-    """Write the answers of some rows of one session, in one batch; ends early once nobody waits for them."""
+    """Write the answers of some rows of one session, in one batch; stop early once no client waits for them."""
     handle = rows[0].session.model.register_forward_pre_hook(lambda *_: _require_someone(rows))
     try:
         _decode(rows, recall, metrics)

@@ -18,7 +18,7 @@ class Deadline:
         return max(0.0, self._ends - time.monotonic())
 
     def check(self) -> None:
-        """Refuse to go on when the time is over."""
+        """Refuse to continue once the time is up."""
         if not self.left():
             raise self.over()
 

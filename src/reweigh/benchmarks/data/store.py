@@ -88,7 +88,7 @@ def get(
 
 
 def _as_before(file: File, receipt: Mapping[str, Receipt]) -> File:
-    """A file whose checksum nobody published must be the one that was fetched first."""
+    """A file without a published checksum must be the one that was fetched first."""
     first = receipt.get(file.name, {})
     known = first.get("sha256")
     if file.checksum is not None or not isinstance(known, str) or first.get("from") != file.url:

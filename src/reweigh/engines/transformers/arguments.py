@@ -135,7 +135,7 @@ def brings_image(arguments: Mapping[str, Any]) -> bool:
 
 
 def token_ids(arguments: Mapping[str, Any]) -> Tensor:
-    """The ids of a pass; without them nobody can tell where its images lie."""
+    """The ids of a pass; without them the positions of its images are unknown."""
     ids: Tensor | None = arguments.get("input_ids")
     if ids is None:
         raise UnsupportedError(

@@ -37,7 +37,7 @@ class Attention:
         self._undo: Callable[[], None] = lambda: None
 
     def hold(self) -> Callable[[], None]:
-        """Make the language model attend through this; return what puts everything back once nobody holds it."""
+        """Make the language model attend through this; return what restores everything once it is no longer held."""
         if not self._holds:
             self._undo = self._install()
         self._holds += 1

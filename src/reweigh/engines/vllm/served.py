@@ -72,7 +72,7 @@ def _inputs(features: Sequence[Any]) -> Mapping[str, Any]:
         size = None if item is None else item.get("image_sizes")
         if size is None or getattr(size, "data", None) is None:
             raise UnsupportedError(
-                "the size of its image is not at hand, because the image was in the prefix cache"
+                "the size of its image is unknown, because the image was in the prefix cache"
             )
         sizes.append(torch.as_tensor(size.data).flatten()[-2:])
     return {"image_sizes": torch.stack(sizes)}

@@ -18,7 +18,7 @@ CHUNK_ELEMENTS = 1 << 24
 
 
 class TorchKernel:
-    """Runs where the logits are, and never waits for an accelerator: whoever calls it there refuses NaN."""
+    """Run where the logits are, without waiting for an accelerator: there, the caller refuses NaN."""
 
     name = "torch"
     has_threads = True

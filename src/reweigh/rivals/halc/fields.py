@@ -32,7 +32,7 @@ def fields(box: Sequence[float], growth: float = 0.6, count: int = 4) -> list[Bo
     left, top, right, bottom = box if len(box) == 4 else (0.0,) * 4
     if not (0 <= left < right <= 1 and 0 <= top < bottom <= 1):
         raise InputError(
-            f"the box {tuple(box)} is none", hint="left, top, right, bottom as fractions of the picture"
+            f"the box {tuple(box)} is not a box", hint="left, top, right, bottom as fractions of the picture"
         )
     if count == 1:
         return [(left, top, right, bottom)]

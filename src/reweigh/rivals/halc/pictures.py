@@ -54,7 +54,7 @@ class PictureSession(Session):
         return made
 
     def respond(self, inputs: Mapping[str, Any], *, seed: int | None = None, **generate: Any) -> list[Answer]:
-        """Answer prepared inputs, with their pictures at hand."""
+        """Answer prepared inputs, together with their pictures."""
         known = inputs.pictures if isinstance(inputs, Prepared) else None
         with self.request(pictures=known):
             return super().respond(inputs, seed=seed, **generate)

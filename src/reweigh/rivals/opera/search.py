@@ -116,7 +116,7 @@ class Beams:
 
     @classmethod
     def start(cls, count: int, device: torch.device) -> Beams:
-        """k equal rows of which only the first counts, so that the first step does not choose k copies."""
+        """k equal rows, only the first of which counts, so that the first step does not choose k copies."""
         scores = torch.full((count,), NEVER, device=device)
         scores[0] = 0.0
         return cls(torch.empty(count, 0, dtype=torch.int64, device=device), scores)
