@@ -93,8 +93,12 @@ def run(
             return finished(work, corpus)
         work.claim()
         done = _calibrate(observe, corpus, made_with, rule, work, show=show, on_skip=on_skip)
+        work.require_there()
         done.save(work.folder)
+        work.require_there()
         work.tidy()
+        if not (work.folder / MANIFEST).is_file():
+            raise CalibrationError(f"{work.folder / MANIFEST} is gone", hint="run the same command again")
     return done
 
 

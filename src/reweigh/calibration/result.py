@@ -7,16 +7,18 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from reweigh.errors import ArtifactError, MismatchError
 from reweigh.files.artifacts import to_json
 from reweigh.files.folder import SealedFolder
 from reweigh.method.readouts import DMRR
 from reweigh.method.references import rule_named
 from reweigh.provenance import first_difference
+from reweigh.tables.folders import CALIBRATION as MANIFEST
 from reweigh.tables.observations import Observations, merge
 from reweigh.tables.table import ReferenceTable
 
-MANIFEST = "calibration.json"
 OBSERVATIONS = "observations.safetensors"
 FEW = 10
 """A table of fewer tokens than this changes next to nothing, and says so."""
@@ -89,7 +91,23 @@ class Calibration:
                 f"{numbers} is of layers {list(layers)}, its manifest of {made_with['layers']}"
             )
         tables = {layer: ReferenceTable.load(folder, layer=layer) for layer in observations.layers}
+        for layer, table in tables.items():
+            _require_registered(folder / f"layer-{layer}", table, observations)
         return cls(observations, tables, page["made_with"], page["skipped"])
+
+
+def _require_registered(folder: Path, table: ReferenceTable, observations: Observations) -> None:
+    """Refuse a table whose numbers do not follow from the observations of its layer."""
+    found = observations.register(table.layer, rule=rule_named(str(table.made_with.get("rule", "stable"))))
+    if not (
+        np.array_equal(found.tokens, table.tokens)
+        and np.array_equal(found.counts, table.counts)
+        and np.allclose([found.scale, *found.references], [table.scale, *table.references], rtol=1e-6, atol=0)
+    ):
+        raise ArtifactError(
+            f"{folder} does not hold the table of its calibration's observations",
+            hint="register it again: reweigh table register",
+        )
 
 
 def tables_of(

@@ -70,6 +70,7 @@ class Work:
 
     def write_part(self, number: int, rows: list[ImageObservations], unread: list[dict[str, str]]) -> None:
         """Keep one finished batch in one file: numbers, keys and skipped images together, so that it is whole or absent."""
+        self.require_there()
         batch = collect(self.layers, rows, readout=self.readout)
         page = {"job": self.job, "number": number, "images": list(batch.images), "skipped": unread}
         write_sealed_tensors(self.part(number), batch.arrays(), page)
@@ -93,6 +94,14 @@ class Work:
                 error.message, hint=f"remove {path.name}: the same command decodes its images again"
             ) from error
         return split(batch), page["skipped"]
+
+    def require_there(self) -> None:
+        """Refuse to go on in a folder that was removed: what it held is lost."""
+        if not (self.folder / WORK / JOB).is_file():
+            raise ArtifactError(
+                f"{self.folder / WORK / JOB} is gone: the folder was removed while it was calibrated into",
+                hint="run the same command again",
+            )
 
     def has_begun(self) -> bool:
         """Whether the folder is this job's own, as a run that was stopped leaves it."""

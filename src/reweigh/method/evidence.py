@@ -16,7 +16,7 @@ from torch import Tensor
 from reweigh.errors import InputError
 from reweigh.method.grids import Patch
 from reweigh.method.lens import Lens
-from reweigh.method.readouts import DMRR
+from reweigh.method.readouts import DMRR, READOUTS
 from reweigh.method.sums import ReadoutSums, checked_tokens, reciprocal_ranks
 
 
@@ -105,6 +105,16 @@ class Evidence:
             raise InputError("this token was not located", hint="name its id in measure(..., locate=[...])")
         values = self.located[self.layers.index(layer), :, index]
         return over_grid(values, self.patches, image=image, tile=tile)
+
+
+def is_possible(values: Tensor, readout: str, *, blind: bool = False) -> bool:
+    """Whether a readout can give these values; ranks and probabilities lie in (0, 1], and are 0 only in a ``blind`` arm."""
+    if not torch.isfinite(values).all():
+        return False
+    if readout not in READOUTS or not READOUTS[readout].is_share or not values.numel():
+        return readout in READOUTS
+    least = values.min()
+    return bool(values.max() <= 1 and (least >= 0 if blind else least > 0))
 
 
 def over_grid(values: Tensor, patches: Sequence[Patch | None], *, image: int = 0, tile: int = 0) -> Tensor:

@@ -75,6 +75,19 @@ class AtLeast:
         return len(ordered) >= self.count
 
 
+def least_count(rule: str) -> int:
+    """The fewest observations of a token that a rule registers.
+
+    Example:
+        >>> [least_count(name) for name in ("stable", "count-5")]
+        [6, 5]
+    """
+    if rule == "stable":
+        return next(n for n in range(1, 100) if range_index(n) is not None)
+    number = rule.partition("count-")[2]
+    return int(number) if number.isdigit() else 1
+
+
 def rule_named(name: str) -> Rule:
     """A rule by its name in files and commands: ``stable``, or ``count-5`` for at least five observations."""
     if name == "stable":

@@ -34,7 +34,14 @@ ITEMS, RESULTS, REPORT = "items.jsonl", "results.json", "report.html"
 USUAL = ("", CHAT)
 """Kinds of judge whose scores carry the plain names: none at all, and the official one."""
 SCHEMA = 2
-FIELDS = {"benchmark": dict, "model": dict, "decoding": dict, "records": int, "manifest_sha256": str}
+FIELDS = {
+    "schema": int,
+    "benchmark": dict,
+    "model": dict,
+    "decoding": dict,
+    "records": int,
+    "manifest_sha256": str,
+}
 """What every record holds."""
 
 NOT_COMPARED = frozenset({"places"})
@@ -174,6 +181,11 @@ def read_record(folder: Path) -> dict[str, Any]:
         )
     record = read_sealed(folder / RECORD)
     require_fields(record, folder / RECORD, FIELDS)
+    if record["schema"] != SCHEMA:
+        raise ArtifactError(
+            f"{folder / RECORD} has schema {record['schema']}, this version reads {SCHEMA}",
+            hint="upgrade reweigh, or run it again in another folder",
+        )
     return record
 
 

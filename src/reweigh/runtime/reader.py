@@ -15,7 +15,7 @@ from torch import Tensor
 
 from reweigh.errors import InputError, MismatchError, ReweighError, UnsupportedError
 from reweigh.method.edit import spread
-from reweigh.method.evidence import Evidence, Reading, read_evidence
+from reweigh.method.evidence import Evidence, Reading, is_possible, read_evidence
 from reweigh.method.lens import Lens
 from reweigh.method.readouts import DMRR
 from reweigh.method.strength import strength
@@ -135,6 +135,12 @@ class Reader:
         if evidence.tokens is None and evidence.values.shape[1] != self.lens.vocab_size:
             raise InputError(
                 f"evidence of {evidence.values.shape[1]} tokens was given, but the head has {self.lens.vocab_size}",
+                hint="give evidence that was measured with this model",
+            )
+        if not is_possible(evidence.values, evidence.readout, blind=True):
+            raise InputError(
+                f"evidence that no {evidence.readout} can be was given: from {float(evidence.values.min()):.4g} to "
+                f"{float(evidence.values.max()):.4g}",
                 hint="give evidence that was measured with this model",
             )
         for layer in self.layers:

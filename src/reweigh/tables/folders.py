@@ -16,6 +16,9 @@ READABLE = (1, SCHEMA)
 PAGE = "reference_table.json"
 NUMBERS = "reference_table.safetensors"
 
+CALIBRATION = "calibration.json"
+"""The page of a calibration, beside the folders of its layers."""
+
 TABLE = SealedFolder(
     kind="reference table",
     page=PAGE,

@@ -15,10 +15,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from reweigh.errors import ArtifactError, MismatchError
-from reweigh.files.artifacts import sha256_json
+from reweigh.files.artifacts import require_fields, sha256_json
+from reweigh.files.seals import read_sealed
 from reweigh.method.readouts import DMRR, READOUTS
-from reweigh.method.references import References
-from reweigh.tables.folders import PAGE, SCHEMA, TABLE, fetch_folder, find_table, push_folder
+from reweigh.method.references import References, least_count
+from reweigh.provenance import first_difference
+from reweigh.tables.folders import CALIBRATION, PAGE, SCHEMA, TABLE, fetch_folder, find_table, push_folder
 from reweigh.tables.point import OperatingPoint, tuned_point
 
 if TYPE_CHECKING:
@@ -138,6 +140,7 @@ class ReferenceTable:
                 f"{folder} holds a table of layer {table.layer}",
                 hint="it was renamed or exchanged; fetch it again",
             )
+        _check_calibration(folder, table)
         table.check_layer(layer)
         return replace(table, point=tuned_point(folder, table.layer, table.fingerprint))
 
@@ -237,6 +240,28 @@ class ReferenceTable:
         return compare_tables(self, other)
 
 
+def _check_calibration(folder: Path, table: ReferenceTable) -> None:
+    """Refuse the table of another calibration in a calibration's folder."""
+    manifest = folder.parent / CALIBRATION
+    if not folder.name.startswith("layer-") or not manifest.is_file():
+        return
+    page = read_sealed(manifest)
+    require_fields(page, manifest, {"made_with": dict, "images": list})
+    there = {
+        **page["made_with"],
+        "corpus": sha256_json(sorted(page["images"])),
+        "images": len(page["images"]),
+    }
+    found = first_difference(there, {name: table.made_with.get(name) for name in there}, absent_is_none=True)
+    if found is not None:
+        raise ArtifactError(
+            "{} holds a table with another {} than its calibration: {} there, {} here".format(
+                folder, found.key, *found.words
+            ),
+            hint="it was copied from elsewhere; fetch or calibrate it again",
+        )
+
+
 def _problems(table: ReferenceTable, identity: Mapping[str, Any]) -> Iterator[str]:
     """What is impossible about a table."""
     columns = {name: getattr(table, name) for name in ARRAYS}
@@ -267,8 +292,9 @@ def _problems(table: ReferenceTable, identity: Mapping[str, Any]) -> Iterator[st
         yield "a reference is not finite"
     elif READOUTS[table.readout].is_share and not ((table.references > 0) & (table.references <= 1)).all():
         yield "a reference is outside (0, 1]"
-    if (table.counts < 1).any():
-        yield "a count is not positive"
+    least = least_count(str(table.made_with.get("rule", "")))
+    if (table.counts < least).any():
+        yield f"the count of a token is {int(table.counts.min())}, its rule asks for {least}"
 
 
 def _words(rule: Any) -> str:

@@ -18,7 +18,7 @@ from reweigh.families.anatomy import Anatomy
 from reweigh.families.identity import Watch, reading_hash
 from reweigh.files.artifacts import sha256_json
 from reweigh.images import pixels_hash
-from reweigh.method.evidence import Evidence
+from reweigh.method.evidence import Evidence, is_possible
 from reweigh.method.readouts import DMRR
 from reweigh.runtime.memory import EvidenceCache, prompt_keys
 from reweigh.runtime.reader import Reader
@@ -73,17 +73,18 @@ class Recall:
     def _values(self, key: str, reader: Reader) -> Tensor | None:
         """The vector of one row: that of the reader's tokens, or theirs out of the whole vocabulary's."""
         own, every = self._source(reader, reader.tokens), self._source(reader, None)
-        size = reader.lens.vocab_size
-        found = self._get(own, key, size if reader.tokens is None else len(reader.tokens))
+        size, readout = reader.lens.vocab_size, reader.readouts[0]
+        found = self._get(own, key, size if reader.tokens is None else len(reader.tokens), readout)
         if found is not None or own == every or reader.tokens is None:
             return found
-        whole = self._get(every, key, size)
+        whole = self._get(every, key, size, readout)
         return None if whole is None else whole[reader.tokens]
 
-    def _get(self, source: str, key: str, size: int) -> Tensor | None:
-        """A kept vector; ``None`` if its length does not match."""
+    def _get(self, source: str, key: str, size: int, readout: str) -> Tensor | None:
+        """A kept vector; ``None`` if its length does not match, or if the readout cannot have given it."""
         found = self.cache.get(sha256_json([source, key]))
-        return found if found is not None and len(found) == size else None
+        whole = found is not None and len(found) == size and is_possible(found, readout)
+        return found if whole else None
 
     def _source(self, reader: Reader, tokens: Tensor | None) -> str:
         """Where a vector comes from: model, layer, lens, readout and tokens."""

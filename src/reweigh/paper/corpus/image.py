@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from reweigh.method.readouts import READOUTS
+from reweigh.method.readouts import DMRR, READOUTS
 from reweigh.method.rescaling import PositionSummary
 
 RESCALED_RANK, RESCALED_LOGPROB, EQUALIZED_PROB = "dmrr-rescaled", "logprob-rescaled", "prob-equalized"
@@ -120,6 +120,36 @@ def _image(arrays: Mapping[str, NDArray[Any]], index: int, about: Mapping[str, A
     mentions = tuple(Mention(**mention) for mention in about["mentions"])
     own: dict[str, Any] = {name: arrays[f"{index}/{name}"] for name in ARRAYS}
     return StudyImage(**{**about, **own, **summaries, "mentions": mentions}, evidence=evidence)
+
+
+def problem(image: StudyImage, vocab_size: int) -> str | None:
+    """What is impossible about an image, whatever its hash says; bounds follow from the definitions."""
+    steps, found = len(image.tokens), image.first
+    ids = np.concatenate([image.tokens, image.candidates])
+    if (
+        len(image.probability) != steps
+        or len(found) != steps + 1
+        or len(image.logits) != len(image.candidates)
+    ):
+        return "its arrays have different lengths"
+    if found[0] != 0 or found[-1] != len(image.candidates) or (np.diff(found) < 0).any():
+        return "its candidates are not those of its steps"
+    if len(ids) and not (ids.min() >= 0 and ids.max() < vocab_size):
+        return f"a token is beyond the vocabulary of {vocab_size:,}"
+    if not ((image.probability >= 0) & (image.probability <= 1)).all():
+        return "a probability is outside [0, 1]"
+    if not np.isfinite(image.logits).all():
+        return "a logit is not finite"
+    for name, vector in image.evidence.items():
+        readout = READOUTS.get(name, READOUTS["prob" if name == EQUALIZED_PROB else DMRR])
+        share = readout.is_share and name != RESCALED_LOGPROB
+        if vector.shape != (vocab_size,) or not np.isfinite(vector).all():
+            return f"its {name} is not finite, or not of {vocab_size:,} tokens"
+        if share and not ((vector >= 0) & (vector <= 1)).all():
+            return f"its {name} is outside [0, 1]"
+    if any(not 0 <= one.onset < steps for one in image.mentions):
+        return "a mention begins beyond its steps"
+    return None
 
 
 UNFINISHED = "\ufffd"

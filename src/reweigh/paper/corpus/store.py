@@ -10,15 +10,17 @@ from typing import Any
 import numpy as np
 
 from reweigh.errors import ArtifactError, MismatchError
-from reweigh.files.artifacts import drop_leftovers, sha256_file, sha256_json
+from reweigh.files.artifacts import drop_leftovers, require_fields, sha256_file, sha256_json
 from reweigh.files.seals import read_sealed, read_sealed_tensors, write_sealed, write_sealed_tensors
 from reweigh.method.readouts import DMRR, READOUTS
-from reweigh.paper.corpus.image import StudyImage, pack, unpack
+from reweigh.paper.corpus.image import StudyImage, pack, problem, unpack
 from reweigh.provenance import first_difference
 from reweigh.tables.observations import ImageObservations, Observations, collect
 
 SCHEMA = 1
 RECORD, MANIFEST, PIECES = "record.json", "corpus.json", "pieces.json"
+SHARD = "shard-{:05d}.safetensors"
+AGAIN = "make the corpus again in another folder"
 
 
 @dataclass(frozen=True)
@@ -50,9 +52,34 @@ class StudyCorpus:
         if page.get("schema") != SCHEMA:
             raise ArtifactError(
                 f"{folder / MANIFEST} has schema {page.get('schema')!r}, this version reads {SCHEMA}",
-                hint="make the corpus again in another folder",
+                hint=AGAIN,
             )
-        return cls(folder, page["record"], tuple(page["shards"]), tuple(page["skipped"]))
+        require_fields(page, folder / MANIFEST, {"record": dict, "shards": list, "skipped": list})
+        found = cls(folder, page["record"], tuple(page["shards"]), tuple(page["skipped"]))
+        if (reason := found._problem()) is not None:
+            raise ArtifactError(f"{folder / MANIFEST} is not a study corpus: {reason}", hint=AGAIN)
+        return found
+
+    def _problem(self) -> str | None:
+        """What is impossible about the manifest, whatever its hash says."""
+        try:
+            layer, vocabulary = self.record["layer"], self.record["vocab_size"]
+            blocks = self.record["identity"].get("blocks", layer + 1)
+            asked, read = self.record["images"]["count"], [shard["images"] for shard in self.shards]
+            names = [shard["name"] for shard in self.shards]
+        except (KeyError, TypeError, AttributeError) as error:
+            return f"{error!r} is missing"
+        if not all(type(one) is int for one in (layer, vocabulary, blocks, asked, *read)):
+            return "a count is not a whole number"
+        if not 0 <= layer < blocks:
+            return f"layer {layer} is not one of the model's {blocks} blocks"
+        if vocabulary < 1 or min(read, default=0) < 0 or sum(read) + len(self.skipped) != asked:
+            return f"it has {sum(read)} images and {len(self.skipped)} unreadable ones of {asked}"
+        if not sum(read):
+            return "no image was read"
+        if names != [SHARD.format(number) for number in range(len(names))]:
+            return "its shards have other names"
+        return None
 
     def __len__(self) -> int:
         """Images that were read."""
@@ -72,7 +99,16 @@ class StudyCorpus:
                 hint=f"remove it and {self.folder / MANIFEST}, and run the same `reweigh study` command again",
             )
         arrays, page = read_sealed_tensors(path)
-        return unpack(arrays, page["images"])
+        try:
+            images = unpack(arrays, page["images"])
+            reasons = [problem(image, self.vocab_size) for image in images]
+        except (KeyError, TypeError, ValueError, IndexError) as error:
+            raise ArtifactError(f"{path} is not a shard of a study corpus ({error!r})", hint=AGAIN) from error
+        if len(images) != self.shards[number]["images"]:
+            reasons = [f"it has {len(images)} images, not {self.shards[number]['images']}"]
+        if found := [reason for reason in reasons if reason is not None]:
+            raise ArtifactError(f"{path} is not usable: {found[0]}", hint=AGAIN)
+        return images
 
     @property
     def layer(self) -> int:
@@ -90,7 +126,7 @@ class StudyCorpus:
         if found.get("count") != self.vocab_size or len(found["pieces"]) != self.vocab_size:
             raise ArtifactError(
                 f"{self.folder / PIECES} does not have the {self.vocab_size:,} pieces of its corpus",
-                hint="make the corpus again in another folder",
+                hint=AGAIN,
             )
         return found
 
@@ -140,7 +176,7 @@ class Making:
 
     def path(self, number: int) -> Path:
         """The file of one shard."""
-        return self.folder / f"shard-{number:05d}.safetensors"
+        return self.folder / SHARD.format(number)
 
     def write(self, number: int, images: Sequence[StudyImage], skipped: Sequence[Mapping[str, str]]) -> None:
         """Write one finished shard, whole or not at all."""

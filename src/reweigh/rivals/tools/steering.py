@@ -127,6 +127,7 @@ class SteeringVectors:
             or not len(vectors) == len(layers) > 0
             or not np.isfinite(vectors).all()
             or min(self.counts) < 1
+            or layers[-1] >= self.made_with.get("identity", {}).get("blocks", layers[-1] + 1)
         ):
             raise ArtifactError("the steering vectors are not usable", hint="make them again")
 
