@@ -27,7 +27,7 @@ from reweigh.images import read_image
 from reweigh.progress import progress
 from reweigh.provenance import versions
 from reweigh.rivals.tools.pairs import DIRECTIONS, PairDirections, Pairs
-from reweigh.rivals.tools.steering import PAGE, LabelledSums, SteeringVectors, claim_vectors
+from reweigh.rivals.tools.steering import PAGE, VECTORS, LabelledSums, SteeringVectors
 from reweigh.runs.diff import hallucinated_objects
 from reweigh.runs.record import find_image
 from reweigh.runs.results import read_scored
@@ -94,8 +94,9 @@ def steer(
 
 def claim_files(out: Path, *, force: bool = False) -> None:
     """Refuse a folder with files of others under the names that ``steer`` writes."""
-    claim_vectors(out, force=force)
-    claim([out / WORDS, *DIRECTIONS.files(out)], force=force, beside=out / PAGE)
+    claim([out / WORDS], force=force, beside=out / PAGE)
+    for folder in (VECTORS, DIRECTIONS):
+        folder.claim(out, force=force)
 
 
 def answer_pair(answer: str, mentions: Sequence[Mapping[str, Any]]) -> tuple[str, str] | None:

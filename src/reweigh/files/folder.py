@@ -6,13 +6,14 @@ so a cut, altered or exchanged file is never taken for an artifact. The page is 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from reweigh.errors import ArtifactError
 from reweigh.files.artifacts import read_tensors, require_fields, sha256_file, tensor_bytes, write_tensors
+from reweigh.files.outputs import claim, write_output
 from reweigh.files.seals import read_sealed, write_sealed
 
 if TYPE_CHECKING:
@@ -51,19 +52,26 @@ class SealedFolder:
         """The page and the numbers."""
         return folder / self.page, folder / self.numbers
 
-    def write(
-        self,
-        folder: Path,
-        page: Mapping[str, Any],
-        arrays: Mapping[str, np.ndarray[Any, Any]],
-        *,
-        write: Callable[[Path, bytes], Any] | None = None,
+    def claim(self, folder: Path, *, force: bool = False) -> None:
+        """Refuse files of others under the names of the page and the numbers."""
+        claim(self.files(folder), force=force, beside=folder / self.page)
+
+    def write_output(
+        self, folder: Path, page: Mapping[str, Any], arrays: Mapping[str, np.ndarray[Any, Any]]
     ) -> Path:
-        """Write the numbers, with ``write`` if it is given, then the page that vouches for them."""
-        if write is None:
-            write_tensors(folder / self.numbers, arrays)
-        else:
-            write(folder / self.numbers, tensor_bytes(arrays))
+        """Write page and numbers as outputs of a command: files of others are refused."""
+        self.claim(folder)
+        write_output(folder / self.numbers, tensor_bytes(arrays))
+        return self._seal(folder, page)
+
+    def write(
+        self, folder: Path, page: Mapping[str, Any], arrays: Mapping[str, np.ndarray[Any, Any]]
+    ) -> Path:
+        """Write the numbers, then the page that vouches for them."""
+        write_tensors(folder / self.numbers, arrays)
+        return self._seal(folder, page)
+
+    def _seal(self, folder: Path, page: Mapping[str, Any]) -> Path:
         write_sealed(folder / self.page, {**page, self.digest: sha256_file(folder / self.numbers)})
         return folder
 

@@ -20,6 +20,7 @@ from typing import Any
 
 from reweigh.errors import InputError
 from reweigh.estimate import Estimate
+from reweigh.files.artifacts import naming
 from reweigh.files.seals import append_sealed_rows, read_sealed_rows
 from reweigh.progress import bar
 
@@ -72,6 +73,9 @@ class Rounds:
         self.count = count
         self.stopped = False
         self._path = None if folder is None else folder / KEPT
+        if folder is not None:
+            with naming(folder):
+                folder.mkdir(parents=True, exist_ok=True)
         self._setting = dict(setting or {})
         self._clock = clock
 

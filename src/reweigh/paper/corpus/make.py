@@ -22,12 +22,12 @@ from reweigh.families.identity import identify
 from reweigh.families.processor import prompt_hash, tokenizer_of
 from reweigh.families.prompts import build_inputs
 from reweigh.files.artifacts import only_one, sha256_file
-from reweigh.files.seals import write_sealed
+from reweigh.files.outputs import claim, write_sealed_output
 from reweigh.images import read_image
 from reweigh.method.lens import Lens
 from reweigh.paper.corpus.image import Mention, StudyImage, onset, token_ends
 from reweigh.paper.corpus.reading import ImageReading, read_image_states
-from reweigh.paper.corpus.store import MANIFEST, PIECES, Making, StudyCorpus
+from reweigh.paper.corpus.store import MANIFEST, PIECES, RECORD, Making, StudyCorpus
 from reweigh.progress import bar
 from reweigh.provenance import versions
 from reweigh.runs.record import find_image
@@ -120,8 +120,10 @@ def make_corpus(
     job = _Job(anatomy, processor, images, lens, table.layer, seed, batch_size, template, kernel)
     making = Making(Path(folder), job.record())
     with only_one(making.folder):
+        # earlier versions sealed no pieces: the record beside them vouches
+        claim([making.folder / PIECES], beside=making.folder / RECORD)
         making.claim()
-        write_sealed(making.folder / PIECES, pieces(processor, anatomy.vocab_size))  # was unsealed once
+        write_sealed_output(making.folder / PIECES, pieces(processor, anatomy.vocab_size))
         if (making.folder / MANIFEST).is_file():
             return StudyCorpus.open(folder)
         shards = _shards(len(images.images), batch_size)

@@ -112,7 +112,7 @@ class PairDirections:
 
     def save_pretrained(self, folder: str | Path) -> Path:
         """Write the directions into a folder."""
-        return DIRECTIONS.write(
+        return DIRECTIONS.write_output(
             Path(folder), self._page(), {"direction": self.direction, "subspace": self.subspace}
         )
 

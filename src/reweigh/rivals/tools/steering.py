@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 from reweigh.errors import ArtifactError, CalibrationError, MismatchError
 from reweigh.files.artifacts import sha256_json
 from reweigh.files.folder import SealedFolder
-from reweigh.files.outputs import claim, write_output
 from reweigh.tables.identity import Identity
 
 SCHEMA = 1
@@ -31,11 +30,6 @@ VECTORS = SealedFolder(
     schemas=(SCHEMA,),
     remedy="make some with `reweigh steer`, or fetch them again",
 )
-
-
-def claim_vectors(folder: Path, *, force: bool = False) -> None:
-    """Refuse a folder with files of others under the names of steering vectors."""
-    claim(VECTORS.files(folder), force=force, beside=folder / PAGE)
 
 
 class LabelledSums:
@@ -100,8 +94,7 @@ class SteeringVectors:
 
     def save_pretrained(self, folder: str | Path) -> Path:
         """Write the vectors into a folder; files of others under their names are refused."""
-        claim_vectors(Path(folder))
-        return VECTORS.write(Path(folder), self._page(), {"vectors": self.vectors}, write=write_output)
+        return VECTORS.write_output(Path(folder), self._page(), {"vectors": self.vectors})
 
     save = save_pretrained
 
