@@ -15,10 +15,11 @@ from reweigh.files.folder import SealedFolder
 from reweigh.method.readouts import DMRR
 from reweigh.method.references import rule_named
 from reweigh.provenance import first_difference
-from reweigh.tables.folders import CALIBRATION as MANIFEST
+from reweigh.tables import folders
 from reweigh.tables.observations import Observations, merge
 from reweigh.tables.table import ReferenceTable
 
+MANIFEST = folders.MANIFEST
 OBSERVATIONS = "observations.safetensors"
 FEW = 10
 """A table of fewer tokens than this changes next to nothing, and says so."""

@@ -16,7 +16,7 @@ READABLE = (1, SCHEMA)
 PAGE = "reference_table.json"
 NUMBERS = "reference_table.safetensors"
 
-CALIBRATION = "calibration.json"
+MANIFEST = "calibration.json"
 """The page of a calibration, beside the folders of its layers."""
 
 TABLE = SealedFolder(

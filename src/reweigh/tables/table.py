@@ -20,7 +20,7 @@ from reweigh.files.seals import read_sealed
 from reweigh.method.readouts import DMRR, READOUTS
 from reweigh.method.references import References, least_count
 from reweigh.provenance import first_difference
-from reweigh.tables.folders import CALIBRATION, PAGE, SCHEMA, TABLE, fetch_folder, find_table, push_folder
+from reweigh.tables.folders import MANIFEST, PAGE, SCHEMA, TABLE, fetch_folder, find_table, push_folder
 from reweigh.tables.point import OperatingPoint, tuned_point
 
 if TYPE_CHECKING:
@@ -242,7 +242,7 @@ class ReferenceTable:
 
 def _check_calibration(folder: Path, table: ReferenceTable) -> None:
     """Refuse the table of another calibration in a calibration's folder."""
-    manifest = folder.parent / CALIBRATION
+    manifest = folder.parent / MANIFEST
     if not folder.name.startswith("layer-") or not manifest.is_file():
         return
     page = read_sealed(manifest)
