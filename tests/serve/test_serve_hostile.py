@@ -57,6 +57,9 @@ HOSTILE = {
     "a number": b"1",
     "empty": b"",
     "not UTF-8": b'{"model": "\xff"}',
+    "many fields": json.dumps(chat(**{f"f{place}": 1 for place in range(50_000)})).encode(),
+    "many fields of ours": json.dumps(chat(reweigh={f"f{place}": 1 for place in range(50_000)})).encode(),
+    "many betas": json.dumps(chat(reweigh={"beta": [1] * 2_000_000})).encode(),
     "lone surrogate": b'{"model": "\\ud800", "messages": [{"role": "user", "content": "x"}]}',
     "deep": b"[" * 100_000,
     "deep in a field": json.dumps(chat())[:-1].encode() + b', "metadata": ' + b"[" * 100_000,
@@ -171,6 +174,10 @@ def test_a_hostile_question_of_the_page_is_refused_too(house, path, name):
         ({"messages": [{"role": "user"}]}, "messages.0.content: this field is required"),
         ({"messages": [{"role": "user", "content": [{"type": "text"}]}]}, "messages.0.content.0.text: this"),
         ({"messages": [image(1)]}, "messages.0.content.0.image_url.url: must be a string"),
+        (
+            {"messages": [{"role": "user", "content": [{"type": "text", "text": ""}] * 1001}]},
+            "messages.0.content: must have at most 1000 entries",
+        ),
         ({"temperature": 9}, "temperature: must be at most 2"),
         ({"max_tokens": "many"}, "max_tokens: must be a whole number"),
     ],
@@ -222,6 +229,18 @@ def test_a_request_may_take_longer_than_its_head(serving):
     finally:
         settings.eos_token_id = kept
     assert answer.json()["usage"]["completion_tokens"] == 300
+
+
+def test_bodies_of_many_values_are_not_even_parsed(house, monkeypatch):
+    """Reading two million fields would stall every other request for a minute."""
+    from reweigh.serve import app
+
+    parsed = []
+    monkeypatch.setattr(app, "parse_chat", lambda body: parsed.append(len(body)))
+    sent = b'{"reweigh": {' + b'"a":1,' * 2_000_000
+    answer = httpx.post(f"{house.url}/v1/chat/completions", content=sent, headers=JSON, timeout=60)
+    assert (answer.status_code, answer.json()["error"]["code"]) == (400, "body_too_large")
+    assert parsed == []
 
 
 def test_what_is_not_http_gets_an_answer_in_json(house):

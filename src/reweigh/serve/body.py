@@ -10,6 +10,9 @@ from starlette.requests import Request
 from reweigh.serve.bounds import Bounds
 from reweigh.serve.problem import Problem
 
+VALUES = 10_000
+"""Commas in a body beside those in its texts. Millions of fields would keep the event loop busy for a minute."""
+
 
 async def read_body(request: Request, bounds: Bounds, hold: Callable[[int], None]) -> bytes:
     """The JSON body of a request; refused if it is too long or too slow.
@@ -35,6 +38,8 @@ async def read_body(request: Request, bounds: Bounds, hold: Callable[[int], None
                     raise _too_long(most)
     except TimeoutError:
         raise Problem(408, "the request's body did not arrive in time", code="timeout") from None
+    if kept.count(b",") > VALUES + bounds.prompt_tokens:
+        raise Problem(400, "the request's body has too many values", code="body_too_large")
     return bytes(kept)
 
 

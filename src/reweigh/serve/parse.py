@@ -71,7 +71,7 @@ def parse(kind: type[Body], body: bytes) -> Body:
         return kind.model_validate_json(body)
     except ValidationError as error:
         found = error.errors(include_url=False)
-        raise _problem(max(found, key=lambda one: len(one["loc"]))) from None
+        raise _problem(max(found, key=_nearness)) from None
 
 
 def parse_chat(body: bytes) -> ChatRequest:
@@ -119,6 +119,11 @@ def _problem(error: Mapping[str, Any]) -> Problem:
     if kind == "literal_error" and isinstance(given, str):
         said += did_you_mean(given, re.findall(r"'(.*?)'", error["ctx"]["expected"]))
     return _invalid(where, said)
+
+
+def _nearness(error: Mapping[str, Any]) -> tuple[int, bool]:
+    """Of the errors of a union's branches, the deepest is about what was meant, then one of more than a wrong kind."""
+    return len(error["loc"]), not error["type"].endswith("_type")
 
 
 def _place(location: Sequence[str | int]) -> list[str]:
