@@ -73,24 +73,32 @@ def candidates(logits: Tensor, *, mass: float = MASS, least: int = LEAST, most: 
     if logits.device.type == "mps":  # some of its releases sort integers wrongly
         found = candidates(logits.cpu(), mass=mass, least=least, most=most)
         return Candidates(*(part.to(logits.device) for part in (found.ids, found.keep, found.logits)))
-    own, can_look = logits.detach(), logits.is_cpu  # elsewhere, looking at a value waits for the device
-    width = min(most, own.shape[1])
+    own = logits.detach() if logits.requires_grad else logits
+    width, enough = min(most, own.shape[1]), math.ceil(mass * UNITS)
     best, ids = torch.topk(own, min(width + 1, own.shape[1]), dim=1)
-    if can_look and len(torch.unique_consecutive(best)) == best.numel():  # no two are equal
+    seen = best.tolist() if own.is_cpu else None  # elsewhere, looking at a value waits for the device
+    if seen is not None and not all(math.isfinite(row[0]) for row in seen):
+        raise no_distribution(logits)
+    if seen is not None and all(len(set(row)) == len(row) for row in seen):  # no two are equal
         best, ids = best[:, :width].float(), ids[:, :width]
     else:
         ids = _order_ties(own, best[:, :width], ids[:, :width])
         best = own.gather(1, ids).float()
     probability = torch.softmax(own, dim=-1, dtype=torch.float32).gather(1, ids)
-    if can_look and math.isnan(probability.sum()):
-        raise no_distribution(logits)
-    # in integers: CUDA's cumulative sum of floats depends on timing and raises in deterministic mode
+    # a token is needed while the mass of those before it falls short; masses are integers, whose sums are exact
+    if seen is not None:  # to add up a few numbers is faster than to call operators
+        kept = []
+        for row in probability.tolist():
+            count = total = 0
+            while count < width and (count < least or total < enough):
+                total += int(row[count] * UNITS)
+                count += 1
+            kept.append([True] * count + [False] * (width - count))
+        return Candidates(ids, torch.tensor(kept, dtype=torch.bool).view(ids.shape), best)
+    # CUDA's cumulative sum of floats would depend on timing and raise in deterministic mode
     units = (probability * UNITS).long()
-    before = units.cumsum(dim=1) - units
-    keep = before < math.ceil(mass * UNITS)  # a token is needed while those before it fall short
+    keep = units.cumsum(dim=1) - units < enough
     keep[:, :least] = True
-    if can_look:
-        return Candidates(ids, keep, best)
     sound = probability[:, 0] > 0
     return Candidates(ids, keep & sound[:, None], best, sound)
 
