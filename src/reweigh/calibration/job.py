@@ -8,8 +8,7 @@ from typing import Any
 
 from reweigh.calibration.settings import CalibrationSettings
 from reweigh.engines.transformers.observe import observe
-from reweigh.families.anatomy import Anatomy, find_anatomy
-from reweigh.families.identity import identify
+from reweigh.families.anatomy import Anatomy, find_anatomy, is_mlx
 from reweigh.families.points import published_point
 from reweigh.families.processor import prompt_hash
 from reweigh.families.prompts import build_inputs
@@ -71,9 +70,9 @@ class TransformersJob:
 
     def made_with(self) -> dict[str, Any]:
         """What every shard of this calibration shares, and every table carries."""
-        generation = greedy_settings(self.anatomy.language_model.generation_config)
+        generation = self.generation()
         return {
-            "identity": identify(self.anatomy, self.processor).to_json(),
+            "identity": self.anatomy.identify(self.processor).to_json(),
             "layers": list(self.layers),
             "lens": self.lens.mode,
             "dtype": self.lens.dtype,
@@ -83,10 +82,19 @@ class TransformersJob:
             "prompt_sha256": prompt_hash(self.processor, self.settings.prompt, self.settings.template),
             "max_new_tokens": self.settings.max_new_tokens,
             "batch_size": self.settings.batch_size,
+            **self.made_by(),
             "versions": versions(),
             **({"generation": generation} if generation else {}),
             **({} if self.settings.readout == DMRR else {"readout": self.settings.readout}),
         }
+
+    def made_by(self) -> dict[str, Any]:
+        """What names the engine, if it is another than transformers."""
+        return {}
+
+    def generation(self) -> dict[str, Any]:
+        """The checkpoint's own settings that change greedy decoding."""
+        return greedy_settings(self.anatomy.language_model.generation_config)
 
     def inputs(self, pictures: Sequence[Any]) -> dict[str, Any]:
         """The model's inputs of some pictures."""
@@ -109,11 +117,19 @@ class TransformersJob:
 
 def open_job(model: Any, processor: Any, settings: CalibrationSettings) -> TransformersJob:
     """Tie the settings of a calibration to a model, refusing layers that it does not have."""
-    anatomy = find_anatomy(model)
+    kind: type[TransformersJob] = TransformersJob
+    if is_mlx(model):
+        from reweigh.calibration.mlx import MlxJob
+        from reweigh.engines.mlx.model import find_anatomy as find_mlx
+
+        kind = MlxJob
+        anatomy: Anatomy = find_mlx(model, processor)
+    else:
+        anatomy = find_anatomy(model)
     layers = settings.layers
     if layers is None:
         published = published_point(anatomy)
         layers = (-1,) if published is None else (published.layer,)
     blocks = tuple(sorted({anatomy.check_layer(layer) for layer in layers}))
     lens = Lens(anatomy.norm, anatomy.head, dtype=settings.dtype, chunk=settings.chunk)
-    return TransformersJob(model, processor, anatomy, lens, blocks, settings)
+    return kind(model, processor, anatomy, lens, blocks, settings)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 
 app = typer.Typer(add_completion=False)
 
-ENGINES = ("transformers", "vllm")
+ENGINES = ("transformers", "vllm", "mlx")
 
 
 @app.command()
@@ -58,7 +59,7 @@ def calibrate(
     ),
     engine: str = typer.Option(
         "transformers",
-        help="Engine that runs the model: transformers or vllm.",
+        help="Engine that runs the model: transformers, vllm or mlx.",
         rich_help_panel=common.ADVANCED,
     ),
     engine_option: list[str] = typer.Option(
@@ -92,7 +93,10 @@ def calibrate(
         inside = _vllm_arguments(loading, parse_options(engine_option))
     elif engine_option:
         raise InputError("--engine-option is for vLLM", hint="add --engine vllm")
-    _print(_run(model, images, loading, cluster, inside, settings, out), out)
+    if engine == "mlx" and cluster.ray is not None:
+        raise InputError("--ray cannot be used with MLX", hint="calibrate shards with --shard and merge them")
+    load = loading.load_mlx if engine == "mlx" else loading.load
+    _print(_run(model, images, loading, cluster, inside, settings, out, load), out)
     then = "reweigh table merge" if shard != "1/1" else f"reweigh describe {model} PICTURE --table"
     common.finish(out, then=f"{then} {out}" + (" PART ... -o TABLE" if shard != "1/1" else ""))
 
@@ -105,6 +109,7 @@ def _run(
     engine: dict[str, Any] | None,
     settings: CalibrationSettings,
     out: Path,
+    load: Callable[[str], tuple[Any, Any]],
 ) -> Calibration:
     """Calibrate on a cluster, inside vLLM (``engine`` are its arguments), or with a model loaded here."""
     found = loading_arguments(model, loading)
@@ -125,7 +130,7 @@ def _run(
     else:
         from reweigh.calibration.job import open_job
 
-        job = open_job(*loading.load(model), settings)
+        job = open_job(*load(model), settings)
     return run_job(job, images, settings, out=out, on_skip=_tell_skip)
 
 

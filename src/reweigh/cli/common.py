@@ -91,6 +91,16 @@ class Loading:
         model.name_or_path = "reweigh world"  # a table records this, not the path of the installation
         return model, processor
 
+    def load_mlx(self, name: str) -> tuple[Any, Any]:
+        """Load the same with mlx-vlm, which has no choice of type and device."""
+        quiet()
+        from reweigh.engines.mlx import load
+
+        if wrong := sorted({"dtype", "device"} & self.chosen.keys()):
+            raise InputError(f"{wrong[0]} cannot be set on MLX, which computes in the checkpoint's own type")
+        options = {key: self.arguments[key] for key in ("revision", "trust_remote_code")}
+        return load(str(world_path()) if name == WORLD else name, **options)
+
 
 @dataclass(frozen=True, kw_only=True)
 class Question:

@@ -10,6 +10,7 @@ import typer
 
 from reweigh.cli import common
 from reweigh.cli.groups import grouped
+from reweigh.errors import InputError, require_known
 
 app = typer.Typer(add_completion=False)
 
@@ -21,6 +22,11 @@ def doctor(
     image: Path = typer.Argument(None, help="A sample picture; by default a generated one."),
     *,
     points: bool = typer.Option(False, "--points", help="List the paper's layers and betas instead."),
+    engine: str = typer.Option(
+        "transformers",
+        help="transformers, or mlx to compare mlx-vlm's version of the model with it.",
+        rich_help_panel=common.ADVANCED,
+    ),
     loading: common.Loading,
 ) -> None:
     """Check a model: print its parts, the visual positions of a sample image, and whether the lens can be trusted.
@@ -35,8 +41,12 @@ def doctor(
     from reweigh.engines.transformers.examine import examine
     from reweigh.images import read_image
 
+    require_known("engine", [engine], ("transformers", "mlx"))
     if image is not None:
         read_image(image)  # before the model is loaded
+    if engine == "mlx":
+        _compare(model, image, loading)
+        return
     loaded, processor = loading.load(model)
     report = examine(loaded, processor, image, template=loading.template)
     if common.wants_json():
@@ -47,6 +57,49 @@ def doctor(
         raise typer.Exit(1)
     if model != common.WORLD:
         common.finish(then=f"reweigh calibrate {model} IMAGES -o TABLE")
+
+
+def _compare(model: str, image: Path | None, loading: common.Loading) -> None:
+    """Hold mlx-vlm's version of a model against transformers'."""
+    if "device" in loading.chosen or "dtype" in loading.chosen:
+        raise InputError("dtype and device cannot be set on MLX, which computes in the checkpoint's own type")
+    loaded = loading.load(model)  # first: mlx-vlm replaces the processors of transformers
+    mlx = loading.load_mlx(model)
+    from reweigh.engines.mlx.examine import examine
+
+    report = examine(loaded, mlx, image, template=loading.template)
+    if common.wants_json():
+        common.emit_json(report)
+    else:
+        _print_comparison(report)
+    if not report["lens"]["holds"] or (not report["agrees"] and not report["differences"]):
+        raise typer.Exit(1)
+
+
+def _print_comparison(report: dict[str, Any]) -> None:
+    logits, evidence, pixels = report["logits"], report["evidence"], report["pixels"]
+    pixel_words = "other tiles" if pixels is None else f"differ by up to {pixels:.2g}"
+    lines = [
+        f"{report['class']} (family {report['family']}, {report['dtype']}): mlx-vlm against transformers, same inputs",
+        f"  logits    differ by up to {logits['max_difference']:.2g} of a range of {logits['range']:.3g}; "
+        f"same best token at {logits['same_winner']:.1%} of {logits['positions']} positions",
+        f"  evidence  of layer {evidence['layer']} differs by up to {evidence['max_difference']:.2g} (largest value "
+        f"{evidence['largest']:.2g}, {evidence['positions']} visual positions)",
+        f"  pixels    {pixel_words} between the two image processors",
+        f"  lens      misorders the model's best tokens by {report['lens']['disagreement']:.2g} of the logits' range",
+        *(f"  differs: {one}" for one in report["differences"]),
+    ]
+    if not report["lens"]["holds"]:
+        verdict = "NOT supported: the lens is not this model's output path"
+    elif report["shares_tables"]:
+        verdict = "computed alike; a table made with one engine can be used with the other"
+    elif report["differences"]:
+        verdict = (
+            "a table made with transformers is refused here; make one with `reweigh calibrate --engine mlx`"
+        )
+    else:
+        verdict = "NOT supported: mlx-vlm computes something else, and no known difference explains it; please report it"
+    typer.echo("\n".join([*lines, f"verdict: {verdict}"]))
 
 
 def _print_points() -> None:

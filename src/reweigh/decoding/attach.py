@@ -17,7 +17,7 @@ from reweigh.decoding.request import ReweighRequest
 from reweigh.decoding.reweigh import ReWEIGH
 from reweigh.engines.transformers.recall import Recall
 from reweigh.engines.transformers.session import Session, Source, outer_request
-from reweigh.families.anatomy import find_anatomy
+from reweigh.families.anatomy import Anatomy, find_anatomy, is_mlx
 from reweigh.families.processor import processor_of
 from reweigh.images import read_image
 from reweigh.method.evidence import Evidence
@@ -135,9 +135,9 @@ def attach(
     """Tie ReWEIGH to a model.
 
     Args:
-        model: A transformers vision-language model.
+        model: A transformers vision-language model, or one of mlx-vlm.
         processor: Its processor, which ``describe`` needs and whose tokenizer the table must match. If not given, the
-            one beside the model, found by the name or path that it was loaded from.
+            one beside the model, found by the name or path that it was loaded from; an MLX model does not know it.
         table: A reference table, its folder, or a Hub repository that holds one.
         beta: Maximum penalty in logits; 0 gives the base model's output bit for bit. If not given, that of the point
             recorded with the table, else the paper's for this model; ``rw.point`` says which.
@@ -158,9 +158,18 @@ def attach(
         >>> rw.describe(picture, max_new_tokens=12)
         'The image shows a market with a banana and a bowl.'
     """
-    processor = processor_of(model) if processor is None else processor
+    kind: type[ReweighSession] = ReweighSession
+    if is_mlx(model):
+        from reweigh.decoding.mlx import MlxSession
+        from reweigh.engines.mlx.model import find_anatomy as find_mlx
+
+        kind = MlxSession
+        anatomy: Anatomy = find_mlx(model, processor)
+    else:
+        processor = processor_of(model) if processor is None else processor
+        anatomy = find_anatomy(model)
     decoder = ReWEIGH(
-        find_anatomy(model),
+        anatomy,
         processor,
         table=table,
         beta=beta,
@@ -170,4 +179,4 @@ def attach(
         force=force,
     )
     decoder.name = "reweigh"
-    return ReweighSession(model, processor, decoder)
+    return kind(model, processor, decoder)

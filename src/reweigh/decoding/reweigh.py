@@ -17,7 +17,6 @@ from reweigh.decoding.request import Deployed, ReweighRequest, check_options
 from reweigh.engines.transformers.pairing import pair
 from reweigh.errors import MismatchError, UnsupportedError
 from reweigh.families.anatomy import Anatomy
-from reweigh.families.identity import Watch
 from reweigh.families.points import point_in_use
 from reweigh.families.processor import tokenizer_of
 from reweigh.method.edit import StepEditor, check_betas, spread
@@ -79,7 +78,7 @@ class ReWEIGH(Decoder):
         self.force = force
         self.clip = clip
         self._source = table
-        self._watch = Watch(anatomy.model, processor)
+        self._watch = anatomy.watch(processor)
         self.deployed = self._deploy(table, layer)
         self.point = operating_point(anatomy, self.deployed.table, beta)
         self.beta = self.point.beta
@@ -232,7 +231,7 @@ class ReWEIGH(Decoder):
             raise MismatchError(
                 f"the model changed after it was attached ({changed}): {error.message}", hint=error.hint
             ) from error
-        self._watch = Watch(self.anatomy.model, self.processor)
+        self._watch = self.anatomy.watch(self.processor)
 
     @torch.no_grad()
     def _prove_lens(self, forward: Pass, deployed: Deployed) -> None:

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from numbers import Integral
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from torch import nn
 
@@ -19,6 +19,9 @@ from reweigh.errors import InputError, UnsupportedError
 from reweigh.families.catalogue import Family, family_of
 from reweigh.families.positions import placeholder_ids
 from reweigh.method.lens import head_rows
+
+if TYPE_CHECKING:
+    from reweigh.tables.identity import Identity
 
 COMPILED = "_orig_mod"
 """Where torch.compile keeps the module it wraps."""
@@ -39,6 +42,11 @@ def unwrap(model: Any) -> tuple[Any, bool]:
             model = _inside_peft(model, modules)
         else:
             return model, compiled
+
+
+def is_mlx(model: Any) -> bool:
+    """Whether a model is one of MLX; nothing of MLX is imported to tell."""
+    return any(kind.__module__.partition(".")[0] == "mlx" for kind in type(model).__mro__)
 
 
 def _is_from_peft(model: Any) -> bool:
@@ -125,6 +133,18 @@ class Anatomy:
             )
         return int(layer) % count
 
+    def identify(self, processor: Any) -> Identity:
+        """Which model this is, with its processor."""
+        from reweigh.families.identity import identify
+
+        return identify(self, processor)
+
+    def watch(self, processor: Any) -> Any:
+        """What notices, by its ``changed``, that model or processor were changed."""
+        from reweigh.families.identity import Watch
+
+        return Watch(self.model, processor)
+
     def exit_of(self, layer: int) -> nn.Module:
         """The module that receives block ``layer``'s output: the next block, or the final norm after the last.
 
@@ -136,6 +156,11 @@ class Anatomy:
 
 def find_anatomy(model: Any, *, images: bool = True) -> Anatomy:
     """Find the parts of a model, or say why it is not supported; ``images=False`` accepts a text-only model."""
+    if is_mlx(model):
+        raise UnsupportedError(
+            f"{type(model).__name__} is an MLX model, which is served by `attach` and `calibrate` only",
+            hint="load it with transformers for anything else",
+        )
     model, compiled = unwrap(model)
     config = getattr(model, "config", None)
     name = type(model).__name__

@@ -36,7 +36,7 @@ def build_inputs(
             f"{len(images)} images and {len(prompts)} prompts were given; each row needs one of each"
         )
     for text in prompts:
-        _refuse_prompt(model, processor, text)
+        check_prompt(model, processor, text)
     texts = [
         render(model, processor, text, image is not None, template)
         for image, text in zip(images, prompts, strict=True)
@@ -88,7 +88,7 @@ def render_chat(processor: Any, messages: Sequence[Mapping[str, Any]]) -> str:
     return str(processor.apply_chat_template(list(messages), add_generation_prompt=True, tokenize=False))
 
 
-def _refuse_prompt(model: Any, processor: Any, prompt: str) -> None:
+def check_prompt(model: Any, processor: Any, prompt: str) -> None:
     """Refuse a prompt that no tokenizer can read, or that contains the model's image placeholder."""
     try:
         prompt.encode()

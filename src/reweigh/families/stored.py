@@ -36,8 +36,14 @@ def identify_stored(folder: Path, config: Any, processor: Any, *, name: str = ""
     """
     anatomy = empty_model(config)
     with ExitStack() as files:
-        stored = dict(_stored(folder, files))
-        samples = _samples(anatomy, stored)
+        stored = {key: (sample(tensor, BYTES), tuple(tensor.shape)) for key, tensor in _stored(folder, files)}
+    samples, absent = match_names(anatomy, stored)
+    if absent:
+        raise UnsupportedError(
+            f"{len(absent)} weights of {type(anatomy.model).__name__} are missing from the checkpoint's files, "
+            f"e.g. {absent[0]}, so a table cannot be matched to it",
+            hint="use force if you know that the table belongs to these weights",
+        )
     return describe(anatomy, processor, samples, model_id=name or str(folder))
 
 
@@ -50,25 +56,20 @@ def empty_model(config: Any) -> Anatomy:
     return find_anatomy(model)
 
 
-def _samples(anatomy: Anatomy, stored: Mapping[str, Tensor]) -> dict[str, Sampled]:
+def match_names(anatomy: Anatomy, stored: Mapping[str, Sampled]) -> tuple[dict[str, Sampled], list[str]]:
+    """Samples by plain name under the names that weights have in transformers, and the names that have none."""
     found: dict[str, Sampled] = {}
     absent = []
     for name in anatomy.model.state_dict():
-        plain = _plain(name)
-        tensor = stored.get(plain)
-        if tensor is None and plain == HEADS[0]:  # tied: stored once, as the embedding
-            tensor = stored.get(HEADS[1])
-        if tensor is None:
+        own = plain_name(name)
+        sampled = stored.get(own)
+        if sampled is None and own == HEADS[0]:  # tied: stored once, as the embedding
+            sampled = stored.get(HEADS[1])
+        if sampled is None:
             absent.append(name)
         else:
-            found[name] = sample(tensor, BYTES), tuple(tensor.shape)
-    if absent:
-        raise UnsupportedError(
-            f"{len(absent)} weights of {type(anatomy.model).__name__} are missing from the checkpoint's files, "
-            f"e.g. {absent[0]}, so a table cannot be matched to it",
-            hint="use force if you know that the table belongs to these weights",
-        )
-    return found
+            found[name] = sampled
+    return found, absent
 
 
 def _stored(folder: Path, files: ExitStack) -> Iterator[tuple[str, Tensor]]:
@@ -83,8 +84,9 @@ def _stored(folder: Path, files: ExitStack) -> Iterator[tuple[str, Tensor]]:
     for path in paths:
         opened = files.enter_context(safe_open(path, framework="pt"))
         for name in opened.keys():  # noqa: SIM118  # not a mapping
-            yield _plain(name), opened.get_tensor(name)
+            yield plain_name(name), opened.get_tensor(name)
 
 
-def _plain(name: str) -> str:
+def plain_name(name: str) -> str:
+    """The name of a weight without the parts that only wrap."""
     return ".".join(part for part in name.split(".") if part not in WRAPPERS)

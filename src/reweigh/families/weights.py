@@ -53,14 +53,14 @@ def sample(tensor: Tensor, count: int) -> Tensor:
     values = tensor.detach()
     if type(values) is not Tensor and hasattr(values, "dequantize") and hasattr(values, "__torch_dispatch__"):
         values = values.dequantize()  # a packed subclass without access to single elements
-    index = _spread(tensor.numel(), count).to(values.device, torch.int64)
+    index = spread_indices(tensor.numel(), count).to(values.device, torch.int64)
     if values.is_contiguous():
         return values.reshape(-1)[index].cpu()
     return values[torch.unravel_index(index, values.shape)].cpu()
 
 
 @cache
-def _spread(total: int, count: int) -> Tensor:
+def spread_indices(total: int, count: int) -> Tensor:
     """``count`` indices below ``total``, each far from the previous ones; at most all of them."""
     if total <= count:
         return torch.tensor(sorted(range(total), key=lambda index: (index + 1) * GOLDEN % 2**64))

@@ -51,7 +51,7 @@ class LensParity:
         return self.disagreement <= tolerance
 
 
-class _Watcher(Decoder):
+class Watcher(Decoder):
     """Keeps the streams of every block and edits nothing."""
 
     def __init__(self, anatomy: Anatomy) -> None:
@@ -60,18 +60,23 @@ class _Watcher(Decoder):
         self.forward: Pass | None = None
 
     def edit(self, forward: Pass) -> None:
+        """Keep the pass."""
         self.forward = forward
+
+    def shown(self) -> Pass:
+        """The pass, which must show an image."""
+        if self.forward is None or not self.forward.has_image:
+            raise InputError("the inputs hold no image", hint="build them with the processor and an image")
+        return self.forward
 
 
 def lens_parity(model: Any, inputs: Mapping[str, Any]) -> LensParity:
     """Compare the lens with the model's own logits at the image's positions, in one forward pass."""
     anatomy = find_anatomy(model)
-    watcher = _Watcher(anatomy)
+    watcher = Watcher(anatomy)
     with HookManager.of(anatomy).serving(watcher.request()), torch.no_grad():
         output = model(**{**inputs, "use_cache": False, "output_hidden_states": True})
-    forward = watcher.forward
-    if forward is None or not forward.has_image:
-        raise InputError("the inputs hold no image", hint="build them with the processor and an image")
+    forward = watcher.shown()
     rows = [row for row, sequence in enumerate(forward.rows) for _ in sequence.positions]
     columns = [column for sequence in forward.rows for column in sequence.positions]
     last = len(anatomy.blocks) - 1
@@ -113,7 +118,7 @@ def examine(
     """Everything that can be said of a model before it is used, as plain values."""
     anatomy = find_anatomy(model)
     names = {id(module): name for name, module in model.named_modules()}
-    picture = read_image(image) if image is not None else _sample()
+    picture = read_image(image) if image is not None else sample_picture()
     inputs = build_inputs(model, processor, [picture], [DESCRIBE], template=template)
     evidence = measure(model, inputs)[0]
     parity = lens_parity(model, inputs)
@@ -158,7 +163,7 @@ def examine(
     }
 
 
-def _sample() -> Any:
+def sample_picture() -> Any:
     """A made picture with some structure; what it shows does not matter for the wiring."""
     from PIL import Image
 

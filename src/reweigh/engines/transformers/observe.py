@@ -30,7 +30,7 @@ from reweigh.runtime.reader import Reader
 from reweigh.tables.observations import ImageObservations, count_candidates
 
 
-class _Observer(Measuring):
+class StepObserver(Measuring):
     """Edits nothing: reads evidence and keeps every step's candidates."""
 
     def __init__(self, anatomy: Anatomy, reader: Reader) -> None:
@@ -54,28 +54,38 @@ def observe(
     kernel: str = "auto",
     readout: str = DMRR,
 ) -> list[ImageObservations]:
-    """Decode one batch greedily and turn it into observations, one per row; a matched readout keeps DMRR beside it."""
-    beside = READOUTS[readout].matched
-    readouts = (readout, DMRR) if beside else (readout,)
-    reader = Reader(lens, layers, kernel=kernel, readouts=readouts)
-    observer = _Observer(anatomy, reader)
+    """Decode one batch greedily and turn it into observations, one per row."""
+    observer = StepObserver(anatomy, observing_reader(lens, layers, readout, kernel))
     sequences = generate_greedily(observer, inputs, max_new_tokens=max_new_tokens)
     if not observer.steps:
         raise CalibrationError("generate made no forward pass")
     generated = sequences[:, -len(observer.steps) :]
+    return observations_of(observer, keys, answer_lengths(generated, end_tokens(anatomy.language_model)))
+
+
+def observing_reader(lens: Lens, layers: Sequence[int], readout: str, kernel: str) -> Reader:
+    """What reads the evidence of a calibration; a matched readout keeps DMRR beside it."""
+    readouts = (readout, DMRR) if READOUTS[readout].matched else (readout,)
+    return Reader(lens, layers, kernel=kernel, readouts=readouts)
+
+
+def observations_of(
+    observer: StepObserver, keys: Sequence[str], lengths: Sequence[int]
+) -> list[ImageObservations]:
+    """The observations of each row, from the candidates of as many of its steps as its answer is long."""
+    reader = observer.reader
     ids = torch.stack([step[0] for step in observer.steps], dim=1).cpu().numpy()
     keep = torch.stack([step[1] for step in observer.steps], dim=1).cpu().numpy()
-    lengths = answer_lengths(generated, end_tokens(anatomy.language_model))
-    found = [reader.evidence(row) for row in observer.rows]
-    ranks = [reader.evidence(row, DMRR) if beside else None for row in observer.rows]
     rows = []
-    for row, evidence in enumerate(found):
+    for row, sequence in enumerate(observer.rows):
+        evidence = reader.evidence(sequence)
         if evidence is None:
             raise InputError(
                 "the calibration prompt holds no image", hint="put the image placeholder in the template"
             )
+        ranks = reader.evidence(sequence, DMRR) if len(reader.readouts) > 1 else None
         token, count = count_candidates(ids[row, : lengths[row]], keep[row, : lengths[row]])
-        own, other = (_of(one, token) for one in (evidence, ranks[row]))
+        own, other = (_of(one, token) for one in (evidence, ranks))
         rows.append(ImageObservations(keys[row], token, count, own, other))
     return rows
 

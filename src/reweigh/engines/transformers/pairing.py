@@ -7,7 +7,6 @@ from typing import Any
 
 from reweigh.errors import MismatchError
 from reweigh.families.anatomy import Anatomy
-from reweigh.families.identity import identify
 from reweigh.families.points import published_point
 from reweigh.method.lens import CHUNK, Lens
 from reweigh.tables.table import ReferenceTable
@@ -28,7 +27,7 @@ def pair(
     """
     block = None if layer is None else anatomy.check_layer(layer)
     published, vocab_size = published_point(anatomy), anatomy.vocab_size
-    identity = None if force else identify(anatomy, processor)
+    identity = None if force else anatomy.identify(processor)
     if not isinstance(table, ReferenceTable):
         default = None if published is None else published.layer
         table = ReferenceTable.from_pretrained(table, layer=block, default=default)

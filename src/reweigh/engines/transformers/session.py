@@ -15,7 +15,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -41,20 +41,26 @@ Source = str | Path | bytes | Any
 
 
 class Session:
-    """A decoder tied to one model; requests open and close, the tie costs nothing."""
+    """A decoder tied to one model; requests open and close, the tie costs nothing.
+
+    Attributes:
+        hooks: What shows the model's passes to open requests.
+    """
+
+    hooks: ClassVar[Any] = HookManager
 
     def __init__(self, model: Any, processor: Any, decoder: Decoder) -> None:
         self.model = model
         self.processor = processor
         self.decoder: Any = decoder
-        self._plain = RequestContext(decoder, {})
+        self._plain = RequestContext(decoder, {}, self.hooks)
 
     def request(self, **options: Any) -> AbstractContextManager[Any]:
         """Open a request with settings of its own; what is not given is taken from the request it is nested in.
 
         The result can be entered several times, in any thread or task; each time opens a new request.
         """
-        return RequestContext(self.decoder, options)
+        return RequestContext(self.decoder, options, self.hooks)
 
     def __enter__(self) -> Self:
         self._plain.__enter__()
@@ -149,15 +155,16 @@ def tie(decoder: Decoder, model: Any, processor: Any = None) -> Any:
 class RequestContext(AbstractContextManager[Any]):
     """Opens a request of a decoder each time it is entered, and closes the one that was opened there."""
 
-    def __init__(self, decoder: Decoder, options: Mapping[str, Any]) -> None:
+    def __init__(self, decoder: Decoder, options: Mapping[str, Any], hooks: Any) -> None:
         # not the session: a cycle would keep the model's memory until garbage is collected
         self._decoder = decoder
         self._options = options
+        self._hooks = hooks
         self._open: list[OpenRequest] = []
 
     def __enter__(self) -> Any:
         made = self._decoder.request(outer_request(self._decoder), **self._options)
-        self._open.append(HookManager.of(self._decoder.anatomy).open(made))
+        self._open.append(self._hooks.of(self._decoder.anatomy).open(made))
         return made
 
     def __exit__(self, *exc_info: object) -> None:
@@ -168,7 +175,7 @@ class RequestContext(AbstractContextManager[Any]):
         if opened is None:
             raise ReweighError("this session is not open in this thread or task")
         self._open.remove(opened)
-        HookManager.of(anatomy).close(opened)
+        self._hooks.of(anatomy).close(opened)
 
 
 def outer_request(decoder: Decoder) -> Request | None:

@@ -1,0 +1,31 @@
+"""The method on an mlx-vlm model: classes of one model are exchanged while a request is open, and show its passes.
+
+MLX computes, PyTorch ranks and edits on the CPU, so ranks and edits are the same functions as everywhere. Nothing of MLX
+is imported before a model of it is used.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from reweigh.errors import InputError, MissingExtraError
+
+
+def load(name: str, *, revision: str | None = None, trust_remote_code: bool = False) -> tuple[Any, Any]:
+    """Load ``(model, processor)`` with mlx-vlm, in the type in which the checkpoint is stored.
+
+    mlx-vlm makes transformers' ``AutoProcessor`` give its own processors from then on.
+    """
+    try:
+        from mlx_vlm import load as load_mlx
+    except ImportError as error:
+        raise MissingExtraError("running a model on MLX", "mlx", "mlx-vlm") from error
+    try:
+        model, processor = load_mlx(name, revision=revision, trust_remote_code=trust_remote_code)
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        raise InputError(
+            f"mlx-vlm cannot load {name} ({reason:.200})",
+            hint="give a Hub id or a folder in the form of released checkpoints, as mlx-vlm reads it",
+        ) from error
+    return model, processor

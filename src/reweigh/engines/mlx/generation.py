@@ -1,0 +1,54 @@
+"""A picture and a question to mlx-vlm's inputs, and what it generates of them to an answer."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import SimpleNamespace
+from typing import Any
+
+import mlx.core as mx
+
+from reweigh.engines.mlx.arrays import to_torch
+from reweigh.engines.mlx.model import MlxAnatomy
+from reweigh.errors import InputError
+from reweigh.families.processor import chat_template_of, tokenizer_of
+from reweigh.families.prompts import check_prompt, render
+from reweigh.runtime.answer import Answer
+
+
+def build_row(
+    anatomy: MlxAnatomy, processor: Any, picture: Any, prompt: str, *, template: str | None = None
+) -> dict[str, Any]:
+    """Arguments of mlx-vlm's ``generate`` for one picture, or none, and a prompt."""
+    shown = SimpleNamespace(config=anatomy.config)
+    check_prompt(shown, processor, prompt)
+    voice = processor if chat_template_of(processor) else tokenizer_of(processor)
+    text = render(shown, voice, prompt, picture is not None, template)
+    nested = anatomy.family.nested_images
+    images = {} if picture is None else {"images": [[picture]] if nested else [picture]}
+    made = dict(processor(text=[text], **images))
+    if picture is not None and set(anatomy.image_tokens).isdisjoint(
+        to_torch(mx.array(made["input_ids"])).flatten().tolist()
+    ):
+        raise InputError(f"the prompt has no place for the image: {text!r} has no image placeholder")
+    arrays = {name: value if isinstance(value, mx.array) else mx.array(value) for name, value in made.items()}
+    mx.eval(arrays)  # here: another thread may use them, and has not this thread's stream
+    return {"mask": arrays.pop("attention_mask", None), **arrays}
+
+
+def answer_of(
+    model: Any, processor: Any, inputs: Mapping[str, Any], *, seed: int | None = None, **options: Any
+) -> Answer:
+    """What mlx-vlm answers to one row, under the options of transformers' ``generate``."""
+    from mlx_vlm import generate
+
+    if "max_new_tokens" in options:
+        options["max_tokens"] = options.pop("max_new_tokens")
+    if not options.pop("do_sample", False):
+        options["temperature"] = 0.0
+    if seed is not None:
+        mx.random.seed(seed)
+    made = generate(model, processor, "", **inputs, **options)
+    tokens = tuple(made.token_ids or ())
+    text = tokenizer_of(processor).decode(list(tokens), skip_special_tokens=True)
+    return Answer(text.strip(), tokens, made.prompt_tokens)

@@ -1,0 +1,289 @@
+"""The passes of an mlx-vlm model, shown to the decoder of the request that is open where they run.
+
+MLX has no hooks, so classes of this one model are exchanged while a request is open: its own, for the prompt; its
+language model's, for the passes; those of its blocks and final norm, for the stream. A prompt that mlx-vlm reads in
+chunks is shown as one pass when its last chunk has run. What cannot be edited is refused: several rows, drafts, a
+cache filled elsewhere.
+"""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import mlx.core as mx
+import torch
+from torch import Tensor
+
+from reweigh.engines.mlx.arrays import inputs_to_torch, to_torch
+from reweigh.engines.mlx.model import MlxAnatomy
+from reweigh.errors import InputError, UnsupportedError
+from reweigh.families.positions import VisualPosition, layout
+from reweigh.runtime.context import OpenRequest, enter, leave, opened_on
+from reweigh.runtime.decoder import Request
+from reweigh.runtime.forward import Pass
+from reweigh.runtime.sequence import Batch, Sequence
+
+HOLDER, MARK = "_reweigh_hooks", "_reweigh_batch"
+"""Attributes of a model, and of the first entry of a cache that was filled under a request."""
+DRAFTED = {"return_hidden", "capture_layer_ids"}
+"""Arguments with which mlx-vlm asks a model for what its drafters read."""
+CHANGED = "start a new generation with one request around all of it"
+
+_lock = threading.RLock()
+
+
+@dataclass(eq=False)
+class Prompt:
+    """A prompt, from the call that embeds it to the end of its generation.
+
+    Attributes:
+        visual: Its visual columns.
+        length: Its tokens.
+        start: Column of the cache at which it begins, once its first pass runs.
+        states: What its passes showed of each layer so far.
+    """
+
+    visual: list[VisualPosition]
+    length: int
+    start: int = -1
+    states: dict[int, list[Tensor]] = field(default_factory=dict)
+
+    @property
+    def end(self) -> int:
+        """Column after the prompt."""
+        return self.start + self.length
+
+
+class MlxHooks:
+    """Exchanged classes on one model, shared by all requests that are open on it."""
+
+    def __init__(self, anatomy: MlxAnatomy) -> None:
+        self.anatomy = anatomy
+        self._open = 0
+        self._prompts: weakref.WeakSet[Prompt] = weakref.WeakSet()  # those whose cache is alive
+        self._exchanged: list[tuple[Any, type]] = []
+        self._pass = threading.local()  # what the pass of a thread has shown of the layers it reads
+        self._outside = False  # whether a prompt was embedded without a request
+
+    @classmethod
+    def of(cls, anatomy: MlxAnatomy) -> MlxHooks:
+        """The hooks of a model, or new ones."""
+        with _lock:
+            found: MlxHooks | None = getattr(anatomy.model, HOLDER, None)
+            if found is None:
+                object.__setattr__(anatomy.model, HOLDER, found := cls(anatomy))
+            return found
+
+    def open(self, request: Request) -> OpenRequest:
+        """Open a request in this thread or task."""
+        outer = opened_on(self.anatomy.model)
+        if outer is not None and outer.request.decoder is not request.decoder:
+            raise UnsupportedError(
+                "this model already follows another decoder here", hint="leave the other `with` block first"
+            )
+        with _lock:
+            if not self._exchanged:
+                self._install()
+            self._open += 1
+        return enter(self.anatomy.model, request)
+
+    def close(self, opened: OpenRequest) -> None:
+        """Close a request. The classes stay where a generation of it may continue, to refuse that."""
+        leave(opened)
+        with _lock:
+            self._open -= 1
+            if not self._open and not self._prompts:
+                while self._exchanged:
+                    module, kind = self._exchanged.pop()
+                    object.__setattr__(module, "__class__", kind)
+                object.__delattr__(self.anatomy.model, HOLDER)
+
+    @contextmanager
+    def serving(self, request: Request) -> Iterator[OpenRequest]:
+        """Keep a request open in this thread or task."""
+        opened = self.open(request)
+        try:
+            yield opened
+        finally:
+            self.close(opened)
+
+    def _install(self) -> None:
+        model, language_model = self.anatomy.model, self.anatomy.language_model
+        self._exchange(model, "get_input_embeddings", self._embedded)
+        self._exchange(language_model, "__call__", self._called)
+        for layer in range(len(self.anatomy.blocks)):
+            self._exchange(self.anatomy.exit_of(layer), "__call__", self._seen_by(layer))
+
+    def _exchange(self, module: Any, name: str, around: Callable[..., Any]) -> None:
+        kind = type(module)
+        original = getattr(kind, name)
+
+        def method(self: Any, *args: Any, **kwargs: Any) -> Any:
+            return around(lambda *a, **k: original(self, *a, **k), *args, **kwargs)
+
+        made = type(kind.__name__, (kind,), {name: method, "__module__": kind.__module__})
+        object.__setattr__(module, "__class__", made)
+        self._exchanged.append((module, kind))
+
+    def _seen_by(self, layer: int) -> Callable[..., Any]:
+        def exit_of_block(run: Any, stream: Any, *args: Any, **kwargs: Any) -> Any:
+            shown: dict[int, Tensor] = getattr(self._pass, "shown", {})
+            if layer in shown:
+                shown[layer] = to_torch(stream)
+            return run(stream, *args, **kwargs)
+
+        return exit_of_block
+
+    def _request(self) -> OpenRequest | None:
+        opened = opened_on(self.anatomy.model)
+        return None if opened is None or opened.suspended else opened
+
+    def _embedded(self, run: Any, input_ids: Any = None, pixel_values: Any = None, **more: Any) -> Any:
+        """Note a prompt when it is embedded: the one place that sees all of it, with its images."""
+        features, opened = run(input_ids, pixel_values, **more), self._request()
+        self._outside = opened is None
+        if opened is not None:
+            shape = features.inputs_embeds.shape
+            if shape[0] != 1:
+                raise UnsupportedError(
+                    f"a prompt of {shape[0]} rows cannot be edited on MLX", hint="generate one row at a time"
+                )
+            if shape[1] != input_ids.shape[1]:
+                raise UnsupportedError(
+                    f"mlx-vlm makes {shape[1]} embeddings of a prompt of {input_ids.shape[1]} tokens, so its image is not "
+                    "where its placeholders are",
+                    hint="use the transformers engine for this model",
+                )
+            given = {"pixel_values": pixel_values, **more}
+            opened.prompt = Prompt(_visual(self.anatomy, input_ids, given), shape[1])
+        return features
+
+    def _called(self, run: Any, inputs: Any = None, *args: Any, cache: Any = None, **more: Any) -> Any:
+        """Run one pass; read the stream of a prompt, and edit the logits that a token is chosen by."""
+        opened = self._request()
+        batch: Batch | None = None if not cache else getattr(cache[0], MARK, None)
+        if opened is None:
+            if batch is not None and batch.prompt is not None:
+                self._check_outside(batch, _offset(cache))
+            return run(inputs, *args, cache=cache, **more)
+        if more.keys() & DRAFTED:
+            raise UnsupportedError(
+                "speculative decoding cannot be edited on MLX", hint="generate without a draft model"
+            )
+        past = _offset(cache)
+        shown = more.get("inputs_embeds")
+        length = (inputs if shown is None else shown).shape[1]
+        batch = self._batch_of(opened, cache, batch, past)
+        prompt: Prompt = batch.prompt
+        if past < prompt.end:
+            output = self._read(prompt, lambda: run(inputs, *args, cache=cache, **more))
+        elif length == 1:
+            output = run(inputs, *args, cache=cache, **more)
+        else:
+            raise UnsupportedError(
+                f"a pass of {length} columns after the prompt cannot be edited on MLX",
+                hint="generate without a draft model",
+            )
+        batch.seen = past + length
+        if batch.seen < prompt.end:  # nothing is chosen by the logits of a chunk
+            return output
+        return self._edited(opened.request, batch, prompt, past, output, whole=cache is None)
+
+    def _batch_of(self, opened: OpenRequest, cache: Any, batch: Batch | None, past: int) -> Batch:
+        """The sequence of a cache; a prompt that was just embedded begins or continues it."""
+        request, prompt = opened.request, opened.prompt
+        if batch is not None and batch.owner != request.decoder.key:
+            raise UnsupportedError("this cache was filled under another session", hint=CHANGED)
+        if batch is None and (past or prompt is None):
+            raise UnsupportedError(
+                f"{past} positions of this cache were filled outside of this block, so what they show is not known",
+                hint="start without a cache (prompt_cache, prompt_cache_state, apc_manager, kv_bits), inside the block",
+            )
+        if batch is None:
+            batch = Batch(request.decoder.key, [Sequence()])
+            if cache:
+                setattr(cache[0], MARK, batch)
+        if prompt is not None:
+            batch.crop(past)
+            prompt.start = past
+            prompt.states = {layer: [] for layer in request.layers}
+            columns, patches = [column for column, _ in prompt.visual], [patch for _, patch in prompt.visual]
+            batch.extend(past, [columns], [patches], 1)
+            batch.prompt, opened.prompt = prompt, None
+            self._prompts.add(prompt)
+        return batch
+
+    def _read(self, prompt: Prompt, run: Callable[[], Any]) -> Any:
+        """Run a part of a prompt and keep what the request's layers show of it."""
+        shown = self._pass.shown = dict.fromkeys(prompt.states, torch.empty(0))
+        try:
+            output = run()
+        finally:
+            del self._pass.shown
+        for layer, parts in prompt.states.items():
+            parts.append(shown[layer])
+        return output
+
+    def _edited(
+        self, request: Request, batch: Batch, prompt: Prompt, past: int, output: Any, *, whole: bool
+    ) -> Any:
+        """Show a pass to the decoder: a whole prompt, or one more token."""
+        is_step = past >= prompt.end
+        if not is_step and not request.layers <= prompt.states.keys():
+            raise UnsupportedError("the request changed while its prompt was read", hint=CHANGED)
+        raw = output.logits if whole else output.logits[:, -1:]
+        logits = to_torch(raw)
+        forward = Pass(
+            request=request,
+            arguments={},
+            past=past if is_step else prompt.start,
+            length=1 if is_step else prompt.length,
+            batch=batch,
+            rows=batch.rows,
+            prompts=batch.rows,
+            inputs={},
+            start=prompt.start,
+            end=prompt.end,
+            seen=past if is_step else prompt.start,
+            is_step=is_step,
+            layers=request.layers,
+            states={} if is_step else {layer: torch.cat(prompt.states[layer], 1) for layer in request.layers},
+            logits=logits,
+        )
+        edited = request.decoder.edit(forward)
+        prompt.states.clear()
+        if edited is None or torch.equal(edited, logits.float()):  # the model's own, bit for bit
+            return output
+        return replace(output, logits=mx.array(edited.numpy()))
+
+    def _check_outside(self, batch: Batch, past: int) -> None:
+        """Refuse the rest of a generation whose request is closed; a new prompt on its cache is the base model's."""
+        if not self._outside and past >= batch.prompt.end:
+            raise UnsupportedError(
+                "the `with` block was left before its generation ended",
+                hint="read the whole stream inside the block",
+            )
+        batch.prompt = None
+
+
+def _visual(anatomy: MlxAnatomy, input_ids: Any, inputs: Mapping[str, Any]) -> list[VisualPosition]:
+    found = layout(anatomy.family, anatomy.config, to_torch(input_ids), inputs_to_torch(inputs))[0]
+    if found and inputs["pixel_values"] is None and inputs.get("pixel_values_videos") is None:
+        raise InputError("the prompt has image placeholders, but no image was given", hint="give image=[...]")
+    return found
+
+
+def _offset(cache: Any) -> int:
+    """Columns in a cache."""
+    offset = 0 if not cache else getattr(cache[0], "offset", None)
+    if not isinstance(offset, int):
+        raise UnsupportedError(
+            f"a cache of {type(cache[0]).__name__} holds several rows, which cannot be edited on MLX",
+            hint="use generate or stream_generate, one prompt at a time",
+        )
+    return offset

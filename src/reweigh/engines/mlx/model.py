@@ -1,0 +1,145 @@
+"""The parts of a loaded mlx-vlm model, and its identity: the record that transformers makes of the same weights."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import mlx.core as mx
+from mlx.utils import tree_flatten
+
+from reweigh.engines.mlx.arrays import Through, to_torch
+from reweigh.engines.mlx.ports import Port, computed_images, computed_settings, port_of
+from reweigh.errors import InputError, UnsupportedError
+from reweigh.families.anatomy import Anatomy
+from reweigh.families.catalogue import family_of
+from reweigh.families.identity import describe
+from reweigh.families.positions import placeholder_ids
+from reweigh.families.processor import tokenizer_of
+from reweigh.families.settings import current_settings
+from reweigh.families.stored import empty_model, match_names, plain_name
+from reweigh.families.weights import spread_indices
+from reweigh.tables.identity import Identity
+from reweigh.tables.signature import BYTES, Sampled
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class MlxAnatomy(Anatomy):
+    """The parts of one mlx-vlm model; norm and head can be called with tensors.
+
+    Attributes:
+        checkpoint: The configuration of its checkpoint, as transformers reads it.
+        port: How mlx-vlm computes its family.
+        final: The final norm, as MLX calls it.
+    """
+
+    checkpoint: Any
+    port: Port
+    final: Any
+
+    @property
+    def config(self) -> Any:
+        """The configuration of the checkpoint."""
+        return self.checkpoint
+
+    def exit_of(self, layer: int) -> Any:
+        """The MLX module that receives a block's output."""
+        return self.final if layer == len(self.blocks) - 1 else self.blocks[layer + 1]
+
+    def identify(self, processor: Any) -> Identity:
+        """The identity that transformers gives the same weights, with the settings that mlx-vlm computes with."""
+        empty = empty_model(self.checkpoint)
+        names = empty.model.state_dict()
+        sampled = _sampled(self.model, names)
+        samples, _ = match_names(empty, sampled)  # what is missing shows as a difference
+        known = set(map(plain_name, names))
+        samples |= {name: one for name, one in sampled.items() if name not in known}  # scales, adapters
+        found = describe(empty, processor, samples, model_id=str(checkpoint_folder(processor)))
+        architecture = found.architecture + (
+            "" if self.port.apart is None else f" of mlx-vlm ({self.port.apart})"
+        )
+        settings = computed_settings(self.port, self.model.config, found.config)
+        return replace(
+            found, architecture=architecture, config=settings, images=computed_images(found.images)
+        )
+
+    def watch(self, processor: Any) -> Watch:
+        """Notices weights and settings that are replaced."""
+        return Watch(self.model, processor)
+
+
+class Watch:
+    """Notices that weights of a model were replaced, or its settings changed; values written into an array are not seen."""
+
+    def __init__(self, model: Any, processor: Any) -> None:
+        self.model, self.processor = model, processor
+        self._weights, self._settings = self._now()
+
+    def changed(self) -> str | None:
+        """What changed first, in words, or ``None``."""
+        weights, settings = self._now()
+        for name in {**self._weights, **weights}:
+            if weights.get(name) is not self._weights.get(name):
+                return f"{name} was changed"
+        names = {**self._settings, **settings}
+        found = next((name for name in names if settings.get(name) != self._settings.get(name)), None)
+        return None if found is None else f"{found} was changed"
+
+    def _now(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        weights = dict(tree_flatten(self.model.parameters()))
+        return weights, current_settings(self.model.config, self.processor)
+
+
+def find_anatomy(model: Any, processor: Any) -> MlxAnatomy:
+    """Find the parts of an mlx-vlm model, or say why it is not served."""
+    from transformers import AutoConfig
+
+    config = AutoConfig.from_pretrained(checkpoint_folder(processor))
+    port = port_of(config)
+    speaker = model.language_model
+    holder = getattr(speaker, "model", speaker)
+    tied = "lm_head" not in speaker
+    head = holder.embed_tokens if tied else speaker.lm_head
+    width, dtype = holder.norm.weight.shape[0], holder.norm.weight.dtype
+    return MlxAnatomy(
+        model=model,
+        family=family_of(config),
+        language_model=speaker,
+        blocks=holder.layers,
+        norm=Through(holder.norm, dtype, width, width),
+        head=Through(head.as_linear if tied else head, dtype, head.weight.shape[0], width),
+        image_tokens=tuple(sorted(placeholder_ids(config))),
+        checkpoint=config,
+        port=port,
+        final=holder.norm,
+    )
+
+
+def checkpoint_folder(processor: Any) -> Path:
+    """The folder that a processor was loaded from: an mlx-vlm model does not remember its own."""
+    if processor is None:
+        raise InputError("an MLX model needs its processor", hint="attach(*mlx_vlm.load(...), table=...)")
+    folder = Path(str(getattr(tokenizer_of(processor), "name_or_path", "")))
+    if not (folder / "config.json").is_file():
+        raise UnsupportedError(
+            f"the processor does not say which checkpoint it belongs to ({str(folder)!r} has no config.json)",
+            hint="load model and processor together: mlx_vlm.load(FOLDER_OR_HUB_ID)",
+        )
+    return folder
+
+
+def _sampled(model: Any, wanted: Mapping[str, Any]) -> dict[str, Sampled]:
+    """A few values of every weight, by plain name; kernels of convolutions in the order of axes that PyTorch has."""
+    shapes = {plain_name(name): tuple(tensor.shape) for name, tensor in wanted.items()}
+    found = {}
+    for name, array in tree_flatten(model.parameters()):
+        own = plain_name(name)
+        if own not in shapes:
+            own = own.replace("vision_tower.", "visual.", 1)  # Qwen
+        if array.ndim > 3 and array.shape != shapes.get(own):
+            array = array.moveaxis(-1, 1)
+        index = mx.array(spread_indices(array.size, BYTES).numpy())
+        found[own] = to_torch(array.reshape(-1)[index]), tuple(array.shape)
+    return found
