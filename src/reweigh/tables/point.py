@@ -6,7 +6,6 @@ is never used with a table it was not chosen for.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +14,7 @@ from typing import Any
 from reweigh.errors import ArtifactError, MismatchError
 from reweigh.files.artifacts import require_fields
 from reweigh.files.seals import read_sealed, write_sealed
+from reweigh.method.edit import MOST_BETA
 
 POINT = "operating_point.json"
 
@@ -71,7 +71,7 @@ def read_point_page(folder: Path) -> dict[str, Any] | None:
     tried = {(point.get("layer"), point.get("beta")) for point in page["grid"] if isinstance(point, Mapping)}
     found = [str(layer)] if layer is not None else []
     if (
-        not 0 <= beta < math.inf
+        not 0 <= beta <= MOST_BETA
         or chosen_on["records"] < 1
         or not all(isinstance(one, str) for pair in chosen_on["table_sha256"].items() for one in pair)
         or (layer is None and beta != 0)

@@ -4,28 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import json
-import sys
-from types import ModuleType
 from types import SimpleNamespace as Plain
 
 import pytest
 
-from reweigh.engines.vllm.chats import streamed, whole, with_outcome
+from reweigh.engines.vllm.chats import Outcomes, current, streamed, with_outcome
 
 EDITED = {"edited": True, "beta": 1.1}
 LOST = {"edited": False, "reason": "gone"}
-
-
-class Refusal(Exception):
-    """As vLLM's error of a request that could not be generated."""
-
-
-@pytest.fixture(autouse=True)
-def beside_vllm(monkeypatch):
-    known = ModuleType("vllm.exceptions")
-    known.GenerationError = Refusal
-    monkeypatch.setitem(sys.modules, "vllm", ModuleType("vllm"))
-    monkeypatch.setitem(sys.modules, "vllm.exceptions", known)
 
 
 def result(told=None, finish_reason=None):
@@ -49,9 +35,6 @@ class Server:
         async for _ in result_generator:
             yield f"data: {json.dumps({'model': model, 'choices': []})}\n\n"
         yield "data: [DONE]\n\n"
-
-    async def answer(self, request, result_generator):
-        return [one async for one in result_generator]
 
 
 def stream_of(*given):
@@ -93,12 +76,76 @@ def test_other_events_are_left_alone():
     assert kept == {"kv_transfer_params": {"other": 1, "reweigh": EDITED}}
 
 
-def test_a_refused_request_is_answered_with_the_reason():
-    server = Server()
-    refused = [result(LOST, "error")]
-    with pytest.raises(Refusal, match="gone"):
-        asyncio.run(whole(Server.answer)(server, "r", server.results(refused)))
-    with pytest.raises(Refusal, match="gone"):
-        stream_of(*refused)
-    told = [result(LOST, "stop"), result(EDITED, "length"), result(None, "error")]
-    assert asyncio.run(whole(Server.answer)(server, "r", server.results(told))) == told
+class App:
+    """An ASGI application that sends given messages; before each, something may happen to the reply."""
+
+    def __init__(self, messages, events=None):
+        self.messages, self.events = messages, events or {}
+
+    async def __call__(self, scope, receive, send):
+        for number, message in enumerate(self.messages):
+            self.events.get(number, lambda reply: None)(current())
+            await send(message)
+
+
+def served(app, path="/v1/chat/completions"):
+    """What leaves the server, and how many of the application's messages had been sent by then."""
+    sent = []
+
+    async def send(message):
+        sent.append(message)
+
+    asyncio.run(Outcomes(app)({"type": "http", "path": path}, None, send))
+    return sent
+
+
+START = {"type": "http.response.start", "status": 200, "headers": [(b"a", b"b")]}
+
+
+def piece(text, more=True):
+    return {"type": "http.response.body", "body": text.encode(), "more_body": more}
+
+
+def settle(told, refused=False):
+    def event(reply):
+        record = object()
+        reply.expect(record)
+        reply.hear(record, told, refused=refused)
+
+    return event
+
+
+STREAM = [START, piece("1"), piece("2"), piece("3", more=False)]
+OUTCOME = {"edited": True, "beta": 1.1, "layer": 2}
+
+
+def test_every_answer_says_in_a_header_what_was_done():
+    sent = served(App(STREAM, {2: settle(OUTCOME)}))
+    assert sent[0]["headers"] == [(b"a", b"b"), (b"x-reweigh", b"edited; beta=1.1; layer=2")]
+    assert [one["body"] for one in sent[1:]] == [b"1", b"2", b"3"]
+    assert served(App(STREAM)) == STREAM  # nothing was asked
+
+
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/responses", "/v1/messages"])
+@pytest.mark.parametrize("late", [1, 3])
+def test_a_refused_request_is_answered_with_the_reason_whatever_its_route_began(path, late):
+    start, body = served(App(STREAM, {late: settle(LOST, refused=True)}), path)
+    assert start["status"] == 422
+    error = json.loads(body["body"])["error"]
+    assert "gone" in error["message"]
+    assert (error["type"] == "invalid_request_error") == (path == "/v1/messages")
+
+
+def test_a_stream_that_says_nothing_for_long_is_not_held_back_forever():
+    many = [START, *(piece(str(number)) for number in range(20)), piece("", more=False)]
+    assert served(App(many, {12: settle(LOST, refused=True)})) == many
+
+
+def test_what_is_not_http_passes():
+    seen = []
+
+    async def app(scope, receive, send):
+        seen.append(scope["type"])
+
+    asyncio.run(Outcomes(app)({"type": "lifespan"}, None, None))
+    assert seen == ["lifespan"]

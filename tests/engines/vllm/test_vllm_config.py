@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from reweigh.engines.vllm.config import Settings, asked_beta, settings_in, speaks_of_reweigh
+from reweigh.engines.vllm.config import Settings, asked_beta, check_misspelt, settings_in
 from reweigh.errors import InputError, UnknownNameError
 
 SETTINGS = Settings(table="t", beta=1.5)
@@ -18,10 +18,13 @@ def test_nothing_is_configured_without_a_section():
 
 
 @pytest.mark.parametrize("name", ["rewiegh", "reweight", "Reweigh", "re-weigh", "reweigh "])
-def test_a_section_that_is_all_but_called_reweigh_is_not_passed_over(name):
+def test_a_section_that_is_all_but_called_reweigh_is_not_passed_over(name, caplog):
     with pytest.raises(InputError, match=name) as caught:
-        settings_in({name: {"table": "t"}})
+        check_misspelt({name: {"table": "t"}})
     assert '"reweigh"' in caught.value.hint
+    check_misspelt({name: {"table": "t", "alpha": 1}, "other": {"table": "t"}})  # somebody else's
+    assert name in caplog.text
+    assert "nothing is edited" in caplog.text
 
 
 def test_a_section_is_read():
@@ -46,6 +49,12 @@ def test_a_section_is_read():
         ({"table": "t", "layer": "2"}, "layer"),
         ({"table": "t", "layer": 2.0}, "layer"),
         ({"table": "t", "layer": True}, "layer"),
+        (None, "mapping"),
+        ({"table": "t", "observe": [1]}, "observe"),
+        ({"observe": 2}, "observe"),
+        ({"observe": ["2"]}, "observe"),
+        ({"table": "t", "kernel": "foo"}, "foo"),
+        ({"table": "t", "sha256": 1}, "sha256"),
     ],
 )
 def test_wrong_settings_are_refused_by_name(section, word):
@@ -87,7 +96,10 @@ def test_requests_opt_in_where_edits_are_off_by_default():
     "asked",
     [
         {"reweigh": "maybe"},
-        *({"reweigh_beta": beta} for beta in ("much", -1, float("nan"), "inf", 1e39, "1e39", [1.0], True)),
+        *(
+            {"reweigh_beta": beta}
+            for beta in ("much", -1, float("nan"), "inf", 1e39, "1e39", [1.0], True, "1_0", " 1", "0x1")
+        ),
     ],
 )
 def test_a_request_that_asks_for_nonsense_is_refused(asked):
@@ -95,16 +107,8 @@ def test_a_request_that_asks_for_nonsense_is_refused(asked):
         asked_beta(asked, SETTINGS, 1.5)
 
 
-@pytest.mark.parametrize("name", ["reweigh_bta", "reweigh.beta", "reweigh_layer", "Reweigh"])
+@pytest.mark.parametrize("name", ["reweigh_bta", "reweigh.beta", "reweigh_layer", "Reweigh", "rewiegh_beta"])
 def test_an_argument_that_is_not_known_is_refused(name):
     with pytest.raises(UnknownNameError, match="argument"):
         asked_beta({name: 1.0}, SETTINGS, 1.5)
-    assert speaks_of_reweigh({name: 1.0})
     assert asked_beta({"other": 1.0, "beta": 2.0}, SETTINGS, 1.5) == 1.5
-
-
-def test_speaking_of_reweigh():
-    assert not speaks_of_reweigh(None)
-    assert not speaks_of_reweigh({"other": 1})
-    assert speaks_of_reweigh({"reweigh": "off"})
-    assert speaks_of_reweigh({"reweigh_beta": 1})

@@ -4,20 +4,24 @@ from __future__ import annotations
 
 import pickle
 import sys
+from types import ModuleType
 from types import SimpleNamespace as Plain
 
 import pytest
 
-from reweigh.engines.vllm import plugin
+from reweigh.engines.vllm import chats, plugin
+from reweigh.engines.vllm.chats import Reply
 from reweigh.engines.vllm.config import MARK, Settings
 from reweigh.engines.vllm.frontend import bear_llvmlite, prepare
-from reweigh.engines.vllm.outputs import complete
+from reweigh.engines.vllm.metrics import Metrics
+from reweigh.engines.vllm.outputs import Outputs
 from reweigh.engines.vllm.pairing import _as_called
 from reweigh.engines.vllm.refusals import check_engine
 from reweigh.engines.vllm.report import Ledger, attach, outcome, tell
+from reweigh.engines.vllm.scheduling import Telling
 from reweigh.engines.vllm.served import check_family, visual_positions
 from reweigh.engines.vllm.store import Entry
-from reweigh.engines.vllm.working import tie
+from reweigh.engines.vllm.working import Reweighing
 from reweigh.errors import InputError, UnsupportedError
 
 SETTINGS = Settings(table="t")
@@ -31,6 +35,7 @@ def engine(**changes):
         "kv_transfer_config": None,
         "ec_transfer_config": None,
         "parallel_config": Plain(pipeline_parallel_size=1, prefill_context_parallel_size=1),
+        "scheduler_config": Plain(scheduler_cls=None),
         "load_config": Plain(load_format="auto"),
         "model_config": Plain(
             runner_type="generate", is_multimodal_model=True, model="m", hf_config=Plain(model_type="llava")
@@ -64,6 +69,9 @@ def test_a_plain_engine_is_served():
         ({"parallel_config": Plain(pipeline_parallel_size=1, prefill_context_parallel_size=2)}, "context"),
         ({"parallel_config": Plain(pipeline_parallel_size=1, enable_batch_sharded_sampling=True)}, "sharded"),
         ({"parallel_config": Plain(pipeline_parallel_size=1, enable_dbo=True)}, "overlap"),
+        ({"parallel_config": Plain(pipeline_parallel_size=1, ubatch_size=2)}, "ubatch_size"),
+        ({"parallel_config": Plain(pipeline_parallel_size=1, worker_cls="mine.Worker")}, "worker class"),
+        ({"scheduler_config": Plain(scheduler_cls="mine.Scheduler")}, "scheduler class"),
         ({"lora_config": Plain()}, "LoRA"),
         ({"kv_transfer_config": Plain()}, "elsewhere"),
         ({"ec_transfer_config": Plain()}, "encoding"),
@@ -93,14 +101,26 @@ def test_observation_and_speculation_do_not_go_together():
         check_engine(engine(speculative_config=Plain(method="ngram")), Settings(observe=(1,)), on_cpu=True)
 
 
+class Bare:
+    """A worker of vLLM's."""
+
+    def __init__(self):
+        self.levels = []
+
+    def sleep(self, level=1):
+        self.levels.append(level)
+
+    def reload_weights(self):
+        self.levels.append("new")
+
+
+class Worker(Reweighing, Bare):
+    """The same with reweigh."""
+
+
 def test_a_worker_keeps_its_weights():
-    levels = []
-    worker = Plain(
-        load_model=None,
-        sleep=lambda level=1: levels.append(level),
-        reload_weights=lambda: levels.append("new"),
-    )
-    tie(worker, SETTINGS)
+    worker, bare = Worker(), Worker()
+    worker.reweigh = object()
     worker.sleep()
     worker.sleep(level=1)
     for call in (lambda: worker.sleep(2), worker.reload_weights):
@@ -109,7 +129,10 @@ def test_a_worker_keeps_its_weights():
     with pytest.raises(UnsupportedError) as caught:
         worker.sleep(level=2)
     assert "wake_up" in caught.value.hint
-    assert levels == [1, 1]
+    assert worker.levels == [1, 1]
+    bare.sleep(2)
+    bare.reload_weights()
+    assert bare.levels == [2, "new"]  # without the section it is vLLM's worker
 
 
 def test_what_vllm_gives_the_image_processor_at_each_call_is_part_of_its_settings():
@@ -153,12 +176,18 @@ def test_a_prompt_of_embeddings_is_marked_so_that_its_outcome_is_reported():
     assert one.sampling_params.extra_args == {MARK: 1.1}
 
 
-def test_a_request_to_an_engine_without_reweigh_is_refused_only_if_it_asks():
-    silent = request({"other": 1})
-    prepare(silent, None, 0.0, "raw_logprobs")
-    assert silent.sampling_params.extra_args == {"other": 1}
-    with pytest.raises(InputError, match="without"):
-        prepare(request({"reweigh_beta": 1.0}), None, 0.0, "raw_logprobs")
+def test_the_steps_of_a_beam_search_ask_what_their_request_asks(monkeypatch):
+    """vLLM drops extra arguments on the way."""
+    reply = Reply()
+    monkeypatch.setattr(chats, "current", lambda: reply)
+    for asked, beta in (({"reweigh": "off"}, 0.0), ({"reweigh_beta": 9}, 9.0), ({}, 1.1)):
+        reply.arguments = asked
+        one = request(max_tokens=1, logprobs=4, detokenize=False)
+        prepare(one, SETTINGS, 1.1, "processed_logprobs")
+        assert one.sampling_params.extra_args[MARK] == beta
+        whole = request()
+        prepare(whole, SETTINGS, 1.1, "processed_logprobs")
+        assert whole.sampling_params.extra_args[MARK] == 1.1
 
 
 def test_beam_search_is_refused_where_it_would_not_see_edits():
@@ -171,11 +200,10 @@ def test_beam_search_is_refused_where_it_would_not_see_edits():
 
 
 def edited() -> Entry:
-    return Entry(keys=("k",), positions=[1], beta=1.1, prompt=4, source="measured", seconds=0.0125)
-
-
-def running(name: str, beta: float = 1.1):
-    return Plain(request_id=name, sampling_params=Plain(extra_args={MARK: beta}))
+    reader = Plain(layers=(2,))
+    return Entry(
+        keys=("k",), positions=[1], beta=1.1, prompt=4, reader=reader, source="measured", seconds=0.0125
+    )
 
 
 class Output(Plain):
@@ -189,28 +217,86 @@ def test_outcomes_travel_from_worker_to_output(wrapped):
     failed = Entry(keys=("k",), positions=[1], beta=1.1, prompt=4, reason="gone")
     assert attach(whole, {"a": edited(), "b": failed}, 0.002) is whole
     ledger = Ledger()
-    assert ledger.note(pickle.loads(pickle.dumps(inner))) == 2.0
+    for name in "abc":
+        ledger.expect(name)
+    ledger.start("ab")
+    ledger.note(pickle.loads(pickle.dumps(inner)))
+    assert ledger.untold == {"a", "b"}
     told = Plain(kv_transfer_params={"other": 1})
-    tell(told, ledger.of(running("a")), 2.0)
-    assert told.kv_transfer_params["other"] == 1
-    assert told.kv_transfer_params["reweigh"] == {
-        "edited": True,
-        "beta": 1.1,
-        "evidence": "measured",
-        "evidence_ms": 12.5,
-        "step_ms": 2.0,
+    tell(told, ledger.take("a"), ledger.steps())
+    assert told.kv_transfer_params == {
+        "other": 1,
+        "reweigh": {"edited": True, "beta": 1.1, "layer": 2, "evidence": "measured", "evidence_ms": 12.5},
+        "reweigh_steps_ms": [2.0],
     }
-    assert ledger.of(running("b")) == {"edited": False, "reason": "gone"}
-    ledger.forget({"b": 1})
-    assert set(ledger.known) == {"b"}
+    assert ledger.steps() == []
+    assert ledger.untold == {"b"}
+    assert ledger.take("b") == {"edited": False, "reason": "gone"}
+    ledger.forget("ab")
+    assert set(ledger.known) == {"c"}
 
 
 def test_a_request_of_which_nothing_is_known_counts_as_not_edited():
     ledger = Ledger()
-    assert ledger.note(Output()) is None
-    assert not ledger.of(running("silent"))["edited"]
-    assert ledger.of(running("off", 0.0)) is None
-    assert ledger.of(Plain(request_id="pooled", sampling_params=None)) is None
+    ledger.note(Output())
+    ledger.expect("silent")
+    ledger.start(["silent", "off"])
+    assert ledger.untold == {"silent"}
+    assert not ledger.take("silent")["edited"]
+
+
+class Scheduler:
+    """As vLLM's: one output for each row of a step; a request named in ``ends`` ends."""
+
+    def __init__(self, settings=None):
+        self.vllm_config = Plain(additional_config={"reweigh": {"table": "t", **(settings or {})}})
+        self.requests = {}
+
+    def add_request(self, request):
+        self.requests[request.request_id] = request
+
+    def update_from_output(self, scheduled, model_output):
+        ends = model_output.ends
+        for name in ends:
+            self.requests.pop(name, None)
+        made = [
+            Plain(request_id=name, kv_transfer_params=None, finished=name in ends) for name in scheduled.rows
+        ]
+        return {0: Plain(outputs=made)}
+
+
+class TellingScheduler(Telling, Scheduler):
+    """The same with reweigh."""
+
+
+def step(scheduler, rows, *, new=(), ends=(), told=(), finished=()):
+    """The outcomes in one step's outputs, by request, and their order."""
+    message = Output(ends=ends)
+    attach(message, dict(told), 0.001)
+    scheduled = Plain(
+        rows=rows, finished_req_ids=finished, scheduled_new_reqs=[Plain(req_id=one) for one in new]
+    )
+    outputs = scheduler.update_from_output(scheduled, message)[0].outputs
+    order = "".join(output.request_id for output in outputs)
+    return order, {
+        output.request_id: output.kv_transfer_params["reweigh"]["edited"]
+        for output in outputs
+        if output.kv_transfer_params
+    }
+
+
+def test_an_outcome_is_told_first_and_last_and_leads_its_step():
+    scheduler = TellingScheduler()
+    for name, beta in (("a", 1.0), ("b", 0.0), ("c", 1.0)):
+        scheduler.add_request(Plain(request_id=name, sampling_params=Plain(extra_args={MARK: beta})))
+    assert step(scheduler, "", new="a") == ("", {})  # a first chunk of a prompt has no output
+    assert step(scheduler, "ba", told=[("a", edited())]) == ("ab", {"a": True})
+    assert step(scheduler, "bca", new="c") == ("cba", {"c": False})  # of which the worker said nothing
+    assert step(scheduler, "bca") == ("bca", {})
+    assert step(scheduler, "bca", told=[("c", edited())]) == ("cba", {"c": True})
+    assert step(scheduler, "bca", ends="ab") == ("abc", {"a": True})
+    assert step(scheduler, "c", finished="ab") == ("c", {})
+    assert set(scheduler.ledger.known) == {"c"}
 
 
 def test_an_output_without_news_is_left_alone():
@@ -221,37 +307,109 @@ def test_an_output_without_news_is_left_alone():
     assert outcome(edited())["edited"]
 
 
-def test_an_output_that_carries_no_outcome_is_said_not_to_be_edited():
-    asked = {"a": True, "b": True}
-    told_already = Plain(request_id="a", kv_transfer_params={"reweigh": {"edited": True}})
-    silent, other = (
-        Plain(request_id="b", kv_transfer_params=None),
-        Plain(request_id="c", kv_transfer_params=None),
+class Front:
+    """As vLLM's output processor: a request's output, in a queue or returned, with what the engine put into it."""
+
+    def __init__(self):
+        self.request_states, self.external_req_ids, self.log_stats = {}, {}, False
+
+    def add_request(self, request, parent=None, queue=None):
+        name = request.request_id
+        self.request_states[name] = Plain(parent_req=parent, queue=queue, external_req_id=name.upper())
+        self.external_req_ids[name.upper()] = [name]
+
+    def process_outputs(self, outputs):
+        made = []
+        for output in outputs:
+            state = self.request_states[output.request_id]
+            one = Plain(
+                request_id=state.external_req_id,
+                kv_transfer_params=output.kv_transfer_params,
+                outputs=[Plain(finish_reason=output.finish_reason)],
+                finished=output.finished,
+            )
+            made.append(one) if state.queue is None else state.queue.put(one)
+            if output.finished:
+                del self.request_states[output.request_id]
+                del self.external_req_ids[state.external_req_id]
+        return Plain(request_outputs=made, reqs_to_abort=[])
+
+    def abort_requests(self, names):
+        for name in names:
+            self.external_req_ids.pop(self.request_states.pop(name).external_req_id)
+
+
+def front(refuses=False):
+    processor = Front()
+    return processor, Outputs(processor, Metrics("m", enabled=False), refuses=refuses)
+
+
+def asked(name, beta=1.0):
+    return Plain(request_id=name, sampling_params=Plain(extra_args={MARK: beta}))
+
+
+def made(name, told=None, finish=None):
+    params = None if told is None else {"reweigh": dict(told), "reweigh_steps_ms": [1.0]}
+    return Plain(
+        request_id=name, kv_transfer_params=params, finish_reason=finish, finished=finish is not None
     )
-    assert complete(asked, [told_already, silent, other], {}) == ["a", "b"]
-    assert told_already.kv_transfer_params == {"reweigh": {"edited": True}}
-    assert not silent.kv_transfer_params["reweigh"]["edited"]
-    assert other.kv_transfer_params is None
-    assert complete(asked, [told_already], {}) == []
 
 
-def test_an_output_of_several_samples_speaks_for_all_of_them():
-    """The last sample's output stands for the whole request."""
-    parent, other = Plain(), Plain()
-    outputs = [
-        Plain(request_id=name, kv_transfer_params={"reweigh": dict(told)})
-        for name, told in (
-            ("a", {"edited": True}),
-            ("b", {"edited": False, "reason": "gone"}),
-            ("c", {"edited": True}),
-            ("d", {"edited": True}),
-        )
+EDITED, LOST = {"edited": True, "beta": 1.0, "layer": 2}, {"edited": False, "reason": "gone"}
+
+
+def test_every_output_for_the_user_carries_the_outcome_that_was_told_once():
+    processor, follower = front()
+    for name, beta in (("a", 1.0), ("b", 0.0), ("c", 1.0)):
+        processor.add_request(asked(name, beta))
+    first = processor.process_outputs([made("a", EDITED), made("b"), made("c")])
+    assert [
+        one.kv_transfer_params and one.kv_transfer_params["reweigh"]["edited"]
+        for one in first.request_outputs
+    ] == [
+        True,
+        None,
+        False,  # the worker said nothing of it
     ]
-    parents = {"a": parent, "b": parent, "c": parent, "d": other}
-    assert complete(dict.fromkeys("abcd", True), outputs, parents) == [*"abcd"]
-    said = [output.kv_transfer_params["reweigh"] for output in outputs]
-    assert [one["edited"] for one in said] == [True, False, False, True]
-    assert said[2]["reason"] == "of one of its samples: gone"
+    last = processor.process_outputs([made("a", EDITED, "stop"), made("c", LOST, "stop"), made("b")])
+    assert last.request_outputs[0].kv_transfer_params == {"reweigh": {**EDITED}}
+    assert last.request_outputs[1].kv_transfer_params["reweigh"]["reason"] == "gone"
+    assert not follower.records
+    assert not follower.offline
+    processor.add_request(asked("d"))
+    processor.abort_requests(["d"])
+    assert not follower.records
+    assert not follower.offline
+
+
+def test_samples_of_one_request_speak_for_each_other():
+    processor, _ = front()
+    parent, put = Plain(), []
+    queue = Plain(put=put.append)
+    for name in "ab":
+        processor.add_request(asked(name), parent, queue)
+    processor.process_outputs([made("a", EDITED), made("b", LOST)])
+    processor.process_outputs([made("a", EDITED)])
+    told = [one.kv_transfer_params["reweigh"] for one in put]
+    assert [one["edited"] for one in told] == [False, False, False]
+    assert told[0]["reason"] == "of one of its samples: gone"
+
+
+def test_an_http_answer_hears_of_its_requests(monkeypatch):
+    reply = Reply()
+    monkeypatch.setattr(chats, "current", lambda: reply)
+    monkeypatch.setattr(chats, "refusal", ValueError)
+    processor, _ = front(refuses=True)
+    put = []
+    processor.add_request(asked("a"), None, Plain(put=put.append))
+    assert not reply.is_settled
+    processor.process_outputs([made("a", LOST, "error")])
+    assert reply.is_settled
+    assert reply.refused
+    assert reply.header == b"unedited; gone"
+    [error] = put
+    assert isinstance(error, ValueError)
+    assert "gone" in str(error)
 
 
 def test_newlines_are_told_apart_by_the_layout_of_the_family():
@@ -273,19 +431,56 @@ def test_newlines_are_told_apart_by_the_layout_of_the_family():
         visual_positions(config, tokens, [Plain(data=None, mm_position=None)])
 
 
-class Owner:
-    """A class whose method the plugin follows."""
+class EngineArgs:
+    """As vLLM's."""
 
-    def made(self, value):
-        return value + 1
+    def create_engine_config(self, sections=None):
+        return Plain(additional_config=sections)
 
 
-def test_following_a_method_twice_changes_nothing():
-    seen = []
-    for _ in range(2):
-        plugin._after(Owner, "made", lambda owner, result: seen.append(result))
-    assert Owner().made(1) == 2
-    assert seen == [2]
+def beside(monkeypatch, version="0.32.1", args=EngineArgs):
+    """A vLLM of some version, with its own EngineArgs."""
+    own = type("EngineArgs", (), dict(vars(args))) if args is not None else None
+    monkeypatch.setitem(sys.modules, "vllm", Plain(__version__=version, __path__=[]))
+    monkeypatch.setitem(sys.modules, "vllm.engine", ModuleType("vllm.engine"))
+    module = ModuleType("vllm.engine.arg_utils")
+    if own is not None:
+        module.EngineArgs = own
+    monkeypatch.setitem(sys.modules, "vllm.engine.arg_utils", module)
+    return own
+
+
+def test_registering_twice_looks_once(monkeypatch):
+    own, seen = beside(monkeypatch), []
+    monkeypatch.setattr(plugin, "look", seen.append)
+    plugin.register()
+    plugin.register()
+    own().create_engine_config({"a": 1})
+    assert [config.additional_config for config in seen] == [{"a": 1}]
+
+
+@pytest.mark.parametrize("version", ["0.32.0", "0.33.0", "1.0", "0.320.1"])
+def test_an_engine_without_a_section_runs_with_any_vllm(monkeypatch, version):
+    own = beside(monkeypatch, version)
+    plugin.register()
+    for sections in (None, {}, {"other": 1}):
+        assert own().create_engine_config(sections).additional_config == sections
+
+
+@pytest.mark.parametrize("args", [None, object])
+def test_a_vllm_in_which_everything_moved_is_left_alone(monkeypatch, caplog, args):
+    beside(monkeypatch, "9.9", args)
+    plugin.register()
+    assert "9.9" in caplog.text
+
+
+@pytest.mark.parametrize("version", ["0.33.0", "0.320.1", "0.31.9"])
+def test_a_configured_engine_of_an_unknown_vllm_is_refused_with_the_tested_range(monkeypatch, version):
+    own = beside(monkeypatch, version)
+    plugin.register()
+    with pytest.raises(UnsupportedError, match=r"0\.32\.x") as caught:
+        own().create_engine_config({"reweigh": {"table": "t"}})
+    assert version in caught.value.message
 
 
 def test_llvmlite_s_library_can_be_looked_at():

@@ -1,30 +1,198 @@
-"""Chats over HTTP: a streamed answer says what became of its request, and a refused request why it was refused.
+"""Answers over HTTP: every route says in a header what became of its request, and a refused request why it was refused.
 
-vLLM puts ``kv_transfer_params`` into whole answers only, and calls every request that ends in error an internal error.
+vLLM puts ``kv_transfer_params`` into whole answers only, calls every request that ends in error an internal error, and
+begins a stream before it knows. So an answer is held back until the outcome is known: with the first token.
 """
 
 from __future__ import annotations
 
+import contextvars
 import functools
 import inspect
 import json
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import aclosing
+from http import HTTPStatus
 from typing import Any
 
-from reweigh.engines.vllm.config import KEY
+from reweigh.engines.vllm.plugin import KEY, after
 
 RESULTS = "result_generator"
 """The argument in which vLLM hands on what the engine says of a request."""
+MIDDLEWARE = "reweigh.engines.vllm.chats.Outcomes"
+HEADER = b"x-reweigh"
+HELD = 8
+"""Messages that are held back; streams begin with one or two that say nothing."""
+UNPROCESSABLE = HTTPStatus.UNPROCESSABLE_ENTITY
+ANTHROPIC = "/v1/messages"
+
+Message = dict[str, Any]
+_reply: contextvars.ContextVar[Reply | None] = contextvars.ContextVar("reply", default=None)
+
+
+class Reply:
+    """One HTTP answer: the requests that it waits for, and what became of them.
+
+    Attributes:
+        arguments: What the request says in ``vllm_xargs``; vLLM's beam search drops them.
+        told: The outcome of its first request, or of the first that was not edited.
+        refused: Whether a request that was not edited ends in an error.
+    """
+
+    def __init__(self) -> None:
+        self.arguments: Mapping[str, Any] = {}
+        self.told: dict[str, Any] | None = None
+        self.refused = False
+        self._open: set[int] = set()
+        self._begun = False
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether all requests that were sent have an outcome, and there was one."""
+        return self._begun and not self._open
+
+    def expect(self, record: Any) -> None:
+        """Wait for the outcome of a request."""
+        self._begun = True
+        self._open.add(id(record))
+
+    def hear(self, record: Any, told: dict[str, Any], *, refused: bool) -> None:
+        """Take in an outcome."""
+        self._open.discard(id(record))
+        if self.told is None or (self.told["edited"] and not told["edited"]):
+            self.told, self.refused = told, refused and not told["edited"]
+
+    @property
+    def header(self) -> bytes | None:
+        """The outcome in a line, as ``reweigh serve`` writes it."""
+        if self.told is None:
+            return None
+        if not self.told["edited"]:
+            return f"unedited; {self.told['reason']}".encode("latin-1", "replace")
+        return f"edited; beta={self.told['beta']:g}; layer={self.told['layer']}".encode()
+
+
+def current() -> Reply | None:
+    """The HTTP answer that is being made in this task."""
+    return _reply.get()
+
+
+def beam_arguments() -> Mapping[str, Any]:
+    """What the running HTTP request says of reweigh, for a single step of its beam search."""
+    reply = current()
+    return {} if reply is None else reply.arguments
 
 
 @functools.cache
-def watch() -> None:
-    """Watch the chats of every server of this process; once."""
+def watch(entry: Any) -> None:
+    """Watch the answers of every server of this process; once. ``entry`` is vLLM's module that builds the server."""
+    from vllm.entrypoints.openai.chat_completion.protocol import ChatCompletionRequest
     from vllm.entrypoints.openai.chat_completion.serving import OpenAIServingChat as Chat
+    from vllm.entrypoints.openai.completion.protocol import CompletionRequest
 
+    for kind in (ChatCompletionRequest, CompletionRequest):
+        after(kind, "to_beam_search_params", lambda request, _: _note_arguments(request.vllm_xargs))
     Chat.chat_completion_stream_generator = streamed(Chat.chat_completion_stream_generator)
-    Chat.chat_completion_full_generator = whole(Chat.chat_completion_full_generator)
+    build = entry.build_app
+
+    @functools.wraps(build)
+    def build_app(args: Any, *more: Any, **kwargs: Any) -> Any:
+        args.middleware = [*args.middleware, MIDDLEWARE]
+        return build(args, *more, **kwargs)
+
+    entry.build_app = build_app
+
+
+def _note_arguments(given: Mapping[str, Any] | None) -> None:
+    reply = current()
+    if reply is not None:
+        reply.arguments = dict(given or {})
+
+
+def refusal(reason: str) -> Exception:
+    """The error of a refused request: a client's (no client retries it), and one that every route can put into a stream."""
+    from vllm.exceptions import GenerationError, VLLMUnprocessableEntityError
+
+    class Refused(VLLMUnprocessableEntityError, GenerationError):
+        """A request that could not be edited, and was to be refused then."""
+
+        def __init__(self, message: str) -> None:
+            VLLMUnprocessableEntityError.__init__(self, message)
+            self.status_code = UNPROCESSABLE
+
+    return Refused(f"reweigh could not edit this request: {reason}")
+
+
+class Outcomes:
+    """Holds an answer back until the outcome of its requests is known, then says it in a header or refuses."""
+
+    def __init__(self, app: Any) -> None:
+        self.app = app
+
+    async def __call__(self, scope: Any, receive: Any, send: Callable[[Message], Awaitable[None]]) -> None:
+        """Serve one request."""
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        answer = _Answer(Reply(), scope["path"], send)
+        token = _reply.set(answer.reply)
+        try:
+            await self.app(scope, receive, answer.send)
+        finally:
+            _reply.reset(token)
+
+
+class _Answer:
+    """One answer on its way out."""
+
+    def __init__(self, reply: Reply, path: str, send: Callable[[Message], Awaitable[None]]) -> None:
+        self.reply, self.path, self._send = reply, path, send
+        self._held: list[Message] | None = []
+        self._is_replaced = False
+
+    async def send(self, message: Message) -> None:
+        """Pass a message on, now or when the outcome is known."""
+        if self._is_replaced:
+            return
+        if self._held is None:
+            await self._send(message)
+            return
+        self._held.append(message)
+        is_last = message["type"] == "http.response.body" and not message.get("more_body", False)
+        if self.reply.is_settled or is_last or len(self._held) > HELD:
+            await self._release()
+
+    async def _release(self) -> None:
+        held, self._held = self._held or [], None
+        if self.reply.refused and self.reply.told is not None:
+            self._is_replaced = True
+            held = refused_answer(self.path, self.reply.told["reason"])
+        header = self.reply.header
+        if header is not None and held[0]["type"] == "http.response.start":
+            held[0] = {**held[0], "headers": [*held[0].get("headers", []), (HEADER, header)]}
+        for message in held:
+            await self._send(message)
+
+
+def refused_answer(path: str, reason: str) -> list[Message]:
+    """The messages of an answer to a refused request, in the form that clients of the path know."""
+    text = f"reweigh could not edit this request: {reason}"
+    body: dict[str, Any] = {
+        "error": {
+            "message": text,
+            "type": "UnprocessableEntityError",
+            "param": None,
+            "code": int(UNPROCESSABLE),
+        }
+    }
+    if path.startswith(ANTHROPIC):
+        body = {"type": "error", "error": {"type": "invalid_request_error", "message": text}}
+    data = json.dumps(body).encode()
+    headers = [(b"content-type", b"application/json"), (b"content-length", str(len(data)).encode())]
+    return [
+        {"type": "http.response.start", "status": int(UNPROCESSABLE), "headers": headers},
+        {"type": "http.response.body", "body": data},
+    ]
 
 
 def streamed(original: Callable[..., Any]) -> Callable[..., Any]:
@@ -34,7 +202,8 @@ def streamed(original: Callable[..., Any]) -> Callable[..., Any]:
     async def stream(*args: Any, **kwargs: Any) -> AsyncIterator[str]:
         heard: dict[str, Any] = {}
         said = None
-        bound = _listening(original, heard, *args, **kwargs)
+        bound = inspect.signature(original).bind(*args, **kwargs)
+        bound.arguments[RESULTS] = _listen(bound.arguments[RESULTS], heard)
         async with aclosing(original(*bound.args, **bound.kwargs)) as events:
             async for event in events:
                 told = heard.get(KEY)
@@ -45,34 +214,12 @@ def streamed(original: Callable[..., Any]) -> Callable[..., Any]:
     return stream
 
 
-def whole(original: Callable[..., Any]) -> Callable[..., Any]:
-    """A whole answer, which carries its outcome already; a refused request is answered with the reason."""
-
-    @functools.wraps(original)
-    async def answer(*args: Any, **kwargs: Any) -> Any:
-        bound = _listening(original, {}, *args, **kwargs)
-        return await original(*bound.args, **bound.kwargs)
-
-    return answer
-
-
-def _listening(original: Callable[..., Any], heard: dict[str, Any], *args: Any, **kwargs: Any) -> Any:
-    """The arguments of a call, with results that are listened to."""
-    bound = inspect.signature(original).bind(*args, **kwargs)
-    bound.arguments[RESULTS] = _listen(bound.arguments[RESULTS], heard)
-    return bound
-
-
 async def _listen(results: Any, heard: dict[str, Any]) -> AsyncIterator[Any]:
-    from vllm.exceptions import GenerationError
-
     async with aclosing(results):
         async for result in results:
             told = (result.kv_transfer_params or {}).get(KEY)
             if told is not None:
                 heard[KEY] = told
-                if not told["edited"] and any(one.finish_reason == "error" for one in result.outputs):
-                    raise GenerationError(f"reweigh could not edit this request: {told['reason']}")
             yield result
 
 

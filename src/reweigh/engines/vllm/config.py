@@ -6,24 +6,32 @@ never has to guess: an image request without a mark was not prepared, and is rep
 
 from __future__ import annotations
 
-import difflib
-from collections.abc import Iterable, Mapping
+import logging
+import re
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
+from difflib import SequenceMatcher
 from typing import Any
 
+from reweigh.engines.vllm.plugin import KEY
 from reweigh.errors import InputError, require_known
 from reweigh.method.edit import check_beta
+from reweigh.method.kernels import kernel_names
 
-KEY = "reweigh"
-"""Name of the section in ``additional_config``, of the on/off argument and of the report in an output."""
 BETA_KEY = "reweigh_beta"
 MARK = "reweigh.beta"
 """Extra argument that the front end sets on every image request: its beta, 0 for off."""
 
 PREFIX_MODES = ("exact", "recall")
 UNEDITED = ("report", "refuse")
+logger = logging.getLogger(__name__)
+
 ALIKE = 0.8
 """Similarity from which one name is taken for a misspelling of another."""
+ARGUMENTS = (KEY, BETA_KEY)
+"""What a request may say."""
+NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
+"""A number as JSON would write it, give or take a sign or a zero; float() takes "1_0" and "nan" too."""
 SWITCH = {"on": True, "off": False, "true": True, "false": False, "1": True, "0": False}
 
 
@@ -43,6 +51,8 @@ class Settings:
         kernel: Ranking kernel.
         force: Take a table although model, tokenizer, image processor or dtype seem to be others.
         observe: Layers to observe for a calibration, instead of editing.
+        sha256: Fingerprint of the table; another one is refused. The front end fills it in with the layer, so that
+            vLLM's compile cache, which hashes this section, tells one table from another.
     """
 
     table: str | None = None
@@ -55,6 +65,7 @@ class Settings:
     kernel: str = "auto"
     force: bool = False
     observe: tuple[int, ...] = ()
+    sha256: str | None = None
 
     def __post_init__(self) -> None:
         if self.beta is not None:
@@ -63,6 +74,8 @@ class Settings:
         _one_of("unedited", self.unedited, UNEDITED)
         if not isinstance(self.table, str | None):
             raise _wrong("table", self.table, "a folder or a Hub repository")
+        if not isinstance(self.sha256, str | None):
+            raise _wrong("sha256", self.sha256, "the fingerprint of a table")
         if self.layer is not None and (isinstance(self.layer, bool) or not isinstance(self.layer, int)):
             raise _wrong("layer", self.layer, "a whole number")
         for name in ("enabled", "force"):
@@ -70,6 +83,15 @@ class Settings:
                 raise _wrong(name, getattr(self, name), "true or false")
         if isinstance(self.memory_mb, bool) or not isinstance(self.memory_mb, int) or self.memory_mb < 0:
             raise _wrong("memory_mb", self.memory_mb, "a whole number of megabytes, 0 or more")
+        if self.kernel not in kernel_names():
+            raise _wrong("kernel", self.kernel, f"one of {', '.join(kernel_names())}")
+        if not all(isinstance(layer, int) and not isinstance(layer, bool) for layer in self.observe):
+            raise _wrong("observe", list(self.observe), "a list of layers")
+        if self.table is not None and self.observe:
+            raise InputError(
+                "the section names a table and layers to observe",
+                hint="give a table to edit with, or observe to calibrate, not both",
+            )
         if self.table is None and not self.observe:
             raise InputError(
                 'the "reweigh" section of additional_config names no table',
@@ -84,11 +106,9 @@ class Settings:
 
 def settings_in(additional_config: Any) -> Settings | None:
     """The settings in an ``additional_config``; ``None`` where it does not speak of reweigh."""
-    known = additional_config if isinstance(additional_config, Mapping) else {}
-    section = known.get(KEY)
-    if section is None:
-        _refuse_misspelt(known)
+    if not isinstance(additional_config, Mapping) or KEY not in additional_config:
         return None
+    section = additional_config[KEY]
     if not isinstance(section, Mapping):
         raise InputError(
             f'additional_config["{KEY}"] is {section!r}; it must be a mapping',
@@ -97,23 +117,31 @@ def settings_in(additional_config: Any) -> Settings | None:
     require_known("setting of reweigh", section, [field.name for field in fields(Settings)])
     values = dict(section)
     if "observe" in values:
+        if not isinstance(values["observe"], list | tuple):
+            raise _wrong("observe", values["observe"], "a list of layers")
         values["observe"] = tuple(values["observe"])
     return Settings(**values)
 
 
-def _refuse_misspelt(names: Iterable[Any]) -> None:
-    """A section that is all but called reweigh would be passed over, and nothing edited."""
-    for name in names:
-        if difflib.SequenceMatcher(None, str(name).lower(), KEY).ratio() > ALIKE:
+def check_misspelt(additional_config: Mapping[str, Any]) -> None:
+    """A section that is all but called reweigh: refused if it can be nothing else, pointed out in the log otherwise."""
+    ours = {field.name for field in fields(Settings)}
+    for name, section in additional_config.items():
+        if not _resembles(name, KEY):
+            continue
+        if isinstance(section, Mapping) and "table" in section and ours.issuperset(section):
             raise InputError(
                 f'additional_config has a section "{name}"', hint=f'did you mean "{KEY}"? else rename it'
             )
+        logger.warning(
+            'additional_config has a section "%s" and none called "%s": nothing is edited', name, KEY
+        )
 
 
 def asked_beta(extra_args: Mapping[str, Any] | None, settings: Settings, default: float) -> float:
     """The beta of one request from its extra arguments: its own or the default, 0 where it is switched off."""
     asked = extra_args or {}
-    require_known("argument of a request", [name for name in asked if _is_ours(name)], [KEY, BETA_KEY])
+    require_known("argument of a request", [name for name in asked if _is_ours(name)], ARGUMENTS)
     switch, own = asked.get(KEY), asked.get(BETA_KEY)
     beta = default if own is None else check_beta(_number(own))
     if switch is None:
@@ -124,22 +152,19 @@ def asked_beta(extra_args: Mapping[str, Any] | None, settings: Settings, default
     return beta if wanted else 0.0
 
 
-def speaks_of_reweigh(extra_args: Mapping[str, Any] | None) -> bool:
-    """Whether a request asks anything of reweigh."""
-    return any(_is_ours(name) for name in extra_args or {})
-
-
 def _is_ours(name: Any) -> bool:
-    return str(name).lower().startswith(KEY)
+    """Whether an argument's name begins like ours, or is close enough to one of ours to be a slip."""
+    return str(name).lower().startswith(KEY) or any(_resembles(name, known) for known in ARGUMENTS)
+
+
+def _resembles(name: Any, known: str) -> bool:
+    return SequenceMatcher(None, str(name).lower(), known).ratio() > ALIKE
 
 
 def _number(value: Any) -> Any:
     """A number sent as text counts as a number; anything else is left for ``check_beta`` to refuse."""
-    if isinstance(value, str):
-        try:
-            return float(value)
-        except ValueError:
-            return value
+    if isinstance(value, str) and NUMBER.fullmatch(value):
+        return float(value)
     return value
 
 

@@ -1,35 +1,51 @@
-"""vLLM's front end: refuses an engine that cannot be served, and resolves what each request asks for."""
+"""vLLM's front end: refuses an engine that cannot be served, configures the others, and prepares each request."""
 
 from __future__ import annotations
 
+import functools
 import logging
 import sys
+from dataclasses import replace
 from typing import Any
 
-from reweigh.engines.vllm import chats, metrics, outputs
-from reweigh.engines.vllm.config import MARK, Settings, asked_beta, settings_in, speaks_of_reweigh
-from reweigh.engines.vllm.refusals import check_engine
+from reweigh.engines.vllm import chats, metrics
+from reweigh.engines.vllm.config import MARK, Settings, asked_beta, settings_in
+from reweigh.engines.vllm.metrics import Metrics
+from reweigh.engines.vllm.outputs import Outputs
+from reweigh.engines.vllm.plugin import KEY, after
+from reweigh.engines.vllm.refusals import ASYNC_SCHEDULER, SCHEDULER, WORKER, check_engine
 from reweigh.errors import InputError
 
-SERVER = "vllm.v1.engine.async_llm"
-"""The engine of vLLM's servers; a process without it answers no chats."""
+SERVER = "vllm.entrypoints.launchers.api_server.entry"
+"""What starts vLLM's HTTP server; a process without it answers no chats."""
 
 logger = logging.getLogger(__name__)
 
 
-def check(config: Any) -> None:
-    """Refuse a configuration, a model or a table that does not fit, before anything is loaded."""
+def configure(config: Any) -> None:
+    """Check an engine's configuration and make it name reweigh's own parts; before anything is loaded."""
+    from vllm.platforms import current_platform
+
+    from reweigh.engines.vllm.pairing import check_table, open_table
+
     settings = settings_in(config.additional_config)
     if settings is None:
         return
-    from vllm.platforms import current_platform
-
-    from reweigh.engines.vllm.pairing import check_table
-
     bear_llvmlite()
     check_engine(config, settings, on_cpu=current_platform.is_cpu())
-    check_table(config.model_config, config.load_config, settings)
+    if settings.table is not None:
+        table = open_table(settings, config.model_config.hf_config)
+        check_table(table, config.model_config, config.load_config, force=settings.force)
+        settings = replace(settings, layer=table.layer, sha256=table.fingerprint)
+        section = {**config.additional_config[KEY], "layer": table.layer, "sha256": table.fingerprint}
+        # vLLM hashes this into the key of its compile cache: the tap is part of the graph
+        config.additional_config = {**config.additional_config, KEY: section}
+    config.parallel_config.worker_cls = WORKER
+    if not settings.observe:
+        is_async = config.scheduler_config.async_scheduling
+        config.scheduler_config.scheduler_cls = ASYNC_SCHEDULER if is_async else SCHEDULER
     metrics.start_anew()
+    _follow_engines()
 
 
 def bear_llvmlite() -> None:
@@ -44,61 +60,76 @@ def bear_llvmlite() -> None:
         table.setdefault("__dict__", {})
 
 
-def tie(processor: Any) -> None:
-    """Let every request of an input processor be prepared, and its outcome be watched for."""
+@functools.cache
+def _follow_engines() -> None:
+    """Tie every configured engine that this process makes from now on; once."""
+    from vllm.v1.engine.async_llm import AsyncLLM
+    from vllm.v1.engine.llm_engine import LLMEngine
+
+    after(LLMEngine, "__init__", lambda engine, _: tie(engine))
+    after(AsyncLLM, "__init__", lambda engine, _: tie(engine))
+    if SERVER in sys.modules:
+        chats.watch(sys.modules[SERVER])
+
+
+def tie(engine: Any) -> None:
+    """Let an engine's requests be prepared and their outcomes be told, if it is configured."""
+    config = engine.vllm_config
+    settings = settings_in(config.additional_config)
+    if settings is None:
+        return
     from vllm.exceptions import VLLMValidationError
 
-    config = processor.vllm_config
-    settings = settings_in(config.additional_config)
-    default = _default_beta(settings, config.model_config.hf_config)
-    original = processor.process_inputs
+    processor, default = engine.input_processor, _default_beta(settings, config.model_config.hf_config)
+    original, mode = processor.process_inputs, config.model_config.logprobs_mode
 
     def process_inputs(*args: Any, **kwargs: Any) -> Any:
         request = original(*args, **kwargs)
         if request.sampling_params is not None:
             try:
-                prepare(request, settings, default, config.model_config.logprobs_mode)
+                prepare(request, settings, default, mode)
             except InputError as error:  # as vLLM says it, so that a server answers 400
                 raise VLLMValidationError(str(error)) from error
         return request
 
     processor.process_inputs = process_inputs
-    if settings is not None and not settings.observe:
-        outputs.watch()
-        if SERVER in sys.modules:
-            chats.watch()
+    if not settings.observe:
+        counted = Metrics(_served_name(config.model_config), enabled=engine.output_processor.log_stats)
+        Outputs(engine.output_processor, counted, refuses=settings.unedited == "refuse")
 
 
-def _default_beta(settings: Settings | None, config: Any) -> float:
+def _served_name(model_config: Any) -> str:
+    """The name under which vLLM's own metrics count."""
+    served = model_config.served_model_name
+    return str(served[0] if isinstance(served, list) else served or model_config.model)
+
+
+def _default_beta(settings: Settings, config: Any) -> float:
     """The beta of requests that name none, logged once."""
-    if settings is None or settings.table is None:
+    if settings.table is None:
         return 0.0
-    from reweigh.engines.vllm.pairing import point_of
+    from reweigh.engines.vllm.pairing import open_table, point_of
 
-    point = point_of(settings, config)
+    table = open_table(settings, config)
+    point = point_of(table, settings, config)
     logger.info("reweigh edits image requests: %s", point)
     return point.beta
 
 
-def prepare(request: Any, settings: Settings | None, default: float, logprobs_mode: str) -> None:
+def prepare(request: Any, settings: Settings, default: float, logprobs_mode: str) -> None:
     """Mark a request that may hold an image with its beta; in exact mode let it compute its whole prompt."""
     params = request.sampling_params
-    if settings is None:
-        if speaks_of_reweigh(params.extra_args):
-            raise InputError(
-                "this request asks for reweigh, but the engine was started without it",
-                hint='start vLLM with --additional-config \'{"reweigh": {"table": "FOLDER"}}\'',
-            )
-        return
-    beta = asked_beta(params.extra_args, settings, default)
+    is_beam = _is_beam(params)
+    asked = {**(chats.beam_arguments() if is_beam else {}), **(params.extra_args or {})}
+    beta = asked_beta(asked, settings, default)
     if not request.mm_features and request.prompt_embeds is None:
         return
-    if beta > 0 and _is_beam(params) and not logprobs_mode.startswith("processed"):
+    if beta > 0 and is_beam and not logprobs_mode.startswith("processed"):
         raise InputError(
             "vLLM's beam search ranks by log-probabilities before the edit",
             hint="start vLLM with --logprobs-mode processed_logprobs, or decode greedily or by sampling",
         )
-    params.extra_args = {**(params.extra_args or {}), MARK: 0.0 if settings.observe else beta}
+    params.extra_args = {**asked, MARK: 0.0 if settings.observe else beta}
     if settings.observe or (beta > 0 and settings.prefix_cache == "exact"):
         params.skip_reading_prefix_cache = True
 

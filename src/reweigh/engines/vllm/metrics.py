@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable
 from functools import cache
 from typing import Any
 
-from reweigh.engines.vllm.config import KEY
+from reweigh.engines.vllm.report import STEPS_KEY
 
 MILLISECONDS = (0.1, 0.3, 1, 3, 10, 30, 100, 300, 1000, 3000, 10000)
+MODEL = "model_name"
+"""The label under which vLLM's own metrics name the model."""
 
 
 @cache
@@ -17,20 +18,19 @@ def _registered() -> dict[str, Any]:
     """Made at the first observation: vLLM clears metrics of its name when an engine starts."""
     from prometheus_client import Counter, Histogram
 
+    def histogram(name: str, text: str) -> Any:
+        return Histogram(f"vllm:reweigh_{name}", text, [MODEL], buckets=MILLISECONDS)
+
     return {
         "requests": Counter(
-            "vllm:reweigh_requests", "Requests that were to be edited, by outcome.", ["edited"]
+            "vllm:reweigh_requests", "Requests that were to be edited, by outcome.", [MODEL, "edited"]
         ),
         "evidence": Counter(
-            "vllm:reweigh_evidence", "Evidence of edited requests: measured or recalled.", ["source"]
+            "vllm:reweigh_evidence", "Evidence of edited requests: measured or recalled.", [MODEL, "source"]
         ),
-        "missed": Counter("vllm:reweigh_missed", "Requests whose evidence could not be had."),
-        "image": Histogram(
-            "vllm:reweigh_evidence_ms", "Milliseconds per measured request's evidence.", buckets=MILLISECONDS
-        ),
-        "step": Histogram(
-            "vllm:reweigh_step_ms", "Milliseconds of edits per engine step.", buckets=MILLISECONDS
-        ),
+        "missed": Counter("vllm:reweigh_missed", "Requests whose evidence could not be had.", [MODEL]),
+        "image": histogram("evidence_ms", "Milliseconds per measured request's evidence."),
+        "step": histogram("step_ms", "Milliseconds of edits per engine step."),
     }
 
 
@@ -46,29 +46,26 @@ def start_anew() -> None:
     _registered.cache_clear()
 
 
-def observe(outputs: Iterable[Any], first: Iterable[str]) -> None:
-    """Count what a step's outputs say; requests in ``first`` show their first output."""
-    told = {
-        output.request_id: output.kv_transfer_params[KEY]
-        for output in outputs
-        if output.kv_transfer_params and KEY in output.kv_transfer_params
-    }
-    if not told:
-        return
-    metrics = _registered()
-    steps = [said["step_ms"] for said in told.values() if said.get("step_ms")]
-    if steps:
-        metrics["step"].observe(steps[0])
-    for request in first:
-        if (said := told.get(request)) is not None:
-            _count(metrics, said)
+class Metrics:
+    """What one engine counts, under its model's name; nothing where vLLM logs no statistics."""
 
+    def __init__(self, model: str, *, enabled: bool) -> None:
+        self.model, self.enabled = model, enabled
 
-def _count(metrics: dict[str, Any], said: dict[str, Any]) -> None:
-    metrics["requests"].labels(edited=str(said["edited"]).lower()).inc()
-    if not said["edited"]:
-        metrics["missed"].inc()
-        return
-    metrics["evidence"].labels(source=said["evidence"]).inc()
-    if said["evidence"] == "measured":
-        metrics["image"].observe(said["evidence_ms"])
+    def count(self, told: dict[str, Any], *, first: bool) -> None:
+        """Count an outcome that was told; ``first`` of its request."""
+        steps = told.pop(STEPS_KEY, [])
+        if not self.enabled:
+            return
+        metrics = _registered()
+        for milliseconds in steps:
+            metrics["step"].labels(self.model).observe(milliseconds)
+        if not first:
+            return
+        metrics["requests"].labels(self.model, str(told["edited"]).lower()).inc()
+        if not told["edited"]:
+            metrics["missed"].labels(self.model).inc()
+            return
+        metrics["evidence"].labels(self.model, told["evidence"]).inc()
+        if told["evidence"] == "measured":
+            metrics["image"].labels(self.model).observe(told["evidence_ms"])

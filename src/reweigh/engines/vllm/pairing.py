@@ -19,11 +19,10 @@ from reweigh.tables.point import OperatingPoint
 from reweigh.tables.table import ReferenceTable
 
 
-def check_table(model_config: Any, load_config: Any, settings: Settings) -> None:
+def check_table(table: ReferenceTable, model_config: Any, load_config: Any, *, force: bool) -> None:
     """Refuse a table that another model, processor or dtype made, naming both sides."""
-    if settings.table is None or settings.force:
+    if force:
         return
-    table = open_table(settings, model_config.hf_config)
     identity = identify_model(model_config, load_config)
     try:
         table.check_pairing(identity, dtype=dtype_of(model_config))
@@ -42,14 +41,21 @@ def open_table(settings: Settings, config: Any) -> ReferenceTable:
     if settings.table is None:
         raise MismatchError("no table is configured")
     near = nearest_point(config.model_type, blocks_of(config))
-    return ReferenceTable.from_pretrained(
+    table = ReferenceTable.from_pretrained(
         settings.table, layer=settings.layer, default=None if near is None else near.layer
     )
+    if settings.sha256 not in (None, table.fingerprint):
+        raise MismatchError(
+            f"{settings.table} holds a table with the fingerprint {table.fingerprint[:12]}, but "
+            f"{str(settings.sha256)[:12]} was asked for",
+            hint="it was replaced while the engine started, or sha256 names another table; start the engine again",
+        )
+    return table
 
 
-def point_of(settings: Settings, config: Any) -> OperatingPoint:
+def point_of(table: ReferenceTable, settings: Settings, config: Any) -> OperatingPoint:
     """Layer and beta of requests that name none, and where they come from."""
-    return point_in_use(config.model_type, blocks_of(config), open_table(settings, config), settings.beta)
+    return point_in_use(config.model_type, blocks_of(config), table, settings.beta)
 
 
 def identify_model(model_config: Any, load_config: Any) -> Identity:

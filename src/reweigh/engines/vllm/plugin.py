@@ -1,44 +1,97 @@
-"""The entry point: ties reweigh to vLLM's front end, scheduler and workers, in whatever process each of them runs.
+"""The entry point: one look at each engine's configuration, in the process that makes it.
 
-Each tie is made on the one object that was configured for it, when that object has been made, and at most once. Without a
-``reweigh`` section nothing is tied; only a request that asks for edits is refused then, rather than ignored.
+Without a ``reweigh`` section nothing of vLLM is imported or changed, whatever its version. With one, the configuration
+itself names reweigh's worker and scheduler (``frontend``), so the other processes need no plugin at all.
 """
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+import logging
+from collections.abc import Callable, Mapping
 from importlib.metadata import entry_points
 from typing import Any
 
-from reweigh.engines.vllm import frontend
-from reweigh.engines.vllm.config import KEY, settings_in
-from reweigh.errors import UnsupportedError
-
 GROUP = "vllm.general_plugins"
-TIED = "_reweigh_tied"
+KEY = "reweigh"
+TESTED = "0.32"
+"""The series of vLLM whose tokens were compared."""
+FOLLOWED = "_reweigh_follows"
+"""Marks what was wrapped: nothing but the look, where no engine is configured."""
+
+logger = logging.getLogger(__name__)
 
 
 def register() -> None:
     """Called by vLLM in each of its processes (entry point in ``GROUP``); repeated calls change nothing.
 
-    An engine or worker process loads plugins while its outermost object is already being made, so the ties are to what
-    is made next: scheduler and worker.
+    It never raises: vLLM calls it for everybody who has the package installed.
     """
-    from vllm.engine.arg_utils import EngineArgs
-    from vllm.v1.core.sched.scheduler import Scheduler
-    from vllm.v1.engine.input_processor import InputProcessor
-    from vllm.v1.worker.worker_base import WorkerBase
+    try:
+        from vllm.engine.arg_utils import EngineArgs
 
-    _after(EngineArgs, "create_engine_config", lambda args, config: frontend.check(config))
-    _after(InputProcessor, "__init__", lambda processor, _: frontend.tie(processor))
-    _after(Scheduler, "__init__", lambda scheduler, _: _tie_scheduler(scheduler))
-    _after(WorkerBase, "__init__", lambda worker, _: tie_worker(worker))
+        make = EngineArgs.create_engine_config
+    except (ImportError, AttributeError) as error:
+        logger.warning("reweigh does not know this vLLM (%s) and leaves it alone: %s", version(), error)
+        return
+    if not getattr(make, FOLLOWED, False):
+        after(EngineArgs, "create_engine_config", lambda args, config: look(config))
+
+
+def after(owner: Any, name: str, then: Callable[[Any, Any], Any]) -> None:
+    """Let ``then(self, result)`` follow each call of a method."""
+    original = getattr(owner, name)
+
+    @functools.wraps(original)
+    def followed(self: Any, *args: Any, **kwargs: Any) -> Any:
+        result = original(self, *args, **kwargs)
+        then(self, result)
+        return result
+
+    setattr(followed, FOLLOWED, True)
+    setattr(owner, name, followed)
+
+
+def look(config: Any) -> None:
+    """Tie reweigh to an engine whose configuration asks for it."""
+    sections = getattr(config, "additional_config", None)
+    if not isinstance(sections, Mapping) or not sections:
+        return
+    if KEY not in sections:
+        from reweigh.engines.vllm.config import check_misspelt
+
+        check_misspelt(sections)
+        return
+    require_tested()
+    from reweigh.engines.vllm.frontend import configure
+
+    configure(config)
+
+
+def version() -> str:
+    """The version of vLLM that is installed, under whatever name it was published."""
+    import vllm
+
+    return str(getattr(vllm, "__version__", "unknown"))
+
+
+def require_tested() -> None:
+    """Refuse a vLLM whose insides may be others than those that were compared."""
+    from reweigh.errors import UnsupportedError
+
+    found = version()
+    if not f"{found}.".startswith(f"{TESTED}."):
+        raise UnsupportedError(
+            f"reweigh was tested with vLLM {TESTED}.x, and this is vLLM {found}",
+            hint=f"pip install 'vllm=={TESTED}.*', or leave reweigh out of additional_config",
+        )
 
 
 def require_plugin() -> None:
     """Refuse to start where vLLM would not load this plugin and nothing would be edited or observed."""
     from vllm import envs
+
+    from reweigh.errors import UnsupportedError
 
     installed = any(entry.name == KEY for entry in entry_points(group=GROUP))
     if installed and (envs.VLLM_PLUGINS is None or KEY in envs.VLLM_PLUGINS):
@@ -53,37 +106,3 @@ def require_plugin() -> None:
         hint="pip install 'reweigh[vllm]' in vLLM's environment (pip install -e . for a checkout); "
         "a folder on PYTHONPATH brings no entry point",
     )
-
-
-def _after(owner: Any, name: str, then: Callable[[Any, Any], None]) -> None:
-    """Let ``then(self, result)`` follow each call of a method; a method that is followed already is left alone."""
-    original = getattr(owner, name)
-    if getattr(original, TIED, False):
-        return
-
-    @functools.wraps(original)
-    def followed(self: Any, *args: Any, **kwargs: Any) -> Any:
-        result = original(self, *args, **kwargs)
-        then(self, result)
-        return result
-
-    setattr(followed, TIED, True)
-    setattr(owner, name, followed)
-
-
-def _tie_scheduler(scheduler: Any) -> None:
-    settings = settings_in(scheduler.vllm_config.additional_config)
-    if settings is not None and not settings.observe:
-        from reweigh.engines.vllm.scheduling import tie
-
-        tie(scheduler, settings)
-
-
-def tie_worker(worker: Any) -> None:
-    """Make a worker read evidence and edit, if its configuration says so and it does not yet."""
-    settings = settings_in(worker.vllm_config.additional_config)
-    if settings is not None and not getattr(worker, TIED, False):
-        from reweigh.engines.vllm.working import tie
-
-        setattr(worker, TIED, True)
-        tie(worker, settings)

@@ -11,6 +11,13 @@ from reweigh.errors import UnsupportedError
 
 Rule = tuple[Callable[[Any], bool], str, str]
 
+WORKER = "reweigh.engines.vllm.worker.ReweighWorker"
+WORKERS = ("vllm.v1.worker.gpu_worker.Worker", "vllm.v1.worker.cpu_worker.CPUWorker", WORKER)
+SCHEDULER = "reweigh.engines.vllm.schedulers.ReweighScheduler"
+ASYNC_SCHEDULER = "reweigh.engines.vllm.schedulers.ReweighAsyncScheduler"
+SCHEDULERS = (SCHEDULER, ASYNC_SCHEDULER)
+"""What an engine may name, because it is what reweigh's own parts are made of, or these parts themselves."""
+
 WITHOUT = "start without it, or without reweigh"
 
 
@@ -31,6 +38,18 @@ def _imitates(config: Any) -> bool:
     """Whether vLLM runs transformers' own model instead of one of its own."""
     asks = getattr(config.model_config, "using_transformers_backend", None)
     return asks is not None and bool(asks())
+
+
+def _bypasses_the_worker(config: Any) -> bool:
+    if getattr(config.parallel_config, "distributed_executor_backend", None) != "ray":
+        return False
+    from vllm import envs
+
+    return not envs.VLLM_USE_RAY_V2_EXECUTOR_BACKEND
+
+
+def _foreign(config: Any, name: str, known: tuple[Any, ...]) -> bool:
+    return getattr(config, name, known[0]) not in known
 
 
 def _parallel(name: str) -> Callable[[Any], bool]:
@@ -65,9 +84,27 @@ RULES: tuple[Rule, ...] = (
         WITHOUT,
     ),
     (
-        lambda config: bool(getattr(config.parallel_config, "enable_dbo", False)),
-        "dual-batch overlap splits a step's states",
+        lambda config: (
+            bool(getattr(config.parallel_config, "enable_dbo", False))
+            or getattr(config.parallel_config, "ubatch_size", 0) > 1
+        ),
+        "dual-batch overlap (enable_dbo, ubatch_size) splits a step's states",
         WITHOUT,
+    ),
+    (
+        _bypasses_the_worker,
+        "the older Ray executor calls the model runner past the worker, which reads the states",
+        "set VLLM_USE_RAY_V2_EXECUTOR_BACKEND=1, or use --distributed-executor-backend mp",
+    ),
+    (
+        lambda config: _foreign(config.parallel_config, "worker_cls", ("auto", *WORKERS)),
+        "it names a worker class of its own, and reweigh brings its own",
+        "leave out worker_cls",
+    ),
+    (
+        lambda config: _foreign(config.scheduler_config, "scheduler_cls", (None, *SCHEDULERS)),
+        "it names a scheduler class of its own, and reweigh brings its own",
+        "leave out scheduler_cls",
     ),
     (
         lambda config: config.lora_config is not None,

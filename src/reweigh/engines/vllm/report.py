@@ -7,16 +7,21 @@ worker said nothing is reported as not edited.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import deque
+from collections.abc import Iterable, Mapping
 from typing import Any
 
-from reweigh.engines.vllm.config import KEY, MARK
+from reweigh.engines.vllm.plugin import KEY
 from reweigh.engines.vllm.store import Entry
 
 CARRIED = "reweigh_report"
 """Attribute of a model runner's output that carries the worker's message."""
 
-SILENT = {"edited": False, "reason": "the worker reported nothing about it"}
+STEPS = 256
+STEPS_KEY = "reweigh_steps_ms"
+"""Beside the outcome, from the scheduler to the front end only."""
+
+SILENT: dict[str, Any] = {"edited": False, "reason": "the worker reported nothing about it"}
 
 
 def outcome(entry: Entry) -> dict[str, Any]:
@@ -26,6 +31,7 @@ def outcome(entry: Entry) -> dict[str, Any]:
     return {
         "edited": True,
         "beta": entry.beta,
+        "layer": entry.reader.layers[0],
         "evidence": entry.source,
         "evidence_ms": round(1000 * entry.seconds, 3),
     }
@@ -43,33 +49,54 @@ def attach(output: Any, news: Mapping[str, Entry], step_seconds: float) -> Any:
 
 
 class Ledger:
-    """The scheduler's knowledge of outcomes, until their requests end."""
+    """The scheduler's knowledge of outcomes, until their requests end.
+
+    Attributes:
+        known: What is known of each request that was to be edited.
+        untold: Those that run and whose outcome is news.
+    """
 
     def __init__(self) -> None:
         self.known: dict[str, dict[str, Any]] = {}
+        self.untold: set[str] = set()
+        self._steps: deque[float] = deque(maxlen=STEPS)
 
-    def note(self, model_output: Any) -> float | None:
-        """Take in a worker's message; the milliseconds its edits took."""
+    def expect(self, name: str) -> None:
+        """Note a request that is to be edited."""
+        self.known[name] = dict(SILENT)
+
+    def start(self, names: Iterable[str]) -> None:
+        """Note requests that begin to run."""
+        self.untold.update(name for name in names if name in self.known)
+
+    def note(self, model_output: Any) -> None:
+        """Take in a worker's message."""
         message = getattr(model_output, CARRIED, None)
-        if message is None:
-            return None
-        self.known.update(message["requests"])
-        return float(message["step_ms"])
+        if message is not None:
+            self.known.update(message["requests"])
+            self.untold.update(message["requests"])
+            if message["step_ms"]:
+                self._steps.append(float(message["step_ms"]))
 
-    def of(self, request: Any) -> dict[str, Any] | None:
-        """The outcome of a request that was to be edited; ``None`` for any other."""
-        params = request.sampling_params
-        if params is None or not (params.extra_args or {}).get(MARK):
-            return self.known.get(request.request_id)
-        return self.known.setdefault(request.request_id, dict(SILENT))
+    def take(self, name: str) -> dict[str, Any]:
+        """The outcome of a request, which is news no longer."""
+        self.untold.discard(name)
+        return self.known[name]
 
-    def forget(self, running: Mapping[str, Any]) -> None:
+    def steps(self) -> list[float]:
+        """The milliseconds that edits took in the steps since the last call, at most the last ``STEPS``."""
+        taken = list(self._steps)
+        self._steps.clear()
+        return taken
+
+    def forget(self, names: Iterable[str]) -> None:
         """Drop requests that have ended."""
-        for name in [name for name in self.known if name not in running]:
-            del self.known[name]
+        for name in names:
+            self.known.pop(name, None)
+            self.untold.discard(name)
 
 
-def tell(output: Any, told: Mapping[str, Any], step_ms: float | None) -> None:
-    """Write an outcome into a request's output."""
-    said = dict(told) if step_ms is None or not told["edited"] else {**told, "step_ms": step_ms}
-    output.kv_transfer_params = {**(output.kv_transfer_params or {}), KEY: said}
+def tell(output: Any, told: Mapping[str, Any], steps: list[float]) -> None:
+    """Write an outcome into a request's output, and what edits took since the last one."""
+    more = {STEPS_KEY: steps} if steps else {}
+    output.kv_transfer_params = {**(output.kv_transfer_params or {}), KEY: dict(told), **more}

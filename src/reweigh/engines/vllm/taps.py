@@ -6,13 +6,17 @@ it survives compilation and CUDA graphs. ``HookTap`` copies them from a hook int
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from reweigh.errors import UnsupportedError
+from reweigh.errors import MismatchError, UnsupportedError
+
+PROBE = 16
+"""Positions that a compiled decoder is tried on."""
 
 
 class AuxTap:
@@ -25,6 +29,7 @@ class AuxTap:
                 hint="leave speculative decoding out, or use ngram speculation",
             )
         # vLLM counts the embeddings as 0: index l + 1 is the stream after block l.
+        self.decoder, self.layers = decoder, tuple(layers)
         decoder._set_aux_hidden_state_layers(tuple(layer + 1 for layer in layers))
         runner.use_aux_hidden_state_outputs = True
 
@@ -32,11 +37,16 @@ class AuxTap:
         """The states (T, d) of each layer, rows in the order of the batch."""
         return list(execute_state.aux_hidden_states)
 
+    def shown(self, output: Any) -> list[Tensor]:
+        """The states of each layer after one call of the decoder, from what it returned."""
+        return list(output[1])
+
 
 class HookTap:
     """Blocks' outputs copied by forward hooks into buffers that outlive the step."""
 
     def __init__(self, runner: Any, decoder: Any, layers: Sequence[int]) -> None:
+        self.decoder, self.layers = decoder, tuple(layers)
         width = decoder.norm.weight.shape[0]
         self.buffers = [
             torch.zeros(runner.max_num_tokens, width, dtype=runner.dtype, device=runner.device)
@@ -49,10 +59,14 @@ class HookTap:
         """The states (T, d) of each layer, rows in the order of the batch."""
         return self.buffers
 
+    def shown(self, output: Any) -> list[Tensor]:
+        """The states of each layer after one call of the decoder."""
+        return [buffer[:PROBE].clone() for buffer in self.buffers]
+
 
 def _copy_into(buffer: Tensor) -> Any:
     def hook(module: Any, inputs: Any, output: Any) -> None:
-        hidden = output[0] + output[1] if isinstance(output, tuple) else output
+        hidden = _stream(output)
         buffer[: hidden.shape[0]].copy_(hidden)
 
     return hook
@@ -62,3 +76,74 @@ def tap_for(runner: Any, decoder: Any, layers: Sequence[int]) -> AuxTap | HookTa
     """The auxiliary outputs where the decoder has them, hooks elsewhere."""
     tap = AuxTap if hasattr(decoder, "_set_aux_hidden_state_layers") else HookTap
     return tap(runner, decoder, layers)
+
+
+@torch.inference_mode()
+def check_tap(tap: AuxTap | HookTap, runner: Any, config: Any) -> None:
+    """Refuse a compiled decoder that hands out other blocks than it was asked for, as one from a stale cache would.
+
+    Probes of noise go through the compiled decoder and through its own Python; each tap must be nearest to its block.
+    """
+    decoder = tap.decoder
+    if getattr(decoder, "do_not_compile", True):
+        return
+    from vllm.forward_context import set_forward_context
+
+    width, device = decoder.norm.weight.shape[0], runner.device
+    noise = torch.randn(PROBE, width, generator=torch.Generator().manual_seed(0)).to(device, runner.dtype)
+    positions = torch.arange(PROBE, device=device)
+    if config.model_config.uses_mrope:
+        positions = positions.expand(3, -1).contiguous()
+
+    def run(skip_compiled: bool) -> Any:
+        context = set_forward_context(None, config, num_tokens=PROBE, skip_compiled=skip_compiled)
+        with context, _without_attention(decoder):
+            return decoder(
+                input_ids=None, positions=positions, intermediate_tensors=None, inputs_embeds=noise.clone()
+            )
+
+    found = [states[:PROBE].float().clone() for states in tap.shown(run(skip_compiled=False))]
+    blocks: list[Tensor] = []
+    hooks = [layer.register_forward_hook(_keep_in(blocks)) for layer in decoder.layers]
+    try:
+        run(skip_compiled=True)
+    finally:
+        for hook in hooks:
+            hook.remove()
+    nearest = [min(range(len(blocks)), key=lambda k: float((blocks[k] - one).norm())) for one in found]
+    if nearest != list(tap.layers):
+        raise MismatchError(
+            f"vLLM's compiled decoder hands out the states of blocks {nearest}, but blocks {list(tap.layers)} are read",
+            hint="its compile cache is stale: remove it (VLLM_CACHE_ROOT/torch_compile_cache), or set "
+            "VLLM_DISABLE_COMPILE_CACHE=1",
+        )
+
+
+@contextmanager
+def _without_attention(decoder: Any) -> Iterator[None]:
+    """Attention that adds nothing: without metadata some of vLLM's leave their output as memory happens to be."""
+
+    def forward(*args: Any, output: Tensor, **kwargs: Any) -> Tensor:
+        return output.zero_()
+
+    found = [module.impl for module in decoder.modules() if hasattr(module, "impl")]
+    for one in found:
+        one.forward = forward
+    try:
+        yield
+    finally:
+        for one in found:
+            del one.forward
+
+
+def _keep_in(blocks: list[Tensor]) -> Any:
+    def hook(module: Any, inputs: Any, output: Any) -> None:
+        blocks.append(_stream(output).float())
+
+    return hook
+
+
+def _stream(output: Any) -> Tensor:
+    """The residual stream after a block, which vLLM's blocks return in two parts."""
+    found: Tensor = output[0] + output[1] if isinstance(output, tuple) else output
+    return found

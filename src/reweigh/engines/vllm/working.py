@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-import functools
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 
 from reweigh.engines.vllm.capture import Capture
-from reweigh.engines.vllm.config import Settings
+from reweigh.engines.vllm.config import Settings, settings_in
 from reweigh.engines.vllm.lens import vllm_lens
 from reweigh.engines.vllm.pairing import dtype_of, open_table
+from reweigh.engines.vllm.plugin import require_plugin
 from reweigh.engines.vllm.processor import Processor
 from reweigh.engines.vllm.refusals import check_engine
 from reweigh.engines.vllm.report import attach
 from reweigh.engines.vllm.served import decoder_of
 from reweigh.engines.vllm.store import Store
-from reweigh.engines.vllm.taps import tap_for
+from reweigh.engines.vllm.taps import check_tap, tap_for
 from reweigh.errors import MismatchError, UnsupportedError
 from reweigh.method.edit import edit_step
 from reweigh.method.lens import Lens, head_width
@@ -50,66 +50,84 @@ class Installed:
         return taken
 
 
-def tie(worker: Any, settings: Settings) -> None:
-    """Let a worker install itself when its model is loaded."""
-    load = worker.load_model
+class Reweighing:
+    """What a worker does besides; comes before vLLM's worker among the bases of a class."""
 
-    @functools.wraps(load)
-    def load_model(*args: Any, **kwargs: Any) -> Any:
-        result = load(*args, **kwargs)
-        _follow(worker, install(worker, settings))
+    vllm_config: Any
+    model_runner: Any
+    reweigh: Installed | None = None
+
+    def load_model(self, *args: Any, **kwargs: Any) -> Any:
+        """Load the model, then put tap, store and processor beside it."""
+        result = super().load_model(*args, **kwargs)  # type: ignore[misc]
+        settings = settings_in(self.vllm_config.additional_config)
+        if settings is not None:
+            _require_front_end(settings)
+            self.reweigh = install(self, settings)
         return result
 
-    worker.load_model = load_model
-    for name in NEW_WEIGHTS:
-        if hasattr(worker, name):
-            setattr(worker, name, functools.partial(_refuse_weights, name))
-    if hasattr(worker, "sleep"):
-        worker.sleep = _light_sleep(worker.sleep)
+    def compile_or_warm_up_model(self) -> Any:
+        """Compile the model, then check that its graph hands out the states that are needed."""
+        result = super().compile_or_warm_up_model()  # type: ignore[misc]
+        if self.reweigh is not None:
+            check_tap(self.reweigh.capture.tap, self.model_runner, self.vllm_config)
+        return result
 
+    def execute_model(self, scheduled: Any) -> Any:
+        """Run one step, and read what it computed."""
+        output = super().execute_model(scheduled)  # type: ignore[misc]
+        if self.reweigh is not None:
+            with torch.inference_mode():
+                self.reweigh.capture.step(scheduled)
+        return output
 
-def _light_sleep(sleep: Any) -> Any:
-    """Sleep that keeps the weights; what drops them needs new ones on waking."""
+    def sample_tokens(self, grammar: Any) -> Any:
+        """Sample, with edits, and say what became of the step's requests."""
+        if self.reweigh is None:
+            return super().sample_tokens(grammar)  # type: ignore[misc]
+        capture, processor = self.reweigh.capture, self.reweigh.processor
+        processor.seconds = 0.0
+        output = super().sample_tokens(grammar)  # type: ignore[misc]
+        return attach(output, capture.news(), processor.seconds)
 
-    @functools.wraps(sleep)
-    def light(level: int = 1) -> Any:
-        if level > 1:
+    def reweigh_take(self) -> dict[str, Any]:
+        """The observations so far, for a calibration."""
+        return {} if self.reweigh is None else self.reweigh.take()
+
+    def sleep(self, level: int = 1) -> Any:
+        """Sleep that keeps the weights; what drops them needs new ones on waking."""
+        if self.reweigh is not None and level > 1:
             raise UnsupportedError(
                 f"sleep at level {level} drops the weights, and reweigh's table belongs to those that were loaded at start",
                 hint="let it sleep at level 1; vLLM has paused by now; wake_up resumes it",
             )
-        return sleep(level)
-
-    return light
+        return super().sleep(level)  # type: ignore[misc]
 
 
-def _refuse_weights(name: str, *args: Any, **kwargs: Any) -> None:
-    raise UnsupportedError(
-        f"{name}: reweigh is at work here, and its table belongs to the weights that were loaded at start",
-        hint="start the engine again with the new weights and a table that was calibrated with them",
-    )
+def _refusing(name: str) -> Any:
+    def refuse(self: Any, *args: Any, **kwargs: Any) -> Any:
+        if self.reweigh is None:
+            return getattr(super(Reweighing, self), name)(*args, **kwargs)
+        raise UnsupportedError(
+            f"{name}: reweigh is at work here, and its table belongs to the weights that were loaded at start",
+            hint="start the engine again with the new weights and a table that was calibrated with them",
+        )
+
+    return refuse
 
 
-def _follow(worker: Any, installed: Installed) -> None:
-    """Show every step to the capture, and carry its outcome."""
-    execute, sample = worker.execute_model, worker.sample_tokens
-    capture, processor = installed.capture, installed.processor
+for _name in NEW_WEIGHTS:
+    setattr(Reweighing, _name, _refusing(_name))
 
-    @functools.wraps(execute)
-    def execute_model(scheduled: Any) -> Any:
-        output = execute(scheduled)
-        with torch.inference_mode():
-            capture.step(scheduled)
-        return output
 
-    @functools.wraps(sample)
-    def sample_tokens(grammar: Any) -> Any:
-        processor.seconds = 0.0
-        output = sample(grammar)
-        return attach(output, capture.news(), processor.seconds)
-
-    worker.execute_model, worker.sample_tokens = execute_model, sample_tokens
-    worker.reweigh, worker.reweigh_take = installed, installed.take
+def _require_front_end(settings: Settings) -> None:
+    """Refuse where the front end did not see the section: no request would be prepared, no outcome told."""
+    if settings.table is not None and settings.sha256 is None:
+        require_plugin()
+        raise UnsupportedError(
+            "the engine's front end did not load reweigh's plugin",
+            hint="make the engine's configuration with EngineArgs.create_engine_config, as vLLM itself does",
+        )
 
 
 def install(worker: Any, settings: Settings) -> Installed:

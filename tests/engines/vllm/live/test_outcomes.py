@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import shutil
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
-from harness import OFF, V2, engine_config, reference_folder, running, told
+from harness import V2, arguments, engine_config, reference_folder, running, told
 
-from reweigh.errors import InputError, MismatchError, UnsupportedError
+from reweigh.errors import ArtifactError, InputError, MismatchError, UnsupportedError
+from reweigh.files.seals import SEAL, write_sealed
+from reweigh.tables.point import POINT
 
 PREFIX = {"block_size": 32, "enable_prefix_caching": True}
 
@@ -78,22 +84,34 @@ def test_a_named_worker_and_the_plugin_act_once(world):
         engine.check(["half"])
         with pytest.raises(VLLMValidationError, match="beta"):
             engine.answer_with({"reweigh_beta": -1})
-        with pytest.raises(VLLMValidationError, match="argument"):
-            engine.answer_with({"reweigh_bta": 1})
+        for slip in ("reweigh_bta", "rewiegh_beta"):
+            with pytest.raises(VLLMValidationError, match=slip):
+                engine.answer_with({slip: 1})
+        with pytest.raises(VLLMValidationError, match="1_0"):
+            engine.answer_with({"reweigh_beta": "1_0"})
         with pytest.raises(VLLMValidationError, match="beam search"):
             engine.llm.beam_search(world.prompts([0]), BeamSearchParams(beam_width=2, max_tokens=4))
 
 
-def test_nothing_happens_without_the_section(world):
-    from vllm.exceptions import VLLMValidationError
-
-    with running(world, additional_config={}) as engine:
-        answer = engine.answer_with(None)
-        assert list(answer.outputs[0].token_ids) == world.cases[0]["plain"][: world.tokens]
-        assert told(answer) is None
-        assert not engine.worker.model_runner.use_aux_hidden_state_outputs
-        with pytest.raises(VLLMValidationError, match="without"):
-            engine.answer_with(OFF)
+def test_an_engine_without_the_section_is_left_alone(world):
+    """In a process of its own: nothing of vLLM is wrapped but the look, and nothing of the engine is imported."""
+    found = subprocess.run(
+        [sys.executable, Path(__file__).with_name("unconfigured.py"), json.dumps(arguments(world))],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert found.returncode == 0, found.stderr[-4000:]
+    report = json.loads(found.stdout.splitlines()[-1])
+    assert report["wrapped"] == ["vllm.engine.arg_utils.EngineArgs.create_engine_config"]
+    assert report["imported"] == [
+        "reweigh",
+        "reweigh.engines",
+        "reweigh.engines.vllm",
+        "reweigh.engines.vllm.plugin",
+    ]
+    assert report["tokens"] == world.cases[0]["plain"][: world.tokens]
+    assert report["told"] is None
 
 
 @pytest.mark.parametrize(
@@ -107,7 +125,12 @@ def test_nothing_happens_without_the_section(world):
         ({"reweigh": {"table": "nowhere"}}, Exception, "nowhere"),
         ({"mm_processor_kwargs": {"use_fast": False, "image_mean": [0, 0, 0]}}, MismatchError, "image_mean"),
         ({"reweigh": {"layer": 0}}, InputError, "layer 0"),
-        ({"additional_config": {"rewiegh": {}}}, InputError, "rewiegh"),
+        ({"additional_config": {"rewiegh": {"table": "t"}}}, InputError, "rewiegh"),
+        ({"additional_config": {"reweigh": None}}, InputError, "mapping"),
+        ({"reweigh": {"observe": [1]}}, InputError, "observe"),
+        ({"reweigh": {"sha256": "0" * 64}}, MismatchError, "fingerprint"),
+        ({"worker_cls": "vllm.v1.worker.xpu_worker.XPUWorker"}, UnsupportedError, "worker class"),
+        ({"scheduler_cls": "vllm.v1.core.sched.scheduler.Scheduler"}, UnsupportedError, "scheduler class"),
         ({"model_impl": "transformers"}, UnsupportedError, "transformers backend"),
         ({"weight_transfer_config": {"backend": "nccl"}}, UnsupportedError, "replaced"),
     ],
@@ -115,6 +138,37 @@ def test_nothing_happens_without_the_section(world):
 def test_engines_that_cannot_be_served_are_refused_before_they_load(world, options, error, reason):
     with pytest.raises(error, match=reason):
         engine_config(world, **options)
+
+
+def test_an_executor_that_passes_the_worker_by_is_refused(world, monkeypatch):
+    monkeypatch.setenv("VLLM_USE_RAY_V2_EXECUTOR_BACKEND", "0")
+    with pytest.raises(UnsupportedError, match="Ray"):
+        engine_config(world, distributed_executor_backend="ray")
+    monkeypatch.setenv("VLLM_USE_RAY_V2_EXECUTOR_BACKEND", "1")
+    engine_config(world, distributed_executor_backend="ray")
+
+
+def test_a_section_of_somebody_else_stops_nothing(world):
+    engine_config(world, additional_config={"reweight": {"alpha": 1}})
+
+
+def test_a_vllm_that_was_not_tested_is_refused_by_name(world, monkeypatch):
+    import vllm
+
+    monkeypatch.setattr(vllm, "__version__", "0.33.1")
+    with pytest.raises(UnsupportedError, match=r"0\.32.*0\.33\.1"):
+        engine_config(world)
+    engine_config(world, additional_config={})
+
+
+def test_a_point_that_cannot_be_is_refused(world, tmp_path):
+    shutil.copytree(world.table, tmp_path / "table", dirs_exist_ok=True)
+    page = json.loads((tmp_path / "table" / POINT).read_text())
+    page.pop(SEAL)
+    grid = [*page["grid"], {"layer": page["layer"], "beta": 1e60}]
+    write_sealed(tmp_path / "table" / POINT, {**page, "beta": 1e60, "grid": grid})
+    with pytest.raises(ArtifactError, match="beta"):
+        engine_config(world, additional_config={"reweigh": {"table": str(tmp_path / "table")}})
 
 
 @pytest.mark.skipif(V2, reason="V2 speculates")

@@ -13,19 +13,22 @@ import time
 import urllib.error
 import urllib.request
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 
 import pytest
 from harness import OFF, V2, section
 
 TOKENS = 30
+QUESTION = "Please describe this image in detail."
 
 pytestmark = pytest.mark.skipif(
     V2, reason="two workers on the interpreter take minutes; V1 crosses the same processes"
 )
 
 
-@pytest.fixture(scope="module")
-def server(world, tmp_path_factory):
+@contextmanager
+def serving(world, folder, *, threads="0|1", reweigh=None, **options):
+    """A server, its address, until the block ends."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
@@ -37,16 +40,16 @@ def server(world, tmp_path_factory):
         "dtype": "float32",
         "max-model-len": 256,
         "max-num-seqs": 8,
-        "tensor-parallel-size": 2,
         "mm-processor-kwargs": json.dumps({"use_fast": False}),
-        "additional-config": json.dumps({"reweigh": section(world)}),
+        "additional-config": json.dumps({"reweigh": {**section(world), **(reweigh or {})}}),
+        **options,
     }
     words = [word for name, value in arguments.items() for word in (f"--{name}", str(value))]
-    log = tmp_path_factory.mktemp("server") / "log"
+    log = folder / "log"
     environment = {
         **os.environ,
         "VLLM_ENABLE_V1_MULTIPROCESSING": "1",
-        "VLLM_CPU_OMP_THREADS_BIND": "0|1",
+        "VLLM_CPU_OMP_THREADS_BIND": threads,
     }
     with log.open("wb") as file:
         process = subprocess.Popen(
@@ -64,6 +67,23 @@ def server(world, tmp_path_factory):
         process.wait(60)
 
 
+@pytest.fixture(scope="module")
+def server(world, tmp_path_factory):
+    options = {"tensor-parallel-size": 2, "logprobs-mode": "processed_logprobs"}
+    with serving(world, tmp_path_factory.mktemp("server"), **options) as address:
+        yield address
+
+
+@pytest.fixture(scope="module")
+def strict(world, tmp_path_factory):
+    """A server that refuses a picture whose evidence it has forgotten: the second time it sees it."""
+    settings = {"prefix_cache": "recall", "memory_mb": 0, "unedited": "refuse"}
+    folder = tmp_path_factory.mktemp("strict")
+    with serving(world, folder, threads="0", reweigh=settings, **{"block-size": 32}) as address:
+        ask(address, world, 0, OFF)
+        yield address
+
+
 def wait_for(address, process, log):
     """Until the server answers; its log is shown if it ends instead."""
     for _ in range(900):
@@ -77,13 +97,25 @@ def wait_for(address, process, log):
     raise AssertionError(log.read_text(errors="replace")[-4000:])
 
 
-def ask(address, world, case, xargs, **more):
+def png(world, case):
     buffer = io.BytesIO()
     world.pictures[case].save(buffer, "PNG")
-    picture = f"data:image/png;base64,{base64.b64encode(buffer.getvalue()).decode()}"
+    return base64.b64encode(buffer.getvalue()).decode()
+
+
+def post(url, body):
+    request = urllib.request.Request(url, json.dumps(body).encode(), {"Content-Type": "application/json"})
+    return urllib.request.urlopen(request, timeout=600)
+
+
+said = []
+"""What headers said of the chats so far."""
+
+
+def ask(address, world, case, xargs, **more):
     content = [
-        {"type": "image_url", "image_url": {"url": picture}},
-        {"type": "text", "text": "Please describe this image in detail."},
+        {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{png(world, case)}"}},
+        {"type": "text", "text": QUESTION},
     ]
     body = {
         "model": "world",
@@ -94,10 +126,8 @@ def ask(address, world, case, xargs, **more):
         **({} if xargs is None else {"vllm_xargs": xargs}),
         **more,
     }
-    request = urllib.request.Request(
-        f"{address}/v1/chat/completions", json.dumps(body).encode(), {"Content-Type": "application/json"}
-    )
-    with urllib.request.urlopen(request, timeout=600) as answer:
+    with post(f"{address}/v1/chat/completions", body) as answer:
+        said.append(answer.headers.get("x-reweigh"))
         if more.get("stream"):
             return [json.loads(line[6:]) for line in answer if line.startswith(b"data: {")]
         return json.load(answer)
@@ -111,8 +141,8 @@ def test_concurrent_chats_get_the_transformers_engine_s_tokens(server, world):
     for (case, kind), answer in zip(asked, answers, strict=True):
         assert answer["prompt_token_ids"] == world.cases[case]["prompt_ids"]
         assert answer["choices"][0]["token_ids"] == world.cases[case][kind][:TOKENS], (case, kind)
-        said = (answer["kv_transfer_params"] or {}).get("reweigh")
-        assert (said is None) if kind == "plain" else said["edited"]
+        told = (answer["kv_transfer_params"] or {}).get("reweigh")
+        assert (told is None) if kind == "plain" else told["edited"]
 
 
 @pytest.mark.parametrize(("kind", "asked"), [("edited", None), ("plain", OFF)])
@@ -122,8 +152,63 @@ def test_a_streamed_chat_says_whether_it_was_edited(server, world, kind, asked):
         token for chunk in chunks for choice in chunk["choices"] for token in choice.get("token_ids") or []
     ]
     assert tokens == world.cases[1][kind][:TOKENS]
-    said = [chunk["kv_transfer_params"]["reweigh"] for chunk in chunks if "kv_transfer_params" in chunk]
-    assert [one["edited"] for one in said] == ([True] if kind == "edited" else [])
+    told = [chunk["kv_transfer_params"]["reweigh"] for chunk in chunks if "kv_transfer_params" in chunk]
+    assert [one["edited"] for one in told] == ([True] if kind == "edited" else [])
+    header = f"edited; beta={world.beta:g}; layer={world.layer}"
+    assert said[-1] == (header if kind == "edited" else None)
+
+
+def beams(address, world, case, xargs):
+    answer = ask(address, world, case, xargs, use_beam_search=True, n=2, max_tokens=8)
+    return [choice["token_ids"] for choice in answer["choices"]]
+
+
+def test_beams_are_searched_as_the_request_asks(server, world):
+    """vLLM's beam search drops a request's extra arguments; reweigh carries them through."""
+    different = 0
+    for case in range(3):
+        default = beams(server, world, case, None)
+        assert said[-1] == f"edited; beta={world.beta:g}; layer={world.layer}"
+        off = beams(server, world, case, OFF)
+        assert said[-1] is None
+        assert beams(server, world, case, {"reweigh_beta": 0}) == off
+        assert beams(server, world, case, {"reweigh_beta": world.beta}) == default
+        different += default != off
+        different += beams(server, world, case, {"reweigh_beta": 9}) != off
+    assert different >= 3
+    with pytest.raises(urllib.error.HTTPError) as failed:
+        beams(server, world, 0, {"reweigh_beta": -1})
+    assert failed.value.code == 400
+
+
+def test_a_request_that_cannot_be_edited_is_refused_with_the_reason_on_every_route(strict, world):
+    picture = png(world, 0)
+    source = {"type": "base64", "media_type": "image/png", "data": picture}
+    url = f"data:image/png;base64,{picture}"
+    asked = {
+        "/v1/chat/completions": [
+            {"type": "image_url", "image_url": {"url": url}},
+            {"type": "text", "text": QUESTION},
+        ],
+        "/v1/responses": [
+            {"type": "input_image", "image_url": url, "detail": "auto"},
+            {"type": "input_text", "text": QUESTION},
+        ],
+        "/v1/messages": [{"type": "image", "source": source}, {"type": "text", "text": QUESTION}],
+    }
+    for route, content in asked.items():
+        key = "input" if route == "/v1/responses" else "messages"
+        limit = "max_output_tokens" if route == "/v1/responses" else "max_tokens"
+        for stream in (False, True):
+            body = {"model": "world", key: [{"role": "user", "content": content}], limit: 8, "stream": stream}
+            with pytest.raises(urllib.error.HTTPError) as failed:
+                post(f"{strict}{route}", body).close()
+            assert failed.value.code == 422, (route, stream, failed.value.read())
+            error = json.load(failed.value)["error"]
+            assert "prefix cache" in error["message"], route
+            assert failed.value.headers["x-reweigh"].startswith("unedited; its image"), route
+    answer = ask(strict, world, 3, None)  # others are served as before
+    assert answer["choices"][0]["token_ids"] == world.cases[3]["edited"][:TOKENS]
 
 
 @pytest.mark.parametrize(

@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
+import shutil
+
 import pytest
-from harness import TOKENS, V2, Reference, running, told
+from harness import TOKENS, V2, Reference, engine_config, reference_folder, running, told
+
+from reweigh.errors import MismatchError
+from reweigh.files.seals import write_sealed
+from reweigh.tables.point import POINT
+from reweigh.tables.table import ReferenceTable
 
 ALL = ["edited"] * 6
 MIXED = ["plain", "edited", "half", "edited", "plain", "half"]
@@ -34,14 +41,15 @@ def test_base_and_edited_requests_in_one_batch(plain_engine):
 def test_counters_stand_in_vllms_metrics(plain_engine):
     plain_engine.check(MIXED)
     found = {(metric.name, tuple(metric.labels.items())): metric for metric in plain_engine.llm.get_metrics()}
-    edited = found["vllm:reweigh_requests", (("edited", "true"),)]
-    measured = found["vllm:reweigh_evidence", (("source", "measured"),)]
-    recalled = found["vllm:reweigh_evidence", (("source", "recalled"),)]
+    model = ("model_name", str(plain_engine.reference.checkpoint))
+    edited = found["vllm:reweigh_requests", (model, ("edited", "true"))]
+    measured = found["vllm:reweigh_evidence", (model, ("source", "measured"))]
+    recalled = found["vllm:reweigh_evidence", (model, ("source", "recalled"))]
     assert edited.value == measured.value + recalled.value
     assert measured.value == 6
     assert recalled.value >= 4
-    assert found["vllm:reweigh_evidence_ms", ()].count == 6
-    assert found["vllm:reweigh_step_ms", ()].count > 0
+    assert found["vllm:reweigh_evidence_ms", (model,)].count == 6
+    assert found["vllm:reweigh_step_ms", (model,)].count > 0
 
 
 def test_no_request_gets_the_evidence_of_one_whose_place_it_takes(plain_engine):
@@ -68,6 +76,16 @@ def test_a_request_alone_or_in_a_batch_samples_the_same(plain_engine):
     together = plain_engine.answer(["edited"] * 2, **seeds)
     alone = [plain_engine.answer(["edited"], [case], **seeds)[0] for case in range(2)]
     assert [a.outputs[0].token_ids for a in together] == [a.outputs[0].token_ids for a in alone]
+
+
+def test_samples_of_one_request_are_each_edited(plain_engine):
+    [answer] = plain_engine.answer(["edited"], n=2, temperature=0.8, seed=7)
+    assert len(answer.outputs) == 2
+    assert told(answer)["edited"]
+    assert not plain_engine.llm.llm_engine.output_processor.request_states
+    follower = plain_engine.llm.llm_engine.output_processor.process_outputs.__self__
+    assert not follower.records
+    assert not follower.offline
 
 
 def test_penalties_act_on_edited_logits(plain_engine):
@@ -129,7 +147,39 @@ def test_ngram_speculation(world):
         engine.check(MIXED)
 
 
+def moved_point(calibration, folder, layer):
+    """A calibration of two layers whose tuned layer is ``layer``."""
+    shutil.copytree(calibration, folder, dirs_exist_ok=True)
+    tables = {str(one): ReferenceTable.load(folder, layer=one).fingerprint for one in (1, 2)}
+    chosen_on = {"records": 1, "benchmark": "chair", "table_sha256": tables}
+    page = {"layer": layer, "beta": 4.0, "chosen_on": chosen_on, "grid": [{"layer": layer, "beta": 4.0}]}
+    write_sealed(folder / POINT, page)
+
+
+def test_a_point_that_moves_within_its_folder_is_another_engine_to_the_compile_cache(world, tmp_path):
+    hashes, resolved = [], []
+    for layer in (2, 1):
+        moved_point(reference_folder("world") / f"observed-{TOKENS}", tmp_path / "table", layer)
+        plain = {"additional_config": {"reweigh": {"table": str(tmp_path / "table")}}}
+        config = engine_config(world, **plain)
+        hashes.append(config.compute_hash())
+        resolved.append(config.additional_config["reweigh"]["layer"])
+    assert resolved == [2, 1]
+    assert hashes[0] != hashes[1]
+
+
 @pytest.mark.skipif(V2, reason="the interpreter runs kernels one by one; V1 compiles the same decoder")
-def test_a_compiled_decoder(world):
+def test_a_compiled_decoder_is_compared_with_its_source(world, tmp_path, monkeypatch):
+    """Also one that comes out of a cache: under the hash of another layer it is refused."""
+    from vllm.config import VllmConfig
+
+    monkeypatch.setenv("VLLM_CACHE_ROOT", str(tmp_path))
+    monkeypatch.setattr(VllmConfig, "compute_hash", lambda config: "0123456789")
     with running(world, enforce_eager=False) as engine:
         engine.check(MIXED)
+    layers = {"table": str(reference_folder("world") / "observed-40"), "layer": 1}
+    with (
+        pytest.raises(MismatchError, match=r"blocks \[2\], but blocks \[1\]"),
+        running(world, enforce_eager=False, reweigh=layers),
+    ):
+        pass
