@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 import sys
+from collections import deque
 from types import ModuleType
 from types import SimpleNamespace as Plain
 
@@ -17,7 +18,7 @@ from reweigh.engines.vllm.metrics import Metrics
 from reweigh.engines.vllm.outputs import Outputs
 from reweigh.engines.vllm.pairing import _as_called
 from reweigh.engines.vllm.refusals import check_engine
-from reweigh.engines.vllm.report import Ledger, attach, outcome, tell
+from reweigh.engines.vllm.report import Ledger, attach, message_of, outcome, tell
 from reweigh.engines.vllm.scheduling import Telling
 from reweigh.engines.vllm.served import check_family, visual_positions
 from reweigh.engines.vllm.store import Entry
@@ -210,12 +211,25 @@ class Output(Plain):
     """As vLLM's: a plain dataclass that travels between processes by pickle."""
 
 
-@pytest.mark.parametrize("wrapped", [None, "model_runner_output", "_model_runner_output"])
-def test_outcomes_travel_from_worker_to_output(wrapped):
+class Waiting:
+    """As vLLM's output of an asynchronous step."""
+
+    def __init__(self, output):
+        self.output = output
+
+    def get_output(self):
+        return self.output
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+def test_outcomes_travel_from_worker_to_output(is_async):
     inner = Output()
-    whole = inner if wrapped is None else Plain(**{wrapped: inner})
+    whole = Waiting(inner) if is_async else inner
     failed = Entry(keys=("k",), positions=[1], beta=1.1, prompt=4, reason="gone")
-    assert attach(whole, {"a": edited(), "b": failed}, 0.002) is whole
+    assert attach(whole, message_of({"a": edited(), "b": failed}, 0.002), [], deque()) is whole
+    if is_async:
+        assert vars(inner) == {}  # nothing is known before somebody waits
+        assert whole.get_output() is inner
     ledger = Ledger()
     for name in "abc":
         ledger.expect(name)
@@ -223,7 +237,7 @@ def test_outcomes_travel_from_worker_to_output(wrapped):
     ledger.note(pickle.loads(pickle.dumps(inner)))
     assert ledger.untold == {"a", "b"}
     told = Plain(kv_transfer_params={"other": 1})
-    tell(told, ledger.take("a"), ledger.steps())
+    tell(told, ledger.take("a"), reweigh_steps_ms=ledger.steps(), nothing=None)
     assert told.kv_transfer_params == {
         "other": 1,
         "reweigh": {"edited": True, "beta": 1.1, "layer": 2, "evidence": "measured", "evidence_ms": 12.5},
@@ -272,7 +286,7 @@ class TellingScheduler(Telling, Scheduler):
 def step(scheduler, rows, *, new=(), ends=(), told=(), finished=()):
     """The outcomes in one step's outputs, by request, and their order."""
     message = Output(ends=ends)
-    attach(message, dict(told), 0.001)
+    attach(message, message_of(dict(told), 0.001), [], deque())
     scheduled = Plain(
         rows=rows, finished_req_ids=finished, scheduled_new_reqs=[Plain(req_id=one) for one in new]
     )
@@ -301,9 +315,9 @@ def test_an_outcome_is_told_first_and_last_and_leads_its_step():
 
 def test_an_output_without_news_is_left_alone():
     shared = Output()
-    assert attach(shared, {}, 0.0) is shared
+    assert attach(shared, message_of({}, 0.0), [], deque()) is shared
     assert vars(shared) == {}
-    assert attach(None, {"a": edited()}, 0.1) is None
+    assert attach(None, message_of({"a": edited()}, 0.1), [], deque()) is None
     assert outcome(edited())["edited"]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import SimpleNamespace as Plain
 
 import numpy as np
@@ -9,9 +10,11 @@ import pytest
 import torch
 from torch import nn
 
+from reweigh.engines.vllm import processor
 from reweigh.engines.vllm.capture import Capture
-from reweigh.engines.vllm.config import MARK, Settings
+from reweigh.engines.vllm.config import MARK, SHOWN, Settings
 from reweigh.engines.vllm.processor import Processor
+from reweigh.engines.vllm.report import attach, message_of
 from reweigh.engines.vllm.store import Store
 from reweigh.method.edit import edit_step
 from reweigh.method.lens import Lens
@@ -307,6 +310,78 @@ def test_drafts_without_a_distribution_end_the_edits_of_their_request_alone():
     reasons = {name: entry.reason for name, entry in bench.capture.news().items()}
     assert "no distribution" in reasons["a"]
     assert reasons["b"] is None
+
+
+def without_looking(monkeypatch):
+    """As on an accelerator: no value of the logits is looked at."""
+    original = processor.StepEditor.step
+
+    def step(self, logits):
+        sound = logits.isfinite().all(dim=1) if self.rows is None else logits[self.rows].isfinite().all(dim=1)
+        found = original(self, logits.nan_to_num())
+        return found._replace(candidates=replace(found.candidates, sound=sound))
+
+    monkeypatch.setattr(processor.StepEditor, "step", step)
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+def test_an_accelerator_reports_such_a_request_with_the_tokens_of_that_step(monkeypatch, is_async):
+    without_looking(monkeypatch)
+    bench = Bench()
+    both(bench)
+    bench.processor.apply(logits(3))
+    assert report(bench, is_async) == {"a": True, "c": True}
+    raw = logits(3)
+    raw[0] = float("nan")
+    bench.processor.apply(raw)
+    assert report(bench, is_async) == {"c": False}
+    whole = bench.processor.apply(logits(3))
+    assert torch.equal(whole[0], logits(3)[0])  # once unedited, unedited to the end
+    assert not torch.equal(whole[2], logits(3)[2])
+    assert report(bench, is_async) == {"c": False}  # as the worker itself knows now
+
+
+def report(bench, is_async=False):
+    """What a worker's message says after a step, of each request."""
+    inner = Plain()
+    output = Plain(get_output=lambda: inner) if is_async else inner
+    message = message_of(bench.capture.news(), bench.processor.seconds)
+    attach(output, message, bench.processor.late(), bench.processor.unsound)
+    if is_async:
+        output.get_output()
+    return {name: told["edited"] for name, told in inner.reweigh_report["requests"].items()}
+
+
+def test_a_request_that_asks_shows_the_best_token_before_and_after_each_edit():
+    bench = Bench()
+    states = torch.cat([stream(seed=1), stream(seed=2)])
+    arrivals = [new("a"), new("b", 3.0)]
+    arrivals[1].sampling_params.extra_args[SHOWN] = True
+    bench.step(
+        scheduled(arrivals, counts=dict.fromkeys("ab", PROMPT)), "ab", states, slots=[3, 1], rows=[1, 2]
+    )
+    raw = logits(3)
+    edited = bench.processor.apply(raw.clone(), context([3, 1]))
+    inner = Plain()
+    attach(inner, message_of(bench.capture.news(), 0.0), bench.processor.late(), bench.processor.unsound)
+    found = inner.reweigh_report["winners"]
+    assert found == {"b": [[int(raw[row].argmax()), int(edited[row].argmax())] for row in (1, 2)]}
+    told = inner.reweigh_report["requests"]
+    assert "dmrr" not in told["a"]
+    assert len(told["b"]["dmrr"]) == len(bench.capture.store.reader.tokens)
+
+
+def test_steps_in_which_nothing_changes_do_no_work_for_each_row(monkeypatch):
+    bench = Bench()
+    both(bench)
+    bench.processor.apply(logits(3))
+    for name in ("rows", "tell", "_read", "_note"):
+        monkeypatch.setattr(bench.capture, name, None)
+    message = scheduled(running=[(one, 8) for one in "abc"], counts=dict.fromkeys("abc", 1))
+    batch = bench.capture.batch
+    bench.step(message, "cba", stream(3))
+    bench.processor.apply(logits(3))
+    assert bench.capture.batch is batch
 
 
 class Overflowing(nn.Linear):

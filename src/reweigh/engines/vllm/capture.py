@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Sequence
+from itertools import accumulate
 from operator import itemgetter
 from typing import Any
 
 import numpy as np
 
-from reweigh.engines.vllm.config import MARK, Settings
+from reweigh.engines.vllm.config import MARK, SHOWN, Settings
 from reweigh.engines.vllm.served import visual_positions
 from reweigh.engines.vllm.store import Entry, Store
 from reweigh.errors import ReweighError
@@ -23,10 +24,13 @@ from reweigh.runtime.memory import prompt_keys
 class Capture:
     """Follows the batches of one worker.
 
+    A step in which no request came, left or was decided costs the same for any number of rows.
+
     Attributes:
         batch: The requests of the running step by their place in it; ``None`` for one without an entry.
-        slots: The same by the runner's request slot, with the number of logits rows each has (V2).
-        ends: For each place of the batch, how many tokens its request has computed after the step.
+        ends: For each place of the batch, how many tokens its request has computed after the step; where observations
+            are made.
+        version: Counts changes of what ``rows`` says of the same batch.
     """
 
     def __init__(self, settings: Settings, config: Any, store: Store, tap: Any, runner: Any) -> None:
@@ -37,40 +41,55 @@ class Capture:
         self.runner = runner
         self.batch: list[Entry | None] = []
         self.ends: list[int] = []
-        self.slots: dict[int, tuple[Entry | None, int]] = {}
+        self.version = 0
         self._ids: list[str] = []
+        self._own: Any = None
+        self._undecided: set[str] = set()
+        self._news: dict[str, Entry] = {}
 
     def step(self, scheduled: Any) -> None:
         """Take in one step, after the forward pass and before sampling; also a step that computed nothing."""
         if not self.settings.observe:  # observations are kept until they are taken
             for request in scheduled.finished_req_ids:
                 self.store.requests.pop(request, None)
-        computed = self._arrivals(scheduled)
-        state = self.runner.execute_model_state
-        if state is None:
-            self.batch, self.ends, self._ids = [], [], []
-            self.slots.clear()
-            return
-        own = getattr(state, "input_batch", None)
-        self._ids = list((own or self.runner.input_batch).req_ids)
-        self.batch = [self.store.requests.get(request) for request in self._ids]
-        counts = [scheduled.num_scheduled_tokens[request] for request in self._ids]
-        self.ends = [
-            computed.get(request, 0) + count for request, count in zip(self._ids, counts, strict=True)
-        ]
-        self._slots(own)
-        if any(entry is not None and not entry.is_decided for entry in self.batch):
-            self._read(state, computed, counts)
-
-    def _arrivals(self, scheduled: Any) -> dict[str, int]:
-        """Note new requests; tokens that each scheduled request had computed before this step."""
-        computed = {}
+                self._undecided.discard(request)
         for new in scheduled.scheduled_new_reqs:
-            computed[new.req_id] = new.num_computed_tokens
             self._note(new)
+        state = self.runner.execute_model_state
+        self._own = None if state is None else getattr(state, "input_batch", None)
+        ids = [] if state is None else (self._own or self.runner.input_batch).req_ids
+        if scheduled.scheduled_new_reqs or ids != self._ids:
+            self._ids = list(ids)
+            self.batch = [self.store.requests.get(request) for request in self._ids]
+            self.version += 1
+        if state is not None and (self._undecided or self.settings.observe):
+            self._read(state, scheduled)
+
+    def _read(self, state: Any, scheduled: Any) -> None:
+        """Feed each request its rows; first those that begin first, whose blocks others may read in the same step."""
         running = scheduled.scheduled_cached_reqs
+        computed = {new.req_id: new.num_computed_tokens for new in scheduled.scheduled_new_reqs}
         computed.update(zip(running.req_ids, running.num_computed_tokens, strict=True))
-        return computed
+        counts = [scheduled.num_scheduled_tokens[request] for request in self._ids]
+        self.ends = [computed.get(one, 0) + count for one, count in zip(self._ids, counts, strict=True)]
+        starts = [0, *accumulate(counts)]
+        waiting = [
+            (computed[request], starts[place], counts[place], entry)
+            for place, (request, entry) in enumerate(zip(self._ids, self.batch, strict=True))
+            if entry is not None and not entry.is_decided
+        ]
+        states = self.tap.states(state) if waiting else []
+        for start, row, count, entry in sorted(waiting, key=itemgetter(0)):
+            self.store.feed(entry, start, [layer[row : row + count] for layer in states])
+            if entry.is_decided:
+                self._undecided.discard(entry.name)
+                self.tell(entry)
+
+    def tell(self, entry: Entry) -> None:
+        """Note a request whose outcome is known, or has changed."""
+        self.version += 1
+        if entry.wanted:
+            self._news[entry.name] = entry
 
     def _note(self, new: Any) -> None:
         """Make the entry of a new request with images; one that was preempted and comes again keeps its own."""
@@ -85,7 +104,8 @@ class Capture:
         if known is not None and known.keys == keys:
             return
         wanted = beta is None or beta > 0
-        entry = Entry(keys=keys, beta=float(beta or 0.0), prompt=len(tokens), wanted=wanted)
+        entry = Entry(name=new.req_id, keys=keys, beta=float(beta or 0.0), prompt=len(tokens), wanted=wanted)
+        entry.is_shown = bool((new.sampling_params.extra_args or {}).get(SHOWN))
         if beta is None:
             entry.reason = "vLLM's front end does not have the plugin"
         elif new.prompt_token_ids is None or new.prompt_embeds is not None:
@@ -93,6 +113,7 @@ class Capture:
         else:
             self._place(entry, tokens, new)
         self.store.requests[new.req_id] = entry
+        self.tell(entry) if entry.is_decided else self._undecided.add(new.req_id)
 
     def _place(self, entry: Entry, tokens: Sequence[int], new: Any) -> None:
         try:
@@ -109,24 +130,12 @@ class Capture:
         entry.bounds = [bisect_left(entry.positions, place.offset + place.length) for place in places]
         self.store.resume(entry)
 
-    def _slots(self, own: Any) -> None:
-        self.slots.clear()
-        if own is not None:
-            rows = np.diff(own.cu_num_logits_np)
-            self.slots.update(
-                (int(slot), (entry, int(count)))
-                for slot, entry, count in zip(own.idx_mapping_np, self.batch, rows, strict=False)
-            )
-
-    def _read(self, state: Any, computed: dict[str, int], counts: Sequence[int]) -> None:
-        """Feed each request its rows; first those that begin first, whose blocks others may read in the same step."""
-        states, row, waiting = self.tap.states(state), 0, []
-        for request, entry, count in zip(self._ids, self.batch, counts, strict=True):
-            if entry is not None and not entry.is_decided:
-                waiting.append((computed[request], row, count, entry))
-            row += count
-        for start, row, count, entry in sorted(waiting, key=itemgetter(0)):
-            self.store.feed(entry, start, [layer[row : row + count] for layer in states])
+    def key(self, count: int, context: Any = None) -> tuple[Any, ...]:
+        """Equal for two steps in which ``rows`` says the same."""
+        if context is None:
+            return self.version, count
+        drafts = self._own.cu_num_logits_np.tobytes() if count != len(context.idx_mapping_np) else b""
+        return self.version, count, context.idx_mapping_np.tobytes(), drafts
 
     def rows(self, count: int, context: Any = None) -> list[tuple[Entry | None, int]]:
         """For each of ``count`` logits rows its entry and its place in the batch.
@@ -137,22 +146,28 @@ class Capture:
         if context is None:
             found = [(entry, place) for place, entry in enumerate(self.batch)]
         else:
-            found = []
+            slots, found = self._slots(), []
             for place, slot in enumerate(context.idx_mapping_np.tolist()):
-                entry, repeat = self.slots.get(slot, (None, 1))
+                entry, repeat = slots.get(slot, (None, 1))
                 found += [(entry, place)] * repeat
-        if len(found) != count and context is not None:  # an unforeseen split; right, at the price of a wait
-            found = [
-                (self.slots.get(slot, (None, 1))[0], -1) for slot in context.expanded_idx_mapping.tolist()
-            ]
+            if len(found) != count:  # an unforeseen split; right, at the price of a wait
+                found = [
+                    (slots.get(slot, (None, 1))[0], -1) for slot in context.expanded_idx_mapping.tolist()
+                ]
         if len(found) != count:
             raise RuntimeError(f"reweigh: vLLM samples {count} rows of a batch of {len(found)}")
         return found
 
+    def _slots(self) -> dict[int, tuple[Entry | None, int]]:
+        """The batch by the V2 runner's request slot, with the number of logits rows each has."""
+        own = self._own
+        rows = np.diff(own.cu_num_logits_np).tolist()
+        return {
+            slot: (entry, count)
+            for slot, entry, count in zip(own.idx_mapping_np.tolist(), self.batch, rows, strict=False)
+        }
+
     def news(self) -> dict[str, Entry]:
-        """Requests of this step whose outcome is known and was not reported yet."""
-        found = {}
-        for request, entry in zip(self._ids, self.batch, strict=True):
-            if entry is not None and entry.wanted and entry.is_decided and not entry.reported:
-                found[request], entry.reported = entry, True
+        """Requests whose outcome became known and was not reported yet."""
+        found, self._news = self._news, {}
         return found

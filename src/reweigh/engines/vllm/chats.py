@@ -207,8 +207,9 @@ def streamed(original: Callable[..., Any]) -> Callable[..., Any]:
         async with aclosing(original(*bound.args, **bound.kwargs)) as events:
             async for event in events:
                 told = heard.get(KEY)
-                if told is not None and told["edited"] is not said:
+                if told is not None and (told["edited"] is not said or told.get("tokens")):
                     event, said = with_outcome(event, told), told["edited"]
+                    heard.pop(KEY)
                 yield event
 
     return stream

@@ -21,6 +21,9 @@ from reweigh.method.kernels import kernel_names
 BETA_KEY = "reweigh_beta"
 MARK = "reweigh.beta"
 """Extra argument that the front end sets on every image request: its beta, 0 for off."""
+EVIDENCE_KEY = "reweigh_evidence"
+SHOWN = "reweigh.shown"
+"""Extra argument that the front end sets on a request that asks for the evidence of each of its tokens."""
 
 PREFIX_MODES = ("exact", "recall")
 UNEDITED = ("report", "refuse")
@@ -28,7 +31,7 @@ logger = logging.getLogger(__name__)
 
 ALIKE = 0.8
 """Similarity from which one name is taken for a misspelling of another."""
-ARGUMENTS = (KEY, BETA_KEY)
+ARGUMENTS = (KEY, BETA_KEY, EVIDENCE_KEY)
 """What a request may say."""
 NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 """A number as JSON would write it, give or take a sign or a zero; float() takes "1_0" and "nan" too."""
@@ -142,14 +145,26 @@ def asked_beta(extra_args: Mapping[str, Any] | None, settings: Settings, default
     """The beta of one request from its extra arguments: its own or the default, 0 where it is switched off."""
     asked = extra_args or {}
     require_known("argument of a request", [name for name in asked if _is_ours(name)], ARGUMENTS)
-    switch, own = asked.get(KEY), asked.get(BETA_KEY)
+    switch, own = _switch(asked, KEY), asked.get(BETA_KEY)
     beta = default if own is None else check_beta(_number(own))
     if switch is None:
         return beta if own is not None or settings.enabled else 0.0
-    wanted = SWITCH.get(str(switch).lower())
+    return beta if switch else 0.0
+
+
+def asks_for_evidence(extra_args: Mapping[str, Any]) -> bool:
+    """Whether one request wants the evidence of each of its tokens."""
+    return bool(_switch(extra_args, EVIDENCE_KEY))
+
+
+def _switch(asked: Mapping[str, Any], name: str) -> bool | None:
+    given = asked.get(name)
+    if given is None:
+        return None
+    wanted = SWITCH.get(str(given).lower())
     if wanted is None:
-        raise _wrong(KEY, switch, '"on" or "off"')
-    return beta if wanted else 0.0
+        raise _wrong(name, given, '"on" or "off"')
+    return wanted
 
 
 def _is_ours(name: Any) -> bool:

@@ -9,12 +9,21 @@ from dataclasses import replace
 from typing import Any
 
 from reweigh.engines.vllm import chats, metrics
-from reweigh.engines.vllm.config import MARK, Settings, asked_beta, settings_in
+from reweigh.engines.vllm.config import (
+    EVIDENCE_KEY,
+    MARK,
+    SHOWN,
+    Settings,
+    asked_beta,
+    asks_for_evidence,
+    settings_in,
+)
 from reweigh.engines.vllm.metrics import Metrics
 from reweigh.engines.vllm.outputs import Outputs
 from reweigh.engines.vllm.plugin import KEY, after
 from reweigh.engines.vllm.refusals import ASYNC_SCHEDULER, SCHEDULER, WORKER, check_engine
 from reweigh.errors import InputError
+from reweigh.tables.table import ReferenceTable
 
 SERVER = "vllm.entrypoints.launchers.api_server.entry"
 """What starts vLLM's HTTP server; a process without it answers no chats."""
@@ -80,7 +89,8 @@ def tie(engine: Any) -> None:
         return
     from vllm.exceptions import VLLMValidationError
 
-    processor, default = engine.input_processor, _default_beta(settings, config.model_config.hf_config)
+    table, default = _table_and_beta(settings, config.model_config.hf_config)
+    processor = engine.input_processor
     original, mode = processor.process_inputs, config.model_config.logprobs_mode
 
     def process_inputs(*args: Any, **kwargs: Any) -> Any:
@@ -95,7 +105,7 @@ def tie(engine: Any) -> None:
     processor.process_inputs = process_inputs
     if not settings.observe:
         counted = Metrics(_served_name(config.model_config), enabled=engine.output_processor.log_stats)
-        Outputs(engine.output_processor, counted, refuses=settings.unedited == "refuse")
+        Outputs(engine.output_processor, counted, table, refuses=settings.unedited == "refuse")
 
 
 def _served_name(model_config: Any) -> str:
@@ -104,16 +114,16 @@ def _served_name(model_config: Any) -> str:
     return str(served[0] if isinstance(served, list) else served or model_config.model)
 
 
-def _default_beta(settings: Settings, config: Any) -> float:
-    """The beta of requests that name none, logged once."""
+def _table_and_beta(settings: Settings, config: Any) -> tuple[ReferenceTable | None, float]:
+    """The table, and the beta of requests that name none, logged once."""
     if settings.table is None:
-        return 0.0
+        return None, 0.0
     from reweigh.engines.vllm.pairing import open_table, point_of
 
     table = open_table(settings, config)
     point = point_of(table, settings, config)
     logger.info("reweigh edits image requests: %s", point)
-    return point.beta
+    return table, point.beta
 
 
 def prepare(request: Any, settings: Settings, default: float, logprobs_mode: str) -> None:
@@ -129,7 +139,14 @@ def prepare(request: Any, settings: Settings, default: float, logprobs_mode: str
             "vLLM's beam search ranks by log-probabilities before the edit",
             hint="start vLLM with --logprobs-mode processed_logprobs, or decode greedily or by sampling",
         )
-    params.extra_args = {**asked, MARK: 0.0 if settings.observe else beta}
+    shown = asks_for_evidence(asked)
+    if shown and (beta == 0 or (params.n or 1) > 1):
+        raise InputError(
+            f"{EVIDENCE_KEY} was asked for, but the request "
+            + ("is not edited" if beta == 0 else "has several samples"),
+            hint="ask for it with edits and n = 1",
+        )
+    params.extra_args = {**asked, MARK: 0.0 if settings.observe else beta, **({SHOWN: True} if shown else {})}
     if settings.observe or (beta > 0 and settings.prefix_cache == "exact"):
         params.skip_reading_prefix_cache = True
 

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Iterable
 from functools import cache
 from typing import Any
-
-from reweigh.engines.vllm.report import STEPS_KEY
 
 MILLISECONDS = (0.1, 0.3, 1, 3, 10, 30, 100, 300, 1000, 3000, 10000)
 MODEL = "model_name"
@@ -52,9 +51,8 @@ class Metrics:
     def __init__(self, model: str, *, enabled: bool) -> None:
         self.model, self.enabled = model, enabled
 
-    def count(self, told: dict[str, Any], *, first: bool) -> None:
-        """Count an outcome that was told; ``first`` of its request."""
-        steps = told.pop(STEPS_KEY, [])
+    def count(self, told: dict[str, Any], steps: Iterable[float], *, first: bool) -> None:
+        """Count an outcome that was told, ``first`` of its request, and the milliseconds of steps since the last."""
         if not self.enabled:
             return
         metrics = _registered()

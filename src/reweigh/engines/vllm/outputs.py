@@ -7,10 +7,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from reweigh.engines.vllm import chats
-from reweigh.engines.vllm.config import MARK
+from reweigh.engines.vllm.config import MARK, SHOWN
 from reweigh.engines.vllm.metrics import Metrics
 from reweigh.engines.vllm.plugin import KEY
-from reweigh.engines.vllm.report import SILENT, STEPS_KEY
+from reweigh.engines.vllm.report import SILENT, STEPS_KEY, WINNERS
+from reweigh.engines.vllm.shown import Shown
+from reweigh.tables.table import ReferenceTable
 
 RECORD = "_reweigh_record"
 
@@ -23,11 +25,13 @@ class Record:
         told: The outcome; once a sample was not edited, no other can change that.
         reply: The HTTP answer that it belongs to, if it does.
         refuses: Whether a request that was not edited ends in an error.
+        shown: The evidence of its tokens, if it asks for that.
     """
 
     told: dict[str, Any] | None = None
     reply: chats.Reply | None = None
     refuses: bool = False
+    shown: Shown | None = None
 
     def hear(self, told: dict[str, Any], *, of_several: bool) -> None:
         """Take in the outcome of the request, or of one of its samples."""
@@ -40,7 +44,10 @@ class Record:
 
     def write(self, output: Any) -> None:
         """Write the outcome into an output for the user."""
-        output.kv_transfer_params = {**(output.kv_transfer_params or {}), KEY: self.told or dict(SILENT)}
+        told = self.told or dict(SILENT)
+        if self.shown is not None and told["edited"]:
+            told = self.shown.write(told, len(output.outputs[0].token_ids))
+        output.kv_transfer_params = {**(output.kv_transfer_params or {}), KEY: told}
 
     def through(self, put: Any) -> Any:
         """A queue's ``put`` that writes the outcome into each output, and ends a refused request with the reason."""
@@ -67,8 +74,11 @@ class Outputs:
         offline: The same by the user's id, for engines that return outputs instead of putting them into queues.
     """
 
-    def __init__(self, processor: Any, metrics: Metrics, *, refuses: bool) -> None:
+    def __init__(
+        self, processor: Any, metrics: Metrics, table: ReferenceTable | None = None, *, refuses: bool
+    ) -> None:
         self.processor, self.metrics, self.refuses = processor, metrics, refuses
+        self.table = table
         self.records: dict[str, Record] = {}
         self.offline: dict[str, Record] = {}
         self._add, self._process = processor.add_request, processor.process_outputs
@@ -85,6 +95,9 @@ class Outputs:
         shared = vars(state.parent_req) if state.parent_req is not None else {}
         record = shared.setdefault(RECORD, Record(refuses=self.refuses))
         self.records[request.request_id] = record
+        if params.extra_args.get(SHOWN) and self.table is not None:
+            is_delta = params.output_kind.name == "DELTA"
+            record.shown = Shown(self.table, self.processor.tokenizer, state, is_delta=is_delta)
         if record.reply is None and (reply := chats.current()) is not None:
             record.reply = reply
             reply.expect(record)
@@ -100,10 +113,12 @@ class Outputs:
         if not self.records:
             return self._process(engine_core_outputs, *args, **kwargs)
         ended = []
-        for output, told in _news(engine_core_outputs):
+        for output, told, steps, winners in _news(engine_core_outputs):
             record = self.records.get(output.request_id)
             if record is not None:
-                self.metrics.count(told, first=record.told is None)
+                self.metrics.count(told, steps, first=record.told is None)
+                if record.shown is not None:
+                    record.shown.hear(told, output.new_token_ids, winners)
                 state = self.processor.request_states.get(output.request_id)
                 record.hear(told, of_several=state is not None and state.parent_req is not None)
             if output.finished:
@@ -129,10 +144,11 @@ class Outputs:
         return result
 
 
-def _news(outputs: Iterable[Any]) -> Iterator[tuple[Any, dict[str, Any]]]:
-    """The leading outputs that carry an outcome, which is taken off them."""
+def _news(outputs: Iterable[Any]) -> Iterator[tuple[Any, dict[str, Any], list[float], list[Any]]]:
+    """The leading outputs that carry an outcome, which is taken off them with what goes with it."""
     for output in outputs:
         carried = output.kv_transfer_params
         if not carried or KEY not in carried:
             return
-        yield output, {**carried.pop(KEY), STEPS_KEY: carried.pop(STEPS_KEY, [])}
+        yield output, carried.pop(KEY), carried.pop(STEPS_KEY, []), carried.pop(WINNERS, [])
+        output.kv_transfer_params = carried or None

@@ -7,6 +7,8 @@ and sampling act on edited logits, as in the transformers engine.
 from __future__ import annotations
 
 import time
+from collections import deque
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -15,7 +17,7 @@ from torch import Tensor
 from reweigh.engines.vllm.capture import Capture
 from reweigh.engines.vllm.config import MARK
 from reweigh.errors import NumericsError
-from reweigh.method.edit import StepEditor, candidates
+from reweigh.method.edit import EditedStep, StepEditor, candidates
 
 UNSOUND = "its next-token logits formed no distribution"
 
@@ -27,9 +29,12 @@ class Processor:
         self.capture = capture
         self.observes = bool(capture.settings.observe)
         self.seconds = 0.0
+        self.unsound: deque[Any] = deque()
         self._key: tuple[Any, ...] = ()
-        self._entries: list[Any] = []
-        self._editor: Any = None
+        self._chosen: list[tuple[int, Any]] = []
+        self._editor: StepEditor | None = None
+        self._shown: tuple[Tensor, Tensor] | None = None
+        self._late: list[Late] = []
 
     # The V1 runner
 
@@ -54,56 +59,82 @@ class Processor:
     def apply(self, logits: Tensor, ctx: Any = None) -> Tensor:
         """Edit the logits (rows, V) of one step or of part of it; ``ctx`` comes from the V2 runner."""
         started = time.perf_counter()
-        rows = self.capture.rows(len(logits), ctx)
         if self.observes:
-            self._observe(logits, rows)
+            self._observe(logits, self.capture.rows(len(logits), ctx))
             return logits
-        chosen = _edited(rows)
-        if (key := _key(chosen, len(rows))) != self._key:
-            self._settle()
-            chosen = _edited(rows)
-            key = _key(chosen, len(rows))
-        if not chosen:
-            return logits
+        self.settle()
+        key = self.capture.key(len(logits), ctx)
         if key != self._key:
-            self._lay_out(chosen, len(rows), logits.device)
+            self._lay_out(self.capture.rows(len(logits), ctx), logits.device)
             self._key = key
+        if self._editor is None:
+            return logits
         try:
-            edited: Tensor = self._editor(logits)
+            step = self._editor.step(logits)
         except NumericsError:
-            edited = self._edit_apart(logits, chosen)
+            return self._edit_apart(logits)
+        self._remember(step)
         self.seconds += time.perf_counter() - started
-        return edited
+        return step.logits
 
-    def _edit_apart(self, logits: Tensor, chosen: list[tuple[int, Any]]) -> Tensor:
+    def _remember(self, step: EditedStep) -> None:
+        """Keep what is only known once the device has come so far, on its way to the host."""
+        sound = step.candidates.sound
+        if sound is not None:
+            self._late.append(Late([entry for _, entry in self._chosen], _to_host(sound)))
+        if self._shown is not None:
+            rows, places = self._shown
+            before = step.candidates.ids[places, 0]
+            after = step.logits[rows].argmax(dim=1)
+            entries = [entry for _, entry in self._chosen if entry.is_shown]
+            self._late.append(Late(entries, winners=_to_host(torch.stack([before, after], dim=1))))
+
+    def late(self) -> list[Late]:
+        """What this step's calls left for later; handed over once."""
+        found, self._late = self._late, []
+        return found
+
+    def settle(self) -> None:
+        """Give up requests whose logits formed no distribution on an accelerator, as was learnt since."""
+        while self.unsound:
+            entry = self.unsound.popleft()
+            if entry.reason is None:
+                self._give_up(entry, UNSOUND)
+
+    def _give_up(self, entry: Any, reason: str) -> None:
+        entry.give_up(reason)
+        self.capture.tell(entry)
+
+    def _edit_apart(self, logits: Tensor) -> Tensor:
         """Edit row by row; a request whose logits form no distribution is no longer edited, the others are."""
         edited = logits.float().clone()
-        for row, entry in chosen:
+        for row, entry in self._chosen:
             if not entry.is_edited:  # given up at an earlier row: a request has one for each drafted token
                 continue
             alone = StepEditor(entry.strengths[None], torch.tensor([entry.beta], device=logits.device))
             try:
                 edited[row] = alone(logits[row : row + 1])[0]
             except NumericsError as error:
-                entry.give_up(error.message)
+                self._give_up(entry, error.message)
         return edited
 
-    def _lay_out(self, chosen: list[tuple[int, Any]], count: int, device: torch.device) -> None:
-        """Lay out the strengths of these rows, once until another request joins or leaves."""
+    def _lay_out(self, rows: list[tuple[Any, int]], device: torch.device) -> None:
+        """Lay out the strengths of the rows that are edited, once until another request joins or leaves."""
+        chosen = [
+            (row, entry) for row, (entry, _) in enumerate(rows) if entry is not None and entry.is_edited
+        ]
+        self._chosen, self._editor, self._shown = chosen, None, None
+        if not chosen:
+            return
         strengths = torch.stack([entry.strengths for _, entry in chosen])
         betas = torch.tensor([entry.beta for _, entry in chosen], dtype=torch.float32)
-        rows = torch.tensor([row for row, _ in chosen])
-        self._editor = StepEditor(
-            strengths,
-            betas.to(device, non_blocking=True),
-            None if len(chosen) == count else rows.to(device, non_blocking=True),
-        )
-        self._entries = [entry for _, entry in chosen]
-
-    def _settle(self) -> None:
-        """Give up requests whose logits formed no distribution on an accelerator, which is waited for only here."""
-        for index in [] if self._editor is None else self._editor.unsound():
-            self._entries[index].give_up(UNSOUND)
+        places = torch.tensor([row for row, _ in chosen]).to(device, non_blocking=True)
+        some = None if len(chosen) == len(rows) else places
+        self._editor = StepEditor(strengths, betas.to(device, non_blocking=True), some)
+        shown = [place for place, (_, entry) in enumerate(chosen) if entry.is_shown]
+        if shown:
+            own = torch.tensor(shown).to(device, non_blocking=True)
+            self._shown = places[own], own
 
     def _observe(self, logits: Tensor, rows: list[tuple[Any, int]]) -> None:
         found = candidates(logits)
@@ -116,11 +147,23 @@ class Processor:
                 entry.steps[position] = (ids[row], keep[row])
 
 
-def _edited(rows: list[tuple[Any, int]]) -> list[tuple[int, Any]]:
-    """Rows whose request is edited, with its entry."""
-    return [(row, entry) for row, (entry, _) in enumerate(rows) if entry is not None and entry.is_edited]
+@dataclass(slots=True)
+class Late:
+    """Values of some rows that are on their way to the host.
+
+    Attributes:
+        entries: The request of each row.
+        sound: Whether each row's logits formed a distribution.
+        winners: Of each row the best token before and after the edit.
+    """
+
+    entries: list[Any]
+    sound: Tensor | None = None
+    winners: Tensor | None = None
 
 
-def _key(chosen: list[tuple[int, Any]], count: int) -> tuple[Any, ...]:
-    """Tells one layout of rows from another."""
-    return (count, *((row, entry.number) for row, entry in chosen))
+def _to_host(values: Tensor) -> Tensor:
+    """A copy on the host, which is there once the device has come so far."""
+    if values.is_cpu:
+        return values
+    return torch.empty(values.shape, dtype=values.dtype, pin_memory=True).copy_(values, non_blocking=True)

@@ -8,10 +8,11 @@ worker said nothing is reported as not edited.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from reweigh.engines.vllm.plugin import KEY
+from reweigh.engines.vllm.processor import UNSOUND, Late
 from reweigh.engines.vllm.store import Entry
 
 CARRIED = "reweigh_report"
@@ -21,6 +22,11 @@ STEPS = 256
 STEPS_KEY = "reweigh_steps_ms"
 """Beside the outcome, from the scheduler to the front end only."""
 
+WINNERS = "reweigh_winners"
+"""Beside the outcome: of each sampled token the best one before and after the edit."""
+DMRR = "dmrr"
+"""In the outcome of a request that asks for it: the evidence of each registered token."""
+
 SILENT: dict[str, Any] = {"edited": False, "reason": "the worker reported nothing about it"}
 
 
@@ -28,24 +34,61 @@ def outcome(entry: Entry) -> dict[str, Any]:
     """What became of one request, as plain values."""
     if entry.reason is not None:
         return {"edited": False, "reason": entry.reason}
-    return {
+    told = {
         "edited": True,
         "beta": entry.beta,
         "layer": entry.reader.layers[0],
         "evidence": entry.source,
         "evidence_ms": round(1000 * entry.seconds, 3),
     }
+    if entry.is_shown:
+        told[DMRR] = entry.reader.mean(entry, entry.reader.layers[0]).tolist()
+    return told
 
 
-def attach(output: Any, news: Mapping[str, Entry], step_seconds: float) -> Any:
-    """Put the worker's message on the output of a step; one without rows to speak of stays as it is."""
-    if output is not None and (news or step_seconds):
-        message = {"requests": {name: outcome(entry) for name, entry in news.items()}}
-        carrier = getattr(output, "model_runner_output", None) or getattr(
-            output, "_model_runner_output", output
-        )
-        setattr(carrier, CARRIED, {**message, "step_ms": round(1000 * step_seconds, 4)})
+def attach(output: Any, message: dict[str, Any] | None, late: Sequence[Late], unsound: deque[Any]) -> Any:
+    """Put the worker's message on the output of a step, with values that arrive with the sampled tokens.
+
+    An asynchronous output is completed when it is waited for; until then ``late`` may not be read. Requests whose logits
+    formed no distribution are left in ``unsound``.
+    """
+    if output is None or (message is None and not late):
+        return output
+    if not hasattr(output, "get_output"):
+        setattr(output, CARRIED, _completed(message, late, unsound))
+        return output
+    wait = output.get_output
+
+    def get_output() -> Any:
+        result = wait()
+        setattr(result, CARRIED, _completed(message, late, unsound))
+        return result
+
+    output.get_output = get_output
     return output
+
+
+def _completed(message: dict[str, Any] | None, late: Sequence[Late], unsound: deque[Any]) -> dict[str, Any]:
+    """The message with what has arrived."""
+    whole = {"requests": {}, "step_ms": 0.0, **(message or {})}
+    for one in late:
+        if one.sound is not None and not all(flags := one.sound.tolist()):
+            for entry in {entry for entry, flag in zip(one.entries, flags, strict=True) if not flag}:
+                unsound.append(entry)
+                whole["requests"][entry.name] = {"edited": False, "reason": UNSOUND}
+        if one.winners is not None:
+            winners = whole.setdefault("winners", {})
+            for entry, pair in zip(one.entries, one.winners.tolist(), strict=True):
+                winners.setdefault(entry.name, []).append(pair)
+    return whole
+
+
+def message_of(news: Mapping[str, Entry], step_seconds: float) -> dict[str, Any] | None:
+    """What a worker has to say after a step; ``None`` for nothing."""
+    if not news and not step_seconds:
+        return None
+    told = {name: outcome(entry) for name, entry in news.items()}
+    return {"requests": told, "step_ms": round(1000 * step_seconds, 4)}
 
 
 class Ledger:
@@ -59,6 +102,7 @@ class Ledger:
     def __init__(self) -> None:
         self.known: dict[str, dict[str, Any]] = {}
         self.untold: set[str] = set()
+        self.winners: dict[str, list[list[int]]] = {}
         self._steps: deque[float] = deque(maxlen=STEPS)
 
     def expect(self, name: str) -> None:
@@ -72,6 +116,7 @@ class Ledger:
     def note(self, model_output: Any) -> None:
         """Take in a worker's message."""
         message = getattr(model_output, CARRIED, None)
+        self.winners = {} if message is None else message.get("winners", {})
         if message is not None:
             self.known.update(message["requests"])
             self.untold.update(message["requests"])
@@ -96,7 +141,7 @@ class Ledger:
             self.untold.discard(name)
 
 
-def tell(output: Any, told: Mapping[str, Any], steps: list[float]) -> None:
-    """Write an outcome into a request's output, and what edits took since the last one."""
-    more = {STEPS_KEY: steps} if steps else {}
-    output.kv_transfer_params = {**(output.kv_transfer_params or {}), KEY: dict(told), **more}
+def tell(output: Any, told: Mapping[str, Any], **more: list[Any] | None) -> None:
+    """Write an outcome into a request's output, and what goes with it to the front end."""
+    with_it = {name: values for name, values in more.items() if values}
+    output.kv_transfer_params = {**(output.kv_transfer_params or {}), KEY: dict(told), **with_it}

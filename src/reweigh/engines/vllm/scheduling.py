@@ -9,7 +9,7 @@ import logging
 from typing import Any
 
 from reweigh.engines.vllm.config import MARK, settings_in
-from reweigh.engines.vllm.report import Ledger, tell
+from reweigh.engines.vllm.report import STEPS_KEY, WINNERS, Ledger, tell
 
 logger = logging.getLogger(__name__)
 
@@ -40,7 +40,7 @@ class Telling:
         ledger.start(new.req_id for new in scheduled.scheduled_new_reqs)
         ledger.note(model_output)
         outputs = super().update_from_output(scheduled, model_output)  # type: ignore[misc]
-        if ledger.untold or len(self.requests) != running:
+        if ledger.untold or ledger.winners or len(self.requests) != running:
             for client in outputs.values():
                 self._tell(client)
         return outputs
@@ -51,11 +51,14 @@ class Telling:
         news = [
             output
             for output in client.outputs
-            if output.request_id in ledger.untold or (output.finished and output.request_id in ledger.known)
+            if output.request_id in ledger.untold
+            or output.request_id in ledger.winners
+            or (output.finished and output.request_id in ledger.known)
         ]
         for output in news:
             told = ledger.take(output.request_id)
-            tell(output, told, ledger.steps())
+            more = {STEPS_KEY: ledger.steps(), WINNERS: ledger.winners.get(output.request_id)}
+            tell(output, told, **more)
             if self._refuses and not told["edited"]:
                 self._refuse(output, told["reason"])
         if news:

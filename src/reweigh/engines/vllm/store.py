@@ -40,7 +40,8 @@ class Entry(Sequence):
         wanted: Whether it was to be edited.
         evidence: DMRR (L, V) where observations are made.
         seconds: Time its evidence took.
-        reported: Whether its outcome was reported.
+        name: vLLM's name of it.
+        is_shown: Whether what each of its steps changed is reported.
         steps: Candidates by output position, where observations are made.
     """
 
@@ -50,7 +51,8 @@ class Entry(Sequence):
     wanted: bool = True
     evidence: Tensor | None = None
     seconds: float = 0.0
-    reported: bool = False
+    name: str = ""
+    is_shown: bool = False
     steps: dict[int, tuple[Any, Any]] = field(default_factory=dict)
 
     @property
@@ -64,8 +66,8 @@ class Entry(Sequence):
         return self.strengths is not None and self.beta > 0
 
     def give_up(self, reason: str) -> None:
-        """Stop editing it, and report that."""
-        self.strengths, self.reason, self.reported = None, reason, False
+        """Stop editing it."""
+        self.strengths, self.reason = None, reason
 
 
 class Store:

@@ -14,7 +14,7 @@ from reweigh.engines.vllm.pairing import dtype_of, open_table
 from reweigh.engines.vllm.plugin import require_plugin
 from reweigh.engines.vllm.processor import Processor
 from reweigh.engines.vllm.refusals import check_engine
-from reweigh.engines.vllm.report import attach
+from reweigh.engines.vllm.report import attach, message_of
 from reweigh.engines.vllm.served import decoder_of
 from reweigh.engines.vllm.store import Store
 from reweigh.engines.vllm.taps import check_tap, tap_for
@@ -88,7 +88,8 @@ class Reweighing:
         capture, processor = self.reweigh.capture, self.reweigh.processor
         processor.seconds = 0.0
         output = super().sample_tokens(grammar)  # type: ignore[misc]
-        return attach(output, capture.news(), processor.seconds)
+        message = message_of(capture.news(), processor.seconds)
+        return attach(output, message, processor.late(), processor.unsound)
 
     def reweigh_take(self) -> dict[str, Any]:
         """The observations so far, for a calibration."""
