@@ -136,6 +136,21 @@ def test_a_refused_request_is_answered_with_the_reason_whatever_its_route_began(
     assert (error["type"] == "invalid_request_error") == (path == "/v1/messages")
 
 
+def test_a_route_that_stumbles_over_a_refused_request_answers_with_the_reason():
+    def fails(reply):
+        settle(LOST, refused=True)(reply)
+        raise RuntimeError("a stream that has begun")
+
+    start, _ = served(App(STREAM, {2: fails}))
+    assert start["status"] == 422
+
+    def other(reply):
+        raise RuntimeError("somebody else's")
+
+    with pytest.raises(RuntimeError, match="else"):
+        served(App(STREAM, {2: other}))
+
+
 def test_a_stream_that_says_nothing_for_long_is_not_held_back_forever():
     many = [START, *(piece(str(number)) for number in range(20)), piece("", more=False)]
     assert served(App(many, {12: settle(LOST, refused=True)})) == many

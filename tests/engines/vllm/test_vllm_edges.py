@@ -20,7 +20,7 @@ from reweigh.engines.vllm.pairing import _as_called
 from reweigh.engines.vllm.refusals import check_engine
 from reweigh.engines.vllm.report import Ledger, attach, message_of, outcome, tell
 from reweigh.engines.vllm.scheduling import Telling
-from reweigh.engines.vllm.served import check_family, visual_positions
+from reweigh.engines.vllm.served import Sizes, check_family, visual_positions
 from reweigh.engines.vllm.store import Entry
 from reweigh.engines.vllm.working import Reweighing
 from reweigh.errors import InputError, UnsupportedError
@@ -437,12 +437,25 @@ def test_newlines_are_told_apart_by_the_layout_of_the_family():
     base, rows, cols = 16, 8, 8
     length = base + rows * (cols + 1)
     tokens = [1, *[9] * length, 2]
-    sized = Plain(data={"image_sizes": Plain(data=[56, 56])}, mm_position=None)
-    found = visual_positions(config, tokens, [sized])
+    sized = Plain(data={"image_sizes": Plain(data=[56, 56])}, mm_position=None, identifier="seen")
+    sizes = Sizes()
+    found = visual_positions(config, tokens, [sized], sizes)
     newlines = {1 + base + row * (cols + 1) + cols for row in range(rows)}
     assert set(found) == set(range(1, 1 + length)) - newlines
+    stripped = Plain(data=None, mm_position=None, identifier="seen")
+    assert visual_positions(config, tokens, [stripped], sizes) == found  # its size is remembered
+    stripped.identifier = "other"
     with pytest.raises(UnsupportedError, match="prefix cache"):
-        visual_positions(config, tokens, [Plain(data=None, mm_position=None)])
+        visual_positions(config, tokens, [stripped], sizes)
+
+
+def test_sizes_are_remembered_within_a_bound():
+    sizes = Sizes(limit=2)
+    for name in "abc":
+        sizes.of(Plain(data={"image_sizes": Plain(data=[1, 2])}, identifier=name))
+    assert sizes.of(Plain(data=None, identifier="c")).tolist() == [1, 2]
+    with pytest.raises(UnsupportedError, match="size"):
+        sizes.of(Plain(data=None, identifier="a"))
 
 
 class EngineArgs:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from types import SimpleNamespace as Plain
 
 import pytest
 import torch
@@ -10,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
+from reweigh.engines.vllm import working
 from reweigh.engines.vllm.store import Entry, Store
 from reweigh.engines.vllm.working import _warm
 from reweigh.method.evidence import read_evidence
@@ -247,6 +249,21 @@ def test_the_head_runs_once_for_each_chunk_of_positions():
 @torch.inference_mode()
 def test_warming_up_takes_the_kernel_of_the_logits_own_type():
     store, head = counting_store()
-    _warm(store, torch.float32, "cpu")
+    _warm(store.reader, torch.float32, "cpu")
     [logits] = head.seen
     assert narrowed(logits).dtype == torch.float32
+
+
+def test_the_memory_profile_sees_a_full_chunk_and_the_largest_batch(monkeypatch):
+    store, head = counting_store(chunk=7)
+    seen, order = [], []
+    monkeypatch.setattr(working.StepEditor, "step", lambda self, logits: seen.append(tuple(logits.shape)))
+    drafts = Plain(speculative_config=Plain(num_speculative_tokens=2))
+    runner = Plain(
+        profile_run=lambda: order.append("vLLM's"), max_num_reqs=5, device="cpu", vllm_config=drafts
+    )
+    working._show_to_the_profiler(runner, store.reader, torch.float32)
+    runner.profile_run()
+    assert order == ["vLLM's"]
+    assert [len(logits) for logits in head.seen] == [7]
+    assert seen == [(15, VOCABULARY)]

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from reweigh.engines.vllm.config import MARK, SHOWN, Settings
-from reweigh.engines.vllm.served import visual_positions
+from reweigh.engines.vllm.served import Sizes, visual_positions
 from reweigh.engines.vllm.store import Entry, Store
 from reweigh.errors import ReweighError
 from reweigh.runtime.memory import prompt_keys
@@ -42,6 +42,7 @@ class Capture:
         self.batch: list[Entry | None] = []
         self.ends: list[int] = []
         self.version = 0
+        self.sizes = Sizes()
         self._ids: list[str] = []
         self._own: Any = None
         self._undecided: set[str] = set()
@@ -119,7 +120,7 @@ class Capture:
         try:
             if self.store.recall_into(entry):
                 return
-            entry.positions = visual_positions(self.config, tokens, new.mm_features)
+            entry.positions = visual_positions(self.config, tokens, new.mm_features, self.sizes)
         except ReweighError as error:
             entry.reason = error.message
             return

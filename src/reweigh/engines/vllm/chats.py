@@ -138,6 +138,9 @@ class Outcomes:
         token = _reply.set(answer.reply)
         try:
             await self.app(scope, receive, answer.send)
+        except Exception:  # some routes stumble over an error in a stream that they have begun
+            if not await answer.refuses():
+                raise
         finally:
             _reply.reset(token)
 
@@ -161,6 +164,12 @@ class _Answer:
         is_last = message["type"] == "http.response.body" and not message.get("more_body", False)
         if self.reply.is_settled or is_last or len(self._held) > HELD:
             await self._release()
+
+    async def refuses(self) -> bool:
+        """Whether the answer was refused; one that is still held back is refused now."""
+        if self._held is not None and self.reply.refused:
+            await self._release()
+        return self._is_replaced
 
     async def _release(self) -> None:
         held, self._held = self._held or [], None

@@ -5,10 +5,12 @@ A family is served when its tokens were compared with the transformers engine's;
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import OrderedDict
+from collections.abc import Sequence
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from reweigh.errors import UnsupportedError
 from reweigh.families.catalogue import family_of
@@ -44,7 +46,29 @@ def check_family(config: Any, *, on_cpu: bool) -> None:
         )
 
 
-def visual_positions(config: Any, tokens: Sequence[int], features: Sequence[Any]) -> list[int]:
+class Sizes:
+    """The sizes of images that were seen, by vLLM's identifier: it hands over no image that its prefix cache covers."""
+
+    def __init__(self, limit: int = 1 << 16) -> None:
+        self.limit = limit
+        self._known: OrderedDict[str, Tensor] = OrderedDict()
+
+    def of(self, feature: Any) -> Tensor:
+        """Height and width of an image."""
+        size = None if feature.data is None else feature.data.get("image_sizes")
+        if size is not None and getattr(size, "data", None) is not None:
+            self._known[feature.identifier] = torch.as_tensor(size.data).flatten()[-2:].clone()
+            if len(self._known) > self.limit:
+                self._known.popitem(last=False)
+        if feature.identifier not in self._known:
+            raise UnsupportedError(
+                "the size of its image is unknown, because the image was in the prefix cache"
+            )
+        self._known.move_to_end(feature.identifier)
+        return self._known[feature.identifier]
+
+
+def visual_positions(config: Any, tokens: Sequence[int], features: Sequence[Any], sizes: Sizes) -> list[int]:
     """Positions P of a prompt, ascending, from vLLM's multi-modal features.
 
     vLLM marks what is replaced by embeddings. Where control features (newlines) are among those, the family's own
@@ -52,7 +76,7 @@ def visual_positions(config: Any, tokens: Sequence[int], features: Sequence[Any]
     """
     family = family_of(config)
     if family.has_controls:
-        inputs = _inputs(features)
+        inputs = {"image_sizes": torch.stack([sizes.of(feature) for feature in features])}
         found = layout(family, config, torch.tensor([list(tokens)]), inputs)[0]
         return [column for column, _ in found]
     return sorted(position for feature in features for position in _embedded(feature.mm_position))
@@ -62,20 +86,6 @@ def _embedded(place: Any) -> list[int]:
     if place.is_embed is None:
         return list(range(place.offset, place.offset + place.length))
     return [place.offset + int(index) for index in place.is_embed.nonzero().flatten().tolist()]
-
-
-def _inputs(features: Sequence[Any]) -> Mapping[str, Any]:
-    """The sizes of a prompt's images, in their order."""
-    sizes = []
-    for feature in features:
-        item = feature.data
-        size = None if item is None else item.get("image_sizes")
-        if size is None or getattr(size, "data", None) is None:
-            raise UnsupportedError(
-                "the size of its image is unknown, because the image was in the prefix cache"
-            )
-        sizes.append(torch.as_tensor(size.data).flatten()[-2:])
-    return {"image_sizes": torch.stack(sizes)}
 
 
 def decoder_of(model: Any) -> Any:

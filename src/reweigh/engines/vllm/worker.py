@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from vllm.platforms import current_platform
+from vllm.utils.gpu_sync_debug import with_gpu_sync_check
 
 from reweigh.engines.vllm.working import Reweighing
 
@@ -13,4 +14,6 @@ else:
 
 
 class ReweighWorker(Reweighing, PlatformWorker):
-    """The platform's worker, which reads evidence and edits."""
+    """The platform's worker, which reads evidence and edits; VLLM_GPU_SYNC_CHECK covers that, too."""
+
+    execute_model = with_gpu_sync_check(Reweighing.execute_model)

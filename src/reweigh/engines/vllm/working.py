@@ -19,7 +19,7 @@ from reweigh.engines.vllm.served import decoder_of
 from reweigh.engines.vllm.store import Store
 from reweigh.engines.vllm.taps import check_tap, tap_for
 from reweigh.errors import MismatchError, UnsupportedError
-from reweigh.method.edit import edit_step
+from reweigh.method.edit import StepEditor
 from reweigh.method.lens import Lens, head_width
 from reweigh.runtime.reader import Reader, Registered
 from reweigh.tables.table import ReferenceTable
@@ -152,21 +152,41 @@ def install(worker: Any, settings: Settings) -> Installed:
     tap = tap_for(runner, decoder, layers)
     capture = Capture(settings, model_config.hf_config, store, tap, runner)
     processor = Processor(capture)
-    _warm(store, model_config.dtype, runner.device)
+    _warm(reader, model_config.dtype, runner.device)
+    _show_to_the_profiler(runner, reader, model_config.dtype)
     _pipeline(runner).insert(0, processor)
     return Installed(capture, processor)
 
 
 @torch.inference_mode()
-def _warm(store: Store, dtype: torch.dtype, device: Any) -> None:
-    """Compile ranks and edits now, not in the first request.
+def _warm(reader: Reader, dtype: torch.dtype, device: Any, *, positions: int = 2, rows: int = 1) -> None:
+    """Read evidence and edit once, as a batch of ``rows`` with an image of ``positions`` would.
 
-    Use non-zero states: all-zero logits would warm up the wrong kernel.
+    Ranks and edits are compiled then, not in the first request. Use non-zero states: all-zero logits would warm up the
+    wrong kernel.
     """
-    lens = store.reader.lens
-    width, vocabulary = head_width(lens.head), lens.vocab_size
-    store.reader.read(torch.linspace(-1, 1, 2 * width, device=device).view(2, width).to(dtype))
-    edit_step(torch.zeros(1, vocabulary, device=device), torch.zeros(1, vocabulary, device=device), 1.0)
+    width, vocabulary = head_width(reader.lens.head), reader.lens.vocab_size
+    reader.read(torch.linspace(-1, 1, positions * width, device=device).view(positions, width).to(dtype))
+    logits, strengths = (torch.zeros(rows, vocabulary, device=device) for _ in range(2))
+    StepEditor(strengths, torch.ones(rows, device=device)).step(logits)
+
+
+def _show_to_the_profiler(runner: Any, reader: Reader, dtype: torch.dtype) -> None:
+    """Let vLLM's memory profile see the largest step: a full chunk of evidence, and edits of the largest batch."""
+    profile, rows = runner.profile_run, runner.max_num_reqs * _rows_of_a_request(runner)
+
+    def profile_run(*args: Any, **kwargs: Any) -> Any:
+        result = profile(*args, **kwargs)
+        _warm(reader, dtype, runner.device, positions=reader.lens.chunk, rows=rows)
+        return result
+
+    runner.profile_run = profile_run
+
+
+def _rows_of_a_request(runner: Any) -> int:
+    """Logits rows that a request has at most: one, and one for each drafted token."""
+    drafts = runner.vllm_config.speculative_config
+    return 1 if drafts is None else 1 + int(drafts.num_speculative_tokens)
 
 
 def _pipeline(runner: Any) -> list[Any]:

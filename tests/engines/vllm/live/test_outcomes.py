@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from harness import V2, arguments, engine_config, reference_folder, running, told
+from harness import V2, Reference, arguments, engine_config, reference_folder, running, told
 
 from reweigh.errors import ArtifactError, InputError, MismatchError, UnsupportedError
 from reweigh.files.seals import SEAL, write_sealed
@@ -41,6 +41,26 @@ def test_equal_prompts_that_arrive_together_and_one_that_gains_an_image(world):
         assert list(pair.prompt_token_ids) == world.pair["prompt_ids"]
         assert list(pair.outputs[0].token_ids) == world.pair["edited"][: world.tokens]
         assert world.pair["edited"][: world.tokens] != world.pair["plain"][: world.tokens]
+
+
+def test_a_conversation_of_llava_next_gains_an_image():
+    """The first picture is covered by the prefix cache, so vLLM does not hand it over again; its size is needed."""
+    from vllm import SamplingParams
+
+    reference = Reference("llava_next")
+    first = reference.cases[0]
+    both = {"prompt": f"{first['prompt']} {first['prompt']}", "images": [0, 1]}
+    params, answers = SamplingParams(temperature=0, max_tokens=8), []
+    for mode in ("exact", "recall"):
+        with running(reference, reweigh={"prefix_cache": mode}, max_model_len=1024, **PREFIX) as engine:
+            engine.check(["edited"], [0], tokens=8)
+            answers += engine.llm.generate(reference.prompts([both]), params, use_tqdm=False)
+    ids = list(answers[1].prompt_token_ids)
+    image = first["prompt_ids"][len(first["prompt_ids"]) // 2]  # the middle of a prompt that is mostly image
+    end = next(place for place, token in enumerate(ids) if place > ids.index(image) and token != image)
+    assert answers[1].num_cached_tokens >= end
+    assert told(answers[1])["edited"]
+    assert list(answers[1].outputs[0].token_ids) == list(answers[0].outputs[0].token_ids)
 
 
 def test_evidence_that_is_gone_is_reported_and_the_text_is_the_base_model_s(world):

@@ -7,11 +7,15 @@ import os
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import torch
 from harness import TOKENS, V2, Reference, arguments, engine_config, reference_folder, running, told
 
+from reweigh.engines.vllm import working
+from reweigh.engines.vllm.taps import HookTap
 from reweigh.files.seals import write_sealed
 from reweigh.tables.point import POINT
 from reweigh.tables.table import ReferenceTable
@@ -82,6 +86,56 @@ def test_a_request_alone_or_in_a_batch_samples_the_same(plain_engine):
     assert [a.outputs[0].token_ids for a in together] == [a.outputs[0].token_ids for a in alone]
 
 
+def test_a_request_that_asks_has_the_evidence_of_its_tokens(plain_engine):
+    """The strengths are those of the edit: what was replaced had won by less than beta times its own."""
+    world, table = plain_engine.reference, ReferenceTable.load(plain_engine.reference.table)
+    answer = plain_engine.answer_with({"reweigh_evidence": True})
+    tokens = list(answer.outputs[0].token_ids)
+    assert tokens == world.cases[0]["edited"][: world.tokens]
+    shown, text = told(answer), answer.outputs[0].text
+    assert (shown["decoder"], shown["layer"], shown["beta"]) == ("reweigh", world.layer, world.beta)
+    assert shown["b0"] == table.scale
+    assert [one["token"] for one in shown["tokens"]] == tokens
+    assert [one["step"] for one in shown["tokens"]] == list(range(len(tokens)))
+    assert shown["tokens"][-1]["end"] == len(text)
+    for one in shown["tokens"]:
+        reference = table.reference(one["token"])
+        assert one["b"] == reference
+        if reference is not None:
+            assert one["s"] == pytest.approx(
+                min(max((reference - one["dmrr"]) / table.scale, 0), 1), abs=1e-5
+            )
+    assert "".join(text[one["start"] : one["end"]] for one in shown["tokens"]) == text
+    changed = [one for one in shown["tokens"] if one["replaced"]]
+    assert shown["changed"] == len(changed) > 0
+    plain = world.cases[0]["plain"]
+    first = next(step for step, token in enumerate(tokens) if token != plain[step])
+    assert changed[0]["step"] == first
+    assert changed[0]["replaced"]["token"] == plain[first]
+    assert "tokens" not in told(plain_engine.answer_with(None))
+
+
+def test_logits_that_form_no_distribution_are_reported_as_an_accelerator_would(world, monkeypatch):
+    """The values are not looked at; what became of them arrives with the tokens of the step."""
+    from reweigh.engines.vllm.processor import StepEditor
+
+    original, steps = StepEditor.step, []
+
+    def step(self, logits):
+        steps.append(len(logits))
+        found = original(self, logits)
+        sound = torch.ones(len(self.betas), dtype=torch.bool)
+        sound[0] = len(steps) != 5
+        return found._replace(candidates=replace(found.candidates, sound=sound))
+
+    with running(world) as engine:
+        monkeypatch.setattr(StepEditor, "step", step)
+        first, second = engine.answer(["edited", "edited"])
+        assert "distribution" in told(first)["reason"]
+        assert told(second)["edited"]
+        assert list(second.outputs[0].token_ids) == world.cases[1]["edited"][: world.tokens]
+
+
 def test_samples_of_one_request_are_each_edited(plain_engine):
     [answer] = plain_engine.answer(["edited"], n=2, temperature=0.8, seed=7)
     assert len(answer.outputs) == 2
@@ -148,6 +202,17 @@ def test_ngram_speculation(world):
 
     drafts = {"method": "ngram", "num_speculative_tokens": 3, "prompt_lookup_max": 2, "prompt_lookup_min": 1}
     with running(world, speculative_config=drafts) as engine:
+        engine.check(MIXED)
+
+
+@pytest.mark.parametrize(
+    "eager", [True, pytest.param(False, marks=pytest.mark.skipif(V2, reason="V1 compiles"))]
+)
+def test_the_tap_of_gemma_3_on_a_decoder_that_has_both(world, monkeypatch, eager):
+    """Gemma 3's decoder hands out no auxiliary states, so hooks copy them; Gemma 3 itself is refused on a CPU."""
+    monkeypatch.setattr(working, "tap_for", HookTap)
+    with running(world, enforce_eager=eager) as engine:
+        assert type(engine.worker.reweigh.capture.tap) is HookTap
         engine.check(MIXED)
 
 
