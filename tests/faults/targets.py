@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import io
+import shutil
 import tarfile
 import warnings
 import zipfile
@@ -28,18 +29,37 @@ from reweigh.benchmarks.judge.protocol import user
 from reweigh.calibration.corpus import CorpusImage, open_corpus
 from reweigh.calibration.result import Calibration
 from reweigh.calibration.resume import Work
+from reweigh.estimate import Estimate
+from reweigh.experiments.experiment import Arm, Experiment, OpenArm, write_frame
+from reweigh.experiments.read import read
 from reweigh.experiments.tune.labelfree import open_pictures
 from reweigh.experiments.tune.verdicts import Asking
-from reweigh.files.artifacts import sha256_text
+from reweigh.files.artifacts import read_json, sha256_text
+from reweigh.files.outputs import claim, write_output, write_sealed_output
+from reweigh.files.seals import read_sealed, sha256_tensors, write_sealed
+from reweigh.paper.analyses import STUDIES
+from reweigh.paper.corpus.image import pack
+from reweigh.paper.corpus.store import StudyCorpus
+from reweigh.paper.published.measured import read_results
+from reweigh.paper.run import read_study, write_study
+from reweigh.paper.study import Outcome
+from reweigh.results.frame import Frame, Row
+from reweigh.rivals.tools.pairs import PairDirections
+from reweigh.rivals.tools.steering import SteeringVectors
 from reweigh.runs.record import make_record, open_run
 from reweigh.runs.results import read_scored
-from reweigh.runs.run import generate, read_answers
+from reweigh.runs.run import Answered, Batch, generate, read_answers
 from reweigh.runs.score import read_sources, score, write_scores
+from reweigh.runs.task import Runs, Task
 from reweigh.runtime.answer import Answer
 from reweigh.runtime.memory import EvidenceCache
+from reweigh.speed.timing import Rounds
 from reweigh.tables.observations import ImageObservations
+from reweigh.tables.point import POINT
 from reweigh.tables.table import ReferenceTable
 from toy_benchmark import TRUTH, Toy
+
+GOLDENS = Path(__file__).parents[1] / "goldens" / "folders"
 
 Reading = Any
 
@@ -307,6 +327,168 @@ def read_affirmed(folder: Path) -> Reading:
     return found.gaps
 
 
+def make_point(folder: Path) -> None:
+    make_calibration(folder)
+    own = ReferenceTable.load(folder, layer=3).fingerprint
+    chosen_on = {"records": 300, "benchmark": "world", "table_sha256": {"3": own}}
+    page = {"layer": 3, "beta": 3.5, "grid": [{"layer": 3, "beta": beta} for beta in (2.5, 3.5, 7.5)]}
+    write_sealed(folder / POINT, page | {"chosen_on": chosen_on})
+
+
+def read_tuned(folder: Path) -> Reading:
+    return ReferenceTable.load(folder, layer=3).point
+
+
+def make_vectors(folder: Path) -> None:
+    vectors = np.random.default_rng(0).normal(size=(2, 8)).astype(np.float32)
+    SteeringVectors((1, 3), vectors, (5, 2), MADE_WITH).save(folder)
+
+
+def make_directions(folder: Path) -> None:
+    dice = np.random.default_rng(0)
+    direction = dice.normal(size=(4, 8)).astype(np.float32)
+    subspace = np.linalg.qr(dice.normal(size=(4, 8, 2)))[0].transpose(0, 2, 1).astype(np.float32)
+    PairDirections(direction, subspace, 3, MADE_WITH).save_pretrained(folder)
+
+
+def make_frame(folder: Path) -> None:
+    rows = [
+        Row({"arm": arm, "figure": "chair_i"}, Estimate(17.1 - n, 16.0 - n, 18.2 - n))
+        for n, arm in enumerate("abc")
+    ]
+    write_frame(Frame(rows, {"model": "m", "beta": 3.5}), folder)
+
+
+def read_frame(folder: Path) -> Reading:
+    return read(folder).to_json()
+
+
+def experiment(folder: Path) -> Experiment:
+    """Two arms with notes of their batches, as costs and edits are."""
+    pictures = folder.parent / "pictures"
+    pictures.mkdir(exist_ok=True)
+    for number in TRUTH:
+        if not (pictures / f"{number}.png").exists():
+            Image.new("RGB", (4, 4), (number, 0, 0)).save(pictures / f"{number}.png")
+    if "toy" not in BENCHMARKS:
+        BENCHMARKS.add("toy", Toy)
+    bench = Toy(pictures)
+    about = {"name": "toy", "options": {}, "limit": 5, "shard": "1/1"}
+    runs = Runs(Task(bench, bench.records(limit=5), pictures, about, {}), {"id": "m"}, batch_size=2)
+
+    def arm(text: str) -> Arm:
+        def ask(batch: Batch) -> Answered:
+            return Answered([Answer(text) for _ in batch.records], {"seconds": len(batch.records) / 8})
+
+        return Arm(text[-3:], text, lambda: OpenArm({"decoder": text}, ask), "costs.jsonl")
+
+    return Experiment(runs, [arm("a dog"), arm("a bus")], folder, show=False)
+
+
+def make_experiment(folder: Path) -> None:
+    experiment(folder).run("dog")
+
+
+def read_experiment(folder: Path) -> Reading:
+    """As the same command takes it up again."""
+    made = experiment(folder)
+    return made.run("dog").to_json(), [made.notes(arm) for arm in made.arms]
+
+
+def make_numbers(folder: Path) -> None:
+    for name in ("ablation", "comparison"):
+        shutil.copy(GOLDENS / name / f"{name}.json", folder)
+
+
+def make_study(folder: Path) -> None:
+    frame = Frame([Row({"group": "a"}, Estimate(1.5, 1.0, 2.0)), Row({"group": "b"}, Estimate(2.5))])
+    write_study(
+        folder / "scale",
+        Outcome(STUDIES["scale"], Frame(), ("Nothing.",), "too few images"),
+        Made(),
+        "0" * 64,
+    )
+    write_study(folder / "allocation", Outcome(Silenced, frame, ("A sentence.",)), Made(), "0" * 64)
+
+
+class Silenced(STUDIES["allocation"]):  # type: ignore[misc]
+    """A study whose figure and list are not drawn here."""
+
+    draws = False
+
+    def extras(self, frame: Any, material: Any, folder: Path) -> list[str]:
+        return []
+
+
+class Made:
+    """What a study was computed from."""
+
+    def record(self) -> dict[str, Any]:
+        return {"identity": {"model_id": "m"}, "images": {"evaluation": 40}, "layer": 2, "beta": 3.5}
+
+
+def read_studies(folder: Path) -> Reading:
+    """Both studies; one that is not as it was written is computed again."""
+    found = [read_study(folder / name, STUDIES[name], "0" * 64) for name in ("scale", "allocation")]
+    return (
+        None if None in found else [(one.frame.to_json(), one.sentences, one.unmet) for one in found if one]
+    )
+
+
+def make_corpus(folder: Path) -> None:
+    shutil.copytree(GOLDENS / "corpus" / "corpus" / "evaluation", folder, dirs_exist_ok=True)
+    page = read_json(folder / "pieces.json")  # an earlier version's, which carries no seal
+    write_sealed(folder / "pieces.json", {**page, "count": len(page["pieces"])})
+
+
+def read_corpus(folder: Path) -> Reading:
+    corpus = StudyCorpus.open(folder)
+    arrays = [pack([image]) for image in corpus]
+    return (
+        corpus.record,
+        corpus.skipped,
+        corpus.pieces(),
+        [(sha256_tensors(one), about) for one, about in arrays],
+    )
+
+
+def make_speed(folder: Path) -> None:
+    rounds = Rounds(3, folder, {"cores": 2}, clock=iter(np.arange(0.0, 90.0, 0.5)).__next__)
+    rounds.compare("step", {"greedy": lambda: None, "edited": lambda: None})
+    write_sealed_output(folder / "speed.json", {"rounds": 3, "figures": [{"ratio": [1.01, 1.0, 1.02]}]})
+
+
+def read_speed(folder: Path) -> Reading:
+    """Lost rounds are measured again; those that are there must be as they were."""
+    kept = Rounds(3, folder, {"cores": 2})._kept("step", ["greedy", "edited"])
+    return Rounded([read_sealed(folder / "speed.json"), *kept])
+
+
+class Rounded(list):  # type: ignore[type-arg]
+    """Rounds of a measurement; two agree if no round of the one contradicts the other's."""
+
+    def __eq__(self, other: object) -> bool:
+        assert isinstance(other, list)
+        pairs = zip(self[1:], other[1:], strict=False)
+        return self[0] == other[0] and all(
+            one[key] == two[key] for one, two in pairs for key in one.keys() & two.keys()
+        )
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+def make_outputs(folder: Path) -> None:
+    for name in ("page.md", "page.html"):
+        write_output(folder / name, f"an output of ours, {name}\n" * 9)
+
+
+def read_outputs(folder: Path) -> Reading:
+    """What may be replaced: only what was written."""
+    paths = [folder / name for name in ("page.md", "page.html")]
+    claim(paths)
+    return [path.read_bytes() for path in paths]
+
+
 TARGETS = (
     Target("table", make_calibration, read_table, "layer-3/*"),
     Target("calibration", make_calibration, read_calibration),
@@ -320,6 +502,20 @@ TARGETS = (
     Target("verdict", make_verdict, read_verdict),
     Target("rating", make_rating, read_rating),
     Target("verifier", make_affirmed, read_affirmed),
+    Target("operating point", make_point, read_tuned, POINT),
+    Target(
+        "steering vectors", make_vectors, lambda folder: SteeringVectors.load(folder).fingerprint, "steering*"
+    ),
+    Target(
+        "pair directions", make_directions, lambda folder: PairDirections.load(folder).fingerprint, "pair*"
+    ),
+    Target("frame", make_frame, read_frame),
+    Target("experiment", make_experiment, read_experiment),
+    Target("ablation, comparison", make_numbers, lambda folder: read_results([folder])),
+    Target("study", make_study, read_studies),
+    Target("study corpus", make_corpus, read_corpus),
+    Target("speed", make_speed, read_speed),
+    Target("outputs", make_outputs, read_outputs),
 )
 
 

@@ -7,7 +7,7 @@ import json
 import numpy as np
 import pytest
 
-from reweigh.errors import ArtifactError, CalibrationError, MismatchError
+from reweigh.errors import ArtifactError, CalibrationError, InputError, MismatchError
 from reweigh.rivals.tools.steering import NUMBERS, PAGE, LabelledSums, SteeringVectors
 
 
@@ -72,7 +72,9 @@ def test_altered_or_missing_files_are_refused(tmp_path):
     (folder / PAGE).write_text(json.dumps({**page, "factual": 6}))
     with pytest.raises(ArtifactError, match="altered"):
         SteeringVectors.load(folder)
-    made().save(folder)
+    with pytest.raises(InputError, match=PAGE):
+        made().save(folder)  # somebody edited the page
+    folder = made().save(tmp_path / "again")
     other = SteeringVectors((1, 3), made().vectors + 1, (5, 2), {})
     other.save(tmp_path / "w")
     (folder / NUMBERS).write_bytes((tmp_path / "w" / NUMBERS).read_bytes())
