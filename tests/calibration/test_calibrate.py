@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import io
+import shutil
 import threading
 from contextlib import suppress
 from dataclasses import replace
@@ -16,7 +17,7 @@ from PIL import Image
 import reweigh
 import twin
 from checkpoints import FAMILIES, load, picture
-from reweigh.calibration import prepare
+from reweigh.calibration import prepare, resume
 from reweigh.calibration.result import Calibration, merge_calibrations
 from reweigh.calibration.resume import LOCK, WORK
 from reweigh.errors import (
@@ -25,6 +26,7 @@ from reweigh.errors import (
     InputError,
     MismatchError,
     NumericsError,
+    ReweighError,
 )
 from reweigh.files.artifacts import LEFTOVER, only_one
 
@@ -636,3 +638,39 @@ def test_a_shard_does_not_go_on_in_the_folder_of_another(llava, tmp_path):
         run(llava, out=tmp_path, shard="2/2")
     with pytest.raises(InputError, match="3/3"):
         run(llava, batch_size=2, shard="3/3")
+
+
+def test_a_layer_of_another_calibration_is_refused(llava, whole, tmp_path):
+    other = run(llava, images=PAIRS[:2], out=tmp_path / "other")
+    assert set(other.tables) == set(whole[0].tables)
+    mixed = shutil.copytree(whole[1], tmp_path / "mixed")
+    layer = min(other.tables)
+    shutil.rmtree(mixed / f"layer-{layer}")
+    shutil.copytree(tmp_path / "other" / f"layer-{layer}", mixed / f"layer-{layer}")
+    for load_it in (Calibration.load, lambda folder: reweigh.ReferenceTable.load(folder, layer=layer)):
+        with pytest.raises(ArtifactError, match="calibration"):
+            load_it(mixed)
+
+
+def test_a_layer_on_another_layers_numbers_is_refused(whole, tmp_path):
+    """Under right hashes: both tables say the same of their making."""
+    mixed = shutil.copytree(whole[1], tmp_path / "mixed")
+    first, second = (whole[0].tables[layer] for layer in sorted(whole[0].tables))
+    replace(second, layer=first.layer, point=None).save(mixed / f"layer-{first.layer}")
+    with pytest.raises(ArtifactError, match=f"layer-{first.layer}"):
+        Calibration.load(mixed)
+
+
+@pytest.mark.parametrize("moment", ["while it observes", "while it is saved"])
+def test_a_folder_that_vanishes_is_an_error(llava, tmp_path, monkeypatch, moment):
+    out = tmp_path / "out"
+    name = "write_part" if moment == "while it observes" else "tidy"
+    original = getattr(resume.Work, name)
+
+    def vanish(self, *given):
+        shutil.rmtree(out, ignore_errors=True)
+        return original(self, *given)
+
+    monkeypatch.setattr(resume.Work, name, vanish)
+    with pytest.raises(ReweighError, match="gone"):
+        run(llava, out=out)

@@ -17,8 +17,8 @@ from PIL import Image
 from reweigh.benchmarks.base import Record
 from reweigh.errors import ArtifactError, InputError, ReweighError
 from reweigh.files.artifacts import read_jsonl
-from reweigh.files.seals import append_sealed_rows
-from reweigh.runs.record import RESPONSES
+from reweigh.files.seals import append_sealed_rows, write_sealed
+from reweigh.runs.record import RESPONSES, make_record, open_run, read_run
 from reweigh.runs.run import Batch, batch_seed, batches, generate
 from reweigh.runtime.answer import Answer
 
@@ -82,9 +82,9 @@ def test_a_stopped_run_ends_with_the_same_bytes(
         with contextlib.suppress(KeyboardInterrupt):
             generate(fake, RECORDS, folder, images=images, batch_size=size)
         if (folder / RESPONSES).exists():
-            # A kill while writing leaves the file short by any number of bytes.
+            # A kill while writing leaves the file short by any number of bytes; its first rows are there or not at all.
             data = (folder / RESPONSES).read_bytes()
-            (folder / RESPONSES).write_bytes(data[: max(0, len(data) - cut)])
+            (folder / RESPONSES).write_bytes(data[: max(data.find(b"\n") + 1, len(data) - cut)])
     last = Fake()
     generate(last, RECORDS, folder, images=images, batch_size=size)
     assert (folder / RESPONSES).read_bytes() == expected
@@ -228,3 +228,13 @@ def test_what_is_cut_under_a_run_is_an_error_at_its_end(tmp_path: Path, images: 
 
     with pytest.raises(ArtifactError, match="'v5'"):
         generate(ask, RECORDS, tmp_path, images=images)
+
+
+def test_a_record_of_another_schema_is_refused(tmp_path: Path, images: Path) -> None:
+    record = make_record(
+        benchmark={}, model={}, decoding={}, records=RECORDS, images=images, seed=1, folders={}
+    )
+    open_run(tmp_path, record, RECORDS)
+    write_sealed(tmp_path / "record.json", record | {"schema": 99})
+    with pytest.raises(ArtifactError, match="schema 99"):
+        read_run(tmp_path)

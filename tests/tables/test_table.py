@@ -210,6 +210,7 @@ def test_sealed_nonsense_is_refused(tmp_path):
         ({"tokens": np.array([1, 3])}, "different lengths"),
         ({"counts": np.array([[6, 7, 8]])}, "shapes"),
         ({"counts": np.array([6, 0, 8])}, "count"),
+        ({"counts": np.array([6, 5, 8])}, "count"),
         ({"counts": np.array([6, 7, 8], dtype=np.int32)}, "types"),
         ({"references": np.array([0.1, 0.2, 0.3], dtype=np.float32)}, "types"),
         ({"tokens": np.array([1, 3, 32064])}, "beyond"),

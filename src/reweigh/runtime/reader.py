@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from reweigh.errors import InputError, MismatchError, ReweighError, UnsupportedError
+from reweigh.errors import InputError, MismatchError, NumericsError, ReweighError, UnsupportedError
 from reweigh.method.edit import spread
 from reweigh.method.evidence import Evidence, Reading, is_possible, read_evidence
 from reweigh.method.lens import Lens
@@ -136,6 +136,10 @@ class Reader:
             raise InputError(
                 f"evidence of {evidence.values.shape[1]} tokens was given, but the head has {self.lens.vocab_size}",
                 hint="give evidence that was measured with this model",
+            )
+        if not torch.isfinite(evidence.values).all():
+            raise NumericsError(
+                f"the {evidence.readout} that was given is not finite", hint="let it be measured again"
             )
         if not is_possible(evidence.values, evidence.readout, blind=True):
             raise InputError(

@@ -114,6 +114,12 @@ def test_evidence_of_another_head_or_that_is_not_a_number_is_refused(case):
     short = dataclasses.replace(found, values=found.values[:, :-1])
     with attached.request(evidence=[short]), pytest.raises(InputError, match="head"):
         logits(case, inputs)
+    for values in (found.values * 1000, -found.values, found.values + 1):
+        with (
+            attached.request(evidence=[dataclasses.replace(found, values=values)]),
+            pytest.raises(InputError, match="dmrr"),
+        ):
+            logits(case, inputs)
     broken = dataclasses.replace(found, values=found.values * float("nan"))
     with attached.request(evidence=[broken]), pytest.raises(NumericsError, match="finite"):
         logits(case, inputs)
@@ -292,3 +298,19 @@ def test_what_was_kept_is_measured_again_after_a_setting_changed_in_place(checkp
     assert [found(), found()] == [False, True]
     images.image_mean, own.model.config.vision_feature_layer = kept, -2
     assert found(), "what was kept of the model as it is again"
+
+
+@pytest.mark.parametrize("family", ["llava"])
+@pytest.mark.parametrize("factor", [1000.0, -1.0, 0.0])
+def test_kept_evidence_that_cannot_be_is_measured_again(case, factor):
+    """A vector under a right hash, but beyond (0, 1]."""
+    cache = EvidenceCache()
+    attached = attach(case, cache=cache)
+    [picture] = pictures(20)
+    own = attached.describe(picture, max_new_tokens=4)
+    kept = cache.memory._held
+    assert len(kept) == 1
+    [(key, (values, size))] = kept.items()
+    kept[key] = (values * factor, size)
+    assert attached.describe(picture, max_new_tokens=4) == own
+    assert ((kept[key][0] > 0) & (kept[key][0] <= 1)).all()

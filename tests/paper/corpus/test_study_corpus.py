@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+
 import numpy as np
 import pytest
 import torch
@@ -9,7 +11,8 @@ import torch
 import twin
 from reweigh.errors import ArtifactError, InputError, MismatchError
 from reweigh.families.prompts import build_inputs
-from reweigh.files.seals import read_sealed_tensors, write_sealed_tensors
+from reweigh.files.artifacts import sha256_file
+from reweigh.files.seals import read_sealed, read_sealed_tensors, write_sealed, write_sealed_tensors
 from reweigh.method.readouts import READOUTS
 from reweigh.paper.corpus import make, store
 from reweigh.paper.corpus.image import EVIDENCE
@@ -169,3 +172,43 @@ def test_a_set_is_asked_one_question(passing):
     records = [Record(id=n, image=f"{n}.png", prompt=f"{n}?", max_new_tokens=5) for n in range(2)]
     with pytest.raises(InputError, match="2 images"):
         ImageSet.of_task(Task(None, records, None, {"name": "pope"}, {}))
+
+
+def resealed(corpus, folder, change):
+    """The corpus with something changed under right hashes."""
+    own = shutil.copytree(corpus.folder, folder)
+    page = read_sealed(own / "corpus.json")
+    arrays, about = read_sealed_tensors(own / "shard-00000.safetensors")
+    change(page, arrays, about)
+    write_sealed_tensors(own / "shard-00000.safetensors", arrays, about)
+    page["shards"][0]["sha256"] = sha256_file(own / "shard-00000.safetensors")
+    write_sealed(own / "corpus.json", page)
+    return own
+
+
+def spoil(name, index, value):
+    return lambda page, arrays, about: arrays[name].__setitem__(index, value)
+
+
+IMPOSSIBLE = {
+    "layer 99": lambda page, arrays, about: page["record"].update(layer=99),
+    "no images": lambda page, arrays, about: page.update(shards=[], skipped=[]) or page["shards"].append({}),
+    "0 of 5 images": lambda page, arrays, about: page["shards"][0].update(images=0),
+    "an image less": lambda page, arrays, about: about["images"].pop(),
+    "NaN evidence": spoil("0/evidence", (0, 0), np.nan),
+    "evidence of 5": spoil("0/evidence", (0, 0), 5.0),
+    "NaN logits": spoil("0/logits", 0, np.nan),
+    "a probability of 2": spoil("0/probability", 0, 2.0),
+    "a token beyond": spoil("0/tokens", 0, 10**6),
+    "candidates of no step": spoil("0/first", -1, 10**6),
+    "without its arrays": lambda page, arrays, about: arrays.pop("0/tokens"),
+}
+
+
+@pytest.mark.parametrize("name", IMPOSSIBLE)
+def test_impossible_corpora_are_refused_under_a_right_hash(corpus, tmp_path, name):
+    whole = resealed(corpus, tmp_path / "whole", lambda *given: None)
+    assert len(list(StudyCorpus.open(whole))) == len(corpus)
+    spoilt = resealed(corpus, tmp_path / "spoilt", IMPOSSIBLE[name])
+    with pytest.raises(ArtifactError, match="spoilt"):
+        list(StudyCorpus.open(spoilt))
