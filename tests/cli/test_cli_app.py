@@ -100,14 +100,12 @@ def _every_command(command, place=()):
 
 
 ALL = dict(_every_command(get_command(app.app)))
-NO_JSON = {"serve": "it prints nothing: it answers over HTTP"}
 
 
 @pytest.mark.parametrize("name", ALL)
 def test_every_command_speaks_json_and_can_be_quiet(name):
     flags = [flag for parameter in ALL[name].params for flag in parameter.opts]
-    assert ("--json" in flags) is (name not in NO_JSON)
-    assert {"--quiet", "-q", "--verbose", "-v"} <= set(flags)
+    assert {"--json", "--plugin", "--quiet", "-q", "--verbose", "-v"} <= set(flags)
     assert len(flags) == len(set(flags)), "one flag, one option"
 
 
