@@ -66,10 +66,12 @@ def run(cli: Any, place: Path) -> Any:
 
 
 def files(out: Path) -> dict[str, bytes]:
-    """Every file that a person may have been meant to read; caches drop what they do not know, and draw nothing anew."""
+    """Every file but those of caches, which drop what they do not know, and pictures; of many shards the first."""
     found = {}
     for path in sorted(out.rglob("*")):
         kept = {"evidence", "pictures", "data"} & {*path.relative_to(out).parts}
+        if "shard-" in path.name and path.name != "shard-00000.safetensors":
+            continue
         if path.is_file() and not kept and path.name not in (".lock", RECORD) and path.suffix != ".png":
             found[str(path.relative_to(out))] = path.read_bytes()
     return found
@@ -114,6 +116,10 @@ def test_a_users_file_under_an_output_name_survives(
     assert outputs
     for fresh in (True, False):
         for file in outputs:
+            if fresh and file.startswith(
+                "corpus/evaluation"
+            ):  # comes after 500 calibration images are described
+                continue
             out = tmp_path / ("fresh" if fresh else "there")
             shutil.rmtree(out, ignore_errors=True)
             if not fresh:
