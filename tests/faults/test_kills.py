@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from reweigh.benchmarks.world import World
+from reweigh.files.outputs import RECORD
 
 SHORT = ["--option", "scenes=3", "--limit", "3"]
 CALIBRATE = ["calibrate", "world", "{images}", "-o", "{out}", "-l", "2", "-l", "3"]
@@ -34,7 +35,7 @@ TIMED = {
     "comparison.tex",
     "comparison.json",
 }
-PLACES = {"record.json", "results.json", "report.html", "ablation.json"}
+PLACES = {"record.json", "results.json", "report.html", "ablation.json", RECORD}
 """Files that say where they lie, or hash one that does."""
 
 
