@@ -56,7 +56,7 @@ def record_inspector(out: Path) -> None:
     """Serve the embedded model and record the page once a word is chosen and painted."""
     with served() as address, opened(address) as page:
         page.wait_for_selector("html[data-busy=false] #right .word", timeout=120_000)
-        page.locator("#right .place:has(del) .word").nth(1).click()
+        page.locator("#right .place:has(del) .word", has_text="bicycle").click()
         page.wait_for_selector("canvas.painted")
         page.mouse.move(5, 5)
         page.screenshot(path=out)

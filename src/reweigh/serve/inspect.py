@@ -34,7 +34,7 @@ Grid = tuple[int, int, int, int]
 
 SCENES = 1_000_000
 """Scenes that can be asked for by number."""
-FIRST_SCENE = 26
+FIRST_SCENE = 129
 """The scene the page begins with: ReWEIGH corrects it."""
 WRONG_SCENE = 50
 """The scene that comes second: the base model describes it better."""
