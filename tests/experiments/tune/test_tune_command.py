@@ -12,7 +12,9 @@ import reweigh
 from reweigh.cli.app import app
 from reweigh.errors import InputError
 from reweigh.experiments.tune.search import FIGURES, Quality, gain
+from reweigh.experiments.tune.study import Grid
 from reweigh.files.seals import read_sealed
+from reweigh.runs.open import open_task
 from reweigh.runs.results import read_scored
 from reweigh.runtime.reader import Reader
 from reweigh.tables.folders import table_layers
@@ -110,3 +112,12 @@ def test_a_benchmark_of_other_figures_is_refused(tmp_path):
     done = run(app, ["tune", "world", "-b", "pope", "--data", str(folder), "--out", str(tmp_path / "o")])
     assert isinstance(done.exception, InputError)
     assert "chair_s" in str(done.exception)
+
+
+def test_a_point_says_how_long_its_answers_were(tmp_path):
+    grid = Grid.open(str(table_path()), None, "1", 0.5)
+    task = open_task("world", options={"scenes": 2}, drawings=tmp_path)
+    assert "max_new_tokens" not in grid.chosen_on(task, limit=None, seed=42)
+    short = task.with_length(7)
+    assert grid.chosen_on(short, limit=None, seed=42)["max_new_tokens"] == 7
+    assert {record.max_new_tokens for record in short.records} == {7}

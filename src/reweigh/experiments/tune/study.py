@@ -47,9 +47,11 @@ class Grid:
 
     def chosen_on(self, task: Task, *, limit: int | None, seed: int) -> dict[str, Any]:
         """What an operating point keeps of how it was chosen."""
+        length = {name: task.metadata[name] for name in ("max_new_tokens",) if name in task.metadata}
         return {
             "benchmark": task.name,
             "options": task.metadata["options"],
+            **length,
             "limit": limit,
             "seed": seed,
             "records": len(task.records),
