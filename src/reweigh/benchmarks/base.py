@@ -91,6 +91,9 @@ class Benchmark(ABC):
     yes_no: ClassVar[bool] = False
     """Whether it asks yes/no questions, on which a comparison needs further controls."""
 
+    reasons: ClassVar[Mapping[str, str]] = {}
+    """Why a figure can be undefined, by name; by default, because its denominator is zero."""
+
     tuning_options: ClassVar[Mapping[str, Any]] = {}
     """Options that select records for tuning, separate from those used to report results."""
 
@@ -149,12 +152,25 @@ class Benchmark(ABC):
 
     def summarise(self, items: Sequence[Item]) -> Summary:
         """Compute the summary of items, for example those of all shards."""
-        reasons = {info.name: UNDEFINED for info in self.metrics}
-        metrics = intervals(items, self.figures, reasons=reasons)
-        return Summary.of(items, benchmark=self.name, metrics=metrics, scorer=self.describe())
+        reasons = self.reasons or {info.name: UNDEFINED for info in self.metrics}
+        return Summary.of(
+            items,
+            benchmark=self.name,
+            metrics=intervals(items, self.figures, reasons=reasons),
+            scorer={**self.describe(), **self.counted(items)},
+            official=self.official(items),
+        )
 
     def describe(self) -> dict[str, Any]:
         """Name what the figures depend on besides the responses."""
+        return {}
+
+    def counted(self, items: Sequence[Item]) -> dict[str, Any]:
+        """What a summary says of its items besides the figures, such as how many answers could not be read."""
+        return {}
+
+    def official(self, items: Sequence[Item]) -> Mapping[str, float | None]:
+        """The figures as the official program prints them, where it does so in its own way."""
         return {}
 
     def close(self) -> None:  # noqa: B027 (a benchmark without a judge has nothing to release)

@@ -13,10 +13,10 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import Any, ClassVar
 
-from reweigh.benchmarks.base import Benchmark, Id, Item, MetricInfo, Record, Response, Summary
-from reweigh.benchmarks.bootstrap import Array, intervals, ratio, sum_counts
+from reweigh.benchmarks.base import Benchmark, Id, Item, MetricInfo, Record, Response
+from reweigh.benchmarks.bootstrap import Array, ratio, sum_counts
 from reweigh.benchmarks.data.dataset import COCO_VAL2014, Dataset, File
 from reweigh.benchmarks.files import find_files, require_file
 from reweigh.errors import InputError
@@ -117,6 +117,25 @@ def yes_no_figures(
     }
 
 
+def _name(group: str, figure: str) -> str:
+    return f"{group}_{figure}" if group else figure
+
+
+def reasons_of(groups: Sequence[str]) -> dict[str, str]:
+    """Why each figure can be undefined, for groups of questions; the empty name is all of them."""
+    reasons = {}
+    for group in groups:
+        of = f"{group} " if group else ""
+        texts = {
+            "precision": f"no {of}question was answered yes",
+            "recall": f"no {of}question with the label yes was answered",
+            "f1": f"no {of}question was answered yes, nor one with the label yes answered",
+        }
+        for info in METRICS:
+            reasons[_name(group, info.name)] = texts.get(info.name, f"no {of}question was answered")
+    return reasons
+
+
 class POPE(Benchmark):
     """POPE's three splits.
 
@@ -135,6 +154,7 @@ class POPE(Benchmark):
     dataset = DATASET
     image_dataset = COCO_VAL2014
     metrics = METRICS
+    reasons: ClassVar[Mapping[str, str]] = reasons_of(("", *SPLITS))
     figures = staticmethod(figures)
 
     def __init__(
@@ -209,21 +229,18 @@ class POPE(Benchmark):
         found = self._questions.get(identity)
         return None if found is None or self._repope is not None else found.label
 
-    def summarise(self, items: Sequence[Item]) -> Summary:
-        """Compute the figures of items, for example those of all shards."""
-        return Summary.of(
-            items,
-            benchmark=self.name,
-            metrics=intervals(items, figures, reasons=reasons_of(("", *SPLITS))),
-            scorer={
-                "parser": self.parser,
-                "split": self.split,
-                "unparsed": int(sum(item.details["answer"] is None for item in items)),
-                "records": len(self._questions),
-                **({} if self._repope is None else {"labels": "repope", **self._read[1]}),
-            },
-            official=_label_ratio(items) if self.parser == "lmms-eval" or self._repope is not None else {},
-        )
+    def describe(self) -> dict[str, Any]:
+        """Name parser, split and labels."""
+        labels = {} if self._repope is None else {"labels": "repope", **self._read[1]}
+        return {"parser": self.parser, "split": self.split, "records": len(self._questions), **labels}
+
+    def counted(self, items: Sequence[Item]) -> dict[str, Any]:
+        """Count the answers that are neither yes nor no."""
+        return {"unparsed": sum(item.details["answer"] is None for item in items)}
+
+    def official(self, items: Sequence[Item]) -> Mapping[str, float | None]:
+        """The yes-ratio of the labels, as lmms-eval prints it, or if labels were corrected."""
+        return _label_ratio(items) if self.parser == "lmms-eval" or self._repope is not None else {}
 
     def score_response(self, response: Response) -> Item:
         """Read one answer and compare it with the label."""
@@ -335,25 +352,6 @@ def outcome(label: str, answer: str | None) -> list[str]:
         {("yes", True): "tp", ("yes", False): "fp", ("no", True): "tn", ("no", False): "fn"}[answer, right]
     )
     return names
-
-
-def _name(group: str, figure: str) -> str:
-    return f"{group}_{figure}" if group else figure
-
-
-def reasons_of(groups: Sequence[str]) -> dict[str, str]:
-    """Why each figure can be undefined, for groups of questions; the empty name is all of them."""
-    reasons = {}
-    for group in groups:
-        of = f"{group} " if group else ""
-        texts = {
-            "precision": f"no {of}question was answered yes",
-            "recall": f"no {of}question with the label yes was answered",
-            "f1": f"no {of}question was answered yes, nor one with the label yes answered",
-        }
-        for info in METRICS:
-            reasons[_name(group, info.name)] = texts.get(info.name, f"no {of}question was answered")
-    return reasons
 
 
 def _label_ratio(items: Sequence[Item]) -> dict[str, float | None]:

@@ -13,10 +13,10 @@ from typing import Any, ClassVar
 from reweigh.benchmarks.base import Benchmark, Id, Item, Record, Response, Summary, check_responses
 from reweigh.benchmarks.chair.metrics import (
     METRICS,
+    REASONS,
     caption_details,
     count_caption,
     figures,
-    summarise_metrics,
 )
 from reweigh.errors import InputError
 from reweigh.text import DESCRIBE
@@ -42,6 +42,7 @@ class World(Benchmark):
     title = "CHAIR on the embedded world"
     draws_images = True
     metrics = METRICS
+    reasons = REASONS
     tuning_options: ClassVar[Mapping[str, Any]] = {"split": "tuning", "scenes": 300}
     figures = staticmethod(figures)
 
@@ -89,14 +90,9 @@ class World(Benchmark):
         items = [score_scene(known[str(response.id)], response.text) for response in checked]
         return items, self.summarise(items)
 
-    def summarise(self, items: Sequence[Item]) -> Summary:
-        """Compute the figures of items."""
-        return Summary.of(
-            items,
-            benchmark=self.name,
-            metrics=summarise_metrics(items),
-            scorer={"variant": "closed vocabulary", "split": self.split, "scene_seed": self.scene_seed},
-        )
+    def describe(self) -> dict[str, Any]:
+        """Name the scenes and how mentions are found."""
+        return {"variant": "closed vocabulary", "split": self.split, "scene_seed": self.scene_seed}
 
     def _record(self, scene: Scene) -> Record:
         name = draw(scene, self.data_dir).name

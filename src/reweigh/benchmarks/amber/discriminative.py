@@ -13,14 +13,14 @@ import unicodedata
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
 from reweigh.benchmarks.amber.data import read_queries
 from reweigh.benchmarks.amber.half import Half
-from reweigh.benchmarks.base import Id, Item, MetricInfo, Record, Response, Summary
-from reweigh.benchmarks.bootstrap import Array, intervals, ratio, sum_counts
+from reweigh.benchmarks.base import Id, Item, MetricInfo, Record, Response
+from reweigh.benchmarks.bootstrap import Array, ratio, sum_counts
 from reweigh.errors import InputError
 
 MAX_NEW_TOKENS = 8
@@ -112,6 +112,16 @@ def figures(counts: Mapping[str, Array]) -> dict[str, Array]:
     return result | {"unparsed": ratio(counts["unparsed"], everything)}
 
 
+def _reasons() -> dict[str, str]:
+    reasons = {"unparsed": "there are no answers"}
+    for group in GROUPS:
+        prefix, of = (f"{group}_", f"{group} ") if group else ("", "")
+        reasons[f"{prefix}accuracy"] = f"no {of}question was answered"
+        reasons[f"{prefix}precision"] = f"no {of}question was answered no"
+        reasons[f"{prefix}recall"] = reasons[f"{prefix}f1"] = f"no {of}question has the truth no"
+    return reasons
+
+
 class AMBERDiscriminative(Half):
     """AMBER's 14,216 yes/no questions.
 
@@ -125,6 +135,7 @@ class AMBERDiscriminative(Half):
     title = "AMBER, discriminative"
     yes_no = True
     metrics = METRICS
+    reasons: ClassVar[Mapping[str, str]] = _reasons()
     figures = staticmethod(figures)
     half, other = "discriminative", "generative"
 
@@ -161,22 +172,19 @@ class AMBERDiscriminative(Half):
             for row in self._queries(limit)
         ]
 
-    def summarise(self, items: Sequence[Item]) -> Summary:
-        """Compute the figures of items, for example those of all shards."""
+    def describe(self) -> dict[str, Any]:
+        """Name the parser, and what the bootstrap draws."""
+        drawn = "images" if self._images else "questions"
+        return {"parser": self.parser, "records": len(self._rows), "resampled": drawn}
+
+    def counted(self, items: Sequence[Item]) -> dict[str, Any]:
+        """Count the answers that are neither yes nor no, by both parsers."""
         total = sum_counts(items)
-        return Summary.of(
-            items,
-            benchmark=self.name,
-            metrics=intervals(items, figures, reasons=_reasons()),
-            scorer={
-                "parser": self.parser,
-                "unparsed": int(total.get("unparsed", 0)),
-                "unparsed_official": int(total.get("unparsed_official", 0)),
-                "records": len(self._rows),
-                "resampled": "images" if self._images else "questions",
-            },
-            official=official_figures(items),
-        )
+        return {name: int(total.get(name, 0)) for name in ("unparsed", "unparsed_official")}
+
+    def official(self, items: Sequence[Item]) -> Mapping[str, float | None]:
+        """Always from exact matches."""
+        return official_figures(items)
 
     def score_response(self, response: Response) -> Item:
         """Read one answer both ways and compare it with the truth."""
@@ -209,16 +217,6 @@ def _counts(kind: str, truth: str, answer: str | None) -> dict[str, float]:
         f"{kind}.rightly_no": int(answer == truth == "no"),
     }
     return {name: count for name, count in counts.items() if count}
-
-
-def _reasons() -> dict[str, str]:
-    reasons = {"unparsed": "there are no answers"}
-    for group in GROUPS:
-        prefix, of = (f"{group}_", f"{group} ") if group else ("", "")
-        reasons[f"{prefix}accuracy"] = f"no {of}question was answered"
-        reasons[f"{prefix}precision"] = f"no {of}question was answered no"
-        reasons[f"{prefix}recall"] = reasons[f"{prefix}f1"] = f"no {of}question has the truth no"
-    return reasons
 
 
 def official_figures(items: Sequence[Item]) -> dict[str, float | None]:

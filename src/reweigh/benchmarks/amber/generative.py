@@ -14,8 +14,8 @@ from typing import Any
 from reweigh.benchmarks.amber.data import Words
 from reweigh.benchmarks.amber.half import Half
 from reweigh.benchmarks.amber.similarity import Similar, choose_similarity
-from reweigh.benchmarks.base import Item, MetricInfo, Record, Response, Summary
-from reweigh.benchmarks.bootstrap import Array, intervals, ratio, sum_counts
+from reweigh.benchmarks.base import Item, MetricInfo, Record, Response
+from reweigh.benchmarks.bootstrap import Array, ratio, sum_counts
 from reweigh.benchmarks.language.toolkit import Language, Splitter, Token, language
 
 MAX_NEW_TOKENS = 128
@@ -64,6 +64,7 @@ class AMBERGenerative(Half):
     name = "amber-generative"
     title = "AMBER, generative"
     metrics = METRICS
+    reasons = REASONS
     figures = staticmethod(figures)
     half, other = "generative", "discriminative"
 
@@ -103,19 +104,14 @@ class AMBERGenerative(Half):
             for row in self._queries(limit)
         ]
 
-    def summarise(self, items: Sequence[Item]) -> Summary:
-        """Compute the figures of items, for example those of all shards."""
-        return Summary.of(
-            items,
-            benchmark=self.name,
-            metrics=intervals(items, figures, reasons=REASONS),
-            scorer=self.describe() | {"records": len(self._rows)},
-            official=official_figures(items),
-        )
-
     def describe(self) -> dict[str, Any]:
         """Name everything that the figures depend on besides the descriptions."""
-        return {"language": self._language.describe(), "similarity": self._similarity[1]}
+        about = {"language": self._language.describe(), "similarity": self._similarity[1]}
+        return {**about, "records": len(self._rows)}
+
+    def official(self, items: Sequence[Item]) -> Mapping[str, float | None]:
+        """Smoothed denominators, one decimal."""
+        return official_figures(items)
 
     def score_response(self, response: Response) -> Item:
         """Judge the nouns of one description."""

@@ -13,10 +13,10 @@ from reweigh.benchmarks.chair.coco import Coco
 from reweigh.benchmarks.chair.mentions import MentionFinder, Variant
 from reweigh.benchmarks.chair.metrics import (
     METRICS,
+    REASONS,
     caption_details,
     count_caption,
     figures,
-    summarise_metrics,
 )
 from reweigh.benchmarks.chair.truth import CocoTruth, ReadyTruth, Truth, read_manifest, sample_images
 from reweigh.benchmarks.chair.vocabulary import Vocabulary
@@ -82,6 +82,7 @@ class CHAIR(Benchmark):
     dataset = DATASET
     image_dataset = COCO_VAL2014
     metrics = METRICS
+    reasons = REASONS
     tuning_options: ClassVar[Mapping[str, Any]] = {"split": "train"}
     figures = staticmethod(figures)
 
@@ -174,15 +175,9 @@ class CHAIR(Benchmark):
             items.append(self._item(identity, image, response.text))
         return items, self.summarise(items)
 
-    def summarise(self, items: Sequence[Item]) -> Summary:
-        """Compute the figures of items, for example those of all shards."""
-        return Summary.of(
-            items,
-            benchmark=self.name,
-            metrics=summarise_metrics(items),
-            scorer=self.describe(),
-            official=official_figures(items),
-        )
+    def official(self, items: Sequence[Item]) -> Mapping[str, float | None]:
+        """Percent with one decimal; Len counts tokens."""
+        return official_figures(items)
 
     def describe(self) -> dict[str, Any]:
         """Name everything that the figures depend on besides the captions."""

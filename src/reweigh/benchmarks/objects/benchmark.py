@@ -6,13 +6,13 @@ Needs no COCO files and no language toolkit: the file's own words are the vocabu
 from __future__ import annotations
 
 import random
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
-from reweigh.benchmarks.base import Benchmark, Id, Item, Record, Response, Summary
-from reweigh.benchmarks.bootstrap import Array, intervals
+from reweigh.benchmarks.base import Benchmark, Id, Item, Record, Response
+from reweigh.benchmarks.bootstrap import Array
 from reweigh.benchmarks.chair.metrics import METRICS, REASONS, caption_details, count_caption
 from reweigh.benchmarks.chair.metrics import figures as chair_figures
 from reweigh.benchmarks.objects.truth import Picture, Truth
@@ -69,6 +69,7 @@ class Objects(_OwnPictures):
     name = "objects"
     title = "CHAIR on own pictures"
     metrics = METRICS
+    reasons = REASONS
     figures = staticmethod(chair_figures)
 
     def records(self, *, limit: int | None = None, seed: int = 42) -> list[Record]:
@@ -99,11 +100,6 @@ class Objects(_OwnPictures):
             details=caption_details(found, reference),
         )
 
-    def summarise(self, items: Sequence[Item]) -> Summary:
-        """Compute the figures of items."""
-        metrics = intervals(items, self.figures, reasons=REASONS)
-        return Summary.of(items, benchmark=self.name, metrics=metrics, scorer=self.describe())
-
 
 class ObjectsQuestions(_OwnPictures):
     """Is this object in the picture? Asked for every object that is there, and for as many that are not.
@@ -122,6 +118,7 @@ class ObjectsQuestions(_OwnPictures):
     title = "Questions on own pictures"
     yes_no = True
     metrics = YES_NO
+    reasons: ClassVar[Mapping[str, str]] = reasons_of([""])
 
     def __init__(
         self,
@@ -179,11 +176,6 @@ class ObjectsQuestions(_OwnPictures):
             counts=dict.fromkeys(outcome(label, answer), 1),
             details={"object": name, "label": label, "answer": answer, "correct": answer == label},
         )
-
-    def summarise(self, items: Sequence[Item]) -> Summary:
-        """Compute the figures of items."""
-        metrics = intervals(items, self.figures, reasons=reasons_of([""]))
-        return Summary.of(items, benchmark=self.name, metrics=metrics, scorer=self.describe())
 
     def describe(self) -> dict[str, Any]:
         """Name the parser, the vocabulary and the file."""
