@@ -21,10 +21,9 @@ from reweigh.cli.app import app
 from reweigh.errors import ArtifactError, InputError
 from reweigh.files.artifacts import append_jsonl, write_json, write_text
 from reweigh.runs.diff import diff_runs
-from reweigh.runs.open import open_task
 from reweigh.runs.results import read_scored
 from reweigh.runs.score import score_paths
-from reweigh.runs.task import Runs
+from reweigh.runs.task import Runs, open_task
 from reweigh.runtime.answer import Answer as Said
 
 ROWS = [

@@ -19,9 +19,8 @@ from reweigh.cli.app import app
 from reweigh.errors import InputError
 from reweigh.files.artifacts import append_jsonl, read_json
 from reweigh.runs.diff import diff_runs
-from reweigh.runs.open import open_task
 from reweigh.runs.score import score_paths
-from reweigh.runs.task import Runs
+from reweigh.runs.task import Runs, open_task
 from reweigh.runtime.answer import Answer
 
 ROOT = Path(__file__).parents[2]

@@ -13,8 +13,7 @@ from typer.testing import CliRunner
 
 from reweigh.cli.app import app
 from reweigh.files.artifacts import write_json, write_text
-from reweigh.runs.open import open_task
-from reweigh.runs.task import Runs
+from reweigh.runs.task import Runs, open_task
 from reweigh.runtime.answer import Answer
 from reweigh.world import path
 from reweigh.world.scenes import scene

@@ -64,8 +64,7 @@ def test_pair_directions_are_written_beside_the_vectors(steered):
 @pytest.fixture(scope="module")
 def steered(tmp_path_factory):
     from reweigh.families.load import load
-    from reweigh.runs.open import open_task
-    from reweigh.runs.task import Runs
+    from reweigh.runs.task import Runs, open_task
     from reweigh.world import path
 
     model, processor = load(path(), device="cpu")

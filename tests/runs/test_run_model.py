@@ -134,8 +134,7 @@ def test_kept_evidence_changes_neither_answers_nor_record(
 ) -> None:
     from reweigh.families.load import load
     from reweigh.runs.model import describe_model, make_ask, open_session
-    from reweigh.runs.open import open_task
-    from reweigh.runs.task import Runs
+    from reweigh.runs.task import Runs, open_task
     from reweigh.runtime.memory import EvidenceCache
     from reweigh.runtime.reader import Reader
 

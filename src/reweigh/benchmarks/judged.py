@@ -16,8 +16,7 @@ from typing import Any, ClassVar, Generic, Literal, TypeVar, get_args
 from reweigh.benchmarks.base import Benchmark, Id, Item, Record, Response, Summary, check_responses
 from reweigh.benchmarks.bootstrap import sum_counts
 from reweigh.benchmarks.judge.prompts import find_prompt
-from reweigh.benchmarks.judge.protocol import Judge, ask_all, close_judge
-from reweigh.benchmarks.judge.scale import Distribution, Rater, ScaleQuestion
+from reweigh.benchmarks.judge.protocol import Distribution, Judge, Rater, ScaleQuestion, ask_all, close_judge
 from reweigh.benchmarks.judge.settings import CHAT, SYSTEMONE
 from reweigh.errors import InputError
 from reweigh.estimate import Estimate

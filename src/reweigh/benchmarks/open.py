@@ -9,8 +9,7 @@ from typing import Any
 
 from reweigh.benchmarks.base import Benchmark, find_benchmark
 from reweigh.benchmarks.data.store import data_root
-from reweigh.benchmarks.judge.protocol import Judge
-from reweigh.benchmarks.judge.scale import Rater
+from reweigh.benchmarks.judge.protocol import Judge, Rater
 from reweigh.benchmarks.judge.settings import CHAT, JudgeSettings
 from reweigh.errors import InputError
 

@@ -77,7 +77,7 @@ class BenchmarkOptions:
         shard: str = "1/1",
     ) -> Task:
         """Open a benchmark; options of the user override those in ``preset``."""
-        from reweigh.runs.open import open_task
+        from reweigh.runs.task import open_task
 
         options, images = split_images(name, self.option)
         task = open_task(

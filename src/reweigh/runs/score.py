@@ -23,8 +23,7 @@ from reweigh.benchmarks.base import (
     find_benchmark,
     read_responses,
 )
-from reweigh.benchmarks.judge.protocol import Judge
-from reweigh.benchmarks.judge.scale import Rater
+from reweigh.benchmarks.judge.protocol import Judge, Rater
 from reweigh.benchmarks.judge.settings import JudgeSettings
 from reweigh.benchmarks.open import known_options, open_benchmark, rated_by
 from reweigh.errors import ArtifactError, InputError, MismatchError

@@ -16,7 +16,7 @@ from reweigh.experiments.ablate.report import FIGURES
 from reweigh.paper.published.commands import NOT_MEASURED, READOUTS, commands
 from reweigh.paper.published.measured import READOUTS as TABLE
 from reweigh.paper.published.numbers import published
-from reweigh.runs.open import open_task
+from reweigh.runs.task import open_task
 
 SOURCE = Path(__file__).parents[3] / "src" / "reweigh" / "paper"
 PRINTED = sorted({command for label in published() for command in commands(label)})

@@ -1,12 +1,14 @@
-"""AMBER's files, read unchanged: annotations, associated words, safe words and queries."""
+"""AMBER's files, read unchanged: annotations, associated words, safe words and queries; and what its two halves share."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
+from reweigh.benchmarks.base import Benchmark, Id, Item, Response, Summary
 from reweigh.benchmarks.data.dataset import Dataset, File
 from reweigh.benchmarks.files import find_files, require_file
 from reweigh.errors import InputError
@@ -131,3 +133,41 @@ def require_queries(data_dir: Path, ids: Mapping[int, Any], kind: str) -> list[M
             hint=f"fetch query_{kind}.json with `reweigh data amber`",
         )
     return [rows[identity] for identity in sorted(ids)]
+
+
+class Half(Benchmark):
+    """One half of AMBER over the folder of its files; ``mixed`` leaves the other half's answers out."""
+
+    dataset = DATASET
+    half: ClassVar[str]
+    other: ClassVar[str]
+
+    def __init__(self, data_dir: str | Path, *, mixed: bool) -> None:
+        super().__init__(data_dir)
+        self._mixed = mixed
+
+    @cached_property
+    def _annotations(self) -> Annotations:
+        return Annotations.read(self.data_dir)
+
+    @property
+    def _rows(self) -> Mapping[int, Mapping[str, Any]]:
+        """This half's annotations by id."""
+        rows: Mapping[int, Mapping[str, Any]] = getattr(self._annotations, self.half)
+        return rows
+
+    def _queries(self, limit: int | None) -> list[Mapping[str, Any]]:
+        """The questions, in the official order."""
+        return require_queries(self.data_dir, self._rows, self.half)[:limit]
+
+    def score(
+        self, responses: Sequence[Response], *, ids: Collection[Id] | None = None
+    ) -> tuple[list[Item], Summary]:
+        """Score answers."""
+        other = getattr(self._annotations, self.other) if self._mixed else {}
+        mine = [response for response in responses if response.id not in other]
+        return super().score(mine, ids=ids)
+
+    def known_ids(self) -> Collection[Id]:
+        """Ids of this half's annotations."""
+        return self._rows.keys()

@@ -17,8 +17,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from reweigh.benchmarks.amber.data import read_queries
-from reweigh.benchmarks.amber.half import Half
+from reweigh.benchmarks.amber.data import Half, read_queries
 from reweigh.benchmarks.base import Id, Item, MetricInfo, Record, Response
 from reweigh.benchmarks.bootstrap import Array, ratio, sum_counts
 from reweigh.errors import InputError

@@ -11,8 +11,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from reweigh.benchmarks.amber.data import Words
-from reweigh.benchmarks.amber.half import Half
+from reweigh.benchmarks.amber.data import Half, Words
 from reweigh.benchmarks.amber.similarity import Similar, choose_similarity
 from reweigh.benchmarks.base import Item, MetricInfo, Record, Response
 from reweigh.benchmarks.bootstrap import Array, ratio, sum_counts

@@ -4,8 +4,16 @@ from __future__ import annotations
 
 from reweigh.benchmarks.judge.cache import CachedJudge, CachedRater
 from reweigh.benchmarks.judge.chat import DEFAULT_MODEL, ChatEndpoint
-from reweigh.benchmarks.judge.protocol import Judge, JudgeError, Message, Request, ask_all
-from reweigh.benchmarks.judge.scale import Distribution, Rater, ScaleQuestion
+from reweigh.benchmarks.judge.protocol import (
+    Distribution,
+    Judge,
+    JudgeError,
+    Message,
+    Rater,
+    Request,
+    ScaleQuestion,
+    ask_all,
+)
 from reweigh.benchmarks.judge.settings import JudgeSettings
 from reweigh.benchmarks.judge.systemone import SystemOne
 

@@ -11,8 +11,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Generic, Protocol, TypeVar
 
-from reweigh.benchmarks.judge.protocol import Judge, Request, close_judge
-from reweigh.benchmarks.judge.scale import Distribution, Rater, ScaleQuestion
+from reweigh.benchmarks.judge.protocol import Distribution, Judge, Rater, Request, ScaleQuestion, close_judge
 from reweigh.errors import ArtifactError, InputError
 from reweigh.files.artifacts import sha256_json
 from reweigh.files.seals import read_sealed, write_sealed

@@ -10,8 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from reweigh.benchmarks.judge.endpoint import Endpoint
-from reweigh.benchmarks.judge.protocol import JudgeError
-from reweigh.benchmarks.judge.scale import Distribution, ScaleQuestion, is_probability
+from reweigh.benchmarks.judge.protocol import Distribution, JudgeError, ScaleQuestion, is_probability
 from reweigh.errors import InputError
 
 LOCAL_URL = "http://localhost:8000/v1"

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 
 from reweigh.benchmarks.base import Item, MetricInfo
 from reweigh.benchmarks.bootstrap import Array, intervals, ratio
-from reweigh.benchmarks.judge.scale import Distribution
+from reweigh.benchmarks.judge.protocol import Distribution
 from reweigh.benchmarks.judged import ScaleJudged
 from reweigh.benchmarks.mmhal.questions import (
     HALLUCINATED_BELOW,

@@ -11,7 +11,7 @@ from typing import Any
 
 from reweigh.benchmarks.base import Item, MetricInfo
 from reweigh.benchmarks.bootstrap import Array, intervals, ratio
-from reweigh.benchmarks.judge.scale import Distribution
+from reweigh.benchmarks.judge.protocol import Distribution
 from reweigh.benchmarks.judged import ScaleJudged
 from reweigh.benchmarks.mmvet.questions import CAPABILITIES, MMVetQuestions, Question, kinds, named_kinds
 from reweigh.estimate import Estimate

@@ -16,8 +16,7 @@ from reweigh.estimate import Estimate
 from reweigh.experiments.experiment import Experiment, frame_of, session_arm
 from reweigh.families.load import load
 from reweigh.rivals import decoder
-from reweigh.runs.open import open_task
-from reweigh.runs.task import Runs, Scored
+from reweigh.runs.task import Runs, Scored, open_task
 from reweigh.tables.table import ReferenceTable
 from reweigh.world import operating_point, path, table_path
 from reweigh.world.scenes import Scene, scenes
