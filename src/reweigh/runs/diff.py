@@ -147,6 +147,12 @@ def object_of(mention: Mapping[str, Any]) -> str:
     return str(mention.get("object", mention.get("word")))
 
 
+def repetition(item: Item) -> int:
+    """How often an answer names its most frequent object."""
+    named = Counter(str(mention["object"]) for mention in item.details.get("mentions", []))
+    return max(named.values(), default=0)
+
+
 def _name_faults(*runs: Sequence[Item]) -> bool:
     """Whether the items name what is wrong with them; judged answers have a score only."""
     items = [item for run in runs for item in run]

@@ -18,7 +18,6 @@ from reweigh.experiments.ablate.report import (
     build_json,
     build_page,
     build_table,
-    repetition,
     spread,
 )
 from reweigh.experiments.ablate.study import Plan
@@ -51,9 +50,10 @@ COUNTS = {"candidates": 40, "edits": 10, "escapes": 3}
 
 
 def test_repetition_is_of_one_object_in_one_description():
-    assert repetition(run(["dog", "cat", "dog"], ["dog", "bus"]).items) == 2
-    assert repetition(run([], []).items) == 0
-    assert repetition([]) == 0
+    described = run(["dog", "cat", "dog"], ["dog", "bus"])
+    assert ArmResult.of("base", "base", described, described, None).repetition == 2
+    nothing = run([], [])
+    assert ArmResult.of("base", "base", nothing, nothing, None).repetition == 0
 
 
 def test_a_row_holds_the_difference_to_the_full_method():

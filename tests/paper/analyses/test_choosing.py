@@ -61,7 +61,7 @@ def test_sentences_say_whether_a_finding_shows() -> None:
     )
     assert "the opposite holds" in finding("x grows", Estimate(-1.0, -1.5, -0.5))
     assert "As in the paper" in finding("x falls", Estimate(-1.0, -1.5, -0.5), above=False)
-    assert "cannot be told" in finding("x", Estimate(None, None, None))
+    assert "cannot be decided" in finding("x", Estimate(None, None, None))
     assert "no interval" in finding("x", Estimate(1.0, None, None))
 
 

@@ -5,14 +5,13 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
-from reweigh.benchmarks.base import Item, MetricInfo, find_metric
+from reweigh.benchmarks.base import MetricInfo, find_metric
 from reweigh.benchmarks.bootstrap import paired_difference
 from reweigh.benchmarks.chair.metrics import METRICS, figures
 from reweigh.estimate import Estimate
@@ -23,6 +22,7 @@ from reweigh.results.frame import AGAINST, Frame, Key, Row
 from reweigh.results.html import element
 from reweigh.results.page import Page
 from reweigh.results.table import Cell, Column, Table
+from reweigh.runs.diff import repetition
 from reweigh.runs.task import Scored
 
 if TYPE_CHECKING:
@@ -85,7 +85,9 @@ class ArmResult:
         """A row from scored runs of an arm and of the full method."""
         found = {} if kind == FULL else paired_difference(full.items, run.items, figures)
         difference = {name: found[name] for name in FIGURES if name in found}
-        return cls(name, kind, run.summary.metrics, difference, edits, repetition(run.items))
+        return cls(
+            name, kind, run.summary.metrics, difference, edits, max(map(repetition, run.items), default=0)
+        )
 
     @property
     def fire(self) -> float | None:
@@ -116,12 +118,6 @@ class ArmResult:
             "edits": None if self.edits is None else dict(self.edits),
             "repetition": self.repetition,
         }
-
-
-def repetition(items: Sequence[Item]) -> int:
-    """The largest number of times that one object is named in one description."""
-    named = [Counter(str(one["object"]) for one in item.details.get("mentions", [])) for item in items]
-    return max((max(objects.values(), default=0) for objects in named), default=0)
 
 
 def spread(rows: Sequence[ArmResult]) -> dict[str, dict[str, float | None]]:

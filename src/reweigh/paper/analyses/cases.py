@@ -9,7 +9,6 @@ that the edit changes, of the first image by net removal where that step is the 
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -37,7 +36,7 @@ from reweigh.results.frame import Frame
 from reweigh.results.heat import heatmap
 from reweigh.results.html import Html, card, element, join, legend, picture
 from reweigh.results.mechanism import visible
-from reweigh.runs.diff import hallucinated
+from reweigh.runs.diff import hallucinated, repetition
 from reweigh.runs.record import find_image
 
 REMOVAL, OVER, DEGENERATE, MISPLACED = "net removal", "rank over probability", "degenerate", "misallocated"
@@ -73,12 +72,6 @@ def net_removal(base: Sequence[Item], arm: Sequence[Item]) -> dict[Id, int]:
     """Hallucinated occurrences of the base answer minus those of the arm's."""
     later = {item.id: hallucinated(item) for item in arm}
     return {item.id: hallucinated(item).total() - later[item.id].total() for item in base}
-
-
-def repetition(item: Item) -> int:
-    """How often an answer names its most frequent object."""
-    named = Counter(str(mention["object"]) for mention in item.details.get("mentions", []))
-    return max(named.values(), default=0)
 
 
 def degenerate(base: Sequence[Item], arm: Sequence[Item]) -> dict[Id, int]:
