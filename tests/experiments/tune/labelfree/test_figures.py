@@ -95,4 +95,4 @@ def test_warnings_name_a_yes_leaning_and_an_agreeing_verifier():
     said = " ".join(Trust(0.95, 0.41, 7.9, 99).warnings())
     assert "affirms 41% of known absents" in said
     assert "denies only 7.9%" in said
-    assert "too timid" in said
+    assert "too cautious" in said
