@@ -125,7 +125,7 @@ def test_a_beginning_that_was_cut_begins_again(tmp_path: Path, images: Path) -> 
 
 def test_a_manifest_of_somebody_else_is_not_replaced(tmp_path: Path, images: Path) -> None:
     (tmp_path / MANIFEST).write_text('{"mine": 77}\n')
-    with pytest.raises(ArtifactError, match="not of this run"):
+    with pytest.raises(ArtifactError, match="another run"):
         open_run(tmp_path, a_record(images), RECORDS)
     assert (tmp_path / MANIFEST).read_text() == '{"mine": 77}\n'
 

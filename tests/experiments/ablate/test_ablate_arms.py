@@ -48,7 +48,7 @@ def test_a_derangement_is_a_permutation_without_fixed_point(count, seed):
 
 @pytest.mark.parametrize("count", [0, 1])
 def test_too_few_records_cannot_be_exchanged(count):
-    with pytest.raises(InputError, match="exchanged"):
+    with pytest.raises(InputError, match="exchange"):
         derangement(count, 0)
 
 

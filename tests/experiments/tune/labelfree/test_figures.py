@@ -80,7 +80,7 @@ def test_trust_counts_what_it_says():
 @pytest.mark.parametrize(
     ("found", "why"),
     [
-        (Trust(0.9, 0.5, 20.0, 100), "hardly tells present from absent"),
+        (Trust(0.9, 0.5, 20.0, 100), "hardly distinguishes present"),
         (Trust(0.9, 0.1, 20.0, 29), "denies only 29 mentions"),
         (Trust(None, 0.1, 20.0, 100), "no object is named by every point"),
         (Trust(0.9, 0.1, 20.0, 30), None),
