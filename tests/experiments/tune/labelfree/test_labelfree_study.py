@@ -104,7 +104,7 @@ def test_a_believing_verifier_is_refused(answer, task, tmp_path):
     made = search(answer, task, verifier, tmp_path)
     assert made.found.chosen is None
     told = made.verified.trust.in_words()
-    assert "hardly tells present from absent" in told
+    assert "hardly distinguishes present from absent" in told
     assert f"of known absents (f), so J = h - f is {made.verified.trust.j:.2f}" in told
 
 
