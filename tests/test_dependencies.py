@@ -46,6 +46,18 @@ APART = {
     "results": {"files", "benchmarks", "runs"},
 }
 """What a package may import besides the ground, where it is less than all before it."""
+INSIDE = {
+    "engines.transformers": set(),
+    "engines.vllm": set(),
+    "engines.mlx": {"engines.transformers"},
+    "method.kernels": set(),
+    "rivals.tools": set(),
+    "rivals.opera": {"rivals.tools"},
+    "rivals.halc": {"rivals.tools", "rivals.dola"},
+}
+"""What a sub-package may import of the package it is in."""
+CIRCLES = {"data"}
+"""Sub-packages in a circle: a benchmark names its data set, and the list of data sets asks the benchmarks."""
 HEAVY = {"torch", "transformers", "numba"}
 
 
@@ -135,6 +147,40 @@ def test_packages_import_only_inward(package):
         if name and not within(name, allowed)
     }
     assert outward == set()
+
+
+@pytest.mark.parametrize("package", INSIDE)
+def test_sub_packages_import_only_inward(package):
+    around = package.partition(".")[0]
+    outward = {
+        f"{path.relative_to(SOURCE)} -> {name}"
+        for path in files(package.replace(".", "/"))
+        for name in own(imports(path))
+        if within(name, {around}) and not within(name, {package, *INSIDE[package]})
+    }
+    assert outward == set()
+
+
+def folders():
+    return sorted({path.parent for path in SOURCE.rglob("__init__.py")} - {SOURCE})
+
+
+@pytest.mark.parametrize("folder", folders(), ids=lambda folder: str(folder.relative_to(SOURCE)))
+def test_no_circle_leads_through_a_sub_package(folder):
+    """Of what a package holds, files and sub-packages, a sub-package never reaches itself again."""
+    package = ".".join(folder.relative_to(SOURCE).parts)
+    reached: dict[str, set[str]] = {}
+    for path in folder.rglob("*.py"):
+        here = path.relative_to(folder).parts[0].removesuffix(".py")
+        inside = {
+            name[len(package) + 1 :].split(".")[0] for name in own(imports(path)) if within(name, {package})
+        }
+        reached.setdefault(here, set()).update(inside - {here, "", "__init__"})
+    for _ in reached:
+        for here in reached:
+            reached[here] |= set().union(*(reached.get(there, set()) for there in reached[here]))
+    circles = {here for here in reached if here in reached[here] and (folder / here).is_dir()}
+    assert circles - CIRCLES == set()
 
 
 def test_the_method_is_pure():
