@@ -75,12 +75,12 @@ class Engine:
         asked = [SamplingParams(**params, extra_args=self.reference.asks(kind)) for kind in kinds]
         return list(self.llm.generate(self.reference.prompts(cases), asked, use_tqdm=False))
 
-    def answer_with(self, extra_args: dict[str, Any] | None) -> Any:
-        """Decode the first case with these extra arguments."""
+    def answer_with(self, extra_args: dict[str, Any] | None, case: int = 0) -> Any:
+        """Decode one case with these extra arguments."""
         from vllm import SamplingParams
 
         params = SamplingParams(temperature=0, max_tokens=self.reference.tokens, extra_args=extra_args)
-        return self.llm.generate(self.reference.prompts([0]), params, use_tqdm=False)[0]
+        return self.llm.generate(self.reference.prompts([case]), params, use_tqdm=False)[0]
 
     @property
     def worker(self) -> Any:

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import json
-import os
 import shutil
-import subprocess
-import sys
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 import torch
-from harness import TOKENS, V2, Reference, arguments, engine_config, reference_folder, running, told
+from harness import TOKENS, V2, Reference, engine_config, reference_folder, running, told
 
 from reweigh.engines.vllm import working
-from reweigh.engines.vllm.taps import HookTap
+from reweigh.engines.vllm.taps import AuxTap, HookTap
+from reweigh.errors import MismatchError
 from reweigh.files.seals import write_sealed
 from reweigh.tables.point import POINT
 from reweigh.tables.table import ReferenceTable
@@ -89,9 +85,13 @@ def test_a_request_alone_or_in_a_batch_samples_the_same(plain_engine):
 def test_a_request_that_asks_has_the_evidence_of_its_tokens(plain_engine):
     """The strengths are those of the edit: what was replaced had won by less than beta times its own."""
     world, table = plain_engine.reference, ReferenceTable.load(plain_engine.reference.table)
-    answer = plain_engine.answer_with({"reweigh_evidence": True})
+    count = world.tokens
+    case = next(
+        number for number, one in enumerate(world.cases) if one["plain"][:count] != one["edited"][:count]
+    )
+    answer = plain_engine.answer_with({"reweigh_evidence": True}, case)
     tokens = list(answer.outputs[0].token_ids)
-    assert tokens == world.cases[0]["edited"][: world.tokens]
+    assert tokens == world.cases[case]["edited"][:count]
     shown, text = told(answer), answer.outputs[0].text
     assert (shown["decoder"], shown["layer"], shown["beta"]) == ("reweigh", world.layer, world.beta)
     assert shown["b0"] == table.scale
@@ -108,32 +108,11 @@ def test_a_request_that_asks_has_the_evidence_of_its_tokens(plain_engine):
     assert "".join(text[one["start"] : one["end"]] for one in shown["tokens"]) == text
     changed = [one for one in shown["tokens"] if one["replaced"]]
     assert shown["changed"] == len(changed) > 0
-    plain = world.cases[0]["plain"]
+    plain = world.cases[case]["plain"]
     first = next(step for step, token in enumerate(tokens) if token != plain[step])
     assert changed[0]["step"] == first
     assert changed[0]["replaced"]["token"] == plain[first]
     assert "tokens" not in told(plain_engine.answer_with(None))
-
-
-def test_logits_that_form_no_distribution_are_reported_as_an_accelerator_would(world, monkeypatch):
-    """The values are not looked at; what became of them arrives with the tokens of the step."""
-    from reweigh.engines.vllm.processor import StepEditor
-
-    original, steps = StepEditor.step, []
-
-    def step(self, logits):
-        steps.append(len(logits))
-        found = original(self, logits)
-        sound = torch.ones(len(self.betas), dtype=torch.bool)
-        sound[0] = len(steps) != 5
-        return found._replace(candidates=replace(found.candidates, sound=sound))
-
-    with running(world) as engine:
-        monkeypatch.setattr(StepEditor, "step", step)
-        first, second = engine.answer(["edited", "edited"])
-        assert "distribution" in told(first)["reason"]
-        assert told(second)["edited"]
-        assert list(second.outputs[0].token_ids) == world.cases[1]["edited"][: world.tokens]
 
 
 def test_samples_of_one_request_are_each_edited(plain_engine):
@@ -170,6 +149,27 @@ def test_chunks_that_split_an_image_and_prefix_hits(world):
         again = engine.check(["plain", "plain", "edited", "half"])
         assert again[0].num_cached_tokens > 0
         assert again[2].num_cached_tokens == 0  # exact: an edited request computes its prompt
+
+
+def test_logits_that_form_no_distribution_are_reported_as_an_accelerator_would(world, monkeypatch):
+    """The values are not looked at; what became of them arrives with the tokens of the step."""
+    from reweigh.engines.vllm.processor import StepEditor
+
+    original, steps = StepEditor.step, []
+
+    def step(self, logits):
+        steps.append(len(logits))
+        found = original(self, logits)
+        sound = torch.ones(len(self.betas), dtype=torch.bool)
+        sound[0] = len(steps) != 5
+        return found._replace(candidates=replace(found.candidates, sound=sound))
+
+    with running(world) as engine:
+        monkeypatch.setattr(StepEditor, "step", step)
+        first, second = engine.answer(["edited", "edited"])
+        assert "distribution" in told(first)["reason"]
+        assert told(second)["edited"]
+        assert list(second.outputs[0].token_ids) == world.cases[1]["edited"][: world.tokens]
 
 
 def test_preempted_requests_keep_their_evidence(world):
@@ -244,21 +244,15 @@ def test_a_compiled_decoder(world):
 
 
 @pytest.mark.skipif(V2, reason="the interpreter runs kernels one by one; V1 compiles the same decoder")
-def test_a_decoder_that_was_compiled_for_another_layer_is_refused(world, tmp_path):
-    """In processes of their own, with one key for all caches: what the first compiled is served to the second."""
-    found = []
-    for layer in (2, 1):
-        table = {"table": str(reference_folder("world") / "observed-40"), "layer": layer}
-        given = json.dumps(arguments(world, enforce_eager=False, reweigh=table))
-        found.append(
-            subprocess.run(
-                [sys.executable, Path(__file__).with_name("compiled.py"), given],
-                env={**os.environ, "VLLM_CACHE_ROOT": str(tmp_path)},
-                capture_output=True,
-                text=True,
-                check=False,
-            )
-        )
-    assert found[0].returncode == 0, found[0].stderr[-4000:]
-    assert found[1].returncode != 0
-    assert "blocks [2], but blocks [1] are read" in found[1].stderr
+def test_a_decoder_that_was_compiled_for_another_layer_is_refused(world, monkeypatch):
+    """As one from a stale cache would be; vLLM cannot load those of a CPU."""
+    original = AuxTap.__init__
+
+    def stale(self, runner, decoder, layers):
+        original(self, runner, decoder, [layer + 1 for layer in layers])
+        self.layers = tuple(layers)
+
+    monkeypatch.setattr(AuxTap, "__init__", stale)
+    found = rf"blocks \[{world.layer + 1}\], but blocks \[{world.layer}\]"
+    with pytest.raises(MismatchError, match=found), running(world, enforce_eager=False):
+        pass
