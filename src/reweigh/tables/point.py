@@ -14,7 +14,6 @@ from typing import Any
 from reweigh.errors import ArtifactError, MismatchError
 from reweigh.files.artifacts import require_fields
 from reweigh.files.seals import read_sealed, write_sealed
-from reweigh.method.edit import MOST_BETA
 
 POINT = "operating_point.json"
 
@@ -58,6 +57,8 @@ def read_point_page(folder: Path) -> dict[str, Any] | None:
     path = folder / POINT
     if not path.is_file():
         return None
+    from reweigh.method.edit import MOST_BETA  # a table without a point needs no torch
+
     try:
         page = read_sealed(path)
         require_fields(page, path, {"beta": float, "chosen_on": dict, "grid": list})

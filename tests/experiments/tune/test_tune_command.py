@@ -6,6 +6,7 @@ import json
 import shutil
 
 import pytest
+from reweigh.runs.open import open_task
 from typer.testing import CliRunner
 
 import reweigh
@@ -14,7 +15,6 @@ from reweigh.errors import InputError
 from reweigh.experiments.tune.search import FIGURES, Quality, gain
 from reweigh.experiments.tune.study import Grid
 from reweigh.files.seals import read_sealed
-from reweigh.runs.open import open_task
 from reweigh.runs.results import read_scored
 from reweigh.runtime.reader import Reader
 from reweigh.tables.folders import table_layers
