@@ -122,8 +122,8 @@ def test_questions_ask_for_what_is_there_and_for_as_much_that_is_not(tmp_path):
         ({"image": "d.png", "objects": [""]}, "list"),
         ({"image": "d.png", "objects": ["dog"], "absent": ["Dog"]}, "both"),
         ({"image": "d.png", "objects": [], "synonyms": ["dog"]}, "synonyms"),
-        ({"image": "d.png", "objects": [], "synonyms": {"cat": ["puppy"]}}, "also stands for"),
-        ({"image": "d.png", "objects": [], "synonyms": {"cat": ["dog"]}}, "also stands for"),
+        ({"image": "d.png", "objects": [], "synonyms": {"cat": ["puppy"]}}, "also a word for"),
+        ({"image": "d.png", "objects": [], "synonyms": {"cat": ["dog"]}}, "also a word for"),
         ({"image": "a.png", "objects": []}, "second time"),
     ],
 )
