@@ -9,8 +9,10 @@ from typing import Any
 
 from reweigh.estimate import Estimate
 from reweigh.files.outputs import claim, write_output, write_sealed_output
+from reweigh.files.seals import require_own_rows
 from reweigh.results.charts import INK, chart, dots
 from reweigh.results.table import Cell, Column, Table
+from reweigh.speed.timing import KEPT, OWNER
 from reweigh.text import in_words
 
 SPEED, MARKDOWN = "speed.json", "speed.md"
@@ -20,6 +22,7 @@ def claim_files(out: Path, parts: Iterable[str], *, force: bool = False) -> None
     """Refuse a folder with files of others under the names that a measurement of these parts writes."""
     drawn = (f"{part}.{ending}" for part in parts for ending in ("png", "svg"))
     claim([out / name for name in (SPEED, MARKDOWN, *drawn)], force=force, beside=out / SPEED)
+    require_own_rows(out / KEPT, owner=OWNER)
 
 
 @dataclass(frozen=True)

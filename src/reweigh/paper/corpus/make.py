@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from contextlib import closing
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -16,18 +16,18 @@ from reweigh.calibration.corpus import Corpus, CorpusImage
 from reweigh.calibration.job import greedy_settings
 from reweigh.calibration.prepare import Prepared, build_ahead, prepare, read
 from reweigh.engines.transformers.observe import Trajectory, follow
-from reweigh.errors import InputError
+from reweigh.errors import ArtifactError, InputError
 from reweigh.families.anatomy import Anatomy, find_anatomy
 from reweigh.families.identity import identify
 from reweigh.families.processor import prompt_hash, tokenizer_of
 from reweigh.families.prompts import build_inputs
-from reweigh.files.artifacts import only_one, sha256_file
+from reweigh.files.artifacts import only_one, read_json, sha256_file
 from reweigh.files.outputs import claim, write_sealed_output
 from reweigh.images import read_image
 from reweigh.method.lens import Lens
 from reweigh.paper.corpus.image import Mention, StudyImage, onset, token_ends
 from reweigh.paper.corpus.reading import ImageReading, read_image_states
-from reweigh.paper.corpus.store import MANIFEST, PIECES, RECORD, Making, StudyCorpus
+from reweigh.paper.corpus.store import MANIFEST, PIECES, Making, StudyCorpus
 from reweigh.progress import bar
 from reweigh.provenance import versions
 from reweigh.runs.record import find_image
@@ -120,10 +120,10 @@ def make_corpus(
     job = _Job(anatomy, processor, images, lens, table.layer, seed, batch_size, template, kernel)
     making = Making(Path(folder), job.record())
     with only_one(making.folder):
-        # earlier versions sealed no pieces: the record beside them vouches
-        claim([making.folder / PIECES], beside=making.folder / RECORD)
+        known = pieces(processor, anatomy.vocab_size)
+        claim([making.folder / PIECES], force=_is_earlier(making.folder / PIECES, known))
         making.claim()
-        write_sealed_output(making.folder / PIECES, pieces(processor, anatomy.vocab_size))
+        write_sealed_output(making.folder / PIECES, known)
         if (making.folder / MANIFEST).is_file():
             return StudyCorpus.open(folder)
         shards = _shards(len(images.images), batch_size)
@@ -269,6 +269,14 @@ def pieces(processor: Any, vocab_size: int) -> dict[str, Any]:
     found = list(tokenizer.convert_ids_to_tokens(list(range(known))))
     special = sorted({*tokenizer.all_special_ids})
     return {"pieces": found + [None] * (vocab_size - known), "special": special, "count": vocab_size}
+
+
+def _is_earlier(path: Path, known: Mapping[str, Any]) -> bool:
+    """Whether a file holds the same pieces without a seal, as earlier versions wrote them."""
+    with suppress(ArtifactError):
+        found = read_json(path)
+        return isinstance(found, dict) and "pieces" in found and found.items() <= known.items()
+    return False
 
 
 def _file(path: Path, name: str) -> CorpusImage:
