@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 
 import mlx.core as mx
 import numpy as np
 import pytest
 import torch
-from mlx_vlm import generate, stream_generate
+from mlx.utils import tree_map
+from mlx_vlm import generate, load, stream_generate
 
 import reweigh
 from conftest import QUESTION, TOKENS
@@ -63,15 +65,24 @@ def test_streams_are_edited_and_the_model_is_as_before(engines):
     assert tuple(generate(*both.mlx, "", **said(both)).token_ids) == both.base[0].tokens
 
 
-def test_beta_0_gives_the_same_bits(engines):
+@pytest.mark.parametrize("kind", [mx.float32, mx.bfloat16], ids=str)
+def test_beta_0_gives_the_same_bits(engines, kind):
     both = engines["llava"]
-    plain = [np.array(one.logprobs) for one in stream_generate(*both.mlx, "", **said(both))]
-    with both.attach(beta=0.0):
-        found = [np.array(one.logprobs) for one in stream_generate(*both.mlx, "", **said(both))]
-    with both.attach():
-        edited = [np.array(one.logprobs) for one in stream_generate(*both.mlx, "", **said(both))]
-    assert all(np.array_equal(a, b) for a, b in zip(plain, found, strict=True))
-    assert not np.array_equal(plain[0], edited[0])
+    model, processor = load(str(both.folder))
+    model.update(tree_map(lambda one: one.astype(kind), model.parameters()))
+
+    def logprobs(beta=None):
+        """Log-probabilities of every step, as bits; without a beta, of the plain model."""
+        rw = contextlib.nullcontext()
+        if beta is not None:
+            rw = reweigh.attach(model, processor, table=both.table, beta=beta, force=True)
+        with rw:
+            return [one.logprobs for one in stream_generate(model, processor, "", **said(both))]
+
+    plain, found, edited = logprobs(), logprobs(0.0), logprobs(both.beta)
+    assert {one.dtype for one in found} == {kind}
+    assert all(mx.array_equal(a, b) for a, b in zip(plain, found, strict=True))
+    assert not mx.array_equal(plain[0], edited[0])
 
 
 def test_a_prompt_without_image_is_the_base_models(engines):
