@@ -78,7 +78,9 @@ def with_vllm(given: argparse.Namespace, dtype: str, arguments: dict[str, Any]) 
 
     from reweigh.families.prompts import render
 
-    options = {"max_model_len": 4096} if not given.small else {"max_model_len": 512, "max_num_seqs": 8}
+    options: dict[str, Any] = (
+        {"max_model_len": 4096} if not given.small else {"max_model_len": 512, "max_num_seqs": 8}
+    )
     if _is_pil(given.table):
         options["mm_processor_kwargs"] = {"use_fast": False}
     section = {"reweigh": {"table": str(given.table)}}

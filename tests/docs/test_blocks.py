@@ -23,7 +23,7 @@ from reweigh.cli.app import app
 from reweigh.rivals import DECODERS
 from training.__main__ import app as training
 
-LANGUAGES = {"python", "sh", "json", "toml", "text", "bibtex"}
+LANGUAGES = {"python", "sh", "json", "toml", "text", "bibtex", "nginx"}
 RELEASED = {"llava-hf/llava-1.5-7b-hf": ("llava", 32)}
 """Released checkpoints that documents name: the family and depth of their stand-in."""
 FILE = re.compile(r"# (\w+\.py)\n")

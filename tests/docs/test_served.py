@@ -13,6 +13,7 @@ from typer.testing import CliRunner
 
 from reweigh.cli.app import app
 from reweigh.files.artifacts import write_json, write_text
+from reweigh.files.outputs import RECORD as OUTPUTS
 from reweigh.runs.task import Runs, open_task
 from reweigh.runtime.answer import Answer
 from reweigh.world import path
@@ -66,6 +67,7 @@ def test_the_judges_commands_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         "record.json",
         "manifest.jsonl",
         "responses.jsonl",
+        OUTPUTS,
         *written,
     }
 
