@@ -73,7 +73,7 @@ def test_generation_is_compared_with_greedy_and_rivals(subject: Subject) -> None
     assert "vcd" in generation.rivals()
 
 
-NEED_MORE = {"asd", "code", "halc", "projectaway"}
+NEED_MORE = {"asd", "code", "halc", "nullu", "projectaway", "vti"}
 """Rivals that need options of their own, whole pictures or written words, which a random model has not."""
 
 
