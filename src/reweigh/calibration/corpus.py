@@ -1,4 +1,4 @@
-"""The calibration corpus: which images, in which order, told apart by name and content."""
+"""The calibration corpus: which images, in which order, identified by name and content."""
 
 from __future__ import annotations
 
@@ -241,7 +241,7 @@ def _manifest(path: Path) -> list[str]:
     for number, name in enumerate(paths, start=1):
         if "\0" in name or not name.strip() or escape_bytes(name) != name:
             raise InputError(
-                f"the manifest {path} names {name[:80]!r} in entry {number}, which is no file name",
+                f"the manifest {path} names {name[:80]!r} in entry {number}, which is not a file name",
                 hint="one path per line, a JSON list, or JSONL",
             )
     return paths

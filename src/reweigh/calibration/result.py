@@ -50,9 +50,9 @@ class Calibration:
         return ",".join(sorted({str(table.made_with["rule"]) for table in self.tables.values()}))
 
     def warnings(self) -> dict[int, str]:
-        """What is wrong with the table of a layer although it is one, in words."""
+        """Warnings about valid but weak tables, by layer."""
         return {
-            layer: f"only {len(table)} tokens are registered, so that hardly a word can be held back: "
+            layer: f"only {len(table)} tokens are registered, so the edit will hardly change anything: "
             f"{self.observations.token.size:,} observations of {self.observations.image_count} images are too few"
             for layer, table in self.tables.items()
             if len(table) < FEW

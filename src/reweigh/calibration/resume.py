@@ -64,7 +64,7 @@ class Work:
         for path in self._results():
             if path.exists():
                 raise InputError(
-                    f"{path} is there already and would be replaced", hint="calibrate into another folder"
+                    f"{path} already exists and would be replaced", hint="calibrate into another folder"
                 )
         write_sealed(page, self.asked)
 
@@ -78,7 +78,7 @@ class Work:
     def read_part(
         self, number: int, images: Sequence[CorpusImage]
     ) -> tuple[list[ImageObservations], list[dict[str, str]]]:
-        """The observations and the skipped images of one finished batch, which must speak of these images alone."""
+        """The observations and the skipped images of one finished batch, which must be of exactly these images."""
         path = self.part(number)
         try:
             arrays, page = read_sealed_tensors(path)
@@ -88,7 +88,7 @@ class Work:
             if (page.get("job"), page.get("number")) != (self.job, number):
                 raise ArtifactError(f"{path} belongs to another calibration or another batch")
             if named != sorted(image.key for image in images):
-                raise ArtifactError(f"{path} does not speak of the images of its batch")
+                raise ArtifactError(f"{path} does not hold the images of its batch")
         except ArtifactError as error:
             raise ArtifactError(
                 error.message, hint=f"remove {path.name}: the same command decodes its images again"
@@ -96,7 +96,7 @@ class Work:
         return split(batch), page["skipped"]
 
     def require_there(self) -> None:
-        """Refuse to go on in a folder that was removed: what it held is lost."""
+        """Refuse to continue in a folder that was removed: what it held is lost."""
         if not (self.folder / WORK / JOB).is_file():
             raise ArtifactError(
                 f"{self.folder / WORK / JOB} is gone: the folder was removed while it was calibrated into",

@@ -67,7 +67,7 @@ def _inside_peft(model: Any, modules: dict[str, Any]) -> Any:
         raise UnsupportedError(
             f"{name} uses {', '.join(sorted(kinds))}, which acts in the wrapper's own forward: the model inside "
             "would be read without it",
-            hint="merge it into the weights, or use an adapter that lives in the layers (LoRA and its kin)",
+            hint="merge it into the weights, or use an adapter that lives in the layers (LoRA and similar)",
         )
     inner = modules.get("base_model", modules.get("model"))
     if inner is None:

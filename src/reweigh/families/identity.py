@@ -123,7 +123,7 @@ class Watch:
         self._marks = self._now()
 
     def changed(self) -> str | None:
-        """What changed first, in words, or ``None``."""
+        """What changed first, as text, or ``None``."""
         before, now = self._marks, self._now()
         name = next((name for name in {**before, **now} if before.get(name) != now.get(name)), None)
         return None if name is None else f"{name} was changed"

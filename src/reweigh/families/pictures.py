@@ -19,7 +19,7 @@ MAX_GROWTH = 1.1
 def llava_pictures(
     config: Any, inputs: Mapping[str, Any], runs: list[list[Run]]
 ) -> Iterable[tuple[int, Picture]]:
-    """LLaVA-1.5 and its kin: one view of each image, all of one size; with a Pixtral tower, of the image's own shape."""
+    """LLaVA-1.5 and similar models: one view of each image, of one size; with a Pixtral tower, of the image's own shape."""
     vision, token = config.vision_config, config.image_token_id
     if vision.model_type == "pixtral":
         # the row breaks of Pixtral prompts are tokens of their own, so the grid has no control features
@@ -38,7 +38,7 @@ def llava_pictures(
 def qwen2_5_vl_pictures(
     config: Any, inputs: Mapping[str, Any], runs: list[list[Run]]
 ) -> Iterable[tuple[int, Picture]]:
-    """Qwen-VL and its kin: one grid of merged patches for each image, one for each pair of video frames."""
+    """Qwen-VL and similar models: one grid of merged patches for each image, one for each pair of video frames."""
     merge = config.vision_config.spatial_merge_size
     for key, token in (("image_grid_thw", config.image_token_id), ("video_grid_thw", config.video_token_id)):
         grids = inputs.get(key)
@@ -67,7 +67,7 @@ def gemma3_pictures(
     """Gemma 3 and PaliGemma: each image is one square grid, pooled in Gemma 3.
 
     Gemma's pan-and-scan shows the image and then its crops, each between marks of its own. Which crops belong to which
-    image is told by ``num_crops``, which the processor computes but keeps to itself; unless the caller adds it to the
+    image is in ``num_crops``, which the processor computes but does not return; unless the caller adds it to the
     inputs, each crop counts as an image.
     """
     pooled = getattr(config, "mm_tokens_per_image", None)

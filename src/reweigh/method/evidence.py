@@ -185,7 +185,7 @@ def read_evidence(
 
 
 def _check_states(lens: Lens, states: Any) -> None:
-    """Refuse what are no residual states of the lens's model."""
+    """Refuse anything but residual states of the lens's model."""
     if not isinstance(states, Tensor):
         raise InputError(
             f"states are a {type(states).__name__}; a tensor (positions, {lens.width}) was expected"

@@ -9,7 +9,7 @@ All of them are means over the positions j of an image:
     zprob    (p_j(v) - mean_u p_j(u)) / std_u p_j(u),  p_j = softmax(z_j)
 
 Softmax and moments are taken in float64 of the logits as the head gives them, with the population's standard deviation;
-a position whose logits are all equal says nothing of any token and counts as zero. Nothing is computed
+a position whose logits are all equal carries no information and counts as zero. Nothing is computed
 here: ``sums`` adds the positions up.
 """
 

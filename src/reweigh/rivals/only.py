@@ -132,7 +132,7 @@ class ONLY(Decoder):
 
 
 def _live(forward: Pass, width: int, device: torch.device) -> Tensor:
-    """Which of the last ``width`` keys of each row are no padding and already seen, bool (B, width)."""
+    """Which of the last ``width`` keys of each row are not padding and already seen, bool (B, width)."""
     total = forward.past + forward.length
     live = torch.ones(len(forward.rows), total, dtype=torch.bool, device=device)
     if forward.mask is not None:

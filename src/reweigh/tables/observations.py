@@ -178,7 +178,7 @@ class Observations:
         if list(self.images) != sorted(set(map(str, self.images))):
             return "its images are not in order"
         if n[0] and not 0 <= int(self.image.min()) <= int(self.image.max()) < len(self.images):
-            return f"it speaks of image {int(self.image.max()) + 1} of {len(self.images)}"
+            return f"it refers to image {int(self.image.max()) + 1} of {len(self.images)}"
         step = np.diff(self.image.astype(np.int64) * 2**32 + self.token)
         if (self.token < 0).any() or (step <= 0).any():
             return "its tokens are not in order"

@@ -2,7 +2,7 @@
 
 A checkpoint may be loaded, or saved again, as float32, bfloat16 or float16, and each rounds in its own way, so no hash of
 rounded values is the same in all of them. A signature therefore keeps sampled values exactly, in the smallest type that
-holds them; two agree if some tensor exists of which each is a rounding. Equal types must agree to the bit, so nothing is
+holds them; two agree if both could be roundings of one tensor. Equal types must agree to the bit, so nothing is
 forgiven that one rounding does not explain; a copy that was rounded to float16 first and to bfloat16 then may not agree
 with one that was rounded to bfloat16 at once. Knows nothing of models.
 """

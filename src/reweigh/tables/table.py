@@ -134,7 +134,9 @@ class ReferenceTable:
         table = cls(layer=page["layer"], scale=page["b0"], made_with=page["made_with"], **columns)
         table.verify()
         if page.get("registered", len(table)) != len(table):
-            raise ArtifactError(f"{folder / PAGE} speaks of {page['registered']} tokens, not of {len(table)}")
+            raise ArtifactError(
+                f"{folder / PAGE} says {page['registered']} tokens, but the table has {len(table)}"
+            )
         if folder.name.startswith("layer-") and folder.name != f"layer-{table.layer}":
             raise ArtifactError(
                 f"{folder} holds a table of layer {table.layer}",
@@ -263,7 +265,7 @@ def _check_calibration(folder: Path, table: ReferenceTable) -> None:
 
 
 def _problems(table: ReferenceTable, identity: Mapping[str, Any]) -> Iterator[str]:
-    """What is impossible about a table."""
+    """What makes a table invalid."""
     columns = {name: getattr(table, name) for name in ARRAYS}
     kinds = {"tokens": np.int64, "references": np.float64, "counts": np.int64}
     if any(column.ndim != 1 or column.dtype != kinds[name] for name, column in columns.items()):

@@ -1,4 +1,4 @@
-"""What can be said of a model before it is used, for ``reweigh doctor``, and the proof that its lens is wired as it is.
+"""Describe a model before it is used, for ``reweigh doctor``, and prove that the lens reads its own output path.
 
 Lens parity: the last block's stream through norm and head must give the model's logits, up to a monotone map
 (soft-capping, scale), and every captured stream must be the one transformers reports. It proves the wiring, not the quality
@@ -115,7 +115,7 @@ def _rank_agreement(read: Tensor, own: Tensor, top: int = 50) -> float:
 def examine(
     model: Any, processor: Any, image: str | Path | None = None, *, template: str | None = None
 ) -> dict[str, Any]:
-    """Everything that can be said of a model before it is used, as plain values."""
+    """Describe a model before it is used, as plain values."""
     anatomy = find_anatomy(model)
     names = {id(module): name for name, module in model.named_modules()}
     picture = read_image(image) if image is not None else sample_picture()

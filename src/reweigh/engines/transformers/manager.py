@@ -111,7 +111,7 @@ class HookManager:
                 raise
 
     def _release(self, request: Request) -> None:
-        """Remove what no request needs any longer."""
+        """Remove what no open request needs."""
         decoder = request.decoder
         with _lock:
             other = _managers.get(id(self.anatomy.model))

@@ -45,6 +45,6 @@ def pair(
     anatomy.check_layer(table.layer)
     if table.tokens.size and int(table.tokens[-1]) >= vocab_size:
         raise MismatchError(
-            f"the table speaks of token {int(table.tokens[-1])}, but the model's head has {vocab_size} tokens"
+            f"the table has token {int(table.tokens[-1])}, but the model's head has {vocab_size} tokens"
         )
     return table, lens

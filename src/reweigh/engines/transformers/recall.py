@@ -47,14 +47,14 @@ class Recall:
         self._reading = reading_hash(anatomy, processor)
 
     def keys(self, pictures: Sequence[Image | Sequence[Image]], inputs: Mapping[str, Any]) -> list[str]:
-        """What each row's evidence depends on, the model and the tokens aside; a row may hold several pictures."""
+        """What each row's evidence depends on, besides the model and the tokens; a row may hold several pictures."""
         if self._watch.changed() is not None:  # what was kept belongs to the model as it was
             self._watch = Watch(self.anatomy.model, self.processor)
             self._reading = reading_hash(self.anatomy, self.processor)
         return row_keys(self.anatomy, pictures, inputs, exact=self.exact)
 
     def find(self, keys: Sequence[str], reader: Reader) -> list[Evidence | None]:
-        """The evidence of each row as far as it is kept, for the layer and the tokens that a reader reads."""
+        """The cached evidence of each row, for the layer and the tokens that a reader reads."""
         return [self._evidence(self._values(key, reader), reader) for key in keys]
 
     def keep(

@@ -21,7 +21,7 @@ from reweigh.errors import NumericsError
 LOGIT_DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 
 INFINITY_BITS = {torch.bfloat16: 0x7F80, torch.float16: 0x7C00}
-"""Bit pattern of +inf; larger patterns, the sign aside, are NaN."""
+"""Bit pattern of +inf; larger patterns, ignoring the sign, are NaN."""
 
 WIDE_VOCAB = 8192
 """From this vocabulary on, a 65,536-bin histogram per row is cheaper than sorting 16-bit logits."""

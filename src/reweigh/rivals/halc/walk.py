@@ -172,7 +172,7 @@ class Walk:
         return found
 
     def is_looked_up(self, word: str) -> bool:
-        """Whether a word may name a thing; pieces with a full stop or comma are no words."""
+        """Whether a word may name a thing; pieces with a full stop or comma are not words."""
         return bool(word) and not {".", ","} & set(word) and self.decoder.is_entity(word)
 
     def detected(self, word: str) -> Sequence[Box]:
@@ -192,7 +192,7 @@ class Walk:
         views = decoder.runner.start(inputs, 0)[1][:, -1]
         scores = contrasts(views, decoder.candidates // 2, decoder.weight)
         scores = self.processors(self._whole(before).expand(len(scores), -1), scores)
-        scores[:, list(anatomy.image_tokens)] = float("-inf")  # in an answer it would stand for no picture
+        scores[:, list(anatomy.image_tokens)] = float("-inf")  # an answer has no picture to put there
         return list(dict.fromkeys(scores.argmax(dim=-1).tolist()))
 
     def deletable(self, word: str, first: int, start: int) -> bool:

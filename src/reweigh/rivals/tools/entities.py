@@ -13,7 +13,7 @@ from reweigh.text import FUNCTION_WORDS
 
 
 def may_be_entity(word: str) -> bool:
-    """Whether a word has three letters or more and is no function word."""
+    """Whether a word has at least three letters and is not a function word."""
     plain = word.lower()
     return len(plain) >= 3 and plain.isalpha() and plain not in FUNCTION_WORDS
 
@@ -38,7 +38,7 @@ def word_list(name: str, given: Sequence[str] | str | Path) -> tuple[str, ...]:
 
 
 def entity_test(given: Callable[[str], bool] | Sequence[str] | str | Path) -> Callable[[str], bool]:
-    """A noun test: a function as it is, or whether a word, its final "s" aside, is among given ones."""
+    """A noun test: a function as it is, or whether a word is among the given ones, ignoring a final "s"."""
     if callable(given):
         return given
     known = {singular(word) for word in word_list("is_entity", given)}

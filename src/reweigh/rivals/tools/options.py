@@ -81,7 +81,7 @@ def fits(value: Any, hint: Any) -> bool:
 
 
 def kind(hint: Any) -> str:
-    """An annotated kind in words."""
+    """An annotated kind as text."""
     origin, inner = get_origin(hint), get_args(hint)
     if origin in (Union, types.UnionType):
         return " or ".join(dict.fromkeys(kind(one) for one in inner))
