@@ -6,7 +6,6 @@ import json
 import shutil
 
 import pytest
-from reweigh.runs.open import open_task
 from typer.testing import CliRunner
 
 import reweigh
@@ -16,6 +15,7 @@ from reweigh.experiments.tune.search import FIGURES, Quality, gain
 from reweigh.experiments.tune.study import Grid
 from reweigh.files.seals import read_sealed
 from reweigh.runs.results import read_scored
+from reweigh.runs.task import open_task
 from reweigh.runtime.reader import Reader
 from reweigh.tables.folders import table_layers
 from reweigh.tables.point import POINT
