@@ -32,7 +32,7 @@ PANELS: dict[str, tuple[str, ...]] = {
     "Start": ("demo", "doctor"),
     "Use": ("describe", "serve", "calibrate", "table"),
     "Measure": ("eval", "compare", "tune", "ablate", "speed"),
-    "Paper": ("study",),
+    "Paper": ("study", "reproduce"),
     "Maintain": ("data", "steer", "world"),
 }
 """Subcommands as the help groups them; each has a module in ``reweigh.cli`` with ``app``, a Typer application."""

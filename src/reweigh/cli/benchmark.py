@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -45,12 +46,16 @@ def benchmark_of(model: str, benchmark: str | None) -> str:
 
 
 def split_images(benchmark: str, options: list[str]) -> tuple[dict[str, Any], Path | None]:
-    """Parse options of a benchmark, and take out the folder of images unless the benchmark knows such an option."""
+    """Parse options of a benchmark, and take out the folder of images unless the benchmark opens it itself.
+
+    A number is not a folder: chair's own option of that name says how many images are drawn.
+    """
     from reweigh.benchmarks import find_benchmark
-    from reweigh.benchmarks.open import known_options
 
     found = parse_options(options)
-    if "images" not in found or "images" in known_options(find_benchmark(benchmark)):
+    own = inspect.signature(find_benchmark(benchmark)).parameters.get("images")
+    counts = own is not None and isinstance(own.default, int)
+    if "images" not in found or (own is not None and (not counts or isinstance(found["images"], int))):
         return found, None
     return found, Path(str(found.pop("images")))
 

@@ -63,6 +63,8 @@ def compare(
     force: bool = common.FORCE,
 ) -> None:
     """Answer the same records with every decoder, score them, and write one table with metrics and cost."""
+    from reweigh.benchmarks.base import find_benchmark
+    from reweigh.benchmarks.open import data_folder
     from reweigh.experiments.compare.methods import parse_methods, parse_options, standard_methods
     from reweigh.experiments.compare.report import claim_files, terminal, write
     from reweigh.experiments.tune_all.page import note, settings_table, tuning_section, write_frontier
@@ -73,7 +75,7 @@ def compare(
     standard: dict[str, dict[str, Any]] = standard_methods(benchmarks) if methods is None else {}
     names = list(standard) if methods is None else parse_methods(methods, list(DECODERS))
     given = parse_options(method_option, names)
-    if selection.data is not None and len(benchmark) > 1:
+    if selection.data is not None and len({data_folder(find_benchmark(name)) for name in benchmarks}) > 1:
         raise InputError("--data is for one benchmark, but several are compared", hint="leave it out")
     if tune_all and cluster.ray is not None:
         raise InputError("--tune-all does not run on a cluster", hint="leave out --ray")

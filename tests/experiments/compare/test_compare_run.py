@@ -91,6 +91,7 @@ def test_cost_is_time_over_tokens_and_the_highest_peak():
     assert (found.seconds_per_token, found.peak) == (0.1, 9)
     assert Total({}).seconds_per_token is None
     assert Total({}).latency_over(Total({})).value is None
+    assert Total({}).latency_over(found).value is None, "a method that was not run has no cost"
     with measured(torch.device("cpu")) as meter:
         torch.randn(300, 300) @ torch.randn(300, 300)
     assert meter.seconds > 0

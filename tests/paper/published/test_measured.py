@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from reweigh.estimate import Estimate
-from reweigh.files.artifacts import write_json
+from reweigh.files.seals import write_sealed
 from reweigh.paper.analyses import STUDIES
 from reweigh.paper.analyses.cost import Cost
 from reweigh.paper.analyses.references import GLOBAL, MASS, MEDIAN, REDUCTION, SHUFFLED, SPECIFIC, References
@@ -141,7 +141,7 @@ def test_an_ablation_fills_its_tables_and_permutations_count_as_their_mean(tmp_p
         ],
         "shuffled": {"mean": mean, "lowest": {}, "highest": {}},
     }
-    write_json(tmp_path / "ablation.json", page)
+    write_sealed(tmp_path / "ablation.json", page)
     found = read_results([tmp_path])
     components = found["tab:ablation-chair-detail"].values
     assert components[Entry("Full method", "Fire %")] == Estimate(80.0)
@@ -153,11 +153,22 @@ def test_an_ablation_fills_its_tables_and_permutations_count_as_their_mean(tmp_p
 
 
 def test_a_comparison_fills_its_tables(tmp_path: Path) -> None:
-    cells = {"CHAIR/CHAIR_S": {"value": 41.0}, "Cost/Latency": {"value": 1.1}}
-    write_json(
-        tmp_path / "comparison.json", {"model": "m", "rows": [{"method": "ReWEIGH", "figures": cells}]}
-    )
-    assert read_results([tmp_path])["tab:chair-amber"].values == {
-        Entry("ReWEIGH", "CHAIR_S"): Estimate(41.0),
-        Entry("ReWEIGH", "Latency"): Estimate(1.1),
+    one, two = tmp_path / "chair", tmp_path / "amber"
+    chair = {"CHAIR/CHAIR_S": {"value": 41.0}, "CHAIR/recall": {"value": 70.0}, "Cost/Lat.": {"value": 1.1}}
+    rows = [{"method": name, "figures": chair} for name in ("Base (greedy)", "ReWEIGH")]
+    write_sealed(one / "comparison.json", {"model": "m", "rows": rows})
+    amber = {"AMBER, generative/CHAIR": {"value": 4.0}, "AMBER, discriminative/F1": {"value": 80.0}}
+    amber["AMBER, generative/hal"] = {"value": None}
+    write_sealed(two / "comparison.json", {"model": "m", "rows": [{"method": "ReWEIGH", "figures": amber}]})
+    found = read_results([two, one])
+    assert found["tab:chair-full"].values == {
+        Entry(row, metric): Estimate(value)
+        for row in ("Base", "ReWEIGH")
+        for metric, value in (("CHAIR_S", 41.0), ("Recall", 70.0), ("Latency", 1.1))
     }
+    assert found["tab:chair-amber"].values == found["tab:chair-full"].values | {
+        Entry("ReWEIGH", "AMBER CHAIR"): Estimate(4.0),
+        Entry("ReWEIGH", "AMBER F1"): Estimate(80.0),
+        Entry("ReWEIGH", "AMBER Score"): Estimate(88.0),  # (100 - 4 + 80) / 2
+    }
+    assert found["tab:amber-full"].values[Entry("ReWEIGH", "AMBER")] == Estimate(88.0)

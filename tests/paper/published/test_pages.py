@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from reweigh.estimate import Estimate
-from reweigh.files.artifacts import read_json
+from reweigh.files.seals import read_sealed
 from reweigh.paper.analyses import STUDIES
 from reweigh.paper.published.measured import read_results
 from reweigh.paper.published.numbers import published
@@ -79,7 +79,7 @@ def test_measured_numbers_stand_under_their_own_model(study: Path, tmp_path: Pat
 
 def test_orders_that_differ_are_named(study: Path, tmp_path: Path) -> None:
     data = write_pages(read_results([study]), tmp_path / "paper")
-    assert data == read_json(tmp_path / "paper" / DATA)
+    assert data == read_sealed(tmp_path / "paper" / DATA)
     end = data["tab:detection-not-mitigation"]
     assert end["orders"] == {"compared": 2, "agree": 1}
     assert end["differ"] == ["Net: rank > probability in the paper, rank < probability here"]

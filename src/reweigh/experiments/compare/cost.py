@@ -121,6 +121,8 @@ class Total:
 
     def latency_over(self, base: Total) -> Estimate:
         """Time per token over the base's, with a 95% interval that draws the same batches for both."""
+        if not self.batches:  # the model cannot serve it, or it was not run
+            return Estimate(None, reason=NOTHING)
         found = paired(base._items(), self._items(), _latency, _ratios)
         return found.get(LATENCY, Estimate(None, reason=NOTHING))
 

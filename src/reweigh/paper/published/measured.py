@@ -7,17 +7,19 @@ Results are recognised by their files: a study folder (``NAME/study.json``), an 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from reweigh.errors import ArtifactError
+from reweigh.errors import ArtifactError, InputError
 from reweigh.estimate import Estimate
 from reweigh.files.seals import read_sealed
 from reweigh.paper.analyses import STUDIES
 from reweigh.paper.analyses.sweep import NAMES
 from reweigh.paper.run import PAGE, read_study
 from reweigh.paper.study import FIGURE, FRAGMENT, Entries, Entry
+from reweigh.rivals import DECODERS
+from reweigh.runs.results import ScoredRun, read_scored
 
 SHUFFLED = "shuffled"
 ARMS = {
@@ -38,6 +40,24 @@ READOUTS = {
     "mean-probability": "mean probability, native",
     "standardized-probability": "standardized probability, native",
 }
+COMPARED = {"recall": "Recall", "Lat.": "Latency", "Mem.": "Memory"}
+"""Columns of a comparison that the paper calls otherwise."""
+AMBER = {
+    "cover": "Cover",
+    "hal": "Hal.",
+    "cog": "Cog.",
+    "accuracy": "Acc.",
+    "precision": "Precision",
+    "recall": "Recall",
+    "unparsed": "Unparsed %",
+}
+AMBER_SCORE = "AMBER Score"
+RATED = {
+    ("mmhal", "score"): "MMHal score",
+    ("mmhal", "hallucination_rate"): "MMHal hallucination rate",
+    ("mmvet", "total"): "MM-Vet",
+}
+"""Figures of judged benchmarks, and the paper's names."""
 METRICS = {**NAMES, "length": "Length", "fire": "Fire %", "escapes": "Escapes"}
 
 
@@ -138,18 +158,67 @@ def _ablated(arm: Mapping[str, Any]) -> dict[str, Estimate]:
 
 
 def read_comparison(folder: Path) -> dict[str, Measured]:
-    """What a comparison of decoders gives."""
+    """What a comparison of decoders gives; AMBER's figures have a table of their own, and a score of both halves."""
     page = _page(folder / "comparison.json", "reweigh compare")
-    renamed = {"recall": "Recall", "latency": "Latency", "memory": "Memory"}
     found: dict[Entry, Estimate] = {}
+    amber: dict[Entry, Estimate] = {}
     for row in page["rows"]:
-        name = "Base" if row["method"].lower() in ("base", "greedy") else row["method"]
+        name = "Base" if row["method"].lower().startswith("base") else row["method"]
         for key, cell in row["figures"].items():
-            metric = key.rpartition("/")[2]
-            if cell["value"] is not None:
-                found[Entry(name, renamed.get(metric.lower(), metric))] = Estimate(cell["value"])
-    about = Measured(str(page["model"]), "the records of its benchmarks", "reweigh compare", found)
-    return {"tab:chair-amber": about, "tab:chair-full": about}
+            group, _, metric = key.rpartition("/")
+            if cell["value"] is None:
+                continue
+            if group.startswith("AMBER"):
+                amber[Entry(name, AMBER.get(metric, metric))] = Estimate(cell["value"])
+            else:
+                found[Entry(name, COMPARED.get(metric, metric))] = Estimate(cell["value"])
+        if all(parts := [amber.get(Entry(name, metric)) for metric in ("CHAIR", "F1")]):
+            chair, f1 = (one.number for one in parts if one is not None)
+            amber[Entry(name, "AMBER")] = Estimate((100 - chair + f1) / 2)
+    both = found | {
+        Entry(entry.row, AMBER_SCORE if entry.metric == "AMBER" else f"AMBER {entry.metric}"): value
+        for entry, value in amber.items()
+    }
+    tables = {"tab:chair-amber": both, "tab:chair-full": found, "tab:amber-full": amber}
+    return {
+        label: Measured(str(page["model"]), "the records of its benchmarks", "reweigh compare", values)
+        for label, values in tables.items()
+        if values
+    }
+
+
+def read_judged(folder: Path) -> dict[str, Measured]:
+    """What rated runs give, one folder for each benchmark and method: ``mmhal/vcd`` and so on."""
+    found: dict[Entry, Estimate] = {}
+    model = ""
+    for (benchmark, figure), metric in RATED.items():
+        for run in sorted((folder / benchmark).glob("*")):
+            try:
+                scored = read_any(run)
+            except InputError:  # answered, but not rated
+                continue
+            model = str((scored.record or {}).get("model", {}).get("id", "a model"))
+            title = DECODERS[run.name].title if run.name in DECODERS and run.name != "base" else "Base"
+            if figure in scored.metrics:
+                found[Entry(title, metric)] = scored.metrics[figure]
+    on = "the questions of MMHal-Bench and MM-Vet"
+    return {"tab:mmhal-bench": Measured(model, on, "reweigh eval score", found)} if found else {}
+
+
+def read_any(run: Path) -> ScoredRun:
+    """A rated run, by whichever judge rated it."""
+    try:
+        return read_scored(run)
+    except InputError:
+        return read_scored(run, "systemone")
+
+
+def _joined(found: dict[str, Measured], more: Mapping[str, Measured]) -> None:
+    """Add results; comparisons of one model on several benchmarks, in several folders, fill one table."""
+    for label, new in more.items():
+        old = found.get(label)
+        same = old is not None and (old.model, old.by) == (new.model, new.by)
+        found[label] = replace(new, values={**old.values, **new.values}) if old is not None and same else new
 
 
 def read_results(folders: Sequence[Path]) -> dict[str, Measured]:
@@ -160,5 +229,6 @@ def read_results(folders: Sequence[Path]) -> dict[str, Measured]:
         if (folder / "ablation.json").is_file():
             found |= read_ablation(folder)
         if (folder / "comparison.json").is_file():
-            found |= read_comparison(folder)
+            _joined(found, read_comparison(folder))
+        found |= read_judged(folder)
     return found

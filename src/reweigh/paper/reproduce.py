@@ -1,0 +1,318 @@
+"""The paper's protocol as a list of commands: what each needs, what is missing, and how long it may take.
+
+Calibrate on 500 images of COCO's train2014 (seed 4242) and tune on 500 others (seed 42), then hold ReWEIGH against the five
+rivals on 500 images of val2014 and on AMBER, MMHal-Bench and MM-Vet, measure its cost, ablate it, compute every analysis.
+Each step is a command that a person could type and that resumes by itself.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from reweigh.benchmarks.base import Record, find_benchmark
+from reweigh.benchmarks.chair.benchmark import CHAIR
+from reweigh.benchmarks.chair.coco import Coco
+from reweigh.benchmarks.chair.truth import sample_images
+from reweigh.benchmarks.files import find_files
+from reweigh.benchmarks.open import data_folder
+from reweigh.errors import InputError
+from reweigh.files.artifacts import write_text
+from reweigh.images import read_image
+from reweigh.paper.published.numbers import REFERENCE, published
+from reweigh.paper.study import Entry
+from reweigh.results.table import Cell, Column, Table
+from reweigh.runs.record import find_image
+
+METHODS = {
+    "base": "Base",
+    "vcd": "VCD",
+    "opera": "OPERA",
+    "dola": "DoLa",
+    "pai": "PAI",
+    "revisit": "ReVisiT",
+    "reweigh": "ReWEIGH",
+}
+"""The decoders of the paper's tables, and what it calls them."""
+RIVALS = tuple(name for name in METHODS if name not in ("base", "reweigh"))
+IMAGES, TUNING_SEED, CALIBRATION_SEED = 500, 42, 4242
+LAYERS = (-3, -2, -1)
+POINTS = 18
+"""Runs of a search: three layers, five betas and a midpoint."""
+ARMS = 21
+"""Runs of an ablation: the base, the full method, nine arms and ten permutations."""
+ANALYSES = 12
+"""Runs that the analyses add, roughly: both corpora, and the studies that answer the records again."""
+AMBER = {"amber-generative": 1004, "amber-discriminative": 14216}
+JUDGED = {"mmhal": 96, "mmvet": 218}
+
+
+@dataclass(frozen=True)
+class Step:
+    """One command of the protocol.
+
+    Attributes:
+        name: What the step is called.
+        command: Arguments of ``reweigh``.
+        descriptions: How many long answers it takes, in greedy ones.
+        words: How many answers of a word it takes, in greedy ones.
+        missing: What it lacks, if it cannot run.
+    """
+
+    name: str
+    command: tuple[str, ...]
+    descriptions: float = 0.0
+    words: float = 0.0
+    missing: str | None = None
+
+
+@dataclass(frozen=True)
+class Pace:
+    """Measured seconds of a greedy description, and of an answer of one word."""
+
+    description: float
+    word: float
+
+    def hours(self, step: Step) -> float:
+        """What a step may take."""
+        return (step.descriptions * self.description + step.words * self.word) / 3600
+
+
+@dataclass(frozen=True)
+class Protocol:
+    """What is reproduced.
+
+    Attributes:
+        model: Hub id or folder.
+        coco: Folder with train2014, val2014 and annotations.
+        out: Where everything goes.
+        amber: Folder of AMBER; by default that of ``reweigh data``.
+        judge: Options of the judge for ``reweigh eval score``; without any, MMHal-Bench and MM-Vet are left out.
+        limit: Fewer images for each part, for a trial.
+        tokens: Shorter answers, for a trial.
+        options: Further options of every command that loads the model.
+    """
+
+    model: str
+    coco: Path
+    out: Path
+    amber: Path | None = None
+    judge: Sequence[str] = ()
+    limit: int | None = None
+    tokens: int | None = None
+    options: Sequence[str] = ()
+
+    @property
+    def manifest(self) -> Path:
+        """The list of calibration images."""
+        return self.out / "calibration.txt"
+
+    @property
+    def images(self) -> int:
+        """Images of each part."""
+        return min(IMAGES, self.limit or IMAGES)
+
+    def chair(self) -> list[str]:
+        """Options that select COCO's images."""
+        own = ["-b", "chair", "--data", str(self.coco)]
+        if not find_files(self.coco, "synonyms.txt"):
+            own += ["--option", f"synonyms={data_folder(find_benchmark('chair')) / 'synonyms.txt'}"]
+        return [*own, *self._limited()]
+
+    def _limited(self) -> list[str]:
+        return [*([] if self.limit is None else ["--limit", str(self.limit)]), *self._short()]
+
+    def _short(self) -> list[str]:
+        return [] if self.tokens is None else ["--max-new-tokens", str(self.tokens)]
+
+    def draw(self) -> list[Path]:
+        """Draw the calibration images, none of which is tuned on, and write their list."""
+        tuned = {
+            record.id
+            for record in CHAIR(self.coco, split="train").records(limit=self.limit, seed=TUNING_SEED)
+        }
+        named = Coco(self.coco, split="train").image_file["train"]
+        files = {identity: name for identity, name in named.items() if identity not in tuned}
+        if not files:
+            raise InputError(
+                f"{self.coco} has no training image that is not tuned on", hint="use all of train2014"
+            )
+        chosen = sample_images(files, count=IMAGES, seed=CALIBRATION_SEED)[: self.images]
+        paths = [find_image(self.coco, files[identity]).resolve() for identity in chosen]
+        write_text(self.manifest, "".join(f"{path}\n" for path in paths))
+        return paths
+
+    def steps(self) -> list[Step]:
+        """Every step in its order, also those that cannot run."""
+        n, factors = self.images, latencies()
+        table, study = self.out / "table", self.out / "study"
+        chosen = ("-t", str(table), *self.options)
+        rivals = [part for name in RIVALS for part in ("--rival", name)]
+        read = [
+            *(part for layer in LAYERS for part in ("--layer", str(layer))),
+            *self._short(),
+            *self.options,
+        ]
+        lacks = self.missing()
+        return [
+            Step(
+                "calibrate",
+                ("calibrate", self.model, str(self.manifest), *read, "-o", str(table)),
+                n,
+                missing=lacks,
+            ),
+            Step(
+                "tune",
+                ("tune", self.model, *self.chair(), *chosen, "-o", str(study / "tuning")),
+                n * (1 + POINTS * factors["reweigh"]),
+                missing=lacks,
+            ),
+            Step(
+                "chair",
+                (
+                    "compare",
+                    self.model,
+                    *self.chair(),
+                    "-m",
+                    ",".join(METHODS),
+                    *chosen,
+                    "-o",
+                    str(self.out / "chair"),
+                ),
+                n * sum(factors.values()),
+                missing=lacks,
+            ),
+            self._amber(chosen, sum(factors.values()), lacks),
+            *self._judged(chosen, factors, lacks),
+            Step(
+                "speed",
+                ("speed", self.model, *rivals, *self._short(), *chosen, "-o", str(study / "speed")),
+                50.0,
+                missing=lacks,
+            ),
+            Step(
+                "ablate",
+                ("ablate", self.model, *self.chair(), *chosen, "-o", str(self.out / "ablation")),
+                n * ARMS * factors["reweigh"],
+                missing=lacks,
+            ),
+            Step("study", (*self._study(study), *chosen), n * ANALYSES, missing=lacks),
+        ]
+
+    def missing(self) -> str | None:
+        """What the folder of COCO lacks."""
+        for folder in ("train2014", "val2014"):
+            if not (self.coco / folder).is_dir():
+                return f"{self.coco / folder}"
+        for split in ("train2014", "val2014"):
+            for kind in ("captions", "instances"):
+                if not find_files(self.coco, f"{kind}_{split}.json"):
+                    return f"{kind}_{split}.json in {self.coco}"
+        known = find_files(self.coco, "synonyms.txt") or find_files(
+            data_folder(find_benchmark("chair")), "synonyms.txt"
+        )
+        return None if known else "synonyms.txt (reweigh data chair)"
+
+    def _amber(self, chosen: Sequence[str], factor: float, lacks: str | None) -> Step:
+        folder = self.amber or data_folder(find_benchmark("amber-generative"))
+        there = find_files(folder, "annotations.json")
+        command = (
+            "compare",
+            self.model,
+            "-b",
+            "amber-generative",
+            "-b",
+            "amber-discriminative",
+            "-m",
+            ",".join(METHODS),
+        )
+        data = () if self.amber is None else ("--data", str(self.amber))
+        out = ("-o", str(self.out / "amber"))
+        asked = {name: min(count, self.limit or count) for name, count in AMBER.items()}
+        return Step(
+            "amber",
+            (*command, *data, *self._limited(), *chosen, *out),
+            asked["amber-generative"] * factor,
+            asked["amber-discriminative"] * factor,
+            lacks
+            or (
+                None
+                if there
+                else f"annotations.json of AMBER in {folder} (reweigh data amber, or --amber DIR)"
+            ),
+        )
+
+    def _judged(self, chosen: Sequence[str], factors: dict[str, float], lacks: str | None) -> Iterator[Step]:
+        """Answer and rate MMHal-Bench and MM-Vet with every method."""
+        for name, count in JUDGED.items():
+            folder = data_folder(find_benchmark(name))
+            why = lacks or (None if folder.is_dir() else f"{folder} (reweigh data {name})")
+            why = why or (None if self.judge else "a judge (--judge chat or systemone)")
+            for method in METHODS:
+                run = str(self.out / "judged" / name / method)
+                own = chosen if method == "reweigh" else self.options
+                answer = (
+                    "eval",
+                    "run",
+                    self.model,
+                    "-b",
+                    name,
+                    "--decoder",
+                    method,
+                    *self._limited(),
+                    *own,
+                    "-o",
+                    run,
+                )
+                many = min(count, self.limit or count) * factors[method]
+                yield Step(f"{name} {method}", answer, many, missing=why)
+                yield Step(f"rate {name} {method}", ("eval", "score", run, *self.judge), missing=why)
+
+    def _study(self, study: Path) -> tuple[str, ...]:
+        given = ("--calibration", str(self.manifest), "--paper", "-o", str(study))
+        results = (self.out / name for name in ("ablation", "amber", "chair", "judged"))
+        shown = [part for folder in results for part in ("--results", str(folder)) if folder.is_dir()]
+        return ("study", "all", self.model, *self.chair(), *given, *shown)
+
+
+def latencies() -> dict[str, float]:
+    """The published time per token of each method, in greedy decoding's."""
+    known = published()["tab:chair-amber"].values[REFERENCE]
+    return {name: known[Entry(title, "Latency")].number for name, title in METHODS.items()}
+
+
+def measure_pace(session: Any, pictures: Sequence[Path], *, prompt: str, tokens: int, seconds: float) -> Pace:
+    """Describe pictures for about so many seconds, and read what a description and a single word take."""
+    begin, count = time.perf_counter(), 0
+    for count, path in enumerate(pictures, 1):  # noqa: B007
+        session.describe(read_image(path), prompt, max_new_tokens=tokens)
+        if time.perf_counter() - begin > seconds:
+            break
+    described = time.perf_counter() - begin
+    begin = time.perf_counter()
+    for path in pictures[:count]:
+        session.describe(read_image(path), prompt, max_new_tokens=1)
+    return Pace(described / count, (time.perf_counter() - begin) / count)
+
+
+def plan_table(steps: Sequence[Step], pace: Pace | None) -> Table:
+    """What will be run, how long it may take, and what is missing."""
+    columns = [Column("step"), Column("command"), Column("hours", digits=2, ranked=False), Column("missing")]
+    rows: list[list[Cell]] = [
+        [
+            one.name,
+            f"reweigh {' '.join(one.command)}",
+            None if pace is None or one.missing else pace.hours(one),
+            one.missing or "",
+        ]
+        for one in steps
+    ]
+    return Table(columns, rows)
+
+
+def first_record(protocol: Protocol) -> Record:
+    """The first record that is tuned on, whose prompt and limit all descriptions share."""
+    return CHAIR(protocol.coco, split="train").records(limit=1, seed=TUNING_SEED)[0]
