@@ -70,6 +70,9 @@ def reproduce(
     claim([out / DONE, protocol.manifest], beside=out / DONE)
     with only_one(out):
         protocol.draw()
+        for why in dict.fromkeys(one.missing for one in steps if one.missing is not None):
+            named = ", ".join(one.name for one in steps if one.missing == why)
+            typer.echo(f"left out: {named}; missing: {why}", err=True)
         for number in range(len(steps)):
             _run(
                 protocol.steps()[number], out / DONE
@@ -86,7 +89,6 @@ def _run(step: Step, path: Path) -> None:
 
     done = read_sealed(path)["done"] if path.is_file() else {}
     if step.missing is not None:
-        typer.echo(f"{step.name} is left out: {step.missing} is missing", err=True)
         return
     if done.get(step.name) == list(step.command):
         return

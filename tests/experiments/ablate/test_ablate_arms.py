@@ -15,6 +15,7 @@ from reweigh.experiments.ablate.arms import (
     by_count,
     derangement,
     global_reference,
+    in_own_units,
     make_variants,
     parse_arms,
     readout_of,
@@ -22,6 +23,8 @@ from reweigh.experiments.ablate.arms import (
     without_abstention,
 )
 from reweigh.tables.observations import Observations
+from reweigh.tables.table import ReferenceTable
+from reweigh.world import table_path
 
 TABLE = twin.table(40)
 
@@ -82,6 +85,18 @@ def test_without_abstention_every_token_has_a_reference():
         TABLE.scale if TABLE.reference(token) is None else TABLE.reference(token) for token in range(40)
     ]
     changed.verify()
+
+
+def test_the_embedded_table_passes_its_own_checks_in_every_arm():
+    table = ReferenceTable.from_pretrained(table_path())
+    size = int(table.made_with["identity"]["vocab_size"])
+    for changed in (
+        without_abstention(table, size),
+        global_reference(table),
+        shuffled(table, 0),
+        in_own_units(table),
+    ):
+        changed.verify()
 
 
 def test_registration_by_count_needs_no_more_than_the_count():

@@ -122,7 +122,8 @@ def without_abstention(table: ReferenceTable, vocab_size: int) -> ReferenceTable
     counts = np.ones(vocab_size, dtype=np.int64)  # a table with a count of 0 is refused
     references[table.tokens], counts[table.tokens] = table.references, table.counts
     every = np.arange(vocab_size, dtype=np.int64)
-    return _changed(table, "no-abstention", tokens=every, references=references, counts=counts)
+    changed = _changed(table, "no-abstention", tokens=every, references=references, counts=counts)
+    return replace(changed, made_with={**changed.made_with, "rule": "count-1"})  # what its counts allow
 
 
 def in_own_units(table: ReferenceTable) -> ReferenceTable:
