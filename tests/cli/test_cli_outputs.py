@@ -130,8 +130,9 @@ def test_a_users_file_under_an_output_name_survives(
                 if not {*Path(file).parts[:-1]} & {*LATER} and name != "demo":
                     patch.setattr(common.Loading, "load", loads)
                 done = run(name, out)
-            assert done.code == 1, (file, done.out, done.err)
-            assert Path(file).name in done.err, (file, done.err)
+            if "shard-" not in file:  # a finished study does not read them again
+                assert done.code == 1, (file, done.out, done.err)
+                assert Path(file).name in done.err, (file, done.err)
             assert (out / file).read_bytes() == MINE, file
             left = files(out)
             kept = {} if fresh else outputs
