@@ -53,7 +53,7 @@ def reproduce(
     """
     from reweigh.files.artifacts import only_one
     from reweigh.files.outputs import claim
-    from reweigh.paper.reproduce import Protocol, plan_table
+    from reweigh.paper.reproduce import Protocol, left_out, plan_table
 
     rated = [] if judge is None else ["--judge", judge]
     rated += [part for one in judge_option for part in ("--judge-option", one)]
@@ -62,7 +62,7 @@ def reproduce(
     steps = protocol.steps()
     if plan:
         pace = None if protocol.missing() else _pace(protocol, loading)
-        _show_plan(plan_table(steps, pace), steps, pace)
+        _show_plan(plan_table(steps, pace), left_out(steps), steps, pace)
         return
     if (lacks := protocol.missing()) is not None:
         raise InputError(f"{lacks} is missing", hint="reweigh reproduce ... --plan lists all that is needed")
@@ -70,9 +70,8 @@ def reproduce(
     claim([out / DONE, protocol.manifest], beside=out / DONE)
     with only_one(out):
         protocol.draw()
-        for why in dict.fromkeys(one.missing for one in steps if one.missing is not None):
-            named = ", ".join(one.name for one in steps if one.missing == why)
-            typer.echo(f"left out: {named}; missing: {why}", err=True)
+        for line in left_out(steps):
+            typer.echo(line, err=True)
         for number in range(len(steps)):
             _run(
                 protocol.steps()[number], out / DONE
@@ -120,7 +119,7 @@ def _pace(protocol: Protocol, loading: common.Loading) -> Pace:
     )
 
 
-def _show_plan(table: object, steps: list[Step], pace: Pace | None) -> None:
+def _show_plan(table: object, missing: list[str], steps: list[Step], pace: Pace | None) -> None:
     if common.wants_json():
         rows = [
             {
@@ -134,6 +133,8 @@ def _show_plan(table: object, steps: list[Step], pace: Pace | None) -> None:
         common.emit_json({"steps": rows, "seconds_per_description": pace and pace.description})
         return
     common.console().print(table)
+    for line in missing:
+        typer.echo(line)
     if pace is None:
         typer.echo("No estimate: images are missing.")
         return

@@ -299,18 +299,21 @@ def measure_pace(session: Any, pictures: Sequence[Path], *, prompt: str, tokens:
 
 
 def plan_table(steps: Sequence[Step], pace: Pace | None) -> Table:
-    """What will be run, how long it may take, and what is missing."""
-    columns = [Column("step"), Column("command"), Column("hours", digits=2, ranked=False), Column("missing")]
+    """What will be run, and how long it may take."""
+    columns = [Column("step"), Column("hours", digits=2, ranked=False), Column("command")]
     rows: list[list[Cell]] = [
-        [
-            one.name,
-            f"reweigh {' '.join(one.command)}",
-            None if pace is None or one.missing else pace.hours(one),
-            one.missing or "",
-        ]
+        [one.name, None if pace is None else pace.hours(one), f"reweigh {' '.join(one.command)}"]
         for one in steps
+        if one.missing is None
     ]
     return Table(columns, rows)
+
+
+def left_out(steps: Sequence[Step]) -> list[str]:
+    """What will not be run, a line for each thing that is missing."""
+    reasons = dict.fromkeys(one.missing for one in steps if one.missing is not None)
+    named = {why: ", ".join(one.name for one in steps if one.missing == why) for why in reasons}
+    return [f"left out: {names}; missing: {why}" for why, names in named.items()]
 
 
 def first_record(protocol: Protocol) -> Record:
