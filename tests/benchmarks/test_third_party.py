@@ -111,6 +111,8 @@ def test_no_benchmark_is_named_outside_its_package() -> None:
         package = path.relative_to(SOURCE).parts[0]
         if package in ("benchmarks", "world") or path == SOURCE / "cli" / "app.py":  # app.py names commands
             continue
+        if path.is_relative_to(SOURCE / "paper") and path.stem in ("measured", "reproduce"):
+            continue  # the paper's own tables and protocol, which a new benchmark does not change
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             parts = node.comparators if isinstance(node, ast.Compare) else []
             parts = [key for key in node.keys if key] if isinstance(node, ast.Dict) else parts

@@ -146,8 +146,9 @@ def test_processors_come_after_the_formula(loaded, batch):
     torch.testing.assert_close(found.scores[0], found.logits[0] / 0.5)
 
 
-def test_unknown_names_and_options_suggest_the_nearest(loaded):
+def test_unknown_names_and_options_suggest_the_nearest(loaded, monkeypatch):
     model, processor = loaded("llava")
+    monkeypatch.setattr(model, "name_or_path", "")  # no processor can be found beside it
     with pytest.raises(UnknownNameError, match="did you mean vcd"):
         reweigh.decoder("vdc", model, processor)
     with pytest.raises(InputError, match="did you mean alpha"):

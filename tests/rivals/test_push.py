@@ -70,8 +70,9 @@ def embedded_session():
     return load(path(), device="cpu")
 
 
-def test_refusals(embedded_session):
+def test_refusals(embedded_session, monkeypatch):
     model, processor = embedded_session
+    monkeypatch.setattr(model, "name_or_path", "")  # no processor can be found beside it
     with pytest.raises(InputError, match="answer"):
         reweigh.decoder("push", model, processor, answer="maybe")
     with pytest.raises(InputError, match="processor"):

@@ -66,7 +66,7 @@ def unpadded(inputs, row):
     return {name: inputs[name][row][seen].tolist() for name in names if name in inputs}
 
 
-def test_pictures_are_reported_from_pixels_or_asked_for(loaded, batch):
+def test_pictures_are_reported_from_pixels_or_asked_for(loaded, batch, monkeypatch):
     model, processor = loaded("llava")
     inputs = batch("llava", rows=(0,))
     session = halc(model, processor)
@@ -81,6 +81,7 @@ def test_pictures_are_reported_from_pixels_or_asked_for(loaded, batch):
     with session.request(pictures=[picture(1)]), pytest.raises(InputError, match="1 pictures"):
         model.generate(**batch("qwen2_5_vl"), max_new_tokens=1, do_sample=False)
     assert isinstance(session.describe(picture(1), max_new_tokens=2), str)
+    monkeypatch.setattr(model, "name_or_path", "")  # no processor can be found beside it
     with pytest.raises(InputError, match="processor"):
         halc(model, None)
 
