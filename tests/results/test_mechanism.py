@@ -41,8 +41,8 @@ def test_it_says_what_happened() -> None:
         "traffic",
         "−1.10",
         "−0.12",
-        "0.76 < 8.32",
-        "40.51 ≥ 6.98",
+        "0.758 < 8.32",
+        "40.5 ≥ 6.98",
         "not registered",
         "<s>⏎",
     ):

@@ -82,11 +82,11 @@ def _label(row: Candidate) -> str:
 def _evidence(row: Candidate) -> list[str]:
     if row.get("dmrr") is None:
         return ["no evidence"]
-    seen = f"{1e3 * float(row['dmrr']):.2f}"
+    seen = f"{1e3 * float(row['dmrr']):#.3g}"
     if row.get("b") is None:
         return [seen, "not registered"]
     sign = "<" if float(row["dmrr"]) < float(row["b"]) else "≥"
-    return [f"{seen} {sign} {1e3 * float(row['b']):.2f}", f"s = {float(row['s']):.3f}"]
+    return [f"{seen} {sign} {1e3 * float(row['b']):#.3g}", f"s = {float(row['s']):.3f}"]
 
 
 def _name(row: Candidate) -> str:
