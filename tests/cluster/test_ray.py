@@ -17,6 +17,7 @@ from checkpoints import picture
 from reweigh.cluster import Actor, Cluster, LazyTasks, Pool, Refusal, _begin, ray_pool
 from reweigh.errors import InputError, MismatchError, MissingExtraError, ReweighError
 from reweigh.experiments.compare.cost import LATENCY
+from reweigh.files.outputs import RECORD
 from reweigh.files.seals import read_sealed
 
 on_ray = pytest.mark.skipif(not Path("/proc").is_dir(), reason="looks for the actors' processes in /proc")
@@ -87,12 +88,12 @@ def test_a_calibration_survives_kills_without_a_byte_changed(ray, checkpoint, im
 def test_an_evaluation_survives_kills_without_a_byte_changed(ray, checkpoint, tmp_path):
     given = ["eval", "run", checkpoint("llava"), "-b", "world", "--data", tmp_path / "pictures"]
     given += ["--option", "scenes=12", "--decoder", "sampling", "--model-option", "device=cpu"]
-    finish(reweigh(*given, "-o", tmp_path / "alone"))
-    responses = tmp_path / "out" / "responses.jsonl"
-    kept, said = survive(given, tmp_path / "out", lambda: lines(responses), seed=2)
+    alone, out = tmp_path / "alone" / "run", tmp_path / "out" / "run"  # results name their folder
+    finish(reweigh(*given, "-o", alone))
+    kept, said = survive(given, out, lambda: lines(out / "responses.jsonl"), seed=2)
     assert 2 <= kept < 12
     assert "12 of 12 in total" in said
-    assert tree(tmp_path / "out") == tree(tmp_path / "alone")
+    assert tree(out) == tree(alone)
 
 
 @on_ray
@@ -108,12 +109,16 @@ def test_a_comparison_survives_kills_and_only_its_times_differ(ray, tmp_path):
 
 
 def untimed(folder):
-    """The files of a comparison without what its clock says: costs, and the pages that show them."""
+    """The files of a comparison without what its clock says: costs, the pages that show them, and their hashes."""
     found = {
         name: data
         for name, data in tree(folder).items()
-        if not Path(name).stem.startswith(("comparison", "costs", "frame"))
+        if not Path(name).stem.startswith(("comparison", "costs", "frame", RECORD, "results"))
     }
+    for path in folder.rglob("results.json"):
+        page = read_sealed(path)
+        page["files"].pop("costs.jsonl")
+        found[str(path.relative_to(folder))] = page
     frame = json.loads((folder / "frame.json").read_text())
     untimed_rows = [row for row in frame["rows"] if row["figure"] not in (LATENCY, "memory")]
     page = read_sealed(folder / "comparison.json")  # its seal is over costs too

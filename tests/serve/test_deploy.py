@@ -6,6 +6,7 @@ import configparser
 import contextlib
 import json
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -92,7 +93,7 @@ def test_the_images_installation(tmp_path):
     assert len(installs) == 1
     make, install = installs[0].split(" && ")
     venv = tmp_path / "opt"
-    make = make.replace("/opt/reweigh", str(venv)).replace("python3", sys.executable)
+    make = make.replace("/opt/reweigh", str(venv)).replace("python3", shlex.quote(sys.executable))
     subprocess.run(make, shell=True, check=True, cwd=tmp_path)
     found = next(venv.glob("lib/python*/site-packages"))
     (found / "outer.pth").write_text(sysconfig.get_paths()["purelib"] + "\n")

@@ -6,6 +6,7 @@ sends it off, and a stopping criterion ends rows one by one.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Sequence
 from contextlib import ExitStack
 from typing import Any
@@ -43,7 +44,13 @@ class Abandoned(Exception):
 
 def decode(rows: Sequence[Row], recall: Recall, metrics: Metrics) -> None:
     """Write the answers of some rows of one session, in one batch; stop early once no client waits for them."""
-    handle = rows[0].session.model.register_forward_pre_hook(lambda *_: _require_someone(rows))
+    here = threading.get_ident()  # another thread may use the same model
+
+    def look(*_: Any) -> None:
+        if threading.get_ident() == here:
+            _require_someone(rows)
+
+    handle = rows[0].session.model.register_forward_pre_hook(look)
     try:
         _decode(rows, recall, metrics)
     except Abandoned:
