@@ -113,7 +113,7 @@ def untimed(folder):
     found = {
         name: data
         for name, data in tree(folder).items()
-        if not Path(name).stem.startswith(("comparison", "costs", "frame", RECORD, "results"))
+        if not Path(name).name.startswith(("comparison", "costs", "frame", RECORD, "results"))
     }
     for path in folder.rglob("results.json"):
         page = read_sealed(path)
