@@ -16,7 +16,7 @@ from typing import Any
 from reweigh.decoding.request import ReweighRequest
 from reweigh.decoding.reweigh import ReWEIGH
 from reweigh.engines.transformers.recall import Recall
-from reweigh.engines.transformers.session import Session, Source, outer_request
+from reweigh.engines.transformers.session import Session, Source
 from reweigh.families.anatomy import Anatomy, find_anatomy, is_mlx
 from reweigh.families.processor import processor_of
 from reweigh.images import read_image
@@ -24,6 +24,7 @@ from reweigh.method.evidence import Evidence
 from reweigh.method.trace import Observer
 from reweigh.notebook import facts
 from reweigh.runtime.answer import Answer
+from reweigh.runtime.context import outer_request
 from reweigh.runtime.memory import EvidenceCache
 from reweigh.tables.point import OperatingPoint
 from reweigh.tables.table import ReferenceTable

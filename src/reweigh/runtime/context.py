@@ -12,7 +12,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any
 
-from reweigh.runtime.decoder import Request
+from reweigh.runtime.decoder import Decoder, Request
 
 
 @dataclass(slots=True, eq=False)
@@ -51,6 +51,12 @@ def opened_around(model: Any) -> Iterator[OpenRequest]:
         if found.model is model and not found.closed:
             yield found
         found = found.outer
+
+
+def outer_request(decoder: Decoder) -> Request | None:
+    """The decoder's request that is open in this thread or task."""
+    opened = opened_on(decoder.anatomy.model)
+    return opened.request if opened is not None and opened.request.decoder is decoder else None
 
 
 def enter(model: Any, request: Request, *, suspended: bool = False) -> OpenRequest:

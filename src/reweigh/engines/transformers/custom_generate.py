@@ -18,7 +18,7 @@ from torch import Tensor
 from reweigh.engines.transformers.arguments import read_prompt
 from reweigh.engines.transformers.manager import HookManager
 from reweigh.errors import InputError, UnsupportedError
-from reweigh.runtime.context import opened_on
+from reweigh.runtime.context import outer_request
 from reweigh.runtime.decoder import Decoder
 
 
@@ -51,14 +51,12 @@ def decode_prepared(
                 "without it",
                 hint=f"add it: generate(..., {name}={value!r}, custom_generate=...)",
             )
-    opened = opened_on(model)
-    around = opened.request if opened is not None and opened.request.decoder is decoder else None
     loop = decoder.loop or _own_loop(model, settings, given)
     prepared |= _not_handed_on(loop, {**given, "inputs_tensor": inputs_tensor})
     own_generate = type(model).generate.__get__(model)
     prompt = read_prompt(anatomy, own_generate, (), given)
     return HookManager.of(anatomy).run(
-        decoder.request(around), prompt, lambda: loop(model, input_ids, **prepared)
+        decoder.request(outer_request(decoder)), prompt, lambda: loop(model, input_ids, **prepared)
     )
 
 

@@ -26,8 +26,8 @@ from reweigh.errors import InputError, ReweighError
 from reweigh.families.prompts import DESCRIBE, build_inputs
 from reweigh.images import read_image
 from reweigh.runtime.answer import Answer
-from reweigh.runtime.context import opened_around, opened_on
-from reweigh.runtime.decoder import Decoder, Request
+from reweigh.runtime.context import opened_around, outer_request
+from reweigh.runtime.decoder import Decoder
 
 if TYPE_CHECKING:
     from typing import Self
@@ -176,12 +176,6 @@ class RequestContext(AbstractContextManager[Any]):
             raise ReweighError("this session is not open in this thread or task")
         self._open.remove(opened)
         self._hooks.of(anatomy).close(opened)
-
-
-def outer_request(decoder: Decoder) -> Request | None:
-    """The decoder's request that is open in this thread or task."""
-    opened = opened_on(decoder.anatomy.model)
-    return opened.request if opened is not None and opened.request.decoder is decoder else None
 
 
 def read_answers(processor: Any, output: Any, inputs: Mapping[str, Any], ends: Sequence[int]) -> list[Answer]:
