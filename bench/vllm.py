@@ -71,18 +71,17 @@ class Clocks(NamedTuple):
 
 def _parts() -> list[Target]:
     """All of the plugin that acts in a step: in the worker, in the scheduler, and on the way out."""
-    from reweigh.engines.vllm import scheduling, working
+    from reweigh.engines.vllm import working
     from reweigh.engines.vllm.capture import Capture
     from reweigh.engines.vllm.outputs import Record
     from reweigh.engines.vllm.processor import Processor
-    from reweigh.engines.vllm.report import Ledger
+    from reweigh.engines.vllm.report import Reporting
 
     return [
         *((Capture, name) for name in ("step", "news")),
         *((Processor, name) for name in ("apply", "late")),
         *((working, name) for name in ("message_of", "attach")),
-        *((Ledger, name) for name in ("forget", "start", "note", "take")),
-        (scheduling, "tell"),
+        *((Reporting, name) for name in ("note", "report")),
         *((Record, name) for name in ("hear", "write")),
     ]
 

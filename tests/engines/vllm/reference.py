@@ -19,9 +19,9 @@ from safetensors.torch import load_file, save_file
 
 import reweigh
 from checkpoints import families, load, picture, prompt
+from reweigh import world as embedded
 from reweigh.calibration.calibrate import calibrate
 from reweigh.families.load import load as load_model
-from reweigh.world import shipped
 from reweigh.world.scenes import scenes
 
 FAMILIES = ("llava", "llava_next", "qwen2_5_vl", "internvl")
@@ -29,6 +29,8 @@ TOKENS = 24
 WORLD_TOKENS = 40
 OBSERVED = (40, 12)
 """Tokens of a calibration's descriptions; fewer on the interpreter."""
+OTHER = {"table": "observed-40", "layer": 1, "beta": 4.0}
+"""A second table for the embedded checkpoint, from one of these calibrations."""
 LAYER = 1
 BETA = 4.0
 QUESTIONS = ("Please describe this image in detail.", "What is in the image? Is there a clock on the wall?")
@@ -119,12 +121,9 @@ def _case(
 
 def world(folder: Path) -> None:
     """The embedded checkpoint with its own table and operating point."""
-    model, processor = load_model(shipped.path(), device="cpu")
-    point = shipped.operating_point()
+    model, processor = load_model(embedded.path(), device="cpu")
+    point = embedded.operating_point()
     pictures = [scene.image() for scene in scenes("evaluation", 6)]
-    text = prompt(processor)
-    cases = [_world_case(model, processor, pictures, [index], text) for index in range(len(pictures))]
-    pair = _world_case(model, processor, pictures, [2, 3], f"{text} {text}")
     for length in OBSERVED:
         calibrate(
             model,
@@ -135,23 +134,28 @@ def world(folder: Path) -> None:
             max_new_tokens=length,
             rule="count-1",
         )
-    _write(folder, pictures, cases, point["beta"], point["layer"], pair=pair)
+    text, other = prompt(processor), {**OTHER, "table": folder / str(OTHER["table"])}
+    cases = [_world_case(model, processor, pictures, [index], text, other) for index in range(len(pictures))]
+    pair = _world_case(model, processor, pictures, [2, 3], f"{text} {text}", other)
+    _write(folder, pictures, cases, point["beta"], point["layer"], pair=pair, other=OTHER)
 
 
 def _world_case(
-    model: Any, processor: Any, pictures: list[Any], images: list[int], text: str
+    model: Any, processor: Any, pictures: list[Any], images: list[int], text: str, other: dict[str, Any]
 ) -> dict[str, Any]:
-    point = shipped.operating_point()
+    point = embedded.operating_point()
     inputs = processor(text=[text], images=[pictures[one] for one in images], return_tensors="pt")
     start, options = inputs["input_ids"].shape[1], {"do_sample": False, "max_new_tokens": WORLD_TOKENS}
     case = {"images": images, "prompt": text, "prompt_ids": inputs["input_ids"][0].tolist()}
     case["plain"] = model.generate(**inputs, **options)[0, start:].tolist()
     for name, beta in (("edited", point["beta"]), ("half", point["beta"] / 2)):
-        with reweigh.attach(model, processor, table=shipped.table_path(), layer=point["layer"], beta=beta):
+        with reweigh.attach(model, processor, table=embedded.table_path(), layer=point["layer"], beta=beta):
             case[name] = model.generate(**inputs, **options)[0, start:].tolist()
             if name == "edited":
                 penalised = model.generate(**inputs, **options, repetition_penalty=1.3)
                 case["penalised"] = penalised[0, start:].tolist()
+    with reweigh.attach(model, processor, **other):
+        case["other"] = model.generate(**inputs, **options)[0, start:].tolist()
     return case
 
 

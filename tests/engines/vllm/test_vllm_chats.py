@@ -8,7 +8,8 @@ from types import SimpleNamespace as Plain
 
 import pytest
 
-from reweigh.engines.vllm.chats import Outcomes, current, streamed, with_outcome
+from reweigh.engines.vllm.chats import Outcomes, current, reload, streamed, with_outcome
+from reweigh.errors import MismatchError, UnsupportedError
 
 EDITED = {"edited": True, "beta": 1.1}
 LOST = {"edited": False, "reason": "gone"}
@@ -124,6 +125,8 @@ def test_every_answer_says_in_a_header_what_was_done():
     assert sent[0]["headers"] == [(b"a", b"b"), (b"x-reweigh", b"edited; beta=1.1; layer=2")]
     assert [one["body"] for one in sent[1:]] == [b"1", b"2", b"3"]
     assert served(App(STREAM)) == STREAM  # nothing was asked
+    sent = served(App(STREAM, {2: settle({**OUTCOME, "table": "other"})}))
+    assert sent[0]["headers"][-1] == (b"x-reweigh", b"edited; beta=1.1; layer=2; table=other")
 
 
 @pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/responses", "/v1/messages"])
@@ -164,3 +167,28 @@ def test_what_is_not_http_passes():
 
     asyncio.run(Outcomes(app)({"type": "lifespan"}, None, None))
     assert seen == ["lifespan"]
+
+
+@pytest.mark.parametrize(
+    ("outcome", "status", "word"),
+    [
+        ({"table": {"changed": True}}, 200, "changed"),
+        (MismatchError("another model", hint="restart"), 409, "restart"),
+        (PermissionError("no entry"), 409, "stay as they are"),
+        (UnsupportedError("2 API servers"), 501, "API servers"),
+    ],
+)
+def test_new_tables_are_put_in_force_or_the_answer_says_why_not(outcome, status, word):
+    pytest.importorskip("starlette")
+
+    async def reload_async():
+        if isinstance(outcome, Exception):
+            raise outcome
+        return outcome
+
+    state = Plain(engine_client=Plain(reweigh=Plain(reload_async=reload_async)))
+    answer = asyncio.run(reload(Plain(app=Plain(state=state))))
+    assert answer.status_code == status
+    body = json.loads(answer.body)
+    assert word in json.dumps(body)
+    assert ("error" in body) == (status != 200)

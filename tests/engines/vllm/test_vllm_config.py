@@ -4,7 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from reweigh.engines.vllm.config import Settings, asked_beta, check_misspelt, settings_in
+from reweigh.engines.vllm.config import (
+    Settings,
+    Source,
+    asked_beta,
+    asked_table,
+    check_misspelt,
+    settings_in,
+)
 from reweigh.errors import InputError, UnknownNameError
 
 SETTINGS = Settings(table="t", beta=1.5)
@@ -55,11 +62,45 @@ def test_a_section_is_read():
         ({"observe": ["2"]}, "observe"),
         ({"table": "t", "kernel": "foo"}, "foo"),
         ({"table": "t", "sha256": 1}, "sha256"),
+        ({"table": "t", "tables": ["a"]}, "tables"),
+        ({"table": "t", "tables": {"a\n": "u"}}, "name in tables"),
+        ({"table": "t", "tables": {"": "u"}}, "name in tables"),
+        ({"table": "t", "tables": {"default": "u"}}, "default"),
+        ({"table": "t", "tables": {"a": 3}}, "tables"),
+        ({"table": "t", "tables": {"a": {"layer": 1}}}, "tables"),
+        ({"table": "t", "tables": {"a": {"table": "u", "beta": -1}}}, "beta"),
+        ({"table": "t", "tables": {"a": {"table": "u", "betta": 1}}}, "betta"),
+        ({"tables": {"a": "u"}}, "no table"),
+        ({"tables": {"a": "u"}, "observe": [1]}, "observe"),
     ],
 )
 def test_wrong_settings_are_refused_by_name(section, word):
     with pytest.raises(InputError, match=word):
         settings_in({"reweigh": section})
+
+
+def test_tables_have_names_and_settings_of_their_own():
+    given = {"table": "t", "beta": 2.0, "tables": {"a": "u", "b": {"table": "v", "layer": 3, "beta": 0.5}}}
+    found = settings_in({"reweigh": given})
+    assert found.sources == {
+        "default": Source(table="t", beta=2.0),
+        "a": Source(table="u"),
+        "b": Source(table="v", layer=3, beta=0.5),
+    }
+    resolved = {"default": [2, "x"], "a": [1, "y"], "b": [3, "z"]}
+    pinned = settings_in({"reweigh": {**given, "resolved": resolved}}).pinned
+    assert pinned["a"] == Source(table="u", layer=1, sha256="y")
+    assert pinned["default"] == Source(table="t", layer=2, beta=2.0, sha256="x")
+
+
+def test_a_request_names_its_table():
+    assert asked_table({}, ["default", "a"]) == "default"
+    for name in ("default", "a"):
+        assert asked_table({"reweigh_table": name}, ["default", "a"]) == name
+    for name in ("", "b", 3):
+        with pytest.raises(UnknownNameError) as caught:
+            asked_table({"reweigh_table": name}, ["default", "a", "c"])
+        assert "known: a, c, default" in caught.value.hint
 
 
 def test_an_unknown_setting_is_named_with_its_neighbour():

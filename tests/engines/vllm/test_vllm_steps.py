@@ -12,12 +12,13 @@ from torch import nn
 
 from reweigh.engines.vllm import processor
 from reweigh.engines.vllm.capture import Capture
-from reweigh.engines.vllm.config import MARK, SHOWN, Settings
+from reweigh.engines.vllm.config import MARK, READ_FOR, SHOWN, Settings
 from reweigh.engines.vllm.processor import Processor
 from reweigh.engines.vllm.report import attach, message_of
 from reweigh.engines.vllm.store import Store
 from reweigh.method.edit import edit_step
 from reweigh.method.lens import Lens
+from reweigh.method.sums import ReadoutSums
 from reweigh.runtime.reader import Reader, Registered
 
 VOCABULARY, WIDTH = 31, 8
@@ -29,8 +30,8 @@ def feature(identifier: str = "hash", offset: int = 2, length: int = 4):
     return Plain(identifier=identifier, mm_position=Plain(offset=offset, length=length, is_embed=None))
 
 
-def new(name: str, beta: float | None = 1.0, *, computed: int = 0, images=None, tokens=None):
-    extra = {} if beta is None else {MARK: beta}
+def new(name: str, beta: float | None = 1.0, *, computed: int = 0, images=None, tokens=None, table="t"):
+    extra = {} if beta is None else {MARK: beta, READ_FOR: table}
     return Plain(
         req_id=name,
         prompt_token_ids=list(range(PROMPT)) if tokens is None else tokens,
@@ -62,16 +63,16 @@ class Bench:
         settings = Settings(**{"table": "t", **settings})
         observing = bool(settings.observe)
         options = {} if observing else {"tokens": tokens, "registered": table}
-        reader = Reader(lens, settings.observe or (1,), **options)
-        store = Store(reader, "cpu", limit=0 if observing else 1 << 20)
+        self.reader = Reader(lens, settings.observe or (1,), **options)
+        store = Store("cpu", limit=0 if observing else 1 << 20)
         self.runner = Plain(execute_model_state=None, input_batch=None)
         tap = Plain(states=lambda state: state.aux_hidden_states)
-        self.capture = Capture(settings, LLAVA, store, tap, self.runner)
+        readers = {"": self.reader} if observing else {"t": self.reader}
+        self.capture = Capture(settings, LLAVA, store, tap, self.runner, readers)
         self.processor = Processor(self.capture)
 
     def step(self, message, order, states, slots=None, rows=None):
-        layers = len(self.capture.store.reader.layers)
-        state = Plain(aux_hidden_states=[states] * layers)
+        state = Plain(aux_hidden_states=dict.fromkeys(range(3), states))
         batch = Plain(req_ids=list(order))
         if slots is not None:
             batch.idx_mapping_np = np.array(slots)
@@ -262,7 +263,7 @@ def test_only_requests_that_are_edited_need_the_sampler_s_copy_of_the_logits():
 
 def test_observation_keeps_the_candidates_of_each_output_position():
     bench = Bench(table=None, observe=(0, 1))
-    bench.step(scheduled([new("a", 0.0)], counts={"a": 5}), "a", stream(5))
+    bench.step(scheduled([new("a", 0.0, table="")], counts={"a": 5}), "a", stream(5))
     bench.processor.apply(logits(1))  # a partial prompt: what it samples is thrown away
     entry = bench.capture.store.requests["a"]
     assert entry.steps == {}
@@ -368,7 +369,7 @@ def test_a_request_that_asks_shows_the_best_token_before_and_after_each_edit():
     assert found == {"b": [[int(raw[row].argmax()), int(edited[row].argmax())] for row in (1, 2)]}
     told = inner.reweigh_report["requests"]
     assert "dmrr" not in told["a"]
-    assert len(told["b"]["dmrr"]) == len(bench.capture.store.reader.tokens)
+    assert len(told["b"]["dmrr"]) == len(bench.reader.tokens)
 
 
 def test_steps_in_which_nothing_changes_do_no_work_for_each_row(monkeypatch):
@@ -395,9 +396,9 @@ class Overflowing(nn.Linear):
 
 def test_evidence_that_is_not_finite_is_a_reason_when_it_is_recalled_too():
     bench, same = Bench(), [feature("image")]
-    store = bench.capture.store
-    store.reader.readouts = ("prob",)
-    store.reader.lens = Lens(nn.LayerNorm(WIDTH), Overflowing(WIDTH, VOCABULARY, bias=False))
+    bench.reader.empty = ReadoutSums(VOCABULARY, bench.reader.tokens, readouts=["prob"])
+    bench.reader.readouts = bench.reader.empty.readouts
+    bench.reader.lens = Lens(nn.LayerNorm(WIDTH), Overflowing(WIDTH, VOCABULARY, bias=False))
     for name in "ab":
         bench.step(scheduled([new(name, images=same)], counts={name: PROMPT}), name, stream())
         assert "not finite" in bench.capture.news()[name].reason
@@ -430,7 +431,7 @@ def test_a_conversation_that_gains_an_image_resumes_from_the_first():
 def test_equal_pictures_of_a_calibration_are_each_observed():
     bench = Bench(table=None, observe=(0, 1))
     same = [feature("image")]
-    arrivals = [new(name, 0.0, images=same) for name in "ab"]
+    arrivals = [new(name, 0.0, images=same, table="") for name in "ab"]
     bench.step(scheduled(arrivals, counts=dict.fromkeys("ab", PROMPT)), "ab", torch.cat([stream(), stream()]))
     first, second = (bench.capture.store.requests[name].evidence for name in "ab")
     assert torch.equal(first, second)
@@ -445,3 +446,51 @@ def test_a_prompt_of_embeddings_without_images_has_a_reason_too():
     assert {name: entry.reason for name, entry in bench.capture.news().items()} == {
         "x": "its prompt was given as embeddings"
     }
+
+
+def two_tables():
+    """A second table of other tokens, read at another layer."""
+    bench = Bench(prefix_cache="recall")
+    tokens = torch.arange(1, VOCABULARY, 3)
+    table = Registered(tokens, torch.full((len(tokens),), 0.4), 0.5)
+    other = Reader(bench.reader.lens, (2,), tokens=tokens, registered=table)
+    bench.capture.readers = {"t": bench.reader, "u": other}
+    return bench
+
+
+def test_each_request_is_read_for_its_own_table():
+    """Equal prompts in one step and later: nothing of one table's evidence is taken for the other's."""
+    bench, same = two_tables(), [feature("image")]
+    arrivals = [new("a", images=same), new("b", images=same, table="u")]
+    bench.step(scheduled(arrivals, counts=dict.fromkeys("ab", PROMPT)), "ab", torch.cat([stream(), stream()]))
+    told = bench.capture.news()
+    assert [told[name].source for name in "ab"] == ["measured", "measured"]
+    assert [told[name].reader.layers for name in "ab"] == [(1,), (2,)]
+    assert set(bench.strengths("a").nonzero().flatten().tolist()) <= set(range(0, VOCABULARY, 2))
+    assert set(bench.strengths("b").nonzero().flatten().tolist()) <= set(range(1, VOCABULARY, 3))
+    for name, table in (("c", "t"), ("d", "u")):
+        bench.step(
+            scheduled([new(name, images=same, table=table, computed=7)], counts={name: 1}), name, stream(1)
+        )
+        assert bench.capture.news()[name].source == "recalled"
+    assert torch.equal(bench.strengths("c"), bench.strengths("a"))
+    assert torch.equal(bench.strengths("d"), bench.strengths("b"))
+
+
+def test_a_prefix_that_another_table_s_request_computed_brings_no_evidence():
+    bench, same = two_tables(), [feature("image")]
+    bench.step(scheduled([new("a", images=same)], counts={"a": PROMPT}), "a", stream())
+    bench.step(scheduled([new("b", images=same, table="u", computed=7)], counts={"b": 1}), "b", stream(1))
+    assert "prefix cache" in bench.capture.news()["b"].reason
+
+
+def test_a_running_request_keeps_the_table_it_began_with_and_a_late_one_says_that_its_table_is_gone():
+    bench = Bench()
+    bench.step(scheduled([new("a")], counts={"a": 4}), "a", stream()[:4])
+    bench.capture.readers = {}
+    message = scheduled([new("late")], running=[("a", 4)], counts={"a": 4, "late": PROMPT})
+    bench.step(message, ["a", "late"], torch.cat([stream()[4:], stream()]))
+    alone = Bench()
+    alone.step(scheduled([new("a")], counts={"a": PROMPT}), "a", stream())
+    assert torch.equal(bench.strengths("a"), alone.strengths("a"))
+    assert "replaced" in bench.capture.news()["late"].reason

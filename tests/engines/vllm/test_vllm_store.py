@@ -14,7 +14,6 @@ from torch import nn
 from reweigh.engines.vllm import working
 from reweigh.engines.vllm.store import Entry, Store
 from reweigh.engines.vllm.working import _warm
-from reweigh.method.evidence import read_evidence
 from reweigh.method.kernels.base import narrowed
 from reweigh.method.lens import Lens
 from reweigh.runtime.memory import Memory, prompt_keys
@@ -24,14 +23,29 @@ VOCABULARY, WIDTH, PROMPT = 23, 8, 20
 TOKENS = torch.tensor([2, 5, 11, 19])
 
 
-def make_store(*, limit: int = 1 << 20, registered: bool = True, layers: tuple[int, ...] = (1,)) -> Store:
+class OneTable(Store):
+    """A store all of whose requests have the same reader."""
+
+    def __init__(self, reader: Reader, limit: int = 0) -> None:
+        super().__init__("cpu", limit=limit)
+        self.reader = reader
+
+    def feed(self, entry, computed, states):
+        entry.reader = self.reader
+        super().feed(entry, computed, dict(zip(self.reader.layers, states, strict=True)))
+
+    def recall_into(self, entry):
+        entry.reader = self.reader
+        return super().recall_into(entry)
+
+
+def make_store(*, limit: int = 1 << 20, registered: bool = True, layers: tuple[int, ...] = (1,)) -> OneTable:
     torch.manual_seed(0)
     head = nn.Linear(WIDTH, VOCABULARY, bias=False)
     table = Registered(TOKENS, torch.tensor([0.5, 0.9, 0.3, 0.7]), 0.25) if registered else None
-    ticks = itertools.count()
     lens = Lens(nn.LayerNorm(WIDTH), head)
     reader = Reader(lens, layers, tokens=None if table is None else table.tokens, registered=table)
-    return Store(reader, "cpu", limit=limit, clock=lambda: float(next(ticks)))
+    return OneTable(reader, limit)
 
 
 def states(seed: int = 1) -> torch.Tensor:
@@ -42,7 +56,7 @@ def entry(positions=(3, 4, 5, 9, 10), beta: float = 1.0, key: str = "k") -> Entr
     return Entry(keys=(key,), positions=list(positions), beta=beta, prompt=PROMPT, bounds=[len(positions)])
 
 
-def expected(store: Store, positions) -> torch.Tensor:
+def expected(store: OneTable, positions) -> torch.Tensor:
     """By hand from the definition: mean of 1/rank over the positions, then clip((b - x)/b0, 0, 1)."""
     logits = store.reader.lens.read(states()[list(positions)])
     ranks = 1 + (logits[:, None, :] > logits[:, :, None]).sum(-1)
@@ -120,7 +134,7 @@ def test_observation_keeps_all_tokens_of_all_layers():
     store.feed(one, 0, [states(1), states(2)])
     assert one.evidence.shape == (2, VOCABULARY)
     for row, seed in enumerate((1, 2)):
-        whole = read_evidence(store.reader.lens, states(seed)[one.positions]).sums.evidence()
+        whole = store.reader.read(states(seed)[one.positions]).sums.evidence()
         assert torch.equal(one.evidence[row], whole)
     assert one.strengths is None
 
@@ -232,12 +246,12 @@ class Counting(nn.Module):
         return self.seen[-1]
 
 
-def counting_store(chunk: int = 288) -> tuple[Store, Counting]:
+def counting_store(chunk: int = 288) -> tuple[OneTable, Counting]:
     torch.manual_seed(0)
     head = Counting()
     table = Registered(TOKENS, torch.full((len(TOKENS),), 0.5), 0.25)
     lens = Lens(nn.LayerNorm(WIDTH), head, chunk=chunk)
-    return Store(Reader(lens, (1,), tokens=TOKENS, registered=table), "cpu"), head
+    return OneTable(Reader(lens, (1,), tokens=TOKENS, registered=table)), head
 
 
 def test_the_head_runs_once_for_each_chunk_of_positions():

@@ -1,24 +1,31 @@
-"""What each step of a worker computed, led to the requests it belongs to.
+"""Assigns what each step of a worker computed to the requests it belongs to.
 
 Everything about requests comes from the scheduler's own message (``SchedulerOutput``), which both model runners receive;
-only the order of the batch is asked of the runner. Knows nothing of tables or edits.
+only the order of the batch is asked of the runner. Knows nothing of edits.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import accumulate
 from operator import itemgetter
 from typing import Any
 
 import numpy as np
+import torch
+from torch import Tensor
 
-from reweigh.engines.vllm.config import MARK, SHOWN, Settings
-from reweigh.engines.vllm.served import Sizes, visual_positions
+from reweigh.engines.vllm.config import MARK, READ_FOR, SHOWN, Settings
 from reweigh.engines.vllm.store import Entry, Store
-from reweigh.errors import ReweighError
-from reweigh.runtime.memory import prompt_keys
+from reweigh.errors import ReweighError, UnsupportedError
+from reweigh.families.catalogue import family_of
+from reweigh.families.positions import layout
+from reweigh.runtime.memory import Memory, prompt_keys
+from reweigh.runtime.reader import Reader
+
+SIZES = 1 << 16
+"""Images whose size is remembered: vLLM hands over no image that its prefix cache covers."""
 
 
 class Capture:
@@ -27,22 +34,32 @@ class Capture:
     A step in which no request came, left or was decided costs the same for any number of rows.
 
     Attributes:
+        readers: What reads evidence for each table, by fingerprint; under "" what observes.
         batch: The requests of the running step by their place in it; ``None`` for one without an entry.
         ends: For each place of the batch, how many tokens its request has computed after the step; where observations
             are made.
         version: Counts changes of what ``rows`` says of the same batch.
     """
 
-    def __init__(self, settings: Settings, config: Any, store: Store, tap: Any, runner: Any) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        config: Any,
+        store: Store,
+        tap: Any,
+        runner: Any,
+        readers: Mapping[str, Reader],
+    ) -> None:
         self.settings = settings
         self.config = config
         self.store = store
         self.tap = tap
         self.runner = runner
+        self.readers = readers
         self.batch: list[Entry | None] = []
         self.ends: list[int] = []
         self.version = 0
-        self.sizes = Sizes()
+        self.sizes = Memory(SIZES)
         self._ids: list[str] = []
         self._own: Any = None
         self._undecided: set[str] = set()
@@ -79,9 +96,10 @@ class Capture:
             for place, (request, entry) in enumerate(zip(self._ids, self.batch, strict=True))
             if entry is not None and not entry.is_decided
         ]
-        states = self.tap.states(state) if waiting else []
+        states = self.tap.states(state) if waiting else {}
         for start, row, count, entry in sorted(waiting, key=itemgetter(0)):
-            self.store.feed(entry, start, [layer[row : row + count] for layer in states])
+            own = {layer: states[layer][row : row + count] for layer in entry.reader.layers}
+            self.store.feed(entry, start, own)
             if entry.is_decided:
                 self._undecided.discard(entry.name)
                 self.tell(entry)
@@ -96,19 +114,22 @@ class Capture:
         """Make the entry of a new request with images; one that was preempted and comes again keeps its own."""
         if new.sampling_params is None or not (new.mm_features or new.prompt_embeds is not None):
             return
-        beta = (new.sampling_params.extra_args or {}).get(MARK)
+        asked = new.sampling_params.extra_args or {}
+        beta, table = asked.get(MARK), asked.get(READ_FOR, "")
         if beta == 0 and not (self.settings.measures_all or self.settings.observe):
             return
         tokens, known = new.prompt_token_ids or [], self.store.requests.get(new.req_id)
         places = [(one.identifier, one.mm_position.offset, one.mm_position.length) for one in new.mm_features]
-        keys = prompt_keys(tokens, places)
+        keys = tuple(f"{table}{key}" for key in prompt_keys(tokens, places))
         if known is not None and known.keys == keys:
             return
         wanted = beta is None or beta > 0
         entry = Entry(name=new.req_id, keys=keys, beta=float(beta or 0.0), prompt=len(tokens), wanted=wanted)
-        entry.is_shown = bool((new.sampling_params.extra_args or {}).get(SHOWN))
+        entry.is_shown, entry.reader = bool(asked.get(SHOWN)), self.readers.get(table)
         if beta is None:
             entry.reason = "vLLM's front end does not have the plugin"
+        elif entry.reader is None:
+            entry.reason = "its table was replaced before it began"
         elif new.prompt_token_ids is None or new.prompt_embeds is not None:
             entry.reason = "its prompt was given as embeddings"
         else:
@@ -147,7 +168,10 @@ class Capture:
         if context is None:
             found = [(entry, place) for place, entry in enumerate(self.batch)]
         else:
-            slots, found = self._slots(), []
+            own, found = self._own, []
+            repeats = np.diff(own.cu_num_logits_np).tolist()  # logits rows of each request
+            in_batch = zip(own.idx_mapping_np.tolist(), self.batch, repeats, strict=False)
+            slots = {slot: (entry, repeat) for slot, entry, repeat in in_batch}
             for place, slot in enumerate(context.idx_mapping_np.tolist()):
                 entry, repeat = slots.get(slot, (None, 1))
                 found += [(entry, place)] * repeat
@@ -159,16 +183,38 @@ class Capture:
             raise RuntimeError(f"reweigh: vLLM samples {count} rows of a batch of {len(found)}")
         return found
 
-    def _slots(self) -> dict[int, tuple[Entry | None, int]]:
-        """The batch by the V2 runner's request slot, with the number of logits rows each has."""
-        own = self._own
-        rows = np.diff(own.cu_num_logits_np).tolist()
-        return {
-            slot: (entry, count)
-            for slot, entry, count in zip(own.idx_mapping_np.tolist(), self.batch, rows, strict=False)
-        }
-
     def news(self) -> dict[str, Entry]:
         """Requests whose outcome became known and was not reported yet."""
         found, self._news = self._news, {}
         return found
+
+
+def visual_positions(config: Any, tokens: Sequence[int], features: Sequence[Any], sizes: Memory) -> list[int]:
+    """Positions P of a prompt, ascending, from vLLM's multi-modal features.
+
+    vLLM marks what is replaced by embeddings. Where control features (newlines) are among those, the family's own
+    layout tells them apart; it needs the size of each image, which vLLM hands over with the image.
+    """
+    family = family_of(config)
+    if family.has_controls:
+        inputs = {"image_sizes": torch.stack([_size(feature, sizes) for feature in features])}
+        found = layout(family, config, torch.tensor([list(tokens)]), inputs)[0]
+        return [column for column, _ in found]
+    positions: list[int] = []
+    for place in (feature.mm_position for feature in features):
+        inside = (
+            range(place.length) if place.is_embed is None else place.is_embed.nonzero().flatten().tolist()
+        )
+        positions += [place.offset + index for index in inside]
+    return sorted(positions)
+
+
+def _size(feature: Any, known: Memory) -> Tensor:
+    """Height and width of an image, also if it was handed over with an earlier request."""
+    size = None if feature.data is None else feature.data.get("image_sizes")
+    if size is not None and getattr(size, "data", None) is not None:
+        known.put(feature.identifier, torch.as_tensor(size.data).flatten()[-2:].clone(), 1)
+    found: Tensor | None = known.get(feature.identifier)
+    if found is None:
+        raise UnsupportedError("the size of its image is unknown, because the image was in the prefix cache")
+    return found

@@ -1,4 +1,4 @@
-"""Answers over HTTP: every route says in a header what became of its request, and a refused request why it was refused.
+"""The HTTP server: every answer says in a header what became of its request, and tables are read again on request.
 
 vLLM puts ``kv_transfer_params`` into whole answers only, calls every request that ends in error an internal error, and
 begins a stream before it knows. So an answer is held back until the outcome is known: with the first token.
@@ -16,6 +16,7 @@ from http import HTTPStatus
 from typing import Any
 
 from reweigh.engines.vllm.plugin import KEY, after
+from reweigh.errors import ReweighError, UnsupportedError
 
 RESULTS = "result_generator"
 """The argument in which vLLM hands on what the engine says of a request."""
@@ -25,6 +26,8 @@ HELD = 8
 """Messages that are held back; streams begin with one or two that say nothing."""
 UNPROCESSABLE = HTTPStatus.UNPROCESSABLE_ENTITY
 ANTHROPIC = "/v1/messages"
+RELOAD = "/v1/reweigh/reload"
+"""Below /v1, which vLLM's ``--api-key`` guards."""
 
 Message = dict[str, Any]
 _reply: contextvars.ContextVar[Reply | None] = contextvars.ContextVar("reply", default=None)
@@ -69,18 +72,13 @@ class Reply:
             return None
         if not self.told["edited"]:
             return f"unedited; {self.told['reason']}".encode("latin-1", "replace")
-        return f"edited; beta={self.told['beta']:g}; layer={self.told['layer']}".encode()
+        named = f"; table={self.told['table']}" if "table" in self.told else ""
+        return f"edited; beta={self.told['beta']:g}; layer={self.told['layer']}{named}".encode()
 
 
 def current() -> Reply | None:
     """The HTTP answer that is being made in this task."""
     return _reply.get()
-
-
-def beam_arguments() -> Mapping[str, Any]:
-    """What the running HTTP request says of reweigh, for a single step of its beam search."""
-    reply = current()
-    return {} if reply is None else reply.arguments
 
 
 @functools.cache
@@ -90,23 +88,43 @@ def watch(entry: Any) -> None:
     from vllm.entrypoints.openai.chat_completion.serving import OpenAIServingChat as Chat
     from vllm.entrypoints.openai.completion.protocol import CompletionRequest
 
+    def note_arguments(request: Any, _: Any) -> None:
+        reply = current()
+        if reply is not None:
+            reply.arguments = dict(request.vllm_xargs or {})
+
     for kind in (ChatCompletionRequest, CompletionRequest):
-        after(kind, "to_beam_search_params", lambda request, _: _note_arguments(request.vllm_xargs))
+        after(kind, "to_beam_search_params", note_arguments)
     Chat.chat_completion_stream_generator = streamed(Chat.chat_completion_stream_generator)
     build = entry.build_app
 
     @functools.wraps(build)
     def build_app(args: Any, *more: Any, **kwargs: Any) -> Any:
         args.middleware = [*args.middleware, MIDDLEWARE]
-        return build(args, *more, **kwargs)
+        app = build(args, *more, **kwargs)
+        # a route, because a middleware of ours would answer before the API key is checked
+        app.add_route(RELOAD, reload, methods=["POST"])
+        return app
 
     entry.build_app = build_app
 
 
-def _note_arguments(given: Mapping[str, Any] | None) -> None:
-    reply = current()
-    if reply is not None:
-        reply.arguments = dict(given or {})
+async def reload(request: Any) -> Any:
+    """Answer a request to read the tables again."""
+    from starlette.responses import JSONResponse
+
+    try:
+        return JSONResponse(await request.app.state.engine_client.reweigh.reload_async())
+    except (ReweighError, OSError) as error:
+        unsupported = isinstance(error, UnsupportedError)
+        status = HTTPStatus.NOT_IMPLEMENTED if unsupported else HTTPStatus.CONFLICT
+        message = f"the tables in force stay as they are: {error}"
+        return JSONResponse(_error(message, type(error).__name__, status), status)
+
+
+def _error(message: str, kind: str, status: HTTPStatus) -> dict[str, Any]:
+    """The body of an error, as OpenAI's clients read it."""
+    return {"error": {"message": message, "type": kind, "param": None, "code": int(status)}}
 
 
 def refusal(reason: str) -> Exception:
@@ -186,14 +204,7 @@ class _Answer:
 def refused_answer(path: str, reason: str) -> list[Message]:
     """The messages of an answer to a refused request, in the form that clients of the path know."""
     text = f"reweigh could not edit this request: {reason}"
-    body: dict[str, Any] = {
-        "error": {
-            "message": text,
-            "type": "UnprocessableEntityError",
-            "param": None,
-            "code": int(UNPROCESSABLE),
-        }
-    }
+    body = _error(text, "UnprocessableEntityError", UNPROCESSABLE)
     if path.startswith(ANTHROPIC):
         body = {"type": "error", "error": {"type": "invalid_request_error", "message": text}}
     data = json.dumps(body).encode()

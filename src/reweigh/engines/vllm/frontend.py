@@ -1,29 +1,32 @@
-"""vLLM's front end: refuses an engine that cannot be served, configures the others, and prepares each request."""
+"""vLLM's front end: refuses an engine that cannot be served, prepares requests, and reads tables again when asked to."""
 
 from __future__ import annotations
 
+import asyncio
 import functools
 import logging
 import sys
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from reweigh.engines.vllm import chats, metrics
+from reweigh.engines.vllm import chats, outputs
 from reweigh.engines.vllm.config import (
+    DEFAULT,
     EVIDENCE_KEY,
     MARK,
+    READ_FOR,
     SHOWN,
     Settings,
     asked_beta,
+    asked_table,
     asks_for_evidence,
     settings_in,
 )
-from reweigh.engines.vllm.metrics import Metrics
-from reweigh.engines.vllm.outputs import Outputs
+from reweigh.engines.vllm.outputs import Metrics, Outputs
 from reweigh.engines.vllm.plugin import KEY, after
 from reweigh.engines.vllm.refusals import ASYNC_SCHEDULER, SCHEDULER, WORKER, check_engine
-from reweigh.errors import InputError
-from reweigh.tables.table import ReferenceTable
+from reweigh.engines.vllm.tables import Opened, check_tables, open_tables
+from reweigh.errors import ArtifactError, InputError, MismatchError, UnsupportedError
 
 SERVER = "vllm.entrypoints.launchers.api_server.entry"
 """What starts vLLM's HTTP server; a process without it answers no chats."""
@@ -35,25 +38,22 @@ def configure(config: Any) -> None:
     """Check an engine's configuration and make it name reweigh's own parts; before anything is loaded."""
     from vllm.platforms import current_platform
 
-    from reweigh.engines.vllm.pairing import check_table, open_table
-
     settings = settings_in(config.additional_config)
     if settings is None:
         return
     bear_llvmlite()
     check_engine(config, settings, on_cpu=current_platform.is_cpu())
-    if settings.table is not None:
-        table = open_table(settings, config.model_config.hf_config)
-        check_table(table, config.model_config, config.load_config, force=settings.force)
-        settings = replace(settings, layer=table.layer, sha256=table.fingerprint)
-        section = {**config.additional_config[KEY], "layer": table.layer, "sha256": table.fingerprint}
-        # vLLM hashes this into the key of its compile cache: the tap is part of the graph
-        config.additional_config = {**config.additional_config, KEY: section}
-    config.parallel_config.worker_cls = WORKER
     if not settings.observe:
+        tables = open_tables(settings.sources, config.model_config.hf_config)
+        check_tables(tables, settings, config.model_config, config.load_config)
+        resolved = {name: [one.table.layer, one.sha256] for name, one in tables.items()}
+        # vLLM hashes this into the key of its compile cache: the taps are part of the graph
+        section = {**config.additional_config[KEY], "resolved": resolved}
+        config.additional_config = {**config.additional_config, KEY: section}
         is_async = config.scheduler_config.async_scheduling
         config.scheduler_config.scheduler_cls = ASYNC_SCHEDULER if is_async else SCHEDULER
-    metrics.start_anew()
+    config.parallel_config.worker_cls = WORKER
+    outputs.reset_metrics()
     _follow_engines()
 
 
@@ -71,67 +71,159 @@ def bear_llvmlite() -> None:
 
 @functools.cache
 def _follow_engines() -> None:
-    """Tie every configured engine that this process makes from now on; once."""
+    """Attach a ``FrontEnd`` to every configured engine that this process makes from now on; once."""
     from vllm.v1.engine.async_llm import AsyncLLM
     from vllm.v1.engine.llm_engine import LLMEngine
 
-    after(LLMEngine, "__init__", lambda engine, _: tie(engine))
-    after(AsyncLLM, "__init__", lambda engine, _: tie(engine))
+    def attach(engine: Any, _: Any) -> None:
+        settings = settings_in(engine.vllm_config.additional_config)
+        if settings is not None:
+            engine.reweigh = FrontEnd(engine, settings)
+
+    after(LLMEngine, "__init__", attach)
+    after(AsyncLLM, "__init__", attach)
     if SERVER in sys.modules:
         chats.watch(sys.modules[SERVER])
 
 
-def tie(engine: Any) -> None:
-    """Let an engine's requests be prepared and their outcomes be told, if it is configured."""
-    config = engine.vllm_config
-    settings = settings_in(config.additional_config)
-    if settings is None:
-        return
-    from vllm.exceptions import VLLMValidationError
+class FrontEnd:
+    """One configured engine's front end: its requests are prepared and their outcomes reported.
 
-    table, default = _table_and_beta(settings, config.model_config.hf_config)
-    processor = engine.input_processor
-    original, mode = processor.process_inputs, config.model_config.logprobs_mode
+    Attributes:
+        tables: The tables in force, by name.
+        outputs: The running requests that are to be edited; ``None`` where observations are made.
+    """
 
-    def process_inputs(*args: Any, **kwargs: Any) -> Any:
-        request = original(*args, **kwargs)
-        if request.sampling_params is not None:
-            try:
-                prepare(request, settings, default, mode)
-            except InputError as error:  # as vLLM says it, so that a server answers 400
-                raise VLLMValidationError(str(error)) from error
-        return request
+    def __init__(self, engine: Any, settings: Settings) -> None:
+        self.engine, self.settings, self.config = engine, settings, engine.vllm_config
+        self.tables = open_tables(settings.pinned, self.config.model_config.hf_config)
+        self.outputs: Outputs | None = None
+        self._reloading = asyncio.Lock()
+        self._follow(engine.input_processor)
+        if not settings.observe:
+            model = self.config.model_config
+            served = model.served_model_name  # the name under which vLLM's own metrics count
+            name = served[0] if isinstance(served, list) else served or model.model
+            metrics = Metrics(str(name), enabled=engine.output_processor.log_stats)
+            held = {one.sha256: one.table for one in self.tables.values()}
+            self.outputs = Outputs(
+                engine.output_processor, metrics, held, refuses=settings.unedited == "refuse"
+            )
+        self._log()
 
-    processor.process_inputs = process_inputs
-    if not settings.observe:
-        counted = Metrics(_served_name(config.model_config), enabled=engine.output_processor.log_stats)
-        Outputs(engine.output_processor, counted, table, refuses=settings.unedited == "refuse")
+    def _follow(self, processor: Any) -> None:
+        """Let every request be prepared, also those whose raw prompts vLLM processes in a thread."""
+        from vllm.exceptions import VLLMValidationError
+        from vllm.utils.async_utils import make_async
+
+        original, mode = processor.process_inputs, self.config.model_config.logprobs_mode
+
+        def process_inputs(*args: Any, **kwargs: Any) -> Any:
+            request = original(*args, **kwargs)
+            if request.sampling_params is not None:
+                try:
+                    prepare(request, self.settings, self.tables, mode)
+                except InputError as error:  # as vLLM says it, so that a server answers 400
+                    raise VLLMValidationError(str(error)) from error
+            return request
+
+        processor.process_inputs = process_inputs
+        processor.process_inputs_async = make_async(process_inputs, executor=processor.renderer._executor)
+
+    def _log(self) -> None:
+        for name, one in self.tables.items():
+            logger.info("reweigh edits image requests, table %s: %s", name, one.point)
+
+    def reload(self) -> dict[str, Any]:
+        """Read the tables again and put them in force; for engines that are called directly."""
+        opened = self._open_again()
+        return self._replace(
+            opened, self.engine.collective_rpc("reweigh_load", args=self._for_workers(opened))
+        )
+
+    async def reload_async(self) -> dict[str, Any]:
+        """The same without blocking other requests; every data-parallel engine of this front end takes part."""
+        async with self._reloading:
+            opened = await asyncio.to_thread(self._open_again)
+            answers = await self.engine.engine_core.call_utility_all_async(
+                "collective_rpc", "reweigh_load", None, self._for_workers(opened), None
+            )
+            return self._replace(opened, [worker for engine in answers for worker in engine])
+
+    def _open_again(self) -> dict[str, Opened]:
+        """What the section names now, with every check of the start."""
+        servers = getattr(self.config.parallel_config, "_api_process_count", 1)
+        if servers > 1:
+            raise UnsupportedError(
+                f"tables cannot be replaced while {servers} API servers share the engine: only one would know",
+                hint="start vLLM with --api-server-count 1, or restart it",
+            )
+        if self.settings.observe:
+            raise InputError("this engine observes for a calibration and has no table")
+        opened = open_tables(self.settings.sources, self.config.model_config.hf_config)
+        check_tables(opened, self.settings, self.config.model_config, self.config.load_config)
+        tapped = sorted({layer for layer, _ in self.settings.resolved.values()})
+        for name, one in opened.items():
+            if one.table.layer not in tapped:
+                raise MismatchError(
+                    f"the new table of {self.settings.sources[name].table} reads layer {one.table.layer}, but this "
+                    f"engine was started to read {', '.join(map(str, tapped))}",
+                    hint="restart vLLM with this table, or give one of these layers",
+                )
+        return opened
+
+    def _for_workers(self, opened: Mapping[str, Opened]) -> tuple[Any, ...]:
+        """What workers are asked to open, and the fingerprints that running requests still need."""
+        sources = self.settings.sources
+        asked = [(sources[name].table, one.table.layer, one.sha256) for name, one in opened.items()]
+        needed = {one.sha256 for one in self.tables.values()}
+        if self.outputs is not None:
+            needed |= self.outputs.in_use()
+        return asked, sorted(needed)
+
+    def _replace(self, opened: dict[str, Opened], answers: Sequence[str | None]) -> dict[str, Any]:
+        """Put tables in force that every worker has opened; until here, requests are prepared with the old ones."""
+        failed = [answer for answer in answers if answer is not None]
+        if failed:
+            raise ArtifactError(
+                f"{len(failed)} of {len(answers)} workers could not open the new tables: {'; '.join(set(failed))}",
+                hint="every worker must see the same folders",
+            )
+        before, self.tables = self.tables, opened
+        if self.outputs is not None:
+            needed = self.outputs.in_use() | {one.sha256 for one in before.values()}
+            kept = {name: table for name, table in self.outputs.tables.items() if name in needed}
+            self.outputs.tables = {**kept, **{one.sha256: one.table for one in opened.values()}}
+        self._log()
+        told = {
+            name: {**one.to_json(), "changed": one.sha256 != before[name].sha256}
+            for name, one in opened.items()
+        }
+        return {"table": told.pop(DEFAULT), "tables": told}
 
 
-def _served_name(model_config: Any) -> str:
-    """The name under which vLLM's own metrics count."""
-    served = model_config.served_model_name
-    return str(served[0] if isinstance(served, list) else served or model_config.model)
+def reload_tables(llm: Any) -> dict[str, Any]:
+    """Read the tables of a running ``LLM`` again; a table that cannot be used leaves the old ones in force.
+
+    Returns:
+        Fingerprint, layer and beta of each table, and whether it changed.
+    """
+    front_end = getattr(getattr(llm, "llm_engine", llm), "reweigh", None)
+    if front_end is None:
+        raise InputError("this engine was started without reweigh", hint="give it a reweigh section at start")
+    told: dict[str, Any] = front_end.reload()
+    return told
 
 
-def _table_and_beta(settings: Settings, config: Any) -> tuple[ReferenceTable | None, float]:
-    """The table, and the beta of requests that name none, logged once."""
-    if settings.table is None:
-        return None, 0.0
-    from reweigh.engines.vllm.pairing import open_table, point_of
-
-    table = open_table(settings, config)
-    point = point_of(table, settings, config)
-    logger.info("reweigh edits image requests: %s", point)
-    return table, point.beta
-
-
-def prepare(request: Any, settings: Settings, default: float, logprobs_mode: str) -> None:
-    """Mark a request that may hold an image with its beta; in exact mode let it compute its whole prompt."""
+def prepare(request: Any, settings: Settings, tables: Mapping[str, Opened], logprobs_mode: str) -> None:
+    """Mark a request that may hold an image with its beta and table; in exact mode let it compute its whole prompt."""
     params = request.sampling_params
-    is_beam = _is_beam(params)
-    asked = {**(chats.beam_arguments() if is_beam else {}), **(params.extra_args or {})}
-    beta = asked_beta(asked, settings, default)
+    # a single step of vLLM's beam search, which drops the extra arguments
+    is_beam = bool(params.max_tokens == 1 and params.logprobs and not params.detokenize)
+    reply = chats.current()
+    asked = {**(reply.arguments if is_beam and reply is not None else {}), **(params.extra_args or {})}
+    table = tables.get(asked_table(asked, tables))
+    beta = asked_beta(asked, settings, 0.0 if table is None else table.point.beta)
     if not request.mm_features and request.prompt_embeds is None:
         return
     if beta > 0 and is_beam and not logprobs_mode.startswith("processed"):
@@ -146,11 +238,15 @@ def prepare(request: Any, settings: Settings, default: float, logprobs_mode: str
             + ("is not edited" if beta == 0 else "has several samples"),
             hint="ask for it with edits and n = 1",
         )
-    params.extra_args = {**asked, MARK: 0.0 if settings.observe else beta, **({SHOWN: True} if shown else {})}
-    if settings.observe or (beta > 0 and settings.prefix_cache == "exact"):
+    params.extra_args = {**asked, MARK: beta, **({SHOWN: True} if shown else {})}
+    if table is None:  # observed
+        params.extra_args[MARK] = 0.0
         params.skip_reading_prefix_cache = True
-
-
-def _is_beam(params: Any) -> bool:
-    """The single steps into which vLLM takes its beam search apart."""
-    return bool(params.max_tokens == 1 and params.logprobs and not params.detokenize)
+        return
+    params.extra_args[READ_FOR] = table.sha256
+    if settings.prefix_cache == "recall":
+        if table.sha256 != settings.resolved[DEFAULT][1]:
+            # Evidence of a prefix was read for one table: requests of another may not find the prefix either.
+            request.cache_salt = f"{request.cache_salt or ''}{table.sha256}"
+    elif beta > 0:
+        params.skip_reading_prefix_cache = True

@@ -1,20 +1,31 @@
-"""The way out of the front end: a request that was to be edited leaves with its outcome, or is said not to be edited."""
+"""The way out of the front end: a request that was to be edited leaves with its outcome, or is said not to be edited.
+
+Also counts outcomes beside vLLM's own metrics, and gives requests that ask for it the evidence of each token that they
+wrote, in the form of ``reweigh serve``.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import contextlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
+import numpy as np
+
 from reweigh.engines.vllm import chats
-from reweigh.engines.vllm.config import MARK, SHOWN
-from reweigh.engines.vllm.metrics import Metrics
+from reweigh.engines.vllm.config import DEFAULT, MARK, READ_FOR, SHOWN, TABLE_KEY
 from reweigh.engines.vllm.plugin import KEY
-from reweigh.engines.vllm.report import SILENT, STEPS_KEY, WINNERS
-from reweigh.engines.vllm.shown import Shown
+from reweigh.engines.vllm.report import DMRR, SILENT, STEPS_KEY, WINNERS
+from reweigh.method.references import strength
 from reweigh.tables.table import ReferenceTable
 
 RECORD = "_reweigh_record"
+UNKNOWN: dict[str, float | None] = {"dmrr": None, "b": None, "s": None}
+MILLISECONDS = (0.1, 0.3, 1, 3, 10, 30, 100, 300, 1000, 3000, 10000)
+MODEL = "model_name"
+"""The label under which vLLM's own metrics name the model."""
 
 
 @dataclass(slots=True, eq=False)
@@ -22,12 +33,16 @@ class Record:
     """What is known of one request of a user; its samples share it.
 
     Attributes:
+        table: The name of its table.
+        sha256: The fingerprint of its table.
         told: The outcome; once a sample was not edited, no other can change that.
         reply: The HTTP answer that it belongs to, if it does.
         refuses: Whether a request that was not edited ends in an error.
         shown: The evidence of its tokens, if it asks for that.
     """
 
+    table: str = DEFAULT
+    sha256: str = ""
     told: dict[str, Any] | None = None
     reply: chats.Reply | None = None
     refuses: bool = False
@@ -38,7 +53,7 @@ class Record:
         if self.told is None or self.told["edited"]:
             if of_several and not told["edited"]:
                 told = {"edited": False, "reason": f"of one of its samples: {told['reason']}"}
-            self.told = told
+            self.told = told if self.table == DEFAULT else {**told, "table": self.table}
         if self.reply is not None:
             self.reply.hear(self, self.told, refused=self.refuses)
 
@@ -55,30 +70,27 @@ class Record:
         def put_outcome(output: Any) -> None:
             if hasattr(output, "kv_transfer_params"):
                 self.write(output)
-                if any(one.finish_reason == "error" for one in output.outputs) and not self._is_edited:
-                    output = chats.refusal((self.told or SILENT)["reason"])
+                told = self.told or SILENT
+                if any(one.finish_reason == "error" for one in output.outputs) and not told["edited"]:
+                    output = chats.refusal(told["reason"])
             put(output)
 
         return put_outcome
-
-    @property
-    def _is_edited(self) -> bool:
-        return self.told is not None and bool(self.told["edited"])
 
 
 class Outputs:
     """Follows the outputs of one engine.
 
     Attributes:
+        tables: By fingerprint, those in force and those of running requests.
         records: Running requests that are to be edited, by vLLM's own id.
         offline: The same by the user's id, for engines that return outputs instead of putting them into queues.
     """
 
     def __init__(
-        self, processor: Any, metrics: Metrics, table: ReferenceTable | None = None, *, refuses: bool
+        self, processor: Any, metrics: Metrics, tables: Mapping[str, ReferenceTable], *, refuses: bool
     ) -> None:
-        self.processor, self.metrics, self.refuses = processor, metrics, refuses
-        self.table = table
+        self.processor, self.metrics, self.tables, self.refuses = processor, metrics, tables, refuses
         self.records: dict[str, Record] = {}
         self.offline: dict[str, Record] = {}
         self._add, self._process = processor.add_request, processor.process_outputs
@@ -86,18 +98,26 @@ class Outputs:
         processor.add_request, processor.process_outputs = self.add_request, self.process_outputs
         processor.abort_requests = self.abort_requests
 
+    def in_use(self) -> set[str]:
+        """The fingerprints of running requests' tables."""
+        return {record.sha256 for record in self.records.values()}
+
     def add_request(self, request: Any, *args: Any, **kwargs: Any) -> Any:
         """Take in a request."""
         result = self._add(request, *args, **kwargs)
         params, state = request.sampling_params, self.processor.request_states.get(request.request_id)
-        if state is None or params is None or not (params.extra_args or {}).get(MARK):
+        asked = {} if params is None else params.extra_args or {}
+        if state is None or not asked.get(MARK):
             return result
         shared = vars(state.parent_req) if state.parent_req is not None else {}
-        record = shared.setdefault(RECORD, Record(refuses=self.refuses))
+        name = str(asked.get(TABLE_KEY, DEFAULT))
+        new = Record(table=name, sha256=asked[READ_FOR], refuses=self.refuses)
+        record = shared.setdefault(RECORD, new)
         self.records[request.request_id] = record
-        if params.extra_args.get(SHOWN) and self.table is not None:
+        if asked.get(SHOWN):
             is_delta = params.output_kind.name == "DELTA"
-            record.shown = Shown(self.table, self.processor.tokenizer, state, is_delta=is_delta)
+            table = self.tables[record.sha256]
+            record.shown = Shown(table, self.processor.tokenizer, state, is_delta=is_delta)
         if record.reply is None and (reply := chats.current()) is not None:
             record.reply = reply
             reply.expect(record)
@@ -152,3 +172,125 @@ def _news(outputs: Iterable[Any]) -> Iterator[tuple[Any, dict[str, Any], list[fl
             return
         yield output, carried.pop(KEY), carried.pop(STEPS_KEY, []), carried.pop(WINNERS, [])
         output.kv_transfer_params = carried or None
+
+
+class Shown:
+    """What one request shows of its tokens.
+
+    Args:
+        table: The references.
+        tokenizer: Turns tokens into text.
+        state: vLLM's state of the request, whose detokenizer holds the text so far.
+        is_delta: Whether each output has its own tokens only.
+    """
+
+    def __init__(self, table: ReferenceTable, tokenizer: Any, state: Any, *, is_delta: bool) -> None:
+        self.table, self.tokenizer, self.state, self.is_delta = table, tokenizer, state, is_delta
+        self.tokens: list[dict[str, Any]] = []
+        self.changed = 0
+        self._dmrr: Sequence[float] | None = None
+        self._placed = self._written = self._end = 0
+
+    def hear(self, told: dict[str, Any], tokens: Sequence[int], winners: Sequence[Sequence[int]]) -> None:
+        """Take in one step: the outcome, the tokens it sampled, and the best before and after the edit of each."""
+        self.place()
+        self._dmrr = told.pop(DMRR, self._dmrr)
+        for token, (before, after) in zip(tokens, winners, strict=False):
+            replaced = None if before == after else {"token": before, "text": self._text(before)}
+            self.changed += replaced is not None
+            known = {"step": len(self.tokens), "token": token, "text": self._text(token)}
+            self.tokens.append({**known, **self._support(token), "replaced": replaced})
+
+    def place(self) -> None:
+        """Give the tokens that have none their place in the text, which has grown by them."""
+        new = self.tokens[self._placed :]
+        if not new:
+            return
+        whole = len(self.state.detokenizer.output_text)
+        for one in new:
+            start = self._end
+            self._end = whole if one is new[-1] else min(whole, start + len(one["text"]))
+            one["start"], one["end"] = start, self._end
+        self._placed = len(self.tokens)
+
+    def write(self, told: Mapping[str, Any], count: int) -> dict[str, Any]:
+        """An outcome with the tokens of an output, which has ``count`` of them."""
+        self.place()
+        first = self._written if self.is_delta else 0
+        self._written = first + count
+        tokens = self.tokens[first : self._written]
+        return {
+            **told,
+            "decoder": "reweigh",
+            "b0": self.table.scale,
+            "changed": self.changed,
+            "tokens": tokens,
+        }
+
+    def _support(self, token: int) -> dict[str, float | None]:
+        reference = self.table.reference(token)
+        if reference is None or self._dmrr is None:
+            return UNKNOWN
+        value = float(self._dmrr[int(np.searchsorted(self.table.tokens, token))])
+        share = float(strength(reference, np.array(value), self.table.scale))
+        return {"dmrr": value, "b": reference, "s": share}
+
+    def _text(self, token: int) -> str:
+        return str(self.tokenizer.decode([token], skip_special_tokens=False))
+
+
+@cache
+def _registered() -> dict[str, Any]:
+    """Made at the first observation: vLLM clears metrics of its name when an engine starts."""
+    from prometheus_client import Counter, Histogram
+
+    def histogram(name: str, text: str) -> Any:
+        return Histogram(f"vllm:reweigh_{name}", text, [MODEL], buckets=MILLISECONDS)
+
+    return {
+        "requests": Counter(
+            "vllm:reweigh_requests", "Requests that were to be edited, by outcome.", [MODEL, "edited"]
+        ),
+        "evidence": Counter(
+            "vllm:reweigh_evidence", "Evidence of edited requests: measured or recalled.", [MODEL, "source"]
+        ),
+        "missed": Counter("vllm:reweigh_missed", "Requests whose evidence could not be had.", [MODEL]),
+        "image": histogram("evidence_ms", "Milliseconds per measured request's evidence."),
+        "step": histogram("step_ms", "Milliseconds of edits per engine step."),
+    }
+
+
+def reset_metrics() -> None:
+    """Drop the counters of an earlier engine in this process, as vLLM does with its own."""
+    if not _registered.cache_info().currsize:
+        return
+    from prometheus_client import REGISTRY
+
+    for metric in _registered().values():
+        with contextlib.suppress(KeyError):  # vLLM may have taken it out already
+            REGISTRY.unregister(metric)
+    _registered.cache_clear()
+
+
+class Metrics:
+    """What one engine counts, under its model's name; nothing where vLLM logs no statistics."""
+
+    def __init__(self, model: str, *, enabled: bool) -> None:
+        self.model, self.enabled = model, enabled
+
+    def count(self, told: dict[str, Any], steps: Iterable[float], *, first: bool) -> None:
+        """Count an outcome that was told, ``first`` of its request, and the milliseconds of steps since the last."""
+        if not self.enabled:
+            return
+        metrics = _registered()
+        for milliseconds in steps:
+            metrics["step"].labels(self.model).observe(milliseconds)
+        if not first:
+            return
+        metrics["requests"].labels(self.model, str(told["edited"]).lower()).inc()
+        if not told["edited"]:
+            metrics["missed"].labels(self.model).inc()
+            return
+        metrics["evidence"].labels(self.model, told["evidence"]).inc()
+        if told["evidence"] == "measured":
+            metrics["image"].labels(self.model).observe(told["evidence_ms"])

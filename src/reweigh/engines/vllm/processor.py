@@ -1,4 +1,4 @@
-"""The edit as a logits processor: the same object speaks the interfaces of both of vLLM's model runners.
+"""The edit as a logits processor: one object implements the interfaces of both of vLLM's model runners.
 
 It is put before vLLM's own processors, so that it sees the raw logits (after a grammar's mask): bias, penalties, temperature
 and sampling act on edited logits, as in the transformers engine.

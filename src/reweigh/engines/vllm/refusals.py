@@ -1,4 +1,7 @@
-"""What cannot be edited right inside vLLM, refused at start with the reason. Reads vLLM's configuration, nothing else."""
+"""What cannot be edited right inside vLLM, refused at start with the reason. Reads vLLM's configuration, nothing else.
+
+A family is served when its tokens were compared with the transformers engine's; every other one is refused by name.
+"""
 
 from __future__ import annotations
 
@@ -6,8 +9,8 @@ from collections.abc import Callable
 from typing import Any
 
 from reweigh.engines.vllm.config import Settings
-from reweigh.engines.vllm.served import check_family
 from reweigh.errors import UnsupportedError
+from reweigh.families.catalogue import family_of
 
 Rule = tuple[Callable[[Any], bool], str, str]
 
@@ -19,6 +22,19 @@ SCHEDULERS = (SCHEDULER, ASYNC_SCHEDULER)
 """What an engine may name, because it is what reweigh's own parts are made of, or these parts themselves."""
 
 WITHOUT = "start without it, or without reweigh"
+
+SERVED = ("llava", "llava_next", "qwen2_5_vl", "internvl", "gemma3")
+"""By ``model_type``, as the configuration of the checkpoint gives it."""
+
+REASONS = {
+    "instructblip": "vLLM does not know InstructBLIP",
+    "blip-2": "its decoder keeps its blocks elsewhere in vLLM, and has not been compared",
+    "qwen3_vl": "vLLM hands out its states after DeepStack's addition, which has not been compared",
+}
+GEMMA_ON_CPU = (
+    "vLLM's CPU attention ignores that the positions of a Gemma 3 image see each other, so neither its states nor its "
+    "text are the model's"
+)
 
 
 def _speculates(config: Any) -> bool:
@@ -155,4 +171,20 @@ def check_engine(config: Any, settings: Settings, *, on_cpu: bool) -> None:
         raise UnsupportedError(
             "reweigh cannot serve this engine: vLLM's transformers backend hands out no states of its blocks",
             hint="leave model_impl out, so that vLLM's own model runs",
+        )
+
+
+def check_family(config: Any, *, on_cpu: bool) -> None:
+    """Refuse a family that is not served, with the reason."""
+    name = str(getattr(config, "model_type", ""))
+    known = family_of(config).refused or REASONS.get(name)
+    if name not in SERVED or known:
+        raise UnsupportedError(
+            f"reweigh does not serve {name or 'this model'} inside vLLM: {known or 'it has not been compared'}",
+            hint=f"served: {', '.join(SERVED)}; use the transformers engine (reweigh.attach) for other families",
+        )
+    if name == "gemma3" and on_cpu:
+        raise UnsupportedError(
+            f"reweigh does not serve gemma3 on this CPU: {GEMMA_ON_CPU}",
+            hint="serve it on a GPU, or use the transformers engine (reweigh.attach)",
         )

@@ -1,16 +1,18 @@
 """The outcome of each request on its way out: worker, scheduler, output.
 
 vLLM has one mapping that travels with a request's output to its user, over HTTP too: ``kv_transfer_params``. What became of
-a request that was to be edited stands there under "reweigh". The scheduler's side is fail-closed: a request of which the
-worker said nothing is reported as not edited.
+a request that was to be edited stands there under "reweigh", in its first and last output. The scheduler's side is
+fail-closed: a request of which the worker said nothing is reported as not edited.
 """
 
 from __future__ import annotations
 
+import logging
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+from reweigh.engines.vllm.config import MARK, settings_in
 from reweigh.engines.vllm.plugin import KEY
 from reweigh.engines.vllm.processor import UNSOUND, Late
 from reweigh.engines.vllm.store import Entry
@@ -19,6 +21,7 @@ CARRIED = "reweigh_report"
 """Attribute of a model runner's output that carries the worker's message."""
 
 STEPS = 256
+"""Steps whose times are kept until the next report."""
 STEPS_KEY = "reweigh_steps_ms"
 """Beside the outcome, from the scheduler to the front end only."""
 
@@ -27,6 +30,7 @@ WINNERS = "reweigh_winners"
 DMRR = "dmrr"
 """In the outcome of a request that asks for it: the evidence of each registered token."""
 
+logger = logging.getLogger(__name__)
 SILENT: dict[str, Any] = {"edited": False, "reason": "the worker reported nothing about it"}
 
 
@@ -91,30 +95,52 @@ def message_of(news: Mapping[str, Entry], step_seconds: float) -> dict[str, Any]
     return {"requests": told, "step_ms": round(1000 * step_seconds, 4)}
 
 
-class Ledger:
-    """The scheduler's knowledge of outcomes, until their requests end.
+class Reporting:
+    """Mixin for vLLM's schedulers that reports outcomes; it precedes vLLM's own class among the bases.
+
+    A step in which no outcome changed and no request began or ended costs the same for any number of rows.
 
     Attributes:
-        known: What is known of each request that was to be edited.
+        known: What is known of each request that is to be edited.
         untold: Those that run and whose outcome is news.
+        winners: Of each request that asks for it, the best tokens before and after the edit in this step.
     """
 
-    def __init__(self) -> None:
+    vllm_config: Any
+    requests: dict[str, Any]
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        settings = settings_in(self.vllm_config.additional_config)
         self.known: dict[str, dict[str, Any]] = {}
         self.untold: set[str] = set()
         self.winners: dict[str, list[list[int]]] = {}
         self._steps: deque[float] = deque(maxlen=STEPS)
+        self._refuses = settings is not None and settings.unedited == "refuse"
 
-    def expect(self, name: str) -> None:
-        """Note a request that is to be edited."""
-        self.known[name] = dict(SILENT)
+    def add_request(self, request: Any) -> Any:
+        """Take in a request; if it is to be edited, its outcome will be reported."""
+        params = request.sampling_params
+        if params is not None and (params.extra_args or {}).get(MARK):
+            self.known[request.request_id] = dict(SILENT)
+        return super().add_request(request)  # type: ignore[misc]
 
-    def start(self, names: Iterable[str]) -> None:
-        """Note requests that begin to run."""
-        self.untold.update(name for name in names if name in self.known)
+    def update_from_output(self, scheduled: Any, model_output: Any) -> Any:
+        """Take in what a step computed, and report outcomes with what it sampled."""
+        running = len(self.requests)
+        self.note(scheduled, model_output)
+        outputs = super().update_from_output(scheduled, model_output)  # type: ignore[misc]
+        if self.untold or self.winners or len(self.requests) != running:
+            for client in outputs.values():
+                self.report(client)
+        return outputs
 
-    def note(self, model_output: Any) -> None:
-        """Take in a worker's message."""
+    def note(self, scheduled: Any, model_output: Any) -> None:
+        """Drop requests that have ended, and take in those that begin and the worker's message."""
+        for name in scheduled.finished_req_ids:
+            self.known.pop(name, None)
+            self.untold.discard(name)
+        self.untold.update(new.req_id for new in scheduled.scheduled_new_reqs if new.req_id in self.known)
         message = getattr(model_output, CARRIED, None)
         self.winners = {} if message is None else message.get("winners", {})
         if message is not None:
@@ -123,25 +149,35 @@ class Ledger:
             if message["step_ms"]:
                 self._steps.append(float(message["step_ms"]))
 
-    def take(self, name: str) -> dict[str, Any]:
-        """The outcome of a request, which is news no longer."""
-        self.untold.discard(name)
-        return self.known[name]
+    def report(self, client: Any) -> None:
+        """Report news, and the outcomes of requests that end; those outputs go first, where the front end looks."""
+        news = [
+            output
+            for output in client.outputs
+            if output.request_id in self.untold
+            or output.request_id in self.winners
+            or (output.finished and output.request_id in self.known)
+        ]
+        for output in news:
+            told = self.known[output.request_id]
+            self.untold.discard(output.request_id)
+            more = {STEPS_KEY: list(self._steps), WINNERS: self.winners.get(output.request_id)}
+            self._steps.clear()
+            beside = {name: values for name, values in more.items() if values}
+            output.kv_transfer_params = {**(output.kv_transfer_params or {}), KEY: dict(told), **beside}
+            if self._refuses and not told["edited"]:
+                self._refuse(output, told["reason"])
+        if news:
+            chosen = {id(output) for output in news}
+            client.outputs[:] = news + [output for output in client.outputs if id(output) not in chosen]
 
-    def steps(self) -> list[float]:
-        """The milliseconds that edits took in the steps since the last call, at most the last ``STEPS``."""
-        taken = list(self._steps)
-        self._steps.clear()
-        return taken
+    def _refuse(self, output: Any, reason: str) -> None:
+        """End a request that could not be edited with an error instead of an unedited text."""
+        from vllm.v1.engine import FinishReason
+        from vllm.v1.request import RequestStatus
 
-    def forget(self, names: Iterable[str]) -> None:
-        """Drop requests that have ended."""
-        for name in names:
-            self.known.pop(name, None)
-            self.untold.discard(name)
-
-
-def tell(output: Any, told: Mapping[str, Any], **more: list[Any] | None) -> None:
-    """Write an outcome into a request's output, and what goes with it to the front end."""
-    with_it = {name: values for name, values in more.items() if values}
-    output.kv_transfer_params = {**(output.kv_transfer_params or {}), KEY: dict(told), **with_it}
+        logger.warning("reweigh refused request %s: %s", output.request_id, reason)
+        if output.request_id in self.requests:
+            self.finish_requests([output.request_id], RequestStatus.FINISHED_ERROR)  # type: ignore[attr-defined]
+        output.new_token_ids, output.new_logprobs = [], None
+        output.finish_reason, output.stop_reason = FinishReason.ERROR, None

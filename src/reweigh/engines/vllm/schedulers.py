@@ -5,12 +5,12 @@ from __future__ import annotations
 from vllm.v1.core.sched.async_scheduler import AsyncScheduler
 from vllm.v1.core.sched.scheduler import Scheduler
 
-from reweigh.engines.vllm.scheduling import Telling
+from reweigh.engines.vllm.report import Reporting
 
 
-class ReweighScheduler(Telling, Scheduler):
-    """The plain scheduler, which tells outcomes."""
+class ReweighScheduler(Reporting, Scheduler):
+    """The plain scheduler, which reports outcomes."""
 
 
-class ReweighAsyncScheduler(Telling, AsyncScheduler):
-    """The scheduler of asynchronous engines, which tells outcomes."""
+class ReweighAsyncScheduler(Reporting, AsyncScheduler):
+    """The scheduler of asynchronous engines, which reports outcomes."""

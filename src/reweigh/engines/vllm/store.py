@@ -1,15 +1,15 @@
 """The evidence of running requests, and of prompts that were seen before.
 
-Evidence depends on the image and on the text before it, so what was summed is kept under the prompt up to the end of each
-of its images: a prefix that vLLM has cached is the same prefix, and a conversation that gains an image resumes there.
-Knows nothing of vLLM.
+Evidence depends on the table, the image and the text before it, so what was summed is kept under the table and the prompt
+up to the end of each of its images: a prefix that vLLM has cached is the same prefix, and a conversation that gains an
+image resumes there. Knows nothing of vLLM.
 """
 
 from __future__ import annotations
 
 import time
 from bisect import bisect_left
-from collections import abc
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,9 +17,8 @@ import torch
 from torch import Tensor
 
 from reweigh.errors import NumericsError
-from reweigh.method.evidence import Reading
 from reweigh.runtime.memory import Memory
-from reweigh.runtime.reader import RECALLED, Reader
+from reweigh.runtime.reader import RECALLED
 from reweigh.runtime.sequence import Sequence
 
 SUM_BYTES = 8
@@ -31,10 +30,10 @@ NEVER = "its image was in the prefix cache, so its states were not computed"
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class Entry(Sequence):
-    """One running request with an image.
+    """One running request with an image; its ``reader`` is that of its table, or the one that observes.
 
     Attributes:
-        keys: Its prompt up to the end of each image, for recall.
+        keys: Its table, and its prompt up to the end of each image, for recall.
         beta: Maximum penalty; 0 for a request that is only measured.
         prompt: Tokens of its prompt.
         wanted: Whether it was to be edited.
@@ -71,39 +70,28 @@ class Entry(Sequence):
 
 
 class Store:
-    """Leads states to the requests they belong to, and remembers what was read.
+    """Reads states for the requests they belong to, and remembers what was read.
 
     Args:
-        reader: Reads states; without a table's numbers the evidence of the whole vocabulary is kept (observation).
         device: Where strengths are kept.
         limit: Bytes of evidence kept for recall.
     """
 
-    def __init__(
-        self,
-        reader: Reader,
-        device: torch.device | str,
-        *,
-        limit: int = 0,
-        clock: abc.Callable[[], float] = time.perf_counter,
-    ) -> None:
-        self.reader = reader
+    def __init__(self, device: torch.device | str, *, limit: int = 0) -> None:
         self.device = device
         self.memory = Memory(limit)
         self.requests: dict[str, Entry] = {}
-        self._clock = clock
-        self._size = SUM_BYTES * (1 if reader.tokens is None else max(1, len(reader.tokens)))
 
-    def feed(self, entry: Entry, computed: int, states: abc.Sequence[Tensor]) -> None:
+    def feed(self, entry: Entry, computed: int, states: Mapping[int, Tensor]) -> None:
         """Take what one step computed of a request: the states of its positions ``computed`` and following.
 
-        ``states`` holds a tensor (n, d) for each layer. Positions that were read before (a preempted request computes
-        its prompt again) are not read twice; positions that were never computed here, because vLLM had them in its
-        prefix cache, can only be recalled.
+        ``states`` holds a tensor (n, d) for each layer of its reader. Positions that were read before (a preempted
+        request computes its prompt again) are not read twice; positions that were never computed here, because vLLM had
+        them in its prefix cache, can only be recalled.
         """
         if entry.is_decided:
             return
-        started = self._clock()
+        started = time.perf_counter()
         first = bisect_left(entry.positions, computed)
         if first > entry.read:
             self.resume(entry, first)
@@ -116,24 +104,25 @@ class Store:
             self._read(entry, computed, states)
         except NumericsError as error:
             entry.reason = error.message
-        entry.seconds += self._clock() - started
+        entry.seconds += time.perf_counter() - started
 
-    def _read(self, entry: Entry, computed: int, states: abc.Sequence[Tensor]) -> None:
+    def _read(self, entry: Entry, computed: int, states: Mapping[int, Tensor]) -> None:
         before = entry.read
-        self.reader.feed(entry, computed, dict(zip(self.reader.layers, states, strict=True)))
+        entry.reader.feed(entry, computed, states)
         if entry.source is not None:
             self._finish(entry)
-        if self.reader.registered is not None:
+        if entry.reader.registered is not None:
+            size = SUM_BYTES * max(1, len(entry.reader.tokens))
             for bound, key in zip(entry.bounds, entry.keys, strict=True):
                 if before < bound <= entry.read:
-                    self.memory.put(key, entry.marks[bound], self._size)
+                    self.memory.put(key, entry.marks[bound], size)
 
     def resume(self, entry: Entry, least: int = 1) -> None:
         """Let a request start after those of its images that are in memory, if they cover ``least`` of its positions."""
         for bound, key in reversed(list(zip(entry.bounds, entry.keys, strict=True))):
             known = self.memory.get(key) if bound >= max(least, entry.read + 1) else None
             if known is not None:
-                self._take(entry, bound, known)
+                entry.mark(bound, known)
                 return
 
     def _join(self, entry: Entry, least: int) -> None:
@@ -144,29 +133,26 @@ class Store:
         for other in self.requests.values():
             shared = sum(1 for own, its in zip(entry.keys, other.keys, strict=False) if own == its)
             if shared and other.read and least <= other.read <= entry.bounds[shared - 1]:
-                self._take(entry, other.read, other.made)
+                entry.mark(other.read, other.made)
                 return
-
-    def _take(self, entry: Entry, count: int, made: dict[int, Reading]) -> None:
-        entry.mark(count, made)
-        entry.reader = self.reader
 
     def _finish(self, entry: Entry) -> None:
         """Lay out the strengths of a request that is edited, or the evidence of one that is observed."""
-        if self.reader.registered is None:
-            entry.evidence = torch.stack([self.reader.mean(entry, layer) for layer in self.reader.layers])
-            entry.marks.clear()
+        reader = entry.reader
+        if reader.registered is None:
+            entry.evidence = torch.stack([reader.mean(entry, layer) for layer in reader.layers])
+            entry.forget()
         elif entry.beta > 0:
-            self.reader.finish(entry, self.device)
+            reader.finish(entry, self.device)
 
     def recall_into(self, entry: Entry) -> bool:
         """Give a new request the evidence of an equal prompt, if that is still in memory."""
-        started = self._clock()
+        started = time.perf_counter()
         known = self.memory.get(entry.keys[-1])
         if known is None:
             return False
-        self._take(entry, next(iter(known.values())).sums.count, known)
+        entry.mark(next(iter(known.values())).sums.count, known)
         self._finish(entry)
         entry.source = RECALLED
-        entry.seconds = self._clock() - started
+        entry.seconds = time.perf_counter() - started
         return True

@@ -1,19 +1,22 @@
-"""Two ways to the residual stream of chosen blocks inside vLLM; both give the same bits.
+"""A model inside vLLM: two ways to the residual stream of chosen blocks, which give the same bits, and the lens.
 
 ``AuxTap`` asks the decoder to hand out states as further outputs of its graph, which is how vLLM feeds its own drafters:
 it survives compilation and CUDA graphs. ``HookTap`` copies them from a hook into a buffer, for decoders that cannot.
+The lens is the final norm and ``compute_logits``, which gathers the vocabulary over tensor-parallel ranks, drops padded
+rows and runs a quantised head; scale and soft cap inside it are monotone and change no rank.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from reweigh.errors import MismatchError, UnsupportedError
+from reweigh.method.lens import CHUNK, Lens
 
 PROBE = 16
 """Positions that a compiled decoder is tried on."""
@@ -33,9 +36,9 @@ class AuxTap:
         decoder._set_aux_hidden_state_layers(tuple(layer + 1 for layer in layers))
         runner.use_aux_hidden_state_outputs = True
 
-    def states(self, execute_state: Any) -> list[Tensor]:
+    def states(self, execute_state: Any) -> dict[int, Tensor]:
         """The states (T, d) of each layer, rows in the order of the batch."""
-        return list(execute_state.aux_hidden_states)
+        return dict(zip(self.layers, execute_state.aux_hidden_states, strict=True))
 
     def shown(self, output: Any) -> list[Tensor]:
         """The states of each layer after one call of the decoder, from what it returned."""
@@ -55,9 +58,9 @@ class HookTap:
         for layer, buffer in zip(layers, self.buffers, strict=True):
             decoder.layers[layer].register_forward_hook(_copy_into(buffer))
 
-    def states(self, execute_state: Any) -> list[Tensor]:
+    def states(self, execute_state: Any) -> dict[int, Tensor]:
         """The states (T, d) of each layer, rows in the order of the batch."""
-        return self.buffers
+        return dict(zip(self.layers, self.buffers, strict=True))
 
     def shown(self, output: Any) -> list[Tensor]:
         """The states of each layer after one call of the decoder."""
@@ -73,7 +76,7 @@ def _copy_into(buffer: Tensor) -> Any:
 
 
 def tap_for(runner: Any, decoder: Any, layers: Sequence[int]) -> AuxTap | HookTap:
-    """The auxiliary outputs where the decoder has them, hooks elsewhere."""
+    """The auxiliary outputs where the decoder has them, hooks elsewhere; ``layers`` ascend, as vLLM hands them out."""
     tap = AuxTap if hasattr(decoder, "_set_aux_hidden_state_layers") else HookTap
     return tap(runner, decoder, layers)
 
@@ -147,3 +150,39 @@ def _stream(output: Any) -> Tensor:
     """The residual stream after a block, which vLLM's blocks return in two parts."""
     found: Tensor = output[0] + output[1] if isinstance(output, tuple) else output
     return found
+
+
+def decoder_of(model: Any) -> Any:
+    """The part of a vLLM model that holds ``layers`` and the final ``norm``."""
+    language_model = model.get_language_model()
+    holder = getattr(language_model, "model", language_model)
+    if not (hasattr(holder, "layers") and hasattr(holder, "norm")):
+        raise UnsupportedError(
+            f"{type(model).__name__} keeps its blocks and final norm where they are not known",
+            hint="use the transformers engine (reweigh.attach)",
+        )
+    return holder
+
+
+class _Head(nn.Module):
+    """A model's ``compute_logits`` as the head of a lens."""
+
+    def __init__(self, model: Any, rows: int, width: int) -> None:
+        super().__init__()
+        self.compute = model.compute_logits
+        self.out_features, self.in_features = rows, width
+
+    def forward(self, states: Tensor) -> Tensor:
+        logits: Tensor = self.compute(states)
+        return logits
+
+
+def vllm_lens(model: Any, decoder: Any, vocab_size: int, dtype: str, made_with: Mapping[str, Any]) -> Lens:
+    """The lens a table was made with, through the modules of a vLLM model of ``dtype``."""
+    if made_with.get("lens") == "float32" and dtype != "float32":
+        raise UnsupportedError(
+            f"this table ranks float32 logits, but vLLM runs the model in {dtype}",
+            hint="calibrate with native logits (the default), or serve with --dtype float32",
+        )
+    head = _Head(model, vocab_size, decoder.norm.weight.shape[0])
+    return Lens(decoder.norm, head, chunk=made_with.get("chunk", CHUNK))

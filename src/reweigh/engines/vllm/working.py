@@ -2,56 +2,31 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
 
 from reweigh.engines.vllm.capture import Capture
-from reweigh.engines.vllm.config import Settings, settings_in
-from reweigh.engines.vllm.lens import vllm_lens
-from reweigh.engines.vllm.pairing import dtype_of, open_table
+from reweigh.engines.vllm.config import Settings, Source, settings_in
 from reweigh.engines.vllm.plugin import require_plugin
 from reweigh.engines.vllm.processor import Processor
 from reweigh.engines.vllm.refusals import check_engine
 from reweigh.engines.vllm.report import attach, message_of
-from reweigh.engines.vllm.served import decoder_of
 from reweigh.engines.vllm.store import Store
-from reweigh.engines.vllm.taps import check_tap, tap_for
+from reweigh.engines.vllm.tables import dtype_of, open_table
+from reweigh.engines.vllm.taps import check_tap, decoder_of, tap_for, vllm_lens
 from reweigh.errors import MismatchError, UnsupportedError
 from reweigh.method.edit import StepEditor
 from reweigh.method.lens import Lens, head_width
 from reweigh.runtime.reader import Reader, Registered
-from reweigh.tables.table import ReferenceTable
 
 NEW_WEIGHTS = ("reload_weights", "update_weights", "start_weight_update", "reset_weights")
 """What gives a running worker other weights than the table's."""
 
 
-@dataclass(frozen=True, slots=True)
-class Installed:
-    """What a worker holds once its model is loaded."""
-
-    capture: Capture
-    processor: Processor
-
-    def take(self) -> dict[str, Any]:
-        """The observations of all requests so far, by request id; they are handed over once."""
-        requests = self.capture.store.requests
-        taken = {
-            name: (
-                entry.reason,
-                entry.steps,
-                None if entry.evidence is None else entry.evidence.cpu().numpy(),
-            )
-            for name, entry in requests.items()
-        }
-        requests.clear()
-        return taken
-
-
 class Reweighing:
-    """What a worker does besides; comes before vLLM's worker among the bases of a class."""
+    """Mixin for vLLM's workers that reads and edits; it precedes vLLM's own class among the bases."""
 
     vllm_config: Any
     model_runner: Any
@@ -62,8 +37,7 @@ class Reweighing:
         result = super().load_model(*args, **kwargs)  # type: ignore[misc]
         settings = settings_in(self.vllm_config.additional_config)
         if settings is not None:
-            _require_front_end(settings)
-            self.reweigh = install(self, settings)
+            self.reweigh = Installed(self, settings)
         return result
 
     def compile_or_warm_up_model(self) -> Any:
@@ -95,6 +69,19 @@ class Reweighing:
         """The observations so far, for a calibration."""
         return {} if self.reweigh is None else self.reweigh.take()
 
+    def reweigh_load(self, sources: Sequence[tuple[str, int, str]], needed: Iterable[str]) -> str | None:
+        """Open tables for requests to come; why it could not be done, or ``None``.
+
+        It does not raise: vLLM would leave the answers of other workers unread.
+        """
+        try:
+            if self.reweigh is None:
+                return "this worker was started without reweigh"
+            self.reweigh.load(sources, needed)
+        except Exception as error:
+            return str(error) or type(error).__name__
+        return None
+
     def sleep(self, level: int = 1) -> Any:
         """Sleep that keeps the weights; what drops them needs new ones on waking."""
         if self.reweigh is not None and level > 1:
@@ -121,41 +108,89 @@ for _name in NEW_WEIGHTS:
     setattr(Reweighing, _name, _refusing(_name))
 
 
-def _require_front_end(settings: Settings) -> None:
-    """Refuse where the front end did not see the section: no request would be prepared, no outcome told."""
-    if settings.table is not None and settings.sha256 is None:
-        require_plugin()
-        raise UnsupportedError(
-            "the engine's front end did not load reweigh's plugin",
-            hint="make the engine's configuration with EngineArgs.create_engine_config, as vLLM itself does",
+class Installed:
+    """What a worker has beside its loaded model: tap, store, readers and processor."""
+
+    def __init__(self, worker: Any, settings: Settings) -> None:
+        from vllm.platforms import current_platform
+
+        if settings.sources and not settings.resolved:  # no request would be prepared, no outcome told
+            require_plugin()
+            raise UnsupportedError(
+                "the engine's front end did not load reweigh's plugin",
+                hint="make the engine's configuration with EngineArgs.create_engine_config, as vLLM itself does",
+            )
+        config, runner = worker.vllm_config, worker.model_runner
+        check_engine(config, settings, on_cpu=current_platform.is_cpu())
+        self.settings, self.runner, self.model_config = settings, runner, config.model_config
+        self.model = runner.get_model()
+        self.decoder = decoder_of(self.model)
+        readers = {str(source.sha256): self._reader(source) for source in settings.pinned.values()}
+        if settings.observe:
+            layers = [layer % len(self.decoder.layers) for layer in settings.observe]
+            readers[""] = Reader(self._lens({}), layers, kernel=settings.kernel)
+        tap = tap_for(
+            runner, self.decoder, sorted({layer for one in readers.values() for layer in one.layers})
+        )
+        store = Store(runner.device, limit=0 if settings.observe else settings.memory_mb << 20)
+        self.capture = Capture(settings, self.model_config.hf_config, store, tap, runner, readers)
+        self.processor = Processor(self.capture)
+        for reader in readers.values():
+            _warm(reader, self.model_config.dtype, runner.device)
+            _show_to_the_profiler(runner, reader, self.model_config.dtype)
+        _pipeline(runner).insert(0, self.processor)
+
+    def load(self, sources: Sequence[tuple[str, int, str]], needed: Iterable[str]) -> None:
+        """Add tables (folder, layer, fingerprint), and drop those that are not ``needed`` any more.
+
+        Drop first, even if a table cannot be opened: tensor-parallel workers must agree on what they read for a request.
+        """
+        known, tapped = self.capture.readers, self.capture.tap.layers
+        kept = {name: reader for name, reader in known.items() if name in set(needed)}
+        self.capture.readers, new = kept, {}
+        for table, layer, sha256 in sources:
+            if layer not in tapped:
+                raise MismatchError(f"layer {layer} is not read in this engine, only {list(tapped)}")
+            source = Source(table=table, layer=layer, sha256=sha256)
+            new[sha256] = known[sha256] if sha256 in known else self._reader(source)
+        self.capture.readers = {**kept, **new}
+
+    def take(self) -> dict[str, Any]:
+        """The observations of all requests so far, by request id; they are handed over once."""
+        requests = self.capture.store.requests
+        taken = {}
+        for name, entry in requests.items():
+            evidence = None if entry.evidence is None else entry.evidence.cpu().numpy()
+            taken[name] = (entry.reason, entry.steps, evidence)
+        requests.clear()
+        return taken
+
+    def _reader(self, source: Source) -> Reader:
+        """What reads evidence as a table's was read; even a forced table must lie inside the model."""
+        table = open_table(source, self.model_config.hf_config).table
+        blocks, vocabulary = len(self.decoder.layers), self.model_config.get_vocab_size()
+        if not 0 <= table.layer < blocks:
+            raise MismatchError(
+                f"the table reads layer {table.layer}, but the model has {blocks} decoder blocks"
+            )
+        if len(table) and int(table.tokens[-1]) >= vocabulary:
+            raise MismatchError(
+                f"the table has token {int(table.tokens[-1])}, but the model's head has {vocabulary} tokens"
+            )
+        tokens = torch.from_numpy(table.tokens).to(self.runner.device)
+        references = torch.from_numpy(table.references).float().to(self.runner.device)
+        return Reader(
+            self._lens(table.made_with),
+            [table.layer],
+            tokens=tokens,
+            kernel=self.settings.kernel,
+            readouts=[table.readout],
+            registered=Registered(tokens, references, table.scale),
         )
 
-
-def install(worker: Any, settings: Settings) -> Installed:
-    """Put tap, store and processor into a worker whose model is loaded."""
-    from vllm.platforms import current_platform
-
-    config, runner = worker.vllm_config, worker.model_runner
-    check_engine(config, settings, on_cpu=current_platform.is_cpu())
-    model, model_config = runner.get_model(), config.model_config
-    decoder = decoder_of(model)
-    vocabulary, blocks = model_config.get_vocab_size(), len(decoder.layers)
-    table, made_with = None, {}
-    if settings.table is not None:
-        table = open_table(settings, model_config.hf_config)
-        made_with = dict(table.made_with)
-    layers = [layer % blocks for layer in settings.observe] if table is None else [table.layer]
-    _check_fit(table, layers, vocabulary, blocks)
-    lens = vllm_lens(model, decoder, vocabulary, dtype_of(model_config), made_with)
-    reader = _reader(lens, layers, table, settings.kernel, runner.device)
-    store = Store(reader, runner.device, limit=0 if table is None else settings.memory_mb << 20)
-    tap = tap_for(runner, decoder, layers)
-    capture = Capture(settings, model_config.hf_config, store, tap, runner)
-    processor = Processor(capture)
-    _warm(reader, model_config.dtype, runner.device)
-    _show_to_the_profiler(runner, reader, model_config.dtype)
-    _pipeline(runner).insert(0, processor)
-    return Installed(capture, processor)
+    def _lens(self, made_with: Mapping[str, Any]) -> Lens:
+        vocabulary, dtype = self.model_config.get_vocab_size(), dtype_of(self.model_config)
+        return vllm_lens(self.model, self.decoder, vocabulary, dtype, made_with)
 
 
 @torch.inference_mode()
@@ -173,7 +208,9 @@ def _warm(reader: Reader, dtype: torch.dtype, device: Any, *, positions: int = 2
 
 def _show_to_the_profiler(runner: Any, reader: Reader, dtype: torch.dtype) -> None:
     """Let vLLM's memory profile see the largest step: a full chunk of evidence, and edits of the largest batch."""
-    profile, rows = runner.profile_run, runner.max_num_reqs * _rows_of_a_request(runner)
+    drafts = runner.vllm_config.speculative_config  # each drafted token has a row of its own
+    rows = runner.max_num_reqs * (1 if drafts is None else 1 + int(drafts.num_speculative_tokens))
+    profile = runner.profile_run
 
     def profile_run(*args: Any, **kwargs: Any) -> Any:
         result = profile(*args, **kwargs)
@@ -183,33 +220,7 @@ def _show_to_the_profiler(runner: Any, reader: Reader, dtype: torch.dtype) -> No
     runner.profile_run = profile_run
 
 
-def _rows_of_a_request(runner: Any) -> int:
-    """Logits rows that a request has at most: one, and one for each drafted token."""
-    drafts = runner.vllm_config.speculative_config
-    return 1 if drafts is None else 1 + int(drafts.num_speculative_tokens)
-
-
 def _pipeline(runner: Any) -> list[Any]:
     """The runner's logits processors in the order in which they act: of the V2 runner, or of the V1 runner."""
     found: list[Any] | None = getattr(runner.sampler, "logits_processors", None)
     return runner.input_batch.logitsprocs.non_argmax_invariant if found is None else found
-
-
-def _reader(lens: Lens, layers: list[int], table: ReferenceTable | None, kernel: str, device: Any) -> Reader:
-    """What reads evidence as the table's was read, or that of the whole vocabulary."""
-    if table is None:
-        return Reader(lens, layers, kernel=kernel)
-    tokens = torch.from_numpy(table.tokens).to(device)
-    references = torch.from_numpy(table.references).float().to(device)
-    registered = Registered(tokens, references, table.scale)
-    return Reader(lens, layers, tokens=tokens, kernel=kernel, readouts=[table.readout], registered=registered)
-
-
-def _check_fit(table: ReferenceTable | None, layers: list[int], vocabulary: int, blocks: int) -> None:
-    """Even a forced table must lie inside the model."""
-    if any(not 0 <= layer < blocks for layer in layers):
-        raise MismatchError(f"layers {layers} were asked for, but the model has {blocks} decoder blocks")
-    if table is not None and len(table) and int(table.tokens[-1]) >= vocabulary:
-        raise MismatchError(
-            f"the table speaks of token {int(table.tokens[-1])}, but the model's head has {vocabulary} tokens"
-        )

@@ -32,16 +32,19 @@ class Reference:
     def __init__(self, name: str) -> None:
         from PIL import Image
 
-        from reweigh.world import shipped
+        from reweigh import world
 
         self.name, folder = name, reference_folder(name)
         kept = json.loads((folder / "cases.json").read_text())
         self.beta, self.layer, self.cases = kept["beta"], kept["layer"], kept["cases"]
         self.pair = kept.get("pair")  # of the embedded checkpoint: two of its prompts, one after the other
-        embedded = name == "world"
-        self.tokens = min(TOKENS, 40 if embedded else 24)
-        self.checkpoint = shipped.path() if embedded else folder / "checkpoint"
-        self.table = shipped.table_path() if embedded else folder / "table"
+        self.other = kept.get("other")  # ... and a second table
+        if self.other is not None:
+            self.other["table"] = str(folder / self.other["table"])
+        is_world = name == "world"
+        self.tokens = min(TOKENS, 40 if is_world else 24)
+        self.checkpoint = world.path() if is_world else folder / "checkpoint"
+        self.table = world.table_path() if is_world else folder / "table"
         pictures = sorted(folder.glob("*.png"), key=lambda path: int(path.stem))
         self.pictures = [Image.open(path).convert("RGB") for path in pictures]
 
@@ -57,7 +60,8 @@ class Reference:
 
     def asks(self, kind: str) -> dict[str, Any] | None:
         """The extra arguments that ask for a kind of decoding."""
-        return {"plain": OFF, "edited": None, "half": {"reweigh_beta": self.beta / 2}}[kind]
+        kinds = {"plain": OFF, "edited": None, "half": {"reweigh_beta": self.beta / 2}}
+        return {**kinds, "other": {"reweigh_table": "other"}}[kind]
 
 
 class Engine:
@@ -101,6 +105,7 @@ class Engine:
                 assert told(answer) is None
             else:
                 assert told(answer)["edited"]
+                assert told(answer).get("table") == ("other" if kind == "other" else None)
         return answers
 
 

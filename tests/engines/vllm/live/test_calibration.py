@@ -12,6 +12,8 @@ import numpy as np
 import pytest
 from harness import TOKENS, V2, Reference, reference_folder, stopped
 
+from reweigh.calibration.job import CalibrationSettings
+from reweigh.calibration.loop import run_job
 from reweigh.calibration.result import Calibration
 from reweigh.tables.table import ReferenceTable
 
@@ -24,20 +26,24 @@ OPTIONS = {
 PATIENCE = 600
 
 
-def test_observations_are_the_transformers_engine_s(world: Reference, tmp_path):
-    from reweigh.calibration.vllm import calibrate_in_vllm
+def calibrate(world, images, out, **settings):
+    from reweigh.calibration.vllm import open_vllm_job
 
-    kept = Calibration.load(reference_folder("world") / f"observed-{TOKENS}")
+    given = CalibrationSettings(**settings, rule="count-1")
     with stopped():
-        found = calibrate_in_vllm(
-            str(world.checkpoint),
-            [(f"{number}.png", picture) for number, picture in enumerate(world.pictures)],
-            layers=kept.observations.layers,
-            out=tmp_path / "out",
-            max_new_tokens=TOKENS,
-            rule="count-1",
-            engine=OPTIONS,
-        )
+        job = open_vllm_job(str(world.checkpoint), given, engine=OPTIONS)
+        try:
+            return run_job(job, images, given, out=out)
+        finally:
+            job.llm.llm_engine.engine_core.shutdown()
+            del job
+
+
+def test_observations_are_the_transformers_engine_s(world: Reference, tmp_path):
+    kept = Calibration.load(reference_folder("world") / f"observed-{TOKENS}")
+    images = [(f"{number}.png", picture) for number, picture in enumerate(world.pictures)]
+    layers = kept.observations.layers
+    found = calibrate(world, images, tmp_path / "out", layers=layers, max_new_tokens=TOKENS, batch_size=32)
     mine, theirs = found.observations, kept.observations
     assert mine.images == theirs.images
     assert np.array_equal(mine.token, theirs.token)
@@ -66,24 +72,12 @@ def tree(folder):
 @pytest.mark.skipif(V2, reason="three engines on the interpreter take minutes, and resuming knows no runner")
 def test_the_command_is_killed_and_resumes_in_an_actor(world: Reference, tmp_path):
     """With -9 after the first part; then on a local Ray, whose actor has vLLM: the bytes are those of one run here."""
-    from reweigh.calibration.vllm import calibrate_in_vllm
-
     pytest.importorskip("ray", reason="ray is not installed")
     images, out = tmp_path / "images", tmp_path / "out"
     images.mkdir()
     for number, picture in enumerate(world.pictures):
         picture.save(images / f"{number}.png")
-    with stopped():
-        calibrate_in_vllm(
-            str(world.checkpoint),
-            images,
-            layers=[world.layer],
-            out=tmp_path / "alone",
-            max_new_tokens=40,
-            batch_size=1,
-            rule="count-1",
-            engine=OPTIONS,
-        )
+    calibrate(world, images, tmp_path / "alone", layers=[world.layer], max_new_tokens=40)
     given = ["calibrate", world.checkpoint, images, "-o", out, "-l", world.layer, "--engine", "vllm"]
     given += ["--max-new-tokens", 40, "--batch-size", 1, "--rule", "count-1"]
     for name, value in OPTIONS.items():

@@ -2,75 +2,36 @@
 
 from __future__ import annotations
 
-import base64
-import io
 import json
-import os
-import socket
-import subprocess
-import sys
-import time
+import shutil
 import urllib.error
 import urllib.request
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 
 import pytest
-from harness import OFF, V2, section
+from client import API_SERVER, QUESTION, ask, options_of, png, post, reload, said, serving
+from harness import OFF, V2
+
+from reweigh.tables.table import ReferenceTable
 
 TOKENS = 30
-QUESTION = "Please describe this image in detail."
 
 pytestmark = pytest.mark.skipif(
     V2, reason="two workers on the interpreter take minutes; V1 crosses the same processes"
 )
 
 
-@contextmanager
-def serving(world, folder, *, threads="0|1", reweigh=None, **options):
-    """A server, its address, until the block ends."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    arguments = {
-        "model": world.checkpoint,
-        "served-model-name": "world",
-        "host": "127.0.0.1",
-        "port": port,
-        "dtype": "float32",
-        "max-model-len": 256,
-        "max-num-seqs": 8,
-        "mm-processor-kwargs": json.dumps({"use_fast": False}),
-        "additional-config": json.dumps({"reweigh": {**section(world), **(reweigh or {})}}),
-        **options,
-    }
-    words = [word for name, value in arguments.items() for word in (f"--{name}", str(value))]
-    log = folder / "log"
-    environment = {
-        **os.environ,
-        "VLLM_ENABLE_V1_MULTIPROCESSING": "1",
-        "VLLM_CPU_OMP_THREADS_BIND": threads,
-    }
-    with log.open("wb") as file:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "vllm.entrypoints.openai.api_server", "--enforce-eager", *words],
-            stdout=file,
-            stderr=subprocess.STDOUT,
-            env=environment,
-        )
-    address = f"http://127.0.0.1:{port}"
-    try:
-        wait_for(address, process, log)
-        yield address
-    finally:
-        process.terminate()
-        process.wait(60)
+@pytest.fixture(scope="module")
+def table(world, tmp_path_factory):
+    """A copy of the table, to be replaced while the server runs."""
+    return shutil.copytree(world.table, tmp_path_factory.mktemp("tables") / "table")
 
 
 @pytest.fixture(scope="module")
-def server(world, tmp_path_factory):
-    options = {"tensor-parallel-size": 2, "logprobs-mode": "processed_logprobs"}
-    with serving(world, tmp_path_factory.mktemp("server"), **options) as address:
+def server(world, table, tmp_path_factory):
+    more = {"tensor-parallel-size": 2, "logprobs-mode": "processed_logprobs"}
+    command = [*API_SERVER, *options_of(world, {"table": str(table)}, more)]
+    with serving(command, tmp_path_factory.mktemp("server")) as address:
         yield address
 
 
@@ -78,59 +39,10 @@ def server(world, tmp_path_factory):
 def strict(world, tmp_path_factory):
     """A server that refuses a picture whose evidence it has forgotten: the second time it sees it."""
     settings = {"prefix_cache": "recall", "memory_mb": 0, "unedited": "refuse"}
-    folder = tmp_path_factory.mktemp("strict")
-    with serving(world, folder, threads="0", reweigh=settings, **{"block-size": 32}) as address:
+    command = [*API_SERVER, *options_of(world, settings, {"block-size": 32})]
+    with serving(command, tmp_path_factory.mktemp("strict"), threads="0") as address:
         ask(address, world, 0, OFF)
         yield address
-
-
-def wait_for(address, process, log):
-    """Until the server answers; its log is shown if it ends instead."""
-    for _ in range(900):
-        assert process.poll() is None, log.read_text(errors="replace")[-4000:]
-        try:
-            urllib.request.urlopen(f"{address}/health", timeout=5).close()
-        except OSError:
-            time.sleep(1)
-        else:
-            return
-    raise AssertionError(log.read_text(errors="replace")[-4000:])
-
-
-def png(world, case):
-    buffer = io.BytesIO()
-    world.pictures[case].save(buffer, "PNG")
-    return base64.b64encode(buffer.getvalue()).decode()
-
-
-def post(url, body):
-    request = urllib.request.Request(url, json.dumps(body).encode(), {"Content-Type": "application/json"})
-    return urllib.request.urlopen(request, timeout=600)
-
-
-said = []
-"""What headers said of the chats so far."""
-
-
-def ask(address, world, case, xargs, **more):
-    content = [
-        {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{png(world, case)}"}},
-        {"type": "text", "text": QUESTION},
-    ]
-    body = {
-        "model": "world",
-        "messages": [{"role": "user", "content": content}],
-        "temperature": 0,
-        "max_tokens": TOKENS,
-        "return_token_ids": True,
-        **({} if xargs is None else {"vllm_xargs": xargs}),
-        **more,
-    }
-    with post(f"{address}/v1/chat/completions", body) as answer:
-        said.append(answer.headers.get("x-reweigh"))
-        if more.get("stream"):
-            return [json.loads(line[6:]) for line in answer if line.startswith(b"data: {")]
-        return json.load(answer)
 
 
 def test_concurrent_chats_get_the_transformers_engine_s_tokens(server, world):
@@ -238,3 +150,24 @@ def test_metrics_count_what_was_edited(server, world):
 def count(address, name):
     text = urllib.request.urlopen(f"{address}/metrics", timeout=60).read().decode()
     return sum(float(line.rpartition(" ")[2]) for line in text.splitlines() if line.startswith(name))
+
+
+def test_both_workers_read_a_new_table(server, world, table):
+    """Layer and beta stay those of the section; half the references make other strengths."""
+    before = ask(server, world, 4, None)["choices"][0]["token_ids"]
+    assert not reload(server)["table"]["changed"]
+    old = ReferenceTable.from_pretrained(table)
+    shutil.rmtree(table)
+    ReferenceTable(
+        old.layer, old.scale, old.tokens, old.references / 2, old.counts, old.made_with
+    ).save_pretrained(table)
+    assert reload(server)["table"]["changed"]
+    assert ask(server, world, 4, None)["choices"][0]["token_ids"] != before
+    assert ask(server, world, 4, OFF)["choices"][0]["token_ids"] == world.cases[4]["plain"][:TOKENS]
+    shutil.rmtree(table)
+    with pytest.raises(urllib.error.HTTPError) as failed:
+        reload(server)
+    assert failed.value.code == 409
+    shutil.copytree(world.table, table)
+    reload(server)
+    assert ask(server, world, 4, None)["choices"][0]["token_ids"] == before

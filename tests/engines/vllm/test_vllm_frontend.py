@@ -1,31 +1,30 @@
-"""Where the engine meets its users: what is refused, how a request is prepared, how its outcome is told."""
+"""What is refused at start, and how a request is prepared."""
 
 from __future__ import annotations
 
-import pickle
 import sys
-from collections import deque
 from types import ModuleType
 from types import SimpleNamespace as Plain
 
 import pytest
 
 from reweigh.engines.vllm import chats, plugin
+from reweigh.engines.vllm.capture import visual_positions
 from reweigh.engines.vllm.chats import Reply
-from reweigh.engines.vllm.config import MARK, Settings
+from reweigh.engines.vllm.config import MARK, READ_FOR, Settings
 from reweigh.engines.vllm.frontend import bear_llvmlite, prepare
-from reweigh.engines.vllm.metrics import Metrics
-from reweigh.engines.vllm.outputs import Outputs
-from reweigh.engines.vllm.pairing import _as_called
-from reweigh.engines.vllm.refusals import check_engine
-from reweigh.engines.vllm.report import Ledger, attach, message_of, outcome, tell
-from reweigh.engines.vllm.scheduling import Telling
-from reweigh.engines.vllm.served import Sizes, check_family, visual_positions
-from reweigh.engines.vllm.store import Entry
+from reweigh.engines.vllm.refusals import check_engine, check_family
+from reweigh.engines.vllm.tables import _as_called
 from reweigh.engines.vllm.working import Reweighing
 from reweigh.errors import InputError, UnsupportedError
+from reweigh.runtime.memory import Memory
 
-SETTINGS = Settings(table="t")
+SETTINGS = Settings(table="t", resolved={"default": (2, "first")})
+RECALL = Settings(table="t", resolved={"default": (2, "first")}, prefix_cache="recall")
+TABLES = {
+    "default": Plain(sha256="first", point=Plain(beta=1.1)),
+    "other": Plain(sha256="second", point=Plain(beta=0.6)),
+}
 
 
 def engine(**changes):
@@ -148,33 +147,60 @@ def test_what_vllm_gives_the_image_processor_at_each_call_is_part_of_its_setting
 def request(extra=None, *, images=True, embeddings=None, **params):
     plain = {"extra_args": extra, "max_tokens": 9, "logprobs": None, "detokenize": True}
     asked = Plain(**{**plain, "skip_reading_prefix_cache": False, **params})
-    return Plain(sampling_params=asked, mm_features=[object()] if images else None, prompt_embeds=embeddings)
+    features = [object()] if images else None
+    return Plain(sampling_params=asked, mm_features=features, prompt_embeds=embeddings, cache_salt=None)
 
 
 def test_an_image_request_is_marked_and_computes_its_prompt():
     given = {"kept": 1}
     one = request(given)
-    prepare(one, SETTINGS, 1.1, "raw_logprobs")
-    assert one.sampling_params.extra_args == {"kept": 1, MARK: 1.1}
+    prepare(one, SETTINGS, TABLES, "raw_logprobs")
+    assert one.sampling_params.extra_args == {"kept": 1, MARK: 1.1, READ_FOR: "first"}
     assert one.sampling_params.skip_reading_prefix_cache
     assert given == {"kept": 1}  # the caller's own mapping is left alone
 
 
 def test_switched_off_and_recalled_requests_read_the_prefix_cache():
     off, recalled, text = request({"reweigh": "off"}), request(), request(images=False)
-    prepare(off, SETTINGS, 1.1, "raw_logprobs")
-    prepare(recalled, Settings(table="t", prefix_cache="recall"), 1.1, "raw_logprobs")
-    prepare(text, SETTINGS, 1.1, "raw_logprobs")
+    prepare(off, SETTINGS, TABLES, "raw_logprobs")
+    prepare(recalled, RECALL, TABLES, "raw_logprobs")
+    prepare(text, SETTINGS, TABLES, "raw_logprobs")
     assert off.sampling_params.extra_args[MARK] == 0.0
     assert recalled.sampling_params.extra_args[MARK] == 1.1
     assert text.sampling_params.extra_args is None
     assert not any(one.sampling_params.skip_reading_prefix_cache for one in (off, recalled, text))
 
 
+def test_a_request_has_the_beta_of_the_table_that_it_names():
+    one = request({"reweigh_table": "other"})
+    prepare(one, SETTINGS, TABLES, "raw_logprobs")
+    assert one.sampling_params.extra_args == {"reweigh_table": "other", MARK: 0.6, READ_FOR: "second"}
+    with pytest.raises(InputError, match="third") as caught:
+        prepare(request({"reweigh_table": "third"}), SETTINGS, TABLES, "raw_logprobs")
+    assert "other" in caught.value.hint
+
+
+def test_tables_other_than_the_first_have_their_own_part_of_the_prefix_cache():
+    """Its evidence was read for one table; requests that are off are read for theirs, too."""
+    salts = []
+    for asked in (None, {"reweigh_table": "other"}, {"reweigh_table": "other", "reweigh": "off"}):
+        one = request(asked)
+        prepare(one, RECALL, TABLES, "raw_logprobs")
+        salts.append(one.cache_salt)
+    assert salts == [None, "second", "second"]
+    own = request({"reweigh_table": "other"})
+    own.cache_salt = "user"
+    prepare(own, RECALL, TABLES, "raw_logprobs")
+    assert own.cache_salt == "usersecond"
+    exact = request({"reweigh_table": "other"})
+    prepare(exact, SETTINGS, TABLES, "raw_logprobs")
+    assert exact.cache_salt is None
+
+
 def test_a_prompt_of_embeddings_is_marked_so_that_its_outcome_is_reported():
     one = request(images=False, embeddings=object())
-    prepare(one, SETTINGS, 1.1, "raw_logprobs")
-    assert one.sampling_params.extra_args == {MARK: 1.1}
+    prepare(one, SETTINGS, TABLES, "raw_logprobs")
+    assert one.sampling_params.extra_args == {MARK: 1.1, READ_FOR: "first"}
 
 
 def test_the_steps_of_a_beam_search_ask_what_their_request_asks(monkeypatch):
@@ -184,246 +210,20 @@ def test_the_steps_of_a_beam_search_ask_what_their_request_asks(monkeypatch):
     for asked, beta in (({"reweigh": "off"}, 0.0), ({"reweigh_beta": 9}, 9.0), ({}, 1.1)):
         reply.arguments = asked
         one = request(max_tokens=1, logprobs=4, detokenize=False)
-        prepare(one, SETTINGS, 1.1, "processed_logprobs")
+        prepare(one, SETTINGS, TABLES, "processed_logprobs")
         assert one.sampling_params.extra_args[MARK] == beta
         whole = request()
-        prepare(whole, SETTINGS, 1.1, "processed_logprobs")
+        prepare(whole, SETTINGS, TABLES, "processed_logprobs")
         assert whole.sampling_params.extra_args[MARK] == 1.1
 
 
 def test_beam_search_is_refused_where_it_would_not_see_edits():
     beam = {"max_tokens": 1, "logprobs": 4, "detokenize": False}
     with pytest.raises(InputError, match="beam search"):
-        prepare(request(**beam), SETTINGS, 1.1, "raw_logprobs")
-    prepare(request(**beam), SETTINGS, 1.1, "processed_logprobs")
-    prepare(request({"reweigh": "off"}, **beam), SETTINGS, 1.1, "raw_logprobs")
-    prepare(request(max_tokens=1, logprobs=4), SETTINGS, 1.1, "raw_logprobs")
-
-
-def edited() -> Entry:
-    reader = Plain(layers=(2,))
-    return Entry(
-        keys=("k",), positions=[1], beta=1.1, prompt=4, reader=reader, source="measured", seconds=0.0125
-    )
-
-
-class Output(Plain):
-    """As vLLM's: a plain dataclass that travels between processes by pickle."""
-
-
-class Waiting:
-    """As vLLM's output of an asynchronous step."""
-
-    def __init__(self, output):
-        self.output = output
-
-    def get_output(self):
-        return self.output
-
-
-@pytest.mark.parametrize("is_async", [False, True])
-def test_outcomes_travel_from_worker_to_output(is_async):
-    inner = Output()
-    whole = Waiting(inner) if is_async else inner
-    failed = Entry(keys=("k",), positions=[1], beta=1.1, prompt=4, reason="gone")
-    assert attach(whole, message_of({"a": edited(), "b": failed}, 0.002), [], deque()) is whole
-    if is_async:
-        assert vars(inner) == {}  # nothing is known before somebody waits
-        assert whole.get_output() is inner
-    ledger = Ledger()
-    for name in "abc":
-        ledger.expect(name)
-    ledger.start("ab")
-    ledger.note(pickle.loads(pickle.dumps(inner)))
-    assert ledger.untold == {"a", "b"}
-    told = Plain(kv_transfer_params={"other": 1})
-    tell(told, ledger.take("a"), reweigh_steps_ms=ledger.steps(), nothing=None)
-    assert told.kv_transfer_params == {
-        "other": 1,
-        "reweigh": {"edited": True, "beta": 1.1, "layer": 2, "evidence": "measured", "evidence_ms": 12.5},
-        "reweigh_steps_ms": [2.0],
-    }
-    assert ledger.steps() == []
-    assert ledger.untold == {"b"}
-    assert ledger.take("b") == {"edited": False, "reason": "gone"}
-    ledger.forget("ab")
-    assert set(ledger.known) == {"c"}
-
-
-def test_a_request_of_which_nothing_is_known_counts_as_not_edited():
-    ledger = Ledger()
-    ledger.note(Output())
-    ledger.expect("silent")
-    ledger.start(["silent", "off"])
-    assert ledger.untold == {"silent"}
-    assert not ledger.take("silent")["edited"]
-
-
-class Scheduler:
-    """As vLLM's: one output for each row of a step; a request named in ``ends`` ends."""
-
-    def __init__(self, settings=None):
-        self.vllm_config = Plain(additional_config={"reweigh": {"table": "t", **(settings or {})}})
-        self.requests = {}
-
-    def add_request(self, request):
-        self.requests[request.request_id] = request
-
-    def update_from_output(self, scheduled, model_output):
-        ends = model_output.ends
-        for name in ends:
-            self.requests.pop(name, None)
-        made = [
-            Plain(request_id=name, kv_transfer_params=None, finished=name in ends) for name in scheduled.rows
-        ]
-        return {0: Plain(outputs=made)}
-
-
-class TellingScheduler(Telling, Scheduler):
-    """The same with reweigh."""
-
-
-def step(scheduler, rows, *, new=(), ends=(), told=(), finished=()):
-    """The outcomes in one step's outputs, by request, and their order."""
-    message = Output(ends=ends)
-    attach(message, message_of(dict(told), 0.001), [], deque())
-    scheduled = Plain(
-        rows=rows, finished_req_ids=finished, scheduled_new_reqs=[Plain(req_id=one) for one in new]
-    )
-    outputs = scheduler.update_from_output(scheduled, message)[0].outputs
-    order = "".join(output.request_id for output in outputs)
-    return order, {
-        output.request_id: output.kv_transfer_params["reweigh"]["edited"]
-        for output in outputs
-        if output.kv_transfer_params
-    }
-
-
-def test_an_outcome_is_told_first_and_last_and_leads_its_step():
-    scheduler = TellingScheduler()
-    for name, beta in (("a", 1.0), ("b", 0.0), ("c", 1.0)):
-        scheduler.add_request(Plain(request_id=name, sampling_params=Plain(extra_args={MARK: beta})))
-    assert step(scheduler, "", new="a") == ("", {})  # a first chunk of a prompt has no output
-    assert step(scheduler, "ba", told=[("a", edited())]) == ("ab", {"a": True})
-    assert step(scheduler, "bca", new="c") == ("cba", {"c": False})  # of which the worker said nothing
-    assert step(scheduler, "bca") == ("bca", {})
-    assert step(scheduler, "bca", told=[("c", edited())]) == ("cba", {"c": True})
-    assert step(scheduler, "bca", ends="ab") == ("abc", {"a": True})
-    assert step(scheduler, "c", finished="ab") == ("c", {})
-    assert set(scheduler.ledger.known) == {"c"}
-
-
-def test_an_output_without_news_is_left_alone():
-    shared = Output()
-    assert attach(shared, message_of({}, 0.0), [], deque()) is shared
-    assert vars(shared) == {}
-    assert attach(None, message_of({"a": edited()}, 0.1), [], deque()) is None
-    assert outcome(edited())["edited"]
-
-
-class Front:
-    """As vLLM's output processor: a request's output, in a queue or returned, with what the engine put into it."""
-
-    def __init__(self):
-        self.request_states, self.external_req_ids, self.log_stats = {}, {}, False
-
-    def add_request(self, request, parent=None, queue=None):
-        name = request.request_id
-        self.request_states[name] = Plain(parent_req=parent, queue=queue, external_req_id=name.upper())
-        self.external_req_ids[name.upper()] = [name]
-
-    def process_outputs(self, outputs):
-        made = []
-        for output in outputs:
-            state = self.request_states[output.request_id]
-            one = Plain(
-                request_id=state.external_req_id,
-                kv_transfer_params=output.kv_transfer_params,
-                outputs=[Plain(finish_reason=output.finish_reason)],
-                finished=output.finished,
-            )
-            made.append(one) if state.queue is None else state.queue.put(one)
-            if output.finished:
-                del self.request_states[output.request_id]
-                del self.external_req_ids[state.external_req_id]
-        return Plain(request_outputs=made, reqs_to_abort=[])
-
-    def abort_requests(self, names):
-        for name in names:
-            self.external_req_ids.pop(self.request_states.pop(name).external_req_id)
-
-
-def front(refuses=False):
-    processor = Front()
-    return processor, Outputs(processor, Metrics("m", enabled=False), refuses=refuses)
-
-
-def asked(name, beta=1.0):
-    return Plain(request_id=name, sampling_params=Plain(extra_args={MARK: beta}))
-
-
-def made(name, told=None, finish=None):
-    params = None if told is None else {"reweigh": dict(told), "reweigh_steps_ms": [1.0]}
-    return Plain(
-        request_id=name, kv_transfer_params=params, finish_reason=finish, finished=finish is not None
-    )
-
-
-EDITED, LOST = {"edited": True, "beta": 1.0, "layer": 2}, {"edited": False, "reason": "gone"}
-
-
-def test_every_output_for_the_user_carries_the_outcome_that_was_told_once():
-    processor, follower = front()
-    for name, beta in (("a", 1.0), ("b", 0.0), ("c", 1.0)):
-        processor.add_request(asked(name, beta))
-    first = processor.process_outputs([made("a", EDITED), made("b"), made("c")])
-    assert [
-        one.kv_transfer_params and one.kv_transfer_params["reweigh"]["edited"]
-        for one in first.request_outputs
-    ] == [
-        True,
-        None,
-        False,  # the worker said nothing of it
-    ]
-    last = processor.process_outputs([made("a", EDITED, "stop"), made("c", LOST, "stop"), made("b")])
-    assert last.request_outputs[0].kv_transfer_params == {"reweigh": {**EDITED}}
-    assert last.request_outputs[1].kv_transfer_params["reweigh"]["reason"] == "gone"
-    assert not follower.records
-    assert not follower.offline
-    processor.add_request(asked("d"))
-    processor.abort_requests(["d"])
-    assert not follower.records
-    assert not follower.offline
-
-
-def test_samples_of_one_request_speak_for_each_other():
-    processor, _ = front()
-    parent, put = Plain(), []
-    queue = Plain(put=put.append)
-    for name in "ab":
-        processor.add_request(asked(name), parent, queue)
-    processor.process_outputs([made("a", EDITED), made("b", LOST)])
-    processor.process_outputs([made("a", EDITED)])
-    told = [one.kv_transfer_params["reweigh"] for one in put]
-    assert [one["edited"] for one in told] == [False, False, False]
-    assert told[0]["reason"] == "of one of its samples: gone"
-
-
-def test_an_http_answer_hears_of_its_requests(monkeypatch):
-    reply = Reply()
-    monkeypatch.setattr(chats, "current", lambda: reply)
-    monkeypatch.setattr(chats, "refusal", ValueError)
-    processor, _ = front(refuses=True)
-    put = []
-    processor.add_request(asked("a"), None, Plain(put=put.append))
-    assert not reply.is_settled
-    processor.process_outputs([made("a", LOST, "error")])
-    assert reply.is_settled
-    assert reply.refused
-    assert reply.header == b"unedited; gone"
-    [error] = put
-    assert isinstance(error, ValueError)
-    assert "gone" in str(error)
+        prepare(request(**beam), SETTINGS, TABLES, "raw_logprobs")
+    prepare(request(**beam), SETTINGS, TABLES, "processed_logprobs")
+    prepare(request({"reweigh": "off"}, **beam), SETTINGS, TABLES, "raw_logprobs")
+    prepare(request(max_tokens=1, logprobs=4), SETTINGS, TABLES, "raw_logprobs")
 
 
 def test_newlines_are_told_apart_by_the_layout_of_the_family():
@@ -438,7 +238,7 @@ def test_newlines_are_told_apart_by_the_layout_of_the_family():
     length = base + rows * (cols + 1)
     tokens = [1, *[9] * length, 2]
     sized = Plain(data={"image_sizes": Plain(data=[56, 56])}, mm_position=None, identifier="seen")
-    sizes = Sizes()
+    sizes = Memory(2)
     found = visual_positions(config, tokens, [sized], sizes)
     newlines = {1 + base + row * (cols + 1) + cols for row in range(rows)}
     assert set(found) == set(range(1, 1 + length)) - newlines
@@ -447,15 +247,6 @@ def test_newlines_are_told_apart_by_the_layout_of_the_family():
     stripped.identifier = "other"
     with pytest.raises(UnsupportedError, match="prefix cache"):
         visual_positions(config, tokens, [stripped], sizes)
-
-
-def test_sizes_are_remembered_within_a_bound():
-    sizes = Sizes(limit=2)
-    for name in "abc":
-        sizes.of(Plain(data={"image_sizes": Plain(data=[1, 2])}, identifier=name))
-    assert sizes.of(Plain(data=None, identifier="c")).tolist() == [1, 2]
-    with pytest.raises(UnsupportedError, match="size"):
-        sizes.of(Plain(data=None, identifier="a"))
 
 
 class EngineArgs:

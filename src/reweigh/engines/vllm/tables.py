@@ -1,0 +1,111 @@
+"""The tables of an engine: opened, and compared with the checkpoint, processor and dtype that vLLM is about to load.
+
+Compared from the checkpoint's files, with the image processor as vLLM will build it: its backend changes pixels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from reweigh.engines.vllm.config import Settings, Source
+from reweigh.errors import MismatchError
+from reweigh.families.identity import identify_stored
+from reweigh.families.points import nearest_point, point_in_use
+from reweigh.tables.identity import Identity
+from reweigh.tables.point import OperatingPoint
+from reweigh.tables.table import ReferenceTable
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """A table with its fingerprint, and layer and beta of requests that set none."""
+
+    table: ReferenceTable
+    sha256: str
+    point: OperatingPoint
+
+    def to_json(self) -> dict[str, Any]:
+        """What a client that asked for new tables is told."""
+        return {"sha256": self.sha256, "layer": self.table.layer, "beta": self.point.beta}
+
+
+def open_tables(sources: Mapping[str, Source], config: Any) -> dict[str, Opened]:
+    """The tables of each name, for a model's configuration."""
+    return {name: open_table(source, config) for name, source in sources.items()}
+
+
+def open_table(source: Source, config: Any) -> Opened:
+    """One table; of several layers the tuned one, then the paper's."""
+    near = nearest_point(config.model_type, blocks_of(config))
+    table = ReferenceTable.from_pretrained(
+        source.table, layer=source.layer, default=None if near is None else near.layer
+    )
+    found = table.fingerprint
+    if source.sha256 not in (None, found):
+        raise MismatchError(
+            f"{source.table} holds a table with the fingerprint {found[:12]}, but "
+            f"{str(source.sha256)[:12]} was asked for",
+            hint="it was replaced meanwhile, or sha256 names another table; try again",
+        )
+    return Opened(table, found, point_in_use(config.model_type, blocks_of(config), table, source.beta))
+
+
+def check_tables(
+    tables: Mapping[str, Opened], settings: Settings, model_config: Any, load_config: Any
+) -> None:
+    """Refuse tables that another model, processor or dtype made, naming both sides."""
+    if settings.force:
+        return
+    identity = identify_model(model_config, load_config)
+    for one in tables.values():
+        try:
+            one.table.check_pairing(identity, dtype=dtype_of(model_config))
+        except MismatchError as error:
+            if "image processor's backend" not in error.message:
+                raise
+            raise MismatchError(
+                error.message,
+                hint='the backends resize pictures differently; give mm_processor_kwargs={"use_fast": false} for a '
+                "table made without torchvision, or calibrate with --engine vllm",
+            ) from error
+
+
+def identify_model(model_config: Any, load_config: Any) -> Identity:
+    """The identity of what vLLM will load."""
+    from vllm.transformers_utils.processor import cached_processor_from_config
+
+    folder = Path(model_config.model)
+    if not folder.is_dir():
+        from huggingface_hub import snapshot_download
+
+        folder = Path(
+            snapshot_download(
+                model_config.model,
+                revision=model_config.revision,
+                cache_dir=load_config.download_dir,
+                allow_patterns=["*.safetensors", "*.json"],
+            )
+        )
+    processor = cached_processor_from_config(model_config)
+    found = identify_stored(folder, model_config.hf_config, processor, name=str(model_config.model))
+    return replace(found, images=_as_called(found.images, model_config))
+
+
+def _as_called(images: Mapping[str, Any], model_config: Any) -> dict[str, Any]:
+    """The image processor's settings, updated with what vLLM passes to it at each call."""
+    given = dict(getattr(model_config.multimodal_config, "mm_processor_kwargs", None) or {})
+    given |= given.pop("images_kwargs", None) or {}
+    return {**images, **{name: value for name, value in given.items() if name in images}}
+
+
+def dtype_of(model_config: Any) -> str:
+    """The type in which vLLM runs the model, and so that of its logits."""
+    return str(model_config.dtype).removeprefix("torch.")
+
+
+def blocks_of(config: Any) -> int:
+    """Decoder blocks of a configuration."""
+    return int(config.get_text_config().num_hidden_layers)
