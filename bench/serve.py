@@ -17,8 +17,7 @@ from bench.embedded import embedded_model
 from reweigh.errors import ReweighError
 from reweigh.memory import resident_bytes
 from reweigh.runtime.memory import EvidenceCache
-from reweigh.speed.machine import release_memory
-from reweigh.speed.report import Measurement
+from reweigh.speed.report import Measurement, release_memory
 from reweigh.speed.timing import Rounds, Variant, median_estimate
 from reweigh.text import DESCRIBE
 
@@ -36,7 +35,7 @@ def serve_figures(
     rounds: Rounds, *, requests: int = REQUESTS, at_once: int = AT_ONCE
 ) -> Iterator[Measurement]:
     """Throughput, time to the first token, and memory, through HTTP on the embedded model; by the wall clock."""
-    from reweigh.serve.address import require_extra
+    from reweigh.serve.bounds import require_extra
 
     require_extra()
     model, processor = embedded_model()

@@ -155,7 +155,8 @@ def started(monkeypatch, world):
     """What the command would have run."""
     found = {}
     monkeypatch.setattr(
-        "reweigh.cli.serve._load", lambda *given, **named: found.update(model=given[0]) or world
+        "reweigh.cli.serve._load",
+        lambda *given, **named: found.update(model=given[0], point=given[1], tables=given[2]) or world,
     )
     monkeypatch.setattr(
         "reweigh.serve.run.run", lambda server, taken, **given: found.update(given, server=server)
@@ -167,7 +168,7 @@ def test_settings_come_from_the_file_and_the_command_line_wins(tmp_path, monkeyp
     monkeypatch.setenv("REWEIGH_API_KEY", "k")
     text = (ROOT / "deploy/serve.toml").read_text()
     assert text.partition("\n")[2] in (ROOT / "docs/production.md").read_text()
-    monkeypatch.setattr("reweigh.serve.address.listen", lambda host, port: contextlib.nullcontext())
+    monkeypatch.setattr("reweigh.serve.bounds.listen", lambda host, port: contextlib.nullcontext())
     done = invoke(
         tmp_path,
         text.replace('table = "/etc/reweigh/table"\n', ""),
@@ -184,6 +185,19 @@ def test_settings_come_from_the_file_and_the_command_line_wins(tmp_path, monkeyp
     assert started["host"] == "127.0.0.1"
     assert (bounds.queue, bounds.seconds, bounds.new_tokens) == (7, 120, 512)
     assert "describe.example.org" in started["server"]._hosts
+
+
+def test_tables_are_named_in_the_file_and_on_the_command_line(tmp_path, started):
+    """One string or a list, as for every option that can be repeated."""
+    done = invoke(tmp_path, 'port = 0\nallowed-host = "a.example"\ntable = ["a", "kitchen=b/c"]')
+    assert done.exception is None, done.exception
+    assert (started["point"].table, started["tables"]) == ("a", {"kitchen": "b/c"})
+    assert "a.example" in started["server"]._hosts
+    done = invoke(tmp_path, 'port = 0\ntable = "a"', "--table", "x", "-t", "y=z")
+    assert done.exception is None, done.exception
+    assert (started["point"].table, started["tables"]) == ("x", {"y": "z"})
+    done = invoke(tmp_path, 'port = 0\nmodel = "some/model"\ntable = "x=a"')
+    assert "name" in str(done.exception)
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from live import data_url, picture, user
 
 from reweigh.errors import InputError
 from reweigh.serve.bounds import Bounds
-from reweigh.serve.logs import TextLines
+from reweigh.serve.monitor import TextLines
 from reweigh.serve.problem import problem_of
 
 MODEL = "reweigh-world"

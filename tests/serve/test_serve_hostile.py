@@ -15,7 +15,7 @@ from live import data_url, picture, user
 
 from reweigh.errors import InputError
 from reweigh.serve.bounds import Bounds
-from reweigh.serve.connections import bounded
+from reweigh.serve.run import bounded
 
 MODEL = "reweigh-world"
 JSON = {"Content-Type": "application/json"}
@@ -115,6 +115,9 @@ HOSTILE = {
     "layer -99": chat(reweigh={"layer": -99}),
     "layer of a rival": chat(reweigh={"decoder": "vcd", "layer": 1}),
     "unknown decoder": chat(reweigh={"decoder": "../../etc"}),
+    "unknown table": chat(reweigh={"table": "../../etc"}),
+    "long table": chat(reweigh={"table": LONG}),
+    "table of another kind": chat(vllm_xargs={"reweigh_table": ["default"]}),
     "unknown switch": chat(reweigh="perhaps"),
     "long trace": chat(n=16, max_tokens=900, reweigh={"trace": True}),
     "both names": chat(reweigh={}, vllm_xargs={}),
@@ -307,7 +310,7 @@ def test_a_client_that_does_not_read_is_left(serving):
 
 def test_questions_of_the_page_do_not_keep_chats_waiting(world):
     """Tasks and batches take turns on the model's thread."""
-    from reweigh.serve.metrics import Metrics
+    from reweigh.serve.monitor import Metrics
     from reweigh.serve.row import Row
     from reweigh.serve.scheduler import Scheduler
     from reweigh.serve.wire import Conversation
@@ -332,7 +335,7 @@ def test_questions_of_the_page_do_not_keep_chats_waiting(world):
 def test_work_that_nobody_waits_for_ends_at_the_next_pass(world, name):
     """Also before the first token: CODE writes a description, OPERA searches."""
     from reweigh.serve.batch import decode
-    from reweigh.serve.metrics import Metrics
+    from reweigh.serve.monitor import Metrics
     from reweigh.serve.row import Row
     from reweigh.serve.wire import Conversation
 

@@ -12,10 +12,10 @@ from live import DESCRIBE, picture, user
 from PIL import Image
 
 import reweigh
-from reweigh.engines.transformers.check import check
+from reweigh.engines.transformers.measure import check
 from reweigh.families.prompts import build_inputs
 from reweigh.serve.app import Server
-from reweigh.serve.inspect import _covered
+from reweigh.serve.inspect import _grids
 from reweigh.serve.served import Served
 from reweigh.world.scenes import scene
 from reweigh.world.vocabulary import mentions
@@ -81,7 +81,9 @@ def test_what_a_grid_covers_is_reported_crops_and_centres():
         anatomy = SimpleNamespace(family=SimpleNamespace(crops=crops))
         reader = SimpleNamespace(do_center_crop=centre)
         served = SimpleNamespace(anatomy=anatomy, processor=SimpleNamespace(image_processor=reader))
-        return [one for _, one in _covered(served, grids)]
+        names = ("image", "tile", "rows", "cols")
+        patches = [SimpleNamespace(**dict(zip(names, grid, strict=True))) for grid in grids]
+        return [one["covers"] for one in _grids(served, [*patches, None, *patches])]
 
     views = [(0, 0, 4, 4), (0, 1, 4, 4), (0, 2, 4, 4), (1, 0, 4, 4)]
     assert covers(views) == ["whole"] * 4

@@ -166,7 +166,7 @@ def test_evidence_of_a_picture_is_measured_once(serving):
 
 def test_rows_wait_in_order_and_only_like_ones_share_a_batch(world):
     """The longest waiting row leads; rivals are decoded alone."""
-    from reweigh.serve.metrics import Metrics
+    from reweigh.serve.monitor import Metrics
     from reweigh.serve.row import Row
     from reweigh.serve.scheduler import Scheduler
     from reweigh.serve.wire import Conversation
@@ -192,7 +192,7 @@ def test_rows_wait_in_order_and_only_like_ones_share_a_batch(world):
 
 
 def test_a_stopped_scheduler_finishes_what_waits(world):
-    from reweigh.serve.metrics import Metrics
+    from reweigh.serve.monitor import Metrics
     from reweigh.serve.problem import Problem
     from reweigh.serve.row import Row
     from reweigh.serve.scheduler import Scheduler

@@ -9,7 +9,7 @@ from checkpoints import load, picture
 from reweigh.errors import InputError
 from reweigh.families.prompts import build_inputs
 from reweigh.serve.batch import decode
-from reweigh.serve.metrics import Metrics
+from reweigh.serve.monitor import Metrics
 from reweigh.serve.prepare import Prepared, prepare_inputs, stack, stackable
 from reweigh.serve.row import Row
 from reweigh.serve.served import Served

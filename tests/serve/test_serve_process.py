@@ -17,7 +17,7 @@ import pytest
 from live import picture, user
 
 from reweigh.files.seals import read_sealed, write_sealed
-from reweigh.serve.address import require_extra
+from reweigh.serve.bounds import require_extra
 from reweigh.world import table_path
 
 ASKED = {"model": "reweigh-world", "messages": [user(picture(0))]}
@@ -56,7 +56,8 @@ def with_beta(folder, beta):
 def test_the_log_of_a_server_and_a_new_table_without_a_restart(tmp_path):
     folder = tmp_path / "table"
     shutil.copytree(table_path(), folder)
-    command = ["--json", "--table", str(folder), "--limit", "seconds=60"]
+    other = shutil.copytree(folder, tmp_path / "other")
+    command = ["--json", "--table", str(folder), "--table", f"other={other}", "--limit", "seconds=60"]
     with process(*command, said=(lines := [])) as (started, url):
         told = [json.loads(line) for line in lines]
         assert (
@@ -70,6 +71,7 @@ def test_the_log_of_a_server_and_a_new_table_without_a_restart(tmp_path):
         def next_line(word):
             return next(told for line in started.stderr if word in (told := json.loads(line))["message"])
 
+        assert next_line("table other")["table"] == str(other)
         assert "beta=3.5" in ask()
         with_beta(folder, 1.3)
         started.send_signal(signal.SIGHUP)
@@ -79,7 +81,7 @@ def test_the_log_of_a_server_and_a_new_table_without_a_restart(tmp_path):
         assert httpx.get(f"{url}/inspect/facts", timeout=60).json()["reweigh"]["beta"] == 1.3
         (folder / "operating_point.json").write_text("{")
         started.send_signal(signal.SIGHUP)
-        assert "old one stays" in next_line("not be reloaded")["message"]
+        assert "stay in use" in next_line("not be reloaded")["message"]
         assert "beta=1.3;" in ask()
         httpx.get(f"{url}/no/such%0Apath?secret=1")
         assert next_line("GET /no")["message"] == "GET /no/such%0Apath 404"
@@ -133,7 +135,7 @@ def test_a_missing_extra_is_named(monkeypatch):
 
 def test_a_taken_address_is_reported_before_a_model_is_loaded():
     from reweigh.errors import InputError
-    from reweigh.serve.address import listen
+    from reweigh.serve.bounds import listen
 
     with listen("127.0.0.1", 0) as taken:
         port = taken.getsockname()[1]
@@ -152,7 +154,7 @@ def test_a_folders_name_is_not_told(checkpoint):
     folder = checkpoint("llava")
     point = Point(table=None, layer=None, beta=None)
     loading = Loading(model_option=["device=cpu"])
-    served = _load(str(folder), point, loading, name=None, cache=None, force=False)
+    served = _load(str(folder), point, {}, loading, name=None, cache=None, force=False)
     assert served.name == "llava"
     assert str(folder) in served.hidden
     assert "table" in served.reason
@@ -175,6 +177,6 @@ def test_listening_beyond_this_machine_needs_a_key(host, monkeypatch):
     ("host", "own"), [("127.0.0.2", True), ("localhost", True), ("::1", True), ("::", False)]
 )
 def test_loopback(host, own):
-    from reweigh.serve.address import is_loopback
+    from reweigh.serve.bounds import is_loopback
 
     assert is_loopback(host) is own

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from reweigh.families.processor import load_processor
-from reweigh.serve.text import GrowingText
+from reweigh.serve.row import GrowingText
 from reweigh.world import path
 
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable, Collection, Sequence
+from collections.abc import AsyncIterator, Callable, Collection
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
-from functools import cached_property, partial
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -19,20 +19,16 @@ from starlette.requests import ClientDisconnect
 
 from reweigh.errors import ReweighError
 from reweigh.serve import inspect
-from reweigh.serve.answers import Answers, ClientLeft
-from reweigh.serve.body import read_body
-from reweigh.serve.bounds import Bounds
-from reweigh.serve.chat import Reply, check_prompt, make_rows
-from reweigh.serve.deadline import Deadline
+from reweigh.serve.bounds import DEFAULT, Bounds, is_loopback
+from reweigh.serve.chat import check_prompt, make_rows
 from reweigh.serve.fetch import Fetcher
 from reweigh.serve.gate import Gate
-from reweigh.serve.logs import logger, tell
-from reweigh.serve.metrics import Metrics
-from reweigh.serve.parse import did_you_mean, parse, parse_chat, shortened
-from reweigh.serve.pictures import find_pictures, read_pictures
-from reweigh.serve.prepare import Prepared
-from reweigh.serve.problem import Problem, problem_of
-from reweigh.serve.row import Piece, Row
+from reweigh.serve.monitor import Metrics, logger, tell
+from reweigh.serve.parse import did_you_mean, parse, parse_chat, read_body, shortened
+from reweigh.serve.prepare import Prepared, find_pictures, read_pictures
+from reweigh.serve.problem import Deadline, Problem, invalid, problem_of
+from reweigh.serve.reply import Answers, ClientLeft, Reply
+from reweigh.serve.row import Piece
 from reweigh.serve.scheduler import Scheduler
 from reweigh.serve.served import Served
 from reweigh.serve.wire import ChatRequest, CheckRequest, Conversation, HeatRequest
@@ -48,7 +44,7 @@ FETCHES = 8
 STUCK = 2.0
 """Multiples of a request's time after which a busy model thread counts as stuck."""
 CHARACTERS_PER_TOKEN = 16
-"""No text has more characters than so many for each of its tokens; longer ones are refused before they are tokenized."""
+"""No text has more characters for each of its tokens; longer ones are refused before they are tokenized."""
 CLIENT_LEFT = 499
 """Status in the log for a request whose client disconnected."""
 
@@ -82,7 +78,9 @@ class Server:
         self._fetcher = fetcher
         self._log_prompts = log_prompts
         self._facts: dict[str, Any] | None = None
-        self.metrics.build(served.summary())
+        self._started = int(time.time())
+        self.metrics.build(served.summary(), served.tables())
+        # one thread, so that only one request's pictures are in memory
         self._preparing = ThreadPoolExecutor(1, thread_name_prefix="reweigh-prepare")
         self._fetching = ThreadPoolExecutor(FETCHES, thread_name_prefix="reweigh-fetch")
 
@@ -95,21 +93,22 @@ class Server:
             "/v1/chat/completions": ("POST", self.chat),
             "/v1/models": ("GET", self.models),
             "/v1/models/{name:path}": ("GET", self.model),
+            "/v1/reweigh/reload": ("POST", self.reload),
             "/health": ("GET", self.ready),
             "/health/live": ("GET", self.live),
             "/health/ready": ("GET", self.ready),
             "/metrics": ("GET", self.show_metrics),
             "/inspect/facts": ("GET", self.facts),
             "/inspect/scene": ("GET", self.scene),
-            "/inspect/measure": ("POST", self.measure),
-            "/inspect/heat": ("POST", self.heat),
-            "/inspect/check": ("POST", self.check),
+            "/inspect/measure": ("POST", self._question(Conversation, inspect.measure_all)),
+            "/inspect/heat": ("POST", self._question(HeatRequest, inspect.heat)),
+            "/inspect/check": ("POST", self._question(CheckRequest, inspect.check)),
         }
         for path, (method, handler) in routes.items():
             app.add_api_route(path, handler, methods=[method], response_model=None)
         app.mount("/", StaticFiles(directory=STATIC, html=True))
-        app.add_exception_handler(Problem, _problem_response)
-        app.add_exception_handler(HTTPException, partial(_http_response, frozenset(routes)))
+        app.add_exception_handler(Problem, _refused)
+        app.add_exception_handler(HTTPException, partial(_not_found, frozenset(routes)))
         app.add_exception_handler(ClientLeft, self._client_left)
         app.add_exception_handler(ClientDisconnect, self._client_left)
         app.add_middleware(
@@ -134,24 +133,56 @@ class Server:
             made = partial(make_rows, self.served, self.bounds, asked, prepared, answers.send)
             rows = await answers.within(self._in_preparer(made))
             answers.submit(rows)
-        reply = Reply(self.served, asked, rows)
-        self._note_for_log(request, asked, rows)
+        reply = Reply(self.served.name, asked, rows)
+        note: dict[str, Any] = request.scope["state"]["note"]
+        note |= {"decoder": rows[0].decoder, "n": len(rows), "prompt": prepared.prompt_tokens}
+        if rows[0].table not in (None, DEFAULT):
+            note["table"] = rows[0].table
+        if self._log_prompts:
+            words = [part.text for turn in asked.messages for part in turn.parts() if part.type == "text"]
+            note["asked"] = " | ".join(words)
         if asked.stream:
-            return await self._stream(request, answers, reply, begin)
+            return await self._stream(answers, reply, note, begin)
         try:
             whole = await reply.whole(answers)
         finally:
-            await answers.close()
-            self._count(request, reply)
+            answers.close()
+            reply.count(self.metrics, note)
         return JSONResponse(whole, headers={"x-reweigh": reply.outcome})
+
+    async def _stream(
+        self, answers: Answers, reply: Reply, note: dict[str, Any], begin: float
+    ) -> StreamingResponse:
+        """Begin a stream once its first piece has arrived, so that earlier failures get their own status."""
+        pieces = answers.pieces()
+        try:
+            first = await anext(pieces)
+        except BaseException:
+            answers.close()
+            raise
+        self.metrics.first_token.observe(time.monotonic() - begin)
+
+        async def frames(first: Piece) -> AsyncIterator[str]:
+            try:
+                async for frame in reply.frames(first, pieces):
+                    yield frame
+            except (ClientLeft, asyncio.CancelledError, GeneratorExit):
+                self.metrics.left.inc()
+                raise
+            finally:
+                answers.close()
+                reply.count(self.metrics, note)
+
+        headers = {"X-Accel-Buffering": "no", "x-reweigh": reply.outcome}
+        return StreamingResponse(frames(first), media_type="text/event-stream", headers=headers)
 
     @asynccontextmanager
     async def _arrival(
         self, request: Request, read: Callable[[bytes], Asked]
     ) -> AsyncIterator[tuple[Asked, Prepared, Answers]]:
-        """A request that was read and prepared: what is asked, its inputs, and where its answers go.
+        """Read and prepare a request: what is asked, its inputs, and where its answers go.
 
-        Until the block ends it counts among those that arrive, which are bounded in number and bytes.
+        Until the block ends it counts as arriving; such requests are bounded in number and bytes.
         """
         deadline = Deadline(self.bounds.seconds)
         with self.scheduler.arriving() as hold:
@@ -160,39 +191,8 @@ class Server:
             try:
                 yield asked, await answers.within(self._prepare(asked, deadline)), answers
             except BaseException:
-                await answers.close()
+                answers.close()
                 raise
-
-    async def _stream(self, request: Request, answers: Answers, reply: Reply, begin: float) -> Response:
-        """Begin a stream once its first piece has arrived, so that earlier failures get their own status."""
-        pieces = answers.pieces()
-        try:
-            first = await anext(pieces)
-        except BaseException:
-            await answers.close()
-            raise
-        self.metrics.first_token(time.monotonic() - begin)
-        frames = self._frames(request, first, pieces, answers, reply)
-        headers = {"X-Accel-Buffering": "no", "x-reweigh": reply.outcome}
-        return StreamingResponse(frames, media_type="text/event-stream", headers=headers)
-
-    async def _frames(
-        self,
-        request: Request,
-        first: Piece,
-        pieces: AsyncIterator[Piece],
-        answers: Answers,
-        reply: Reply,
-    ) -> AsyncIterator[str]:
-        try:
-            async for frame in reply.frames(first, pieces):
-                yield frame
-        except (ClientLeft, asyncio.CancelledError, GeneratorExit):
-            self.metrics.left()
-            raise
-        finally:
-            await answers.close()
-            self._count(request, reply)
 
     def _parse_chat(self, body: bytes) -> ChatRequest:
         asked = parse_chat(body)
@@ -202,20 +202,15 @@ class Server:
     def _require_model(self, name: str) -> None:
         if name not in self.served.names:
             hint = did_you_mean(name, self.served.names)
-            raise Problem(
-                404,
-                f"this server has no model {shortened(name)!r}; it serves {self.served.name!r}{hint}",
-                param="model",
-                code="model_not_found",
-            )
+            told = f"this server has no model {shortened(name)!r}; it serves {self.served.name!r}{hint}"
+            raise invalid("model", told, code="model_not_found", status=404)
 
     async def _prepare(self, asked: Conversation, deadline: Deadline) -> Prepared:
         if asked.characters > CHARACTERS_PER_TOKEN * self.bounds.prompt_tokens:
-            raise Problem(
-                400,
+            raise invalid(
+                "messages",
                 f"the messages have {asked.characters:,} characters, more than any prompt of "
                 f"{self.bounds.prompt_tokens:,} tokens",
-                param="messages",
                 code="context_length_exceeded",
             )
         loop = asyncio.get_running_loop()
@@ -229,59 +224,65 @@ class Server:
                 deadline.check()
                 prepared = self.served.prepare(asked.messages, pictures)
             except ReweighError as error:
-                refused = problem_of(error, self.served.hidden)
-                refused.param = "messages"
-                raise refused from error
+                raise problem_of(error, self.served.hidden, param="messages") from error
             check_prompt(self.served, self.bounds, prepared.prompt_tokens)
             return prepared
 
         return await self._in_preparer(work)
 
     async def _in_preparer(self, work: Callable[[], T]) -> T:
-        """Run something in the one thread that prepares requests, so that only one request's pictures are in memory."""
         return await asyncio.get_running_loop().run_in_executor(self._preparing, work)
-
-    def _note_for_log(self, request: Request, asked: ChatRequest, rows: Sequence[Row]) -> None:
-        note = request.scope["state"]["note"]
-        note |= {"decoder": rows[0].decoder, "n": len(rows), "prompt": rows[0].prepared.prompt_tokens}
-        if self._log_prompts:
-            words = [part.text for m in asked.messages for part in m.parts() if part.type == "text"]
-            note["asked"] = " | ".join(words)
-
-    def _count(self, request: Request, reply: Reply) -> None:
-        request.scope["state"]["note"] |= {"new": reply.generated, "changed": reply.changed}
-        self.metrics.tokens(prompt=reply.prepared.prompt_tokens, generated=reply.generated)
-        self.metrics.answers(reply.decoder, len(reply), reply.changed)
 
     async def models(self) -> dict[str, Any]:
         """``GET /v1/models``."""
-        return {"object": "list", "data": [self._model]}
+        return {"object": "list", "data": [await self.model(self.served.name)]}
 
     async def model(self, name: str) -> dict[str, Any]:
         """``GET /v1/models/NAME``."""
         self._require_model(name)
-        return self._model
-
-    @property
-    def _model(self) -> dict[str, Any]:
         return {"id": self.served.name, "object": "model", "created": self._started, "owned_by": "reweigh"}
 
-    @cached_property
-    def _started(self) -> int:
-        return int(time.time())
+    async def reload(self, request: Request) -> dict[str, Any]:
+        """``POST /v1/reweigh/reload``: read all tables again, or keep all as they are."""
+        caller = "" if request.client is None else request.client.host
+        if self._key is None and not is_loopback(caller):
+            raise Problem(403, "without a key, only this machine may reload tables", code="not_loopback")
+        told = await self._on_model(self._answers(request), self.reload_tables)
+        return {"table": told.pop(DEFAULT), "tables": told}
+
+    def reload_tables(self) -> dict[str, Any]:
+        """Read all tables again, in the scheduler's thread; requests that wait keep those they came with."""
+        try:
+            told = self.served.reload()
+        except ReweighError as error:
+            logger.error("the tables could not be reloaded, the old ones stay in use: %s", error)
+            message = f"the tables in use stay as they are: {problem_of(error, self.served.hidden).message}"
+            raise Problem(409, message, code="not_reloaded") from error
+        self._facts = None
+        self.metrics.build(self.served.summary(), self.served.tables())
+        self.announce("reloaded")
+        return told
+
+    def announce(self, message: str) -> None:
+        """Log what is served, with a further line for each table that is not the default."""
+        tell(message, **self.served.summary())
+        for name, about in self.served.tables().items():
+            if name != DEFAULT:
+                tell(f"table {name}", **about)
 
     async def live(self) -> Response:
         """``GET /health/live``: whether the model's thread still makes progress; if not, only a restart helps."""
         stuck = self.scheduler.busy_seconds() > STUCK * self.bounds.seconds
-        return _status("stuck" if stuck else "ok", 503 if stuck else 200)
+        return JSONResponse({"status": "stuck" if stuck else "ok"}, status_code=503 if stuck else 200)
 
     async def ready(self) -> Response:
         """``GET /health`` and ``GET /health/ready``: whether the server accepts requests now."""
+        status = "ok"
         if self.scheduler.busy_seconds() > self.bounds.seconds:
-            return _status("busy beyond the time of a request", 503)
-        if not self.scheduler.takes_more():
-            return _status("queue full", 503)
-        return _status("ok", 200)
+            status = "busy beyond the time of a request"
+        elif not self.scheduler.takes_more():
+            status = "queue full"
+        return JSONResponse({"status": status}, status_code=200 if status == "ok" else 503)
 
     async def show_metrics(self) -> PlainTextResponse:
         """``GET /metrics``."""
@@ -289,63 +290,32 @@ class Server:
 
     async def facts(self, request: Request) -> Any:
         """``GET /inspect/facts``."""
-        if self._facts is None:
-            self._facts = await self._on_model(
-                Answers(self.scheduler, Deadline(self.bounds.seconds), request.receive),
-                lambda: inspect.facts(self.served, self.bounds, key_needed=self._key is not None),
-            )
-        return self._facts
 
-    def reload(self) -> None:
-        """Read the table again, between two batches; requests that wait keep the one they came with."""
+        def work() -> dict[str, Any]:
+            if self._facts is None:
+                self._facts = inspect.facts(self.served, self.bounds, key_needed=self._key is not None)
+            return self._facts
 
-        def work() -> None:
-            try:
-                self.served.reload()
-            except ReweighError as error:
-                logger.error("the table could not be reloaded, the old one stays in use: %s", error)
-                return
-            self._facts = None
-            self.metrics.build(self.served.summary())
-            tell("reloaded", **self.served.summary())
-
-        self.scheduler.run(work)
+        return self._facts or await self._on_model(self._answers(request), work)
 
     async def scene(self, request: Request) -> Any:
         """``GET /inspect/scene?number=N``."""
         number = request.query_params.get("number", "0")
         if not number.isascii() or not number.isdigit() or len(number) > 9:
-            raise Problem(400, "number must be a whole number from 0", param="number", code="invalid_value")
+            raise invalid("number", "number must be a whole number from 0")
         return await asyncio.to_thread(inspect.scene, self.served, int(number))
 
-    async def measure(self, request: Request) -> Any:
-        """``POST /inspect/measure``."""
-        return await self._about(
-            request, Conversation, lambda _asked, prepared: inspect.measure_all(self.served, prepared)
-        )
+    def _question(
+        self, kind: type[Asked], work: Callable[[Served, Asked, Prepared], dict[str, Any]]
+    ) -> Callable[..., Any]:
+        """A handler that prepares a conversation and works on it, with the queue and time limit of any request."""
 
-    async def heat(self, request: Request) -> Any:
-        """``POST /inspect/heat``."""
+        async def handle(request: Request) -> dict[str, Any]:
+            async with self._arrival(request, partial(parse, kind)) as (asked, prepared, answers):
+                pass
+            return await self._on_model(answers, lambda: work(self.served, asked, prepared))
 
-        def work(asked: HeatRequest, prepared: Prepared) -> dict[str, Any]:
-            token = inspect.token_of(self.served, asked.word or "") if asked.token is None else asked.token
-            return inspect.heat(self.served, prepared, token)
-
-        return await self._about(request, HeatRequest, work)
-
-    async def check(self, request: Request) -> Any:
-        """``POST /inspect/check``."""
-
-        def work(asked: CheckRequest, prepared: Prepared) -> dict[str, Any]:
-            return inspect.check(self.served, prepared, asked.text, asked.layer)
-
-        return await self._about(request, CheckRequest, work)
-
-    async def _about(self, request: Request, kind: type[Asked], work: Callable[[Asked, Prepared], T]) -> T:
-        """Prepare a conversation and work on it, with the queue and time limit of any request."""
-        async with self._arrival(request, partial(parse, kind)) as (asked, prepared, answers):
-            pass
-        return await self._on_model(answers, lambda: work(asked, prepared))
+        return handle
 
     async def _on_model(self, answers: Answers, work: Callable[[], T]) -> T:
         """Run something in the scheduler's thread, unless its time is over before it begins."""
@@ -359,26 +329,23 @@ class Server:
         except ReweighError as error:
             raise problem_of(error, self.served.hidden) from error
         finally:
-            await answers.close()
+            answers.close()
+
+    def _answers(self, request: Request) -> Answers:
+        return Answers(self.scheduler, Deadline(self.bounds.seconds), request.receive)
 
     def _client_left(self, _request: Request, _error: Any) -> Response:
-        self.metrics.left()
+        self.metrics.left.inc()
         return Response(status_code=CLIENT_LEFT)
 
 
-def _status(text: str, code: int) -> Response:
-    return JSONResponse({"status": text}, status_code=code)
+def _refused(_request: Request, problem: Any) -> Response:
+    return problem.response()  # type: ignore[no-any-return]
 
 
-def _problem_response(_request: Request, problem: Any) -> Response:
-    return JSONResponse(problem.body(), status_code=problem.status, headers=problem.headers)
-
-
-def _http_response(routes: frozenset[str], request: Request, error: Any) -> Response:
+def _not_found(routes: frozenset[str], request: Request, error: Any) -> Response:
     words = {404: "there is nothing at this path", 405: "this path does not take that method"}
-    # static files answer for every path that is not a route
-    wrong_method = request.url.path in routes or request.url.path == "/"
     status = error.status_code
-    if status in (404, 405):
-        status = 405 if wrong_method else 404
-    return _problem_response(request, Problem(status, words.get(status, str(error.detail)), code="not_found"))
+    if status in (404, 405):  # static files answer for every path that is not a route
+        status = 405 if request.url.path in routes or request.url.path == "/" else 404
+    return Problem(status, words.get(status, str(error.detail)), code="not_found").response()

@@ -1,7 +1,7 @@
 """Decode rows together: one ``generate`` in which each row has its own beta, sampling, length and end.
 
-``generate`` itself does what it always does; a logits processor at the end of its list picks each row's token and
-sends it off, and a stopping criterion ends rows one by one.
+``generate`` does what it always does. A logits processor at the end of its list picks each row's token and sends it,
+and a stopping criterion ends rows one by one.
 """
 
 from __future__ import annotations
@@ -20,13 +20,12 @@ from reweigh.decoding.request import ReweighRequest
 from reweigh.engines.transformers.recall import Recall
 from reweigh.engines.transformers.session import Session, end_tokens
 from reweigh.families.processor import tokenizer_of
+from reweigh.method.evidence import Evidence
 from reweigh.method.trace import Recorded
-from reweigh.serve.metrics import Metrics
+from reweigh.serve.evidence import Support, recall_or_measure, token_facts
+from reweigh.serve.monitor import Metrics
 from reweigh.serve.prepare import stack
-from reweigh.serve.row import Piece, Row
-from reweigh.serve.sampling import Picker
-from reweigh.serve.support import Support, measured_supports, supports, token_facts
-from reweigh.serve.text import GrowingText
+from reweigh.serve.row import GrowingText, Picker, Piece, Row
 
 GREEDY = {"do_sample": False, "num_beams": 1, "temperature": None, "top_p": None, "top_k": None}
 """``generate`` takes what the rows picked."""
@@ -47,8 +46,9 @@ def decode(rows: Sequence[Row], recall: Recall, metrics: Metrics) -> None:
     here = threading.get_ident()  # another thread may use the same model
 
     def look(*_: Any) -> None:
-        if threading.get_ident() == here:
-            _require_someone(rows)
+        """End before the next forward pass: some decoders run many before the first token (a description, a search)."""
+        if threading.get_ident() == here and all(row.left for row in rows):
+            raise Abandoned
 
     handle = rows[0].session.model.register_forward_pre_hook(look)
     try:
@@ -59,24 +59,21 @@ def decode(rows: Sequence[Row], recall: Recall, metrics: Metrics) -> None:
         handle.remove()
 
 
-def _require_someone(rows: Sequence[Row]) -> None:
-    """End before the next forward pass: some decoders run many before the first token (a description, a search)."""
-    if all(row.left for row in rows):
-        raise Abandoned
-
-
 def _decode(rows: Sequence[Row], recall: Recall, metrics: Metrics) -> None:
     session = rows[0].session
     tokenizer = tokenizer_of(session.processor)
     inputs = stack([row.prepared for row in rows], pad=tokenizer.pad_token_id or 0)
-    support = None if isinstance(session, ReweighSession) else measured_supports(rows, recall)
+    writer = Writer(rows, session, tokenizer)
+    if not isinstance(session, ReweighSession):
+        writer.support = [_support(row, recall) for row in rows]
     if not streams(session):
-        _decode_whole(rows[0], inputs, None if support is None else support[0])
+        _decode_whole(rows[0], inputs, writer)
         return
-    with ExitStack() as open_until_end, torch.no_grad():
-        winners = Winners()
-        request = _open(session, rows, recall, metrics, winners, open_until_end)
-        writer = Writer(rows, session, tokenizer, request, winners, support)
+    with ExitStack() as opened, torch.no_grad():
+        if isinstance(session, ReweighSession):
+            writer.request = _open(session, rows, recall, metrics, writer, opened)
+        else:
+            opened.enter_context(session.request())
         session.model.generate(
             **inputs,
             **GREEDY,
@@ -86,101 +83,89 @@ def _decode(rows: Sequence[Row], recall: Recall, metrics: Metrics) -> None:
         )
 
 
-class Winners:
-    """Observes which token leads each row before and after the edit of the latest step."""
-
-    def __init__(self) -> None:
-        self._latest: tuple[list[int], list[int]] | None = None
-
-    def record(self, recorded: Recorded) -> None:
-        """Receive one step."""
-        self._latest = recorded.before.tolist(), recorded.after.tolist()
-
-    def replaced(self, row: int) -> int | None:
-        """The token that would have led a row without the edit, if another one does."""
-        if self._latest is None:
-            return None
-        before, after = (winners[row] for winners in self._latest)
-        return None if before == after else before
+def _support(row: Row, recall: Recall) -> Support | None:
+    """The support of a row that another decoder writes: recalled evidence, or one pass to measure it."""
+    if row.table_session is None or row.prepared.key is None or not row.explains:
+        return None
+    session = row.table_session
+    found, _ = recall_or_measure(session.model, recall, row.prepared, [session.decoder.deployed.reader])
+    return Support(found[0], session)
 
 
 def _open(
-    session: Session,
+    session: ReweighSession,
     rows: Sequence[Row],
     recall: Recall,
     metrics: Metrics,
-    winners: Winners,
-    stack: ExitStack,
-) -> ReweighRequest | None:
-    """Open the rows' request; evidence that is kept is given, what is measured is kept when the batch ends."""
-    if not isinstance(session, ReweighSession):
-        stack.enter_context(session.request())
-        return None
+    writer: Writer,
+    opened: ExitStack,
+) -> ReweighRequest:
+    """Open the rows' request with the evidence that is known; keep what is measured when the batch ends."""
     reader = session.decoder.deployed.reader
     keys = [row.prepared.key or "" for row in rows]
     known = recall.find(keys, reader)
     betas = [row.beta for row in rows]
     trace = any(row.trace for row in rows)
-    observer = winners if any(betas) else None
-    request = stack.enter_context(session.request(beta=betas, evidence=known, trace=trace, observer=observer))
-    metrics.evidence(
-        recalled=sum(one is not None for one in known),
-        measured=sum(bool(key) and one is None for key, one in zip(keys, known, strict=True)),
+    observer = writer if any(betas) else None
+    request = opened.enter_context(
+        session.request(beta=betas, evidence=known, trace=trace, observer=observer)
     )
+    missing = [bool(key) and one is None for key, one in zip(keys, known, strict=True)]
+    metrics.evidence.labels("measured").inc(sum(missing))
+    metrics.evidence.labels("recalled").inc(sum(one is not None for one in known))
 
     def keep() -> None:
         if request.rows:
             recall.keep(keys, known, request.evidence, reader)
 
-    stack.callback(keep)
+    opened.callback(keep)
     return request
 
 
-def _decode_whole(row: Row, inputs: dict[str, Any], support: Support | None) -> None:
+def _decode_whole(row: Row, inputs: dict[str, Any], writer: Writer) -> None:
     """Write an answer that is known only at the end."""
     answer = row.session.respond(
         inputs, seed=row.seed, max_new_tokens=row.most, stopping_criteria=[_Ends([row])]
     )[0]
     if row.done:
         return
-    tokenizer = tokenizer_of(row.session.processor)
-    growing = GrowingText(tokenizer, row.stops)
-    known = []
+    text, known = writer.texts[0], []
     for step, token in enumerate(answer.tokens):
-        span = growing.push(token)
-        if row.evidence or row.trace:
-            known.append(token_facts(token, str(tokenizer.decode([token])), step, span, support))
-        if growing.stopped:
+        span = text.push(token)
+        if row.explains:
+            known.append(token_facts(token, writer.word(token), step, span, writer.support[0]))
+        if text.stopped:
             break
-    text = growing.ready() + growing.finish()
-    ended = growing.stopped or (answer.tokens and answer.tokens[-1] in _ends_of(row.session))
-    finish = "stop" if ended else "length"
-    row.end(Piece(row.index, text, tuple(known), finish=finish, count=len(answer.tokens)))
+    ended = text.stopped or (answer.tokens and answer.tokens[-1] in writer.ends)
+    finish, new = "stop" if ended else "length", text.ready() + text.finish()
+    row.end(Piece(row.index, new, tuple(known), finish=finish, count=len(answer.tokens)))
 
 
 class Writer(LogitsProcessor):
-    """Picks and sends the next token of each row."""
+    """Picks and sends the next token of each row; observes which token leads before and after the edit.
 
-    def __init__(
-        self,
-        rows: Sequence[Row],
-        session: Session,
-        tokenizer: Any,
-        request: ReweighRequest | None,
-        winners: Winners,
-        support: list[Support | None] | None,
-    ) -> None:
-        device = session.model.device
+    Attributes:
+        request: ReWEIGH's request, if it decodes.
+        support: The support of each row; empty until ReWEIGH has read the prompt.
+        texts: The text of each row.
+        ends: The tokens that end an answer.
+    """
+
+    def __init__(self, rows: Sequence[Row], session: Session, tokenizer: Any) -> None:
+        self.request: ReweighRequest | None = None
+        self.support: list[Support | None] = []
+        self.texts = [GrowingText(tokenizer, row.stops) for row in rows]
+        self.ends = frozenset(end_tokens(session.decoder.anatomy.language_model))
         self._rows = rows
         self._tokenizer = tokenizer
-        self._request = request
-        self._winners = winners
-        self._ends = _ends_of(session)
-        self._pickers = [Picker(row.sampling, row.seed, device) for row in rows]
-        self._texts = [GrowingText(tokenizer, row.stops) for row in rows]
+        self._pickers = [Picker(row.sampling, row.seed, session.model.device) for row in rows]
         self._counts = [0] * len(rows)
-        self._support = support
+        self._leaders: tuple[list[int], list[int]] | None = None
         self._steps = 0
+
+    def record(self, recorded: Recorded) -> None:
+        """Observe one step."""
+        self._leaders = recorded.before.tolist(), recorded.after.tolist()
 
     def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
         best, picked = scores.argmax(dim=-1).tolist(), scores
@@ -198,16 +183,18 @@ class Writer(LogitsProcessor):
         return picked
 
     def _write(self, index: int, token: int, logits: Tensor) -> None:
-        row, text = self._rows[index], self._texts[index]
+        row, text = self._rows[index], self.texts[index]
         row.begun = True
         self._counts[index] += 1
-        count, ended = self._counts[index], token in self._ends
+        count = self._counts[index]
         span = text.push(token)
-        replaced = self._winners.replaced(index)
+        before, after = (0, 0) if self._leaders is None else (one[index] for one in self._leaders)
+        replaced = None if before == after else before
         row.changed += replaced is not None
-        finish = "stop" if ended or text.stopped else "length" if count >= row.most else None
+        stops = token in self.ends or text.stopped
+        finish = "stop" if stops else "length" if count >= row.most else None
         new = text.ready() if finish is None else text.ready() + text.finish()
-        known = (self._facts(index, token, span, replaced),) if row.evidence or row.trace else ()
+        known = (self._facts(index, token, span, replaced),) if row.explains else ()
         logprobs = () if row.logprobs is None else (self._logprob(token, logits, row.logprobs),)
         piece = Piece(row.index, new, known, logprobs, finish, count)
         if finish is not None:
@@ -217,13 +204,10 @@ class Writer(LogitsProcessor):
 
     def _facts(self, index: int, token: int, span: tuple[int, int], replaced: int | None) -> dict[str, Any]:
         """What is known of a token."""
-        row = self._rows[index]
-        if self._support is None:  # ReWEIGH's own evidence is there once the prompt was read
-            evidence = [] if self._request is None else self._request.evidence
-            self._support = supports(row.table_session, evidence, len(self._rows))
-        step = self._counts[index] - 1
-        known = token_facts(token, self._word(token), step, span, self._support[index])
-        request = self._request
+        row, request = self._rows[index], self.request
+        if request is not None and not self.support:  # its evidence is there once the prompt was read
+            self.support = [self._own_support(one) for one in request.evidence] or [None] * len(self._rows)
+        known = token_facts(token, self.word(token), self._counts[index] - 1, span, self.support[index])
         if request is not None:
             known["replaced"] = None if replaced is None else self._named(replaced)
         if row.trace and request is not None and len(request.trace) > self._steps:
@@ -235,6 +219,10 @@ class Writer(LogitsProcessor):
             }
         return known
 
+    def _own_support(self, evidence: Evidence | None) -> Support | None:
+        session = self._rows[0].table_session
+        return None if evidence is None or session is None else Support(evidence, session)
+
     def _logprob(self, token: int, logits: Tensor, others: int) -> dict[str, Any]:
         shares = torch.log_softmax(logits.float(), dim=-1)
         values, ids = shares.topk(min(others, len(shares)))
@@ -242,13 +230,14 @@ class Writer(LogitsProcessor):
         return {**self._shared(token, float(shares[token])), "top_logprobs": top}
 
     def _shared(self, token: int, value: float) -> dict[str, Any]:
-        word = self._word(token)
+        word = self.word(token)
         return {"token": word, "logprob": max(value, -9999.0), "bytes": list(word.encode("utf-8", "replace"))}
 
     def _named(self, token: int) -> dict[str, Any]:
-        return {"token": token, "text": self._word(token)}
+        return {"token": token, "text": self.word(token)}
 
-    def _word(self, token: int) -> str:
+    def word(self, token: int) -> str:
+        """The text of one token."""
         return str(self._tokenizer.decode([token]))
 
 
@@ -262,7 +251,3 @@ class _Ends(StoppingCriteria):
         over = [row.done or row.left for row in self._rows]
         times = len(input_ids) // len(over)  # beams of one row end together
         return torch.tensor(over, device=input_ids.device).repeat_interleave(times)
-
-
-def _ends_of(session: Session) -> frozenset[int]:
-    return frozenset(end_tokens(session.decoder.anatomy.language_model))

@@ -1,19 +1,26 @@
-"""What one server accepts, and for how long it works on it."""
+"""What can be checked before a model is loaded: the server's bounds, tables, packages and address."""
 
 from __future__ import annotations
 
+import ipaddress
 import math
-from collections.abc import Mapping
+import re
+import socket
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
-from reweigh.errors import InputError, require_known
+from reweigh.errors import InputError, MissingExtraError, require_known
 from reweigh.images import MAX_PIXELS
+
+DEFAULT = "default"
+"""Name of the table of requests that name none."""
+TABLE_NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}", re.ASCII | re.IGNORECASE)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Bounds:
-    """Upper bounds; each is positive.
+    """What one server accepts, and for how long it works on it; each bound is positive.
 
     Attributes:
         connections: Open connections; beyond them, the one that has waited longest without a request is closed.
@@ -47,7 +54,7 @@ class Bounds:
 
     @classmethod
     def of(cls, given: Mapping[str, Any]) -> Bounds:
-        """Bounds by name, as a command line or a file has them."""
+        """Bounds by name, as a command line or a file gives them."""
         kinds = {field.name: type(field.default) for field in fields(cls)}
         require_known("limit", given, kinds)
         for name, value in given.items():
@@ -61,3 +68,52 @@ class Bounds:
         for field in fields(self):
             if not 0 < getattr(self, field.name) < math.inf:
                 raise InputError(f"{field.name} is {getattr(self, field.name)}; it must be positive")
+
+
+def name_tables(given: Iterable[str]) -> dict[str, str]:
+    """Tables by name: ``TABLE`` alone is the default, ``NAME=TABLE`` one that requests choose."""
+    found: dict[str, str] = {}
+    for text in given:
+        name, equals, source = text.partition("=")
+        if not equals or not TABLE_NAME.fullmatch(name):  # a path may contain "="
+            name, source = DEFAULT, text
+        if name in found:
+            raise InputError(
+                f"two tables are called {name}: {found[name]} and {source}",
+                hint="one table has no name and is the default; give the others as NAME=TABLE",
+            )
+        if not source:
+            raise InputError(f"the table {name} has no folder", hint="--table NAME=FOLDER")
+        found[name] = source
+    return found
+
+
+def require_extra() -> None:
+    """Say what to install if a package of the extra is missing."""
+    for package in ("fastapi", "uvicorn", "prometheus_client"):
+        try:
+            __import__(package)
+        except ImportError as error:
+            raise MissingExtraError("reweigh serve", "serve", package) from error
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only programs on this machine can reach an address."""
+    if host.lower() == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """Bind an address."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        return socket.create_server((host, port), family=family)
+    except (OSError, OverflowError) as error:
+        raise InputError(
+            f"cannot listen on {host} port {port} ({error})",
+            hint="another program may be using it; --port 0 picks a free one",
+        ) from error

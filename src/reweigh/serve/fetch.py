@@ -1,7 +1,7 @@
-"""Fetching images by URL, where the server's owner allows it: public addresses only, bounded in bytes and time.
+"""Fetch images by URL, if the server's owner allows it: public addresses only, bounded in bytes and time.
 
-The address that was checked is the one connected to, so a name that resolves differently a moment later gains nothing. Every
-redirect is checked like the first address. One deadline covers everything, however slowly a server sends.
+The address that was checked is the one connected to, so a name that resolves differently a moment later gains nothing.
+Every redirect is checked like the first address. One deadline covers everything, however slowly a server sends.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from collections.abc import Callable, Iterator
 from urllib.parse import SplitResult, urljoin, urlsplit
 
 from reweigh.errors import InputError
-from reweigh.serve.problem import Problem
+from reweigh.serve.problem import Problem, invalid
 
 REDIRECTS = 3
 PORTS = {"http": 80, "https": 443}
 UNICAST = ipaddress.ip_network("2000::/3")
-"""The only IPv6 addresses in use on the internet; all others are private, reserved, or lead to IPv4 ones by a gateway."""
+"""The IPv6 addresses in use on the internet; all others are private, reserved, or lead to IPv4 through a gateway."""
 DOCUMENTATION = ipaddress.ip_network("3fff::/20")
 Resolve = Callable[[str, int], list[str]]
 
@@ -40,7 +40,7 @@ class Fetcher:
         pattern: Regular expression that the whole URL must match, and that of every redirect.
         most: Bytes of one image.
         seconds: Time for one image, redirects included.
-        is_public: Whether an address may be connected to; for tests, which have no public one.
+        is_public: Whether an address may be contacted; tests replace it, because they have no public address.
     """
 
     def __init__(
@@ -86,17 +86,13 @@ class Fetcher:
             raise _failed(param, "the image's URL is not valid") from None
         allowed = parts.scheme in PORTS and parts.hostname and parts.username is None and port != 0
         if not allowed or not self._pattern.fullmatch(url):
-            raise Problem(
-                400, "this server does not fetch from that URL", param=param, code="url_not_allowed"
-            )
+            raise invalid(param, "this server does not fetch from that URL", code="url_not_allowed")
         return parts
 
     def _get(self, parts: SplitResult, ends: float) -> bytes | str:
         """The body, or where a redirect leads."""
         connection = self._connect(parts, ends)
-        sock: socket.socket = (
-            connection.sock
-        )  # the connection drops it when the body ends with the connection
+        sock: socket.socket = connection.sock  # the connection forgets it when its server closes
         with _deadline(sock, ends), contextlib.closing(connection):
             path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
             connection.request("GET", path, headers={"Accept": "image/*", "User-Agent": "reweigh"})
@@ -111,12 +107,7 @@ class Fetcher:
         host, port = str(parts.hostname), parts.port or PORTS[parts.scheme]
         addresses = self._resolve(host, port)
         if not addresses or not all(map(self._is_public, addresses)):
-            raise Problem(
-                400,
-                "this server fetches from public addresses only",
-                param="image_url",
-                code="url_not_allowed",
-            )
+            raise invalid(None, "this server fetches from public addresses only", code="url_not_allowed")
         connection = http.client.HTTPConnection(host, port, timeout=_left(ends))
         sock: socket.socket = socket.create_connection((addresses[0], port), timeout=_left(ends))
         try:
@@ -135,22 +126,18 @@ class Fetcher:
             sock.settimeout(_left(ends))
             chunk = response.read1(1 << 16)
             if not chunk:
-                _left(ends)  # a socket that was shut at the deadline looks like the end of a body
+                _left(ends)  # a socket shut at the deadline looks like the end of the body
                 if response.length:
                     raise http.client.IncompleteRead(bytes(kept), response.length)
                 return bytes(kept)
             kept += chunk
             if len(kept) > self.most:
-                raise Problem(
-                    413,
-                    f"an image has more than {self.most:,} bytes",
-                    code="image_too_large",
-                )
+                raise Problem(413, f"an image has more than {self.most:,} bytes", code="image_too_large")
 
 
 @contextlib.contextmanager
 def _deadline(sock: socket.socket, ends: float) -> Iterator[None]:
-    """Shut a socket when the time is over: a time-out counts from the last byte, and bytes may drip."""
+    """Shut a socket at the deadline: a socket's own timeout starts again with every byte, and bytes may drip."""
 
     def shut() -> None:
         with contextlib.suppress(OSError):

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import hmac
 import ipaddress
-import json
 import time
 import uuid
 from collections.abc import Awaitable, Callable, Collection, MutableMapping
 from typing import Any
 
-from reweigh.serve.logs import logger, tell
-from reweigh.serve.metrics import Metrics
+from reweigh.serve.monitor import Metrics, logger, tell
 from reweigh.serve.problem import Problem, problem_of
 
 Scope = MutableMapping[str, Any]
@@ -65,7 +63,7 @@ class Gate:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        visit = _Visit(scope, self._metrics, self._counted(scope["path"]))
+        visit = Visit(scope, self._metrics, self._counted(scope["path"]))
 
         async def send_marked(message: MutableMapping[str, Any]) -> None:
             visit.see(message)
@@ -73,15 +71,13 @@ class Gate:
 
         try:
             problem = self._refusal(scope)
-            if problem is None:
-                await self._app(scope, receive, send_marked)
-            else:
-                await _refuse(problem, send_marked)
+            answer: App = self._app if problem is None else problem.response()
+            await answer(scope, receive, send_marked)
         except Exception as error:
             logger.error("%s failed", visit.number, exc_info=error)
             if visit.status:
                 raise  # part of the answer was sent: break the connection
-            await _refuse(problem_of(error), send_marked)
+            await problem_of(error).response()(scope, receive, send_marked)
         finally:
             visit.end()
 
@@ -100,19 +96,16 @@ class Gate:
             return None
         if headers.get("sec-fetch-site", b"none") not in (b"none", b"same-origin"):
             return Problem(403, "pages of other sites may not use this server", code="cross_site")
-        if self._key is not None:
-            scheme, _, given = headers.get("authorization", b"").partition(b" ")
-            if scheme.lower() != b"bearer" or not hmac.compare_digest(given.strip(), self._key):
-                return Problem(
-                    401,
-                    "the API key is missing or wrong",
-                    code="invalid_api_key",
-                    headers={"WWW-Authenticate": "Bearer"},
-                )
-        return None
+        if self._key is None:
+            return None
+        scheme, _, given = headers.get("authorization", b"").partition(b" ")
+        if scheme.lower() == b"bearer" and hmac.compare_digest(given.strip(), self._key):
+            return None
+        told, challenge = "the API key is missing or wrong", {"WWW-Authenticate": "Bearer"}
+        return Problem(401, told, code="invalid_api_key", headers=challenge)
 
 
-class _Visit:
+class Visit:
     """One request in progress: its id, its status, and the line that is logged just before its last byte is sent."""
 
     def __init__(self, scope: Scope, metrics: Metrics, path: str) -> None:
@@ -160,16 +153,3 @@ def _is_address(host: str) -> bool:
     except ValueError:
         return False
     return True
-
-
-async def _refuse(problem: Problem, send: Send) -> None:
-    body = json.dumps(problem.body()).encode()
-    headers = {"Content-Type": "application/json", "Content-Length": str(len(body)), **problem.headers}
-    await send(
-        {
-            "type": "http.response.start",
-            "status": problem.status,
-            "headers": [(name.lower().encode(), value.encode()) for name, value in headers.items()],
-        }
-    )
-    await send({"type": "http.response.body", "body": body})

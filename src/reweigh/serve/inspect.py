@@ -1,6 +1,6 @@
-"""Endpoints of the page: facts about the model, scenes, evidence by layer and place, a text checked against a picture.
+"""The page's endpoints: facts about the model, scenes, evidence by layer and place, a text checked against a picture.
 
-All except facts and scenes use the model and run in the scheduler's thread.
+All of them use the default table. All except scenes run in the scheduler's thread.
 """
 
 from __future__ import annotations
@@ -10,32 +10,29 @@ from collections.abc import Sequence
 from io import BytesIO
 from typing import Any
 
-import torch
-
 from reweigh import __version__
-from reweigh.engines.transformers.check import tokenize
-from reweigh.engines.transformers.measure import measure
+from reweigh.engines.transformers.measure import measure, tokenize
 from reweigh.errors import InputError, UnsupportedError
 from reweigh.families.positions import layout
 from reweigh.families.processor import crops_centre, tokenizer_of
 from reweigh.method.check import THRESHOLD, check_tokens
 from reweigh.method.evidence import Evidence
+from reweigh.method.lens import Lens
 from reweigh.runtime.reader import Reader
 from reweigh.serve.bounds import Bounds
+from reweigh.serve.evidence import UNKNOWN, Support, recall_or_measure
 from reweigh.serve.prepare import Prepared
 from reweigh.serve.problem import Problem
 from reweigh.serve.served import Served
+from reweigh.serve.wire import CheckRequest, Conversation, HeatRequest
 from reweigh.text import DESCRIBE, FUNCTION_WORDS
 from reweigh.world.scenes import SIZE
 from reweigh.world.scenes import scene as draw_scene
 
-Grid = tuple[int, int, int, int]
-"""Image, tile, rows and columns of one grid."""
-
 SCENES = 1_000_000
 """Scenes that can be asked for by number."""
 FIRST_SCENE = 129
-"""The scene the page begins with: ReWEIGH corrects it."""
+"""The scene that the page starts with: ReWEIGH corrects it."""
 WRONG_SCENE = 50
 """The scene that comes second: the base model describes it better."""
 
@@ -43,7 +40,7 @@ WRONG_SCENE = 50
 def facts(served: Served, bounds: Bounds, *, key_needed: bool) -> dict[str, Any]:
     """What the page needs before the first question."""
     found = served.examined
-    table = None if served.reason is not None else served.reweigh().table
+    session = None if served.reason is not None else served.reweigh()
     tiles = [] if found is None else found["visual_positions"]["tiles"]
     return {
         "model": served.name,
@@ -53,14 +50,14 @@ def facts(served: Served, bounds: Bounds, *, key_needed: bool) -> dict[str, Any]
         "prompt": DESCRIBE,
         "key_needed": key_needed,
         "reweigh": {
-            "available": table is not None,
+            "available": session is not None,
             "reason": served.reason,
-            "layer": served.layer,
-            "beta": served.beta,
+            "layer": None if session is None else session.layer,
+            "beta": None if session is None else session.beta,
             "layers": served.layers,
             "blocks": len(served.anatomy.blocks),
-            "b0": None if table is None else table.scale,
-            "registered": None if table is None else len(table),
+            "b0": None if session is None else session.table.scale,
+            "registered": None if session is None else len(session.table),
         },
         "parity": None if found is None else found["parity"],
         "grid": None
@@ -99,41 +96,31 @@ def scene(served: Served, number: int) -> dict[str, Any]:
     }
 
 
-def measure_all(served: Served, prepared: Prepared) -> dict[str, Any]:
+def measure_all(served: Served, _asked: Conversation, prepared: Prepared) -> dict[str, Any]:
     """Measure every layer of the table in one pass, and keep it."""
-    served.reweigh()  # refuses with the reason where there are no layers
-    _, measured = evidence_of(served, prepared, served.layers)
-    patches = _patches(served, prepared)
+    served.reweigh()  # refuses with the reason if there are no layers
+    _, measured = _evidence(served, prepared, served.layers)
+    family, config = served.anatomy.family, served.anatomy.config
+    placed = layout(family, config, prepared.inputs["input_ids"], prepared.inputs)[0]
     return {
         "layers": served.layers,
-        "positions": len(patches),
+        "positions": len(placed),
         "measured": measured,
-        "grids": [{**_grid(grid), "covers": covers} for grid, covers in _covered(served, _grids(patches))],
+        "grids": _grids(served, [patch for _, patch in placed]),
     }
 
 
-def evidence_of(
-    served: Served, prepared: Prepared, layers: Sequence[int]
-) -> tuple[dict[int, Evidence], bool]:
+def _evidence(served: Served, prepared: Prepared, layers: Sequence[int]) -> tuple[list[Evidence], bool]:
     """The evidence of the whole vocabulary at some layers, and whether any of it had to be measured."""
-    key = _key(prepared)
-    readers = {layer: _reader(served, layer) for layer in layers}
-    found = {layer: served.recall.find([key], reader)[0] for layer, reader in readers.items()}
-    missing = [layer for layer, one in found.items() if one is None]
-    if missing:
-        lens = readers[missing[0]].lens
-        fresh = measure(served.model, prepared.inputs, layers=missing, dtype=lens.mode, chunk=lens.chunk)[0]
-        if fresh is None:
-            raise InputError("the prompt holds no image")
-        for layer in missing:
-            served.recall.keep([key], [None], [fresh], readers[layer])
-            found[layer] = fresh
-    return {layer: one for layer, one in found.items() if one is not None}, bool(missing)
+    _require_image(prepared)
+    readers = [Reader(_lens(served, layer), [layer]) for layer in layers]
+    return recall_or_measure(served.model, served.recall, prepared, readers)
 
 
-def heat(served: Served, prepared: Prepared, token: int) -> dict[str, Any]:
-    """Where the evidence of a token lies, at every layer of the table; the last block's where there is no table."""
-    _key(prepared)
+def heat(served: Served, asked: HeatRequest, prepared: Prepared) -> dict[str, Any]:
+    """Where the evidence of a token lies, at every layer of the table, or at the last block if there is no table."""
+    token = _token_of(served, asked.word or "") if asked.token is None else asked.token
+    _require_image(prepared)
     if not 0 <= token < served.anatomy.vocab_size:
         raise InputError(f"the model's vocabulary has no token {token}")
     if served.examined is None or not served.examined["parity"]["holds"]:
@@ -141,11 +128,11 @@ def heat(served: Served, prepared: Prepared, token: int) -> dict[str, Any]:
     layers = served.layers or [len(served.anatomy.blocks) - 1]
     reading: dict[str, Any] = {}
     if served.layers:
-        lens = _reader(served, layers[0]).lens
+        lens = _lens(served, layers[0])
         reading = {"dtype": lens.mode, "chunk": lens.chunk}
     found = measure(served.model, prepared.inputs, layers=layers, locate=[token], **reading)[0]
-    assert found is not None  # the key says that there is an image
-    grids = _grids(found.patches)
+    assert found is not None  # there is an image
+    grids = _grids(served, found.patches)
     tokenizer = tokenizer_of(served.processor)
     return {
         "token": token,
@@ -156,32 +143,33 @@ def heat(served: Served, prepared: Prepared, token: int) -> dict[str, Any]:
 
 
 def _heat_of(
-    served: Served, found: Evidence, layer: int, token: int, grids: Sequence[Grid]
+    served: Served, found: Evidence, layer: int, token: int, grids: Sequence[dict[str, Any]]
 ) -> dict[str, Any]:
-    located = found.located
-    assert located is not None
-    heat_map: dict[str, Any] = {"layer": layer, "dmrr": float(found.at(layer)[token]), "b": None, "s": None}
-    if served.layers:
-        one = check_tokens("?", [token], [(0, 1)], found.at(layer), served.reweigh(layer).table).tokens[0]
-        heat_map |= {"b": one.reference, "s": one.strength}
-    heat_map["max"] = float(located[found.layers.index(layer)].max())
-    heat_map["grids"] = [
-        {**_grid(grid), "covers": covers, "cells": _plain(found.grid(layer, 0, image=grid[0], tile=grid[1]))}
-        for grid, covers in _covered(served, grids)
-    ]
-    return heat_map
+    assert found.located is not None
+    known = Support(found, served.reweigh(layer)).of(token) if served.layers else UNKNOWN
+    maps = []
+    for grid in grids:
+        cells = found.grid(layer, 0, image=grid["image"], tile=grid["tile"]).tolist()
+        maps.append(grid | {"cells": [[None if value != value else value for value in row] for row in cells]})
+    return {
+        "layer": layer,
+        **known,
+        "dmrr": float(found.at(layer)[token]),
+        "max": float(found.located[found.layers.index(layer)].max()),
+        "grids": maps,
+    }
 
 
-def check(served: Served, prepared: Prepared, text: str, layer: int | None) -> dict[str, Any]:
+def check(served: Served, asked: CheckRequest, prepared: Prepared) -> dict[str, Any]:
     """Which words of a text lack support in the conversation's pictures."""
-    session = served.reweigh(layer)
-    ids, offsets = tokenize(served.processor, text)
-    found, _ = evidence_of(served, prepared, [session.layer])
-    checked = check_tokens(text, ids, offsets, found[session.layer].at(session.layer), session.table)
+    session = served.reweigh(asked.layer)
+    ids, offsets = tokenize(served.processor, asked.text)
+    (found,), _ = _evidence(served, prepared, [session.layer])
+    checked = check_tokens(asked.text, ids, offsets, found.at(session.layer), session.table)
     return {**checked.to_json(), "layer": session.layer, "b0": session.table.scale}
 
 
-def token_of(served: Served, word: str) -> int:
+def _token_of(served: Served, word: str) -> int:
     """The first token of a word as it appears in a text, after a space."""
     tokenizer = tokenizer_of(served.processor)
 
@@ -196,41 +184,24 @@ def token_of(served: Served, word: str) -> int:
     return spoken[0] if spoken else alone[0]
 
 
-def _reader(served: Served, layer: int) -> Reader:
-    """Reads the whole vocabulary at one layer, through the lens of the table."""
-    return Reader(served.reweigh(layer).decoder.deployed.lens, [layer])
+def _lens(served: Served, layer: int) -> Lens:
+    """The lens of the table at one layer."""
+    return served.reweigh(layer).decoder.deployed.lens
 
 
-def _key(prepared: Prepared) -> str:
+def _require_image(prepared: Prepared) -> None:
     if prepared.key is None:
         raise InputError("the conversation holds no image", hint="add one to a message")
-    return prepared.key
 
 
-def _patches(served: Served, prepared: Prepared) -> list[Any]:
-    """The patch of each visual position."""
-    family, config = served.anatomy.family, served.anatomy.config
-    rows = layout(family, config, prepared.inputs["input_ids"], prepared.inputs)
-    return [patch for _, patch in rows[0]]
-
-
-def _grids(patches: Sequence[Any]) -> list[Grid]:
-    """Image, tile, rows and columns of each grid."""
-    found = ((patch.image, patch.tile, patch.rows, patch.cols) for patch in patches if patch is not None)
-    return sorted(dict.fromkeys(found))
-
-
-def _grid(grid: Grid) -> dict[str, int]:
-    return dict(zip(("image", "tile", "rows", "cols"), grid, strict=True))
-
-
-def _covered(served: Served, grids: Sequence[Grid]) -> list[tuple[Grid, str | None]]:
-    """Which part of its picture each grid covers: all, the centre square, or a crop at an unknown place."""
+def _grids(served: Served, patches: Sequence[Any]) -> list[dict[str, Any]]:
+    """The patch grids, and which part of its picture each covers: all, the centre square, or an unknown crop."""
+    found = sorted({(one.image, one.tile, one.rows, one.cols) for one in patches if one is not None})
     whole = "centre" if crops_centre(served.processor) else "whole"
-    last = {image: tile for image, tile, *_ in sorted(grids)}
+    last = {image: tile for image, tile, _, _ in found}
     crops = served.anatomy.family.crops
-    return [(grid, None if crops and grid[1] != last[grid[0]] else whole) for grid in grids]
-
-
-def _plain(cells: torch.Tensor) -> list[list[float | None]]:
-    return [[None if value != value else value for value in row] for row in cells.tolist()]
+    return [
+        {"image": image, "tile": tile, "rows": rows, "cols": cols}
+        | {"covers": None if crops and tile != last[image] else whole}
+        for image, tile, rows, cols in found
+    ]

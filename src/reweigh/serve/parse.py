@@ -1,15 +1,18 @@
-"""Reading request bodies: the first thing that is wrong, in a sentence, with a suggestion where a name is close."""
+"""Read request bodies within bounds; report the first error in a sentence, and suggest the nearest name."""
 
 from __future__ import annotations
 
+import asyncio
 import difflib
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
+from starlette.requests import Request
 
-from reweigh.serve.problem import Problem
+from reweigh.serve.bounds import Bounds
+from reweigh.serve.problem import Problem, invalid
 from reweigh.serve.wire import (
     IRRELEVANT,
     NEUTRAL,
@@ -21,9 +24,10 @@ from reweigh.serve.wire import (
 
 Body = TypeVar("Body", bound=BaseModel)
 
+VALUES = 10_000
+"""Commas in a body beside those in its texts. Millions of fields would keep the event loop busy for a minute."""
 ECHOED_CHARACTERS = 60
 """Characters of a client's own words that an error repeats."""
-
 SENTENCES = {
     "missing": "this field is required",
     "json_invalid": "the body is not valid JSON",
@@ -54,7 +58,7 @@ SENTENCES = {
     "too_long": "must have at most {max_length} entries",
     "string_too_long": "must have at most {max_length} characters",
 }
-"""Our words for pydantic's kinds of errors."""
+"""Our sentences for pydantic's types of errors."""
 FIELDS = {
     "reweigh": tuple(ReweighOptions.model_fields),
     "vllm_xargs": tuple(VllmOptions.model_fields),
@@ -63,6 +67,36 @@ FIELDS = {
 """Names of the fields inside those that refuse unknown ones."""
 PARTS = ("text", "image_url")
 BRANCHES = ("str", "float", "int", "none")
+
+
+async def read_body(request: Request, bounds: Bounds, hold: Callable[[int], None]) -> bytes:
+    """The JSON body of a request; refused if it is too long or too slow.
+
+    Args:
+        hold: Called with the size of each part; refuses if the server holds too many bodies.
+
+    Raises:
+        Problem: With the status for the client.
+    """
+    if request.headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
+        raise Problem(400, "the Content-Type must be application/json", code="not_json")
+    most, kept = bounds.body_bytes, bytearray()
+    too_long = Problem(413, f"the request's body has more than {most:,} bytes", code="body_too_large")
+    length = request.headers.get("content-length", "0")
+    if not length.isdigit() or int(length) > most:
+        raise too_long
+    try:
+        async with asyncio.timeout(bounds.body_seconds):
+            async for chunk in request.stream():
+                hold(len(chunk))
+                kept += chunk
+                if len(kept) > most:
+                    raise too_long
+    except TimeoutError:
+        raise Problem(408, "the request's body did not arrive in time", code="timeout") from None
+    if kept.count(b",") > VALUES + bounds.prompt_tokens:
+        raise Problem(400, "the request's body has too many values", code="body_too_large")
+    return bytes(kept)
 
 
 def parse(kind: type[Body], body: bytes) -> Body:
@@ -75,27 +109,25 @@ def parse(kind: type[Body], body: bytes) -> Body:
 
 
 def parse_chat(body: bytes) -> ChatRequest:
-    """Read a chat request; what is not served is refused."""
+    """Read a chat request; refuse what is not supported."""
     asked = parse(ChatRequest, body)
     for name, value in (asked.model_extra or {}).items():
         if name in IRRELEVANT or value is None:
             continue
         if name not in NEUTRAL:
-            raise _unknown_field(name, [*ChatRequest.model_fields, *NEUTRAL])
+            raise _unknown_field(name, name, [*ChatRequest.model_fields, *NEUTRAL])
         if value not in NEUTRAL[name]:
-            raise Problem(400, f"{name} is not supported", param=name, code="unsupported_field")
+            raise invalid(name, f"{name} is not supported", code="unsupported_field")
     if len(asked.stops) > 4 or not all(0 < len(stop) <= STOP_CHARACTERS for stop in asked.stops):
-        raise _invalid("stop", f"give one to four strings of 1 to {STOP_CHARACTERS} characters")
+        raise _wrong("stop", f"give one to four strings of 1 to {STOP_CHARACTERS} characters")
     if asked.top_logprobs is not None and not asked.logprobs:
-        raise _invalid("top_logprobs", "needs logprobs")
+        raise _wrong("top_logprobs", "needs logprobs")
     if asked.reweigh is not None and asked.vllm_xargs is not None:
-        raise _invalid("vllm_xargs", "give either reweigh or vllm_xargs")
+        raise _wrong("vllm_xargs", "give either reweigh or vllm_xargs")
     beta = asked.options.beta
     if isinstance(beta, list) and len(beta) != asked.n:
-        raise _invalid(
-            "reweigh.beta",
-            f"{len(beta)} values were given for n = {asked.n}; give one number, or one for each choice",
-        )
+        told = f"{len(beta)} values were given for n = {asked.n}; give one number, or one for each choice"
+        raise _wrong("reweigh.beta", told)
     return asked
 
 
@@ -112,17 +144,17 @@ def shortened(text: str) -> str:
 
 def _problem(error: Mapping[str, Any]) -> Problem:
     kind, given, place = error["type"], error["input"], _place(error["loc"])
-    where = shortened(".".join(place))
+    where = ".".join(place)
     if kind == "extra_forbidden":
-        return _unknown_field(place[-1], FIELDS[place[0]], where)
+        return _unknown_field(where, place[-1], FIELDS[place[0]])
     said = SENTENCES.get(kind, "is invalid").format_map(error.get("ctx", {}))
     if kind == "literal_error" and isinstance(given, str):
         said += did_you_mean(given, re.findall(r"'(.*?)'", error["ctx"]["expected"]))
-    return _invalid(where, said)
+    return _wrong(shortened(where), said)
 
 
 def _nearness(error: Mapping[str, Any]) -> tuple[int, bool]:
-    """Of the errors of a union's branches, the deepest is about what was meant, then one of more than a wrong kind."""
+    """Rank the errors of a union's branches: the deepest is about what was meant, then one beyond a wrong type."""
     return len(error["loc"]), not error["type"].endswith("_type")
 
 
@@ -137,12 +169,13 @@ def _place(location: Sequence[str | int]) -> list[str]:
     return kept
 
 
-def _invalid(where: str, said: str) -> Problem:
-    return Problem(400, f"{where}: {said}" if where else said, param=where or None, code="invalid_value")
+def _wrong(where: str, said: str) -> Problem:
+    return invalid(where or None, f"{where}: {said}" if where else said)
 
 
-def _unknown_field(name: str, known: Iterable[str], where: str | None = None) -> Problem:
-    """Refuse a field, with a suggestion where its name is close to one that is served."""
-    shown = shortened(name) if where is None else where
-    hint = did_you_mean(name, known)
-    return Problem(400, f"{shown}: this server has no such field{hint}", param=shown, code="unknown_field")
+def _unknown_field(where: str, name: str, known: Iterable[str]) -> Problem:
+    """Refuse a field, and suggest the supported one with the nearest name."""
+    shown = shortened(where)
+    return invalid(
+        shown, f"{shown}: this server has no such field{did_you_mean(name, known)}", code="unknown_field"
+    )

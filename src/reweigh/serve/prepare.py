@@ -1,11 +1,14 @@
 """From a conversation to the model's inputs for one row, and from rows to the inputs of a batch.
 
-Each row is prepared alone, before it waits: its length is known, errors are reported at once, and a batch is
-put together by padding on the left, as the processor itself would.
+Pictures come from data URLs, or are fetched if the server's owner allows it; both are bounded. Each row is prepared
+alone, before it waits: its length is known, errors are reported at once, and a batch is put together by padding on the
+left, as the processor itself would.
 """
 
 from __future__ import annotations
 
+import base64
+import binascii
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -14,10 +17,14 @@ import torch
 from torch import Tensor
 
 from reweigh.engines.transformers.recall import OF_THE_PROMPT
-from reweigh.errors import InputError, ReweighError
+from reweigh.errors import ImageError, InputError, ReweighError
 from reweigh.families.positions import placeholder_ids
 from reweigh.families.processor import chat_template_of, tokenizer_of
 from reweigh.families.prompts import encode, render, render_chat
+from reweigh.images import read_image
+from reweigh.serve.bounds import Bounds
+from reweigh.serve.fetch import Fetcher
+from reweigh.serve.problem import Deadline, Problem, invalid
 from reweigh.serve.wire import ImagePart, Message
 
 if TYPE_CHECKING:
@@ -27,12 +34,78 @@ Shapes = tuple[tuple[str, tuple[int, ...]], ...]
 
 
 @dataclass(frozen=True, slots=True)
+class Encoded:
+    """An image as its client sent it; ``param`` names it in an error."""
+
+    param: str
+    data: bytes
+
+
+def find_pictures(messages: Sequence[Message], bounds: Bounds, fetcher: Fetcher | None) -> list[Encoded]:
+    """The images of a conversation in its order, still encoded; some may have to be fetched."""
+    found = [
+        (f"messages.{turn}.content.{index}.image_url", part.image_url.url)
+        for turn, message in enumerate(messages)
+        for index, part in enumerate(message.parts())
+        if isinstance(part, ImagePart)
+    ]
+    if len(found) > bounds.images:
+        told = f"{len(found)} images were given; this server takes {bounds.images}"
+        raise invalid("messages", told, code="too_many_images")
+    return [Encoded(param, _bytes_of(url, param, bounds, fetcher)) for param, url in found]
+
+
+def read_pictures(found: Sequence[Encoded], bounds: Bounds, deadline: Deadline) -> list[Image]:
+    """Decode images; a small file may be a large picture, so few should be decoded at a time."""
+    pictures = []
+    for one in found:
+        deadline.check()
+        try:
+            pictures.append(read_image(one.data, max_pixels=bounds.image_pixels))
+        except ImageError as error:
+            raise invalid(one.param, error.message, code="invalid_image", status=422) from None
+    return pictures
+
+
+def _bytes_of(url: str, param: str, bounds: Bounds, fetcher: Fetcher | None) -> bytes:
+    if url[:5].lower() == "data:":
+        data = _decoded(url, param, bounds)
+    elif fetcher is not None:
+        data = fetcher.fetch(url, param)
+    else:
+        told = "this server does not fetch images; send them as data URLs"
+        raise invalid(param, told, code="url_not_allowed")
+    if len(data) > bounds.image_bytes:
+        raise _too_long(len(data), bounds, param)
+    return data
+
+
+def _decoded(url: str, param: str, bounds: Bounds) -> bytes:
+    head, comma, payload = url.partition(",")
+    if not comma or not head.lower().endswith(";base64"):
+        told = "an image's data URL must look like data:image/png;base64,..."
+        raise invalid(param, told, code="invalid_image_url")
+    if len(payload) * 3 // 4 - 2 > bounds.image_bytes:
+        raise _too_long(len(payload) * 3 // 4, bounds, param)
+    try:
+        return base64.b64decode(payload, validate=True)
+    except (binascii.Error, ValueError):
+        told = "an image's data URL is not valid base64"
+        raise invalid(param, told, code="invalid_image_url") from None
+
+
+def _too_long(size: int, bounds: Bounds, param: str) -> Problem:
+    told = f"an image has {size:,} bytes; this server takes {bounds.image_bytes:,}"
+    return invalid(param, told, code="image_too_large", status=413)
+
+
+@dataclass(frozen=True, slots=True)
 class Prepared:
     """One row, ready for the model.
 
     Attributes:
-        inputs: What its processor gave, one row.
-        key: Under which its evidence is kept; ``None`` without an image.
+        inputs: What its processor returned, one row.
+        key: The key of its evidence in the memory; ``None`` without an image.
         prompt_tokens: Tokens of the prompt, those of images included.
     """
 
@@ -46,7 +119,10 @@ class Prepared:
         beside = {name: value for name, value in self.inputs.items() if name not in OF_THE_PROMPT}
         if not all(isinstance(value, Tensor) for value in beside.values()):
             return None
-        return tuple(sorted((name, _shape(value)) for name, value in beside.items()))
+        sizes = {
+            name: value.shape[2:] if value.ndim == 5 else value.shape[1:] for name, value in beside.items()
+        }
+        return tuple(sorted((name, tuple(size)) for name, size in sizes.items()))
 
 
 def prepare_inputs(
@@ -58,7 +134,14 @@ def prepare_inputs(
     template: str | None = None,
 ) -> dict[str, Any]:
     """The inputs of one conversation; an error of the processor becomes an ``InputError``."""
-    _refuse_image_tokens(model, processor, messages)
+    tokenizer = tokenizer_of(processor)
+    marks = [str(tokenizer.convert_ids_to_tokens(token)) for token in placeholder_ids(model.config)]
+    for part in (part for message in messages for part in message.parts()):
+        # it would be a placeholder without a picture
+        if not isinstance(part, ImagePart) and any(mark in part.text for mark in marks):
+            raise InputError(
+                "a text contains the model's image token", hint="send images as parts of type image_url"
+            )
     try:
         text = _text(model, processor, messages, len(pictures), template)
         return encode(model, processor, [text], [list(pictures)])
@@ -69,18 +152,6 @@ def prepare_inputs(
             f"the model's processor refuses this conversation ({type(error).__name__})",
             hint="turns alternate between user and assistant",
         ) from error
-
-
-def _refuse_image_tokens(model: Any, processor: Any, messages: Sequence[Message]) -> None:
-    """Refuse a text with the model's image token, which would be a placeholder without a picture."""
-    tokenizer = tokenizer_of(processor)
-    words = [str(tokenizer.convert_ids_to_tokens(token)) for token in placeholder_ids(model.config)]
-    for message in messages:
-        for part in message.parts():
-            if not isinstance(part, ImagePart) and any(word in part.text for word in words):
-                raise InputError(
-                    "a text contains the model's image token", hint="send images as parts of type image_url"
-                )
 
 
 def _text(
@@ -126,21 +197,15 @@ def stack(rows: Sequence[Prepared], pad: int) -> dict[str, Any]:
 
 
 def _padded(inputs: Mapping[str, Any], name: str, width: int, fill: int) -> Tensor:
-    value = inputs.get(name)
-    ids: Tensor = inputs["input_ids"]
-    own = torch.zeros_like(ids) if value is None else value
+    own: Tensor = inputs[name] if name in inputs else torch.zeros_like(inputs["input_ids"])
     return torch.nn.functional.pad(own, (width - own.shape[1], 0), value=fill)
 
 
 def _joined(values: list[Tensor]) -> Tensor:
-    """Pictures one after the other; those of several tiles (n, tiles, ...) get as many as the largest, of zeros."""
+    """Pictures one after the other; those of several tiles (n, tiles, ...) are padded with zeros to the most tiles."""
     if values[0].ndim == 5:
         tiles = max(value.shape[1] for value in values)
         values = [
             torch.nn.functional.pad(value, (0, 0, 0, 0, 0, 0, 0, tiles - value.shape[1])) for value in values
         ]
     return torch.cat(values)
-
-
-def _shape(value: Tensor) -> tuple[int, ...]:
-    return tuple(value.shape[2:] if value.ndim == 5 else value.shape[1:])

@@ -1,9 +1,12 @@
-"""A refused request: its status and an error body in OpenAI's format."""
+"""A refused request: its status, its error body in OpenAI's format, and the deadline that refuses late work."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Mapping
 from typing import Any
+
+from starlette.responses import JSONResponse
 
 from reweigh.errors import InputError, ReweighError, UnsupportedError
 from reweigh.text import replace_surrogates
@@ -24,8 +27,8 @@ class Problem(Exception):
         status: int,
         message: str,
         *,
+        code: str,
         param: str | None = None,
-        code: str | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> None:
         super().__init__(message)
@@ -40,11 +43,22 @@ class Problem(Exception):
         kind = KINDS.get(self.status, "server_error" if self.status >= 500 else "invalid_request_error")
         return {"error": {"message": self.message, "type": kind, "param": self.param, "code": self.code}}
 
+    def response(self) -> JSONResponse:
+        """The whole answer."""
+        return JSONResponse(self.body(), status_code=self.status, headers=self.headers)
 
-def problem_of(error: Exception, hidden: Iterable[str] = ()) -> Problem:
+
+def invalid(param: str | None, message: str, *, code: str = "invalid_value", status: int = 400) -> Problem:
+    """A problem with one field of a request."""
+    return Problem(status, message, param=param, code=code)
+
+
+def problem_of(error: Exception, hidden: Iterable[str] = (), *, param: str | None = None) -> Problem:
     """What a client learns about an error: our own refusals in full, anything else only that it happened.
 
-    ``hidden`` are texts that must not leave the server: where the model and its table lie.
+    Args:
+        hidden: Texts that must not leave the server: where the model and its tables are stored.
+        param: The field that the error is about.
     """
     if isinstance(error, Problem):
         return error
@@ -53,4 +67,24 @@ def problem_of(error: Exception, hidden: Iterable[str] = ()) -> Problem:
     message = error.message if error.hint is None else f"{error.message} ({error.hint})"
     for text in sorted(filter(None, hidden), key=len, reverse=True):
         message = message.replace(text, "the model's files")
-    return Problem(400, message, code="refused")
+    return invalid(param, message, code="refused")
+
+
+class Deadline:
+    """The time that one request has, from its arrival to its last token."""
+
+    def __init__(self, seconds: float) -> None:
+        self._ends = time.monotonic() + seconds
+
+    def left(self) -> float:
+        """Seconds left; 0 when the time is over."""
+        return max(0.0, self._ends - time.monotonic())
+
+    def check(self) -> None:
+        """Refuse to continue once the time is over."""
+        if not self.left():
+            raise self.over()
+
+    def over(self) -> Problem:
+        """What the client is told."""
+        return Problem(504, "the answer took longer than this server allows", code="timeout")

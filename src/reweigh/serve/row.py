@@ -1,16 +1,24 @@
-"""One answer in progress: its settings, and the pieces in which it is sent."""
+"""One answer in progress: its settings, how it picks tokens, its growing text, and the pieces in which it is sent."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
+
+import torch
+from torch import Tensor
+from transformers import TemperatureLogitsWarper, TopKLogitsWarper, TopPLogitsWarper
 
 from reweigh.decoding import ReweighSession
 from reweigh.engines.transformers.session import Session
 from reweigh.serve.prepare import Prepared
 from reweigh.serve.problem import Problem
-from reweigh.serve.sampling import Sampling
+
+COLDEST = 1e-5
+"""Below this temperature only the likeliest token is left, and division would overflow."""
+UNFINISHED = "\ufffd"
+"""What a tokenizer returns for the first bytes of a character."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,12 +27,12 @@ class Piece:
 
     Attributes:
         index: Which answer of its request.
-        text: Text that is new.
-        tokens: What is known of each new token, where the row asked for it.
-        logprobs: OpenAI's entry for each new token, where the row asked for it.
+        text: New text.
+        tokens: What is known of each new token, if the row asked for it.
+        logprobs: OpenAI's entry for each new token, if the row asked for it.
         finish: "stop" or "length" with the last piece.
         count: Tokens written so far.
-        problem: Why the answer ends without being finished.
+        problem: Why the answer ends unfinished.
     """
 
     index: int
@@ -41,6 +49,32 @@ class Piece:
         return self.finish is not None or self.problem is not None
 
 
+@dataclass(frozen=True, slots=True)
+class Sampling:
+    """Temperature 0 is greedy; ``top_k`` 0 and ``top_p`` 1 keep every token."""
+
+    temperature: float = 0.0
+    top_p: float = 1.0
+    top_k: int = 0
+
+    @classmethod
+    def of(
+        cls, settings: Any, method: Mapping[str, Any], *, temperature: float | None, top_p: float | None
+    ) -> Sampling:
+        """The model's settings, overridden by what the decoder needs, then by the caller."""
+        own = {name: getattr(settings, name, None) for name in ("do_sample", "temperature", "top_p", "top_k")}
+        found = {**own, **{name: value for name, value in method.items() if name in own}}
+        default = cls()
+        if found["do_sample"]:
+            warm = 1.0 if found["temperature"] is None else found["temperature"]
+            default = cls(warm, 1.0 if found["top_p"] is None else found["top_p"], found["top_k"] or 0)
+        return cls(
+            default.temperature if temperature is None else temperature,
+            default.top_p if top_p is None else top_p,
+            default.top_k,
+        )
+
+
 @dataclass(slots=True, eq=False)
 class Row:
     """One answer to be written.
@@ -48,11 +82,12 @@ class Row:
     Attributes:
         index: Which answer of its request.
         prepared: Its inputs.
-        session: The decoder it is written with.
-        decoder: That decoder's name.
+        session: The decoder that writes it.
         send: Takes its pieces; called in the thread that decodes.
-        table_session: The session whose table its tokens are compared with; ``None`` where there is none.
-        beta: Maximum penalty, where ReWEIGH decodes.
+        decoder: The decoder's name.
+        table: The name of the table it asked for.
+        table_session: The session whose table its tokens are compared with; ``None`` if there is none.
+        beta: Maximum penalty, if ReWEIGH decodes.
         seed: Seed of its own random numbers.
         most: Tokens it may have.
         stops: Strings that end it.
@@ -70,6 +105,7 @@ class Row:
     session: Session
     send: Callable[[Piece], None]
     decoder: str = "reweigh"
+    table: str | None = None
     table_session: ReweighSession | None = None
     sampling: Sampling = field(default_factory=Sampling)
     beta: float = 0.0
@@ -84,6 +120,11 @@ class Row:
     done: bool = False
     changed: int = 0
 
+    @property
+    def explains(self) -> bool:
+        """Whether anything is reported about each token."""
+        return self.evidence or self.trace
+
     def end(self, piece: Piece) -> None:
         """Send the last piece."""
         if not self.done:
@@ -91,5 +132,101 @@ class Row:
             self.send(piece)
 
     def fail(self, problem: Problem) -> None:
-        """End it with a problem."""
+        """End with a problem."""
         self.end(Piece(self.index, problem=problem))
+
+
+class Picker:
+    """Picks the tokens of one row as ``generate`` would for this row alone, after ``torch.manual_seed(seed)``."""
+
+    def __init__(self, sampling: Sampling, seed: int | None, device: torch.device) -> None:
+        self.greedy = sampling.temperature < COLDEST
+        self._warpers: list[Any] = []
+        if self.greedy:
+            return
+        self._random = torch.Generator(device=device)
+        if seed is None:
+            self._random.seed()
+        else:
+            self._random.manual_seed(seed)
+        if sampling.temperature != 1:
+            self._warpers.append(TemperatureLogitsWarper(sampling.temperature))
+        if sampling.top_k:
+            self._warpers.append(TopKLogitsWarper(sampling.top_k))
+        if sampling.top_p < 1:
+            self._warpers.append(TopPLogitsWarper(sampling.top_p))
+
+    def pick(self, logits: Tensor) -> int:
+        """The next token of a row that is not greedy, from logits (V,)."""
+        scores = logits[None]
+        for warp in self._warpers:
+            scores = warp(None, scores)
+        shares = torch.nn.functional.softmax(scores, dim=-1)
+        return int(torch.multinomial(shares, 1, generator=self._random))
+
+
+class GrowingText:
+    """The text of tokens that come one by one: whole characters only, stop strings held back.
+
+    What was sent is in the end equal to decoding all tokens at once.
+
+    Attributes:
+        text: All that is decoded, without white space at its start.
+        stopped: Whether a stop string was found; the text ends before it.
+    """
+
+    def __init__(self, tokenizer: Any, stops: Sequence[str] = ()) -> None:
+        self._tokenizer = tokenizer
+        self._stops = tuple(stops)
+        self._ids: list[int] = []
+        self._from = 0
+        self._read = 0
+        self._sent = 0
+        self.text = ""
+        self.stopped = False
+
+    def push(self, token: int) -> tuple[int, int]:
+        """Take one more token; return which characters of the text it added."""
+        self._ids.append(token)
+        start = len(self.text)
+        known = self._decode(self._ids[self._from : self._read])
+        longer = self._decode(self._ids[self._from :])
+        if not longer.endswith(UNFINISHED):
+            self._from, self._read = self._read, len(self._ids)
+            piece = longer[len(known) :]
+            self.text += piece if self.text else piece.lstrip()
+            self._cut(max(0, start - max(map(len, self._stops), default=0)))
+        return min(start, len(self.text)), len(self.text)
+
+    def ready(self) -> str:
+        """What can be sent now: neither white space at the end nor what may begin a stop string."""
+        end = len(self.text) if self.stopped else len(self.text) - self._possible_stop()
+        end = max(self._sent, len(self.text[:end].rstrip()))
+        new = self.text[self._sent : end]
+        self._sent = end
+        return new
+
+    def finish(self) -> str:
+        """What is left to send after the last token."""
+        if not self.stopped:
+            whole = self._decode(self._ids).strip()
+            self.text = whole if whole.startswith(self.text[: self._sent]) else self.text
+            self._cut(0)
+        self.text = self.text.rstrip()
+        new = self.text[self._sent :]
+        self._sent = len(self.text)
+        return new
+
+    def _cut(self, start: int) -> None:
+        """End the text before the first stop string."""
+        found = [place for stop in self._stops if (place := self.text.find(stop, start)) >= 0]
+        if found:
+            self.text, self.stopped = self.text[: min(found)], True
+
+    def _possible_stop(self) -> int:
+        """Characters at the end that may begin a stop string."""
+        lengths = ((stop, length) for stop in self._stops for length in range(1, len(stop)))
+        return max((length for stop, length in lengths if self.text.endswith(stop[:length])), default=0)
+
+    def _decode(self, ids: list[int]) -> str:
+        return str(self._tokenizer.decode(ids, skip_special_tokens=True)) if ids else ""

@@ -6,7 +6,6 @@ at its next token. One thread, because several families keep the state of a gene
 
 from __future__ import annotations
 
-import logging
 import math
 import threading
 import time
@@ -19,13 +18,12 @@ from typing import TypeVar
 from reweigh.engines.transformers.recall import Recall
 from reweigh.serve.batch import decode, streams
 from reweigh.serve.bounds import Bounds
-from reweigh.serve.metrics import Metrics
+from reweigh.serve.monitor import Metrics, logger
 from reweigh.serve.prepare import stackable
 from reweigh.serve.problem import Problem, problem_of
 from reweigh.serve.row import Row
 
 T = TypeVar("T")
-logger = logging.getLogger("reweigh.serve")
 
 GATHER_SECONDS = 0.05
 """How long an idle server waits for requests that are still being prepared."""
@@ -54,11 +52,11 @@ class Scheduler:
         self._batch_seconds = 1.0
         self._begun: float | None = None
         self._thread = threading.Thread(target=self._work, name="reweigh-serve", daemon=True)
-        metrics.gauge("reweigh_waiting_rows", "Answers waiting.", lambda: len(self._waiting))
-        metrics.gauge("reweigh_running_rows", "Answers being decoded.", lambda: len(self._running))
+        metrics.watch("reweigh_waiting_rows", "Answers waiting.", lambda: len(self._waiting))
+        metrics.watch("reweigh_running_rows", "Answers being decoded.", lambda: len(self._running))
 
     def start(self) -> None:
-        """Begin to work."""
+        """Start the thread."""
         self._thread.start()
 
     def stop(self) -> None:
@@ -102,7 +100,7 @@ class Scheduler:
         with self._changed:
             if self._stopping:
                 raise Problem(503, "the server is stopping", code="stopping")
-            self._drop_left()
+            self._waiting = deque(row for row in self._waiting if not row.left)
             if len(self._waiting) + len(rows) > self._bounds.queue:
                 raise self._full()
             self._waiting.extend(rows)
@@ -151,10 +149,6 @@ class Scheduler:
             code="queue_full",
             headers={"Retry-After": str(min(seconds, 60))},
         )
-
-    def _drop_left(self) -> None:
-        if any(row.left for row in self._waiting):
-            self._waiting = deque(row for row in self._waiting if not row.left)
 
     def _work(self) -> None:
         while self._work_once():
@@ -211,7 +205,6 @@ class Scheduler:
                 len(taken) < self._bounds.batch
                 and row.session is taken[0].session
                 and _shares(row)
-                and _shares(taken[0])
                 and stackable(row.prepared.shapes, shapes)
             ):
                 taken.append(row)
@@ -226,7 +219,7 @@ class Scheduler:
         live = [row for row in rows if not row.done and not row.left]
         if not live:
             return
-        self._metrics.batch(len(live))
+        self._metrics.batch_rows.observe(len(live))
         try:
             decode(live, self._recall, self._metrics)
         except Exception as error:

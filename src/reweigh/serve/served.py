@@ -1,10 +1,11 @@
-"""The model that a server serves: its decoders by name and layer, its facts, and what it remembers of pictures."""
+"""The model that a server serves: its decoders and tables by name, its facts, and its memory of pictures."""
 
 from __future__ import annotations
 
 import copy
 import threading
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,22 +16,42 @@ from reweigh.decoding import ReweighSession, attach
 from reweigh.engines.transformers.examine import examine
 from reweigh.engines.transformers.recall import Recall
 from reweigh.engines.transformers.session import Session
-from reweigh.errors import InputError, ReweighError, UnsupportedError
+from reweigh.errors import InputError, ReweighError, UnsupportedError, require_known
 from reweigh.families.anatomy import find_anatomy
 from reweigh.rivals import DECODERS, decoder
 from reweigh.runtime.memory import EvidenceCache
 from reweigh.serve.batch import streams
+from reweigh.serve.bounds import DEFAULT, TABLE_NAME
 from reweigh.serve.prepare import Prepared, prepare_inputs
 from reweigh.serve.wire import Message
-from reweigh.tables.folders import table_layers
+from reweigh.tables.folders import fetch_folder, table_layers
 from reweigh.tables.table import ReferenceTable
 from reweigh.text import DESCRIBE
 
 if TYPE_CHECKING:
     from PIL.Image import Image
 
+Source = ReferenceTable | str | Path
+
 UNEDITED = frozenset({"base", "greedy"})
 """Decoders equal to ReWEIGH with beta 0, bit for bit; they can share its batch and be traced."""
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """A folder of reference tables as it was last read.
+
+    Attributes:
+        session: ReWEIGH at the folder's own layer and beta.
+        sha256: Fingerprint of the table at that layer.
+        layers: The table of each layer that requests may choose.
+        sessions: ReWEIGH at the layers that were asked for so far.
+    """
+
+    session: ReweighSession
+    sha256: str
+    layers: dict[int, ReferenceTable]
+    sessions: dict[int, ReweighSession]
 
 
 class Served:
@@ -40,8 +61,9 @@ class Served:
         name: The name clients use.
         names: Further names that clients may use.
         table: Reference table; without one the server offers the base model and the other decoders.
-        layer: Its layer, where the table's folder holds several; the recorded point's if not given.
-        beta: Maximum penalty; the recorded point's if not given.
+        tables: Further tables by name, each with the layer and beta recorded with it.
+        layer: Layer of ``table``, if its folder holds several; the recorded point's if not given.
+        beta: Maximum penalty with ``table``; the recorded point's if not given.
         cache: Where evidence of pictures is kept.
         template: Prompt template, for processors without a chat template.
         world: Whether it is the embedded model, whose scenes the page can show.
@@ -54,7 +76,8 @@ class Served:
         *,
         name: str,
         names: Collection[str] = (),
-        table: ReferenceTable | str | Path | None = None,
+        table: Source | None = None,
+        tables: Mapping[str, Source] | None = None,
         layer: int | None = None,
         beta: float | None = None,
         cache: EvidenceCache | None = None,
@@ -66,61 +89,84 @@ class Served:
         self.processor = processor
         self.name = name
         self.names = frozenset({name, *names, *(["world"] if world else [])})
-        self._beta = beta
         self.template = template
         self.world = world
         self.anatomy = find_anatomy(model)
         self.cache = cache or EvidenceCache()
         self.recall = Recall(self.anatomy, processor, self.cache, exact=False)
-        self.hidden = tuple({str(getattr(model, "name_or_path", "")), str(table or "")} - {name, ""})
-        self._table = table
+        self._sources: dict[str, Source] = ({} if table is None else {DEFAULT: table}) | dict(tables or {})
+        if self._sources and DEFAULT not in self._sources:
+            raise InputError("no table is the default", hint="give one without a name, for other requests")
+        if wrong := [one for one in self._sources if not TABLE_NAME.fullmatch(one)]:
+            raise InputError(
+                f"a table is called {wrong[0]!r}", hint="use ASCII letters, digits, '.', '_', '-'"
+            )
         self._layer = layer
+        self._beta = beta
         self._force = force
-        self._sessions: dict[tuple[str, int | None], Session] = {}
+        paths = {str(getattr(model, "name_or_path", "")), *map(str, self._sources.values())}
+        self.hidden = tuple(paths - {name, ""})
+        self._tables: dict[str, Table] = {}
+        self._rivals: dict[str, Session] = {}
         self._lock = threading.Lock()
         # Tokenizers refuse to be set up in one thread while another decodes with them.
         self._preparing = copy.deepcopy(processor)
         self.examined, self.reason = self._examine()
-        self.layer: int | None = None
-        self.layers: list[int] = []
         if self.reason is None:
-            self.reload()
+            self._tables = {name: self._read(name) for name in self._sources}
             self._warm_up()
 
-    def reload(self) -> None:
-        """Read the table again; sessions that are in use stay as they are."""
+    def reload(self) -> dict[str, dict[str, Any]]:
+        """Read all tables again, all or nothing; sessions that are in use stay as they are.
+
+        Returns:
+            Fingerprint, layer and beta of each table, and whether it changed.
+        """
         if self.reason is not None:
             raise UnsupportedError(f"ReWEIGH is not available here: {self.reason}")
-        fresh, layers = self._attach(self._layer), self._table_layers()
+        fresh = {}
+        for name in self._sources:
+            try:
+                fresh[name] = self._read(name)
+            except ReweighError as error:
+                raise InputError(f"table {name}: {error.message}", hint=error.hint) from error
         with self._lock:
-            rivals = {key: one for key, one in self._sessions.items() if key[0] != "reweigh"}
-            self._sessions = {**rivals, ("reweigh", fresh.layer): fresh}
-            self.layer, self.layers = fresh.layer, layers or [fresh.layer]
-
-    def summary(self) -> dict[str, Any]:
-        """What is served, for the log and the metrics."""
-        import transformers
-
-        session = None if self.reason is not None else self.reweigh()
+            before, self._tables = self._tables, fresh
         return {
-            "version": __version__,
-            "model": self.name,
-            "table": None if session is None else str(self._table),
-            "table_sha256": None if session is None else session.table.fingerprint[:12],
-            "layer": self.layer,
-            "beta": None if session is None else session.beta,
-            "device": str(self.model.device),
-            "dtype": str(self.model.dtype).removeprefix("torch."),
-            "torch": torch.__version__,
-            "transformers": transformers.__version__,
+            name: {
+                "sha256": one.sha256,
+                "layer": one.session.layer,
+                "beta": one.session.beta,
+                "changed": one.sha256 != before[name].sha256,
+            }
+            for name, one in fresh.items()
         }
+
+    def _read(self, name: str) -> Table:
+        """Read a table at all its layers, so that what requests choose later belongs to the same reading."""
+        source = self._sources[name]
+        session = self._attach(name, source, self._layer if name == DEFAULT else None)
+        layers = {session.layer: session.table}
+        if not isinstance(source, ReferenceTable):
+            folder = fetch_folder(source)
+            layers = {layer: ReferenceTable.load(folder, layer=layer) for layer in table_layers(folder)}
+        return Table(session, session.table.fingerprint, layers, {session.layer: session})
+
+    def _attach(self, name: str, table: Source, layer: int | None) -> ReweighSession:
+        beta = self._beta if name == DEFAULT else None
+        return attach(
+            self.model,
+            self.processor,
+            table=table,
+            beta=beta,
+            layer=layer,
+            cache=self.cache,
+            force=self._force,
+        )
 
     def _examine(self) -> tuple[dict[str, Any] | None, str | None]:
         """The report of `reweigh doctor`, and why ReWEIGH is not available, if it is not."""
-        if self._table is None:
-            reason = "the server was started without a reference table"
-        else:
-            reason = None
+        reason = None if self._sources else "the server was started without a reference table"
         try:
             found = examine(self.model, self.processor, template=self.template)
         except ReweighError as error:
@@ -137,15 +183,42 @@ class Served:
         sample = Image.radial_gradient("L").convert("RGB")
         session.respond(session.prepare([sample], [DESCRIBE], template=self.template), max_new_tokens=2)
 
-    def _table_layers(self) -> list[int]:
-        if isinstance(self._table, str | Path) and Path(self._table).is_dir():
-            return table_layers(Path(self._table))
-        return []
+    def summary(self) -> dict[str, Any]:
+        """What is served, for the log and the metrics."""
+        import transformers
+
+        missing = {"table": None, "table_sha256": None, "layer": None, "beta": None}
+        return {
+            "version": __version__,
+            "model": self.name,
+            **self.tables().get(DEFAULT, missing),
+            "device": str(self.model.device),
+            "dtype": str(self.model.dtype).removeprefix("torch."),
+            "torch": torch.__version__,
+            "transformers": transformers.__version__,
+        }
+
+    def tables(self) -> dict[str, dict[str, Any]]:
+        """The tables in use by name: source, fingerprint, layer and beta of each."""
+        return {
+            name: {
+                "table": str(self._sources[name]),
+                "table_sha256": table.sha256[:12],
+                "layer": table.session.layer,
+                "beta": table.session.beta,
+            }
+            for name, table in self._tables.items()
+        }
 
     @property
-    def beta(self) -> float | None:
-        """The maximum penalty of requests that do not set one."""
-        return None if self.reason is not None else self.reweigh().beta
+    def table_names(self) -> list[str]:
+        """The names of the tables in use."""
+        return list(self._tables)
+
+    @property
+    def layers(self) -> list[int]:
+        """The layers of the default table."""
+        return sorted(self._tables[DEFAULT].layers) if self._tables else []
 
     @property
     def context(self) -> int | None:
@@ -154,49 +227,35 @@ class Served:
         found = getattr(text, "max_position_embeddings", None)
         return found if isinstance(found, int) else None
 
-    def session(self, name: str, layer: int | None) -> Session:
+    def session(self, name: str, layer: int | None = None, table: str | None = None) -> Session:
         """The session of a decoder; ReWEIGH and the base model share one, which decodes both in one batch."""
-        if name in UNEDITED and self.reason is not None:
-            return self._named("base")
-        if name in UNEDITED or name == "reweigh":
-            return self.reweigh(layer)
-        if layer is not None:
+        if name == "reweigh" or (name in UNEDITED and self.reason is None):
+            return self.reweigh(layer, table)
+        if layer is not None and name not in UNEDITED:
             raise InputError(f"reweigh.layer belongs to the decoder reweigh, not to {name}")
-        return self._named(name)
-
-    def _named(self, name: str) -> Session:
         with self._lock:
-            if (name, None) not in self._sessions:
-                self._sessions[name, None] = decoder(name, self.model, self.processor)
-            return self._sessions[name, None]
+            own = "base" if name in UNEDITED else name
+            if own not in self._rivals:
+                self._rivals[own] = decoder(own, self.model, self.processor)
+            return self._rivals[own]
 
-    def reweigh(self, layer: int | None = None) -> ReweighSession:
-        """ReWEIGH at a layer of the table; the server's own if none is given."""
-        if self.reason is not None or self._table is None:
+    def reweigh(self, layer: int | None = None, table: str | None = None) -> ReweighSession:
+        """ReWEIGH with one of the tables, at the table's own layer if none is given."""
+        if self.reason is not None:
             raise UnsupportedError(f"ReWEIGH is not available here: {self.reason}")
-        wanted = self.layer if layer is None else self.anatomy.check_layer(layer)
-        if layer is not None and self.layers and wanted not in self.layers:
-            raise InputError(
-                f"the table has no layer {layer}", hint=f"it has {', '.join(map(str, self.layers))}"
-            )
+        name = DEFAULT if table is None else table
+        require_known("table", [name], self._tables)
+        chosen = self._tables[name]
+        if layer is None:
+            return chosen.session
+        wanted = self.anatomy.check_layer(layer)
+        if wanted not in chosen.layers:
+            layers = ", ".join(map(str, sorted(chosen.layers)))
+            raise InputError(f"the table has no layer {layer}", hint=f"it has {layers}")
         with self._lock:
-            found = self._sessions.get(("reweigh", wanted))
-            if found is None:
-                found = self._sessions["reweigh", wanted] = self._attach(wanted)
-            assert isinstance(found, ReweighSession)
-            return found
-
-    def _attach(self, layer: int | None) -> ReweighSession:
-        assert self._table is not None
-        return attach(
-            self.model,
-            self.processor,
-            table=self._table,
-            beta=self._beta,
-            layer=layer,
-            cache=self.cache,
-            force=self._force,
-        )
+            if wanted not in chosen.sessions:
+                chosen.sessions[wanted] = self._attach(name, chosen.layers[wanted], wanted)
+            return chosen.sessions[wanted]
 
     @torch.no_grad()
     def prepare(self, messages: Sequence[Message], pictures: Sequence[Image]) -> Prepared:
@@ -206,11 +265,11 @@ class Served:
         return Prepared(inputs, key, int(inputs["input_ids"].shape[1]))
 
     def decoders(self) -> list[dict[str, Any]]:
-        """The decoders that can be asked for, as the page lists them; those that cannot run on this model are left out."""
+        """The decoders on offer, as the page lists them; those that cannot run on this model are left out."""
         listed = []
         for name in DECODERS:
             try:
-                session = self.session(name, None)
+                session = self.session(name)
             except (ReweighError, ImportError):
                 continue
             made = type(session.decoder) if name not in UNEDITED else DECODERS["base"]

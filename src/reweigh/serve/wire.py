@@ -1,4 +1,4 @@
-"""The request format: the supported fields of OpenAI's, and our own under ``reweigh``.
+"""The request format: the supported fields of OpenAI's API, and our own under ``reweigh``.
 
 A field that would change an answer but is not supported is refused, never ignored.
 """
@@ -24,14 +24,13 @@ NEUTRAL: dict[str, tuple[Any, ...]] = {
     "reasoning_effort": (),
     "web_search_options": (),
 }
-"""Fields of OpenAI's that are not supported, with the values that have no effect."""
+"""Fields of OpenAI's API that are not supported, with the values that have no effect."""
 
 IRRELEVANT = frozenset(
     {"user", "metadata", "store", "service_tier", "parallel_tool_calls", "safety_identifier"}
     | {"prompt_cache_key", "prompt_cache_retention", "verbosity"}
 )
 """Fields that do not affect the answer."""
-
 
 TURNS = 1_000
 """Messages of a conversation, and parts of a message."""
@@ -43,7 +42,7 @@ CHECK_CHARACTERS = 20_000
 
 
 class Strict(BaseModel):
-    """Refuses fields that it does not know."""
+    """An object that refuses unknown fields."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -73,7 +72,7 @@ Part = Annotated[TextPart | ImagePart, Field(discriminator="type")]
 
 
 class Message(Strict):
-    """One turn; an assistant's may come back with all fields of OpenAI's answer, the unsupported ones empty."""
+    """One turn; an assistant's turn may have all fields of OpenAI's answers, the unsupported ones empty."""
 
     role: Literal["system", "developer", "user", "assistant"]
     content: str | Annotated[list[Part], Field(max_length=TURNS)]
@@ -93,6 +92,7 @@ class ReweighOptions(Strict):
     """Settings of ReWEIGH, beside those of OpenAI."""
 
     decoder: str = "reweigh"
+    table: str | None = None
     beta: float | list[float] | None = None
     layer: int | None = None
     trace: bool = False
@@ -103,14 +103,16 @@ class VllmOptions(Strict):
     """The same settings as vLLM takes them, under ``vllm_xargs``, so that a client can address either server."""
 
     reweigh: Literal["on", "off"] | None = None
+    reweigh_table: str | None = None
     reweigh_beta: float | None = None
     reweigh_evidence: bool = False
 
     def options(self) -> ReweighOptions:
         """As our own."""
+        own: dict[str, Any] = {"table": self.reweigh_table, "evidence": self.reweigh_evidence}
         if self.reweigh == "off":
-            return ReweighOptions(decoder="base", evidence=self.reweigh_evidence)
-        return ReweighOptions(beta=self.reweigh_beta, evidence=self.reweigh_evidence)
+            return ReweighOptions(decoder="base", **own)
+        return ReweighOptions(beta=self.reweigh_beta, **own)
 
 
 class StreamOptions(BaseModel):
@@ -120,13 +122,13 @@ class StreamOptions(BaseModel):
 
 
 class Conversation(BaseModel):
-    """What every endpoint that looks at a picture takes."""
+    """What every endpoint that reads a picture takes."""
 
     messages: list[Message] = Field(min_length=1, max_length=TURNS)
 
     @property
     def characters(self) -> int:
-        """Length of all texts together."""
+        """Total length of all texts."""
         return sum(
             len(part.text) for turn in self.messages for part in turn.parts() if isinstance(part, TextPart)
         )
@@ -160,7 +162,7 @@ class ChatRequest(Conversation):
 
     @property
     def options(self) -> ReweighOptions:
-        """Settings of ReWEIGH, the defaults where none are given."""
+        """Settings of ReWEIGH; defaults for what is not given."""
         if self.vllm_xargs is not None:
             return self.vllm_xargs.options()
         return self.reweigh or ReweighOptions()

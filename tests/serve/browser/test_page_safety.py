@@ -187,10 +187,10 @@ def test_words_are_cut_compared_and_linked_as_said(visit):
     ]
     assert cut("🐶", " x", "", "y") == [["", "🐶", "", 1], [" ", "xy", "", 3]]
     assert cut("一", "只") == [["", "一", "", 1], ["", "只", "", 1]]
-    differ = "async ([a, b]) => (await import('/js/diff.js')).differences(a, b)"
+    differ = "async ([a, b]) => (await import('/js/words.js')).differences(a, b)"
     assert run(differ, [["a", "dog", "sat"], ["a", "cat", "sat"]]) == [[False, True, False]] * 2
     assert run(differ, [[], ["x"]]) == [[], [True]]
-    link = "async (state) => { const m = await import('/js/link.js'); return m.read(m.write(state)); }"
+    link = "async (state) => { const m = await import('/js/keep.js'); return m.read(m.write(state)); }"
     state = {"scene": 7, "beta": 1.25, "layer": 2, "step": 0, "question": "a & b #?=\n<i>", "beside": "vcd"}
     assert run(link, state) == {**state, "picture": None, "answer": None}
     reach = "async (t) => (await import('/js/words.js')).reach(t)"

@@ -1,17 +1,13 @@
 // The page: what is set, what is asked, and which word is open.
 
 import { Answer } from "./answer.js";
-import { get, post, Trouble, useKey } from "./api.js";
-import { decode } from "./decode.js";
-import { differences } from "./diff.js";
+import { decode, get, post, Trouble, useKey } from "./api.js";
 import { byId, el, say } from "./dom.js";
-import { number } from "./explain.js";
 import { Heat } from "./heat.js";
-import { picture, save, trace } from "./keep.js";
-import { LONGEST, read, write } from "./link.js";
+import { LONGEST, picture, read, save, trace, write } from "./keep.js";
 import { Pictures } from "./pictures.js";
-import { StepPanel } from "./step.js";
-import { judge, judgeBy, speaker } from "./words.js";
+import { number, StepPanel } from "./step.js";
+import { differences, judge, judgeBy, speaker } from "./words.js";
 
 let facts;
 let pictures;

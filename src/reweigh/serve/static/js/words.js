@@ -1,4 +1,4 @@
-// From tokens to the words a reader sees, and how far the picture supports each.
+// From tokens to the words a reader sees, how far the picture supports each, and which words two answers do not share.
 
 const rules = { threshold: 0, functionWords: new Set() };
 
@@ -53,7 +53,7 @@ function joins(last, piece, shown) {
 export const speaker = (word) => word.tokens[0];
 
 /** Evidence as a share of the token's own reference; null without one. */
-export function ratio(token) {
+function ratio(token) {
   return token.b === null || token.b === undefined ? null : token.dmrr / token.b;
 }
 
@@ -74,4 +74,28 @@ export function judge(word) {
 export function reach(token) {
   const share = ratio(token);
   return share === null ? null : Math.min(share / 2, 1);
+}
+
+/** For each word of either list, whether the other lacks it. */
+export function differences(left, right) {
+  const best = table(left, right);
+  const marks = [left.map(() => true), right.map(() => true)];
+  let i = 0;
+  let j = 0;
+  while (i < left.length && j < right.length) {
+    if (left[i] === right[j]) {
+      marks[0][i++] = false;
+      marks[1][j++] = false;
+    } else if (best[i + 1][j] >= best[i][j + 1]) i++;
+    else j++;
+  }
+  return marks;
+}
+
+function table(left, right) {
+  const best = Array.from({ length: left.length + 1 }, () => new Uint16Array(right.length + 1));
+  for (let i = left.length - 1; i >= 0; i--)
+    for (let j = right.length - 1; j >= 0; j--)
+      best[i][j] = left[i] === right[j] ? best[i + 1][j + 1] + 1 : Math.max(best[i + 1][j], best[i][j + 1]);
+  return best;
 }

@@ -1,0 +1,159 @@
+"""What a server's owner sees: the log, one line for each event, and the metrics for Prometheus. Thread-safe."""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+from prometheus_client import (
+    CollectorRegistry,
+    Counter,
+    Gauge,
+    Histogram,
+    disable_created_metrics,
+    generate_latest,
+)
+
+from reweigh.memory import resident_bytes
+
+logger = logging.getLogger("reweigh.serve")
+
+SECONDS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0)
+ROWS = (1, 2, 4, 8, 16, 32, 64)
+FACTS = ("version", "model", "layer", "beta", "table_sha256", "torch", "transformers")
+"""Facts about the served model that are labels of ``reweigh_build_info``."""
+TABLE_FACTS = ("layer", "beta", "table_sha256")
+"""Facts about one table that are labels of ``reweigh_table_info``, beside its name."""
+
+
+def tell(message: str, **fields: Any) -> None:
+    """Log an event with its facts."""
+    logger.info(message, extra={"fields": fields})
+
+
+def log_to_stderr(*, as_json: bool = False) -> None:
+    """Send the log to standard error, as text for people or as JSON for programs."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(JsonLines() if as_json else TextLines())
+    for name in ("reweigh.serve", "uvicorn.error"):
+        log = logging.getLogger(name)
+        log.handlers, log.propagate = [handler], False
+        log.setLevel(logging.INFO if name == "reweigh.serve" else logging.ERROR)
+
+
+class TextLines(logging.Formatter):
+    """Time, level, message, then ``name=value`` for each fact."""
+
+    def __init__(self) -> None:
+        super().__init__("%(asctime)s %(levelname)s %(message)s")
+
+    def formatMessage(self, record: logging.LogRecord) -> str:  # logging's own name
+        """The line; a traceback follows it."""
+        facts = [f"{name}={_quoted(value)}" for name, value in getattr(record, "fields", {}).items()]
+        return " ".join([super().formatMessage(record), *facts])
+
+
+class JsonLines(logging.Formatter):
+    """One JSON object for each event; a traceback is its ``error``."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """The line."""
+        line = {
+            "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
+            "level": record.levelname,
+            "message": record.getMessage(),
+            **getattr(record, "fields", {}),
+        }
+        if record.exc_info:
+            line["error"] = self.formatException(record.exc_info)
+        return json.dumps(line, default=str)
+
+
+def _quoted(value: Any) -> str:
+    """A value as one word, quoted if it is not."""
+    text = str(value)
+    plain = text.isprintable() and text and not any(mark in text for mark in ' "=')
+    return text if plain else json.dumps(text)
+
+
+class Metrics:
+    """The counters and histograms of one server, in a registry of its own."""
+
+    def __init__(self) -> None:
+        disable_created_metrics()
+        self._registry = CollectorRegistry()
+        self._requests = self._counter("requests", "Requests by path and status.", "path", "status")
+        self._seconds = self._histogram("request_seconds", "Time of requests by path.", SECONDS, "path")
+        self._answers = self._counter("answers", "Answers by decoder.", "decoder")
+        self._changed = self._counter(
+            "changed_words", "Steps at which the edit put another token first, by decoder.", "decoder"
+        )
+        self._by_table = self._counter("table_answers", "Answers by the table that they asked for.", "table")
+        self._build = self._gauge("build_info", "What is served; always 1.", *FACTS)
+        self._tables = self._gauge("table_info", "The tables in use; always 1.", "table", *TABLE_FACTS)
+        self.tokens = self._counter("tokens", "Tokens read and written.", "kind")
+        self.evidence = self._counter("evidence", "Rows whose evidence was measured or recalled.", "source")
+        self.left = self._counter("left", "Clients that disconnected before their answer was complete.")
+        self.first_token = self._histogram(
+            "first_token_seconds", "Time to the first text of an answer.", SECONDS
+        )
+        self.batch_rows = self._histogram("batch_rows", "Answers decoded together.", ROWS)
+        for counter, labels in (
+            (self.tokens, ("prompt", "generated")),
+            (self.evidence, ("measured", "recalled")),
+        ):
+            for label in labels:
+                counter.labels(label)
+        if resident_bytes() is not None:
+            self.watch("process_resident_memory_bytes", "Resident memory.", lambda: resident_bytes() or 0)
+
+    def watch(self, name: str, documentation: str, read: Callable[[], float]) -> None:
+        """Report what ``read`` returns whenever the metrics are requested."""
+        Gauge(name, documentation, registry=self._registry).set_function(read)
+
+    def request(self, path: str, status: int, seconds: float) -> None:
+        """Count a finished request."""
+        self._requests.labels(path, status).inc()
+        self._seconds.labels(path).observe(seconds)
+
+    def answers(self, decoder: str, table: str | None, count: int, changed: int) -> None:
+        """Count answers of one decoder with one table, and the words that were changed in them."""
+        self._answers.labels(decoder).inc(count)
+        self._changed.labels(decoder).inc(changed)
+        if table is not None:
+            self._by_table.labels(table).inc(count)
+
+    def build(self, facts: Mapping[str, Any], tables: Mapping[str, Mapping[str, Any]]) -> None:
+        """Report what is served from now on."""
+        self._build.clear()
+        self._build.labels(*(str(facts[name]) for name in FACTS)).set(1)
+        self._tables.clear()
+        for table, about in tables.items():
+            self._tables.labels(table, *(str(about[name]) for name in TABLE_FACTS)).set(1)
+
+    def totals(self) -> dict[str, int]:
+        """Requests, answers and changed words so far, for the last line of the log."""
+        counters = {"requests": self._requests, "answers": self._answers, "changed": self._changed}
+        return {
+            name: round(sum(one.value for one in next(iter(counter.collect())).samples))
+            for name, counter in counters.items()
+        }
+
+    def text(self) -> str:
+        """All metrics in Prometheus' text format."""
+        return str(generate_latest(self._registry), "utf-8")
+
+    def _counter(self, name: str, documentation: str, *labels: str) -> Counter:
+        return Counter(f"reweigh_{name}", documentation, labels, registry=self._registry)
+
+    def _gauge(self, name: str, documentation: str, *labels: str) -> Gauge:
+        return Gauge(f"reweigh_{name}", documentation, labels, registry=self._registry)
+
+    def _histogram(
+        self, name: str, documentation: str, buckets: tuple[float, ...], *labels: str
+    ) -> Histogram:
+        return Histogram(f"reweigh_{name}", documentation, labels, buckets=buckets, registry=self._registry)
