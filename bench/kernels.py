@@ -12,8 +12,7 @@ from reweigh.errors import require_known
 from reweigh.method.kernels import available_kernels
 from reweigh.method.lens import CHUNK
 from reweigh.method.sums import ReadoutSums
-from reweigh.speed.machine import peak_mib
-from reweigh.speed.report import Measurement
+from reweigh.speed.report import Measurement, peak_mib
 from reweigh.speed.timing import Rounds, Timing, Variant
 
 

@@ -23,19 +23,19 @@ _PUBLIC = {
     "Trace": "reweigh.method.trace",
     "attach": "reweigh.decoding.attach",
     "calibrate": "reweigh.calibration.calibrate",
-    "check": "reweigh.engines.transformers.check",
+    "check": "reweigh.engines.transformers.measure",
     "decoder": "reweigh.rivals",
     "measure": "reweigh.engines.transformers.measure",
-    "read": "reweigh.experiments.read",
+    "read": "reweigh.experiments.experiment",
 }
 
 if TYPE_CHECKING:
     from reweigh.calibration.calibrate import calibrate as calibrate
     from reweigh.decoding.attach import attach as attach
-    from reweigh.engines.transformers.check import check as check
+    from reweigh.engines.transformers.measure import check as check
     from reweigh.engines.transformers.measure import measure as measure
     from reweigh.errors import ReweighError as ReweighError
-    from reweigh.experiments.read import read as read
+    from reweigh.experiments.experiment import read as read
     from reweigh.method.evidence import Evidence as Evidence
     from reweigh.method.trace import Trace as Trace
     from reweigh.rivals import decoder as decoder

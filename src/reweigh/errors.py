@@ -67,6 +67,11 @@ def require_known(kind: str, names: Iterable[str], known: Iterable[str]) -> None
             raise UnknownNameError(kind, name, known)
 
 
+def first_line(error: BaseException) -> str:
+    """The first line of another library's message, for use inside ours; the error's type if it has none."""
+    return (str(error).strip() or type(error).__name__).splitlines()[0]
+
+
 class ArtifactError(ReweighError):
     """A file written by this package cannot be trusted as it is."""
 

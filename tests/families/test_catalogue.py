@@ -10,7 +10,7 @@ import torch
 
 from checkpoints import load, picture
 from reweigh.errors import InputError, UnsupportedError
-from reweigh.families import find_anatomy
+from reweigh.families.anatomy import find_anatomy
 from reweigh.families.catalogue import BUILT_IN, FAMILIES, Family, family_of
 from reweigh.families.positions import layout
 from reweigh.families.prompts import build_inputs, render

@@ -21,8 +21,7 @@ from reweigh.families.identity import identify, reading_hash, tokenizer_hash
 from reweigh.families.settings import image_settings, in_words
 from reweigh.families.weights import named_weights, sample
 from reweigh.files.artifacts import to_json
-from reweigh.tables.identity import Identity, differences
-from reweigh.tables.signature import BYTES, sign
+from reweigh.tables.identity import BYTES, Identity, differences, sign
 from sameness import assert_differ, assert_same
 
 
@@ -212,7 +211,7 @@ def test_offloaded_weights_are_read_through_their_hook(llava, model, whole):
 @pytest.mark.parametrize("where", ["cpu", "disk"])
 def test_models_offloaded_by_accelerate(llava, model, where, tmp_path):
     accelerate = pytest.importorskip("accelerate", reason="accelerate is not installed")
-    from reweigh.families import Watch
+    from reweigh.families.identity import Watch
 
     if where == "cpu":
         accelerate.cpu_offload(model, execution_device="cpu")

@@ -7,7 +7,7 @@ import torch
 
 from checkpoints import FAMILIES, load, picture, prompt
 from checkpoints.more import IMAGE, MORE, more
-from reweigh.families import find_anatomy
+from reweigh.families.anatomy import find_anatomy
 from reweigh.families.catalogue import FAMILIES as RECORDS
 from reweigh.families.catalogue import family_of
 from reweigh.families.positions import layout

@@ -14,8 +14,8 @@ from torch import nn
 from checkpoints import load, picture, prompt
 from reweigh.errors import InputError
 from reweigh.families.catalogue import Family, family_of
-from reweigh.families.positions import Patch, layout
-from reweigh.method.grids import View
+from reweigh.families.positions import layout
+from reweigh.method.grids import Patch, View
 
 GRIDS = ("llava", "llava_next", "qwen2_5_vl", "internvl", "gemma3")
 # LLaVA-1.5 sees the central square only

@@ -10,7 +10,7 @@ from torch import nn
 
 import stand_ins
 import twin
-from reweigh.families import Watch
+from reweigh.families.identity import Watch
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from torch import nn
 import stand_ins
 import twin
 from reweigh.errors import UnsupportedError
-from reweigh.families import find_anatomy
+from reweigh.families.anatomy import find_anatomy
 
 
 @pytest.fixture

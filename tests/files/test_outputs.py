@@ -1,4 +1,4 @@
-"""Replacing outputs: our own are replaced, everything else is refused by name until it is forced."""
+"""Replacing outputs: our own are replaced, everything else is refused by name until overwriting is allowed."""
 
 from __future__ import annotations
 
@@ -20,36 +20,38 @@ def test_our_own_output_is_replaced(tmp_path):
     assert is_own(page)
 
 
-def test_a_file_of_the_users_is_refused_and_kept(tmp_path):
+def test_a_file_of_the_users_is_refused_and_kept(tmp_path, overwriting):
     page = tmp_path / "page.md"
     page.write_text("mine")
     with pytest.raises(InputError, match=r"page\.md"):
         write_output(page, "ours")
-    with pytest.raises(InputError, match="--force"):
+    with pytest.raises(InputError, match="--overwrite"):
         claim([page])
     assert page.read_text() == "mine"
-    claim([page], force=True)
+    with overwriting():
+        claim([page])
     assert page.read_text() == "mine", "a claim replaces nothing yet"
     write_output(page, "ours")
     write_output(page, "ours again")
     assert page.read_text() == "ours again"
 
 
-def test_force_covers_the_file_as_it_is_now(tmp_path):
+def test_overwriting_covers_the_file_as_it_is_now(tmp_path, overwriting):
     page = tmp_path / "page.md"
     page.write_text("mine")
-    claim([page], force=True)
+    with overwriting():
+        claim([page])
     page.write_text("mine, and newer")
     with pytest.raises(InputError, match=r"page\.md"):
         write_output(page, "ours")
     assert page.read_text() == "mine, and newer"
 
 
-def test_one_foreign_file_keeps_all_others_unclaimed(tmp_path):
+def test_one_foreign_file_keeps_all_others_unclaimed(tmp_path, overwriting):
     (tmp_path / "a.md").write_text("mine")
     (tmp_path / "b.md").mkdir()
-    with pytest.raises(InputError, match=r"b\.md exists and is a folder"):
-        claim([tmp_path / "a.md", tmp_path / "b.md"], force=True)
+    with pytest.raises(InputError, match=r"b\.md exists and is a folder"), overwriting():
+        claim([tmp_path / "a.md", tmp_path / "b.md"])
     with pytest.raises(InputError, match=r"a\.md"):
         claim([tmp_path / "a.md"])
 
@@ -72,7 +74,7 @@ def test_a_sealed_page_is_ours_and_a_plain_one_is_not(tmp_path):
             refused(tmp_path / "b.json")
 
 
-def test_folders_and_links_are_never_ours(tmp_path):
+def test_folders_and_links_are_never_ours(tmp_path, overwriting):
     write_output(tmp_path / "page.md", "ours")
     (tmp_path / "folder.md").mkdir()
     (tmp_path / "link.md").symlink_to(tmp_path / "page.md")
@@ -80,7 +82,8 @@ def test_folders_and_links_are_never_ours(tmp_path):
     for name in ("folder.md", "link.md", "dangling.md"):
         with pytest.raises(InputError, match=name):
             claim([tmp_path / name])
-    claim([tmp_path / "link.md"], force=True)
+    with overwriting():
+        claim([tmp_path / "link.md"])
     write_output(tmp_path / "link.md", "new")
     assert not (tmp_path / "link.md").is_symlink()
     assert (tmp_path / "page.md").read_text() == "ours", "what a link leads to is not written to"

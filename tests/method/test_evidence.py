@@ -16,10 +16,11 @@ import twin
 from checkpoints import FAMILIES, VOCABULARY, load
 from checkpoints.tokens import TOKENS
 from reweigh.errors import InputError, NumericsError
-from reweigh.families import find_anatomy
-from reweigh.method.evidence import Evidence, read_evidence
+from reweigh.families.anatomy import find_anatomy
+from reweigh.method.evidence import Evidence
 from reweigh.method.lens import Lens
 from reweigh.method.sums import ReadoutSums
+from reweigh.runtime.reader import Reader
 
 pytestmark = pytest.mark.numerics
 
@@ -328,17 +329,16 @@ def test_an_unknown_dtype_chunk_or_kernel(case):
 def test_what_are_no_states_or_tokens_is_refused(states, options, message):
     lens = Lens(nn.LayerNorm(6), nn.Linear(6, 9))
     with pytest.raises(InputError, match=message):
-        read_evidence(lens, states, **options)
+        Reader(lens, [0], **options).read(states)
 
 
 def test_tokens_may_be_any_list_of_ids_and_states_any_view():
     lens, states = Lens(nn.LayerNorm(6), nn.Linear(6, 9)), torch.randn(4, 6)
-    whole = read_evidence(lens, states).sums.evidence()
+    whole = Reader(lens, [0]).read(states).sums.evidence()
     for tokens in ([7, 2], (7, 2), np.array([7, 2]), torch.tensor([7, 2], dtype=torch.int32)):
-        assert torch.equal(
-            read_evidence(lens, states.T.contiguous().T, tokens).sums.evidence(), whole[[7, 2]]
-        )
-    assert read_evidence(lens, states, []).sums.evidence().shape == (0,)
+        found = Reader(lens, [0], tokens=tokens).read(states.T.contiguous().T)
+        assert torch.equal(found.sums.evidence(), whole[[7, 2]])
+    assert Reader(lens, [0], tokens=[]).read(states).sums.evidence().shape == (0,)
 
 
 @pytest.mark.parametrize("tokens", [None, [3, 7, 900]])
@@ -350,7 +350,7 @@ def test_reading_evidence_never_waits_for_its_device(tokens, dtype, readouts):
         norm, head = torch.nn.LayerNorm(8, dtype=dtype), torch.nn.Linear(8, 9000, bias=False, dtype=dtype)
         states = torch.zeros(70, 8, dtype=dtype)
     lens = Lens(norm, head, chunk=16)
-    reading = read_evidence(lens, states, tokens, locate=[1, 2], readouts=readouts)
+    reading = Reader(lens, [0], tokens=tokens, locate=[1, 2], readouts=readouts).read(states)
     assert reading.located.shape == (70, 2)
     assert reading.sums.count == 70
     with pytest.raises((RuntimeError, NotImplementedError)):

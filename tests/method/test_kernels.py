@@ -131,7 +131,7 @@ def test_upcast_bfloat16_is_recognised_and_nothing_else_is() -> None:
 def test_where_numba_finds_no_cache_folder_it_compiles_without_one() -> None:
     from numba import njit
 
-    from reweigh.method.kernels.compile import compiled
+    from reweigh.method.kernels.compiled import compiled
 
     names: dict[str, Any] = {}
     exec("def twice(x):\n    return 2 * x", names)  # no file, so no place for a cache

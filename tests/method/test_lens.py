@@ -11,9 +11,11 @@ from torch import nn
 import twin
 from checkpoints import FAMILIES, load
 from reweigh.errors import InputError, UnsupportedError
-from reweigh.families import find_anatomy
+from reweigh.families.anatomy import find_anatomy
 from reweigh.method import lens as module
+from reweigh.method.evidence import read_evidence
 from reweigh.method.lens import Lens, lens_disagreement
+from reweigh.method.sums import ReadoutSums
 
 pytestmark = pytest.mark.numerics
 
@@ -101,18 +103,27 @@ def test_a_head_without_floats_cannot_be_upcast():
     assert "native" in caught.value.hint
 
 
+class Counting(nn.Linear):
+    def forward(self, states):
+        self.seen.append(len(states))
+        return super().forward(states)
+
+
+@pytest.mark.parametrize("positions", [0, 9])
 @pytest.mark.parametrize("chunk", [1, 4, 5, 9, 10, 100])
-def test_chunks_are_consecutive_and_bounded(chunk):
-    head = nn.Linear(6, 11)
-    states = torch.randn(9, 6)
+def test_chunks_are_consecutive_and_bounded(chunk, positions):
+    head = Counting(6, 11)
+    head.seen, states, sums = [], torch.randn(positions, 6), ReadoutSums(11)
+    read_evidence(Lens(nn.Identity(), head, chunk=chunk), states, sums)
+    # a head that read nothing is asked for its type with one state of zeros
+    assert head.seen == [len(part) for part in states.split(chunk) if len(part)] or (
+        head.seen,
+        positions,
+    ) == ([1], 0)
+    whole = ReadoutSums(11)
     with torch.no_grad():
-        parts = list(Lens(nn.Identity(), head, chunk=chunk).chunks(states))
-        torch.testing.assert_close(torch.cat(parts), head(states), atol=1e-6, rtol=1e-6)
-    assert [len(part) for part in parts] == [len(part) for part in states.split(chunk)]
-
-
-def test_no_positions_give_no_chunks():
-    assert list(Lens(nn.Identity(), nn.Linear(2, 3)).chunks(torch.zeros(0, 2))) == []
+        whole.add(head(states))
+    assert torch.equal(sums.ranks, whole.ranks)
 
 
 @pytest.mark.parametrize(

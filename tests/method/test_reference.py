@@ -20,8 +20,8 @@ from reweigh.method.references import (
     register,
     rule_named,
     stable,
+    strength,
 )
-from reweigh.method.strength import strength
 
 # Quarters of few kinds, so that ties are massive and float64 arithmetic on them exact.
 QUARTERS = st.integers(1, 6).map(lambda number: number / 4)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from reweigh.errors import InputError, ReweighError, UnsupportedError
 from reweigh.method.grids import Patch
-from reweigh.runtime.forward import Pass
+from reweigh.runtime.decoder import Pass
 from reweigh.runtime.sequence import Batch, Sequence, image_bounds
 
 COLUMNS = st.sets(st.integers(0, 30)).map(sorted)
@@ -19,9 +19,10 @@ COLUMNS = st.sets(st.integers(0, 30)).map(sorted)
 
 def row(*positions, marks=None, **more):
     bounds = [len(positions)] if positions else []
-    return Sequence(
-        positions=list(positions), patches=[None] * len(positions), bounds=bounds, marks=marks or {}, **more
-    )
+    made = Sequence(positions=list(positions), patches=[None] * len(positions), bounds=bounds, **more)
+    for count, mark in (marks or {}).items():
+        made.mark(count, mark)
+    return made
 
 
 def forward(*rows, past=0, length=1, seen=0, logits=None):

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from reweigh.families.weights import sample
-from reweigh.tables.signature import BYTES, agree, kind_and_shape, sign
+from reweigh.tables.identity import BYTES, agree, kind_and_shape, sign
 
 HALVES = (torch.bfloat16, torch.float16)
 

@@ -17,8 +17,7 @@ from reweigh.errors import ArtifactError, InputError, MismatchError
 from reweigh.files.artifacts import sha256_file, write_tensors
 from reweigh.files.seals import write_sealed
 from reweigh.tables.folders import NUMBERS, PAGE, table_layers
-from reweigh.tables.identity import Identity
-from reweigh.tables.signature import sign
+from reweigh.tables.identity import Identity, sign
 from reweigh.tables.table import ReferenceTable
 from sameness import assert_same
 

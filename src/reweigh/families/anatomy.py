@@ -38,7 +38,7 @@ def unwrap(model: Any) -> tuple[Any, bool]:
         modules = getattr(model, "_modules", None) or {}
         if COMPILED in modules:
             model, compiled = modules[COMPILED], True
-        elif _is_from_peft(model):
+        elif _comes_from("peft", model):
             model = _inside_peft(model, modules)
         else:
             return model, compiled
@@ -46,23 +46,21 @@ def unwrap(model: Any) -> tuple[Any, bool]:
 
 def is_mlx(model: Any) -> bool:
     """Whether a model is one of MLX; nothing of MLX is imported to tell."""
-    return any(kind.__module__.partition(".")[0] == "mlx" for kind in type(model).__mro__)
+    return _comes_from("mlx", model)
 
 
-def _is_from_peft(model: Any) -> bool:
-    return any(kind.__module__.partition(".")[0] == "peft" for kind in type(model).__mro__)
+def _comes_from(package: str, model: Any) -> bool:
+    return any(kind.__module__.partition(".")[0] == package for kind in type(model).__mro__)
 
 
 def _inside_peft(model: Any, modules: dict[str, Any]) -> Any:
     """PeftModel holds a tuner as ``base_model``, the tuner the real model as ``model``."""
     name = type(model).__name__
-    configs = getattr(model, "peft_config", None) or {}
-    kinds = {
-        str(getattr(one.peft_type, "value", one.peft_type))
-        for one in configs.values()
-        if getattr(one, "is_prompt_learning", False)
-        or str(getattr(one.peft_type, "value", one.peft_type)) == "XLORA"
-    }
+    kinds = set()
+    for config in (getattr(model, "peft_config", None) or {}).values():
+        kind = str(getattr(config.peft_type, "value", config.peft_type))
+        if getattr(config, "is_prompt_learning", False) or kind == "XLORA":
+            kinds.add(kind)
     if kinds:
         raise UnsupportedError(
             f"{name} uses {', '.join(sorted(kinds))}, which acts in the wrapper's own forward: the model inside "

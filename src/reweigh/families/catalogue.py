@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import KW_ONLY, dataclass
 from typing import Any
 
-from reweigh.families.pictures import (
+from reweigh.families.positions import (
     gemma3_pictures,
     internvl_pictures,
     llava_next_pictures,

@@ -1,18 +1,23 @@
-"""Which model is loaded: a sample of every weight, its adapters, tokenizer and settings.
+"""Which model this is: a sample of every weight, its adapters, tokenizer and settings.
 
-`tables.identity` compares two such records. `reading_hash` is finer: it also moves with how the model computes,
-as cached evidence does. `Watch` notices that a model changed after it was identified.
+`identify` describes a loaded model, `identify_stored` a checkpoint on disk without loading its weights (for engines other
+than transformers); `tables.identity` compares two such records. `reading_hash` is finer: it also covers how the model
+computes, as cached evidence needs. `Watch` notices that a model changed after it was identified.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
+from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 
-from reweigh.families.anatomy import Anatomy, unwrap
+from reweigh.errors import UnsupportedError
+from reweigh.families.anatomy import Anatomy, find_anatomy, unwrap
 from reweigh.families.processor import chat_template_of, tokenizer_of
 from reweigh.families.settings import current_settings, image_settings, model_settings
 from reweigh.families.weights import (
@@ -24,8 +29,7 @@ from reweigh.families.weights import (
     watched_weights,
 )
 from reweigh.files.artifacts import sha256_json
-from reweigh.tables.identity import Identity
-from reweigh.tables.signature import BYTES, Sampled, signatures
+from reweigh.tables.identity import BYTES, Identity, Sampled, signatures
 
 HASHED_VALUES = 4096
 """Values of each weight that a reading hash covers; all of a smaller weight."""
@@ -117,9 +121,7 @@ class Watch:
     def __init__(self, model: Any, processor: Any = None) -> None:
         self.model = unwrap(model)[0]
         self.processor = processor
-        self._kept = [
-            tensor for _, tensor in watched_weights(self.model)
-        ]  # their addresses must not come again
+        self._kept = self._weights()  # keeps the tensors alive: a new one must not get an old one's address
         self._marks = self._now()
 
     def changed(self) -> str | None:
@@ -133,7 +135,80 @@ class Watch:
         marks = current_settings(getattr(self.model, "config", None), self.processor)
         for path, layer in adapter_layers(self.model):
             marks[f"the choice of adapters of {plain_name(path)}"] = active_adapters(layer)
-        for name, tensor in watched_weights(self.model):
+        for name, tensor in self._weights().items():
             version = None if tensor.is_inference() else tensor._version
             marks[name] = id(tensor), tensor.data_ptr(), tensor.dtype, version
         return marks
+
+    def _weights(self) -> dict[str, Any]:
+        return dict(watched_weights(self.model))
+
+
+WRAPPERS = frozenset({"model", "language_model", "vision_model", "text_model"})
+"""Parts of weight names that differ between files and classes."""
+
+HEADS = ("lm_head.weight", "embed_tokens.weight")
+
+
+def identify_stored(folder: Path, config: Any, processor: Any, *, name: str = "") -> Identity:
+    """The identity that a transformers model loaded from ``folder`` would have.
+
+    Raises:
+        UnsupportedError: The folder holds no safetensors, or weights of the model are not among them.
+    """
+    anatomy = empty_model(config)
+    with ExitStack() as files:
+        stored = {key: (sample(tensor, BYTES), tuple(tensor.shape)) for key, tensor in _stored(folder, files)}
+    samples, absent = match_names(anatomy, stored)
+    if absent:
+        raise UnsupportedError(
+            f"{len(absent)} weights of {type(anatomy.model).__name__} are missing from the checkpoint's files, "
+            f"e.g. {absent[0]}, so a table cannot be matched to it",
+            hint="use force if you know that the table belongs to these weights",
+        )
+    return describe(anatomy, processor, samples, model_id=name or str(folder))
+
+
+def empty_model(config: Any) -> Anatomy:
+    """The parts of a model of this configuration, without values."""
+    from transformers import AutoModelForImageTextToText
+
+    with torch.device("meta"):
+        model = AutoModelForImageTextToText.from_config(config)
+    return find_anatomy(model)
+
+
+def match_names(anatomy: Anatomy, stored: Mapping[str, Sampled]) -> tuple[dict[str, Sampled], list[str]]:
+    """Samples by plain name under the names that weights have in transformers, and the names that have none."""
+    found: dict[str, Sampled] = {}
+    absent = []
+    for name in anatomy.model.state_dict():
+        own = bare_name(name)
+        sampled = stored.get(own)
+        if sampled is None and own == HEADS[0]:  # tied: stored once, as the embedding
+            sampled = stored.get(HEADS[1])
+        if sampled is None:
+            absent.append(name)
+        else:
+            found[name] = sampled
+    return found, absent
+
+
+def _stored(folder: Path, files: ExitStack) -> Iterator[tuple[str, Tensor]]:
+    from safetensors import safe_open
+
+    paths = sorted(folder.glob("*.safetensors"))
+    if not paths:
+        raise UnsupportedError(
+            f"{folder} has no safetensors, so a table cannot be matched to its weights",
+            hint="convert the checkpoint, or use force if you know that the table belongs to it",
+        )
+    for path in paths:
+        opened = files.enter_context(safe_open(path, framework="pt"))
+        for name in opened.keys():  # noqa: SIM118  # not a mapping
+            yield bare_name(name), opened.get_tensor(name)
+
+
+def bare_name(name: str) -> str:
+    """The name of a weight without the parts that only wrap."""
+    return ".".join(part for part in name.split(".") if part not in WRAPPERS)

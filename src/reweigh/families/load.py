@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from reweigh.errors import InputError, UnsupportedError
+from reweigh.errors import InputError, UnsupportedError, first_line
 from reweigh.families.processor import load_processor
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
@@ -40,12 +40,12 @@ def load(
         processor = load_processor(model_id, **options)
     except ImportError as error:
         raise UnsupportedError(
-            f"the processor of {model_id} needs a package that is not installed ({_first_line(error)})",
+            f"the processor of {model_id} needs a package that is not installed ({first_line(error)})",
             hint="install the package it names, e.g. pip install torchvision",
         ) from error
     except (OSError, ValueError, KeyError, RuntimeError, SafetensorError) as error:
         raise InputError(
-            f"{model_id} cannot be loaded as an image-text-to-text model ({_first_line(error)})",
+            f"{model_id} cannot be loaded as an image-text-to-text model ({first_line(error)})",
             hint="give a Hub id or a folder with config.json, weights and processor files; offline, only folders "
             "and models already in the cache can be used",
         ) from error
@@ -68,7 +68,7 @@ def _require_device(device: str) -> None:
         AssertionError,
     ) as error:  # torch raises AssertionError if it was built without the device
         raise InputError(
-            f"the model cannot be put on device {device!r} ({_first_line(error)})",
+            f"the model cannot be put on device {device!r} ({first_line(error)})",
             hint="leave the device out to use the best one available, or give cpu",
         ) from error
 
@@ -79,7 +79,3 @@ def _dtype(name: str, device: str) -> Any:
     if name not in DTYPES:
         raise InputError(f"dtype {name!r} is unknown", hint=f"one of auto, {', '.join(DTYPES)}")
     return DTYPES[name]
-
-
-def _first_line(error: BaseException) -> str:
-    return (str(error).strip().splitlines() or [type(error).__name__])[0]

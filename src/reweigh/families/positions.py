@@ -1,23 +1,25 @@
 """Which positions of a prompt carry image content, and which patch of its image each shows.
 
 A placeholder id alone is not enough: some families put newline features under the same id, several show an
-image as tiles, and a Q-Former has no grid at all. Each family with a grid describes its pictures in a file of
-its own; this module lays them onto the columns of the sequence. Needs the configuration, not the model.
+image as tiles, and a Q-Former has no grid at all. For each family with a grid, a reader below describes the pictures of a
+batch, each with its placeholder id, in sequence order; ``layout`` maps them onto the columns. Needs the configuration and
+the processor's outputs, not the model.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import groupby
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 
 from reweigh.errors import InputError
-from reweigh.families.catalogue import Family
 from reweigh.method.grids import Patch, Picture, Run, View
 
-__all__ = ["Patch", "Picture", "Run", "View", "VisualPosition", "layout", "placeholder_ids"]
+if TYPE_CHECKING:
+    from reweigh.families.catalogue import Family
 
 PLACEHOLDER_NAMES = (
     "image_token_id",
@@ -110,3 +112,170 @@ def _count_error(runs: list[list[Run]], known: Mapping[int, list[Picture]]) -> I
         f"the prompt has {placeholders} image placeholders, but the images yield {features} features",
         hint="pass all outputs of the processor (image_sizes too) together with its input_ids",
     )
+
+
+MAX_GROWTH = 1.1
+"""Beyond this factor over its budget, OneVision shrinks the high-resolution view."""
+
+
+def llava_pictures(
+    config: Any, inputs: Mapping[str, Any], runs: list[list[Run]]
+) -> Iterable[tuple[int, Picture]]:
+    """LLaVA-1.5 and similar models: one view of each image, of one size; with a Pixtral tower, of the image's own shape."""
+    vision, token = config.vision_config, config.image_token_id
+    if vision.model_type == "pixtral":
+        # the row breaks of Pixtral prompts are tokens of their own, so the grid has no control features
+        side = vision.patch_size * getattr(config, "spatial_merge_size", 1)
+        sizes = inputs.get("image_sizes")
+        return [(token, (View(int(h) // side, int(w) // side),)) for h, w in ([] if sizes is None else sizes)]
+    rows, cols = seen_patches(vision, inputs)
+    # a CLIP tower puts a class token first; every strategy but "default" keeps it
+    strategy = getattr(config, "vision_feature_select_strategy", "default")
+    kept = vision.model_type == "clip_vision_model" and strategy != "default"
+    view = View(rows, cols, lead=int(kept))
+    total = sum(run.length for row in runs for run in row)
+    return [(token, (view,))] * (total // view.length)
+
+
+def qwen2_5_vl_pictures(
+    config: Any, inputs: Mapping[str, Any], runs: list[list[Run]]
+) -> Iterable[tuple[int, Picture]]:
+    """Qwen-VL and similar models: one grid of merged patches for each image, one for each pair of video frames."""
+    merge = config.vision_config.spatial_merge_size
+    for key, token in (("image_grid_thw", config.image_token_id), ("video_grid_thw", config.video_token_id)):
+        grids = inputs.get(key)
+        for time, height, width in [] if grids is None else grids.tolist():
+            yield token, (View(height // merge, width // merge),) * time
+
+
+def internvl_pictures(
+    config: Any, inputs: Mapping[str, Any], runs: list[list[Run]]
+) -> Iterable[tuple[int, Picture]]:
+    """InternVL: an image is a row of square crops, left to right and top to bottom, with a thumbnail last.
+
+    There are as many tiles as a run of placeholders holds, because the prompt encloses each image in marks of its own.
+    The processor does not say where the crops lie, so the tile index counts them.
+    """
+    rows, cols = seen_patches(config.vision_config, inputs)
+    tile = View(int(rows * config.downsample_ratio), int(cols * config.downsample_ratio))
+    for row in runs:
+        for run in row:
+            yield run.token, (tile,) * (run.length // tile.length)
+
+
+def gemma3_pictures(
+    config: Any, inputs: Mapping[str, Any], runs: list[list[Run]]
+) -> Iterable[tuple[int, Picture]]:
+    """Gemma 3 and PaliGemma: each image is one square grid, pooled in Gemma 3.
+
+    Gemma's pan-and-scan shows the image and then its crops, each between marks of its own. Which crops belong to which
+    image is in ``num_crops``, which the processor computes but does not return; unless the caller adds it to the
+    inputs, each crop counts as an image.
+    """
+    pooled = getattr(config, "mm_tokens_per_image", None)
+    if pooled is None:
+        view = View(*seen_patches(config.vision_config, inputs))
+    else:
+        view = View(math.isqrt(pooled), math.isqrt(pooled))
+    crops = inputs.get("num_crops")
+    if crops is None:
+        total = sum(run.length for row in runs for run in row)
+        crops = [0] * (total // view.length)
+    for count in crops:
+        yield config.image_token_id, (view,) * (1 + int(count))
+
+
+def llava_next_pictures(
+    config: Any, inputs: Mapping[str, Any], runs: list[list[Run]]
+) -> Iterable[tuple[int, Picture]]:
+    """LLaVA-NeXT and LLaVA-OneVision: the whole image (tile 0), then the same at high resolution (tile 1); then videos.
+
+    The high-resolution view is put together from crops and freed of padding; after each of its rows comes a learned
+    newline feature under the image placeholder, which carries no image content.
+    """
+    sizes = inputs.get("image_sizes")
+    if sizes is not None:
+        alone = _alone(len(sizes), inputs.get("batch_num_images"))
+        for (height, width), single in zip(sizes, alone, strict=True):
+            size = int(height), int(width)
+            yield config.image_token_id, anyres(config, size) if single else (_base(config, end=1),)
+    videos = inputs.get("pixel_values_videos")
+    if videos is not None:
+        for video in videos:
+            yield config.video_token_id, _frames(config, len(video))
+
+
+def anyres(config: Any, size: tuple[int, int]) -> Picture:
+    """Base view and high-resolution view of an image of (height, width) pixels."""
+    from transformers.image_processing_utils import select_best_resolution
+
+    side = config.vision_config.image_size
+    base = _base(config)
+    best_height, best_width = select_best_resolution(size, config.image_grid_pinpoints)
+    rows, cols = _unpadded(size, best_height // side * base.rows, best_width // side * base.cols)
+    rows, cols = _shrunk(config, rows, cols, base.rows)
+    return base, View(rows, cols, row_end=1)
+
+
+def _base(config: Any, end: int = 0) -> View:
+    side = config.vision_config.image_size // config.vision_config.patch_size
+    return View(side, side, end=end)
+
+
+def _unpadded(size: tuple[int, int], rows: int, cols: int) -> tuple[int, int]:
+    """Grid without the two bands, of equally many whole patches, that pad the image to the canvas."""
+    height, width = size
+    if width / height > cols / rows:
+        rows -= (rows - int(round(height * (cols / width), 7))) // 2 * 2
+    else:
+        cols -= (cols - int(round(width * (rows / height), 7))) // 2 * 2
+    return rows, cols
+
+
+def _shrunk(config: Any, rows: int, cols: int, side: int) -> tuple[int, int]:
+    """OneVision interpolates views beyond its budget ("anyres_max_9": nine base views) down to it."""
+    budget = str(getattr(config, "vision_aspect_ratio", "")).removeprefix("anyres_max_")
+    if budget.isdigit():
+        growth = math.sqrt(rows * cols / (int(budget) * side**2))
+        if growth > MAX_GROWTH:
+            return int(rows // growth), int(cols // growth)
+    return rows, cols
+
+
+def _alone(images: int, counts: Any) -> list[bool]:
+    """Whether each image is alone in its row: OneVision shows several images at base resolution only."""
+    if counts is None:
+        return [True] * images
+    return [int(count) == 1 for count in counts for _ in range(int(count))]
+
+
+def _frames(config: Any, count: int) -> Picture:
+    """Frames of a video, pooled to half resolution; OneVision ends them with one newline."""
+    side = config.vision_config.image_size // config.vision_config.patch_size
+    if config.model_type == "llava_onevision":
+        half = math.ceil(side / 2)
+        return (*[View(half, half)] * (count - 1), View(half, half, end=1))
+    half = side // config.spatial_pool_stride
+    return (View(half, half),) * count
+
+
+def seen_size(vision: Any, inputs: Mapping[str, Any]) -> tuple[int, int]:
+    """Height and width of the pictures in pixels: those of the inputs, or the tower's own by default.
+
+    They differ if a tower interpolates its position embeddings to the size that the processor resizes to.
+    """
+    pixels = inputs.get("pixel_values")
+    if pixels is not None and getattr(pixels, "ndim", 0) == 4:
+        return int(pixels.shape[-2]), int(pixels.shape[-1])
+    return _pair(vision.image_size)
+
+
+def seen_patches(vision: Any, inputs: Mapping[str, Any]) -> tuple[int, int]:
+    """Rows and columns of the grid of patches."""
+    (height, width), (patch_height, patch_width) = seen_size(vision, inputs), _pair(vision.patch_size)
+    return height // patch_height, width // patch_width
+
+
+def _pair(size: Any) -> tuple[int, int]:
+    height, width = (size, size) if isinstance(size, int) else size
+    return int(height), int(width)

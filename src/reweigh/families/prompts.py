@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+import torch
+
 from reweigh.errors import InputError
 from reweigh.families.catalogue import family_of
 from reweigh.families.positions import placeholder_ids
@@ -60,8 +62,11 @@ def encode(
         arguments["images"] = shown if nested else [picture for row in shown for picture in row]
     batch = processor(**arguments)
     _check_placeholders(model, processor, images, batch["input_ids"], texts)
-    moved = batch.to(input_device(model))
-    return {name: _match_dtype(value, model.dtype) for name, value in moved.items()}
+    inputs = dict(batch.to(input_device(model)))
+    for name, value in inputs.items():
+        if isinstance(value, torch.Tensor) and value.is_floating_point():
+            inputs[name] = value.to(model.dtype)
+    return inputs
 
 
 def render(model: Any, processor: Any, prompt: str, has_image: bool, template: str | None) -> str:
@@ -120,7 +125,3 @@ def _check_placeholders(
                 if token
                 else "put the model's image token into the template",
             )
-
-
-def _match_dtype(value: Any, dtype: Any) -> Any:
-    return value.to(dtype) if hasattr(value, "is_floating_point") and value.is_floating_point() else value

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping
-from enum import Enum
+from collections.abc import Mapping
 from typing import Any
+
+from reweigh.tables.identity import flat
 
 NOT_IMAGE_SETTINGS = frozenset(
     {
@@ -34,9 +35,6 @@ NOT_MODEL_SETTINGS = frozenset({
 # fmt: on
 """Settings of a configuration about its origin, training, storage or execution, not about what it computes."""
 
-ATTENTION = "_attn_implementation_internal"
-"""The only private setting that counts: the attention kernel, which changes the last bits of a state."""
-
 SCALARS = (bool, int, float, str)
 
 
@@ -56,41 +54,22 @@ def image_settings(processor: Any | None) -> dict[str, Any]:
     )
     whole = processor.to_dict() if hasattr(processor, "to_dict") else {}
     simple = {name: value for name, value in whole.items() if isinstance(value, SCALARS)}
-    return _plain(_without({**simple, **images.to_dict(), "backend": backend}, NOT_IMAGE_SETTINGS))
+    own = images.to_dict() if hasattr(images, "to_dict") else vars(images)
+    return _plain(_without({**simple, **own, "backend": backend}, NOT_IMAGE_SETTINGS))
 
 
 def current_settings(config: Any | None, processor: Any | None) -> dict[str, Any]:
-    """Current values of all settings that affect evidence, under readable names; fast enough for every generation."""
-    images = getattr(processor, "image_processor", None)
-    found = dict(_standing("the configuration's ", getattr(config, "__dict__", {}), NOT_MODEL_SETTINGS))
-    if images is not None:
-        simple = {name: value for name, value in vars(processor).items() if isinstance(value, SCALARS)}
-        found.update(_standing("the processor's ", simple, NOT_IMAGE_SETTINGS))
-        found.update(_standing("the image processor's ", vars(images), NOT_IMAGE_SETTINGS))
-        found["the image processor's class"] = type(images).__qualname__
-    return found
-
-
-def _standing(prefix: str, settings: Mapping[Any, Any], skipped: frozenset[str]) -> Iterator[tuple[str, Any]]:
-    """Plain values at every depth; anything else becomes text, so that changes inside it are visible."""
-    for key, value in settings.items():
-        name = str(key)
-        if value is None or name in skipped or (name[:1] == "_" and name != ATTENTION):
-            continue
-        if isinstance(value, SCALARS):
-            yield prefix + name, value
-        elif isinstance(value, Mapping):
-            yield from _standing(f"{prefix}{name}.", value, skipped)
-        elif _is_record(value):  # a nested configuration, or sizes
-            yield from _standing(f"{prefix}{name}.", vars(value), skipped)
-        else:
-            yield prefix + name, in_words(value)
-
-
-def _is_record(value: Any) -> bool:
-    """Whether an object consists of its attributes only."""
-    is_other = isinstance(value, Enum) or hasattr(value, "__array__") or hasattr(value, "__qualname__")
-    return bool(getattr(value, "__dict__", None)) and not is_other
+    """Current values of all settings that affect evidence, under readable names; fast enough for every request."""
+    settings = {} if config is None else model_settings(config)
+    parts = (config, *getattr(config, "__dict__", {}).values())
+    return {
+        **dict(flat(settings, "the configuration's ")),
+        "the attention kernel": [
+            kernel for part in parts if (kernel := getattr(part, "_attn_implementation", None))
+        ],
+        **dict(flat(image_settings(processor), "the image processor's ")),
+        "the image processor's class": type(getattr(processor, "image_processor", None)).__qualname__,
+    }
 
 
 def in_words(value: Any) -> str:

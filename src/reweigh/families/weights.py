@@ -78,7 +78,7 @@ def active_adapters(layer: Any) -> dict[str, float | None]:
         return {}
     names = getattr(layer, "active_adapters", None) or getattr(layer, "active_adapter", None) or ()
     scales = getattr(layer, "scaling", None) or {}
-    present = _adapter_keys(layer)
+    present = {name for _, name in _adapter_parts(layer)}
     chosen = [names] if isinstance(names, str) else list(names)
     return {name: scales.get(name) for name in chosen if name in present}
 
@@ -87,10 +87,10 @@ def offloaded_value(paths: dict[str, nn.Module], name: str) -> Tensor:
     """The values of a weight on the meta device, through the hook that loads it for the forward pass."""
     parts = name.split(".")
     for cut in range(len(parts) - 1, -1, -1):
-        key = ".".join(parts[cut:])
-        for store in weight_stores(paths.get(".".join(parts[:cut]))):
+        for hook in _accelerate_hooks(paths.get(".".join(parts[:cut]))):
+            store = getattr(hook, "weights_map", None)
             try:
-                value = store[key]
+                value = None if store is None else store[".".join(parts[cut:])]
             except KeyError:
                 continue
             if isinstance(value, Tensor) and not value.is_meta:
@@ -99,14 +99,6 @@ def offloaded_value(paths: dict[str, nn.Module], name: str) -> Tensor:
         f"{name} is on the meta device and has no values",
         hint="load the checkpoint's weights before using the model",
     )
-
-
-def weight_stores(module: nn.Module | None) -> Iterator[Any]:
-    """The maps from which accelerate's hooks on a module load its weights."""
-    for hook in _accelerate_hooks(module):
-        store = getattr(hook, "weights_map", None)
-        if store is not None:
-            yield store
 
 
 def input_device(model: Any) -> torch.device:
@@ -159,18 +151,11 @@ def _is_adapter_layer(module: nn.Module) -> bool:
     return wraps and (hasattr(module, "active_adapters") or hasattr(module, "active_adapter"))
 
 
-def _adapter_containers(layer: nn.Module) -> Iterator[tuple[str, nn.Module]]:
-    for key, part in layer._modules.items():
-        if part is not None and key not in WRAPPED:
-            yield key, part
-
-
-def _adapter_keys(layer: nn.Module) -> set[str]:
-    return {
-        key
-        for _, part in _adapter_containers(layer)
-        for key in (*part._modules, *part._parameters, *part._buffers)
-    }
+def _adapter_parts(layer: nn.Module) -> Iterator[tuple[str, str]]:
+    """The containers of an adapter layer, each with the name of every adapter in it."""
+    for container, part in layer._modules.items():
+        if part is not None and container not in WRAPPED:
+            yield from ((container, name) for name in (*part._modules, *part._parameters, *part._buffers))
 
 
 def _inactive(paths: dict[str, nn.Module]) -> Iterator[str]:
@@ -178,7 +163,6 @@ def _inactive(paths: dict[str, nn.Module]) -> Iterator[str]:
     for path, module in paths.items():
         if _is_adapter_layer(module):
             active = active_adapters(module)
-            for container, part in _adapter_containers(module):
-                for key in (*part._modules, *part._parameters, *part._buffers):
-                    if key not in active:
-                        yield f"{path}.{container}.{key}" if path else f"{container}.{key}"
+            for container, name in _adapter_parts(module):
+                if name not in active:
+                    yield f"{path}.{container}.{name}" if path else f"{container}.{name}"

@@ -75,7 +75,9 @@ def naming(path: Path) -> Iterator[None]:
     except ValueError as error:
         if "null" not in str(error):
             raise
-        raise InputError(f"{str(path)!r} is no file name ({error})", hint="choose another place") from error
+        raise InputError(
+            f"{str(path)!r} is not a file name ({error})", hint="choose another place"
+        ) from error
 
 
 _REMEDIES = {
@@ -120,7 +122,7 @@ def encode(text: str, path: str | Path) -> bytes:
     try:
         return text.encode()
     except UnicodeEncodeError as error:
-        raise InputError(f"what belongs into {path} is no Unicode text ({error})") from error
+        raise InputError(f"what belongs into {path} is not Unicode text ({error})") from error
 
 
 def to_json(value: Any) -> str:

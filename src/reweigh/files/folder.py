@@ -52,9 +52,9 @@ class SealedFolder:
         """The page and the numbers."""
         return folder / self.page, folder / self.numbers
 
-    def claim(self, folder: Path, *, force: bool = False) -> None:
+    def claim(self, folder: Path) -> None:
         """Refuse files of others under the names of the page and the numbers."""
-        claim(self.files(folder), force=force, beside=folder / self.page)
+        claim(self.files(folder), beside=folder / self.page)
 
     def write_output(
         self, folder: Path, page: Mapping[str, Any], arrays: Mapping[str, np.ndarray[Any, Any]]

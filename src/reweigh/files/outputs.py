@@ -2,7 +2,8 @@
 
 A folder of outputs holds a sealed record of what was written into it. A command claims its outputs before it does any
 work: a file whose content the record does not know, the user's own or an output that somebody edited, is refused by name
-unless the caller forces it. The hash of an output is recorded before it is written, so that a kill leaves nothing unknown.
+unless ``overwrite`` was called (--overwrite). The hash of an output is recorded before it is written, so that a kill leaves
+nothing unknown.
 """
 
 from __future__ import annotations
@@ -19,23 +20,36 @@ from reweigh.files.seals import read_sealed, write_sealed
 RECORD = ".reweigh-outputs.json"
 """Names the outputs of a folder, with the hashes that each may have."""
 
+_overwrite = False
 
-def claim(paths: Iterable[Path], *, force: bool | None = False, beside: Path | None = None) -> None:
+
+def overwrite(allowed: bool) -> None:
+    """Allow or forbid, for this process, that outputs replace files that this package did not write."""
+    global _overwrite
+    _overwrite = allowed
+
+
+def overwrites() -> bool:
+    """Whether outputs may replace files that this package did not write."""
+    return _overwrite
+
+
+def claim(paths: Iterable[Path], *, beside: Path | None = None, trusted: bool = False) -> None:
     """Refuse if one of these files exists and is not an unchanged output of this package; call it before any work.
 
     Args:
         paths: Files that will be written.
-        force: Let files of others be replaced as they are now; ``None`` where the caller offers no --force.
         beside: The sealed page that is written with them, which vouches for files of a folder without a record:
             earlier versions kept none.
+        trusted: Whether the caller knows that all of them are outputs.
 
     Raises:
         InputError: Names the first such file.
     """
     foreign = [path for path in paths if _exists(path) and not is_own(path)]
     for path in foreign:
-        if not (force or (beside is not None and _vouched(path, beside))) or _is_folder(path):
-            raise _occupied(path, forced=force is not None)
+        if not (trusted or _overwrite or (beside is not None and _vouched(path, beside))) or _is_folder(path):
+            raise _occupied(path)
     for path in foreign:
         _allow(path, _mark(path))
 
@@ -135,12 +149,10 @@ def _is_sealed(path: Path) -> bool:
     return True
 
 
-def _occupied(path: Path, *, forced: bool = True) -> InputError:
+def _occupied(path: Path) -> InputError:
     if _is_folder(path):
         return InputError(f"{path} exists and is a folder", hint="choose another place, or move it away")
     return InputError(
         f"{path} exists and was not written by reweigh, or was changed since",
-        hint="choose another place, move it away, or replace it with --force"
-        if forced
-        else "choose another place, or move it away",
+        hint="choose another place, move it away, or replace it with --overwrite",
     )

@@ -124,7 +124,7 @@ def seal_row(row: Mapping[str, Any], owner: str) -> dict[str, Any]:
 def append_sealed_rows(path: str | Path, rows: Iterable[Mapping[str, Any]], *, owner: str) -> None:
     """Append rows that each carry their hash.
 
-    The folder must be there: one that was removed under a running command is not made anew without what it held.
+    The folder must exist: one that was removed while a command ran is not created again without its content.
     """
     path = Path(path)
     given = [seal_row(row, owner) for row in rows]

@@ -17,7 +17,7 @@ from typing import Any, Protocol
 import numpy as np
 from torch import Tensor
 
-from reweigh.method.strength import strength
+from reweigh.method.references import strength
 from reweigh.text import may_name
 
 THRESHOLD = 0.7

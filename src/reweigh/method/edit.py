@@ -11,6 +11,7 @@ holds at most 12 bytes a logit beyond the logits given, never waits for an accel
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -62,45 +63,50 @@ def candidates(logits: Tensor, *, mass: float = MASS, least: int = LEAST, most: 
     >>> found.ids[found.keep].tolist()
     [1, 2]
     """
-    if logits.ndim != 2 or logits.shape[1] == 0 or not logits.is_floating_point():
-        raise InputError(
-            f"logits are {logits.dtype} of shape {tuple(logits.shape)}; floats (B, V) were expected"
-        )
+    shape, is_cpu = logits.shape, logits.is_cpu
+    if len(shape) != 2 or not shape[1] or not logits.is_floating_point():
+        raise InputError(f"logits are {logits.dtype} of shape {tuple(shape)}; floats (B, V) were expected")
     if not (0 < mass <= 1 and 1 <= least <= most):
         raise InputError(
             f"mass {mass}, least {least}, most {most}: need 0 < mass <= 1 and 1 <= least <= most"
         )
-    if logits.device.type == "mps":  # some of its releases sort integers wrongly
+    if not is_cpu and logits.device.type == "mps":  # some of its releases sort integers wrongly
         found = candidates(logits.cpu(), mass=mass, least=least, most=most)
         return Candidates(*(part.to(logits.device) for part in (found.ids, found.keep, found.logits)))
     own = logits.detach() if logits.requires_grad else logits
-    width, enough = min(most, own.shape[1]), math.ceil(mass * UNITS)
-    best, ids = torch.topk(own, min(width + 1, own.shape[1]), dim=1)
-    seen = best.tolist() if own.is_cpu else None  # elsewhere, looking at a value waits for the device
-    if seen is not None and not all(math.isfinite(row[0]) for row in seen):
+    width, enough = min(most, shape[1]), math.ceil(mass * UNITS)
+    best, ids = torch.topk(own, min(width + 1, shape[1]), dim=1)
+    probability = torch.softmax(own, dim=-1, dtype=torch.float32).gather(1, ids)
+    seen = probability.tolist() if is_cpu else None  # elsewhere, looking at a value waits for the device
+    if seen is not None and not all(row[0] > 0 for row in seen):
         raise no_distribution(logits)
-    if seen is not None and all(len(set(row)) == len(row) for row in seen):  # no two are equal
+    if seen is not None and all(len(set(row)) == len(row) for row in seen):  # no two logits are equal
         best, ids = best[:, :width].float(), ids[:, :width]
-    else:
+    else:  # equal logits are equally probable, so their order leaves the probabilities as they are
         ids = _order_ties(own, best[:, :width], ids[:, :width])
         best = own.gather(1, ids).float()
-    probability = torch.softmax(own, dim=-1, dtype=torch.float32).gather(1, ids)
     # a token is needed while the mass of those before it falls short; masses are integers, whose sums are exact
     if seen is not None:  # to add up a few numbers is faster than to call operators
-        kept = []
-        for row in probability.tolist():
+        masks, kept = _prefixes(width), []
+        for row in seen:
             count = total = 0
             while count < width and (count < least or total < enough):
                 total += int(row[count] * UNITS)
                 count += 1
-            kept.append([True] * count + [False] * (width - count))
-        return Candidates(ids, torch.tensor(kept, dtype=torch.bool).view(ids.shape), best)
+            kept.append(masks[count : count + 1])
+        return Candidates(ids, kept[0] if len(kept) == 1 else torch.cat([masks[:0], *kept]), best)
     # CUDA's cumulative sum of floats would depend on timing and raise in deterministic mode
-    units = (probability * UNITS).long()
+    units = (probability[:, :width] * UNITS).long()
     keep = units.cumsum(dim=1) - units < enough
     keep[:, :least] = True
     sound = probability[:, 0] > 0
     return Candidates(ids, keep & sound[:, None], best, sound)
+
+
+@functools.cache
+def _prefixes(width: int) -> Tensor:
+    """Masks of the first 0 to ``width`` places, to be looked up: making one costs as much as a sort. Never written to."""
+    return torch.arange(width) < torch.arange(width + 1)[:, None]
 
 
 def _order_ties(logits: Tensor, best: Tensor, ids: Tensor) -> Tensor:
@@ -190,7 +196,11 @@ def edit_step(
     >>> [round(z, 1) for z in step.logits[0].tolist()]
     [1.9, 2.9, -9.0]
     """
-    _check_tensors(logits, strengths)
+    given: dict[str, Any] = {"logits": logits, "strengths": strengths}
+    for name, one in given.items():  # a notebook may hand over anything
+        if not isinstance(one, Tensor) or one.ndim != 2:
+            seen = _seen(one) if isinstance(one, Tensor) else f"a {type(one).__name__}"
+            raise InputError(f"{name} are {seen}; a tensor (rows, vocabulary) was expected")
     device = strengths.device
     betas = beta if isinstance(beta, Tensor) else torch.tensor(check_betas(beta), device=device)
     chosen = rows if rows is None or isinstance(rows, Tensor) else torch.tensor(rows, device=device)
@@ -204,9 +214,29 @@ class StepEditor:
     """``edit_step`` for many steps of the same rows: what does not change is checked once."""
 
     def __init__(self, strengths: Tensor, betas: Tensor, rows: Tensor | None = None) -> None:
-        _check_layout(strengths, betas, rows)
+        if strengths.ndim != 2 or not strengths.shape[1]:
+            raise InputError(f"strengths are {_seen(strengths)}; (rows, vocabulary) was expected")
+        count = len(strengths)
+        if betas.ndim > 1 or betas.numel() not in (1, count):
+            raise InputError(
+                f"betas {_seen(betas)} were given for {count} rows",
+                hint="give one number, or one for each row",
+            )
+        if rows is not None and (rows.ndim != 1 or len(rows) != count or rows.dtype not in INTEGERS):
+            raise InputError(
+                f"rows are {_seen(rows)} for strengths of {count} rows",
+                hint="give the number of each row to edit, as integers",
+            )
+        if strengths.is_cpu:  # elsewhere, looking at values would wait for the device
+            if not strengths.isfinite().all():
+                raise NumericsError(
+                    f"{int((~strengths.isfinite()).sum())} of {strengths.numel()} strengths are not finite",
+                    hint="check the evidence and the references that they were made of",
+                )
+            if rows is not None and count and (int(rows[0]) < 0 or bool((rows[1:] <= rows[:-1]).any())):
+                raise InputError(f"rows are {rows.tolist()}; they must ascend from 0 or more, each once")
         self.strengths = strengths.float()
-        self.betas = betas.float().expand(len(strengths))
+        self.betas = betas.float().expand(count)
         self.rows = None if rows is None else rows.long()
         self._penalty = self.betas[:, None]
         self._sound: Tensor | None = None
@@ -223,7 +253,7 @@ class StepEditor:
         if (logits.shape, logits.dtype, logits.device) != self._checked:
             self._check_logits(logits)
         chosen = candidates(logits if self.rows is None else logits[self.rows])
-        shifts = self.strengths.gather(1, chosen.ids) * chosen.keep * self._penalty
+        shifts = self.strengths.gather(1, chosen.ids).mul_(chosen.keep).mul_(self._penalty)
         # into memory of its own: a hook of the user's may have kept the model's logits
         if self.rows is not None:
             place = (self.rows[:, None], chosen.ids)
@@ -269,39 +299,6 @@ class StepEditor:
                 hint="were the model's embeddings resized? attach again, with a table of the model as it is",
             )
         self._checked = logits.shape, logits.dtype, logits.device
-
-
-def _check_tensors(logits: Any, strengths: Any) -> None:
-    """Refuse what a notebook may hand over in place of tensors (rows, vocabulary)."""
-    for name, given in (("logits", logits), ("strengths", strengths)):
-        if not isinstance(given, Tensor) or given.ndim != 2:
-            seen = _seen(given) if isinstance(given, Tensor) else f"a {type(given).__name__}"
-            raise InputError(f"{name} are {seen}; a tensor (rows, vocabulary) was expected")
-
-
-def _check_layout(strengths: Tensor, betas: Tensor, rows: Tensor | None) -> None:
-    """Refuse strengths, penalties and rows that do not go together or hold impossible numbers."""
-    if strengths.ndim != 2 or not strengths.shape[1]:
-        raise InputError(f"strengths are {_seen(strengths)}; (rows, vocabulary) was expected")
-    count = len(strengths)
-    if betas.ndim > 1 or betas.numel() not in (1, count):
-        raise InputError(
-            f"betas {_seen(betas)} were given for {count} rows", hint="give one number, or one for each row"
-        )
-    if rows is not None and (rows.ndim != 1 or len(rows) != count or rows.dtype not in INTEGERS):
-        raise InputError(
-            f"rows are {_seen(rows)} for strengths of {count} rows",
-            hint="give the number of each row to edit, as integers",
-        )
-    if not strengths.is_cpu:  # to look at values would wait for the device
-        return
-    if not strengths.isfinite().all():
-        raise NumericsError(
-            f"{int((~strengths.isfinite()).sum())} of {strengths.numel()} strengths are not finite",
-            hint="check the evidence and the references that they were made of",
-        )
-    if rows is not None and len(rows) and (int(rows[0]) < 0 or bool((rows[1:] <= rows[:-1]).any())):
-        raise InputError(f"rows are {rows.tolist()}; they must ascend from 0 or more, each once")
 
 
 def _seen(tensor: Tensor) -> str:

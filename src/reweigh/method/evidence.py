@@ -17,7 +17,7 @@ from reweigh.errors import InputError
 from reweigh.method.grids import Patch
 from reweigh.method.lens import Lens
 from reweigh.method.readouts import DMRR, READOUTS
-from reweigh.method.sums import ReadoutSums, checked_tokens, reciprocal_ranks
+from reweigh.method.sums import ReadoutSums, reciprocal_ranks
 
 
 @dataclass(frozen=True, repr=False)
@@ -151,41 +151,15 @@ class Reading:
 
 
 @torch.no_grad()
-def read_evidence(
-    lens: Lens,
-    states: Tensor,
-    tokens: Tensor | Sequence[int] | None = None,
-    *,
-    locate: Tensor | Sequence[int] = (),
-    kernel: str = "auto",
-    readouts: Sequence[str] = (DMRR,),
-) -> Reading:
+def read_evidence(lens: Lens, states: Any, sums: ReadoutSums, locate: Tensor | None = None) -> Reading:
     """Rank the vocabulary at each position of ``states`` (P, d) and add up reciprocal ranks.
 
     Args:
         lens: The model's norm and head.
         states: Residual states before the final norm.
-        tokens: Keep the sums of these token ids only; ranks still run over the whole vocabulary.
+        sums: What to add to; it says which readouts of which tokens are wanted. One read of the states serves all.
         locate: Token ids whose reciprocal rank is kept for every position.
-        kernel: Ranking kernel, "auto" for the best one present.
-        readouts: What is read besides, or instead of, ranks; one read of the states serves all.
     """
-    _check_states(lens, states)
-    wanted = checked_tokens(locate, lens.vocab_size)
-    sums = ReadoutSums(lens.vocab_size, tokens, kernel, readouts)
-    located, dtype = [], None
-    for logits in lens.chunks(states):
-        dtype = str(logits.dtype).removeprefix("torch.")
-        sums.add(logits)
-        if len(wanted):
-            located.append(reciprocal_ranks(logits, wanted.to(logits.device)))
-        del logits  # or two chunks would live while the next is computed
-    # asked of the head only where it read nothing: to know, it may have to run once more
-    return Reading(sums, torch.cat(located) if located else None, dtype or lens.dtype)
-
-
-def _check_states(lens: Lens, states: Any) -> None:
-    """Refuse anything but residual states of the lens's model."""
     if not isinstance(states, Tensor):
         raise InputError(
             f"states are a {type(states).__name__}; a tensor (positions, {lens.width}) was expected"
@@ -195,3 +169,13 @@ def _check_states(lens: Lens, states: Any) -> None:
             f"states are {states.dtype} of shape {tuple(states.shape)}; floats (positions, {lens.width}) were expected",
             hint="give the residual stream of one row at its visual positions, before the final norm",
         )
+    located, dtype = [], None
+    for start in range(0, len(states), lens.chunk):  # P x V never exists
+        logits = lens.read(states[start : start + lens.chunk])
+        dtype = str(logits.dtype).removeprefix("torch.")
+        sums.add(logits)
+        if locate is not None and len(locate):
+            located.append(reciprocal_ranks(logits, locate))
+        del logits  # or two chunks would live while the next is computed
+    # asked of the head only where it read nothing: to know, it may have to run once more
+    return Reading(sums, torch.cat(located) if located else None, dtype or lens.dtype)

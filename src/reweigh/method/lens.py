@@ -1,4 +1,4 @@
-"""The lens (Eq. lens): z_j = W_head(Norm(h_j)), read in bounded chunks of positions.
+"""The lens (Eq. lens): z_j = W_head(Norm(h_j)). Whoever reads many positions does so in chunks, to bound the memory.
 
 Norm and head are the model's own modules, called as the model calls them. What the model does to its logits
 afterwards (soft-capping, a positive scale) is monotone and never changes a rank, so it is left out.
@@ -6,7 +6,6 @@ afterwards (soft-capping, a positive scale) is monotone and never changes a rank
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -78,11 +77,6 @@ class Lens:
                 f"states of {states.dtype} cannot be read by a norm and head of {', '.join(map(str, own))} ({error})",
                 hint="give the states as the model gave them",
             ) from error
-
-    def chunks(self, states: Tensor) -> Iterator[Tensor]:
-        """Logits of consecutive chunks of positions, so that working memory stays bounded."""
-        for start in range(0, states.shape[0], self.chunk):
-            yield self.read(states[start : start + self.chunk])
 
 
 def _float32_product(head: nn.Module, states: Tensor) -> Tensor:

@@ -22,8 +22,8 @@ from reweigh.method.references import (
     median,
     range_index,
     stable,
+    strength,
 )
-from reweigh.method.strength import strength
 
 DECADES = 4
 """The grid spans so many decades on either side of the readout's own spread."""
@@ -118,7 +118,8 @@ def match_scale(profile: Profile, target: float) -> Match:
         if inner is None or inner == bracket:
             break
         bracket = inner
-    best = min(bracket, key=lambda scale: _gap(profile, scale, target))
+    gaps = [abs(profile.mean(scale) - target) for scale in bracket]
+    best = bracket[int(np.argmin(np.nan_to_num(gaps, nan=np.inf)))]
     return Match(float(best), target, profile.mean(best) - target)
 
 
@@ -131,8 +132,3 @@ def _last_crossing(profile: Profile, grid: Floats, target: float) -> tuple[float
             return float(low), float(high)
         above = below
     return None
-
-
-def _gap(profile: Profile, scale: float, target: float) -> float:
-    gap = abs(profile.mean(scale) - target)
-    return gap if np.isfinite(gap) else float("inf")

@@ -1,6 +1,7 @@
-"""The reference of a token and whether it is stable enough to act on (Eqs. baseline, median-ci, deltae).
+"""The reference of a token, whether it is stable enough to act on, and the strength of the edit that follows from it.
 
-Pure NumPy on float64. Knows nothing of models, files or tokens' names.
+Eqs. baseline, median-ci, deltae, normalized-edit and suppression-strength. Registration is pure NumPy on float64; a strength
+is also computed on tensors. Knows nothing of models, files or tokens' names.
 """
 
 from __future__ import annotations
@@ -10,15 +11,18 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from statistics import NormalDist
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from reweigh.errors import CalibrationError, InputError
-from reweigh.method.strength import strength
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 Floats = NDArray[np.float64]
+Values = TypeVar("Values", "NDArray[np.float64]", "Tensor")
 
 COVERAGE = 0.95
 """Nominal coverage of the order-statistic range."""
@@ -28,6 +32,22 @@ STABILITY = 0.5
 
 EXACT_UP_TO = 200
 """The binomial tail is exact up to this many observations, a continuity-corrected normal beyond."""
+
+
+def strength(
+    reference: Any, evidence: Values, scale: float, *, low: float | None = 0.0, high: float | None = 1.0
+) -> Values:
+    """e(b, x) = clip((b - x) / b0, low, high), for tensors and NumPy arrays; an ablation drops one of the clips.
+
+    The only implementation: registration uses it to measure how much an edit would vary, intervention to edit.
+
+    Example:
+        >>> import numpy as np
+        >>> strength(np.array([0.5, 0.5, 0.5]), np.array([0.75, 0.375, 0.125]), scale=0.25).tolist()
+        [0.0, 0.5, 1.0]
+    """
+    share: Any = (reference - evidence) / scale
+    return cast(Values, share.clip(low, high))
 
 
 @functools.cache

@@ -120,38 +120,29 @@ class ReadoutSums:
         """Add positions: logits (P, V) in the head's own dtype; ``Positions`` share what other sums have computed."""
         parts = [logits] if isinstance(logits, Positions) else blocks(logits) if self._sums else ()
         whole = logits.logits if isinstance(logits, Positions) else logits
+        whole = whole.cpu() if whole.device.type == "mps" else whole  # it has no float64
         if whole.ndim != 2 or whole.shape[1] != self.vocab_size:
             raise InputError(
                 f"logits have shape {tuple(whole.shape)}; (positions, {self.vocab_size}) was expected"
             )
         if self.count + whole.shape[0] > MOST_POSITIONS:
             raise InputError(f"more than {MOST_POSITIONS} positions do not fit one sum")
+        if self.tokens is not None:
+            self.tokens = self.tokens.to(whole.device)
         if DMRR in self.readouts:
-            self._add_ranks(whole.cpu() if whole.device.type == "mps" else whole)  # which has no float64
+            if not whole.is_cpu:  # to look now would wait for the device: ``ranks`` looks once for all chunks
+                broken = torch.isnan(whole).any()
+                self._broken = broken if self._broken is None else self._broken.to(whole.device) | broken
+            added = torch.zeros_like(self._units, device=whole.device)
+            add_in_threads(choose_kernel(self.kernel, whole.device, whole.dtype), whole, self.tokens, added)
+            self._units = self._units.to(whole.device) + added
         for positions in parts:
             for term, total in self._sums.items():
                 values = TERMS[term](positions)
                 if self.tokens is not None:
-                    values = values[:, self.tokens.to(values.device)]
+                    values = values[:, self.tokens]
                 self._sums[term] = total.to(values.device) + values.sum(dim=0)
         self.count += whole.shape[0]
-
-    def _add_ranks(self, logits: Tensor) -> None:
-        kernel = choose_kernel(self.kernel, logits.device, logits.dtype)
-        is_empty = logits.shape[0] == 0 or not self._units.numel()
-        if not logits.is_cpu:  # to look now would wait for the device: ``ranks`` looks once for all chunks
-            broken = torch.isnan(logits).any()
-            self._broken = broken if self._broken is None else self._broken.to(logits.device) | broken
-        elif is_empty and torch.isnan(logits).any():  # nothing to rank, but broken logits all the same
-            raise refuse_nan(logits)
-        if is_empty:
-            return
-        self._units = self._units.to(logits.device)
-        if self.tokens is not None:
-            self.tokens = self.tokens.to(logits.device)
-        added = torch.zeros_like(self._units)
-        add_in_threads(kernel, logits.detach().contiguous(), self.tokens, added)
-        self._units += added
 
     def merge(self, other: ReadoutSums) -> None:
         """Add the positions of another sum of the same readouts, vocabulary and tokens."""
@@ -191,7 +182,8 @@ class ReadoutSums:
 
     def evidence(self, name: str = DMRR) -> Tensor:
         """The evidence under one readout, float32 (V,), or (R,) in the order of the tokens."""
-        require_known("readout of this measurement", [name], self.readouts)
+        if name not in self.readouts:
+            require_known("readout of this measurement", [name], self.readouts)
         if self.count == 0:
             raise NumericsError(
                 "no position was measured, so there is no mean", hint="the prompt holds no image"

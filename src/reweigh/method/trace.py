@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from reweigh.method.edit import Candidates
-from reweigh.notebook import grid
+from reweigh.text import grid
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ was read before is never read twice.
 
 from __future__ import annotations
 
+import copy
 from bisect import bisect_left
 from collections import abc
 from dataclasses import dataclass
@@ -18,9 +19,9 @@ from reweigh.method.edit import spread
 from reweigh.method.evidence import Evidence, Reading, is_possible, read_evidence
 from reweigh.method.lens import Lens
 from reweigh.method.readouts import DMRR
-from reweigh.method.strength import strength
-from reweigh.method.sums import checked_tokens
-from reweigh.runtime.forward import Pass
+from reweigh.method.references import strength
+from reweigh.method.sums import ReadoutSums, checked_tokens
+from reweigh.runtime.decoder import Pass
 from reweigh.runtime.sequence import Sequence
 
 MEASURED, GIVEN, RECALLED = "measured", "given", "recalled"
@@ -56,6 +57,9 @@ class Reader:
         kernel: Ranking kernel.
         readouts: What is read; the first is what ``evidence`` gives unless told otherwise.
         registered: The table's numbers, where strengths are wanted.
+
+    Attributes:
+        empty: Empty sums of what is read, copied for each image.
     """
 
     def __init__(
@@ -71,10 +75,10 @@ class Reader:
     ) -> None:
         self.lens = lens
         self.layers = tuple(layers)
-        self.tokens = None if tokens is None else checked_tokens(tokens, lens.vocab_size)
+        self.empty = ReadoutSums(lens.vocab_size, tokens, kernel, readouts)
+        self.tokens = self.empty.tokens
         self.locate = checked_tokens(locate, lens.vocab_size)
-        self.kernel = kernel
-        self.readouts = tuple(readouts)
+        self.readouts = self.empty.readouts
         self.registered = registered
 
     def feed(self, sequence: Sequence, start: int, states: abc.Mapping[int, Tensor]) -> None:
@@ -105,9 +109,7 @@ class Reader:
 
     def read(self, states: Tensor) -> Reading:
         """Read states (P, d) of visual positions."""
-        return read_evidence(
-            self.lens, states, self.tokens, locate=self.locate, kernel=self.kernel, readouts=self.readouts
-        )
+        return read_evidence(self.lens, states, copy.deepcopy(self.empty), self.locate)
 
     def gather(self, forward: Pass, given: abc.Sequence[Evidence | None] | None = None) -> bool:
         """Read the images that are new in a pass, or take ``given`` evidence; tell whether there were any.
@@ -162,7 +164,8 @@ class Reader:
                 f"the image in the kept cache was read at layer {min(made)}, not at {missing[0]}",
                 hint="start without a cache, or keep to one layer in a conversation",
             )
-        if not _same_tokens(other.tokens, self.tokens):
+        its, own = other.tokens, self.tokens
+        if (its is None) != (own is None) or (own is not None and not torch.equal(its, own)):
             raise UnsupportedError(
                 "the image in the kept cache was read for another table's tokens",
                 hint="start without a cache, or keep to one table in a conversation",
@@ -236,12 +239,6 @@ def _sum(before: Reading, part: Reading) -> Reading:
     if before.located is not None and part.located is not None:
         part.located = torch.cat([before.located, part.located])
     return part
-
-
-def _same_tokens(one: Tensor | None, other: Tensor | None) -> bool:
-    if one is None or other is None:
-        return one is other
-    return torch.equal(one, other)
 
 
 def _not_joined() -> UnsupportedError:

@@ -32,6 +32,8 @@ class Sequence:
         bounds: How many of the positions lie before the end of each image.
         marks: What the decoder made of the first n positions, by n. Values are replaced, never changed: sequences
             share them.
+        read: How many of the positions have been read: the last of the marks.
+        made: What the decoder made of them, ``None`` before the first.
         reader: Who read the positions.
         strengths: s_I over the vocabulary (V,), once all positions are read.
         source: Where finished evidence came from.
@@ -44,21 +46,13 @@ class Sequence:
     patches: list[Patch | None] = field(default_factory=list)
     bounds: list[int] = field(default_factory=list)
     marks: dict[int, Any] = field(default_factory=dict)
+    read: int = 0
+    made: Any = None
     reader: Any = None
     strengths: Tensor | None = None
     source: str | None = None
     reason: str | None = None
     number: int = field(default_factory=lambda: next(_numbers))
-
-    @property
-    def read(self) -> int:
-        """How many of the positions have been read."""
-        return next(reversed(self.marks), 0)
-
-    @property
-    def made(self) -> Any:
-        """What the decoder made of the positions read so far, ``None`` before the first."""
-        return self.marks.get(self.read)
 
     @property
     def images(self) -> int:
@@ -73,7 +67,11 @@ class Sequence:
     def mark(self, count: int, made: Any) -> None:
         """Note what was made of the first ``count`` positions."""
         self.marks[count] = made
-        self.strengths = None
+        self.read, self.made, self.strengths = count, made, None
+
+    def forget(self) -> None:
+        """Drop what was made of the positions, which frees its memory."""
+        self.marks, self.read, self.made = {}, 0, None
 
     def extended(self, row: int, start: int, columns: list[int], patches: list[Patch | None]) -> Sequence:
         """The same sequence as row ``row`` of a further prompt that begins at ``start``, with its visual columns."""
@@ -105,12 +103,16 @@ class Sequence:
                 f"(positions {first}..{last})",
                 hint="crop before or after it",
             )
+        marks = {end: made for end, made in self.marks.items() if end <= count}
+        read = max(marks, default=0)
         return Sequence(
             row=self.row,
             positions=self.positions[:count],
             patches=self.patches[:count],
             bounds=sorted({min(bound, count) for bound in self.bounds} - {0}),
-            marks={end: made for end, made in self.marks.items() if end <= count},
+            marks=marks,
+            read=read,
+            made=marks.get(read),
             reader=self.reader,
         )
 

@@ -1,18 +1,28 @@
 """What is recorded of a model, and how two records differ: weights, adapters, tokenizer and settings, never the name.
 
-Two models are the same if no weight and no setting that shapes evidence tells them apart; the float type they are loaded in
-does not count (see `method.register.signature`), so a renamed or converted copy is the same. Compares records; who
-makes one of a loaded model is `families.identity`.
+Two models are the same if no weight and no setting that shapes evidence differs. The name does not count, nor the float
+type, so a renamed or converted copy is the same model. `families.identity` makes the record of a model.
+
+A weight is recorded as a signature: a few of its values, exactly, in the smallest type that holds them. A checkpoint may be
+loaded or saved again as float32, bfloat16 or float16, and each rounds in its own way, so no hash of rounded values would be
+the same for all. Two signatures agree if both could be roundings of one tensor. Equal types must agree to the bit, so only
+a single rounding is forgiven: a copy rounded to float16 and then to bfloat16 may not agree with one rounded to bfloat16 at
+once.
 """
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
 from reweigh.files.artifacts import sha256_json
-from reweigh.tables.signature import agree, kind_and_shape
 
 NAMED_SETTINGS = 4
 """Differing settings that a message names before it counts the rest."""
@@ -87,7 +97,7 @@ def differences(one: Mapping[str, Any], other: Mapping[str, Any], *, sides: tupl
     if one["tokenizer"] != other["tokenizer"] and one["tokenizer"] and other["tokenizer"]:
         found.append(f"tokenizer: {both(one['tokenizer'][:12], other['tokenizer'][:12])}")
     for title, name in (("the image processor's", "images"), ("the configuration's", "config")):
-        mine, theirs = dict(_flat(one[name])), dict(_flat(other[name]))
+        mine, theirs = dict(flat(one[name])), dict(flat(other[name]))
         keys = mine.keys() & theirs.keys() if name == "config" else mine.keys() | theirs.keys()
         differing = (
             [key for key in sorted(keys) if mine.get(key) != theirs.get(key)] if mine and theirs else []
@@ -128,10 +138,135 @@ def _adapter_words(adapters: Mapping[str, list[float]]) -> str:
     return " and ".join(words) or "none"
 
 
-def _flat(settings: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+def flat(settings: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
     """The settings of all depths, by names joined with dots."""
     for name, value in settings.items():
         if isinstance(value, Mapping):
-            yield from _flat(value, f"{prefix}{name}.")
+            yield from flat(value, f"{prefix}{name}.")
         else:
             yield f"{prefix}{name}", value
+
+
+BYTES = 32
+"""Size of the values in a signature: 8 of float32, 16 of a sixteen-bit type."""
+
+FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+SMALLEST_NORMAL = 2.0**-14
+HALF_STEP = 2.0**-25
+"""Of float16: its smallest normal number, and half the distance of the numbers below it."""
+
+Sampled = tuple[Tensor, tuple[int, ...]]
+"""Values of a weight, and its shape."""
+
+BITS = {"float32": 0, "bfloat16": 8, "float16": 11}
+"""Significant bits of the types that round; float32 is taken as it is."""
+
+
+def signatures(samples: Mapping[str, Sampled]) -> dict[str, str]:
+    """The signature of each weight, by name."""
+    return {name: sign(values, shape) for name, (values, shape) in samples.items()}
+
+
+def sign(values: Tensor, shape: tuple[int, ...]) -> str:
+    """The signature of a tensor of ``shape`` from a sample of its values: ``"bfloat16 4096x4096 <base64>"``."""
+    if values.dtype in FLOATS:
+        kind, data = _packed(values.to(torch.float32).numpy())
+    else:
+        kind = str(values.dtype).removeprefix("torch.")
+        raw = values.contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()
+        data = raw[:BYTES]
+    return " ".join((kind, "x".join(map(str, shape)) or "scalar", base64.b64encode(data).decode()))
+
+
+def kind_and_shape(signature: str) -> tuple[str, str]:
+    """What a signature says besides values: the smallest type that holds them, or the packed type, and the shape."""
+    kind, _, rest = signature.partition(" ")
+    return kind, rest.partition(" ")[0]
+
+
+def agree(one: str, other: str) -> bool:
+    """Whether two signatures can be of copies of one tensor."""
+    if one == other:
+        return True
+    kinds, shapes = zip(kind_and_shape(one), kind_and_shape(other), strict=True)
+    if shapes[0] != shapes[1] or not set(kinds) <= set(BITS):
+        return False
+    a, b = _values(one), _values(other)
+    count = min(len(a), len(b))
+    return count > 0 and bool(_could_be_one(kinds[0], a[:count], kinds[1], b[:count]).all())
+
+
+def _could_be_one(
+    kind_a: str, a: NDArray[np.float64], kind_b: str, b: NDArray[np.float64]
+) -> NDArray[np.bool_]:
+    """For each pair of values whether some number rounds to both, each in its own type."""
+    allowed = np.zeros_like(a)
+    tiny = np.minimum(np.abs(a), np.abs(b)) <= SMALLEST_NORMAL
+    for values in (a, b):
+        if _on_float16(values.astype(np.float32)):
+            allowed += np.where(tiny, HALF_STEP, 0.0)
+    grids = _grid(kind_a, a), _grid(kind_b, b)
+    if grids[0] != grids[1]:
+        allowed += _rounding(grids[0], a) + _rounding(grids[1], b)
+    elif kind_a != kind_b:  # float16 on the grid of bfloat16, which its tiny values cannot show
+        allowed += np.where(tiny, _rounding(kind_a, a) + _rounding(kind_b, b), 0.0)
+    with np.errstate(invalid="ignore"):
+        near: NDArray[np.bool_] = np.isfinite(a) & (np.abs(a - b) <= allowed)
+    same: NDArray[np.bool_] = (a == b) | (np.isnan(a) & np.isnan(b))
+    return near | same
+
+
+def _grid(kind: str, values: NDArray[np.float64]) -> str:
+    """The coarsest type through which the values may have gone.
+
+    A bfloat16 copy that is loaded as float16 loses bits of its very small values only.
+    """
+    if kind == "float16":
+        normal = values[np.abs(values) >= SMALLEST_NORMAL]
+        if len(normal) and _on_bfloat16(normal.astype(np.float32)).all():
+            return "bfloat16"
+    return kind
+
+
+def _rounding(kind: str, values: NDArray[np.float64]) -> NDArray[np.float64]:
+    """The largest distance of a number to the value that it is rounded to."""
+    bits = BITS[kind]
+    if bits == 0:
+        return np.zeros_like(values)
+    exponent = np.frexp(values)[1] - 1
+    if kind == "float16":
+        exponent = np.maximum(exponent, -14)
+    half: NDArray[np.float64] = np.ldexp(1.0, exponent - bits)
+    return half
+
+
+def _packed(values: NDArray[np.float32]) -> tuple[str, bytes]:
+    """The smallest type that holds the values exactly, and as many of them in it as a signature keeps."""
+    bits = values.view(np.uint32)
+    if _on_bfloat16(values).all():
+        return "bfloat16", (bits >> 16).astype("<u2").tobytes()[:BYTES]
+    if _on_float16(values):
+        return "float16", values.astype("<f2").tobytes()[:BYTES]
+    return "float32", values.astype("<f4").tobytes()[:BYTES]
+
+
+def _on_bfloat16(values: NDArray[np.float32]) -> NDArray[np.bool_]:
+    on_grid: NDArray[np.bool_] = (np.ascontiguousarray(values).view(np.uint32) & 0xFFFF) == 0
+    return on_grid
+
+
+def _on_float16(values: NDArray[np.float32]) -> bool:
+    """Whether float16 holds every value exactly."""
+    with np.errstate(over="ignore"):
+        half = values.astype(np.float16).astype(np.float32)
+    return np.array_equal(half.view(np.uint32), np.ascontiguousarray(values).view(np.uint32))
+
+
+def _values(signature: str) -> NDArray[np.float64]:
+    kind, _, text = signature.split(" ")
+    data = base64.b64decode(text)
+    if kind == "bfloat16":
+        wide = np.frombuffer(data, "<u2").astype(np.uint32) << 16
+        return wide.view(np.float32).astype(np.float64)
+    kinds: dict[str, Any] = {"float16": "<f2", "float32": "<f4"}
+    return np.frombuffer(data, kinds[kind]).astype(np.float64)

@@ -1,7 +1,8 @@
 """Calibration observations: the multisets D_v (Eq. calibration-multiset), kept per image and therefore additive.
 
 DMRR_I(v) is one value per image and token, so an image contributes (token, value, times it was a candidate). Shards
-calibrated apart merge to exactly the whole, in any order, and any rule, size or layer can be registered again later.
+that were calibrated separately merge to exactly the whole, in any order, and any rule, size or layer can be registered
+later.
 """
 
 from __future__ import annotations
@@ -63,10 +64,6 @@ class Observations:
         """Hash of which images were observed, whatever their order."""
         return sha256_json(sorted(self.images))
 
-    def holds(self, keys: Iterable[str]) -> bool:
-        """Whether these are the images observed, in any order."""
-        return sorted(keys) == list(self.images)
-
     def equals(self, other: Any) -> bool:
         """Whether both say the same, number by number."""
         if not isinstance(other, Observations):
@@ -98,16 +95,14 @@ class Observations:
 
     def _row(self, layer: int) -> int:
         if layer not in self.layers:
-            raise not_calibrated(layer, self.layers)
+            known = ", ".join(map(str, self.layers))
+            raise InputError(f"layer {layer} was not calibrated", hint=f"calibrated: {known}")
         return self.layers.index(layer)
 
     def at(self, layers: Iterable[int]) -> Observations:
         """The observations of some of the layers."""
         wanted = sorted(set(layers))
-        unknown = [layer for layer in wanted if layer not in self.layers]
-        if unknown:
-            raise not_calibrated(unknown[0], self.layers)
-        rows = [self.layers.index(layer) for layer in wanted]
+        rows = [self._row(layer) for layer in wanted]
         ranks = None if self.ranks is None else self.ranks[rows]
         return replace(self, layers=tuple(wanted), values=self.values[rows], ranks=ranks)
 
@@ -211,7 +206,11 @@ def collect(
 ) -> Observations:
     """Put single images together in canonical order."""
     ordered = sorted(parts, key=lambda part: part.key)
-    _refuse_repeats([part.key for part in ordered])
+    for one, other in itertools.pairwise(ordered):
+        if one.key == other.key:
+            raise MismatchError(
+                f"the image {one.key!r} is in two shards and would count twice", hint="make shards disjoint"
+            )
     sizes = [len(part.token) for part in ordered]
     empty = np.zeros((len(layers), 0), dtype=np.float32)
     beside = [part.ranks for part in ordered if part.ranks is not None]
@@ -253,19 +252,6 @@ def merge(shards: Sequence[Observations]) -> Observations:
         if shard.readout != readout:
             raise MismatchError(f"the shards hold different readouts: {readout} and {shard.readout}")
     return collect(layers, [part for shard in shards for part in split(shard)], readout=readout)
-
-
-def _refuse_repeats(keys: Sequence[str]) -> None:
-    for one, other in itertools.pairwise(keys):
-        if one == other:
-            raise MismatchError(
-                f"the image {one!r} is in two shards and would count twice", hint="make shards disjoint"
-            )
-
-
-def not_calibrated(layer: int, layers: Sequence[int]) -> InputError:
-    """The error for a layer that was not read."""
-    return InputError(f"layer {layer} was not calibrated", hint=f"calibrated: {', '.join(map(str, layers))}")
 
 
 def count_candidates(ids: NDArray[Any], keep: NDArray[Any]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

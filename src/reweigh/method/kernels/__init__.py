@@ -15,8 +15,7 @@ from reweigh.errors import (
     UnsupportedError,
 )
 from reweigh.method.kernels.base import LOGIT_DTYPES, Kernel
-from reweigh.method.kernels.numpy_sort import NumpyKernel
-from reweigh.method.kernels.torch_sort import TorchKernel
+from reweigh.method.kernels.sorting import NumpyKernel, TorchKernel
 
 __all__ = ["LOGIT_DTYPES", "Kernel", "available_kernels", "choose_kernel", "kernel_names", "unused_numba"]
 
@@ -86,7 +85,7 @@ def _numba_kernel() -> Kernel | Exception:
     try:
         from numba import config
 
-        from reweigh.method.kernels.numba_rows import NumbaKernel
+        from reweigh.method.kernels.compiled import NumbaKernel
     except (
         Exception
     ) as error:  # a broken llvmlite or a NumPy too new fails in many ways; numpy serves as well

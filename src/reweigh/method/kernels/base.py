@@ -88,6 +88,11 @@ def add_in_threads(kernel: Kernel, logits: Tensor, tokens: Tensor | None, units:
 
     Each thread adds to integers of its own, so their number changes nothing.
     """
+    logits = logits.detach().contiguous()
+    if not logits.shape[0] or not units.numel():
+        if logits.is_cpu and torch.isnan(logits).any():  # nothing to rank, but broken logits all the same
+            raise refuse_nan(logits)
+        return
     threads = min(torch.get_num_threads(), logits.shape[0], logits.numel() // WORTH_A_THREAD)
     if kernel.has_threads or threads < 2:
         kernel.add(logits, tokens, units)

@@ -1,26 +1,45 @@
-"""Exact ranks of float32 rows, compiled. One idea carries both kernels: a monotone map of the logits to integers.
+"""The optional fast kernel: compiled rows for float32 and 16-bit logits. Importing this module needs numba.
 
-``bucket = clamp(int((top - z) * scale))`` never decreases as z falls, because a floating-point subtraction,
-product, truncation and clamp never do. So any ``top`` and ``scale`` give exact results; they come from a sample
-of the row, and only the speed depends on them. Logits that share a bucket are ordered by their own bits.
+float32: one idea carries both ways to rank, a monotone map of the logits to integers.
+``bucket = clamp(int((top - z) * scale))`` never decreases as z falls, because a floating-point subtraction, product,
+truncation and clamp never do. So any ``top`` and ``scale`` give exact results; they come from a sample of the row, and only
+the speed depends on them. Logits that share a bucket are ordered by their own bits.
 
 * All tokens: a two-pass counting sort by bucket, then an insertion sort of the few neighbours out of order.
 * Registered tokens: a histogram of buckets counts the larger logits in other buckets; the logits that share a bucket
   with a registered token, and only those, are gathered and compared.
 
 Where the buckets of a row are too crowded (wild outliers, clusters), a full radix sort of the bits takes over.
+
+bfloat16 and float16: a histogram of all bit patterns, with nothing to refine. Most of the 65,536 bins stay empty, so they
+are summed in blocks, and empty blocks are skipped.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 import numpy as np
+import torch
+from numba import njit
+from torch import Tensor
 
-from reweigh.method.kernels.compile import compiled
+from reweigh.method.kernels.base import (
+    INFINITY_BITS,
+    WIDE_VOCAB,
+    narrowed,
+    refuse_nan,
+    term_table,
+)
+from reweigh.method.kernels.sorting import NumpyKernel
 
-f32, u32, u64 = np.float32, np.uint32, np.uint64
+F = TypeVar("F", bound=Callable[..., Any])
 
+f32, u16, u32, u64 = np.float32, np.uint16, np.uint32, np.uint64
+
+MANY = 0.15
+"""Share of the vocabulary from which ranking all tokens is faster than ranking the registered ones."""
 SAMPLE = 512
 CROWDED = 4
 """Moves or comparisons per token of the vocabulary beyond which a row is radix-sorted instead."""
@@ -32,6 +51,51 @@ LARGEST_VOCAB = 1 << ID_BITS
 SIGN = 0x80000000
 INFINITY = 0x7F800000
 HALF = 32
+BINS = 1 << 16
+BLOCK = 128
+
+
+class NumbaKernel:
+    """Compiled kernel for the CPU; compiles on first use and then loads from numba's cache."""
+
+    name = "numba"
+    has_threads = False
+
+    def add(self, logits: Tensor, tokens: Tensor | None, units: Tensor) -> None:
+        vocab = logits.shape[1]
+        logits = narrowed(logits)
+        if logits.dtype != torch.float32 and vocab >= WIDE_VOCAB:
+            bits = logits.view(torch.int16).numpy()
+            wanted = np.empty(0, np.int64) if tokens is None else tokens.numpy()
+            infinity = INFINITY_BITS[logits.dtype]
+            bad = add_by_counting(bits, wanted, infinity, term_table(vocab), units.numpy())
+        elif vocab > LARGEST_VOCAB:  # ids would not fit beside the keys
+            NumpyKernel().add(logits, tokens, units)
+            return
+        elif tokens is None or tokens.numel() > MANY * vocab:
+            total = units if tokens is None else torch.zeros(vocab, dtype=torch.int64)
+            rows = logits.float().numpy()
+            # bits of a pass, so few that its table fits the cache
+            digit = 8 if vocab < 4096 else 10 if vocab < 65536 else 11
+            bad = add_all(rows, digit, term_table(vocab), total.numpy())
+            if tokens is not None:
+                units += total[tokens]
+        else:
+            buckets = min(65536, max(1024, 1 << (vocab - 1).bit_length() - 1))  # about one per logit
+            bad = add_registered(
+                logits.float().numpy(), tokens.numpy(), buckets, term_table(vocab), units.numpy()
+            )
+        if bad >= 0:
+            raise refuse_nan(logits)
+
+
+def compiled(function: F) -> F:
+    """Compile on first call; the next process loads the result instead, unless no cache folder is writable."""
+    options = {"nogil": True, "error_model": "numpy", "boundscheck": False}
+    try:
+        return njit(cache=True, **options)(function)  # type: ignore[no-any-return]
+    except RuntimeError:  # numba found no place for its cache
+        return njit(**options)(function)  # type: ignore[no-any-return]
 
 
 @compiled
@@ -323,4 +387,57 @@ def add_registered(logits: Any, tokens: Any, buckets: int, terms: Any, total: An
             return j
         for r in range(tokens.size):
             total[r] += terms[rank[tokens[r]]]
+    return -1
+
+
+@compiled
+def ascending_keys(bits: Any, key: Any) -> Any:
+    """Map int16 bit patterns to uint16 in the order of their values, -0 as +0; the smallest and largest key."""
+    low, high = u16(BINS - 1), u16(0)
+    for i in range(bits.size):
+        x = np.int16(0) if bits[i] == np.int16(-32768) else bits[i]
+        x = x ^ ((x >> np.int16(15)) & np.int16(32767))
+        k = u16(x) ^ u16(32768)
+        key[i] = k
+        low = min(low, k)
+        high = max(high, k)
+    return low, high
+
+
+@compiled
+def terms_by_key(count: Any, low: Any, high: Any, terms: Any, term: Any) -> None:
+    """Write the fixed-point 1/rank of each key that occurs to ``term``, and clear the counts."""
+    larger, vocab = 0, terms.size - 1
+    for block in range(high // BLOCK, low // BLOCK - 1, -1):
+        bins = count[block * BLOCK : (block + 1) * BLOCK]
+        inside = u32(0)
+        for x in range(BLOCK):
+            inside += bins[x]
+        if inside == u32(0):
+            continue
+        for x in range(BLOCK - 1, -1, -1):
+            term[block * BLOCK + x] = terms[min(larger + 1, vocab)]  # of no meaning where the bin is empty
+            larger += bins[x]
+            bins[x] = 0
+
+
+@compiled
+def add_by_counting(bits: Any, tokens: Any, infinity: int, terms: Any, total: Any) -> int:
+    """Add the terms of ``tokens`` (R,), of all if there are none, to ``total``; the row with a NaN, or -1."""
+    rows, vocab = bits.shape
+    key = np.empty(vocab, u16)
+    count, term = np.zeros(BINS, u32), np.empty(BINS, np.int64)
+    for j in range(rows):
+        low, high = ascending_keys(bits[j], key)
+        if high > 32768 + infinity or low < 32767 - infinity:
+            return j
+        for i in range(vocab):
+            count[key[i]] += u32(1)
+        terms_by_key(count, np.int64(low), np.int64(high), terms, term)
+        if tokens.size == 0:
+            for i in range(vocab):
+                total[i] += term[key[i]]
+        else:
+            for r in range(tokens.size):
+                total[r] += term[key[tokens[r]]]
     return -1
