@@ -8,7 +8,7 @@ import torch
 import reweigh
 import twin
 from checkpoints.more import MORE, more
-from reweigh.families import find_anatomy
+from reweigh.families.anatomy import find_anatomy
 
 pytestmark = pytest.mark.numerics
 

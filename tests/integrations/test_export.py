@@ -94,12 +94,13 @@ def test_what_an_export_holds(folder):
     assert (folder / "custom_generate/requirements.txt").read_text() == f"reweigh>={reweigh.__version__}\n"
 
 
-def test_a_plain_export_has_no_code_and_replaces_nothing(tmp_path):
+def test_a_plain_export_has_no_code_and_replaces_nothing(tmp_path, overwriting):
     (tmp_path / "README.md").write_text("mine")
     with pytest.raises(InputError, match=r"README\.md"):
         export_table(world.table_path(), tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["README.md"]
-    export_table(world.table_path(), tmp_path, force=True)
+    with overwriting():
+        export_table(world.table_path(), tmp_path)
     assert "custom_generate" not in (tmp_path / "README.md").read_text()
     assert not (tmp_path / "custom_generate").exists()
 

@@ -22,12 +22,12 @@ from reweigh.families.processor import processor_of
 from reweigh.images import read_image
 from reweigh.method.evidence import Evidence
 from reweigh.method.trace import Observer
-from reweigh.notebook import facts
 from reweigh.runtime.answer import Answer
 from reweigh.runtime.context import outer_request
 from reweigh.runtime.memory import EvidenceCache
 from reweigh.tables.point import OperatingPoint
 from reweigh.tables.table import ReferenceTable
+from reweigh.text import facts
 
 
 class ReweighSession(Session):

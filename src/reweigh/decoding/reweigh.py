@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from reweigh.decoding.request import Deployed, ReweighRequest, check_options
-from reweigh.engines.transformers.pairing import pair
+from reweigh.engines.transformers.measure import pair
 from reweigh.errors import MismatchError, UnsupportedError
 from reweigh.families.anatomy import Anatomy
 from reweigh.families.points import point_in_use
@@ -23,8 +23,7 @@ from reweigh.method.edit import StepEditor, check_betas, spread
 from reweigh.method.evidence import Evidence
 from reweigh.method.lens import lens_disagreement
 from reweigh.method.trace import Observer, Recorded, Trace
-from reweigh.runtime.decoder import Decoder, Request
-from reweigh.runtime.forward import Pass
+from reweigh.runtime.decoder import Decoder, Pass, Request
 from reweigh.runtime.memory import EvidenceCache
 from reweigh.runtime.sequence import Batch
 from reweigh.tables.point import OperatingPoint

@@ -26,7 +26,6 @@ def export_table(
     custom_generate: bool = False,
     layer: int | None = None,
     repo: str | None = None,
-    force: bool = False,
 ) -> list[Path]:
     """Write a table into a folder for the Hub; return the files.
 
@@ -35,14 +34,13 @@ def export_table(
         custom_generate: Add the code that ``model.generate(custom_generate=out)`` runs.
         layer: Which of several tables to take; by default the tuned one.
         repo: The Hub repository that the folder goes to; its code then finds the table by itself.
-        force: Replace files that this package did not write.
     """
     table = ReferenceTable.load(source, layer=layer)
     texts = {CARD: _card(table, repo, custom_generate)}
     if custom_generate:
         texts |= {GENERATE: _code(repo), REQUIREMENTS: f"reweigh>={__version__}\n"}
     files = [out / name for name in (PAGE, NUMBERS, *texts)]
-    claim(files, force=force, beside=out / PAGE)
+    claim(files, beside=out / PAGE)
     table.save_pretrained(out)
     if copy_point(source, out, table.layer, table.fingerprint):
         files.append(out / POINT)

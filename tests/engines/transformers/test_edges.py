@@ -21,8 +21,7 @@ from checkpoints import VOCABULARY, load, picture
 from reweigh.engines.transformers.session import Session
 from reweigh.errors import MismatchError, UnsupportedError
 from reweigh.families.anatomy import find_anatomy
-from reweigh.rivals.tools.stream import StreamEdit
-from reweigh.runtime.decoder import Decoder
+from reweigh.rivals.tools.edits import StreamEditor
 from sameness import assert_differ, assert_same
 
 pytestmark = pytest.mark.numerics
@@ -453,19 +452,16 @@ def test_reopening_a_compiled_model_compiles_nothing_again(own):
     assert not torch.equal(base, edited)
 
 
-class Louder(Decoder):
+class Louder(StreamEditor):
     """Doubles the stream after the first block and the MLP of the second."""
 
-    def __init__(self, anatomy):
-        super().__init__(anatomy)
-        self.stream = StreamEdit(self)
+    state_layers, mlp_layers = (0,), (1,)
 
-    def engage(self, hooks):
-        return self.stream.install(
-            hooks,
-            states={0: lambda layer, states, forward: 2 * states},
-            mlps={1: lambda layer, given, out, forward: 2 * out},
-        )
+    def edit_state(self, layer, states, forward):
+        return 2 * states
+
+    def edit_mlp(self, layer, x, out, forward):
+        return 2 * out
 
 
 def counted(model):

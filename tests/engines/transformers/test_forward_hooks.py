@@ -12,7 +12,7 @@ import twin
 from checkpoints import FAMILIES
 from reweigh.engines.transformers.session import Session
 from reweigh.errors import UnsupportedError
-from reweigh.families import find_anatomy
+from reweigh.families.anatomy import find_anatomy
 from reweigh.families.catalogue import family_of
 from reweigh.families.positions import layout
 from reweigh.runtime.context import suspended

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from reweigh.errors import InputError, MissingExtraError
+from reweigh.errors import InputError, MissingExtraError, first_line
 
 
 def load(name: str, *, revision: str | None = None, trust_remote_code: bool = False) -> tuple[Any, Any]:
@@ -23,9 +23,8 @@ def load(name: str, *, revision: str | None = None, trust_remote_code: bool = Fa
     try:
         model, processor = load_mlx(name, revision=revision, trust_remote_code=trust_remote_code)
     except (OSError, ValueError, KeyError, TypeError) as error:
-        reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
         raise InputError(
-            f"mlx-vlm cannot load {name} ({reason:.200})",
+            f"mlx-vlm cannot load {name} ({first_line(error):.200})",
             hint="give a Hub id or a folder in the form of released checkpoints, as mlx-vlm reads it",
         ) from error
     return model, processor

@@ -10,10 +10,9 @@ import mlx.core as mx
 import torch
 from torch import Tensor
 
-from reweigh.engines.mlx.arrays import to_torch
 from reweigh.engines.mlx.generation import build_row
 from reweigh.engines.mlx.hooks import MlxHooks
-from reweigh.engines.mlx.model import MlxAnatomy
+from reweigh.engines.mlx.model import MlxAnatomy, to_torch
 from reweigh.engines.mlx.model import find_anatomy as find_mlx
 from reweigh.engines.transformers.examine import Watcher, sample_picture
 from reweigh.engines.transformers.manager import HookManager
@@ -22,7 +21,7 @@ from reweigh.families.points import published_point
 from reweigh.families.prompts import DESCRIBE, build_inputs
 from reweigh.images import read_image
 from reweigh.method.lens import Lens, lens_disagreement
-from reweigh.runtime.forward import Pass
+from reweigh.runtime.decoder import Pass
 from reweigh.runtime.reader import Reader
 from reweigh.tables.identity import differences
 

@@ -8,8 +8,7 @@ from typing import Any
 
 import mlx.core as mx
 
-from reweigh.engines.mlx.arrays import to_torch
-from reweigh.engines.mlx.model import MlxAnatomy
+from reweigh.engines.mlx.model import MlxAnatomy, to_torch
 from reweigh.errors import InputError
 from reweigh.families.processor import chat_template_of, tokenizer_of
 from reweigh.families.prompts import check_prompt, render

@@ -19,13 +19,11 @@ import mlx.core as mx
 import torch
 from torch import Tensor
 
-from reweigh.engines.mlx.arrays import inputs_to_torch, to_torch
-from reweigh.engines.mlx.model import MlxAnatomy
+from reweigh.engines.mlx.model import MlxAnatomy, inputs_to_torch, to_torch
 from reweigh.errors import InputError, UnsupportedError
 from reweigh.families.positions import VisualPosition, layout
 from reweigh.runtime.context import OpenRequest, enter, leave, opened_on
-from reweigh.runtime.decoder import Request
-from reweigh.runtime.forward import Pass
+from reweigh.runtime.decoder import Pass, Request
 from reweigh.runtime.sequence import Batch, Sequence
 
 HOLDER, MARK = "_reweigh_hooks", "_reweigh_batch"
@@ -67,7 +65,7 @@ class MlxHooks:
         self._open = 0
         self._prompts: weakref.WeakSet[Prompt] = weakref.WeakSet()  # those whose cache is alive
         self._exchanged: list[tuple[Any, type]] = []
-        self._pass = threading.local()  # what the pass of a thread has shown of the layers it reads
+        self._reading = threading.local()  # the prompt whose states the pass of a thread shows
         self._outside = False  # whether a prompt was embedded without a request
 
     @classmethod
@@ -132,9 +130,9 @@ class MlxHooks:
 
     def _seen_by(self, layer: int) -> Callable[..., Any]:
         def exit_of_block(run: Any, stream: Any, *args: Any, **kwargs: Any) -> Any:
-            shown: dict[int, Tensor] = getattr(self._pass, "shown", {})
-            if layer in shown:
-                shown[layer] = to_torch(stream)
+            prompt: Prompt | None = getattr(self._reading, "prompt", None)
+            if prompt is not None and layer in prompt.states:
+                prompt.states[layer].append(to_torch(stream))
             return run(stream, *args, **kwargs)
 
         return exit_of_block
@@ -180,19 +178,20 @@ class MlxHooks:
         length = (inputs if shown is None else shown).shape[1]
         batch = self._batch_of(opened, cache, batch, past)
         prompt: Prompt = batch.prompt
-        if past < prompt.end:
-            output = self._read(prompt, lambda: run(inputs, *args, cache=cache, **more))
-        elif length == 1:
-            output = run(inputs, *args, cache=cache, **more)
-        else:
+        if past >= prompt.end and length != 1:
             raise UnsupportedError(
                 f"a pass of {length} columns after the prompt cannot be edited on MLX",
                 hint="generate without a draft model",
             )
+        self._reading.prompt = prompt if past < prompt.end else None
+        try:
+            output = run(inputs, *args, cache=cache, **more)
+        finally:
+            self._reading.prompt = None
         batch.seen = past + length
-        if batch.seen < prompt.end:  # nothing is chosen by the logits of a chunk
+        if batch.seen < prompt.end:  # the logits of a chunk choose nothing
             return output
-        return self._edited(opened.request, batch, prompt, past, output, whole=cache is None)
+        return self._edited(opened.request, batch, past, output, whole=cache is None)
 
     def _batch_of(self, opened: OpenRequest, cache: Any, batch: Batch | None, past: int) -> Batch:
         """The sequence of a cache; a prompt that was just embedded begins or continues it."""
@@ -218,30 +217,19 @@ class MlxHooks:
             self._prompts.add(prompt)
         return batch
 
-    def _read(self, prompt: Prompt, run: Callable[[], Any]) -> Any:
-        """Run a part of a prompt and keep what the request's layers show of it."""
-        shown = self._pass.shown = dict.fromkeys(prompt.states, torch.empty(0))
-        try:
-            output = run()
-        finally:
-            del self._pass.shown
-        for layer, parts in prompt.states.items():
-            parts.append(shown[layer])
-        return output
-
-    def _edited(
-        self, request: Request, batch: Batch, prompt: Prompt, past: int, output: Any, *, whole: bool
-    ) -> Any:
+    def _edited(self, request: Request, batch: Batch, past: int, output: Any, *, whole: bool) -> Any:
         """Show a pass to the decoder: a whole prompt, or one more token."""
+        prompt: Prompt = batch.prompt
         is_step = past >= prompt.end
         if not is_step and not request.layers <= prompt.states.keys():
             raise UnsupportedError("the request changed while its prompt was read", hint=CHANGED)
-        raw = output.logits if whole else output.logits[:, -1:]
-        logits = to_torch(raw)
+        logits = to_torch(output.logits if whole else output.logits[:, -1:])
+        first = past if is_step else prompt.start
+        states = {} if is_step else {layer: torch.cat(prompt.states[layer], 1) for layer in request.layers}
         forward = Pass(
             request=request,
             arguments={},
-            past=past if is_step else prompt.start,
+            past=first,
             length=1 if is_step else prompt.length,
             batch=batch,
             rows=batch.rows,
@@ -249,10 +237,10 @@ class MlxHooks:
             inputs={},
             start=prompt.start,
             end=prompt.end,
-            seen=past if is_step else prompt.start,
+            seen=first,
             is_step=is_step,
             layers=request.layers,
-            states={} if is_step else {layer: torch.cat(prompt.states[layer], 1) for layer in request.layers},
+            states=states,
             logits=logits,
         )
         edited = request.decoder.edit(forward)

@@ -1,4 +1,7 @@
-"""The parts of a loaded mlx-vlm model, and its identity: the record that transformers makes of the same weights."""
+"""The parts of a loaded mlx-vlm model, and its identity: the record that transformers makes of the same weights.
+
+Values pass between MLX and PyTorch exactly, in every float type.
+"""
 
 from __future__ import annotations
 
@@ -8,21 +11,60 @@ from pathlib import Path
 from typing import Any
 
 import mlx.core as mx
+import numpy as np
+import torch
 from mlx.utils import tree_flatten
+from torch import Tensor, nn
 
-from reweigh.engines.mlx.arrays import Through, to_torch
 from reweigh.engines.mlx.ports import Port, computed_images, computed_settings, port_of
 from reweigh.errors import InputError, UnsupportedError
 from reweigh.families.anatomy import Anatomy
 from reweigh.families.catalogue import family_of
-from reweigh.families.identity import describe
+from reweigh.families.identity import Watch, bare_name, describe, empty_model, match_names
 from reweigh.families.positions import placeholder_ids
 from reweigh.families.processor import tokenizer_of
 from reweigh.families.settings import current_settings
-from reweigh.families.stored import empty_model, match_names, plain_name
 from reweigh.families.weights import spread_indices
-from reweigh.tables.identity import Identity
-from reweigh.tables.signature import BYTES, Sampled
+from reweigh.tables.identity import BYTES, Identity, Sampled
+
+FLOATS = {mx.float32: torch.float32, mx.float16: torch.float16, mx.bfloat16: torch.bfloat16}
+
+
+def to_torch(array: mx.array) -> Tensor:
+    """A copy on the CPU; waits for MLX to compute it."""
+    wide = array.astype(mx.float32) if array.dtype == mx.bfloat16 else array  # NumPy has no bfloat16
+    values = torch.from_numpy(np.array(wide))
+    return values.to(FLOATS.get(array.dtype, values.dtype))
+
+
+def to_mlx(tensor: Tensor, dtype: Any) -> mx.array:
+    """A tensor in a float type of MLX."""
+    return mx.array(tensor.float().numpy()).astype(dtype)
+
+
+def inputs_to_torch(inputs: Mapping[str, Any]) -> dict[str, Any]:
+    """A processor's outputs for a reader of positions; what MLX does not hold stays as it is."""
+    return {name: to_torch(value) if isinstance(value, mx.array) else value for name, value in inputs.items()}
+
+
+class Through(nn.Module):
+    """A module of an mlx-vlm model as a module of PyTorch, for the lens.
+
+    Args:
+        run: The MLX module or function.
+        dtype: Float type in which the model computes.
+        rows: Rows of a head.
+        width: Width of the states.
+    """
+
+    def __init__(self, run: Any, dtype: Any, rows: int, width: int) -> None:
+        super().__init__()
+        self.run, self.dtype = run, dtype
+        self.out_features, self.in_features = rows, width
+
+    def forward(self, states: Tensor) -> Tensor:
+        """What MLX computes of the states."""
+        return to_torch(self.run(to_mlx(states, self.dtype)))
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -54,7 +96,7 @@ class MlxAnatomy(Anatomy):
         names = empty.model.state_dict()
         sampled = _sampled(self.model, names)
         samples, _ = match_names(empty, sampled)  # what is missing shows as a difference
-        known = set(map(plain_name, names))
+        known = set(map(bare_name, names))
         samples |= {name: one for name, one in sampled.items() if name not in known}  # scales, adapters
         found = describe(empty, processor, samples, model_id=str(checkpoint_folder(processor)))
         architecture = found.architecture + (
@@ -65,31 +107,20 @@ class MlxAnatomy(Anatomy):
             found, architecture=architecture, config=settings, images=computed_images(found.images)
         )
 
-    def watch(self, processor: Any) -> Watch:
-        """Notices weights and settings that are replaced."""
-        return Watch(self.model, processor)
+    def watch(self, processor: Any) -> MlxWatch:
+        """What notices that weights or settings were replaced."""
+        return MlxWatch(self.model, processor)
 
 
-class Watch:
-    """Notices that weights of a model were replaced, or its settings changed; values written into an array are not seen."""
+class MlxWatch(Watch):
+    """Notices that weights were replaced or settings changed; values written into an array are not noticed."""
 
-    def __init__(self, model: Any, processor: Any) -> None:
-        self.model, self.processor = model, processor
-        self._weights, self._settings = self._now()
+    def _now(self) -> dict[str, Any]:
+        marks = current_settings(self.model.config, self.processor)
+        return marks | {name: id(array) for name, array in self._weights().items()}
 
-    def changed(self) -> str | None:
-        """What changed first, in words, or ``None``."""
-        weights, settings = self._now()
-        for name in {**self._weights, **weights}:
-            if weights.get(name) is not self._weights.get(name):
-                return f"{name} was changed"
-        names = {**self._settings, **settings}
-        found = next((name for name in names if settings.get(name) != self._settings.get(name)), None)
-        return None if found is None else f"{found} was changed"
-
-    def _now(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        weights = dict(tree_flatten(self.model.parameters()))
-        return weights, current_settings(self.model.config, self.processor)
+    def _weights(self) -> dict[str, Any]:
+        return dict(tree_flatten(self.model.parameters()))
 
 
 def find_anatomy(model: Any, processor: Any) -> MlxAnatomy:
@@ -132,10 +163,10 @@ def checkpoint_folder(processor: Any) -> Path:
 
 def _sampled(model: Any, wanted: Mapping[str, Any]) -> dict[str, Sampled]:
     """A few values of every weight, by plain name; kernels of convolutions in the order of axes that PyTorch has."""
-    shapes = {plain_name(name): tuple(tensor.shape) for name, tensor in wanted.items()}
+    shapes = {bare_name(name): tuple(tensor.shape) for name, tensor in wanted.items()}
     found = {}
     for name, array in tree_flatten(model.parameters()):
-        own = plain_name(name)
+        own = bare_name(name)
         if own not in shapes:
             own = own.replace("vision_tower.", "visual.", 1)  # Qwen
         if array.ndim > 3 and array.shape != shapes.get(own):

@@ -1,6 +1,6 @@
 """Which families mlx-vlm computes as transformers does, and in what the others differ.
 
-mlx-vlm writes every model anew. Where its version fixes a setting that the checkpoint leaves open, or computes
+mlx-vlm reimplements every model. Where its version fixes a setting that the checkpoint leaves open, or computes
 something else, the identity of the model says so: a table passes between the engines where they compute the same.
 ``reweigh doctor MODEL --engine mlx`` measures it.
 """

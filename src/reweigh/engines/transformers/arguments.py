@@ -1,7 +1,12 @@
-"""What ``forward`` and ``generate`` were called with: arguments by name, the prompt, and where its images lie."""
+"""What ``forward`` and ``generate`` were called with: arguments by name, the prompt, where its images lie, and the cache.
+
+The batch of a key-value cache is kept on the cache itself. It lives as long as the cached positions do, a copied cache has a
+copy of it, and it follows when the cache's rows are reordered, repeated or dropped.
+"""
 
 from __future__ import annotations
 
+import functools
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -12,7 +17,6 @@ import torch
 from torch import Tensor
 from torch.utils._pytree import tree_leaves
 
-from reweigh.engines.transformers.caches import past_length
 from reweigh.errors import InputError, ReweighError, UnsupportedError
 from reweigh.families.anatomy import Anatomy
 from reweigh.families.positions import layout
@@ -61,7 +65,11 @@ def read_prompt(
     """The prompt that a ``generate`` call brings; ``None`` where it brings no token ids and no image."""
     given = bound(inspect.signature(generate), args, kwargs)
     configs = (given.get("generation_config"), getattr(anatomy.language_model, "generation_config", None))
-    if any(look_up(source, "assistant_early_exit") is not None for source in (given, *configs)):
+    early = [
+        given.get("assistant_early_exit"),
+        *(getattr(one, "assistant_early_exit", None) for one in configs),
+    ]
+    if any(one is not None for one in early):
         raise UnsupportedError(
             "assistant_early_exit skips decoder blocks, so their states cannot be read",
             hint="use assistant_model or prompt_lookup_num_tokens instead",
@@ -159,11 +167,6 @@ def bound(signature: inspect.Signature, args: tuple[Any, ...], kwargs: dict[str,
     return named
 
 
-def look_up(source: Any, name: str) -> Any:
-    """A value by name from a mapping or a configuration, ``None`` where it is not set."""
-    return source.get(name) if isinstance(source, Mapping) else getattr(source, name, None)
-
-
 def prompt_ids(inputs: Mapping[str, Any]) -> Tensor:
     """The prompt's token ids (B, T)."""
     ids = inputs.get("input_ids")
@@ -181,3 +184,63 @@ def followed_by(inputs: Mapping[str, Any], tokens: Tensor) -> dict[str, Any]:
             more = tokens.new_ones(tokens.shape) if name == "attention_mask" else torch.zeros_like(tokens)
             longer[name] = torch.cat([inputs[name], more.to(inputs[name].dtype)], dim=1)
     return longer
+
+
+BATCH = "_reweigh_batch"
+"""Attribute of a cache that holds its batch."""
+
+
+def batch_on(cache: Any) -> Batch | None:
+    """The batch that was left on a cache."""
+    return None if cache is None else vars(cache).get(BATCH)
+
+
+def past_length(cache: Any, batch: Batch | None = None) -> int:
+    """Columns that a cache holds; its batch, if given, spares the wait for a cache that counts them on its device."""
+    if cache is None or not hasattr(cache, "get_seq_length"):
+        return 0
+    length = cache.get_seq_length()
+    is_known = batch is not None and isinstance(length, Tensor) and vars(cache).get(BATCH) is batch
+    return batch.seen if batch is not None and is_known else int(length)
+
+
+def leave_batch(cache: Any, batch: Batch) -> None:
+    """Leave a batch on a cache, whose rows it follows from now on."""
+    vars(cache)[BATCH] = batch
+    if not isinstance(cache, _Followed):
+        kind: Any = type(cache)
+        cache.__class__ = _followed(kind)
+
+
+class _Followed:
+    """Mixed into the cache's class."""
+
+    def reorder_cache(self, beam_idx: Tensor) -> None:
+        super().reorder_cache(beam_idx)  # type: ignore[misc]
+        vars(self)[BATCH].reorder(beam_idx)
+
+    def batch_select_indices(self, indices: Tensor) -> None:
+        rows = _row_numbers(self, indices)
+        super().batch_select_indices(indices)  # type: ignore[misc]
+        vars(self)[BATCH].reorder(rows)
+
+    def batch_repeat_interleave(self, repeats: int) -> None:
+        super().batch_repeat_interleave(repeats)  # type: ignore[misc]
+        vars(self)[BATCH].repeat(repeats)
+
+
+def _row_numbers(cache: Any, indices: Any) -> Tensor:
+    """The numbers of chosen rows, which may be given as such, from the end, or as a mask."""
+    rows = torch.as_tensor(indices)
+    if rows.dtype == torch.bool:
+        return rows.nonzero().flatten()
+    counts = (
+        len(layer.keys) for layer in getattr(cache, "layers", ()) if getattr(layer, "keys", None) is not None
+    )
+    count = next(counts, None)
+    return rows if count is None else rows % count
+
+
+@functools.cache
+def _followed(kind: Any) -> Any:
+    return type(kind.__name__, (_Followed, kind), {"__module__": kind.__module__})

@@ -19,8 +19,7 @@ from transformers import AttentionInterface, AttentionMaskInterface
 from reweigh.errors import UnsupportedError
 from reweigh.families.anatomy import Anatomy
 from reweigh.runtime.context import opened_on
-from reweigh.runtime.decoder import Decoder
-from reweigh.runtime.forward import Pass
+from reweigh.runtime.decoder import Decoder, Pass
 
 _names = count(1)
 

@@ -24,8 +24,7 @@ from reweigh.families.weights import input_device
 from reweigh.images import read_image
 from reweigh.method.kernels import choose_kernel, kernel_names, unused_numba
 from reweigh.method.lens import Lens, lens_disagreement
-from reweigh.runtime.decoder import Decoder
-from reweigh.runtime.forward import Pass
+from reweigh.runtime.decoder import Decoder, Pass
 
 
 @dataclass(frozen=True)

@@ -16,21 +16,23 @@ from typing import Any
 from torch import Tensor, nn
 
 from reweigh.engines.transformers.arguments import (
+    BATCH,
     Prompt,
+    batch_on,
     bound,
     brings_image,
     check_arguments,
+    leave_batch,
     missing_image,
+    past_length,
     read_prompt,
     token_ids,
     visual_layout,
 )
-from reweigh.engines.transformers.caches import BATCH, batch_on, leave_batch, past_length
 from reweigh.errors import ReweighError, UnsupportedError
 from reweigh.families.anatomy import Anatomy
 from reweigh.runtime.context import OpenRequest, innermost, opened_on, suspended
-from reweigh.runtime.decoder import Decoder, Request
-from reweigh.runtime.forward import Pass
+from reweigh.runtime.decoder import Decoder, Pass, Request
 from reweigh.runtime.sequence import Batch, Sequence
 
 COMPILED_INSIDE = "attach to the compiled model, not to the one inside it"
@@ -145,7 +147,7 @@ class ForwardHooks:
         if opened is None:
             return
         request, prompt = opened.request, opened.prompt
-        arguments = bound(self._signature, args, kwargs) if args else dict(kwargs)
+        arguments = bound(self._signature, args, kwargs) if args else kwargs
         batch = None if prompt is None else prompt.batch
         cache, ids = arguments.get("past_key_values"), arguments.get("input_ids")
         if (
@@ -183,14 +185,24 @@ class ForwardHooks:
         self._local.forward = forward
 
     def _look(self, request: Request, prompt: Prompt | None, arguments: dict[str, Any]) -> Pass:
-        """Any pass but a step: where its images lie, and what it continues."""
+        """Any pass but a step: note where its images lie, and find or begin the batch it continues."""
         outer_ids, self._local.outer_ids = self._local.outer_ids, None
         if arguments.get("input_ids") is None and outer_ids is not None:
-            arguments["input_ids"] = outer_ids
+            arguments = {**arguments, "input_ids": outer_ids}
         rows, length = check_arguments(arguments)
-        cache = arguments.get("past_key_values")
+        cache, owner = arguments.get("past_key_values"), request.decoder.key
         past = past_length(cache, prompt.batch if prompt is not None and prompt.passes else None)
-        batch = self._batch(request.decoder.key, prompt, arguments, past, rows, length)
+        batch = _continued(owner, prompt, cache, past, length)
+        if prompt is not None and prompt.batch is None:
+            batch = batch or Batch(owner, [Sequence(row=row) for row in range(len(prompt.columns))])
+            prompt.rows = batch.extend(prompt.start, prompt.columns, prompt.patches, rows)
+            batch.prompt, prompt.batch = prompt.number, batch
+        elif batch is None or (length > 1 and (prompt is None or batch.prompt != prompt.number)):
+            # a pass outside generate, or beside its prompt, such as the image-free branch of guidance
+            batch = batch or Batch(owner, [Sequence(row=row) for row in range(rows)])
+            batch.extend(past, *visual_layout(self.anatomy, token_ids(arguments), arguments), rows)
+        if rows != len(batch.rows):
+            raise ReweighError(f"a pass of {rows} rows cannot continue {len(batch.rows)} rows")
         forward = Pass(
             request=request,
             arguments=arguments,
@@ -210,23 +222,6 @@ class ForwardHooks:
         if forward.new() and not brings_image(arguments):
             raise missing_image(prompt)
         return forward
-
-    def _batch(
-        self, owner: int, prompt: Prompt | None, arguments: dict[str, Any], past: int, rows: int, length: int
-    ) -> Batch:
-        """The batch this pass continues or begins, with the visual positions of its prompt noted."""
-        batch = _continued(owner, prompt, arguments.get("past_key_values"), past, length)
-        if prompt is not None and prompt.batch is None:
-            batch = batch or Batch(owner, [Sequence(row=row) for row in range(len(prompt.columns))])
-            prompt.rows = batch.extend(prompt.start, prompt.columns, prompt.patches, rows)
-            batch.prompt, prompt.batch = prompt.number, batch
-        elif batch is None or (length > 1 and (prompt is None or batch.prompt != prompt.number)):
-            # a pass outside generate, or beside its prompt, such as the image-free branch of guidance
-            batch = batch or Batch(owner, [Sequence(row=row) for row in range(rows)])
-            batch.extend(past, *visual_layout(self.anatomy, token_ids(arguments), arguments), rows)
-        if rows != len(batch.rows):
-            raise ReweighError(f"a pass of {rows} rows cannot continue {len(batch.rows)} rows")
-        return batch
 
     def capture(self, layer: int, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Ahead of what follows a block: keep the block's output."""

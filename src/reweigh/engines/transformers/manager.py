@@ -1,7 +1,8 @@
 """Which requests hold the hooks on a model, and what each decoder needs installed.
 
 All sessions of a model share its hook manager. Hooks are there while a request is open anywhere; a pass of a thread or
-task without a request runs as if there were none. What the hooks do is in ``forward_hooks``.
+task without a request runs as if there were none. What the hooks do is in ``forward_hooks``; how they are put on modules and
+taken off again is in ``Hooks``.
 """
 
 from __future__ import annotations
@@ -13,15 +14,16 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import torch
+from torch import nn
+
 from reweigh.engines.transformers.arguments import Prompt
 from reweigh.engines.transformers.attention import Attention
 from reweigh.engines.transformers.forward_hooks import ForwardHooks
-from reweigh.engines.transformers.hooks import Hooks, forget_compiled
 from reweigh.errors import UnsupportedError
 from reweigh.families.anatomy import Anatomy
 from reweigh.runtime.context import OpenRequest, enter, leave, opened_on
-from reweigh.runtime.decoder import Decoder, Request
-from reweigh.runtime.forward import Pass
+from reweigh.runtime.decoder import Decoder, Pass, Request
 
 PACKED = ("generate_batch", "init_continuous_batching", "continuous_batching_context_manager")
 """Ways of generating that pack several sequences into one row."""
@@ -177,3 +179,91 @@ def _refuse(name: str, *_args: Any, **_kwargs: Any) -> None:
         f"{name} packs several sequences into one row and bypasses the edit",
         hint="use generate, batched if you like",
     )
+
+
+class Shadow:
+    """Stands on an instance in the place of its method: calls ``function(original, ...)`` while ``active()``.
+
+    A deep copy of the instance gets its own plain method back, so that a copied model is not tied to anything.
+    """
+
+    def __init__(
+        self, owner: Any, name: str, function: Callable[..., Any], active: Callable[[], bool]
+    ) -> None:
+        self._owner = owner
+        self._name = name
+        self._original = _method(owner, name)
+        self._function = function
+        self._active = active
+        functools.update_wrapper(self, self._original)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if self._active():
+            return self._function(self._original, *args, **kwargs)
+        return self._original(*args, **kwargs)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Any:
+        copied = memo.get(id(self._owner))
+        return self if copied is None else getattr(type(copied), self._name).__get__(copied)
+
+
+def _method(owner: Any, name: str) -> Any:
+    """The method to call; not the one that transformers put there for a model folder with ``custom_generate``.
+
+    That one opens a session of its own, so calling it from a session would never end.
+    """
+    found = vars(owner).get(name)
+    if isinstance(found, functools.partial) and found.keywords.get("model") is owner:
+        return getattr(type(owner), name).__get__(owner)
+    return getattr(owner, name)
+
+
+class Hooks:
+    """What was put on a model. A compiled forward breaks its graph at a hook instead of tracing it."""
+
+    def __init__(self) -> None:
+        self._undo: list[Callable[[], Any]] = []
+
+    def __len__(self) -> int:
+        return len(self._undo)
+
+    def before(self, module: nn.Module, hook: Callable[..., None], *, prepend: bool = False) -> None:
+        """Call ``hook`` ahead of a module."""
+        quiet = torch.compiler.disable(hook)  # type: ignore[no-untyped-call]
+        self._undo.append(module.register_forward_pre_hook(quiet, with_kwargs=True, prepend=prepend).remove)
+
+    def after(self, module: nn.Module, hook: Callable[..., Any]) -> None:
+        """Call ``hook`` with a module's output, which it may replace."""
+        quiet = torch.compiler.disable(hook)  # type: ignore[no-untyped-call]
+        self._undo.append(module.register_forward_hook(quiet).remove)
+
+    def shadow(
+        self, module: Any, name: str, function: Callable[..., Any], is_active: Callable[[], bool]
+    ) -> None:
+        """Put a function before a method; removal brings back exactly what was there."""
+        own = vars(module)
+        before = own.get(name)
+        own[name] = Shadow(module, name, function, is_active)
+        self._undo.append(lambda: own.pop(name) if before is None else own.update({name: before}))
+
+    def remove(self) -> None:
+        """Take everything off, the last first."""
+        while self._undo:
+            self._undo.pop()()
+
+
+def forget_compiled(model: nn.Module, *, wrapped: bool = False) -> bool:
+    """Drop the graphs of this process if the model's wrapper or any part is compiled; tell whether that was so."""
+    if not (wrapped or any(_is_compiled(module) for module in model.modules())):
+        return False
+    import torch._dynamo
+
+    torch._dynamo.reset()
+    return True
+
+
+def _is_compiled(module: Any) -> bool:
+    if getattr(module, "_compiled_call_impl", None) is not None:  # module.compile()
+        return True
+    own = vars(module)  # generate keeps its compiled call there; a user may have replaced forward
+    return any(hasattr(own.get(name), "_torchdynamo_orig_callable") for name in ("_compiled_call", "forward"))

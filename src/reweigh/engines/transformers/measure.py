@@ -1,26 +1,39 @@
-"""``reweigh.measure``: the visual evidence of a model's inputs, in one forward pass."""
+"""``reweigh.measure`` and ``reweigh.check``: the visual evidence of a model's inputs, and a text compared with it.
+
+Evidence depends on the image and the prompt only, so a text to check need not be fed to the model: its tokens are looked up.
+"""
 
 from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
 from reweigh.engines.transformers.arguments import followed_by
 from reweigh.engines.transformers.manager import HookManager
-from reweigh.errors import InputError
+from reweigh.engines.transformers.session import Session
+from reweigh.errors import InputError, MismatchError
 from reweigh.families.anatomy import Anatomy, find_anatomy
+from reweigh.families.points import published_point
+from reweigh.families.processor import tokenizer_of
+from reweigh.families.prompts import DESCRIBE, build_inputs
+from reweigh.images import read_image
+from reweigh.method.check import Checked, check_tokens
 from reweigh.method.evidence import Evidence
 from reweigh.method.lens import CHUNK, Lens
 from reweigh.method.readouts import DMRR
 from reweigh.runtime.context import suspended
-from reweigh.runtime.decoder import Decoder
-from reweigh.runtime.forward import Pass
+from reweigh.runtime.decoder import Decoder, Pass
 from reweigh.runtime.reader import Reader
 from reweigh.runtime.sequence import Sequence as Row
+from reweigh.tables.table import ReferenceTable
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
 
 
 class Measuring(Decoder):
@@ -154,3 +167,103 @@ def hidden_states(anatomy: Anatomy, inputs: Mapping[str, Any], tokens: Sequence[
     found = getattr(output, "hidden_states", None)
     found = output.language_model_outputs.hidden_states if found is None else found
     return torch.stack([state[0].float().cpu() for state in found], dim=1)
+
+
+def pair(
+    anatomy: Anatomy,
+    processor: Any,
+    table: ReferenceTable | str | Path,
+    *,
+    layer: int | None,
+    force: bool = False,
+) -> tuple[ReferenceTable, Lens]:
+    """The table, verified against the model, and the lens it was made with.
+
+    Where a folder holds several layers and none is named, the tuned one is taken, then the paper's for this model.
+    ``force`` accepts another model, tokenizer or dtype; the layer must exist and the vocabulary fit all the same.
+    """
+    block = None if layer is None else anatomy.check_layer(layer)
+    published, vocab_size = published_point(anatomy), anatomy.vocab_size
+    identity = None if force else anatomy.identify(processor)
+    if not isinstance(table, ReferenceTable):
+        default = None if published is None else published.layer
+        table = ReferenceTable.from_pretrained(table, layer=block, default=default)
+    made = table.made_with
+    lens = Lens(
+        anatomy.norm,
+        anatomy.head,
+        dtype="float32" if made.get("lens") == "float32" else "native",
+        chunk=made.get("chunk", CHUNK),
+    )
+    table.check_layer(block)
+    table.verify()
+    if identity is not None:
+        table.check_pairing(identity, dtype=lens.dtype)
+    anatomy.check_layer(table.layer)
+    if table.tokens.size and int(table.tokens[-1]) >= vocab_size:
+        raise MismatchError(
+            f"the table has token {int(table.tokens[-1])}, but the model's head has {vocab_size} tokens"
+        )
+    return table, lens
+
+
+def check(
+    model: Any,
+    processor: Any,
+    image: str | Path | bytes | Image,
+    text: str | None = None,
+    *,
+    table: ReferenceTable | str | Path,
+    layer: int | None = None,
+    prompt: str = DESCRIBE,
+    template: str | None = None,
+    force: bool = False,
+) -> Checked:
+    """Compare each token of ``text`` with its reference, given the image.
+
+    Args:
+        text: A description the model wrote, or any other; the model's own description of the image if not given.
+        table: A reference table, its folder, or a Hub repository.
+        prompt: The prompt the image is shown with; use the table's own.
+
+    Example:
+        >>> import reweigh
+        >>> from reweigh import world
+        >>> from reweigh.families.load import load
+        >>> from reweigh.world.render import render
+        >>> from reweigh.world.scenes import scene
+        >>> model, processor = load(world.path())
+        >>> picture = render(scene("evaluation", 3), 112)
+        >>> found = reweigh.check(model, processor, picture, "There is a dog.", table=world.table_path())
+        >>> print(*(word.text for word in found.unsupported()))
+        dog.
+    """
+    anatomy = find_anatomy(model)
+    table, lens = pair(anatomy, processor, table, layer=layer, force=force)
+    text = own_description(model, processor, image, prompt, template) if text is None else text
+    ids, offsets = tokenize(processor, text)
+    inputs = build_inputs(model, processor, [read_image(image)], [prompt], template=template)
+    reading: dict[str, Any] = {"dtype": lens.mode, "chunk": lens.chunk, "readout": table.readout}
+    found = measure(model, inputs, layers=[table.layer], **reading)[0]
+    if found is None:
+        raise InputError("the prompt holds no image")
+    return check_tokens(text, ids, offsets, found.at(table.layer), table)
+
+
+def own_description(
+    model: Any, processor: Any, image: str | Path | bytes | Image, prompt: str, template: str | None
+) -> str:
+    """What the unedited model says of an image."""
+    session = Session(model, processor, Decoder(find_anatomy(model)))
+    return str(session.describe(image, prompt, template=template))
+
+
+def tokenize(processor: Any, text: str) -> tuple[list[int], list[tuple[int, int]]]:
+    """The tokens of a text, and the characters that each stands for."""
+    if not text.strip():
+        raise InputError("the text to check is empty")
+    tokenizer = tokenizer_of(processor)
+    if not getattr(tokenizer, "is_fast", False):
+        raise InputError("checking a text needs a fast tokenizer, which knows where its tokens lie")
+    encoded = tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)
+    return list(encoded["input_ids"]), [tuple(pair) for pair in encoded["offset_mapping"]]

@@ -1,7 +1,8 @@
 """The unmodified model's greedy answers with the candidates of every step: for calibration, and for studies.
 
 Calibration keeps the evidence of every image. A study's function is handed the residual states of the visual positions as
-soon as they are there, so that it reads what it wants of them and nothing large is kept.
+soon as they are there, so that it reads what it wants of them and nothing large is kept. ``whole_words`` has the model
+complete tokens that may be pieces of a word.
 """
 
 from __future__ import annotations
@@ -15,17 +16,18 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from reweigh.engines.transformers.arguments import followed_by
 from reweigh.engines.transformers.manager import HookManager
 from reweigh.engines.transformers.measure import Measuring
 from reweigh.engines.transformers.session import end_tokens
 from reweigh.errors import CalibrationError, InputError, ReweighError
 from reweigh.families.anatomy import Anatomy
+from reweigh.families.processor import tokenizer_of
 from reweigh.method.edit import Candidates, candidates
 from reweigh.method.evidence import Evidence
 from reweigh.method.lens import Lens
 from reweigh.method.readouts import DMRR, READOUTS
-from reweigh.runtime.decoder import Decoder
-from reweigh.runtime.forward import Pass
+from reweigh.runtime.decoder import Decoder, Pass
 from reweigh.runtime.reader import Reader
 from reweigh.tables.observations import ImageObservations, count_candidates
 
@@ -196,25 +198,62 @@ def follow(
     generated = sequences[:, -len(follower.steps) :]
     probability = torch.stack(follower.emitted, dim=1).cpu().numpy()
     lengths = answer_lengths(generated, end_tokens(anatomy.language_model))
-    return [
-        _trajectory(follower.steps, generated[row], probability[row], row, length, follower.readings[row])
-        for row, length in enumerate(lengths)
-    ]
+    found = []
+    for row, length in enumerate(lengths):
+        steps = follower.steps[:length]
+        kept = [step.keep[row].cpu().numpy() for step in steps]
+        found.append(
+            Trajectory(
+                generated[row, :length].cpu().numpy().astype(np.int64),
+                probability[row, :length],
+                [step.ids[row].cpu().numpy()[keep] for step, keep in zip(steps, kept, strict=True)],
+                [step.logits[row].cpu().numpy()[keep] for step, keep in zip(steps, kept, strict=True)],
+                follower.readings[row],
+            )
+        )
+    return found
 
 
-def _trajectory(
-    steps: Sequence[Candidates],
-    tokens: Tensor,
-    probability: NDArray[np.float64],
-    row: int,
-    length: int,
-    reading: Any,
-) -> Trajectory:
-    kept = [step.keep[row].cpu().numpy() for step in steps[:length]]
-    return Trajectory(
-        tokens[:length].cpu().numpy().astype(np.int64),
-        probability[:length],
-        [step.ids[row].cpu().numpy()[keep] for step, keep in zip(steps, kept, strict=False)],
-        [step.logits[row].cpu().numpy()[keep] for step, keep in zip(steps, kept, strict=False)],
-        reading,
-    )
+LONGEST = 5
+"""Further tokens after which a word is taken to be whole."""
+
+
+def whole_words(
+    model: Any, processor: Any, inputs: Mapping[str, Any], said: Sequence[int], tokens: Sequence[int]
+) -> dict[int, str]:
+    """The word that each token begins or continues after ``said``, as the unedited model would write it greedily.
+
+    One short generation for each token; punctuation needs none and is left out.
+    """
+    tokenizer = tokenizer_of(processor)
+    before = tokenizer.decode(list(said), skip_special_tokens=True)
+    found = {}
+    for token in tokens:
+        text = tokenizer.decode([*said, token], skip_special_tokens=True)
+        if not text[len(before) :].strip()[:1].isalpha():
+            continue
+        fed = torch.tensor([[*said, token]], device=inputs["input_ids"].device)
+        longer = followed_by(inputs, fed)
+        greedy = {"do_sample": False, "temperature": None, "top_p": None, "top_k": None}
+        with torch.no_grad():
+            output = model.generate(**longer, max_new_tokens=LONGEST, **greedy)
+        more = output[0, longer["input_ids"].shape[1] :].tolist()
+        text = tokenizer.decode([*said, token, *more], skip_special_tokens=True)
+        found[token] = word_at(text, len(before))
+    return found
+
+
+def word_at(text: str, place: int) -> str:
+    """The word that covers a place of a text, or the next one behind it.
+
+    >>> word_at("a fire hydrant", 3), word_at("a fire hydrant", 1)
+    ('fire', 'fire')
+    """
+    while place < len(text) and text[place].isspace():
+        place += 1
+    start = end = place
+    while start > 0 and text[start - 1].isalnum():
+        start -= 1
+    while end < len(text) and text[end].isalnum():
+        end += 1
+    return text[start:end]

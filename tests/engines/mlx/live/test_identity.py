@@ -15,8 +15,7 @@ from mlx_vlm.utils import load_model
 
 import reweigh
 from checkpoints.more import more
-from reweigh.engines.mlx.arrays import to_torch
-from reweigh.engines.mlx.model import find_anatomy
+from reweigh.engines.mlx.model import find_anatomy, to_torch
 from reweigh.errors import InputError, MismatchError, UnsupportedError
 from reweigh.families.anatomy import find_anatomy as find_in_transformers
 from reweigh.world import path, table_path

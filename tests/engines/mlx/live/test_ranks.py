@@ -9,8 +9,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reweigh.engines.mlx.arrays import FLOATS, to_mlx, to_torch
-from reweigh.engines.mlx.model import find_anatomy
+from reweigh.engines.mlx.model import FLOATS, find_anatomy, to_mlx, to_torch
 from reweigh.method.lens import Lens
 from reweigh.method.sums import ReadoutSums
 from reweigh.runtime.reader import Reader

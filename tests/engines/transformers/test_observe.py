@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from reweigh.engines.transformers.words import whole_words, word_at
+from reweigh.engines.transformers.observe import whole_words, word_at
 
 PIECES = ["<s>", " f", "ire", " truck", ".", " a"]
 

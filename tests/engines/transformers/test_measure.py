@@ -14,7 +14,7 @@ import stand_ins
 import twin
 from checkpoints import VOCABULARY, picture
 from reweigh.decoding import attach
-from reweigh.engines.transformers.pairing import pair
+from reweigh.engines.transformers.measure import pair
 from reweigh.errors import ArtifactError, InputError, MismatchError
 from reweigh.families.anatomy import find_anatomy
 from reweigh.families.identity import identify
