@@ -20,7 +20,7 @@ from reweigh.errors import InputError, MismatchError
 from reweigh.families.anatomy import find_anatomy
 from reweigh.families.identity import identify
 from reweigh.families.prompts import build_inputs
-from reweigh.rivals.tools.steering import SteeringVectors
+from reweigh.rivals.tools.vectors import SteeringVectors
 from sameness import assert_same
 
 STEPS = 4
@@ -41,24 +41,21 @@ def vectors(loaded):
     return make
 
 
-@pytest.mark.parametrize("positions", ["all", "last"])
 @pytest.mark.parametrize("layers", [None, [1, 2]])
-def test_whole_answers_equal_two_passes_steered_by_hand(positions, layers, loaded, batch, vectors):
+def test_whole_answers_equal_two_passes_steered_by_hand(layers, loaded, batch, vectors):
     model, processor = loaded("llava")
     inputs, lam, alpha = batch("llava", rows=(0,)), 0.6, 0.7
     own = vectors("llava")
-    options = {"vectors": own, "lam": lam, "alpha": alpha, "layers": layers, "positions": positions}
+    options = {"vectors": own, "lam": lam, "alpha": alpha, "layers": layers}
     with reweigh.decoder("asd", model, processor, **options):
         found = run(model, inputs)
     length = inputs["input_ids"].shape[1]
     states = embedded(model, inputs, found.sequences[:, length:-1]).detach()
-    first = 0 if positions == "all" else length - 1
 
     def steered(sign):
         def after(layer, states):
             if layers is None or layer in layers:
-                states = states.clone()
-                states[:, first:] += sign * lam * torch.tensor(own.vectors[layer])
+                states = states + sign * lam * torch.tensor(own.vectors[layer])
             return states
 
         return forward(model, states, after=after)
@@ -79,28 +76,26 @@ def test_null_settings_and_batches(family, loaded, batch, vectors):
     base = run(model, inputs)
     with reweigh.decoder("asd", model, processor, vectors=own, lam=0.0, alpha=3.0):
         assert_same(base, run(model, inputs))
-    for positions in ("all", "last"):
-        with reweigh.decoder("asd", model, processor, vectors=own, lam=0.3, positions=positions):
-            both = run(model, inputs)
-            alone = [run(model, batch(family, rows=(row,))) for row in rows]
-            beams = run(model, inputs, num_beams=2)
-        assert not torch.equal(base.logits[0], both.logits[0])
-        assert beams.sequences.shape[0] == 2
-        for row in (0, 1):
-            torch.testing.assert_close(both.logits[0][row], alone[row].logits[0][0], atol=5e-3, rtol=1e-3)
-            assert torch.equal(both.sequences[row, -STEPS:], alone[row].sequences[0, -STEPS:])
+    with reweigh.decoder("asd", model, processor, vectors=own, lam=0.3):
+        both = run(model, inputs)
+        alone = [run(model, batch(family, rows=(row,))) for row in rows]
+        beams = run(model, inputs, num_beams=2)
+    assert not torch.equal(base.logits[0], both.logits[0])
+    assert beams.sequences.shape[0] == 2
+    for row in (0, 1):
+        torch.testing.assert_close(both.logits[0][row], alone[row].logits[0][0], atol=5e-3, rtol=1e-3)
+        assert torch.equal(both.sequences[row, -STEPS:], alone[row].sequences[0, -STEPS:])
     assert_same(base, run(model, inputs))
 
 
-@pytest.mark.parametrize("positions", ["all", "last"])
-def test_a_drafted_answer_is_decoded_as_an_undrafted_one(positions, loaded, batch, vectors):
+def test_a_drafted_answer_is_decoded_as_an_undrafted_one(loaded, batch, vectors):
     model, processor = loaded("llava")
     inputs = batch("llava", rows=(0,))
     assistant = copy.deepcopy(model)
     with torch.no_grad():
         assistant.model.language_model.norm.weight[::3] += 0.05
     options = {"do_sample": False, "max_new_tokens": 8}
-    with reweigh.decoder("asd", model, processor, vectors=vectors("llava"), lam=0.3, positions=positions):
+    with reweigh.decoder("asd", model, processor, vectors=vectors("llava"), lam=0.3):
         alone = model.generate(**inputs, **options)
         drafted = model.generate(**inputs, **options, assistant_model=assistant)
     assert torch.equal(alone, drafted)
@@ -139,11 +134,9 @@ def test_refusals(loaded, vectors, tmp_path):
     own = vectors("llava", layers=(0, 2))
     with pytest.raises(InputError, match="block 1"):
         reweigh.decoder("asd", model, processor, vectors=own, layers=[1])
-    with pytest.raises(InputError, match="first"):
-        reweigh.decoder("asd", model, processor, vectors=own, positions="first")
     with pytest.raises(InputError, match="vectors"):
         reweigh.decoder("asd", model, processor)
-    theirs = vectors("gemma3").save(tmp_path)
+    theirs = vectors("gemma3").save_pretrained(tmp_path)
     with pytest.raises(MismatchError, match="made with"):
         reweigh.decoder("asd", model, processor, vectors=theirs)
     reweigh.decoder("asd", model, processor, vectors=theirs, force=True)

@@ -133,7 +133,7 @@ def test_defaults_are_the_official_ones(loaded):
     for family, keep in zip(SERVED, (10, 10, 4), strict=True):
         decoder = reweigh.decoder("damro", *loaded(family)).decoder
         assert (decoder.alpha, decoder.beta) == (2.0, 0.1)
-        assert (decoder.outliers.keep, decoder.outliers.layer) == (keep, -2)
+        assert (decoder.keep, decoder.layer) == (keep, -2)
         assert decoder.regime["do_sample"]
 
 
@@ -142,13 +142,13 @@ def test_hooks_are_removed_and_features_with_the_class_token_are_off_by_one(load
     model, processor = loaded("llava")
     pixels = batch("llava")["pixel_values"]
     with torch.no_grad():
-        outliers = reweigh.decoder("damro", model, processor).decoder.outliers
+        outliers = reweigh.decoder("damro", model, processor).decoder
         usual = outliers.choose(pixels)
         assert not outliers.attention.q_proj._forward_hooks
         features = outliers.tower(pixels, output_hidden_states=True).hidden_states[-2]
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(model.config, "vision_feature_select_strategy", "full")
-            slipped = reweigh.decoder("damro", model, processor).decoder.outliers.choose(pixels)
+            slipped = reweigh.decoder("damro", model, processor).decoder.choose(pixels)
     for image in range(len(pixels)):
         places = [int((features[image] == one).all(dim=-1).nonzero()[0]) for one in usual[image]]
         assert torch.equal(slipped[image], features[image][[place - 1 for place in places]])

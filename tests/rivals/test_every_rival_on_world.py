@@ -10,8 +10,7 @@ import reweigh
 from reweigh.errors import ArtifactError
 from reweigh.families.prompts import DESCRIBE, build_inputs
 from reweigh.rivals import DECODERS
-from reweigh.rivals.tools.pairs import PairDirections
-from reweigh.rivals.tools.steering import SteeringVectors
+from reweigh.rivals.tools.vectors import PairDirections, SteeringVectors
 
 
 @pytest.fixture(scope="module")
@@ -26,12 +25,12 @@ def embedded():
         pytest.skip(f"the embedded model is not in this checkout: {error.message}")
     model, processor = load(where, device="cpu")
     pictures = [scene("evaluation", index).image() for index in (0, 1)]
-    return model, processor, build_inputs(model, processor, pictures, [DESCRIBE, DESCRIBE])
+    return model, processor, pictures, build_inputs(model, processor, pictures, [DESCRIBE, DESCRIBE])
 
 
 @pytest.mark.parametrize("method", [name for name in DECODERS if name != "greedy"])
 def test_every_method_says_something_in_its_own_regime(method, embedded):
-    model, processor, inputs = embedded
+    model, processor, pictures, inputs = embedded
     options = {"erase": ["zebra"]} if method == "projectaway" else {}
     if method == "halc":
         options = {
@@ -54,7 +53,8 @@ def test_every_method_says_something_in_its_own_regime(method, embedded):
         except ArtifactError as error:
             pytest.skip(f"the embedded model has no operating point yet: {error.message}")
         options = {"table": table_path(), "layer": point["layer"], "beta": point["beta"]}
-    with reweigh.decoder(method, model, processor, **options) as attached:
+    attached = reweigh.decoder(method, model, processor, **options)
+    with attached.request(pictures=pictures) if method == "halc" else attached:
         regime = getattr(attached.decoder, "regime", {"do_sample": False})
         torch.manual_seed(0)
         output = model.generate(**inputs, **{**regime, "max_new_tokens": 12})

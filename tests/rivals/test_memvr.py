@@ -26,11 +26,10 @@ from reweigh.engines.transformers.session import Session
 from reweigh.errors import InputError, UnsupportedError
 from reweigh.families.anatomy import find_anatomy
 from reweigh.families.prompts import build_inputs, encode
-from reweigh.rivals import Decoder
-from reweigh.rivals.memvr import ImageFeatures, _Looks, look_again, mixed, retraced, uncertainty
-from reweigh.rivals.tools.stream import StreamEdit
+from reweigh.rivals.memvr import Looks, look_again, mixed, retraced, uncertainty
+from reweigh.rivals.tools.edits import StreamEditor
 from reweigh.runtime.context import suspended
-from reweigh.runtime.forward import Pass
+from reweigh.runtime.decoder import Pass
 from reweigh.runtime.sequence import Batch, Sequence
 
 pytestmark = pytest.mark.numerics
@@ -210,8 +209,8 @@ def test_the_last_image_of_a_row_is_looked_at(family, loaded, mixed_in, monkeypa
     model, processor = loaded(family)
     text = prompt(processor, images=2)
     inputs = encode(model, processor, [text], [[picture(1, (56, 84)), picture(2)]])
-    seen, read = [], ImageFeatures.read
-    monkeypatch.setattr(ImageFeatures, "read", lambda self, states: seen.append(states) or read(self, states))
+    seen, read = [], Looks.read
+    monkeypatch.setattr(Looks, "read", lambda self, states: seen.append(states) or read(self, states))
     with reweigh.decoder("memvr", model, processor, gamma=0.0, ratio=0.5):
         run(model, inputs)
     image = find_anatomy(model).image_tokens[0]
@@ -314,25 +313,22 @@ def test_a_row_is_mixed_once_while_another_still_waits(loaded):
         start=0,
         end=4,
     )
-    features = ImageFeatures(forward)
-    features.read(torch.ones(2, 4, 4))
-    found = forward.scratch = _Looks(features)
+    found = forward.scratch = Looks(forward)
+    found.read(torch.ones(2, 4, 4))
     for layer, rows in ((1, [unsure, sure]), (2, [unsure, unsure])):
         decoder.lens = SimpleNamespace(read=lambda states, norm, rows=rows: torch.stack(rows))
-        decoder._look(layer, torch.zeros(2, 4, 4), forward)
+        decoder.edit_state(layer, torch.zeros(2, 4, 4), forward)
     assert found.due == {0: 2, 1: 3}
 
 
 def test_the_passes_of_another_decoders_request_are_never_edited(loaded, batch):
-    class Louder(Decoder):
+    class Louder(StreamEditor):
         """Doubles the stream after the first block, whatever the pass."""
 
-        def __init__(self, anatomy, processor=None):
-            super().__init__(anatomy, processor)
-            self.stream = StreamEdit(self)
+        state_layers = (0,)
 
-        def engage(self, hooks):
-            return self.stream.install(hooks, states={0: lambda layer, states, forward: 2 * states})
+        def edit_state(self, layer, states, forward):
+            return 2 * states
 
     model, processor = loaded("llava")
     inputs, found = batch("llava"), {}

@@ -16,8 +16,9 @@ import reweigh
 from reweigh.errors import ArtifactError, InputError, MismatchError, UnsupportedError
 from reweigh.families.anatomy import find_anatomy
 from reweigh.families.identity import identify
-from reweigh.rivals.tools.mlps import projected_off, turned
-from reweigh.rivals.tools.pairs import PairDirections, Pairs
+from reweigh.rivals.nullu import projected_off
+from reweigh.rivals.tools.edits import turned
+from reweigh.rivals.tools.vectors import PairDirections, Pairs
 
 pytestmark = pytest.mark.numerics
 

@@ -14,8 +14,7 @@ from llama_by_hand import embedded, forward
 import generating
 import reweigh
 from reweigh.errors import UnsupportedError
-from reweigh.rivals.only import text_heads
-from reweigh.rivals.tools.rules import together_or_against
+from reweigh.rivals.only import text_heads, together_or_against
 
 pytestmark = pytest.mark.numerics
 

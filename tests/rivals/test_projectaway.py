@@ -1,4 +1,4 @@
-"""ProjectAway equals its formula and a decoder written by hand; internal confidence reads what the model reads."""
+"""ProjectAway equals its formula and a decoder written by hand."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from checkpoints import FAMILIES, picture
 from reweigh.errors import InputError
 from reweigh.families.prompts import build_inputs
 from reweigh.rivals.projectaway import project_away
-from reweigh.rivals.tools.confidence import word_tokens
+from reweigh.rivals.tools.inputs import word_tokens
 from sameness import assert_same
 
 STEPS = 4

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 import reweigh
 from checkpoints import picture
 from reweigh.errors import InputError
-from reweigh.rivals.push import answer_tokens, push
+from reweigh.rivals.plain import answer_tokens, push
 
 TOKENS = {"yes": [1, 3], "no": [2]}
 

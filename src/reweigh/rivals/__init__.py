@@ -31,7 +31,7 @@ DECODERS: Registry[type[Decoder]] = Registry(
         "nucleus": "reweigh.rivals.plain:Nucleus",
         "sampling": "reweigh.rivals.plain:Sampling",
         "cut": "reweigh.rivals.plain:CutOnly",
-        "push": "reweigh.rivals.push:Push",
+        "push": "reweigh.rivals.plain:Push",
         # this package's method
         "reweigh": "reweigh.decoding:ReWEIGH",
         # contrast with a second branch
@@ -55,8 +55,8 @@ DECODERS: Registry[type[Decoder]] = Registry(
         "nullu": "reweigh.rivals.nullu:Nullu",
         "only": "reweigh.rivals.only:ONLY",
         # decoding loops of their own
-        "opera": "reweigh.rivals.opera.decoder:OPERA",
-        "halc": "reweigh.rivals.halc.decoder:HALC",
+        "opera": "reweigh.rivals.opera:OPERA",
+        "halc": "reweigh.rivals.halc:HALC",
     },
     group="reweigh.decoders",
 )

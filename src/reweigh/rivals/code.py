@@ -2,28 +2,35 @@
 
 y = (2 - D) a - (1 - D) r on the tokens with p >= D max p, where D is the bounded divergence of the two passes.
 
+D = ½ sum_v (p + q) log2(1 + |p - q|^power) lies in [0, 1]; p and q are the distributions of a and r. The model writes the
+description in a generation of its own, once per picture.
+
 The branch is a text-only prompt. As in the official program the description is tokenised with special tokens, so that a
-BOS may stand inside the prompt. The official program takes one image; here given descriptions may replace several.
+BOS may stand inside the prompt. It takes one image per prompt.
 """
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+import hashlib
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from reweigh.engines.transformers.arguments import prompt_ids
-from reweigh.errors import InputError
+from reweigh.engines.transformers.session import end_tokens, read_answers
+from reweigh.errors import InputError, UnsupportedError
 from reweigh.families.anatomy import Anatomy
-from reweigh.rivals.tools.contrast import Contrast
-from reweigh.rivals.tools.description import Describer
-from reweigh.rivals.tools.inputs import image_spans, padded, rows_of
-from reweigh.rivals.tools.options import fits
-from reweigh.rivals.tools.rules import bounded_contrast
-from reweigh.runtime.decoder import Request, in_range
-from reweigh.runtime.forward import Pass
+from reweigh.families.identity import Watch
+from reweigh.families.prompts import render
+from reweigh.rivals.tools.branch import Runner
+from reweigh.rivals.tools.contrast import Contrast, mix
+from reweigh.rivals.tools.inputs import forwardable, image_tags, padded, picture_parts, rows_of, with_ids
+from reweigh.rivals.tools.options import fits, require_processor
+from reweigh.runtime.decoder import GREEDY, Pass, Request, in_range
+from reweigh.runtime.memory import Memory
 
 QUESTION = (
     "Provide a detailed description of the image, covering all visible elements and their interactions, "
@@ -31,8 +38,23 @@ QUESTION = (
 )
 """The question of the paper."""
 
-Descriptions = str | Sequence[str | Sequence[str]]
-"""One text for all rows, or for each row a text, or one for each of its images."""
+Descriptions = str | Sequence[str]
+"""One text for all rows, or one for each row."""
+
+
+KEPT = 2**22
+"""Bytes of descriptions that are cached, the most recently used ones."""
+
+
+def bounded_contrast(main: Tensor, reference: Tensor, power: float) -> Tensor:
+    """y = (2 - D) main - (1 - D) reference on the tokens with p >= D max p, row by row.
+
+    Equal rows are left as they are; rows without a common token keep only the best one.
+    """
+    p, q = main.softmax(-1), reference.softmax(-1)
+    apart = ((p + q) * ((p - q).abs() ** power + 1).log2()).sum(dim=-1, keepdim=True) / 2
+    weight = 1 - apart
+    return mix(main, reference, 1 + weight, -weight, ~(p < apart * p.amax(dim=-1, keepdim=True)))
 
 
 class CodeRequest(Request):
@@ -48,8 +70,8 @@ class CODE(Contrast):
 
     Args:
         power: Exponent of the divergence: ``cd_alpha`` on the official command line, where it defaults to 0.7.
-        descriptions: A description for each row of the prompt, or one for all, instead of the model's own; a list of
-            them for a row of several images. Also an option of a request.
+        descriptions: A description for each row of the prompt, or one for all, instead of the model's own. Also an
+            option of a request.
         question: What the model is asked for its own description.
         description_tokens: Most tokens of it.
         template: Used instead of the processor's chat template for the question.
@@ -70,10 +92,7 @@ class CODE(Contrast):
         template: str | None = None,
     ) -> None:
         super().__init__(anatomy, processor, alpha=1.0, beta=0.0)
-        if processor is None:
-            raise InputError(
-                "CODE puts words in place of the image", hint='decoder("code", model, processor)'
-            )
+        require_processor("code", processor, "CODE puts words in place of the image")
         self.power = in_range("power", power, 0)
         self.descriptions = descriptions
         length = int(in_range("description_tokens", description_tokens, 1))
@@ -99,23 +118,19 @@ class CODE(Contrast):
 
     def branch_inputs(self, forward: Pass) -> dict[str, Any]:
         """The prompt with a description where the image was; all else of it stays, the image's tags too."""
-        tokenizer, rows = self.processor.tokenizer, []
-        for number, (row, given) in enumerate(
-            zip(rows_of(forward.inputs), self._texts(forward), strict=True)
-        ):
-            spans = image_spans(self.anatomy, forward.inputs, forward.prompts[number])
-            texts = [given] if isinstance(given, str) else list(given)
-            if spans and len(texts) != len(spans):
-                raise InputError(
-                    f"row {number} shows {len(spans)} images, but {len(texts)} descriptions are given for it",
-                    hint='give one for each image: descriptions=[["A dog.", "A cat."]]',
-                )
-            for (first, last), text in reversed(list(zip(spans, texts, strict=False))):
-                row[first : last + 1] = tokenizer(text)["input_ids"]
-            rows.append(row)
+        if any(row.images > 1 for row in forward.prompts):
+            raise UnsupportedError(
+                "a prompt shows several images, and one description stands for one image",
+                hint="show one image in a prompt, or use another decoder",
+            )
+        rows = rows_of(forward.inputs)
+        for row, text in zip(rows, self._texts(forward), strict=True):
+            image = [place for place, token in enumerate(row) if token in self.anatomy.image_tokens]
+            if image:
+                row[image[0] : image[-1] + 1] = self.processor.tokenizer(text)["input_ids"]
         return padded(rows, prompt_ids(forward.inputs).device)
 
-    def _texts(self, forward: Pass) -> Sequence[str | Sequence[str]]:
+    def _texts(self, forward: Pass) -> Sequence[str]:
         given = getattr(forward.request, "descriptions", None)
         count = len(forward.prompts)
         if given is None:
@@ -128,12 +143,80 @@ class CODE(Contrast):
             )
         return texts
 
-    def edit(self, forward: Pass) -> Tensor | None:
-        """Contrast the last columns of rows that have an image, each with its own weight and cut."""
-        if not forward.has_image:
-            return None
-        reference = self.reference(forward)
-        if reference is None:
-            return None
-        main = forward.logits[:, -reference.shape[1] :].float()
-        return forward.with_last(bounded_contrast(main, reference.float(), self.power), forward.image_rows())
+    def rule(self, main: Tensor, reference: Tensor, forward: Pass) -> Tensor:
+        """Contrast each row with its own weight and cut."""
+        return bounded_contrast(main, reference, self.power)
+
+
+class Describer:
+    """Writes and caches the model's own description of each picture, without disturbing the sequence under way.
+
+    Args:
+        question: What the model is asked about a picture.
+        length: Most tokens of a description.
+        template: Used instead of the processor's chat template; holds ``{prompt}`` and the image placeholder.
+    """
+
+    def __init__(
+        self, anatomy: Anatomy, processor: Any, question: str, length: int, template: str | None = None
+    ) -> None:
+        self.anatomy, self.processor = anatomy, processor
+        self.question, self.length = question, length
+        text = render(anatomy.model, processor, question, True, template)
+        if hasattr(processor, "full_image_sequence"):  # Gemma's blank lines around an image
+            text = text.replace(processor.boi_token, processor.full_image_sequence)
+        self._words: list[int] = processor.tokenizer(text)["input_ids"]
+        self._marks = {*anatomy.image_tokens, *image_tags(anatomy, processor)}
+        self._runner = Runner(anatomy)
+        self._watch, self._kept = Watch(anatomy.model), Memory(KEPT)
+
+    def describe(self, forward: Pass) -> list[str]:
+        """A description for each row of the prompt; empty where there is no image."""
+        if self._watch.changed() is not None:
+            self._watch, self._kept = Watch(self.anatomy.model), Memory(KEPT)
+        rows = [number for number, row in enumerate(forward.prompts) if row.positions]
+        keys = self._keys(forward.inputs, len(rows))
+        found = [self._kept.get(key) for key in keys]
+        if None in found:
+            found = self.write(self.inputs(forward.inputs, rows))
+            for key, text in zip(keys, found, strict=True):
+                self._kept.put(key, text, len(text.encode()))
+        texts = dict(zip(rows, found, strict=True))
+        return [texts.get(row, "") for row in range(len(forward.prompts))]
+
+    def _keys(self, inputs: Mapping[str, Any], count: int) -> list[str]:
+        """A key for the picture of each row that has one."""
+        hashes = []
+        for part in picture_parts(self.anatomy, inputs):
+            data = part.detach().cpu().contiguous().view(torch.uint8).numpy().tobytes()
+            hashes.append(hashlib.sha256(data + repr(part.shape).encode()).hexdigest())
+        return hashes if len(hashes) == count else [f"{'.'.join(hashes)} {row}" for row in range(count)]
+
+    def write(self, inputs: Mapping[str, Any]) -> list[str]:
+        """The model's own greedy answers, in a generation that no decoder edits."""
+        plain = {**GREEDY, "temperature": None, "top_p": None, "top_k": None}
+        with self._runner.suspended(), torch.no_grad():
+            output = self.anatomy.model.generate(**inputs, **plain, max_new_tokens=self.length)
+        ends = end_tokens(self.anatomy.language_model)
+        return [answer.text for answer in read_answers(self.processor, output, inputs, ends)]
+
+    def inputs(self, given: Mapping[str, Any], rows: Sequence[int]) -> dict[str, Any]:
+        """The prompt's inputs with the question in place of its text, for the rows that have an image."""
+        places = [place for place, token in enumerate(self._words) if token in self._marks]
+        # a prompt without placeholder (Q-Former families) has its image before the text
+        start, end = (places[0], places[-1] + 1) if places else (0, 0)
+        ids = rows_of(given)
+        asked = [[*self._words[:start], *self._image(ids[row]), *self._words[end:]] for row in rows]
+        inputs = with_ids(self.anatomy, forwardable(self.anatomy, given), asked)
+        if "qformer_input_ids" in inputs:
+            words = self.processor.qformer_tokenizer([self.question] * len(rows), return_tensors="pt")
+            for name in ("input_ids", "attention_mask"):
+                inputs[f"qformer_{name}"] = words[name].to(inputs["input_ids"].device)
+        return inputs
+
+    def _image(self, row: Sequence[int]) -> Sequence[int]:
+        """The image's columns with the tags around them."""
+        image = [place for place, token in enumerate(row) if token in self.anatomy.image_tokens]
+        first = image[0] - (image[0] > 0 and row[image[0] - 1] in self._marks)
+        last = image[-1] + (image[-1] + 1 < len(row) and row[image[-1] + 1] in self._marks)
+        return row[first : last + 1]

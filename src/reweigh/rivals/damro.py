@@ -25,8 +25,7 @@ from reweigh.errors import UnsupportedError
 from reweigh.families.anatomy import Anatomy
 from reweigh.rivals.tools.contrast import Contrast
 from reweigh.rivals.tools.inputs import padded, pixels, rows_of
-from reweigh.runtime.decoder import SAMPLING, in_range
-from reweigh.runtime.forward import Pass
+from reweigh.runtime.decoder import SAMPLING, Pass, in_range
 
 
 class DAMRO(Contrast):
@@ -52,7 +51,14 @@ class DAMRO(Contrast):
         keep: int | None = None,
     ) -> None:
         super().__init__(anatomy, processor, alpha=alpha, beta=beta)
-        self.outliers = Outliers(anatomy, keep)
+        self.tower = class_token_tower(anatomy)
+        self.has_queries = anatomy.family.name == "instructblip"
+        # in InstructBLIP the block before the last, although the Q-Former reads the features of the last
+        self.layer: int = -2 if self.has_queries else anatomy.config.vision_feature_layer
+        self.attention: Any = self.tower.encoder.layers[self.layer].self_attn
+        view, usual = self.tower.config, 4 if self.has_queries else 10
+        patches = (view.image_size // view.patch_size) ** 2
+        self.keep = int(in_range("keep", usual if keep is None else keep, 1, patches))
 
     def branch_inputs(self, forward: Pass) -> dict[str, Any]:
         """The prompt with the chosen vectors in the image's place, as embeddings."""
@@ -79,41 +85,31 @@ class DAMRO(Contrast):
 
     @torch.no_grad()
     def _images(self, inputs: Mapping[str, Any]) -> Tensor:
-        """What the language model reads of each image, (images, n, d)."""
+        """What the language model reads of each image, (images, n, d): a vector per patch, then LLaVA-NeXT's newline."""
         picture = pixels(inputs)
-        overview = picture[:, 0] if picture.ndim == 5 else picture  # the whole image comes before its tiles
-        return project(self.anatomy, self.outliers.choose(overview), inputs)
-
-
-class Outliers:
-    """The patches to which the class token of a vision tower attends most.
-
-    Attention is read in the block of the features (``vision_feature_layer``), for InstructBLIP in the last but one.
-    """
-
-    def __init__(self, anatomy: Anatomy, keep: int | None = None) -> None:
-        self.tower = class_token_tower(anatomy)
-        config = anatomy.config
-        self.queried = has_queries(anatomy)
-        self.features = -1 if self.queried else config.vision_feature_layer
-        self.has_class = self.queried or config.vision_feature_select_strategy != "default"
-        view = self.tower.config
-        usual = 4 if self.queried else 10
-        patches = (view.image_size // view.patch_size) ** 2
-        self.keep = int(in_range("keep", usual if keep is None else keep, 1, patches))
-        self.layer = -2 if self.queried else self.features
-        self.attention: Any = self.tower.encoder.layers[self.layer].self_attn
+        chosen = self.choose(
+            picture[:, 0] if picture.ndim == 5 else picture
+        )  # the overview comes before tiles
+        if self.has_queries:
+            return queried(self.anatomy.model, chosen, inputs)
+        body = self.anatomy.model.model
+        shown: Tensor = body.multi_modal_projector(chosen)
+        newline = getattr(body, "image_newline", None)
+        if newline is not None:
+            shown = torch.cat([shown, newline.to(shown).expand(len(shown), 1, -1)], dim=1)
+        return shown
 
     def choose(self, picture: Tensor) -> Tensor:
-        """The features (images, keep, C) of the chosen patches, the most attended first."""
+        """The features (images, keep, C) of the patches to which the class token attends most, the most attended first."""
         with outputs_of(self.attention) as seen:
             output = self.tower(picture, output_hidden_states=True, return_dict=True)
-        if self.queried:
+        if self.has_queries:
             features = output.last_hidden_state
             query, key, _ = seen["qkv"].chunk(3, dim=-1)
             attention = class_attention(query, key, self.attention.num_heads)
         else:
-            features = output.hidden_states[self.features][:, 0 if self.has_class else 1 :]
+            has_class = self.anatomy.config.vision_feature_select_strategy != "default"
+            features = output.hidden_states[self.layer][:, 0 if has_class else 1 :]
             attention = class_attention(seen["q_proj"], seen["k_proj"], 1)
         # patch numbers index the features as they are, so with a class token among these they are off by one
         places = attention.topk(self.keep, dim=1).indices
@@ -158,27 +154,8 @@ def class_token_tower(anatomy: Anatomy) -> Any:
     return tower
 
 
-def has_queries(anatomy: Anatomy) -> bool:
-    """Whether a Q-Former between vision tower and language model reads every feature."""
-    return anatomy.family.name == "instructblip"
-
-
-def project(anatomy: Anatomy, features: Tensor, inputs: Mapping[str, Any]) -> Tensor:
-    """What the language model reads (images, n, d) of chosen features (images, k, C).
-
-    One vector for each feature, followed by LLaVA-NeXT's newline; a Q-Former makes as many of them as always.
-    """
-    if has_queries(anatomy):
-        return _queried(anatomy.model, features, inputs)
-    body = anatomy.model.model
-    shown: Tensor = body.multi_modal_projector(features)
-    newline = getattr(body, "image_newline", None)
-    if newline is not None:
-        shown = torch.cat([shown, newline.to(shown).expand(len(shown), 1, -1)], dim=1)
-    return shown
-
-
-def _queried(model: Any, features: Tensor, inputs: Mapping[str, Any]) -> Tensor:
+def queried(model: Any, features: Tensor, inputs: Mapping[str, Any]) -> Tensor:
+    """What the Q-Former makes of chosen features (images, k, C), as many vectors as always."""
     ids, asked = inputs["qformer_input_ids"], inputs.get("qformer_attention_mask")
     asked = torch.ones_like(ids) if asked is None else asked
     queries = model.query_tokens.expand(len(features), -1, -1)

@@ -10,14 +10,21 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from reweigh.families.anatomy import Anatomy
-from reweigh.rivals.tools.layers import EarlyLayers, bucket
-from reweigh.rivals.tools.rules import keep_prefix, mix
+from reweigh.method.edit import candidates
+from reweigh.rivals.tools.contrast import mix
+from reweigh.rivals.tools.layers import EarlyLayers, bucket, scaled_layers
 from reweigh.runtime.decoder import in_range
 
-OFFICIAL_DEPTH = 32
+
+def keep_prefix(logits: Tensor, mass: float, least: int, most: int) -> Tensor:
+    """The shortest prefix of tokens, by probability, that holds ``mass``; a mask over (B, V)."""
+    chosen = candidates(logits, mass=mass, least=least, most=most)
+    kept = torch.zeros_like(logits, dtype=torch.bool)
+    return kept.scatter_(1, chosen.ids, chosen.keep)
 
 
 class DeCo(EarlyLayers):
@@ -46,10 +53,8 @@ class DeCo(EarlyLayers):
         most: int = 20,
     ) -> None:
         count = len(anatomy.blocks)
-        usual = range(20 * count // OFFICIAL_DEPTH, 28 * count // OFFICIAL_DEPTH + 1)
-        super().__init__(
-            anatomy, processor, bucket(list(usual) if layers is None else layers, count, tied=False)
-        )
+        usual = scaled_layers(20, 28, count) if layers is None else layers
+        super().__init__(anatomy, processor, bucket(usual, count, tied=False))
         self.alpha = in_range("alpha", alpha, 0)
         self.mass = in_range("mass", mass, 0, 1)
         self.most = int(in_range("most", most, 1))

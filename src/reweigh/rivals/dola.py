@@ -13,8 +13,8 @@ from typing import Any
 from torch import Tensor
 
 from reweigh.families.anatomy import Anatomy
-from reweigh.rivals.tools.layers import EarlyLayers, bucket, is_tied
-from reweigh.rivals.tools.rules import keep_ratio, mix, reversed_js
+from reweigh.rivals.tools.contrast import keep_ratio, mix
+from reweigh.rivals.tools.layers import EarlyLayers, bucket, is_tied, reversed_js
 from reweigh.runtime.decoder import Decoder, in_range
 
 

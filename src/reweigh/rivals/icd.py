@@ -9,15 +9,15 @@ the ICD that fine-tunes a weak model.
 
 from __future__ import annotations
 
+from collections.abc import Collection, Sequence
 from typing import Any
 
-from reweigh.engines.transformers.arguments import TOKEN_TYPES
 from reweigh.errors import InputError
 from reweigh.families.anatomy import Anatomy
 from reweigh.rivals.tools.contrast import Contrast
-from reweigh.rivals.tools.inputs import forwardable, image_tags, insert, padded, pixels, rows_of, token_kinds
-from reweigh.runtime.decoder import SAMPLING
-from reweigh.runtime.forward import Pass
+from reweigh.rivals.tools.inputs import forwardable, image_tags, padded, rows_of, with_ids
+from reweigh.rivals.tools.options import require_processor
+from reweigh.runtime.decoder import SAMPLING, Pass
 
 DISTURBANCE = "You are a confused object detector."
 
@@ -45,44 +45,39 @@ class ICD(Contrast):
         disturbance: str = DISTURBANCE,
     ) -> None:
         super().__init__(anatomy, processor, alpha=alpha, beta=beta)
-        if processor is None:
-            raise InputError(
-                "ICD writes words of its own into the prompt", hint='decoder("icd", model, processor)'
-            )
+        require_processor("icd", processor, "ICD writes words of its own into the prompt")
         if not disturbance.strip():
             raise InputError("the disturbance is empty", hint="give words, or use another decoder")
         self.disturbance = disturbance.strip() + " "
 
     def branch_inputs(self, forward: Pass) -> dict[str, Any]:
         """The main prompt with the disturbance before each question."""
-        inputs = forwardable(self.anatomy, forward.inputs)
-        pixels(forward.inputs)
-        tokenizer = self.processor.tokenizer
+        tokenizer, image = self.processor.tokenizer, self.anatomy.image_tokens
         words = tokenizer(self.disturbance, add_special_tokens=False)["input_ids"]
-        rows, device = rows_of(forward.inputs), inputs["input_ids"].device
-        image = set(self.anatomy.image_tokens)
-        after = [max((i + 1 for i, token in enumerate(row) if token in image), default=0) for row in rows]
         tags = image_tags(self.anatomy, self.processor)
-        longer = [
-            insert(row, words, tokenizer, after=start, tags=tags)
-            for row, start in zip(rows, after, strict=True)
-        ]
-        inputs |= padded(longer, device)
-        for name in TOKEN_TYPES:
-            if name in inputs:
-                inputs[name] = token_kinds(self.anatomy, inputs["input_ids"])
+        rows = []
+        for row in rows_of(forward.inputs):
+            after_image = max((place + 1 for place, token in enumerate(row) if token in image), default=0)
+            rows.append(insert(row, words, tokenizer, after=after_image, tags=tags))
+        inputs = with_ids(self.anatomy, forwardable(self.anatomy, forward.inputs), rows)
         if "qformer_input_ids" in inputs:
             inputs |= self._qformer(inputs)
         return inputs
 
     def _qformer(self, inputs: dict[str, Any]) -> dict[str, Any]:
-        tokenizer = self.processor.qformer_tokenizer
+        tokenizer, ids = self.processor.qformer_tokenizer, inputs["qformer_input_ids"]
         words = tokenizer(self.disturbance, add_special_tokens=False)["input_ids"]
-        given = {
-            "input_ids": inputs["qformer_input_ids"],
-            "attention_mask": inputs.get("qformer_attention_mask"),
-        }
-        made = padded(
-            [insert(row, words, tokenizer) for row in rows_of(given)], inputs["qformer_input_ids"].device
-        )
-        return {"qformer_input_ids": made["input_ids"], "qformer_attention_mask": made["attention_mask"]}
+        given = {"input_ids": ids, "attention_mask": inputs.get("qformer_attention_mask")}
+        made = padded([insert(row, words, tokenizer) for row in rows_of(given)], ids.device)
+        return {f"qformer_{name}": value for name, value in made.items()}
+
+
+def insert(
+    row: Sequence[int], words: Sequence[int], tokenizer: Any, *, after: int = 0, tags: Collection[int] = ()
+) -> list[int]:
+    """Put words before the first token that is not a special token, an image tag or white space."""
+    mute = {*tokenizer.all_special_ids, *tags}
+    index = after
+    while index < len(row) and (row[index] in mute or not tokenizer.decode([row[index]]).strip()):
+        index += 1
+    return [*row[:index], *words, *row[index:]]

@@ -15,11 +15,9 @@ import torch
 from torch import Tensor
 
 from reweigh.families.anatomy import Anatomy
-from reweigh.rivals.tools.contrast import Contrast
+from reweigh.rivals.tools.contrast import Contrast, contrast
 from reweigh.rivals.tools.inputs import without_image
-from reweigh.rivals.tools.rules import contrast
-from reweigh.runtime.decoder import in_range
-from reweigh.runtime.forward import Pass
+from reweigh.runtime.decoder import Pass, in_range
 
 
 class M3ID(Contrast):
@@ -32,7 +30,6 @@ class M3ID(Contrast):
 
     title = "M3ID"
     grid = (("decay", (0.01, 0.015, 0.02, 0.03, 0.04, 0.06)),)
-    log_space = True
 
     def __init__(
         self,
@@ -55,18 +52,15 @@ class M3ID(Contrast):
         weight = math.expm1(min(self.decay * token, 80.0))
         return weight if self.cap is None else min(weight, self.cap)
 
-    def edit(self, forward: Pass) -> Tensor | None:
+    def rule(self, main: Tensor, reference: Tensor, forward: Pass) -> Tensor:
         """Contrast each column with the weight of its position in the answer."""
-        if not forward.has_image or self.decay == 0:
-            return None
-        reference = self.reference(forward)
-        if reference is None:
-            return None
-        count = reference.shape[1]
-        main, reference = forward.logits[:, -count:].float(), reference.float()
-        edited = torch.empty_like(main)
-        first = forward.past + forward.length - forward.end - count + 1
-        for column in range(count):
-            weight = self.weight_at(max(0, first + column))
-            edited[:, column] = contrast(main[:, column], reference[:, column], weight, 0.0, log_space=True)
-        return forward.with_last(edited, forward.image_rows())
+        first = forward.past + forward.length - forward.end - main.shape[1] + 1
+        columns = [
+            contrast(a, u, self.weight_at(max(0, first + column)), 0.0, log_space=True)
+            for column, (a, u) in enumerate(zip(main.unbind(1), reference.unbind(1), strict=True))
+        ]
+        return torch.stack(columns, dim=1)
+
+    def edit(self, forward: Pass) -> Tensor | None:
+        """Contrast the last columns, unless the weight never grows."""
+        return None if self.decay == 0 else super().edit(forward)

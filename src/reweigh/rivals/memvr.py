@@ -12,22 +12,18 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_right
-from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from reweigh.engines.transformers.manager import HookManager
 from reweigh.errors import InputError, UnsupportedError
 from reweigh.families.anatomy import Anatomy
 from reweigh.method.lens import Lens
-from reweigh.rivals.tools.stream import StreamEdit, mlp_of, up_weight
-from reweigh.runtime.decoder import Decoder, in_range
-from reweigh.runtime.forward import Pass
+from reweigh.rivals.tools.edits import StreamEditor, mlp_of
+from reweigh.rivals.tools.layers import OFFICIAL_DEPTH
+from reweigh.runtime.decoder import Pass, in_range
 
-OFFICIAL_DEPTH = 32
 TOP = 10
 
 
@@ -59,41 +55,35 @@ def look_again(out: Tensor, x: Tensor, visual: Tensor, ratio: float, up_scale: f
     return mixed(out.float(), retraced(visual, x.float(), scale), ratio).to(out.dtype)
 
 
-class ImageFeatures:
-    """The features of each row's last image: the first block's input at its columns.
+class Looks:
+    """The image features of a running pass, and for rows that were unsure the block that is mixed.
 
-    They equal the projected features of the vision tower bit for bit, and are kept with the sequence.
+    Features are the first block's input at the columns of a row's last image: the projected features of the vision
+    tower, bit for bit. They are kept with the sequence.
     """
 
     def __init__(self, forward: Pass) -> None:
         self.forward = forward
-        self.rows: list[Tensor | None] = [row.made for row in forward.rows]
+        self.features: list[Tensor | None] = [row.made for row in forward.rows]
+        self.due: dict[int, int] = {}
 
     def read(self, states: Tensor) -> None:
         """Take the features of new images from the first block's input (B, T, d)."""
         for row, sequence, columns in self.forward.new():
             before = sequence.bounds[-2] if sequence.images > 1 else 0
             found = states[row, columns[-(len(sequence.positions) - before) :]].float()
-            self.rows = [
-                found if other is sequence else features
-                for other, features in zip(self.forward.rows, self.rows, strict=True)
-            ]
+            for beam, other in enumerate(self.forward.rows):
+                if other is sequence:
+                    self.features[beam] = found
 
     def keep(self) -> None:
         """Keep the features of new images with their sequences."""
         for row, sequence, columns in self.forward.new():
-            sequence.mark(bisect_right(sequence.positions, self.forward.past + columns[-1]), self.rows[row])
+            read = bisect_right(sequence.positions, self.forward.past + columns[-1])
+            sequence.mark(read, self.features[row])
 
 
-@dataclass
-class _Looks:
-    """The image features of a running pass, and for rows that were unsure the block that is mixed."""
-
-    features: ImageFeatures
-    due: dict[int, int] = field(default_factory=dict)
-
-
-class MemVR(Decoder):
+class MemVR(StreamEditor):
     """An MLP mixed with the image's features where an earlier block is unsure.
 
     Args:
@@ -134,20 +124,11 @@ class MemVR(Decoder):
             )
         self.silu = silu
         self.lens = Lens(anatomy.norm, anatomy.head)
-        self.stream = StreamEdit(self)
-        parts = {layer + 1: mlp_of(anatomy, layer + 1) for layer in self.read}
-        scales = {layer: float(up_weight(part).abs().mean()) for layer, part in parts.items() if silu}
-        self._scales = dict.fromkeys(parts) | scales
-
-    def engage(self, hooks: HookManager) -> Callable[[], None]:
-        """Read the embeddings and the middle blocks, edit the MLPs after them."""
-        if self.ratio == 0:
-            return lambda: None
-        return self.stream.install(
-            hooks,
-            states={-1: self._keep, **dict.fromkeys(self.read, self._look)},
-            mlps={layer + 1: self._mix for layer in self.read},
-        )
+        if ratio:
+            self.state_layers = (-1, *self.read)
+            self.mlp_layers = [layer + 1 for layer in self.read]
+        mlps = {layer + 1: mlp_of(anatomy, layer + 1) for layer in self.read}
+        self._scales = {layer: _up_scale(mlp) if silu else None for layer, mlp in mlps.items()}
 
     def before(self, forward: Pass) -> None:
         """Reject a pass for which the method is not defined; note where the image is in any other."""
@@ -159,35 +140,48 @@ class MemVR(Decoder):
                 "whole prompt and then one token at a time, with a cache that keeps what it edited",
                 hint="keep use_cache=True, without drafts or chunked prefill",
             )
-        forward.scratch = _Looks(ImageFeatures(forward))
+        forward.scratch = Looks(forward)
 
     def edit(self, forward: Pass) -> None:
         """Keep the features of new images with the sequence."""
         if forward.scratch is not None:
-            forward.scratch.features.keep()
+            forward.scratch.keep()
 
-    def _keep(self, layer: int, states: Tensor, forward: Pass) -> None:
-        if forward.scratch is not None:
-            forward.scratch.features.read(states)
-
-    def _look(self, layer: int, states: Tensor, forward: Pass) -> None:
-        found = forward.scratch
+    def edit_state(self, layer: int, states: Tensor, forward: Pass) -> None:
+        """Read new images from the embeddings; note the rows that are unsure after a middle block."""
+        found: Looks | None = forward.scratch
         if found is None or len(found.due) == len(states):
+            return
+        if layer == -1:
+            found.read(states)
             return
         unsure = uncertainty(self.lens.read(states[:, -1], norm=not self.silu))
         for row in (unsure > self.gamma).nonzero().flatten().tolist():
-            if found.features.rows[row] is not None:
+            if found.features[row] is not None:
                 found.due.setdefault(row, layer + 1)
 
-    def _mix(self, layer: int, x: Tensor, out: Tensor, forward: Pass) -> Tensor | None:
-        found = forward.scratch
+    def edit_mlp(self, layer: int, x: Tensor, out: Tensor, forward: Pass) -> Tensor | None:
+        """Mix the image into the rows for which this block is due; padding is left alone."""
+        found: Looks | None = forward.scratch
         rows = [] if found is None else [row for row, block in found.due.items() if block == layer]
         if found is None or not rows:
             return None
         new, past, mask = out.clone(), forward.past, forward.mask
         for row in rows:
             real = slice(None) if mask is None else mask[row, past : past + x.shape[1]].bool()
-            if (image := found.features.rows[row]) is not None:
+            if (image := found.features[row]) is not None:
                 own = out[row, real], x[row, real], image
                 new[row, real] = look_again(*own, self.ratio, self._scales[layer])
         return new
+
+
+def _up_scale(mlp: nn.Module) -> float:
+    """mean|W_up| of an MLP; where gate and up are one matrix, of both."""
+    for name in ("up_proj", "gate_up_proj"):
+        weight = getattr(getattr(mlp, name, None), "weight", None)
+        if isinstance(weight, Tensor) and weight.is_floating_point():
+            return float(weight.detach().float().abs().mean())
+    raise UnsupportedError(
+        f"{type(mlp).__name__} has no floating-point up_proj, whose scale silu=True needs",
+        hint="load the weights unquantised, or leave silu out",
+    )

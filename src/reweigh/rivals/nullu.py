@@ -1,33 +1,34 @@
-"""Nullu (Yang et al., CVPR 2025): the subspace in which hallucinated answers differ is projected out of the MLPs'
-outputs.
+"""Nullu (Yang et al., CVPR 2025): the subspace in which hallucinated answers differ, projected out of MLP outputs.
 
 m <- m - V^T V m in the upper half of the blocks, where the rows of V_l are the leading right singular vectors of the
 differences between the mean states of truthful and hallucinated answers. This equals the official edit of the
 weights, W_down <- (I - V^T V) W_down, and leaves the weights alone.
 
-The official pairs of answers were written for it (LURE); here they come from the model's own answers (``reweigh
-steer``).
+The official pairs of answers were written for it (LURE); here they come from the model's own answers (``reweigh compare``
+makes them).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from reweigh.engines.transformers.manager import HookManager
 from reweigh.families.anatomy import Anatomy
-from reweigh.rivals.tools.mlps import projected_off, where_rows
-from reweigh.rivals.tools.pairs import PairDirections, directions_of
-from reweigh.rivals.tools.stream import StreamEdit
-from reweigh.runtime.decoder import Decoder, in_range
-from reweigh.runtime.forward import Pass
+from reweigh.rivals.tools.edits import StreamEditor, where_rows
+from reweigh.rivals.tools.vectors import PairDirections
+from reweigh.runtime.decoder import Pass, in_range
 
 
-class Nullu(Decoder):
+def projected_off(x: Tensor, basis: Tensor) -> Tensor:
+    """States (..., d) without their part in the span of orthonormal rows (k, d): x - V^T V x."""
+    return x - (x @ basis.T) @ basis
+
+
+class Nullu(StreamEditor):
     """Hallucinated directions projected out of MLP outputs.
 
     Args:
@@ -53,27 +54,22 @@ class Nullu(Decoder):
         force: bool = False,
     ) -> None:
         super().__init__(anatomy, processor)
-        self.vectors = directions_of(vectors, anatomy, processor, force=force)
+        self.vectors = PairDirections.of(vectors, anatomy, processor, force=force)
         self.rank = int(in_range("rank", rank, 0, self.vectors.subspace.shape[1]))
         count = len(anatomy.blocks)
         wanted = range(count // 2, count) if layers is None else layers
         self.edited = sorted({anatomy.check_layer(layer) for layer in wanted})
+        self.mlp_layers = self.edited if rank else ()
         self._basis = torch.from_numpy(self.vectors.subspace[:, : self.rank])
-        self.stream = StreamEdit(self)
 
     def record(self) -> dict[str, Any]:
         """The rank, the blocks, and which directions were used."""
         shown = {"rank": self.rank, "layers": self.edited, "vectors_sha256": self.vectors.fingerprint}
         return {**super().record(), "options": shown}
 
-    def engage(self, hooks: HookManager) -> Callable[[], None]:
-        """Edit the MLPs of the chosen blocks."""
-        if self.rank == 0:
-            return lambda: None
-        return self.stream.install(hooks, mlps=dict.fromkeys(self.edited, self._project))
-
-    def _project(self, layer: int, x: Tensor, out: Tensor, forward: Pass) -> Tensor | None:
+    def edit_mlp(self, layer: int, x: Tensor, out: Tensor, forward: Pass) -> Tensor | None:
+        """Project every position off the block's subspace."""
         if not forward.has_image:
             return None
         new = projected_off(out.float(), self._basis[layer].to(out.device))
-        return where_rows([bool(row.positions) for row in forward.rows], new, out)
+        return where_rows((bool(row.positions) for row in forward.rows), new, out)

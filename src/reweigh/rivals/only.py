@@ -22,11 +22,9 @@ from torch import Tensor
 from reweigh.errors import UnsupportedError
 from reweigh.families.anatomy import Anatomy
 from reweigh.method.lens import Lens
-from reweigh.rivals.tools.attention import key_mask
-from reweigh.rivals.tools.rules import together_or_against
-from reweigh.rivals.tools.stream import mlp_of
-from reweigh.runtime.decoder import SAMPLING, Decoder, in_range
-from reweigh.runtime.forward import Pass
+from reweigh.rivals.tools.contrast import keep_ratio, mix
+from reweigh.rivals.tools.edits import image_keys, mlp_of
+from reweigh.runtime.decoder import SAMPLING, Decoder, Pass, in_range
 
 KEPT_INPUT = 0.2
 KEPT_ANSWER = 0.5
@@ -55,6 +53,16 @@ def text_heads(weights: Tensor, text: Tensor, image: Tensor) -> Tensor:
     left = cut_group(cut_group(weights, text), image)
     ratio = group_entropy(left, text, 0.0) / group_entropy(left, image, float("inf"))  # (B, H, n)
     return left * (ratio >= ratio.mean(dim=1, keepdim=True))[..., None]
+
+
+def together_or_against(
+    main: Tensor, reference: Tensor, alpha_1: float, alpha_2: float, gamma: float, ratio: float
+) -> Tensor:
+    """main + alpha_1 reference where D < gamma, else (1 + alpha_2) main - alpha_2 reference; then the cut."""
+    apart = (main.softmax(-1) - reference.softmax(-1)).abs().sum(dim=-1, keepdim=True)
+    close = apart < gamma
+    w_main = torch.where(close, 1.0, 1.0 + alpha_2)
+    return mix(main, reference, w_main, torch.where(close, alpha_1, -alpha_2), keep_ratio(main, ratio))
 
 
 class ONLY(Decoder):
@@ -104,7 +112,7 @@ class ONLY(Decoder):
         count = min(forward.length, total - forward.end + 1)
         if count < 1:  # inside a prompt that is read in chunks
             return
-        image = key_mask(forward.rows, total, width, weights.device)
+        image = image_keys(forward.rows, total, width, weights.device)
         text = ~image & _live(forward, width, weights.device)
         first = text | image
         text &= ~(first & (first.cumsum(dim=1) == 1))  # the first column belongs to neither group

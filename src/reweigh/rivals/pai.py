@@ -16,11 +16,10 @@ from torch import Tensor
 
 from reweigh.errors import InputError
 from reweigh.families.anatomy import Anatomy
-from reweigh.rivals.tools.attention import key_mask
 from reweigh.rivals.tools.contrast import Contrast
+from reweigh.rivals.tools.edits import image_keys
 from reweigh.rivals.tools.inputs import without_image
-from reweigh.runtime.decoder import in_range
-from reweigh.runtime.forward import Pass
+from reweigh.runtime.decoder import Pass, in_range
 
 
 class PAI(Contrast):
@@ -71,7 +70,7 @@ class PAI(Contrast):
         if forward is None or not (forward.is_running and forward.scratch) or layer not in self.blocks:
             return scores
         total, width = forward.past + forward.length, scores.shape[-1]
-        image = key_mask(forward.rows, total, width, scores.device)[:, None]
+        image = image_keys(forward.rows, total, width, scores.device)[:, None]
         last = scores[:, :, -1]
         # a key outside the window stays outside: its score is a huge negative number, not an attention
         image = image & (last > torch.finfo(scores.dtype).min / 2)

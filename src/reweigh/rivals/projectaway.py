@@ -8,23 +8,21 @@ for a whole batch and a fixed image span; here each row has its own.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from reweigh.engines.transformers.manager import HookManager
 from reweigh.errors import InputError
 from reweigh.families.anatomy import Anatomy
 from reweigh.families.processor import tokenizer_of
 from reweigh.rivals.tools.branch import Runner
-from reweigh.rivals.tools.confidence import word_tokens
-from reweigh.rivals.tools.entities import word_list
-from reweigh.rivals.tools.stream import StreamEdit
-from reweigh.runtime.decoder import Decoder, Request, in_range
-from reweigh.runtime.forward import Pass
+from reweigh.rivals.tools.edits import StreamEditor
+from reweigh.rivals.tools.inputs import word_tokens
+from reweigh.rivals.tools.options import require_processor, word_list
+from reweigh.runtime.decoder import Decoder, Pass, Request, in_range
 
 
 def project_away(states: Tensor, targets: Sequence[Tensor], weight: float) -> Tensor:
@@ -44,7 +42,7 @@ class EraseRequest(Request):
         self.erase = erase
 
 
-class ProjectAway(Decoder):
+class ProjectAway(StreamEditor):
     """Subtracts the positive part along each word's text state from the image's states, when an image is read.
 
     Args:
@@ -69,15 +67,13 @@ class ProjectAway(Decoder):
         text_layer: int = 1,
     ) -> None:
         super().__init__(anatomy, processor)
-        if processor is None:
-            raise InputError(
-                "ProjectAway tokenises words", hint='decoder("projectaway", model, processor, ...)'
-            )
+        require_processor("projectaway", processor, "ProjectAway tokenises words")
         self.erase = word_list("erase", erase)
         self.weight = in_range("weight", weight, 0)
         self.image_layer = anatomy.check_layer(image_layer)
         self.text_layer = int(in_range("text_layer", text_layer, 0, len(anatomy.blocks)))
-        self.runner, self.stream = Runner(anatomy), StreamEdit(self)
+        self.state_layers = (self.image_layer,)
+        self.runner = Runner(anatomy)
 
     def request(self, outer: Request | None = None, **options: Any) -> Request:
         """A request; ``erase`` replaces the decoder's own words."""
@@ -85,10 +81,6 @@ class ProjectAway(Decoder):
         super().request(outer, **options)
         kept = outer.erase if isinstance(outer, EraseRequest) else self.erase
         return EraseRequest(self, kept if erase is None else word_list("erase", erase))
-
-    def engage(self, hooks: HookManager) -> Callable[[], None]:
-        """Edit the stream after one block."""
-        return self.stream.install(hooks, states={self.image_layer: self._remove})
 
     def before(self, forward: Pass) -> None:
         """Read the states of the words to remove, if the next pass shows an image."""
@@ -106,9 +98,13 @@ class ProjectAway(Decoder):
             raise InputError(f"the word {word!r} has no token")
         start = [] if tokenizer.bos_token_id is None else [tokenizer.bos_token_id]
         given = torch.tensor([start + ids], device=self.anatomy.model.device)
-        return self.runner.hidden(given, self.text_layer)[0, -1].float()
+        with self.runner.suspended():
+            output = self.anatomy.language_model(input_ids=given, use_cache=False, output_hidden_states=True)
+        state: Tensor = output.hidden_states[self.text_layer][0, -1]
+        return state.float()
 
-    def _remove(self, layer: int, states: Tensor, forward: Pass) -> Tensor | None:
+    def edit_state(self, layer: int, states: Tensor, forward: Pass) -> Tensor | None:
+        """Remove the words from the image's states."""
         if not forward.scratch:
             return None
         targets, new = [target.to(states.device) for target in forward.scratch], states.clone()

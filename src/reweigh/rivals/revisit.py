@@ -18,10 +18,9 @@ from torch import Tensor
 
 from reweigh.errors import UnsupportedError
 from reweigh.families.anatomy import Anatomy
-from reweigh.rivals.tools.layers import bucket, first_index, is_tied
-from reweigh.rivals.tools.rules import CUT, keep_ratio, reversed_js
-from reweigh.runtime.decoder import Decoder, in_range
-from reweigh.runtime.forward import Pass
+from reweigh.rivals.tools.contrast import CUT, keep_ratio
+from reweigh.rivals.tools.layers import bucket, first_index, is_tied, reversed_js
+from reweigh.runtime.decoder import Decoder, Pass, in_range
 
 CHUNK = 2**24
 """Numbers of a readout that exist at once."""

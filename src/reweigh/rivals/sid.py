@@ -16,11 +16,9 @@ from torch import Tensor
 
 from reweigh.errors import InputError
 from reweigh.families.anatomy import Anatomy
-from reweigh.rivals.tools.attention import key_mask
 from reweigh.rivals.tools.contrast import Contrast
-from reweigh.rivals.tools.inputs import forwardable, pixels
-from reweigh.runtime.decoder import SAMPLING, in_range
-from reweigh.runtime.forward import Pass
+from reweigh.rivals.tools.edits import image_keys
+from reweigh.runtime.decoder import SAMPLING, Pass, in_range
 
 
 @dataclass(slots=True)
@@ -61,11 +59,6 @@ class SID(Contrast):
         self.layer = layer
         self.attends = self.alpha > 0
 
-    def branch_inputs(self, forward: Pass) -> dict[str, Any]:
-        """The main prompt, image included."""
-        pixels(forward.inputs)
-        return forwardable(self.anatomy, forward.inputs)
-
     def reference(self, forward: Pass) -> Tensor | None:
         """The branch's logits; only its passes are edited."""
         forward.scratch = _Dropped()
@@ -76,7 +69,7 @@ class SID(Contrast):
         if forward is None or forward.scratch is None or layer != self.layer - 1:
             return
         row = weights[:, :, -1].float().mean(dim=1)  # (B, S)
-        image = key_mask(forward.sequences(len(row)), row.shape[1], row.shape[1], row.device)
+        image = image_keys(forward.sequences(len(row)), row.shape[1], row.shape[1], row.device)
         order = row.masked_fill(~image, float("inf")).argsort(dim=-1, stable=True)
         place = order.argsort(dim=-1)
         forward.scratch.keys = image & (place >= self.keep)

@@ -16,8 +16,7 @@ from reweigh.errors import InputError
 from reweigh.families.anatomy import Anatomy
 from reweigh.rivals.tools.contrast import Contrast
 from reweigh.rivals.tools.inputs import forwardable, picture_parts
-from reweigh.runtime.decoder import SAMPLING
-from reweigh.runtime.forward import Pass
+from reweigh.runtime.decoder import SAMPLING, Pass
 
 STEPS = 1000
 

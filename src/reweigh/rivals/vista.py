@@ -1,5 +1,4 @@
-"""VISTA (Li et al., ICML 2025): MLP outputs turned towards what the image adds to the prompt, and help from earlier
-layers.
+"""VISTA (Li et al., ICML 2025): MLP outputs turned towards what the image adds, and help from late blocks.
 
 v_l is the state of the prompt's last position after block l, with the image minus without it. Every MLP output x
 becomes |x| unit(unit(x) + lam (1 + max(0, cos(x, -v_l))) unit(v_l)), in the prompt and at each step. Logits: alpha
@@ -13,28 +12,23 @@ extra passes (the prompt with and without image) are run ahead of each answer, a
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from reweigh.engines.transformers.manager import HookManager
 from reweigh.engines.transformers.measure import last_states
 from reweigh.errors import UnsupportedError
 from reweigh.families.anatomy import Anatomy
 from reweigh.rivals.tools.branch import Runner
-from reweigh.rivals.tools.inputs import forwardable, pixels, without_image
-from reweigh.rivals.tools.layers import EarlyLayers, bucket
-from reweigh.rivals.tools.mlps import require_plain_mlps, turned, where_rows
-from reweigh.rivals.tools.stream import StreamEdit
-from reweigh.runtime.decoder import in_range
-from reweigh.runtime.forward import Pass
-
-OFFICIAL_DEPTH = 32
+from reweigh.rivals.tools.edits import StreamEditor, require_plain_mlps, turned, where_rows
+from reweigh.rivals.tools.inputs import forwardable, without_image
+from reweigh.rivals.tools.layers import EarlyLayers, bucket, scaled_layers
+from reweigh.runtime.decoder import Pass, in_range
 
 
-class VISTA(EarlyLayers):
+class VISTA(StreamEditor, EarlyLayers):
     """Steering towards the image, and logits of late blocks mixed in.
 
     Args:
@@ -60,21 +54,14 @@ class VISTA(EarlyLayers):
         layers: Sequence[int] | None = None,
     ) -> None:
         count = len(anatomy.blocks)
-        usual = range(26 * count // OFFICIAL_DEPTH, 31 * count // OFFICIAL_DEPTH + 1)
-        super().__init__(
-            anatomy, processor, bucket(list(usual) if layers is None else layers, count, tied=False)
-        )
+        usual = scaled_layers(26, 31, count) if layers is None else layers
+        super().__init__(anatomy, processor, bucket(usual, count, tied=False))
         self.lam = in_range("lam", lam, 0)
         self.alpha = in_range("alpha", alpha, 0, 1)
         if self.lam:
             require_plain_mlps(anatomy, self.title)
-        self.stream, self.runner = StreamEdit(self), Runner(anatomy)
-
-    def engage(self, hooks: HookManager) -> Callable[[], None]:
-        """Edit the MLP of every block."""
-        if self.lam == 0:
-            return lambda: None
-        return self.stream.install(hooks, mlps=dict.fromkeys(range(len(self.anatomy.blocks)), self._turn))
+            self.mlp_layers = range(count)
+        self.runner = Runner(anatomy)
 
     def before(self, forward: Pass) -> None:
         """Measure the direction of rows whose image the next pass shows."""
@@ -86,7 +73,6 @@ class VISTA(EarlyLayers):
                 "a continued conversation shows a new image: VISTA compares the whole prompt with and without image",
                 hint="start the conversation anew with all its images",
             )
-        pixels(forward.inputs)
         prompt = forwardable(self.anatomy, forward.inputs)
         text = without_image(self.anatomy, self.processor, forward.inputs)
         directions = self._read(prompt, forward) - self._read(text, forward)  # (B, L, d)
@@ -113,11 +99,12 @@ class VISTA(EarlyLayers):
         """The weighted mean of the last layer and the earlier ones."""
         return self.alpha * early.mean(dim=0) + (1 - self.alpha) * final
 
-    def _turn(self, layer: int, x: Tensor, out: Tensor, forward: Pass) -> Tensor | None:
+    def edit_mlp(self, layer: int, x: Tensor, out: Tensor, forward: Pass) -> Tensor | None:
+        """Turn every position towards its row's direction."""
         rows = [forward.scratch.get(row.number, row.made) for row in forward.rows]
         if len(rows) != len(out) or all(row is None for row in rows):
             return None
         zero = out.new_zeros(out.shape[-1], dtype=torch.float32)
         vectors = [zero if row is None else row[layer].to(out.device) for row in rows]
         new = turned(out.float(), torch.stack(vectors)[:, None].expand_as(out), self.lam, against=True)
-        return where_rows([row is not None for row in rows], new, out)
+        return where_rows((row is not None for row in rows), new, out)

@@ -6,30 +6,26 @@ between the states of truthful and hallucinated answers at their last token, plu
 
 The factor 0.1 is the official program's. Its visual part, directions inside the vision tower for a fixed number of
 patches, is not offered. Its pairs of captions were written for it; here they come from the model's own answers
-(``reweigh steer``).
+(``reweigh compare`` makes them).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from reweigh.engines.transformers.manager import HookManager
 from reweigh.families.anatomy import Anatomy
-from reweigh.rivals.tools.mlps import require_plain_mlps, turned, where_rows
-from reweigh.rivals.tools.pairs import PairDirections, directions_of
-from reweigh.rivals.tools.stream import StreamEdit
-from reweigh.runtime.decoder import Decoder, in_range
-from reweigh.runtime.forward import Pass
+from reweigh.rivals.tools.edits import StreamEditor, require_plain_mlps, turned, where_rows
+from reweigh.rivals.tools.vectors import PairDirections
+from reweigh.runtime.decoder import Pass, in_range
 
 SCALE = 0.1
 
 
-class VTI(Decoder):
+class VTI(StreamEditor):
     """Steering towards truthful answers.
 
     Args:
@@ -54,26 +50,19 @@ class VTI(Decoder):
         super().__init__(anatomy, processor)
         require_plain_mlps(anatomy, self.title)
         self.lam = in_range("lam", lam, 0)
-        self.vectors = directions_of(vectors, anatomy, processor, force=force)
+        self.vectors = PairDirections.of(vectors, anatomy, processor, force=force)
         self._direction = torch.from_numpy(self.vectors.direction)
-        self.stream = StreamEdit(self)
+        self.mlp_layers = range(len(anatomy.blocks)) if lam else ()
 
     def record(self) -> dict[str, Any]:
         """The strength, and which directions were used."""
-        return {
-            **super().record(),
-            "options": {"lam": self.lam, "vectors_sha256": self.vectors.fingerprint},
-        }
+        shown = {"lam": self.lam, "vectors_sha256": self.vectors.fingerprint}
+        return {**super().record(), "options": shown}
 
-    def engage(self, hooks: HookManager) -> Callable[[], None]:
-        """Edit the MLP of every block."""
-        if self.lam == 0:
-            return lambda: None
-        return self.stream.install(hooks, mlps=dict.fromkeys(range(len(self.anatomy.blocks)), self._turn))
-
-    def _turn(self, layer: int, x: Tensor, out: Tensor, forward: Pass) -> Tensor | None:
+    def edit_mlp(self, layer: int, x: Tensor, out: Tensor, forward: Pass) -> Tensor | None:
+        """Turn every position towards the block's direction."""
         if not forward.has_image:
             return None
         direction = self._direction[layer].to(out.device).expand_as(out)
         new = turned(out.float(), direction, SCALE * self.lam)
-        return where_rows([bool(row.positions) for row in forward.rows], new, out)
+        return where_rows((bool(row.positions) for row in forward.rows), new, out)

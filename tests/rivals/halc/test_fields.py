@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from reweigh.errors import InputError
-from reweigh.rivals.halc.fields import CENTRE, contrasts, divergences, fields, survivors
+from reweigh.rivals.halc.walk import CENTRE, contrasts, divergences, fields, survivors
 
 
 def test_fields_shrink_and_grow_about_the_centre_and_stop_at_the_edges():

@@ -9,8 +9,7 @@ from checkpoints import FAMILIES, picture
 from reweigh.families.anatomy import find_anatomy
 from reweigh.families.prompts import DESCRIBE, build_inputs
 from reweigh.rivals.halc.grounding import PictureGain
-from reweigh.rivals.tools.confidence import word_tokens
-from reweigh.rivals.tools.inputs import without_image
+from reweigh.rivals.tools.inputs import without_image, word_tokens
 
 TEXTS = ["a dog on a table", "a cat", ""]
 

@@ -16,9 +16,8 @@ from reweigh.engines.transformers.manager import HookManager
 from reweigh.errors import InputError, UnsupportedError
 from reweigh.families.anatomy import find_anatomy
 from reweigh.families.prompts import build_inputs
-from reweigh.rivals.halc.fields import CENTRE, contrasts, fields, survivors
 from reweigh.rivals.halc.pictures import crop, with_pictures
-from reweigh.rivals.halc.walk import Beam, Walk, Words, bare
+from reweigh.rivals.halc.walk import CENTRE, Beam, Walk, Words, bare, contrasts, fields, survivors
 
 STEPS = 10
 PICTURES = {0: picture(1, (70, 50)), 1: picture(2, (56, 56)), 2: picture(3, (56, 56))}
@@ -88,7 +87,7 @@ def twin(model, processor, inputs, image, answer, wordy, *, beams, candidates, s
         views = []
         for field in fields(box):
             given = with_pictures(
-                find_anatomy(model), processor, inputs, [(0, prompt[0].tolist())], [crop(image, field)]
+                find_anatomy(model), processor, inputs, 0, prompt[0].tolist(), [crop(image, field)]
             )
             views.append(after(given, before))
         row = torch.tensor([prompt[0].tolist() + before])
@@ -314,7 +313,7 @@ def test_a_finished_generation_is_released(loaded, batch):
             alive.append(weakref.ref(state))
 
         patch.setattr(Beam, "__init__", noted)
-        with session:
+        with session.request(pictures=[PICTURES[0], PICTURES[1]]):
             run(model, batch("llava"), steps=6)
             gc.collect()
             assert len(alive) > 2
@@ -332,7 +331,8 @@ def test_nothing_of_a_generation_that_failed_is_kept(loaded, batch):
     options = {"detect": broken, "match": by_letters, "is_entity": has_letter}
     session = reweigh.decoder("halc", model, processor, **options)
     wordy = Wordy(processor.tokenizer, find_anatomy(model))
-    with session, pytest.raises(InputError, match="no detector"):
+    pictures = [PICTURES[0], PICTURES[1]]
+    with session.request(pictures=pictures), pytest.raises(InputError, match="no detector"):
         run(model, batch("llava"), logits_processor=[wordy])
     assert HookManager.of(session.decoder.anatomy).forward is None
     assert torch.equal(base, run(model, batch("llava")))

@@ -48,15 +48,17 @@ def test_a_prompt_with_another_picture_is_what_the_processor_makes_of_it(family,
     texts = ["What is it?", "Describe it, please."]
     inputs = build_inputs(model, processor, [old, old], texts)
     ids, mask = inputs["input_ids"], inputs["attention_mask"]
-    rows = [(row, ids[row][mask[row].bool()].tolist()) for row in (0, 1)]
-    made = with_pictures(find_anatomy(model), processor, inputs, rows, [new, old])
-    wanted = build_inputs(model, processor, [new, old], texts)
-    assert made.keys() == wanted.keys()
-    for row in (0, 1):  # padding may be another token, at another place
-        assert unpadded(made, row) == unpadded(wanted, row)
-    for name, value in wanted.items():
-        if name not in ("input_ids", "attention_mask", "mm_token_type_ids", "token_type_ids"):
-            assert torch.equal(value, made[name]), name
+    for row, text in enumerate(texts):
+        own = ids[row][mask[row].bool()].tolist()
+        made = with_pictures(find_anatomy(model), processor, inputs, row, own, [new, old])
+        wanted = build_inputs(model, processor, [new, old], [text] * 2)
+        assert made.keys() == wanted.keys()
+        for view in (0, 1):  # padding may be another token, at another place
+            assert unpadded(made, view) == unpadded(wanted, view)
+        for name, value in wanted.items():
+            if name not in ("input_ids", "attention_mask", "mm_token_type_ids", "token_type_ids"):
+                same = inputs[name][[row, row]] if name.startswith("qformer") else value
+                assert torch.equal(same, made[name]), name
 
 
 def unpadded(inputs, row):
@@ -66,20 +68,16 @@ def unpadded(inputs, row):
     return {name: inputs[name][row][seen].tolist() for name in names if name in inputs}
 
 
-def test_pictures_are_reported_from_pixels_or_asked_for(loaded, batch, monkeypatch):
-    model, processor = loaded("llava")
-    inputs = batch("llava", rows=(0,))
-    session = halc(model, processor)
-    with session:
-        told = model.generate(**inputs, max_new_tokens=4, do_sample=False)
-    with session.request(pictures=[picture(1)]):
-        assert torch.equal(told, model.generate(**inputs, max_new_tokens=4, do_sample=False))
+def test_pictures_are_asked_for_one_for_each_row(loaded, batch, monkeypatch):
     model, processor = loaded("qwen2_5_vl")
     session = halc(model, processor)
-    with session, pytest.raises(UnsupportedError, match="request"):
+    with session, pytest.raises(InputError, match="pictures"):
         model.generate(**batch("qwen2_5_vl"), max_new_tokens=1, do_sample=False)
     with session.request(pictures=[picture(1)]), pytest.raises(InputError, match="1 pictures"):
         model.generate(**batch("qwen2_5_vl"), max_new_tokens=1, do_sample=False)
+    text = build_inputs(model, processor, [picture(1), None], ["What is it?", "Tell me a story."])
+    with session.request(pictures=[picture(1)] * 2), pytest.raises(InputError, match="no image"):
+        model.generate(**text, max_new_tokens=1, do_sample=False)
     assert isinstance(session.describe(picture(1), max_new_tokens=2), str)
     monkeypatch.setattr(model, "name_or_path", "")  # no processor can be found beside it
     with pytest.raises(InputError, match="processor"):

@@ -13,7 +13,7 @@ import reweigh
 from checkpoints import FAMILIES, load, picture
 from reweigh.errors import InputError, UnsupportedError
 from reweigh.families.prompts import build_inputs
-from reweigh.rivals.opera.loop import Loop
+from reweigh.rivals.opera import Loop
 from reweigh.rivals.opera.search import Search
 
 

@@ -11,8 +11,7 @@ import pytest
 import torch
 from opera_twin import Toy
 
-from reweigh.rivals.opera.decoder import OPERA
-from reweigh.rivals.opera.loop import Loop
+from reweigh.rivals.opera import Loop
 from reweigh.rivals.opera.search import Finished, Hypotheses, Rules, Search, column_scores, leant_on
 
 
@@ -39,12 +38,11 @@ class ToyDecoder:
     """OPERA's options and search on a toy instead of a model."""
 
     image_offset = 0
-    search = OPERA.search
 
     def __init__(self, toy, *, beams, candidates, scale, threshold, weight):
         self.toy, self.candidates, self.scale, self.threshold = toy, candidates, scale, threshold
         self.weight = weight
-        self.runner = SimpleNamespace(step=self.step)
+        self.runner = SimpleNamespace(step=self.step, peek=self.peek)
         self._latest = None
 
     def _row(self, said):
@@ -59,13 +57,9 @@ class ToyDecoder:
     def row(self):
         return self._latest
 
-    def look_ahead(self, state, tokens):
-        return torch.stack(
-            [
-                torch.stack([self._row((*one, token)) for token in row])
-                for one, row in zip(state.said, tokens.tolist(), strict=True)
-            ]
-        )
+    def peek(self, state, tokens):
+        said = [(*one, *more) for one, more in zip(state.said, tokens.tolist(), strict=True)]
+        self._latest = torch.stack([self._row(one) for one in said])
 
 
 def ours(toy, *, image, eos, tokens, power=1.0, early=False, **options):
@@ -125,7 +119,7 @@ def test_the_search_is_the_official_one(name):
     options = {**USUAL, **options}
     wanted, rollbacks = opera_twin.search(toy, **options)
     search = ours(toy, **options)
-    found = search.best()
+    found = search.finished.best()
     assert search.rollbacks == rollbacks
     assert [tuple(one.tokens.tolist()) for one in found] == [tokens for _, tokens in wanted]
     np.testing.assert_allclose([one.score for one in found], [score for score, _ in wanted], rtol=1e-5)
@@ -139,7 +133,7 @@ def test_the_cases_have_what_they_are_named_after():
     assert max(rolled.values()) >= 4
     toy, options = CASES["overflow"]
     options = {**USUAL, **options}
-    said = ours(toy, **options).best()[0].tokens.tolist()
+    said = ours(toy, **options).finished.best()[0].tokens.tolist()
     best = [
         torch.tensor(toy.logits(said[:t])).topk(options["candidates"]).indices.tolist()
         for t in range(len(said))

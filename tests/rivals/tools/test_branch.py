@@ -13,11 +13,12 @@ from transformers import DynamicCache
 
 import reweigh
 from checkpoints import FAMILIES
-from reweigh.engines.transformers.caches import batch_on
+from reweigh.engines.transformers.arguments import batch_on
 from reweigh.engines.transformers.session import Session
 from reweigh.errors import UnsupportedError
 from reweigh.families.anatomy import find_anatomy
 from reweigh.rivals.tools.branch import BranchState
+from reweigh.rivals.tools.contrast import contrast
 from reweigh.rivals.vcd import VCD
 
 METHODS = {"vcd": {}, "pai": {"alpha": 0.0, "gamma": 1.5}, "icd": {}}
@@ -251,8 +252,9 @@ def test_a_finished_generation_is_released(method, loaded, batch):
 
 def test_rows_may_be_contrasted_with_weights_of_their_own(loaded, batch):
     class Uneven(VCD):
-        def weight(self, forward):
-            return torch.tensor([[[0.0]], [[1.5]]])
+        def rule(self, main, reference, forward):
+            weights = torch.tensor([[[0.0]], [[1.5]]])
+            return contrast(main, reference, weights, self.beta, log_space=False)
 
     model, processor = loaded("llava")
     inputs = batch("llava")

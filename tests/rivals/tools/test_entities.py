@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from reweigh.errors import InputError
-from reweigh.rivals.halc.walk import bare
-from reweigh.rivals.tools.entities import entity_test, may_be_entity, singular, word_list
+from reweigh.rivals.halc.grounding import singular
+from reweigh.rivals.halc.walk import bare, entity_test, may_be_entity
+from reweigh.rivals.tools.options import word_list
 
 
 @pytest.mark.parametrize("word", ["glass", "grass", "bus", "dogs", "dog", "Glass"])

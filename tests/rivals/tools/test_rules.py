@@ -10,7 +10,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from reweigh.rivals.tools.rules import bounded_contrast, contrast, keep_prefix, keep_ratio, mix, reversed_js
+from reweigh.rivals.code import bounded_contrast
+from reweigh.rivals.deco import keep_prefix
+from reweigh.rivals.tools.contrast import contrast, keep_ratio, mix
+from reweigh.rivals.tools.layers import reversed_js
 
 values = st.integers(-8, 8).map(float)  # few values, so that ties are common
 rows = st.integers(1, 3).flatmap(

@@ -1,1 +1,149 @@
-"""HALC (Chen et al., ICML 2024): object words are looked up in the picture and written again from crops around them."""
+"""HALC (Chen et al., ICML 2024): object words are looked up in the picture, and written again from crops around them.
+
+f_j - weight f_i and f_i - weight f_j, for the pairs of fields of view that differ most, give a word's new first tokens.
+
+A loop of its own inside ``generate``. Tokens are chosen greedily by DoLa. When a word that names a thing ends, a detector
+grounds it; four fields of view around the box each predict its first token, contrasts of these give candidates, and a
+matcher ranks the texts so far by the whole picture. The best continue as beams. A word that the detector does not find
+and that is written again is deleted from the answer, unless the detector is an oracle (``is_oracle``): then it would
+delete exactly the hallucinations.
+
+What differs from the official program: ``is_entity`` decides which words are looked up, instead of a tagger, two word lists
+(which name objects of COCO) and a random skip of 30%; a word is looked up once at each place and texts are ranked
+whenever a word was looked up; a matcher's weights must exist, where the official one has a random text tower; crops are
+read in one prefill instead of token by token; a deleted word is read until the answer ends; equal texts continue once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformers.generation import GenerateDecoderOnlyOutput
+
+from reweigh.engines.transformers.session import end_tokens
+from reweigh.errors import InputError
+from reweigh.families.anatomy import Anatomy
+from reweigh.families.processor import tokenizer_of
+from reweigh.rivals.dola import DoLa
+from reweigh.rivals.halc.grounding import OWN, Detector, Matcher, PictureGain, load_detector, load_matcher
+from reweigh.rivals.halc.pictures import PictureRequest, PictureSession, pictures_of
+from reweigh.rivals.halc.walk import Beam, Walk, Words, entity_test, may_be_entity
+from reweigh.rivals.tools.branch import Runner, after_prompts
+from reweigh.rivals.tools.edits import StreamEditor
+from reweigh.rivals.tools.options import require_processor
+from reweigh.runtime.context import suspended
+from reweigh.runtime.decoder import Pass, Request, in_range
+
+
+class HALC(StreamEditor):
+    """Words that name things are grounded, contrasted and ranked while the answer is written.
+
+    Args:
+        detect: From a picture and a word to boxes; or a GroundingDINO or OWLv2 checkpoint; or a file of annotated
+            boxes (.jsonl), an oracle.
+        match: From a picture and texts to scores; or a BLIP image-text retrieval checkpoint; or "own", what the picture
+            adds to the text's likelihood by the model itself.
+        is_entity: Whether a word is looked up, or the words that are, or a file of them; by default every word except
+            function words.
+        beams: Texts that continue; 3 is the program's default, 1 the README's.
+        candidates: First tokens tried for each word, an even number.
+        growth: How much a field of view is larger than the one before.
+        count: Fields of view.
+        weight: Weight of the field that is subtracted.
+        template: Prompt template, for processors without a chat template.
+    """
+
+    title = "HALC"
+    grid = (("weight", (0.05, 0.1, 0.2)), ("growth", (0.3, 0.6)))
+    session = PictureSession
+
+    def __init__(
+        self,
+        anatomy: Anatomy,
+        processor: Any = None,
+        *,
+        detect: Detector | str,
+        match: Matcher | str,
+        is_entity: Callable[[str], bool] | Sequence[str] | str | Path = may_be_entity,
+        beams: int = 3,
+        candidates: int = 4,
+        growth: float = 0.6,
+        count: int = 4,
+        weight: float = 0.05,
+        template: str | None = None,
+    ) -> None:
+        super().__init__(anatomy, processor)
+        require_processor("halc", processor, "HALC reads words and crops of a picture")
+        if candidates < 2 or candidates % 2 or candidates > count * (count - 1):
+            raise InputError(
+                f"{candidates} candidates cannot be made of {count} fields",
+                hint="an even number, two for each pair",
+            )
+        self.detect = load_detector(detect) if isinstance(detect, str) else detect
+        if match == OWN:
+            self.match: Matcher = PictureGain(anatomy, processor, template)
+        else:
+            self.match = load_matcher(match) if isinstance(match, str) else match
+        self.is_entity = entity_test(is_entity)
+        self.beams, self.candidates = int(in_range("beams", beams, 1)), candidates
+        self.growth, self.count = in_range("growth", growth, 0), int(in_range("count", count, 2))
+        self.weight = in_range("weight", weight, 0)
+        self.deletes = not getattr(self.detect, "is_oracle", False)
+        self.template = template
+        self.dola = DoLa(anatomy, layers=range(0, len(anatomy.blocks), 2))
+        self.state_layers = sorted(self.dola.layers)
+        self.words = Words(tokenizer_of(processor), end_tokens(anatomy.language_model))
+        self.runner = Runner(anatomy)
+
+    def request(self, outer: Request | None = None, *, pictures: Any = None, **options: Any) -> Request:
+        """A request with pictures of its own, or those of the request it is nested in."""
+        super().request(outer, **options)
+        around = outer.pictures if isinstance(outer, PictureRequest) else None
+        return PictureRequest(self, around if pictures is None else pictures)
+
+    def before(self, forward: Pass) -> None:
+        """Make room for the states that DoLa reads, by layer."""
+        forward.scratch = {}
+
+    def edit_state(self, layer: int, states: Tensor, forward: Pass) -> None:
+        """Note the states that DoLa reads."""
+        forward.scratch[layer] = states[:, -1]
+
+    def scores(self, logits: Tensor, *, has_image: bool = True) -> Tensor:
+        """Next-token scores (B, V) of the pass that has just run: DoLa's, or the logits themselves without image."""
+        if not has_image:
+            return logits[:, -1].float()
+        return self.dola.read_and_combine(logits[:, -1], self.runner.prompt_pass().scratch)
+
+    def loop(
+        self,
+        model: Any,
+        input_ids: Tensor,
+        logits_processor: Any,
+        stopping_criteria: Any,
+        generation_config: Any,
+        **model_kwargs: Any,
+    ) -> Any:
+        """The ``custom_generate`` of transformers."""
+        if generation_config.num_beams > 1 or generation_config.do_sample:
+            raise InputError("HALC has beams of its own and does not sample", hint="use its option beams")
+        state, raw = self.runner.prefill(model, input_ids, model_kwargs, "HALC rolls words back")
+        forward = self.runner.prompt_pass()
+        scores, plain, answers = self.scores(raw), self.scores(raw, has_image=False), []
+        with suspended(self.anatomy.model), forward.edited_beside():
+            for row, picture in enumerate(pictures_of(forward)):
+                own = self.runner.rows(state, torch.tensor([row], device=input_ids.device))
+                begin = Beam(own, (), plain[row] if picture is None else scores[row])
+                walk = Walk(
+                    self, forward.inputs, row, picture, input_ids[row], logits_processor, stopping_criteria
+                )
+                best = walk.run(begin)
+                answers.append(self.words.without(best.tokens, best.deleted))
+        sequences = after_prompts(input_ids, answers, generation_config)
+        if generation_config.return_dict_in_generate:
+            return GenerateDecoderOnlyOutput(sequences=sequences)
+        return sequences

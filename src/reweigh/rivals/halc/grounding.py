@@ -28,21 +28,26 @@ from reweigh.families.anatomy import Anatomy
 from reweigh.families.prompts import DESCRIBE, build_inputs
 from reweigh.files.artifacts import read_jsonl
 from reweigh.images import pixels_hash, read_image
-from reweigh.rivals.halc.fields import Box
 from reweigh.rivals.tools.branch import Runner
-from reweigh.rivals.tools.confidence import word_tokens
-from reweigh.rivals.tools.entities import singular
-from reweigh.rivals.tools.inputs import without_image
+from reweigh.rivals.tools.inputs import without_image, word_tokens
 
 if TYPE_CHECKING:
     from PIL.Image import Image
 
+
+Box = tuple[float, float, float, float]
+"""Left, top, right, bottom as fractions of the picture."""
 
 Detector = Callable[[Any, str], Sequence[Box]]
 """From a picture and a word to boxes, as fractions of the picture."""
 
 Matcher = Callable[[Any, Sequence[str]], Sequence[float]]
 """From a picture and texts to one score each; larger is better."""
+
+
+def singular(word: str) -> str:
+    """A word in lower case without any final "s", so that it is the same after one was removed."""
+    return word.lower().rstrip("s")
 
 
 def kept_boxes(

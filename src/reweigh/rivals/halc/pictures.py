@@ -9,14 +9,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from reweigh.engines.transformers.arguments import TOKEN_TYPES, prompt_ids
+from reweigh.engines.transformers.arguments import TOKEN_TYPES
 from reweigh.engines.transformers.session import Session
 from reweigh.errors import InputError, UnsupportedError
 from reweigh.families.anatomy import Anatomy
 from reweigh.families.prompts import build_inputs
-from reweigh.rivals.tools.inputs import forwardable, padded, pixels, token_kinds
-from reweigh.runtime.decoder import Decoder, Request
-from reweigh.runtime.forward import Pass
+from reweigh.rivals.tools.inputs import forwardable, with_ids
+from reweigh.runtime.decoder import Decoder, Pass, Request
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -60,102 +59,67 @@ class PictureSession(Session):
             return super().respond(inputs, seed=seed, **generate)
 
 
-def picture_request(decoder: Decoder, outer: Request | None, pictures: Any) -> PictureRequest:
-    """A request with pictures of its own, or those of the request it is nested in."""
-    around = outer.pictures if isinstance(outer, PictureRequest) else None
-    return PictureRequest(decoder, around if pictures is None else pictures)
-
-
-def pictures_of(forward: Pass, anatomy: Anatomy, processor: Any) -> list[Image | None]:
-    """The picture of each prompt row: the caller's, or what the processor made of it where that is a whole picture."""
-    request, has_image = forward.request, [bool(row.positions) for row in forward.prompts]
+def pictures_of(forward: Pass) -> list[Image | None]:
+    """The picture of each row of a prompt, as the caller gave it."""
+    has_image = [bool(row.positions) for row in forward.prompts]
     if any(row.images > 1 for row in forward.prompts):
         raise UnsupportedError(
             "a prompt shows several images, and parts of one picture cannot stand for all of them",
             hint="show one image in a prompt, or use another decoder",
         )
-    given = request.pictures if isinstance(request, PictureRequest) else None
-    if given is not None:
-        if len(given) != len(has_image):
+    given = forward.request.pictures if isinstance(forward.request, PictureRequest) else None
+    if given is None:
+        if any(has_image):
             raise InputError(
-                f"{len(given)} pictures were given for {len(has_image)} rows",
-                hint="one, or None, for each row",
+                "HALC crops the pictures themselves, but got only pixel_values",
+                hint="with session.request(pictures=[...]), one for each row, or use session.describe",
             )
-        return list(given)
-    values = pixels(forward.inputs)
-    if values.ndim != 4 or len(values) != sum(has_image):
-        raise UnsupportedError(
-            f"the pictures of {type(anatomy.model).__name__} cannot be told from its pixel_values {tuple(values.shape)}",
-            hint="give them: with session.request(pictures=[...]), or use session.describe",
+        return [None] * len(has_image)
+    if len(given) != len(has_image):
+        raise InputError(
+            f"{len(given)} pictures were given for {len(has_image)} rows", hint="one, or None, for each row"
         )
-    whole = iter([_picture(value, processor) for value in values])
-    return [next(whole) if has else None for has in has_image]
-
-
-def _picture(values: Any, processor: Any) -> Image:
-    """A picture from normalised pixels (3, H, W)."""
-    import torch
-    from PIL import Image
-
-    maker = getattr(processor, "image_processor", None)
-    if maker is None:
-        raise UnsupportedError(
-            f"{type(processor).__name__} has no image processor, so pictures cannot be made from pixels again",
-            hint="give the model's whole processor, or the pictures: session.request(pictures=[...])",
-        )
-    mean, std = (torch.tensor(part)[:, None, None] for part in (maker.image_mean, maker.image_std))
-    shades = (values.detach().float().cpu() * std + mean).clamp(0, 1) * 255
-    return Image.fromarray(shades.round().to(torch.uint8).permute(1, 2, 0).contiguous().numpy())
+    if any(picture is not None and not has for picture, has in zip(given, has_image, strict=True)):
+        raise InputError("a picture was given for a row whose prompt has no image", hint="give None there")
+    return list(given)
 
 
 def with_pictures(
     anatomy: Anatomy,
     processor: Any,
     inputs: Mapping[str, Any],
-    rows: Sequence[tuple[int, Sequence[int]]],
-    pictures: Sequence[Image | None],
+    row: int,
+    ids: Sequence[int],
+    pictures: Sequence[Image],
     *,
     template: str | None = None,
 ) -> dict[str, Any]:
-    """Model inputs of some prompts with other pictures in them.
+    """Model inputs of one prompt, once for each picture that takes the place of its own.
 
     Args:
-        inputs: The inputs the prompts come from; what belongs to their pictures is made again.
-        rows: For each new row the row of ``inputs`` it comes from, and its token ids without padding.
-        pictures: Its picture; ``None`` for a row without one.
+        inputs: The inputs the prompt comes from; what belongs to its picture is made again.
+        row: The prompt's row in them.
+        ids: Its token ids without padding, and any that follow it.
     """
-    shown = [picture for picture in pictures if picture is not None]
-    device = prompt_ids(inputs).device
-    made = build_inputs(anatomy.model, processor, shown, ["."] * len(shown), template=template)
-    spans = iter([_span(row, anatomy.image_tokens) for row in made["input_ids"].tolist()])
+    made = build_inputs(anatomy.model, processor, list(pictures), ["."] * len(pictures), template=template)
+    first, last = _span(ids, anatomy.image_tokens)
     longer = []
-    for (_, ids), picture in zip(rows, pictures, strict=True):
-        places = [place for place, token in enumerate(ids) if token in anatomy.image_tokens]
-        if picture is None:
-            longer.append(list(ids))
-            continue
-        if not places:
-            raise InputError(
-                "a picture was given for a row whose prompt has no image", hint="give None there"
-            )
-        longer.append([*ids[: places[0]], *next(spans), *ids[places[-1] + 1 :]])
+    for other in made["input_ids"].tolist():
+        start, end = _span(other, anatomy.image_tokens)
+        longer.append([*ids[:first], *other[start:end], *ids[last:]])
     kept = forwardable(anatomy, inputs)
-    whole = {name: value for name, value in made.items() if name not in OF_TEXT}
-    sources = [source for source, _ in rows]
+    whole = {name: kept[name] for name in ("input_ids", *TOKEN_TYPES) if name in kept}
+    whole |= {name: value for name, value in made.items() if name not in OF_TEXT}
     for name in ("qformer_input_ids", "qformer_attention_mask"):
         if name in kept:
-            whole[name] = kept[name][sources]
-    whole |= padded(longer, device)
-    for name in TOKEN_TYPES:
-        if name in kept:
-            whole[name] = token_kinds(anatomy, whole["input_ids"])
-    return whole
+            whole[name] = kept[name][[row] * len(pictures)]
+    return with_ids(anatomy, whole, longer)
 
 
-def _span(row: list[int], image: Sequence[int]) -> list[int]:
-    """From the first image token of a row to its last."""
+def _span(row: Sequence[int], image: Sequence[int]) -> tuple[int, int]:
+    """The first image token of a row, and the place after its last."""
     places = [place for place, token in enumerate(row) if token in image]
-    return row[places[0] : places[-1] + 1]
+    return places[0], places[-1] + 1
 
 
 def crop(picture: Image, box: Sequence[float]) -> Image:

@@ -1,23 +1,110 @@
-"""HALC's walk through one answer: beams that write greedily, look up words when they end, and are ranked."""
+"""HALC's walk through one answer: beams that write greedily, look up words when they end, and are ranked.
+
+First the formulas: fields of view around a box, the pairs of them that differ most, and who survives a ranking.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from reweigh.rivals.halc.fields import CENTRE, Box, contrasts, fields, survivors
+from reweigh.errors import InputError
+from reweigh.rivals.halc.grounding import Box, singular
 from reweigh.rivals.halc.pictures import crop, with_pictures
 from reweigh.rivals.tools.branch import BranchState
 from reweigh.rivals.tools.inputs import rows_of
+from reweigh.rivals.tools.options import word_list
+from reweigh.text import FUNCTION_WORDS
 
 if TYPE_CHECKING:
     from PIL.Image import Image
 
-    from reweigh.rivals.halc.decoder import HALC
+    from reweigh.rivals.halc import HALC
+
+CENTRE: Box = (0.2, 0.2, 0.8, 0.8)
+"""The box of a word that is not detected."""
+
+SMALLEST = 0.8
+FLOOR = -1e3
+
+
+def grown(box: Sequence[float], share: float) -> Box:
+    """A box with ``share`` of its width and height added, half on each side, cut off at the picture's edges."""
+    left, top, right, bottom = box
+    wide, high = (right - left) * share / 2, (bottom - top) * share / 2
+    return max(0.0, left - wide), max(0.0, top - high), min(1.0, right + wide), min(1.0, bottom + high)
+
+
+def fields(box: Sequence[float], growth: float = 0.6, count: int = 4) -> list[Box]:
+    """The box shrunk by ``growth`` (0.8 at most), itself, and grown again and again from the one before."""
+    left, top, right, bottom = box if len(box) == 4 else (0.0,) * 4
+    if not (0 <= left < right <= 1 and 0 <= top < bottom <= 1):
+        raise InputError(
+            f"the box {tuple(box)} is not a box", hint="left, top, right, bottom as fractions of the picture"
+        )
+    if count == 1:
+        return [(left, top, right, bottom)]
+    found = [grown(box, -min(growth, SMALLEST)), (left, top, right, bottom)]
+    while len(found) < count:
+        found.append(grown(found[-1], growth))
+    return found[:count]
+
+
+def divergences(logits: Tensor) -> Tensor:
+    """J_ij = ½ (KL(m | f_i) + KL(m | f_j)) of fields (F, V), m the mean distribution; the upper triangle (F, F).
+
+    DoLa's reversed divergence as a sum over the vocabulary.
+    """
+    log_probs, probs = logits.float().log_softmax(-1), logits.float().softmax(-1)
+    found = torch.zeros(len(logits), len(logits))
+    for i in range(len(logits)):
+        for j in range(i + 1, len(logits)):
+            middle = (probs[i] + probs[j]) / 2
+            entropy = torch.xlogy(middle, middle)
+            first, second = ((entropy - _product(middle, log_probs[k])).sum() for k in (i, j))
+            found[i, j] = (first + second) / 2
+    return found
+
+
+def _product(share: Tensor, log_prob: Tensor) -> Tensor:
+    """share * log_prob, 0 where the share is."""
+    return torch.where(share > 0, share * log_prob, torch.zeros_like(share))
+
+
+def contrasts(logits: Tensor, pairs: int, weight: float = 0.05) -> Tensor:
+    """f_j - weight f_i and f_i - weight f_j of the ``pairs`` of fields (F, V) that differ most, (2 pairs, V).
+
+    Where the first number of a difference is below -1000 the second becomes -1000, for the differences after it too, as
+    in the official program.
+    """
+    size = len(logits)
+    if not 1 <= pairs <= size * (size - 1) // 2:
+        raise InputError(f"{pairs} pairs cannot be made of {size} fields")
+    best = divergences(logits).flatten().topk(pairs).indices.tolist()
+    left, found = logits.float().clone(), []
+    for i, j in (divmod(place, size) for place in best):
+        for final, base in ((j, i), (i, j)):
+            left[base] = left[base].masked_fill(left[final] < FLOOR, FLOOR)
+            found.append(left[final] - weight * left[base])
+    return torch.stack(found)
+
+
+def survivors(scores: Sequence[float], texts: Sequence[str], count: int) -> list[int]:
+    """The places of the ``count`` best texts, no text twice, of equal scores the later one first.
+
+    Where there are fewer different texts the best one fills up, as in the official program.
+    """
+    found: dict[str, int] = {}
+    for place in np.argsort(np.asarray(scores), kind="stable")[::-1].tolist():
+        found.setdefault(texts[place], place)
+    best = list(found.values())[:count]
+    return best + best[:1] * (count - len(best))
 
 
 WORD_MARKS = ("▁", "Ġ", ".")
@@ -66,6 +153,20 @@ def bare(word: str) -> str:
     for mark in (".", ",", "'", "]", "[", ")"):
         word = word.strip(mark)
     return word.removesuffix("s")
+
+
+def may_be_entity(word: str) -> bool:
+    """Whether a word has at least three letters and is not a function word: a stand-in for a noun test."""
+    plain = word.lower()
+    return len(plain) >= 3 and plain.isalpha() and plain not in FUNCTION_WORDS
+
+
+def entity_test(given: Callable[[str], bool] | Sequence[str] | str | Path) -> Callable[[str], bool]:
+    """A noun test: a function as it is, or whether a word is among the given ones, ignoring a final "s"."""
+    if callable(given):
+        return given
+    known = {singular(word) for word in word_list("is_entity", given)}
+    return lambda word: singular(word) in known
 
 
 HANDLED = 3
@@ -185,9 +286,9 @@ class Walk:
         """Candidates for a word's first token: one prefill of the answer before it with four crops of the picture."""
         decoder, anatomy = self.decoder, self.decoder.anatomy
         parts = [crop(picture, field) for field in fields(box, decoder.growth, decoder.count)]
-        rows = [(self.row, [*rows_of(self.inputs)[self.row], *before])] * len(parts)
+        ids = [*rows_of(self.inputs)[self.row], *before]
         inputs = with_pictures(
-            anatomy, decoder.processor, self.inputs, rows, parts, template=decoder.template
+            anatomy, decoder.processor, self.inputs, self.row, ids, parts, template=decoder.template
         )
         views = decoder.runner.start(inputs, 0)[1][:, -1]
         scores = contrasts(views, decoder.candidates // 2, decoder.weight)

@@ -278,10 +278,6 @@ class Search:
         self.parents = parents
         self.maps = _joined(self.maps[parents], rows)
 
-    def best(self) -> list[Finished]:
-        """Finished hypotheses, best first."""
-        return self.finished.best()
-
 
 def _joined(maps: Tensor, rows: Tensor) -> Tensor:
     """Maps (..., t, t) with one more row (..., t + 1) below, and a column of zeros above its last entry."""

@@ -1,6 +1,6 @@
 """What several rivals share.
 
-Formulas: ``rules`` (on logits), ``layers`` (layer sets and early exits). A second branch: ``contrast`` (a decoder with one),
-``branch`` (its passes), ``inputs`` (its prompt). Edits inside the model: ``stream``, ``attention``. Options: ``options``
-(their check), ``entities`` (words), ``steering`` (vectors). Readings: ``description``, ``confidence``.
+``contrast``: a decoder with a second branch, and the formulas of contrast and plausibility cut; ``branch``: the branch's
+passes; ``inputs``: its prompt. ``layers``: earlier layers read through the head. ``edits``: edits of the residual stream, of
+MLPs and of attention. ``vectors``: what is learned from labelled answers. ``options``: the check of a decoder's options.
 """

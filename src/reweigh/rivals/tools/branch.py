@@ -17,10 +17,11 @@ import torch
 from torch import Tensor
 from transformers import DynamicCache
 
-from reweigh.errors import UnsupportedError
+from reweigh.engines.transformers.manager import HookManager
+from reweigh.errors import InputError, UnsupportedError
 from reweigh.families.anatomy import Anatomy
 from reweigh.runtime.context import suspended
-from reweigh.runtime.forward import Pass
+from reweigh.runtime.decoder import Pass
 
 
 @dataclass(eq=False)
@@ -126,6 +127,13 @@ class Runner:
         end = kwargs["past_key_values"].get_seq_length()
         return BranchState(kwargs["past_key_values"], last, mask, end, end, deltas), output.logits
 
+    def prompt_pass(self) -> Pass:
+        """The pass that read the prompt of a decoding loop, which keeps what the passes after it showed."""
+        forward = HookManager.of(self.anatomy).forward
+        if forward is None:
+            raise InputError("generate was called outside the decoder's `with` block")
+        return forward
+
     def rows(self, state: BranchState, rows: Tensor) -> BranchState:
         """A state of its own for some rows of another."""
         cache = new_cache(self.anatomy)
@@ -141,17 +149,6 @@ class Runner:
         """Run passes of other sequences, such as a generation of the decoder's own, without disturbing the main one."""
         with suspended(self.anatomy.model), self._state([None] * len(self._holders)):
             yield
-
-    def hidden(self, ids: Tensor, index: int) -> Tensor:
-        """``hidden_states[index]`` (B, T, d) of a text without image: 0 is the embeddings, the last one is normed."""
-        with self.suspended():
-            output = self.anatomy.language_model(
-                input_ids=ids,
-                use_cache=False,
-                output_hidden_states=True,
-                **_keep(self.anatomy.language_model, 1),
-            )
-        return output.hidden_states[index]  # type: ignore[no-any-return]
 
     def peek(self, state: BranchState, ids: Tensor) -> Tensor:
         """Feed tokens (B, n) and forget them again; the last logits (B, 1, V)."""

@@ -1,24 +1,55 @@
-"""Contrast with a second branch: the main logits are pushed away from what a weakened input would say.
+"""Contrast with a second branch: push the main logits a away from the logits r of a weakened input.
 
-y = (1 + weight) a - weight r on the tokens that pass the plausibility cut. VCD, ICD, SID, PAI, M3ID, DAMRO and ASD are
-this formula with different branches, spaces or weights.
+y = (1 + alpha) a - alpha r on the tokens that pass the plausibility cut a >= max a + ln beta. VCD, ICD, SID, PAI, M3ID,
+CODE, DAMRO and ASD differ in their branch, in the space (logits or log-probabilities), and in the weight.
+
+The formulas are pure functions on batches of logits (..., V) and treat each row by itself; a weight or a ratio is one
+number, or a tensor (..., 1) with one per row. A cut token is minus infinity. A token exactly on the cut stays; one that
+the main pass rules out is cut.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from reweigh.families.anatomy import Anatomy
 from reweigh.rivals.tools.branch import Branch
-from reweigh.rivals.tools.rules import contrast
-from reweigh.runtime.decoder import Decoder, in_range
-from reweigh.runtime.forward import Pass
+from reweigh.rivals.tools.inputs import forwardable
+from reweigh.runtime.decoder import Decoder, Pass, in_range
+
+CUT = float("-inf")
+
+
+def keep_ratio(logits: Tensor, ratio: float | Tensor) -> Tensor:
+    """Tokens whose probability is at least ``ratio`` times the largest: a >= max a + ln ratio.
+
+    Logits and log-probabilities give the same answer; ratio 0 keeps every token.
+    """
+    cut = torch.as_tensor(ratio, dtype=logits.dtype, device=logits.device).log()
+    return ~(logits < cut + logits.amax(dim=-1, keepdim=True))
+
+
+def mix(
+    main: Tensor, reference: Tensor, w_main: float | Tensor, w_reference: float | Tensor, keep: Tensor
+) -> Tensor:
+    """``w_main * main + w_reference * reference`` on the kept tokens, minus infinity elsewhere."""
+    return (w_main * main + w_reference * reference).masked_fill(~keep | main.isneginf(), CUT)
+
+
+def contrast(
+    main: Tensor, reference: Tensor, alpha: float | Tensor, ratio: float | Tensor, *, log_space: bool
+) -> Tensor:
+    """(1 + alpha) * main - alpha * reference on the tokens that pass the ratio cut of ``main``."""
+    if log_space:
+        main, reference = main.log_softmax(-1), reference.log_softmax(-1)
+    return mix(main, reference, 1 + alpha, -alpha, keep_ratio(main, ratio))
 
 
 class Contrast(Decoder):
-    """A decoder that contrasts the main pass with one branch.
+    """A decoder that contrasts the main pass with one branch. A subclass gives the branch, and a rule if it has its own.
 
     Args:
         alpha: Weight of the contrast; 0 needs no branch.
@@ -35,12 +66,12 @@ class Contrast(Decoder):
         self.branch = Branch(anatomy, self.branch_inputs, type(self).__name__)
 
     def branch_inputs(self, forward: Pass) -> dict[str, Any]:
-        """The branch's prompt: what the model's forward takes."""
-        raise NotImplementedError
+        """The branch's prompt, as the model's forward takes it: by default the main prompt, image included."""
+        return forwardable(self.anatomy, forward.inputs)
 
-    def weight(self, forward: Pass) -> float | Tensor:
-        """Weight of the contrast at this step: one for all, or (B, 1, 1) with one for each row."""
-        return self.alpha
+    def rule(self, main: Tensor, reference: Tensor, forward: Pass) -> Tensor:
+        """New logits (B, n, V) of the last n columns, from those of the two passes."""
+        return contrast(main, reference, self.alpha, self.beta, log_space=self.log_space)
 
     def edit(self, forward: Pass) -> Tensor | None:
         """Contrast the last columns of rows that have an image."""
@@ -50,9 +81,7 @@ class Contrast(Decoder):
         reference = main[:, -forward.edited_columns() :] if self.alpha == 0 else self.reference(forward)
         if reference is None:
             return None
-        main = main[:, -reference.shape[1] :]
-        weight = self.weight(forward)
-        edited = contrast(main, reference.float(), weight, self.beta, log_space=self.log_space)
+        edited = self.rule(main[:, -reference.shape[1] :], reference.float(), forward)
         return forward.with_last(edited, forward.image_rows())
 
     def reference(self, forward: Pass) -> Tensor | None:

@@ -1,22 +1,21 @@
-"""Inputs of a second branch, made from what ``generate`` was given: as they are, without image, or disturbed.
+"""Inputs of a second branch, made from what ``generate`` was given: unchanged, without image, or with other ids.
 
-A branch is fed by raw pixels, never by the features that ``generate`` encodes ahead: those show the clean image.
+A branch reads raw pixels, never the features that ``generate`` encodes ahead: those show the clean image.
 """
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from reweigh.engines.transformers.arguments import prompt_ids
+from reweigh.engines.transformers.arguments import TOKEN_TYPES, prompt_ids
 from reweigh.errors import InputError, UnsupportedError
 from reweigh.families.anatomy import Anatomy
 from reweigh.families.processor import tokenizer_of
-from reweigh.runtime.sequence import Sequence as Row
 
 NOT_FORWARDED = frozenset(
     {"inputs_embeds", "labels", "logits_to_keep", "mm_encoder_outputs", "past_key_values", "position_ids"}
@@ -27,7 +26,8 @@ TAG_TOKENS = ("start_image_token", "end_image_token", "boi_token", "eoi_token")
 
 
 def forwardable(anatomy: Anatomy, inputs: Mapping[str, Any]) -> dict[str, Any]:
-    """What of ``generate``'s arguments the model's forward takes as input."""
+    """What of ``generate``'s arguments the model's forward takes as input; a picture must be among them."""
+    pixels(inputs)
     known = inspect.signature(anatomy.model.forward).parameters
     kept = {
         name: value
@@ -60,11 +60,6 @@ def picture_parts(anatomy: Anatomy, inputs: Mapping[str, Any]) -> list[Tensor]:
     return list(torch.split(picture, found if sum(found) == picture.shape[0] else [picture.shape[0]]))
 
 
-def token_kinds(anatomy: Anatomy, ids: Tensor) -> Tensor:
-    """One for image tokens, zero for text: the token types of families that tell them apart."""
-    return torch.isin(ids, torch.tensor(anatomy.image_tokens, device=ids.device)).to(ids.dtype)
-
-
 def rows_of(inputs: Mapping[str, Any]) -> list[list[int]]:
     """The prompt's ids by row, padding left out."""
     ids, mask = prompt_ids(inputs), inputs.get("attention_mask")
@@ -72,32 +67,25 @@ def rows_of(inputs: Mapping[str, Any]) -> list[list[int]]:
     return [row[kept.bool()].tolist() for row, kept in zip(ids, seen, strict=True)]
 
 
-def image_spans(anatomy: Anatomy, inputs: Mapping[str, Any], sequence: Row) -> list[tuple[int, int]]:
-    """The first and last place of each image among a row's ids, padding left out."""
-    image = set(anatomy.image_tokens)
-    ids, whole = rows_of(inputs)[sequence.row], prompt_ids(inputs)[sequence.row].tolist()
-    places, columns = ([place for place, token in enumerate(some) if token in image] for some in (ids, whole))
-    shown = dict(zip(sequence.positions, sequence.patches, strict=True))
-    found: list[tuple[int, int]] = []
-    last = None
-    for place, column in zip(places, columns, strict=True):
-        patch = shown.get(column)  # none where a line of the image ends, and where the family has no grid
-        if not found or (patch is not None and last is not None and patch.image != last):
-            found.append((place, place))
-        found[-1] = found[-1][0], place
-        last = last if patch is None else patch.image
-    return found
-
-
-def padded(rows: Sequence[Sequence[int]], device: torch.device, pad: int = 0) -> dict[str, Tensor]:
+def padded(rows: Sequence[Sequence[int]], device: torch.device) -> dict[str, Tensor]:
     """Ids and attention mask of rows of any lengths, padded on the left."""
     width = max(len(row) for row in rows)
-    ids = [[pad] * (width - len(row)) + list(row) for row in rows]
+    ids = [[0] * (width - len(row)) + list(row) for row in rows]
     mask = [[0] * (width - len(row)) + [1] * len(row) for row in rows]
     return {
         "input_ids": torch.tensor(ids, device=device),
         "attention_mask": torch.tensor(mask, device=device),
     }
+
+
+def with_ids(anatomy: Anatomy, inputs: Mapping[str, Any], rows: Sequence[Sequence[int]]) -> dict[str, Any]:
+    """Inputs with other ids in them, padded on the left, and with token types to match where the family has them."""
+    made = {**inputs, **padded(rows, prompt_ids(inputs).device)}
+    ids = made["input_ids"]
+    for name in TOKEN_TYPES:
+        if name in inputs:
+            made[name] = torch.isin(ids, torch.tensor(anatomy.image_tokens, device=ids.device)).to(ids.dtype)
+    return made
 
 
 def without_image(anatomy: Anatomy, processor: Any, inputs: Mapping[str, Any]) -> dict[str, Any]:
@@ -132,12 +120,11 @@ def image_tags(anatomy: Anatomy, processor: Any) -> frozenset[int]:
     return frozenset(found)
 
 
-def insert(
-    row: Sequence[int], words: Sequence[int], tokenizer: Any, *, after: int = 0, tags: Collection[int] = ()
-) -> list[int]:
-    """Put words before the first token that says something: no special token, no image tag, no white space."""
-    mute = {*tokenizer.all_special_ids, *tags}
-    index = after
-    while index < len(row) and (row[index] in mute or not tokenizer.decode([row[index]]).strip()):
-        index += 1
-    return [*row[:index], *words, *row[index:]]
+def word_tokens(processor: Any, word: str) -> list[int]:
+    """Token ids of a word as it stands inside a sentence."""
+    tokenizer = tokenizer_of(processor)
+    alone = list(tokenizer(word, add_special_tokens=False)["input_ids"])
+    pieces = tokenizer.convert_ids_to_tokens(alone)
+    if pieces and pieces[0].startswith("▁"):
+        return alone
+    return list(tokenizer(f" {word}", add_special_tokens=False)["input_ids"])

@@ -15,8 +15,10 @@ from torch import Tensor
 from reweigh.errors import InputError
 from reweigh.families.anatomy import Anatomy
 from reweigh.method.lens import Lens
-from reweigh.runtime.decoder import Decoder
-from reweigh.runtime.forward import Pass
+from reweigh.runtime.decoder import Decoder, Pass
+
+OFFICIAL_DEPTH = 32
+"""Blocks of LLaVA-1.5-7B, for which the authors chose their layers."""
 
 DEEP = 40
 """In deeper models a bucket is the first or the last twenty layers."""
@@ -62,6 +64,23 @@ class EarlyLayers(Decoder):
             for index in self.indices
         ]
         return self.combine(final, torch.stack(early))
+
+
+def reversed_js(first: Tensor, second: Tensor) -> Tensor:
+    """The divergence of DoLa and ReVisiT between log-probabilities (..., V): mean over V, arguments reversed.
+
+    ½ (mean_v m (ln m - ln p) + mean_v m (ln m - ln q)) with m = ½ (p + q). The textbook's Jensen-Shannon divergence has
+    KL(p | m) and a sum; the two can choose different tokens or layers.
+    """
+    middle = (first.exp() + second.exp()) / 2
+    log_middle = middle.log()
+    terms = middle * (2 * log_middle - first - second)
+    return torch.where(middle > 0, terms, torch.zeros_like(terms)).mean(dim=-1) / 2
+
+
+def scaled_layers(first: int, last: int, count: int) -> list[int]:
+    """The indices from ``first`` to ``last`` of 32 blocks, or the same share of another depth."""
+    return list(range(first * count // OFFICIAL_DEPTH, last * count // OFFICIAL_DEPTH + 1))
 
 
 def first_index(count: int, tied: bool) -> int:

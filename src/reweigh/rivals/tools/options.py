@@ -1,6 +1,6 @@
-"""Options of a decoder, checked against its signature before anything is loaded or run: their names, and their kinds.
+"""Options of a decoder, checked against its signature before anything is loaded or run: names and types.
 
-A value must be of the annotated kind: ``silu="False"``, as a command line may give it, would be true.
+A value must be of the annotated type: the text ``"False"``, as a command line may give it, would be true.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import difflib
 import inspect
 import math
 import types
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from numbers import Integral, Real
 from pathlib import Path
 from typing import Any, Union, get_args, get_origin, get_type_hints
@@ -92,3 +92,26 @@ def kind(hint: Any) -> str:
     if hint is type(None):
         return "none"
     return KINDS.get(hint, getattr(hint, "__name__", str(hint)))
+
+
+def require_processor(name: str, processor: Any, why: str) -> None:
+    """Refuse a decoder that needs a processor and was given none."""
+    if processor is None:
+        raise InputError(why, hint=f'decoder("{name}", model, processor)')
+
+
+def word_list(name: str, given: Sequence[str] | str | Path) -> tuple[str, ...]:
+    """The words of an option: a list, or a file with one per line."""
+    hint = f'{name}=["dog", "frisbee"], or a file with one word per line'
+    if isinstance(given, str | Path):
+        try:
+            given = Path(given).read_text(encoding="utf-8-sig").splitlines()
+        except (OSError, UnicodeDecodeError) as error:
+            raise InputError(
+                f"{name} is {str(given)!r}, neither a list of words nor a readable file ({error})", hint=hint
+            ) from error
+        given = [word for word in given if word.strip()]
+    given = list(given) if isinstance(given, Iterable) else [given]
+    if not all(isinstance(word, str) and word.strip() for word in given):
+        raise InputError(f"{name} is {given!r}, not a list of words", hint=hint)
+    return tuple(word.strip() for word in given)

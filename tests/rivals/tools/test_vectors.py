@@ -8,7 +8,9 @@ import numpy as np
 import pytest
 
 from reweigh.errors import ArtifactError, CalibrationError, InputError, MismatchError
-from reweigh.rivals.tools.steering import NUMBERS, PAGE, LabelledSums, SteeringVectors
+from reweigh.rivals.tools.vectors import LabelledSums, SteeringVectors
+
+PAGE, NUMBERS = SteeringVectors.layout.page, SteeringVectors.layout.numbers
 
 
 class Known:
@@ -55,28 +57,28 @@ def test_both_labels_are_needed():
 
 def test_vectors_come_back_as_they_were(tmp_path):
     one = made()
-    found = SteeringVectors.load(one.save(tmp_path / "v"))
+    found = SteeringVectors.load(one.save_pretrained(tmp_path / "v"))
     assert found.fingerprint == one.fingerprint
     assert (found.layers, found.counts) == ((1, 3), (5, 2))
     np.testing.assert_array_equal(found.vectors, one.vectors)
     first = [(tmp_path / "v" / name).read_bytes() for name in (PAGE, NUMBERS)]
-    one.save(tmp_path / "w")
+    one.save_pretrained(tmp_path / "w")
     assert first == [(tmp_path / "w" / name).read_bytes() for name in (PAGE, NUMBERS)]
 
 
 def test_altered_or_missing_files_are_refused(tmp_path):
-    with pytest.raises(ArtifactError, match="reweigh steer"):
+    with pytest.raises(ArtifactError, match="reweigh compare"):
         SteeringVectors.load(tmp_path)
-    folder = made().save(tmp_path / "v")
+    folder = made().save_pretrained(tmp_path / "v")
     page = json.loads((folder / PAGE).read_text())
     (folder / PAGE).write_text(json.dumps({**page, "factual": 6}))
     with pytest.raises(ArtifactError, match="altered"):
         SteeringVectors.load(folder)
     with pytest.raises(InputError, match=PAGE):
-        made().save(folder)  # somebody edited the page
-    folder = made().save(tmp_path / "again")
+        made().save_pretrained(folder)  # somebody edited the page
+    folder = made().save_pretrained(tmp_path / "again")
     other = SteeringVectors((1, 3), made().vectors + 1, (5, 2), {})
-    other.save(tmp_path / "w")
+    other.save_pretrained(tmp_path / "w")
     (folder / NUMBERS).write_bytes((tmp_path / "w" / NUMBERS).read_bytes())
     with pytest.raises(ArtifactError, match="cut"):
         SteeringVectors.load(folder)

@@ -1,0 +1,173 @@
+"""Edits inside the model: of the residual stream, of MLP outputs, and which attention keys are an image's.
+
+A :class:`StreamEditor` has hooks on blocks while one of its requests is open; on a compiled model they stay. They act on
+the passes of its own requests only: not on those of other threads, tasks or decoders, and not while the decoder is
+suspended (the lens, a description, a branch) unless it says so.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Collection, Iterable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from reweigh.engines.transformers.manager import HookManager, forget_compiled
+from reweigh.errors import UnsupportedError
+from reweigh.families.anatomy import Anatomy
+from reweigh.runtime.context import opened_on
+from reweigh.runtime.decoder import Decoder, Pass
+from reweigh.runtime.sequence import Sequence as Row
+
+
+class StreamEditor(Decoder):
+    """Base of the methods that edit the residual stream or the outputs of MLPs.
+
+    Attributes:
+        state_layers: Blocks after which the stream goes through ``edit_state``; -1 is the embeddings.
+        mlp_layers: Blocks whose MLP goes through ``edit_mlp``.
+    """
+
+    state_layers: Collection[int] = ()
+    mlp_layers: Collection[int] = ()
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self._hooks: HookManager | None = None
+        self._undo: list[Callable[[], None]] = []
+        self._stays = False
+
+    def edit_state(self, layer: int, states: Tensor, forward: Pass) -> Tensor | None:
+        """Another stream (B, T, d) in place of the one after a block, or ``None`` to leave it."""
+        return None
+
+    def edit_mlp(self, layer: int, x: Tensor, out: Tensor, forward: Pass) -> Tensor | None:
+        """Another output (B, T, d) in place of an MLP's for the input ``x``, or ``None`` to leave it."""
+        return None
+
+    def engage(self, hooks: HookManager) -> Callable[[], None]:
+        """Put hooks on the blocks, unless they are there; return what removes them."""
+        self._hooks = hooks
+        if not self._undo and (self.state_layers or self.mlp_layers):
+            # found first: a refusal leaves no hook behind
+            exits = {layer: self.anatomy.exit_of(layer) for layer in self.state_layers}
+            mlps = {layer: mlp_of(self.anatomy, layer) for layer in self.mlp_layers}
+            for layer, module in exits.items():
+                before = _quiet(self._before_exit, layer)
+                self._undo.append(module.register_forward_pre_hook(before, with_kwargs=True).remove)
+            for layer, module in mlps.items():
+                after = _quiet(self._after_mlp, layer)
+                self._undo.append(module.register_forward_hook(after, with_kwargs=True).remove)
+            self._stays = forget_compiled(self.anatomy.model, wrapped=self.anatomy.compiled)
+        return self._disengage
+
+    def _disengage(self) -> None:
+        """Remove the hooks, except from a compiled model: it would have to be compiled again for each request."""
+        while self._undo and not self._stays:
+            self._undo.pop()()
+
+    def _edited_pass(self) -> Pass | None:
+        """The pass whose stream is edited now: the one that runs, or one beside which the decoder edits its own."""
+        opened = opened_on(self.anatomy.model)
+        if opened is None or opened.request.decoder is not self or self._hooks is None:
+            return None
+        forward = self._hooks.forward
+        acts = forward is not None and (not opened.suspended or forward.edits_beside)
+        return forward if acts else None
+
+    def _before_exit(
+        self, layer: int, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
+        forward = self._edited_pass()
+        if module is not self.anatomy.exit_of(layer) or forward is None:  # a copied model has copied hooks
+            return None
+        state = args[0] if args else kwargs.get("hidden_states")
+        if not isinstance(state, Tensor) or state.ndim != 3:
+            raise UnsupportedError(
+                f"the stream after block {layer} of {type(self.anatomy.model).__name__} is not (B, T, d)",
+                hint="this family keeps several streams between blocks; use another decoder",
+            )
+        new = self.edit_state(layer, state, forward)
+        if new is None:
+            return None
+        return ((new, *args[1:]), kwargs) if args else (args, {**kwargs, "hidden_states": new})
+
+    def _after_mlp(
+        self, layer: int, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any
+    ) -> Tensor | None:
+        forward = self._edited_pass()
+        if module is not getattr(self.anatomy.blocks[layer], "mlp", None) or forward is None:
+            return None
+        if not isinstance(out, Tensor):
+            raise UnsupportedError(
+                f"the MLP of block {layer} returned a {type(out).__name__}, not a tensor",
+                hint="mixtures of experts cannot be edited there; use another decoder",
+            )
+        return self.edit_mlp(layer, args[0] if args else kwargs["x"], out, forward)
+
+
+def _quiet(method: Callable[..., Any], layer: int) -> Callable[..., Any]:
+    """A hook at which a compiled forward breaks its graph instead of tracing it; it does not keep its decoder alive."""
+    kept = weakref.WeakMethod(method)
+
+    def hook(*given: Any) -> Any:
+        own = kept()
+        return None if own is None else own(layer, *given)
+
+    return torch.compiler.disable(hook)  # type: ignore[no-untyped-call,no-any-return]
+
+
+def mlp_of(anatomy: Anatomy, layer: int) -> nn.Module:
+    """The MLP of a block; a block without one, or with experts, is refused."""
+    block: Any = anatomy.blocks[layer]
+    mlp = getattr(block, "mlp", None)
+    name = type(anatomy.model).__name__
+    if not isinstance(mlp, nn.Module):
+        reason = f"block {layer} of {name}, a {type(block).__name__}, has no part called mlp"
+    elif any(hasattr(mlp, part) for part in ("experts", "router")):
+        reason = f"block {layer} of {name} is a mixture of experts, whose output cannot be edited"
+    else:
+        return mlp
+    raise UnsupportedError(reason, hint="use a decoder that does not edit MLPs")
+
+
+def require_plain_mlps(anatomy: Anatomy, method: str) -> None:
+    """Refuse a family that norms an MLP's output: the length that the edit keeps would be lost."""
+    if hasattr(anatomy.blocks[0], "post_feedforward_layernorm"):
+        raise UnsupportedError(
+            f"{type(anatomy.model).__name__} norms the output of its MLPs, so the length that {method} keeps is lost",
+            hint="use another decoder on this family",
+        )
+
+
+def turned(x: Tensor, direction: Tensor, strength: float, *, against: bool = False) -> Tensor:
+    """States (..., d) turned towards a direction (..., d), their length kept: |x| unit(unit(x) + strength unit(v)).
+
+    With ``against`` the strength grows by max(0, cos(x, -v)), so that states which point away are turned more.
+    """
+    push = strength * F.normalize(direction, dim=-1)
+    if against:
+        push = push * (1 + F.cosine_similarity(x, -direction, dim=-1).clamp_min(0)[..., None])
+    length: Tensor = x.norm(dim=-1, keepdim=True)
+    return length * F.normalize(F.normalize(x, dim=-1) + push, dim=-1)
+
+
+def where_rows(rows: Iterable[bool], edited: Tensor, out: Tensor) -> Tensor:
+    """``edited`` (B, T, d) in the chosen rows, ``out`` in the others, in the type of ``out``."""
+    chosen = torch.tensor(list(rows), device=out.device)[:, None, None]
+    return torch.where(chosen, edited.to(out.dtype), out)
+
+
+def image_keys(rows: Sequence[Row], total: int, width: int, device: torch.device) -> Tensor:
+    """Which of the ``width`` attention keys of each row are image columns, bool (rows, width).
+
+    Keys are the last ``width`` of ``total`` columns; a longer, pre-allocated cache has empty keys behind them.
+    """
+    mask = torch.zeros(len(rows), max(total, width), dtype=torch.bool)
+    for row, sequence in enumerate(rows):
+        mask[row, [column for column in sequence.positions if column < total]] = True
+    mask = mask[:, total - width : total] if width <= total else mask
+    return mask.to(device)

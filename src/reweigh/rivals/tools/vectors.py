@@ -1,0 +1,300 @@
+"""What is learned from a model's labelled answers, each kind in a sealed folder as a reference table is.
+
+:class:`SteeringVectors` (ASD) are differences between the states of factual and hallucinated tokens. :class:`PairDirections`
+(VTI, Nullu) come from pairs of answers about one image, one truthful and one that names absent objects; their states are
+transformers' ``hidden_states``: index 0 is the embeddings, the last one is normed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, ClassVar, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from reweigh.errors import ArtifactError, CalibrationError, InputError, MismatchError
+from reweigh.families.anatomy import Anatomy
+from reweigh.families.identity import identify
+from reweigh.files.artifacts import sha256_json
+from reweigh.files.folder import SealedFolder
+from reweigh.tables.identity import Identity
+
+Floats = NDArray[np.float32]
+
+SCHEMA = 1
+MAKE = "`reweigh compare MODEL -m asd,vti` (in OUT/steering)"
+MORE_IMAGES = "use more images, or ones that the model gets wrong"
+
+
+class Learned:
+    """An artifact of one model: numbers, a page that describes them, and the identity of the model."""
+
+    layout: ClassVar[SealedFolder]
+    made_with: Mapping[str, Any]
+
+    def page(self) -> dict[str, Any]:
+        """What the page says besides hashes."""
+        raise NotImplementedError
+
+    def arrays(self) -> dict[str, Floats]:
+        """The numbers by name."""
+        raise NotImplementedError
+
+    @classmethod
+    def read(cls, page: Mapping[str, Any], arrays: Mapping[str, Any]) -> Self:
+        """The artifact that a page and numbers describe."""
+        raise NotImplementedError
+
+    def is_usable(self) -> bool:
+        """Whether the numbers can be what the page says, whatever their hash."""
+        raise NotImplementedError
+
+    def __repr__(self) -> str:
+        model = self.made_with.get("identity", {}).get("model_id", "?")
+        return f"<{type(self).__name__} of {model!r}>"
+
+    @property
+    def fingerprint(self) -> str:
+        """Hash of everything the artifact says."""
+        return sha256_json(self.page() | {name: array.tolist() for name, array in self.arrays().items()})
+
+    def save_pretrained(self, folder: str | Path) -> Path:
+        """Write the artifact into a folder; files of others under its names are refused."""
+        return self.layout.write_output(Path(folder), self.page(), self.arrays())
+
+    @classmethod
+    def load(cls, folder: str | Path) -> Self:
+        """Read and verify an artifact from its folder."""
+        found = cls.read(*cls.layout.read(Path(folder)))
+        found.verify()
+        return found
+
+    @classmethod
+    def of(cls, given: Self | str | Path, anatomy: Anatomy, processor: Any, *, force: bool) -> Self:
+        """An artifact or what is in its folder; one that another model made is refused unless forced."""
+        found = cls.load(given) if isinstance(given, str | Path) else given
+        if not force:
+            found.check_pairing(identify(anatomy, processor))
+        return found
+
+    def verify(self) -> None:
+        """Refuse impossible values, even if the checksum matches."""
+        if not self.is_usable():
+            raise ArtifactError(f"the {self.layout.kind} are not usable", hint=f"make them again with {MAKE}")
+
+    def check_pairing(self, identity: Identity) -> None:
+        """Refuse an artifact that another model or processor made, naming both sides."""
+        record = self.made_with.get("identity")
+        record = record if isinstance(record, Mapping) else {}
+        lacking = [f"its {name} is not recorded" for name in identity.missing(record)]
+        differing = lacking or identity.differences(record)
+        if differing:
+            raise MismatchError(
+                f"these {self.layout.kind} were made with {record.get('model_id') or 'another model'}, "
+                f"not with {identity.model_id or 'this model'} as it is loaded ({'; '.join(differing)})",
+                hint="make them for this model, or pass force=True if you know that the difference does not matter",
+            )
+
+
+class LabelledSums:
+    """Sums of labelled states: factual and hallucinated tokens apart, in float64."""
+
+    def __init__(self, blocks: int, width: int) -> None:
+        self.sums = np.zeros((2, blocks, width))
+        self.counts = np.zeros(2, dtype=np.int64)
+
+    def add(self, states: NDArray[Any], hallucinated: Sequence[bool | None]) -> None:
+        """Add the states (n, L, d) of an answer's tokens; ``None`` is a token that names no object."""
+        for label in (False, True):
+            chosen = [index for index, found in enumerate(hallucinated) if found is label]
+            self.sums[int(label)] += states[chosen].astype(np.float64).sum(axis=0)
+            self.counts[int(label)] += len(chosen)
+
+    def vectors(self) -> Floats:
+        """v_l = mean of the factual states minus mean of the hallucinated ones, (L, d)."""
+        if not self.counts.all():
+            raise CalibrationError(
+                f"{self.counts[0]} factual and {self.counts[1]} hallucinated tokens were found; both are needed",
+                hint=MORE_IMAGES,
+            )
+        factual, hallucinated = self.sums / self.counts[:, None, None]
+        found: Floats = (factual - hallucinated).astype(np.float32)
+        return found
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class SteeringVectors(Learned):
+    """For each block the mean state of factual tokens minus that of hallucinated ones.
+
+    Attributes:
+        layers: 0-based blocks, ascending.
+        vectors: One for each block, float32 (L, d).
+        counts: Factual and hallucinated tokens behind them.
+        made_with: Identity of model and processor, prompt, records and their hash, versions.
+    """
+
+    layers: tuple[int, ...]
+    vectors: Floats
+    counts: tuple[int, int]
+    made_with: Mapping[str, Any]
+
+    layout = SealedFolder(
+        kind="steering vectors",
+        page="steering_vectors.json",
+        numbers="steering_vectors.safetensors",
+        arrays=("vectors",),
+        fields={"layers": list, "factual": int, "hallucinated": int, "made_with": dict},
+        schemas=(SCHEMA,),
+        remedy=f"make some with {MAKE}, or fetch them again",
+    )
+
+    def page(self) -> dict[str, Any]:
+        """Which blocks, from how many tokens, made with what."""
+        return {
+            "schema_version": SCHEMA,
+            "layers": list(self.layers),
+            "factual": self.counts[0],
+            "hallucinated": self.counts[1],
+            "made_with": dict(self.made_with),
+        }
+
+    def arrays(self) -> dict[str, Floats]:
+        """The vectors."""
+        return {"vectors": self.vectors}
+
+    @classmethod
+    def read(cls, page: Mapping[str, Any], arrays: Mapping[str, Any]) -> Self:
+        """The vectors of a page and its numbers."""
+        counts = (page["factual"], page["hallucinated"])
+        return cls(tuple(page["layers"]), arrays["vectors"], counts, page["made_with"])
+
+    def is_usable(self) -> bool:
+        """Whether there is a finite vector for each block of the model, in order."""
+        vectors, layers = self.vectors, self.layers
+        blocks = self.made_with.get("identity", {}).get("blocks", float("inf"))
+        return bool(
+            all(type(layer) is int and 0 <= layer < blocks for layer in layers)
+            and sorted(set(layers)) == list(layers)
+            and vectors.dtype == np.float32
+            and vectors.ndim == 2
+            and len(vectors) == len(layers) > 0
+            and np.isfinite(vectors).all()
+            and min(self.counts) >= 1
+        )
+
+
+RANK = 16
+"""Singular vectors kept for each block; Nullu removes 4 or 8 of them."""
+
+
+@dataclass(eq=False)
+class Pairs:
+    """Differences of states between the two answers of each pair, truthful minus hallucinated, each (L + 1, d)."""
+
+    last: list[Floats] = field(default_factory=list)
+    mean: list[Floats] = field(default_factory=list)
+
+    def add(self, truthful: Floats, hallucinated: Floats) -> None:
+        """Add a pair by the states (T, L + 1, d) at all positions of prompt and answer."""
+        self.last.append(truthful[-1] - hallucinated[-1])
+        self.mean.append(truthful.mean(axis=0) - hallucinated.mean(axis=0))
+
+    def direction(self) -> Floats:
+        """VTI's direction (L, d): the mean difference at the last token, plus its first principal component.
+
+        The component is that of all indices as one long vector, has length 1 and the sign that makes the largest weight
+        positive. Index 0 is dropped afterwards.
+        """
+        self._require()
+        long = np.stack(self.last).astype(np.float64).reshape(len(self.last), -1)
+        weights, _, components = np.linalg.svd(long - long.mean(axis=0), full_matrices=False)
+        sign = np.sign(weights[np.abs(weights[:, 0]).argmax(), 0])
+        whole = long.mean(axis=0) + sign * components[0]
+        found: Floats = whole.reshape(self.last[0].shape)[1:].astype(np.float32)
+        return found
+
+    def subspace(self) -> Floats:
+        """Nullu's subspaces (L, k, d): the leading right singular vectors of each block's mean differences."""
+        self._require()
+        states = np.stack(self.mean).astype(np.float64)[:, 1:]  # (pairs, L, d)
+        rank = min(RANK, len(states), states.shape[-1])
+        found = [
+            np.linalg.svd(states[:, block], full_matrices=False)[2][:rank] for block in range(states.shape[1])
+        ]
+        return np.stack(found).astype(np.float32)
+
+    def _require(self) -> None:
+        if not self.last:
+            raise CalibrationError(
+                "no answer names an absent object and says something else too, so there is no pair to compare",
+                hint=MORE_IMAGES,
+            )
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class PairDirections(Learned):
+    """The directions in which truthful and hallucinated answers differ.
+
+    Attributes:
+        direction: VTI's, one for each block, float32 (L, d).
+        subspace: Nullu's, orthonormal rows for each block, float32 (L, k, d).
+        pairs: How many pairs of answers they come from.
+        made_with: Identity of model and processor, records and their hash, versions.
+    """
+
+    direction: Floats
+    subspace: Floats
+    pairs: int
+    made_with: Mapping[str, Any]
+
+    layout = SealedFolder(
+        kind="pair directions",
+        page="pair_directions.json",
+        numbers="pair_directions.safetensors",
+        arrays=("direction", "subspace"),
+        fields={"pairs": int, "made_with": dict},
+        schemas=(SCHEMA,),
+        remedy=f"make some with {MAKE}, or fetch them again",
+    )
+
+    def page(self) -> dict[str, Any]:
+        """From how many pairs, made with what."""
+        return {"schema_version": SCHEMA, "pairs": self.pairs, "made_with": dict(self.made_with)}
+
+    def arrays(self) -> dict[str, Floats]:
+        """The directions of both methods."""
+        return {"direction": self.direction, "subspace": self.subspace}
+
+    @classmethod
+    def read(cls, page: Mapping[str, Any], arrays: Mapping[str, Any]) -> Self:
+        """The directions of a page and its numbers."""
+        return cls(arrays["direction"], arrays["subspace"], page["pairs"], page["made_with"])
+
+    @classmethod
+    def of(cls, given: Self | str | Path, anatomy: Anatomy, processor: Any, *, force: bool) -> Self:
+        """The directions for a model of as many blocks."""
+        found = super().of(given, anatomy, processor, force=force)
+        if len(found.direction) != len(anatomy.blocks):
+            raise InputError(
+                f"the pair directions are of {len(found.direction)} blocks, but the model has {len(anatomy.blocks)}",
+                hint=f"make them again with {MAKE}",
+            )
+        return found
+
+    def is_usable(self) -> bool:
+        """Whether directions and subspaces are finite, of one shape, and the rows of a subspace orthonormal."""
+        direction, subspace = self.direction, self.subspace
+        fits = (
+            direction.dtype == subspace.dtype == np.float32
+            and direction.ndim == 2
+            and subspace.ndim == 3
+            and (len(direction), direction.shape[-1]) == (len(subspace), subspace.shape[-1])
+            and np.isfinite(direction).all()
+            and 1 <= subspace.shape[1] <= min(RANK, self.pairs)
+        )
+        return bool(
+            fits and np.abs(subspace @ subspace.swapaxes(1, 2) - np.eye(subspace.shape[1])).max() <= 1e-3
+        )
