@@ -14,7 +14,7 @@ from collections.abc import Callable, Generator, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar
 
-from reweigh.errors import InputError, MismatchError, MissingExtraError, ReweighError
+from reweigh.errors import InputError, MismatchError, MissingExtraError, ReweighError, first_line
 from reweigh.progress import bar
 from reweigh.provenance import first_difference
 
@@ -134,33 +134,28 @@ class Actor:
     """The actor: makes its worker when it starts, and returns errors of this package as values."""
 
     def __init__(self, make: Callable[..., Worker], arguments: dict[str, Any]) -> None:
-        self.worker: Worker | None = None
         self.refusal: Refusal | None = None
-        self.compared = False
         try:
             self.worker = make(**arguments)
+            self.described = self.worker.describe()
         except ReweighError as error:
             self.refusal = Refusal(error.message, error.hint)
 
     def describe(self) -> Any:
         """What the worker's results depend on."""
-        return self._try(lambda worker: worker.describe())
+        return self.refusal or self.described
 
     def work(self, task: Any, described: dict[str, Any]) -> Any:
-        """Do one task; the first one after a start also compares this worker with what all agreed on."""
-        return self._try(lambda worker: self._work(worker, task, described))
-
-    def _work(self, worker: Worker, task: Any, described: dict[str, Any]) -> Any:
-        if not self.compared:
-            _require_same(described, worker.describe())
-            self.compared = True
-        return worker.work(task)
-
-    def _try(self, call: Callable[[Worker], Any]) -> Any:
-        if self.worker is None:
+        """Do one task, unless this worker differs from what all agreed on: the whole would be a mixture."""
+        if self.refusal is not None:
             return self.refusal
         try:
-            return call(self.worker)
+            if (found := first_difference(described, self.described)) is not None:
+                raise MismatchError(
+                    "two workers differ in {}: {} and {}".format(found.key, *found.words),
+                    hint="give every node the same model, packages and kind of device",
+                )
+            return self.worker.work(task)
         except ReweighError as error:
             return Refusal(error.message, error.hint)
 
@@ -180,33 +175,21 @@ class Pool:
         )
         actors = [kind.remote(make, arguments) for _ in range(cluster.size(ray.cluster_resources()))]
         self._starting = {actor.describe.remote(): actor for actor in actors}
-        self._idle: list[Any] = []
         self._busy: dict[Any, Any] = {}
+        self._idle: list[Any] = []
         self._finished: set[Any] = set()
-        self.described: dict[str, Any] = self._first_described()
-        self._shared = ray.put(self.described)
-
-    def _first_described(self) -> dict[str, Any]:
-        """Wait for the first actor; on a busy cluster the others may find room later."""
-        reason = ""
+        self._reason = ""
+        self.described: dict[str, Any] = {}
         with bar("waiting for a worker", unit="worker") as progress:
-            while self._starting:
-                for ref in self._ray.wait([*self._starting], num_returns=1, timeout=POLL)[0]:
-                    actor = self._starting.pop(ref)
-                    try:
-                        page = dict(_value(self._ray.get(ref)))
-                    except ReweighError:
-                        raise
-                    except Exception as error:  # what the actor's start raised, in Ray's words
-                        reason = _words(error)
-                    else:
-                        self._idle.append(actor)
-                        return page
+            while self._starting and not self._idle:
+                self._wait()
                 progress.refresh()
-        raise ReweighError(
-            f"no worker could be started; the last one failed with {reason}",
-            hint="every node needs reweigh with the same packages, and the model",
-        )
+        if not self._idle:
+            raise ReweighError(
+                f"no worker could be started; the last one failed with {self._reason}",
+                hint="every node needs reweigh with the same packages, and the model",
+            )
+        self._shared = ray.put(self.described)
 
     def unordered(self, tasks: Mapping[int, Any]) -> Generator[tuple[int, Any], None, None]:
         """Yield the number and the result of each task once, as they come.
@@ -230,48 +213,31 @@ class Pool:
             for ref in finished:
                 self._finished.remove(ref)
                 number = own.pop(ref)
-                yield number, self._result(number, ref)
+                try:
+                    result = self._ray.get(ref)
+                except Exception as error:  # the actor died too often, or the engine raised
+                    raise ReweighError(
+                        f"task {number} failed {RETRIES + 1} times: {_words(error)}",
+                        hint="finished work is kept; the same command resumes",
+                    ) from error
+                yield number, _accepted(result)
 
     def _wait(self) -> None:
-        """Wait until an actor is ready or done, and note it."""
+        """Wait until an actor has started or finished a task, and note it; one that cannot start is left out."""
         ready, _ = self._ray.wait([*self._starting, *self._busy], num_returns=1, timeout=POLL)
         for ref in ready:
             if ref in self._busy:
                 self._idle.append(self._busy.pop(ref))
                 self._finished.add(ref)
-            else:
-                self._join(self._starting.pop(ref), ref)
-
-    def _join(self, actor: Any, ref: Any) -> None:
-        """Let an actor take part if it agrees with the first; one that could not start is left out."""
-        try:
-            page = _value(self._ray.get(ref))
-        except ReweighError:
-            raise
-        except Exception:
-            return
-        _require_same(self.described, page)
-        self._idle.append(actor)
-
-    def _result(self, number: int, ref: Any) -> Any:
-        try:
-            return _value(self._ray.get(ref))
-        except ReweighError:
-            raise
-        except Exception as error:  # the actor died too often, or the engine raised
-            raise ReweighError(
-                f"task {number} failed {RETRIES + 1} times: {_words(error)}",
-                hint="finished work is kept; the same command resumes",
-            ) from error
-
-
-def _require_same(described: dict[str, Any], page: dict[str, Any]) -> None:
-    """Refuse a worker whose results would depend on something else, so that the whole would be a mixture."""
-    if (found := first_difference(described, page)) is not None:
-        raise MismatchError(
-            "two workers differ in {}: {} and {}".format(found.key, *found.words),
-            hint="give every node the same model, packages and kind of device",
-        )
+                continue
+            actor = self._starting.pop(ref)
+            try:
+                described = self._ray.get(ref)
+            except Exception as error:  # what the actor's start raised, in Ray's words
+                self._reason = _words(error)
+                continue
+            self.described = self.described or _accepted(described)
+            self._idle.append(actor)
 
 
 def _words(error: Exception) -> str:
@@ -279,7 +245,7 @@ def _words(error: Exception) -> str:
     return f"{type(error).__name__}: {str(error).strip()[-400:]}"
 
 
-def _value(answer: Any) -> Any:
+def _accepted(answer: Any) -> Any:
     if isinstance(answer, Refusal):
         raise ReweighError(answer.message, hint=answer.hint)
     return answer
@@ -298,11 +264,9 @@ def ray_pool(cluster: Cluster, make: Callable[..., Worker], arguments: dict[str,
     if cluster.address == LOCAL:
         # else Ray runs its workers at a lower priority than everything else on this machine
         os.environ.setdefault("RAY_worker_niceness", "0")
-        options |= {"address": "local", "include_dashboard": False}
-        options |= {"object_store_memory": STORE, "num_cpus": _local_cpus(cluster)}
-    else:
-        options |= {"address": cluster.address}
-    _begin(ray, options)
+        cpus = max(os.cpu_count() or 1, int((cluster.workers or 0) * max(cluster.cpus, 1)))
+        options |= {"include_dashboard": False, "object_store_memory": STORE, "num_cpus": cpus}
+    _begin(ray, {"address": cluster.address, **options})
     try:
         yield Pool(ray, cluster, make, arguments)
     finally:
@@ -317,19 +281,19 @@ def _begin(ray: Any, options: dict[str, Any]) -> None:
     for left in reversed(range(STARTS if address == LOCAL else 1)):
         try:
             ray.init(**options)
-        except (ConnectionError, ValueError, RuntimeError, OSError) as error:
-            raise _no_cluster(address, error) from error
-        except Exception as error:  # Ray: its processes did not start in time
+            return
+        except (
+            Exception
+        ) as error:  # of every kind: no answer, a wrong address, processes that start too slowly
             ray.shutdown()
+            if left:
+                continue
             if address != LOCAL:
                 raise _no_cluster(address, error) from error
-            if not left:
-                raise ReweighError(
-                    f"Ray could not be started ({_first_line(error)})",
-                    hint="the machine may be too busy; run the same command later, with or without --ray",
-                ) from error
-        else:
-            return
+            raise ReweighError(
+                f"Ray could not be started ({first_line(error)})",
+                hint="the machine may be too busy; run the same command later, with or without --ray",
+            ) from error
 
 
 def _require_answer(address: str) -> None:
@@ -343,19 +307,9 @@ def _require_answer(address: str) -> None:
         raise _no_cluster(address, error) from error
 
 
-def _first_line(error: Exception) -> str:
-    return (str(error).strip() or type(error).__name__).splitlines()[0]
-
-
 def _no_cluster(address: str, error: Exception) -> InputError:
     return InputError(
-        f"no Ray cluster answers at {address!r} ({_first_line(error)})",
+        f"no Ray cluster answers at {address!r} ({first_line(error)})",
         hint="give local, auto, or the host:port of a running cluster's head; "
         "one that asks for a token needs it here too (RAY_AUTH_TOKEN)",
     )
-
-
-def _local_cpus(cluster: Cluster) -> int:
-    """CPUs that a local cluster announces: this machine's, or as many as the requested workers need."""
-    here = os.cpu_count() or 1
-    return here if cluster.workers is None else max(here, int(cluster.workers * max(cluster.cpus, 1)))

@@ -17,7 +17,7 @@ from PIL import Image
 import reweigh
 import twin
 from checkpoints import FAMILIES, load, picture
-from reweigh.calibration import prepare, resume
+from reweigh.calibration import loop, resume
 from reweigh.calibration.result import Calibration, merge_calibrations
 from reweigh.calibration.resume import LOCK, WORK
 from reweigh.errors import (
@@ -438,7 +438,7 @@ def test_the_number_of_readers_changes_no_byte(llava, tmp_path, monkeypatch, bat
     Image.new("RGB", (1, 1)).save(images / "ab.png")
     trees, told = [], []
     for readers in (1, 2, 7):
-        monkeypatch.setattr(prepare, "READERS", readers)
+        monkeypatch.setattr(loop, "READERS", readers)
         skips = []
         out = tmp_path / str(readers)
         run(llava, images, out=out, batch_size=batch_size, on_skip=lambda *skip, to=skips: to.append(skip))

@@ -6,7 +6,7 @@ import pytest
 from PIL import Image
 
 from reweigh.calibration.corpus import CorpusImage
-from reweigh.calibration.prepare import prepare, read
+from reweigh.calibration.loop import prepare, read
 from reweigh.errors import CalibrationError, ImageError, InputError
 
 

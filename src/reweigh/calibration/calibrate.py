@@ -1,19 +1,23 @@
-"""Calibration: run the unmodified model greedily on unlabeled images and keep what its candidates' evidence was.
+"""Calibration: run the unmodified model greedily on unlabeled images and keep the evidence of its candidates.
 
 Work is cut into fixed batches; each finished batch is one file, so that a run killed at any moment resumes from there
-and ends with the same bytes. One run serves several layers: all are read in the same prefill.
+and ends with the same bytes. One run serves several layers: all are read in the same prefill. On Ray, actors observe the
+batches and the driver, which loads no model, keeps each one and finishes the run: the folder is the same, part for part, so
+a run on one machine resumes one on Ray and the reverse.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from reweigh.calibration.job import open_job
-from reweigh.calibration.loop import run_job
+from reweigh.calibration.corpus import CorpusImage
+from reweigh.calibration.job import CalibrationSettings, open_job
+from reweigh.calibration.loop import Job, Observed, OnSkip, observe_batches, run, run_job
 from reweigh.calibration.result import Calibration
-from reweigh.calibration.settings import CalibrationSettings
+from reweigh.cluster import Cluster, Worker, ray_pool
 from reweigh.families.prompts import DESCRIBE
 from reweigh.method.lens import CHUNK
 from reweigh.method.readouts import DMRR
@@ -84,3 +88,60 @@ def calibrate(
     )
     job = open_job(model, processor, settings)
     return run_job(job, images, settings, out=out, show=show, on_skip=on_skip)
+
+
+class Calibrator:
+    """Observes batches with a job inside an actor."""
+
+    def __init__(self, job: Job) -> None:
+        self.job = job
+
+    def describe(self) -> dict[str, Any]:
+        """What every table of this calibration carries."""
+        return self.job.made_with()
+
+    def work(self, task: Sequence[CorpusImage]) -> Observed:
+        """Observe one batch, whose files must have the same content here as on the driver."""
+        [(_, observed)] = observe_batches(self.job, {0: task})
+        return observed
+
+
+def calibrator(
+    *, name: str, load: Mapping[str, Any], called: str, settings: CalibrationSettings
+) -> Calibrator:
+    """Make a worker that loads a model with transformers; tables call the model what it is ``called``."""
+    from reweigh.families.load import load as load_model
+
+    model, processor = load_model(name, **load)
+    model.name_or_path = called
+    return Calibrator(open_job(model, processor, settings))
+
+
+def vllm_calibrator(
+    *, name: str, called: str, engine: Mapping[str, Any], settings: CalibrationSettings
+) -> Calibrator:
+    """Make a worker whose model vLLM loads, with the arguments ``engine``."""
+    from reweigh.calibration.vllm import open_vllm_job
+
+    return Calibrator(open_vllm_job(name, settings, name=called, engine=engine))
+
+
+def calibrate_on(
+    cluster: Cluster,
+    make: Callable[..., Worker],
+    arguments: dict[str, Any],
+    images: str | Path | Sequence[Any],
+    settings: CalibrationSettings,
+    *,
+    out: Path,
+    show: bool | None = None,
+    on_skip: OnSkip = None,
+) -> Calibration:
+    """Calibrate with the actors of a cluster; ``make(**arguments, settings=settings)`` is the worker in each.
+
+    The result is, byte for byte, that of one machine with the same settings, packages and kind of device.
+    """
+    # actors take any batch: shard and rule are the driver's, and the same actors serve every shard
+    given = replace(settings, shard="1/1", rule="stable")
+    with ray_pool(cluster, make, {**arguments, "settings": given}) as pool:
+        return run(pool.unordered, pool.described, images, settings, out=out, show=show, on_skip=on_skip)

@@ -5,13 +5,13 @@ from __future__ import annotations
 import hashlib
 import json
 import platform
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
-from reweigh.errors import CalibrationError, ImageError, InputError, ReweighError
+from reweigh.errors import CalibrationError, ImageError, InputError
 from reweigh.files.artifacts import sha256_file, sha256_json
 from reweigh.images import SUFFIXES, list_images, read_image
 from reweigh.shards import Shard
@@ -19,42 +19,6 @@ from reweigh.text import escape_bytes
 
 if TYPE_CHECKING:
     from PIL.Image import Image
-
-
-def is_address(place: str) -> bool:
-    """Whether a place is an address, not a path of this machine."""
-    return "://" in place
-
-
-def list_stored(folder: str) -> list[tuple[str, str]]:
-    """Addresses of all images below an address, each with its name relative to it, sorted by name."""
-    from fsspec.core import url_to_fs
-
-    try:
-        system, root = url_to_fs(folder)
-        paths = [str(path) for path in system.find(root)]
-    except Exception as error:  # every store has exceptions of its own
-        raise InputError(
-            f"{folder} cannot be listed ({type(error).__name__}: {error})",
-            hint="check the address, and that the package for this kind of storage is installed",
-        ) from error
-    start = len(root.rstrip("/")) + 1
-    images = [path for path in paths if PurePosixPath(path).suffix.lower() in SUFFIXES]
-    found = sorted((path[start:], system.unstrip_protocol(path)) for path in images)
-    if not found:
-        raise InputError(f"{folder} holds no image", hint=f"looked for {', '.join(sorted(SUFFIXES))}")
-    return [(address, name) for name, address in found]
-
-
-def read_stored(address: str) -> bytes:
-    """The bytes at an address."""
-    import fsspec
-
-    try:
-        with fsspec.open(address, "rb") as file:
-            return bytes(file.read())
-    except Exception as error:  # every store has exceptions of its own
-        raise ImageError(f"{address} cannot be read ({type(error).__name__}: {error})") from error
 
 
 WHOLE = Shard()
@@ -66,8 +30,8 @@ UNREADABLE = "unreadable"
 class CorpusImage:
     """One image: its name, a hash of its content, and how to read it.
 
-    Reading raises ``ImageError`` for what cannot be read, which is then left out, and ``CalibrationError`` for what is not
-    what was hashed, be it on this machine or on another.
+    Reading raises ``ImageError`` for an image that cannot be read, which is then left out, and ``CalibrationError`` for one
+    whose content is not what was hashed, on this machine or on another.
     """
 
     name: str
@@ -98,11 +62,6 @@ class Corpus:
         """The images cut into the batches that are decoded together."""
         return [self.images[start : start + size] for start in range(0, len(self), size)]
 
-    def without(self, skipped: Iterable[str]) -> list[str] | None:
-        """The keys of the other images; ``None`` where not all of these are the corpus's."""
-        left, keys = set(skipped), [image.key for image in self.images]
-        return [key for key in keys if key not in left] if left <= set(keys) else None
-
 
 def open_corpus(source: str | Path | Sequence[Any], *, shard: Shard = WHOLE, batch_size: int = 1) -> Corpus:
     """Open a folder, a manifest file (one path per line, a JSON list, or JSONL), or a list.
@@ -112,103 +71,85 @@ def open_corpus(source: str | Path | Sequence[Any], *, shard: Shard = WHOLE, bat
     whole batches of ``batch_size``, as a run over everything cuts them.
     """
     entries = _entries(source)
-    _require_some(entries, source)
     chosen = shard.of_batches(entries, batch_size)
     if not chosen:
         raise InputError(
             f"shard {shard} holds no image: there are {len(entries)} images, {batch_size} at a time",
             hint="cut the work into fewer shards",
         )
-    images = [entry() for entry in chosen]
-    _refuse_repeats(images)
-    return Corpus(tuple(images))
+    images = {}
+    for image in (entry() for entry in chosen):
+        if image.key in images:
+            raise ImageError(
+                f"{image.name} is listed twice with the same content", hint="each image counts once"
+            )
+        images[image.key] = image
+    return Corpus(tuple(images.values()))
 
 
 def require_images(source: str | Path) -> None:
-    """Refuse a folder or manifest that names no image; cheap, so that it can be asked before a model is loaded."""
-    if not is_address(str(source)):  # what a store holds is listed once, when it is opened
-        _require_some(_entries(source), source)
-
-
-def _require_some(entries: Sequence[Any], source: str | Path | Sequence[Any]) -> None:
-    if not entries:
-        raise InputError(f"{source if isinstance(source, str | Path) else 'the list'} names no image")
+    """Refuse a folder or manifest that names no image; cheap enough to do before a model is loaded."""
+    if not is_address(str(source)):  # a store is listed once, when it is opened
+        _entries(source)
 
 
 def _entries(source: str | Path | Sequence[Any]) -> list[Callable[[], CorpusImage]]:
-    """The images of a source in their order; calling one hashes it."""
+    """The images of a source in their order, at least one; calling one hashes it."""
+    found = _listed(source)
+    if not found:
+        raise InputError(f"{source if isinstance(source, str | Path) else 'the list'} names no image")
+    return found
+
+
+def _listed(source: str | Path | Sequence[Any]) -> list[Callable[[], CorpusImage]]:
     if not isinstance(source, str | Path):
         return [partial(_item, item, number) for number, item in enumerate(source)]
     if is_address(str(source)):
-        return [partial(_stored, address, name) for address, name in list_stored(str(source))]
+        return [partial(_image_at, address, name) for address, name in list_stored(str(source))]
     path = Path(source)
     if path.is_dir():
-        return [
-            partial(_file, file, escape_bytes(file.relative_to(path).as_posix()))
-            for file in list_images(path)
-        ]
+        return [partial(_image_at, file, file.relative_to(path).as_posix()) for file in list_images(path)]
     if path.is_file() and path.suffix.lower() in SUFFIXES:
         raise InputError(f"{path} is one image, not a folder or a manifest", hint="give its folder")
     if path.is_file():
-        return [
-            partial(_stored, name, name) if is_address(name) else partial(_file, path.parent / name, name)
-            for name in _manifest(path)
-        ]
+        names = _manifest(path)
+        return [partial(_image_at, name if is_address(name) else path.parent / name, name) for name in names]
     raise InputError(f"{path} is neither a folder nor a manifest file", hint="give images to calibrate on")
 
 
-def _file(path: Path, name: str) -> CorpusImage:
-    digest = _hash_of(path)
-    return CorpusImage(name, digest, partial(_read_file, path, digest))
+def _image_at(place: Path | str, name: str) -> CorpusImage:
+    """The image at a path, or at an address of a store."""
+    digest = _content(place)[0]
+    return CorpusImage(escape_bytes(name), digest, partial(_read_at, place, digest))
 
 
-def _read_file(path: Path, digest: str) -> Image:
-    if (found := _hash_of(path)) != digest:
-        raise _changed(str(path), digest, found)
-    return read_image(path)
-
-
-def _stored(address: str, name: str) -> CorpusImage:
+def _content(place: Path | str) -> tuple[str, Path | str | bytes]:
+    """The hash of an image, and what to decode."""
     try:
-        digest = hashlib.sha256(read_stored(address)).hexdigest()
-    except ImageError:
-        digest = UNREADABLE
-    return CorpusImage(escape_bytes(name), digest, partial(_read_stored, address, digest))
+        if isinstance(place, Path):
+            return sha256_file(place), place
+        data = read_stored(place)
+        return hashlib.sha256(data).hexdigest(), data
+    except (OSError, ValueError):  # reading it again will say why; here it only has to be told apart
+        return UNREADABLE, place
 
 
-def _read_stored(address: str, digest: str) -> Image:
-    try:
-        data = read_stored(address)
-    except ImageError as error:
-        if digest == UNREADABLE:
-            raise
-        raise _changed(address, digest, UNREADABLE) from error
-    if (found := hashlib.sha256(data).hexdigest()) != digest:
-        raise _changed(address, digest, found)
-    return read_image(data)
-
-
-def _changed(place: str, digest: str, found: str) -> ReweighError:
-    """What to say of an image that is not what was hashed: left out if it could not be read then, else the end."""
-    if digest == UNREADABLE:
-        return ImageError(f"{place} could not be read when the images were listed")
-    now = "cannot be read" if found == UNREADABLE else "holds something else"
-    return CalibrationError(
-        f"{place} was listed, but {now} on {platform.node()}",
-        hint="keep the images unchanged, at a path that every machine can read; finished batches are kept",
-    )
-
-
-def _hash_of(path: Path) -> str:
-    try:
-        return sha256_file(path)
-    except (OSError, ValueError):  # reading it will say why; here it only has to be told apart
-        return UNREADABLE
+def _read_at(place: Path | str, digest: str) -> Image:
+    found, content = _content(place)
+    if found != digest and digest == UNREADABLE:
+        raise ImageError(f"{place} could not be read when the images were listed")
+    if found != digest:
+        now = "cannot be read" if found == UNREADABLE else "holds something else"
+        raise CalibrationError(
+            f"{place} was listed, but {now} on {platform.node()}",
+            hint="keep the images unchanged, at a path that every machine can read; finished batches are kept",
+        )
+    return read_image(read_stored(content) if isinstance(content, str) else content)
 
 
 def _item(item: Any, number: int) -> CorpusImage:
     if isinstance(item, str | Path):
-        return _file(Path(item), escape_bytes(Path(item).name))
+        return _image_at(Path(item), Path(item).name)
     named = isinstance(item, tuple) and len(item) == 2
     name, picture = item if named else (f"image-{number:06d}", item)
     if not all(hasattr(picture, part) for part in ("tobytes", "size", "mode")):
@@ -247,11 +188,37 @@ def _manifest(path: Path) -> list[str]:
     return paths
 
 
-def _refuse_repeats(images: Sequence[CorpusImage]) -> None:
-    seen: set[str] = set()
-    for image in images:
-        if image.key in seen:
-            raise ImageError(
-                f"{image.name} is listed twice with the same content", hint="each image counts once"
-            )
-        seen.add(image.key)
+def is_address(place: str) -> bool:
+    """Whether a place is an address, not a path of this machine."""
+    return "://" in place
+
+
+def list_stored(folder: str) -> list[tuple[str, str]]:
+    """Addresses of all images below an address, each with its name relative to it, sorted by name."""
+    from fsspec.core import url_to_fs
+
+    try:
+        system, root = url_to_fs(folder)
+        paths = [str(path) for path in system.find(root)]
+    except Exception as error:  # every store has exceptions of its own
+        raise InputError(
+            f"{folder} cannot be listed ({type(error).__name__}: {error})",
+            hint="check the address, and that the package for this kind of storage is installed",
+        ) from error
+    start = len(root.rstrip("/")) + 1
+    images = [path for path in paths if PurePosixPath(path).suffix.lower() in SUFFIXES]
+    found = sorted((path[start:], system.unstrip_protocol(path)) for path in images)
+    if not found:
+        raise InputError(f"{folder} holds no image", hint=f"looked for {', '.join(sorted(SUFFIXES))}")
+    return [(address, name) for name, address in found]
+
+
+def read_stored(address: str) -> bytes:
+    """The bytes at an address."""
+    import fsspec
+
+    try:
+        with fsspec.open(address, "rb") as file:
+            return bytes(file.read())
+    except Exception as error:  # every store has exceptions of its own
+        raise ImageError(f"{address} cannot be read ({type(error).__name__}: {error})") from error

@@ -1,37 +1,51 @@
 """The loop of a calibration: observe the batches that are not on disk yet, then register and save the whole.
 
-One model here observes them, or the actors of a cluster; batches may come back in any order. The engine hides behind
-``Job``.
+A model of this process or the actors of a cluster observe them; batches may come back in any order. Threads read images and
+build inputs ahead of the model, and an image that cannot be used is left out with its reason. The engine is a ``Job``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Mapping, Sequence
+import os
+from collections import deque
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
+from dataclasses import dataclass
 from functools import partial
+from itertools import islice
 from pathlib import Path
-from typing import Any, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar
 
 from reweigh.calibration.corpus import Corpus, CorpusImage, open_corpus
-from reweigh.calibration.prepare import build_ahead, prepare, read
+from reweigh.calibration.job import CalibrationSettings
 from reweigh.calibration.result import MANIFEST, Calibration, tables_of
 from reweigh.calibration.resume import LOCK, Work, finished
-from reweigh.calibration.settings import CalibrationSettings
-from reweigh.errors import CalibrationError
+from reweigh.errors import CalibrationError, ImageError, ReweighError
 from reweigh.files.artifacts import only_one
 from reweigh.method.readouts import DMRR
 from reweigh.progress import bar
 from reweigh.shards import Shard
 from reweigh.tables.observations import ImageObservations, collect
 
+if TYPE_CHECKING:
+    from PIL.Image import Image
+
+Item = TypeVar("Item")
+Read = TypeVar("Read")
+Built = TypeVar("Built")
+
 Batches: TypeAlias = Mapping[int, Sequence[CorpusImage]]
 Observed: TypeAlias = tuple[list[ImageObservations], list[dict[str, str]]]
-"""What a batch gave: the observations of its images, and the images that were left out, with their reasons."""
+"""The result of a batch: the observations of its images, and the images that were left out, with their reasons."""
 
 Observe: TypeAlias = Callable[[Batches], Generator[tuple[int, Observed], None, None]]
-"""Observes numbered batches and gives each back once, in any order."""
+"""Observes numbered batches and returns each once, in any order."""
 
 OnSkip: TypeAlias = Callable[[str, str], None] | None
+
+READERS = min(8, os.cpu_count() or 1)
+"""Reading threads; their number affects speed only."""
 
 
 class Job(Protocol):
@@ -61,14 +75,6 @@ def run_job(
     return run(observe, made_with, images, settings, out=out, show=show, on_skip=on_skip)
 
 
-def observe_batches(job: Job, batches: Batches) -> Generator[tuple[int, Observed], None, None]:
-    """Observe batches in their order with a job of this process, reading and building the next ones meanwhile."""
-    ahead = build_ahead(batches.values(), read, lambda images: prepare(images, job.inputs))
-    with closing(ahead):  # a run that ends early, whatever the reason, leaves no thread behind
-        for number, batch in zip(batches, ahead, strict=True):
-            yield number, (job.observe(batch.keys, batch.inputs) if batch.keys else [], batch.skipped)
-
-
 def run(
     observe: Observe,
     made_with: dict[str, Any],
@@ -79,26 +85,27 @@ def run(
     show: bool | None = None,
     on_skip: OnSkip = None,
 ) -> Calibration:
-    """Calibrate on the images of a corpus, or of a shard of it; ``out`` keeps what was done before."""
+    """Calibrate on the images of a corpus, or of a shard of it; a stopped run in ``out`` is resumed."""
     corpus = open_corpus(images, shard=Shard.parse(settings.shard), batch_size=settings.batch_size)
-    rule = settings.rule
+    calibrate = partial(_calibrate, observe, corpus, made_with, settings.rule, show=show, on_skip=on_skip)
     if out is None:
-        return _calibrate(observe, corpus, made_with, rule, None, show=show, on_skip=on_skip)
-    asked = {"made_with": made_with, "corpus": corpus.hash, "rule": rule}
+        return calibrate(None)
+    asked = {"made_with": made_with, "corpus": corpus.hash, "rule": settings.rule}
     work = Work(Path(out), asked, tuple(made_with["layers"]), str(made_with.get("readout", DMRR)))
-    if (work.folder / MANIFEST).is_file():
+    manifest = work.folder / MANIFEST
+    if manifest.is_file():
         return finished(work, corpus)
     with only_one(work.folder, lock=LOCK):
-        if (work.folder / MANIFEST).is_file():  # finished while this process waited for the lock
+        if manifest.is_file():  # finished while this process waited for the lock
             return finished(work, corpus)
         work.claim()
-        done = _calibrate(observe, corpus, made_with, rule, work, show=show, on_skip=on_skip)
+        done = calibrate(work)
         work.require_there()
         done.save(work.folder)
         work.require_there()
         work.tidy()
-        if not (work.folder / MANIFEST).is_file():
-            raise CalibrationError(f"{work.folder / MANIFEST} is gone", hint="run the same command again")
+        if not manifest.is_file():
+            raise CalibrationError(f"{manifest} is gone", hint="run the same command again")
     return done
 
 
@@ -141,3 +148,115 @@ def _calibrate(
     observations = collect(made_with["layers"], rows, readout=str(made_with.get("readout", DMRR)))
     skipped.sort(key=lambda skip: skip["key"])  # as merging shards does
     return Calibration(observations, tables_of(observations, made_with, rule=rule), made_with, skipped)
+
+
+def observe_batches(job: Job, batches: Batches) -> Generator[tuple[int, Observed], None, None]:
+    """Observe batches in their order with a job of this process, reading and building the next ones meanwhile."""
+    ahead = build_ahead(batches.values(), read, lambda images: prepare(images, job.inputs))
+    with closing(ahead):  # a run that ends early, whatever the reason, leaves no thread behind
+        for number, batch in zip(batches, ahead, strict=True):
+            yield number, (job.observe(batch.keys, batch.inputs) if batch.keys else [], batch.skipped)
+
+
+def build_ahead(
+    batches: Iterable[Sequence[Item]], read: Callable[[Item], Read], build: Callable[[list[Read]], Built]
+) -> Generator[Built, None, None]:
+    """Yield ``build([read(item) for item in batch])`` of each batch, in their order.
+
+    While the caller has one batch, the next is built and the one after it is read, so at most two batches are held in
+    memory. An error is raised in its batch's turn. Close the generator to end its threads: pending work is dropped, running
+    work is waited for.
+    """
+
+    def build_read(items: list[Future[Read]]) -> Built:
+        return build([item.result() for item in items])
+
+    readers = ThreadPoolExecutor(READERS, thread_name_prefix="reweigh-read")
+    builder = ThreadPoolExecutor(1, thread_name_prefix="reweigh-build")
+    try:
+        reading = ([readers.submit(read, item) for item in batch] for batch in batches)  # lazily
+        waiting = deque(islice(reading, 2))
+        ready: list[Built] = []
+        while waiting:
+            building = builder.submit(build_read, waiting.popleft())
+            yield from ready
+            ready = [building.result()]
+            waiting.extend(islice(reading, 1))
+        yield from ready
+    finally:
+        readers.shutdown(wait=False, cancel_futures=True)  # first, so that a build that waits for them ends
+        builder.shutdown(wait=True, cancel_futures=True)
+        readers.shutdown(wait=True)
+
+
+@dataclass(frozen=True)
+class ReadImage:
+    """An image of the corpus with its picture, or with the reason why there is none."""
+
+    image: CorpusImage
+    picture: Image | None
+    reason: str = ""
+
+    def skip(self, reason: str) -> dict[str, str]:
+        """The record of an image that is left out."""
+        return {"key": self.image.key, "name": self.image.name, "reason": reason}
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """The inputs of a batch, the key of each row, and the images that have none."""
+
+    keys: list[str]
+    inputs: dict[str, Any]
+    skipped: list[dict[str, str]]
+
+
+def read(image: CorpusImage) -> ReadImage:
+    """Read one image; an unreadable one is a result like any other."""
+    try:
+        return ReadImage(image, image.read())
+    except ImageError as error:
+        return ReadImage(image, None, error.message)
+
+
+def prepare(batch: Sequence[ReadImage], build: Callable[[Sequence[Any]], dict[str, Any]]) -> Prepared:
+    """Build the inputs of the pictures that could be read; those that ``build`` refuses even alone are left out too.
+
+    Raises:
+        CalibrationError: ``build`` failed in another way; the batch's images are named.
+    """
+    rows = [one for one in batch if one.picture is not None]
+    skipped = [one.skip(one.reason) for one in batch if one.picture is None]
+    inputs: dict[str, Any] = {}
+    try:
+        while rows:
+            try:
+                inputs = build([one.picture for one in rows])
+                break
+            except (ValueError, ArithmeticError) as error:
+                refused = {} if isinstance(error, ReweighError) else _refused(rows, build)
+                if not refused:
+                    raise
+            skipped += [one.skip(refused[one.image.key]) for one in rows if one.image.key in refused]
+            rows = [one for one in rows if one.image.key not in refused]
+    except ReweighError:
+        raise
+    except Exception as error:  # a processor may raise anything
+        names = ", ".join(one.image.name for one in rows)
+        raise CalibrationError(
+            f"the processor could not make inputs of {names} ({type(error).__name__}: {error})",
+            hint="is it this model's processor? If one image is at fault, calibrate without it, in another output folder",
+        ) from error
+    return Prepared([one.image.key for one in rows], inputs, skipped)
+
+
+def _refused(rows: Sequence[ReadImage], build: Callable[[Sequence[Any]], dict[str, Any]]) -> dict[str, str]:
+    """The pictures that the processor refuses by themselves (some refuse extreme shapes), each with the reason."""
+    found = {}
+    for one in rows:
+        try:
+            build([one.picture])
+        except (ValueError, ArithmeticError) as error:
+            size = one.picture.size if one.picture is not None else None
+            found[one.image.key] = f"the model's processor refuses a picture of {size} pixels ({error})"
+    return found

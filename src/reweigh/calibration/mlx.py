@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from reweigh.calibration.job import TransformersJob, greedy_settings
-from reweigh.engines.mlx.generation import build_row
+from reweigh.engines.mlx.generation import answer_of, build_row
+from reweigh.engines.mlx.hooks import MlxHooks
 from reweigh.engines.mlx.model import checkpoint_folder
-from reweigh.engines.mlx.observe import observe_row
+from reweigh.engines.transformers.observe import StepObserver, observations_of, observing_reader
 from reweigh.errors import UnsupportedError
 from reweigh.tables.observations import ImageObservations
 
@@ -47,7 +48,12 @@ class MlxJob(TransformersJob):
 
     def observe(self, keys: Sequence[str], inputs: dict[str, Any]) -> list[ImageObservations]:
         """Decode one row after the other greedily and turn each into its observations."""
-        return [
-            observe_row(self.anatomy, self.processor, self.lens, self.layers, key, row, self.settings)
-            for key, row in zip(keys, inputs["rows"], strict=True)
-        ]
+        return [self._observe_row(key, row) for key, row in zip(keys, inputs["rows"], strict=True)]
+
+    def _observe_row(self, key: str, row: Mapping[str, Any]) -> ImageObservations:
+        settings = self.settings
+        reader = observing_reader(self.lens, self.layers, settings.readout, settings.kernel)
+        observer = StepObserver(self.anatomy, reader)
+        with MlxHooks.of(self.anatomy).serving(observer.request()):
+            said = answer_of(self.anatomy.model, self.processor, row, max_tokens=settings.max_new_tokens)
+        return observations_of(observer, [key], [len(said.tokens)])[0]  # mlx-vlm computes a step ahead

@@ -1,7 +1,7 @@
 """What a calibration keeps on disk while it runs, so that the same command resumes after a kill at any moment.
 
 A folder belongs to one job: its settings are written first, then one sealed file per finished batch. When the result is
-whole, exactly these files go: what this job did not write is never removed. Knows nothing of models.
+complete, exactly these files are removed, and never a file that this job did not write. Knows nothing of models.
 """
 
 from __future__ import annotations
@@ -105,10 +105,13 @@ class Work:
 
     def has_begun(self) -> bool:
         """Whether the folder is this job's own, as a run that was stopped leaves it."""
-        return self._is_own(self.folder / WORK / JOB, page=True)
+        try:
+            return read_sealed(self.folder / WORK / JOB) == self.asked
+        except ArtifactError:
+            return False
 
     def tidy(self) -> None:
-        """Remove this job's own files, each proven by its seal, and leave nothing but the result and what was there."""
+        """Remove this job's own files, each proven by its seal; the result and files of others stay."""
         work = self.folder / WORK
         if not self.has_begun():
             return
@@ -126,24 +129,22 @@ class Work:
         tables = [self.folder / f"layer-{layer}" / name for layer in self.layers for name in (PAGE, NUMBERS)]
         return [self.folder / OBSERVATIONS, self.folder / MANIFEST, *tables]
 
-    def _is_own(self, path: Path, *, page: bool = False) -> bool:
+    def _is_own(self, part: Path) -> bool:
         try:
-            return (
-                read_sealed(path) == self.asked if page else read_sealed_tensors(path)[1]["job"] == self.job
-            )
-        except (ArtifactError, KeyError):
+            return read_sealed_tensors(part)[1].get("job") == self.job
+        except ArtifactError:
             return False
 
 
 def require_free(folder: Path) -> None:
-    """Refuse a folder that another process calibrates into; cheap, so that it can be asked before a model is loaded."""
+    """Refuse a folder that another process calibrates into; cheap enough to do before a model is loaded."""
     if (folder / LOCK).is_file():
         with only_one(folder, lock=LOCK):
             pass
 
 
 def writing(done: Calibration, folder: Path) -> Work:
-    """The job of writing a calibration that was made of others, which the same command takes up again after a stop."""
+    """The job of writing a calibration that was merged from others; the same command resumes it after a stop."""
     asked = {"made_with": done.made_with, "images": done.observations.corpus, "rule": done.rule}
     return Work(folder, asked, tuple(done.tables))
 
@@ -151,9 +152,13 @@ def writing(done: Calibration, folder: Path) -> Work:
 def finished(work: Work, corpus: Corpus) -> Calibration:
     """The finished calibration of a folder, refused if it was made with other settings or images."""
     done = Calibration.load(work.folder)
-    keys = corpus.without(skip["key"] for skip in done.skipped)
-    expected = corpus.hash if keys is not None and done.observations.holds(keys) else "other images"
-    there = {"made_with": done.made_with, "corpus": expected, "rule": done.rule}
+    keys, skipped = {image.key for image in corpus.images}, {skip["key"] for skip in done.skipped}
+    is_same = skipped <= keys and keys - skipped == set(done.observations.images)
+    there = {
+        "made_with": done.made_with,
+        "corpus": corpus.hash if is_same else "other images",
+        "rule": done.rule,
+    }
     _refuse_other(work.folder, there, work.asked)
     work.tidy()  # a run may have been killed after its last file and before this
     return done

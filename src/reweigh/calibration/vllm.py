@@ -2,101 +2,125 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from pathlib import Path
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
-from reweigh.calibration.job import greedy_settings
-from reweigh.calibration.loop import run_job
-from reweigh.calibration.result import Calibration
-from reweigh.calibration.settings import VLLM_BATCH, CalibrationSettings
-from reweigh.engines.vllm.observe import Observer, check_layers
-from reweigh.errors import UnsupportedError
+import numpy as np
+
+from reweigh.calibration.job import CalibrationSettings, greedy_settings
+from reweigh.engines.vllm.plugin import require_plugin
+from reweigh.engines.vllm.tables import blocks_of, dtype_of, identify_model
+from reweigh.errors import CalibrationError, InputError, MissingExtraError, UnsupportedError
 from reweigh.families.points import nearest_point
 from reweigh.families.processor import prompt_hash
-from reweigh.families.prompts import DESCRIBE
+from reweigh.families.prompts import render
 from reweigh.method.lens import CHUNK
 from reweigh.method.readouts import DMRR
 from reweigh.provenance import versions
-from reweigh.tables.observations import ImageObservations
+from reweigh.tables.observations import ImageObservations, count_candidates
 from reweigh.tables.table import candidate_rule
 
+PENALTY = "repetition_penalty"
+"""The one setting of a checkpoint's greedy decoding that vLLM applies as transformers does."""
 
-@dataclass(frozen=True)
+
 class VllmJob:
-    """A calibration of a model inside vLLM."""
-
-    observer: Observer
-    layers: tuple[int, ...]
-    settings: CalibrationSettings
-    generation: Mapping[str, Any]
-
-    def made_with(self) -> dict[str, Any]:
-        return {
-            "identity": self.observer.identity().to_json(),
-            "layers": list(self.layers),
-            "lens": "native",
-            "dtype": self.observer.dtype,
-            "chunk": CHUNK,
-            "candidates": candidate_rule(),
-            "prompt": self.settings.prompt,
-            "prompt_sha256": prompt_hash(
-                self.observer.processor, self.settings.prompt, self.settings.template
-            ),
-            "max_new_tokens": self.settings.max_new_tokens,
-            "batch_size": self.settings.batch_size,
-            "engine": "vllm",
-            "versions": versions(),
-            **({"generation": dict(self.generation)} if self.generation else {}),
-        }
-
-    def inputs(self, pictures: Sequence[Any]) -> dict[str, Any]:
-        return {"prompts": self.observer.prompts(pictures, self.settings.prompt, self.settings.template)}
-
-    def observe(self, keys: Sequence[str], inputs: dict[str, Any]) -> list[ImageObservations]:
-        return self.observer.observe(
-            keys, inputs["prompts"], max_new_tokens=self.settings.max_new_tokens, generation=self.generation
-        )
-
-
-def calibrate_in_vllm(
-    model: str,
-    images: str | Path | Sequence[Any],
-    *,
-    layers: Sequence[int] | None = None,
-    out: str | Path | None = None,
-    prompt: str = DESCRIBE,
-    template: str | None = None,
-    max_new_tokens: int = 512,
-    batch_size: int = VLLM_BATCH,
-    rule: str = "stable",
-    readout: str = DMRR,
-    name: str | None = None,
-    engine: Mapping[str, Any] | None = None,
-    shard: str = "1/1",
-    show: bool | None = None,
-    on_skip: Callable[[str, str], None] | None = None,
-) -> Calibration:
-    """Learn token references from unlabeled images with a model that vLLM loads; see ``calibrate``.
+    """A calibration of a model that vLLM loads: it decodes without edits and keeps what is needed.
 
     Args:
         model: A Hub id or a checkpoint folder.
+        settings: What is read, and how.
         name: What tables call the model, if not that.
-        engine: Further arguments of vLLM's ``LLM``: ``dtype``, ``tensor_parallel_size``, ...
+        engine: Further arguments of vLLM's ``LLM``: ``dtype``, ``tensor_parallel_size``, ... Without a ``dtype`` a CPU
+            computes in float32, as the transformers engine loads models there.
     """
-    settings = CalibrationSettings(
-        layers=None if layers is None else tuple(layers),
-        prompt=prompt,
-        template=template,
-        max_new_tokens=max_new_tokens,
-        batch_size=batch_size,
-        readout=readout,
-        rule=rule,
-        shard=shard,
-    )
-    job = open_vllm_job(model, settings, name=name, engine=engine)
-    return run_job(job, images, settings, out=out, show=show, on_skip=on_skip)
+
+    def __init__(
+        self, model: str, settings: CalibrationSettings, *, name: str, engine: Mapping[str, Any]
+    ) -> None:
+        try:
+            from vllm import LLM
+        except ImportError as error:
+            raise MissingExtraError("calibrating inside vLLM", "vllm", "vllm") from error
+        from vllm.platforms import current_platform
+        from vllm.transformers_utils.processor import cached_processor_from_config
+
+        require_plugin()
+        os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"  # observations are handed over within one process
+        options = dict(engine)
+        if current_platform.is_cpu() and options.get("dtype", "auto") == "auto":
+            options["dtype"] = "float32"
+        self.name, self.settings = name, settings
+        self.layers = _layers(model, settings.layers, engine)
+        options["additional_config"] = {"reweigh": {"observe": list(self.layers)}}
+        self.llm: Any = LLM(model=model, seed=0, **options)
+        self.config = self.llm.llm_engine.vllm_config
+        self.processor = cached_processor_from_config(self.config.model_config)
+        self.generation = self._greedy_settings()
+
+    def _greedy_settings(self) -> dict[str, Any]:
+        """The checkpoint's own generation settings that change greedy decoding."""
+        from transformers import GenerationConfig
+
+        model = self.config.model_config
+        try:
+            found = greedy_settings(GenerationConfig.from_pretrained(model.model, revision=model.revision))
+        except OSError:  # it has none
+            return {}
+        unknown = sorted(set(found) - {PENALTY})
+        if unknown:
+            raise UnsupportedError(
+                f"the checkpoint decodes greedily with {', '.join(unknown)}, which vLLM does not do as transformers does",
+                hint="calibrate with the transformers engine",
+            )
+        return found
+
+    def made_with(self) -> dict[str, Any]:
+        """What every shard of this calibration shares, and every table carries."""
+        settings, model = self.settings, self.config.model_config
+        identity = replace(identify_model(model, self.config.load_config), model_id=self.name)
+        return {
+            "identity": identity.to_json(),
+            "layers": list(self.layers),
+            "lens": "native",
+            "dtype": dtype_of(model),
+            "chunk": CHUNK,
+            "candidates": candidate_rule(),
+            "prompt": settings.prompt,
+            "prompt_sha256": prompt_hash(self.processor, settings.prompt, settings.template),
+            "max_new_tokens": settings.max_new_tokens,
+            "batch_size": settings.batch_size,
+            "engine": "vllm",
+            "versions": versions(),
+            **({"generation": self.generation} if self.generation else {}),
+        }
+
+    def inputs(self, pictures: Sequence[Any]) -> dict[str, Any]:
+        """vLLM's inputs: the question as the transformers engine writes it, and the picture."""
+        family = SimpleNamespace(config=self.config.model_config.hf_config)
+        text = render(family, self.processor, self.settings.prompt, True, self.settings.template)
+        return {"prompts": [{"prompt": text, "multi_modal_data": {"image": one}} for one in pictures]}
+
+    def observe(self, keys: Sequence[str], inputs: dict[str, Any]) -> list[ImageObservations]:
+        """Decode some pictures greedily and turn each into its observations."""
+        from vllm import SamplingParams
+
+        params = SamplingParams(
+            temperature=0, max_tokens=self.settings.max_new_tokens, detokenize=False, **self.generation
+        )
+        try:
+            answers = self.llm.generate(inputs["prompts"], params, use_tqdm=False)
+        except ValueError as error:
+            raise CalibrationError(
+                f"vLLM refused one of the images {', '.join(keys)} ({error})",
+                hint="calibrate without it, in another output folder",
+            ) from error
+        taken = self.llm.collective_rpc("reweigh_take")[0]
+        taken = {name.rpartition("-")[0]: one for name, one in taken.items()}
+        return [_row(key, answer, taken) for key, answer in zip(keys, answers, strict=True)]
 
 
 def open_vllm_job(
@@ -106,7 +130,7 @@ def open_vllm_job(
     name: str | None = None,
     engine: Mapping[str, Any] | None = None,
 ) -> VllmJob:
-    """Have vLLM load a model, and tie the settings of a calibration to it."""
+    """Have vLLM load a model, and tie the settings of a calibration to it; see ``VllmJob``."""
     if settings.readout != DMRR:
         raise UnsupportedError(
             f"the readout {settings.readout} is not observed inside vLLM",
@@ -117,18 +141,30 @@ def open_vllm_job(
             "vLLM ranks its own logits where it runs: dtype, chunk and kernel cannot be set",
             hint="use the transformers engine for them",
         )
-    blocks = _layers(model, settings.layers, engine or {})
-    observer = Observer(model, blocks, engine or {}, name=name or model)
-    return VllmJob(observer, blocks, settings, greedy_settings(observer.generation_config()))
+    return VllmJob(model, settings, name=name or model, engine=engine or {})
 
 
 def _layers(model: str, layers: Sequence[int] | None, engine: Mapping[str, Any]) -> tuple[int, ...]:
-    """The blocks asked for, else the paper's for this family, else the last."""
+    """The blocks asked for, 0-based and ascending; else the paper's for this family, else the last."""
     from transformers import AutoConfig
 
     named = {name: engine[name] for name in ("revision", "trust_remote_code") if name in engine}
     config: Any = AutoConfig.from_pretrained(model, **named)
+    blocks = blocks_of(config)
     if layers is None:
-        published = nearest_point(config.model_type, config.get_text_config().num_hidden_layers)
+        published = nearest_point(config.model_type, blocks)
         layers = (-1,) if published is None else (published.layer,)
-    return check_layers(config, layers)
+    wrong = [layer for layer in layers if not -blocks <= layer < blocks]
+    if wrong:
+        raise InputError(f"layer {wrong[0]} is out of range: the model has {blocks} decoder blocks")
+    return tuple(sorted({layer % blocks for layer in layers}))
+
+
+def _row(key: str, answer: Any, taken: Mapping[str, Any]) -> ImageObservations:
+    reason, steps, evidence = taken.get(answer.request_id, ("the worker kept nothing of it", {}, None))
+    count = len(answer.outputs[0].token_ids)
+    if reason is not None or evidence is None or any(step not in steps for step in range(count)):
+        raise CalibrationError(f"{key} could not be observed: {reason or 'some of its steps were not seen'}")
+    ids, keep = (np.stack([steps[step][part] for step in range(count)]) for part in (0, 1))
+    token, times = count_candidates(ids, keep)
+    return ImageObservations(key, token, times, evidence[:, token])
