@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from reweigh.benchmarks.chair.mentions import MentionFinder
-from reweigh.benchmarks.chair.vocabulary import Vocabulary
+from reweigh.benchmarks.chair.mentions import MentionFinder, Vocabulary
 from reweigh.benchmarks.language.toolkit import Language
 from reweigh.errors import InputError
 

@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 from reweigh.benchmarks.amber.discriminative import (
     GROUPS,
     AMBERDiscriminative,
+    amber_score,
     figures,
     official_figures,
     read_official,
     read_strict,
 )
-from reweigh.benchmarks.amber.score import amber_score
 from reweigh.benchmarks.base import BENCHMARKS, Benchmark, Item, Response
 from reweigh.benchmarks.bootstrap import point
 from reweigh.errors import InputError
@@ -120,7 +120,8 @@ def test_records_are_verbatim(amber: Callable[..., AMBERDiscriminative]) -> None
     records = amber().records()
     assert [record.id for record in records] == [2, 3, 4, 5, 6, 7, 8]
     assert {(record.prompt, record.max_new_tokens) for record in records} == {("Is it?", 8)}
-    assert [record.extra["kind"] for record in records] == [
+    items, _ = amber().score([Response(record.id, "No") for record in records])
+    assert [item.details["kind"] for item in items] == [
         *("existence", "existence", "state", "number", "action", "relation", "relation")
     ]
 
@@ -287,13 +288,13 @@ def test_groups_are_sums_of_kinds() -> None:
 def test_real_questions_have_the_published_counts(shared_data: Path) -> None:
     benchmark = AMBERDiscriminative(shared_data / "amber")
     records = benchmark.records()
-    kinds = [record.extra["kind"] for record in records]
+    items, summary = benchmark.score([Response(record.id, "No") for record in records])
+    kinds = [item.details["kind"] for item in items]
     assert len(records) == 14_216
     assert {kind: kinds.count(kind) for kind in sorted(set(kinds))} == {
         **{"action": 792, "existence": 4_924, "number": 2_072},
         **{"relation": 1_664, "state": 4_764},
     }
-    _, summary = benchmark.score([Response(record.id, "No") for record in records])
     assert summary.official["existence_precision"] == 100.0
     assert summary.official["relation_accuracy"] == round(689 / 1664.001 * 100, 1)
     assert summary.metrics["recall"].value == 100

@@ -8,8 +8,13 @@ from typing import Any
 import pytest
 
 from reweigh.benchmarks.amber.data import Annotations, Words
-from reweigh.benchmarks.amber.generative import REASONS, AMBERGenerative, _Judge
-from reweigh.benchmarks.amber.similarity import choose_similarity, read_pairs
+from reweigh.benchmarks.amber.generative import (
+    REASONS,
+    AMBERGenerative,
+    _Judge,
+    choose_similarity,
+    read_pairs,
+)
 from reweigh.benchmarks.base import BENCHMARKS, Benchmark, Response
 from reweigh.benchmarks.language.toolkit import Language
 from reweigh.errors import InputError

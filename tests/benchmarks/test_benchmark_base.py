@@ -9,6 +9,7 @@ import pytest
 
 from reweigh.benchmarks.base import (
     BENCHMARKS,
+    Asked,
     Id,
     Item,
     Response,
@@ -111,14 +112,9 @@ def test_an_option_decides_between_several_keys(tmp_path: Path) -> None:
 class Quiz:
     """Two questions on two images."""
 
-    def question_of(self, identity: Id) -> str | None:
-        return {1: "Is there a dog?", 2: "Is there a cat?"}.get(int(identity))
-
-    def image_of(self, identity: Id) -> str | None:
-        return f"images/{identity}.jpg"
-
-    def label_of(self, identity: Id) -> str | None:
-        return {1: "yes", 2: "no"}.get(int(identity))
+    def asked(self, identity: Id) -> Asked:
+        question = {1: "Is there a dog?", 2: "Is there a cat?"}.get(int(identity))
+        return Asked(question, f"images/{identity}.jpg", {1: "yes", 2: "no"}.get(int(identity)))
 
 
 @pytest.mark.parametrize(
@@ -135,15 +131,18 @@ class Quiz:
 )
 def test_answers_to_other_questions_are_refused(response: Response, message: str) -> None:
     with pytest.raises(InputError, match=message):
-        check_questions([response], Quiz())
+        check_questions([response], Quiz().asked)
 
 
 def test_answers_to_the_same_question_are_taken_however_it_is_wrapped() -> None:
     wrapped = "<image>\nIs there a dog?\nAnswer the question using a single word or phrase."
     check_questions(
-        [Response(1, "yes", ("other", wrapped), "http://host/1.jpg", "Yes"), Response(9, "x", ("y",))], Quiz()
+        [Response(1, "yes", ("other", wrapped), "http://host/1.jpg", "Yes"), Response(9, "x", ("y",))],
+        Quiz().asked,
     )
-    check_questions([Response(1, "Is there a dog?"), Response(2, "no")], Quiz())  # a model may repeat one
+    check_questions(
+        [Response(1, "Is there a dog?"), Response(2, "no")], Quiz().asked
+    )  # a model may repeat one
 
 
 def test_absent_and_undecodable_files(tmp_path: Path) -> None:
@@ -200,10 +199,8 @@ def test_registry_lists_all_benchmarks_and_suggests() -> None:
 def test_scoring_needs_no_torch() -> None:
     names = [
         "chair.benchmark",
-        "chair.export",
         "amber.generative",
         "amber.discriminative",
-        "amber.score",
         "pope",
     ]
     code = f"import sys, importlib\nfor n in {names}: importlib.import_module('reweigh.benchmarks.' + n)\n"

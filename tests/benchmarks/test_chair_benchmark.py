@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from reweigh.benchmarks.base import BENCHMARKS, Benchmark, Item, Response
-from reweigh.benchmarks.chair.benchmark import CHAIR
-from reweigh.benchmarks.chair.export import published_layout
+from reweigh.benchmarks.chair.benchmark import CHAIR, published_layout
 from reweigh.benchmarks.language.toolkit import Language
 from reweigh.errors import InputError
 

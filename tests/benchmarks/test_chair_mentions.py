@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reweigh.benchmarks.chair.mentions import PAIRS, MentionFinder
-from reweigh.benchmarks.chair.vocabulary import Vocabulary
+from reweigh.benchmarks.chair.mentions import PAIRS, MentionFinder, Vocabulary
 from reweigh.errors import InputError
 
 # Quirk, caption, objects in the wordnet variant, objects in the pattern variant.

@@ -12,9 +12,10 @@ from test_data_unpack import make_zip
 from typer.testing import CliRunner
 
 from reweigh.benchmarks.base import BENCHMARKS
-from reweigh.benchmarks.data import Dataset, File, check, data_root, dataset, datasets, folder_of, get, state
+from reweigh.benchmarks.data import Dataset, File, check, data_root, folder_of, get, state
 from reweigh.benchmarks.data.fetch import FetchError
 from reweigh.benchmarks.data.unpack import SCRATCH
+from reweigh.benchmarks.open import dataset, datasets
 from reweigh.cli.app import app
 from reweigh.errors import ArtifactError, InputError, UnknownNameError
 from toy_benchmark import Toy

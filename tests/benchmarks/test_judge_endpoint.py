@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from judge_server import Answer, JudgeServer, completion, question_of
 from reweigh.benchmarks.judge import CachedJudge, ChatEndpoint, JudgeError, ask_all
-from reweigh.benchmarks.judge.pace import Pace, backoff, retry_after
+from reweigh.benchmarks.judge.endpoint import Pace, backoff, retry_after
 from reweigh.benchmarks.judge.protocol import Judge, user
 from reweigh.errors import InputError
 

@@ -13,9 +13,8 @@ from typer.testing import CliRunner
 from judge_server import Answer, JudgeServer, completion, decision, likely, question_of
 from reweigh.benchmarks.base import Response
 from reweigh.benchmarks.judge import Distribution, JudgeError, JudgeSettings, ScaleQuestion
-from reweigh.benchmarks.mmhal.benchmark import MMHal
-from reweigh.benchmarks.mmhal.systemone import MMHalSystemOne, levels
-from reweigh.benchmarks.mmvet.systemone import MMVetSystemOne
+from reweigh.benchmarks.mmhal import MMHal, MMHalSystemOne, levels
+from reweigh.benchmarks.mmvet import MMVetSystemOne
 from reweigh.benchmarks.open import open_benchmark, rated_by
 from reweigh.cli.app import app
 from reweigh.errors import ArtifactError, InputError

@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from reweigh.benchmarks.judge import JudgeError, ScaleQuestion, SystemOne
-from reweigh.benchmarks.judge.settings import JudgeSettings
+from reweigh.benchmarks.judge.kinds import JudgeSettings
 from reweigh.cli.app import app
 from reweigh.files.artifacts import append_jsonl, write_json, write_text
 from reweigh.runs.results import read_scored

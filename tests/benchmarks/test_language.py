@@ -11,11 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reweigh.benchmarks.language.pattern import load_singularize
+from reweigh.benchmarks.language.lemmas import WordNet, load_singularize
 from reweigh.benchmarks.language.resources import Resources
-from reweigh.benchmarks.language.sentences import split_sentences
-from reweigh.benchmarks.language.toolkit import Language
-from reweigh.benchmarks.language.wordnet import WordNet
+from reweigh.benchmarks.language.toolkit import Language, split_sentences
 from reweigh.errors import InputError
 
 FILES = {

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from judge_server import JudgeServer, completion, question_of
 from reweigh.benchmarks.base import BENCHMARKS, Response
 from reweigh.benchmarks.judge import CachedJudge, ChatEndpoint, Request
-from reweigh.benchmarks.mmhal.benchmark import MMHal, parse_official, parse_strict
+from reweigh.benchmarks.mmhal import MMHal, parse_official, parse_strict
 from reweigh.errors import InputError
 from reweigh.files.artifacts import read_json, write_json, write_text
 from reweigh.runs.score import read_sources, score
@@ -118,7 +118,6 @@ def test_records_are_verbatim_and_limited(data: Path) -> None:
     assert len(records) == 96
     assert records[9].prompt == "What is 9?"
     assert records[9].image == "images/9_o.jpg"
-    assert records[9].extra == {"type": "adversarial"}
     assert {record.max_new_tokens for record in records} == {256}
     assert [record.id for record in MMHal(data).records(limit=3)] == [0, 1, 2]
     assert BENCHMARKS["mmhal"] is MMHal

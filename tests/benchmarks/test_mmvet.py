@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from reweigh.benchmarks.base import BENCHMARKS, Response
 from reweigh.benchmarks.judge import Request
-from reweigh.benchmarks.mmvet.benchmark import MMVet, parse_official, parse_strict
+from reweigh.benchmarks.mmvet import MMVet, parse_official, parse_strict
 from reweigh.errors import InputError
 from reweigh.files.artifacts import write_json, write_text
 

@@ -10,7 +10,7 @@ from PIL import Image
 from typer.testing import CliRunner
 
 from reweigh.benchmarks import Response, open_benchmark
-from reweigh.benchmarks.objects.truth import Truth
+from reweigh.benchmarks.objects import Truth
 from reweigh.benchmarks.world import World
 from reweigh.cli.app import app
 from reweigh.errors import InputError
@@ -106,7 +106,7 @@ def test_questions_ask_for_what_is_there_and_for_as_much_that_is_not(tmp_path):
     assert value["accuracy"] == pytest.approx(100 * 4 / 7)
     assert (value["precision"], value["recall"]) == (pytest.approx(50), pytest.approx(100 / 3))
     assert value["yes_ratio"] == pytest.approx(200 / 7)
-    assert benchmark.question_of("b.png/cat") == "Is there a cat in the image?"
+    assert benchmark.asked("b.png/cat").question == "Is there a cat in the image?"
     with pytest.raises(InputError, match="parser"):
         opened(tmp_path, "objects-questions", parser="mine")
 

@@ -60,7 +60,7 @@ def test_a_judge_goes_to_benchmarks_that_are_judged(root: Path) -> None:
     assert own.judge is bench.judge
     assert own.rules == "strict"
     assert not hasattr(open_benchmark("pope", judge=settings), "judge")
-    found = {name: find_benchmark(name).judge_kind for name in BUILT_IN if find_benchmark(name).judged}
+    found = {name: find_benchmark(name).judge_kind for name in BUILT_IN if find_benchmark(name).judge_kind}
     assert found == JUDGED
 
 

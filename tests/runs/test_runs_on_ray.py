@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from reweigh.runs.on_ray import Answerer, ask_workers, waiting
+from reweigh.runs.model import Answerer, ask_workers, waiting
 from reweigh.runs.record import RESPONSES
 from reweigh.runs.run import Batch
 from reweigh.runs.task import Runs, Task

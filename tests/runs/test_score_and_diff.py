@@ -18,8 +18,7 @@ from reweigh.cli.app import app
 from reweigh.errors import ArtifactError, InputError, MismatchError
 from reweigh.files.artifacts import append_jsonl, write_json
 from reweigh.files.seals import SEAL, read_sealed, write_sealed
-from reweigh.results.comparison import comparison_page, difference_table, mention_table
-from reweigh.results.evaluation import evaluation_page
+from reweigh.results.evaluation import comparison_page, difference_table, evaluation_page, mention_table
 from reweigh.runs.diff import compare, hallucinated
 from reweigh.runs.record import make_record, open_run
 from reweigh.runs.results import read_metrics, read_scored
@@ -353,7 +352,7 @@ def test_removed_introduced_and_kept_against_a_twin(one: list[list[str]], two: l
         old, new = before.metrics[name].value, after.metrics[name].value
         if old is not None and new is not None:
             assert metric.value == pytest.approx(new - old)
-    comparison_page(found, (first, second), ({}, {}), names=("a", "b"))
+    comparison_page(found, (first, second), ({}, {}), names=("a", "b")).html()
     assert len(json.dumps(found.to_json())) > 0
 
 
@@ -466,7 +465,7 @@ def test_results_survive_json(tmp_path: Path) -> None:
     write_json(tmp_path / "results.json", results)
     assert read_metrics(json.loads((tmp_path / "results.json").read_text())) == summary.metrics
     assert summary.metrics["chair_i"].value is None
-    assert "no caption mentions an object" in evaluation_page(results, [], {})
+    assert "no caption mentions an object" in evaluation_page(results, [], {}).html()
 
 
 def test_scoring_needs_no_torch(tmp_path: Path) -> None:

@@ -13,9 +13,10 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from reweigh.benchmarks.bootstrap import UNDEFINED, Array, intervals
-from reweigh.benchmarks.data.dataset import Dataset
+from reweigh.benchmarks.data import Dataset
 from reweigh.benchmarks.responses import check_questions, check_responses, read_responses
 from reweigh.benchmarks.types import (
+    Asked,
     Direction,
     Id,
     Item,
@@ -30,6 +31,7 @@ from reweigh.registry import Registry
 
 __all__ = [
     "BENCHMARKS",
+    "Asked",
     "Benchmark",
     "Direction",
     "Id",
@@ -73,11 +75,10 @@ class Benchmark(ABC):
     draws_images: ClassVar[bool] = False
     """Whether it needs no files and draws its images itself, into ``data_dir``."""
 
-    judged: ClassVar[bool] = False
-    """Whether a judge model rates the answers; if so, the constructor takes judge, prompt and concurrency."""
-
     judge_kind: ClassVar[str] = ""
-    """The kind of judge that rates the answers, where one does: ``chat`` or ``systemone``."""
+    """The kind of judge that rates the answers, ``chat`` or ``systemone``; empty if none does.
+
+    The constructor of a judged benchmark takes judge, prompt and concurrency."""
 
     rated_as: ClassVar[Mapping[str, str]] = {}
     """By kind of judge, the benchmarks that rate these same answers another way; their figures keep their own name."""
@@ -130,17 +131,9 @@ class Benchmark(ABC):
         """Ids that a complete file of responses answers; None where any of the known ones may be chosen."""
         return self.known_ids()
 
-    def question_of(self, identity: Id) -> str | None:
-        """The question of an id, with which a file's own is compared; None where all are asked the same."""
-        return None
-
-    def image_of(self, identity: Id) -> str | None:
-        """The image of an id, with which a file's own is compared; None where files do not name it."""
-        return None
-
-    def label_of(self, identity: Id) -> str | None:
-        """The right answer of an id, with which a file's own is compared; None where files do not name it."""
-        return None
+    def asked(self, identity: Id) -> Asked:
+        """What is asked under an id, with which a file's own question, image and label are compared."""
+        return Asked()
 
     def score(
         self, responses: Sequence[Response], *, ids: Collection[Id] | None = None
@@ -212,12 +205,12 @@ BENCHMARKS: Registry[type[Benchmark]] = Registry(
         "amber-generative": "reweigh.benchmarks.amber.generative:AMBERGenerative",
         "amber-discriminative": "reweigh.benchmarks.amber.discriminative:AMBERDiscriminative",
         "pope": "reweigh.benchmarks.pope:POPE",
-        "objects": "reweigh.benchmarks.objects.benchmark:Objects",
-        "objects-questions": "reweigh.benchmarks.objects.benchmark:ObjectsQuestions",
-        "mmhal": "reweigh.benchmarks.mmhal.benchmark:MMHal",
-        "mmhal-systemone": "reweigh.benchmarks.mmhal.systemone:MMHalSystemOne",
-        "mmvet": "reweigh.benchmarks.mmvet.benchmark:MMVet",
-        "mmvet-systemone": "reweigh.benchmarks.mmvet.systemone:MMVetSystemOne",
+        "objects": "reweigh.benchmarks.objects:Objects",
+        "objects-questions": "reweigh.benchmarks.objects:ObjectsQuestions",
+        "mmhal": "reweigh.benchmarks.mmhal:MMHal",
+        "mmhal-systemone": "reweigh.benchmarks.mmhal:MMHalSystemOne",
+        "mmvet": "reweigh.benchmarks.mmvet:MMVet",
+        "mmvet-systemone": "reweigh.benchmarks.mmvet:MMVetSystemOne",
         "world": "reweigh.benchmarks.world:World",
     },
     group="reweigh.benchmarks",

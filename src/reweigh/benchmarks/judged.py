@@ -1,35 +1,58 @@
-"""What benchmarks rated by a judge share: options, getting verdicts for responses, the summary.
+"""Benchmarks rated by a judge: their questions, the judge's prompt, and the verdicts on the answers.
 
-Question files, prompts and scales belong to each benchmark. ``ChatJudged`` is rated by the text of a
-chat judge, ``ScaleJudged`` by the probabilities of closed questions.
+``ChatJudged`` is rated by the text of a chat judge, ``ScaleJudged`` by the probabilities of closed questions. Prompts
+are read from the benchmarks' own files; none is shipped. The official programs keep the prompt as a string in their
+source: it is taken from there by parsing, never by running.
 """
 
 from __future__ import annotations
 
+import ast
 from abc import abstractmethod
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any, ClassVar, Generic, Literal, TypeVar, get_args
+from typing import Any, ClassVar, Literal, get_args
 
-from reweigh.benchmarks.base import Benchmark, Id, Item, Record, Response, Summary, check_responses
+from reweigh.benchmarks.base import Asked, Benchmark, Id, Item, Record, Response, Summary, check_responses
 from reweigh.benchmarks.bootstrap import sum_counts
-from reweigh.benchmarks.judge.prompts import find_prompt
+from reweigh.benchmarks.judge.kinds import CHAT, SYSTEMONE
 from reweigh.benchmarks.judge.protocol import Distribution, Judge, Rater, ScaleQuestion, ask_all, close_judge
-from reweigh.benchmarks.judge.settings import CHAT, SYSTEMONE
 from reweigh.errors import InputError
-from reweigh.estimate import Estimate
 from reweigh.files.artifacts import sha256_text
 from reweigh.progress import bar
 
 Rules = Literal["official", "strict"]
-Question = TypeVar("Question")
-Verdict = TypeVar("Verdict")
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """One question of a judged benchmark.
+
+    Attributes:
+        id: Its id.
+        image: Path of its image below the data folder.
+        text: What is asked.
+        answer: The human answer.
+        kinds: The question's type, or the capabilities it needs.
+        contents: What the image shows, where the judge is told.
+    """
+
+    id: Id
+    image: str
+    text: str
+    answer: str
+    kinds: tuple[str, ...]
+    contents: tuple[str, ...] = ()
+
+    def details(self, answer: str) -> dict[str, Any]:
+        """What a report shows of the question and an answer."""
+        return {"question": self.text, "reference": self.answer, "response": answer}
 
 
 @dataclass(eq=False, repr=False)
-class Judged(Benchmark, Generic[Question, Verdict]):
+class Judged(Benchmark):
     """A benchmark over a folder with its questions, its images and its official program.
 
     Args:
@@ -39,9 +62,11 @@ class Judged(Benchmark, Generic[Question, Verdict]):
         concurrency: Questions to ask the judge at once.
     """
 
-    judged: ClassVar[bool] = True
-    prompts: ClassVar[tuple[str, ...]]
+    prompt_files: ClassVar[tuple[str, ...]]
     """Files of the benchmark that may hold the judge's prompt."""
+    prompt_name: ClassVar[str]
+    """The variable that holds it in a Python file."""
+    max_new_tokens: ClassVar[int]
 
     data_dir: Path
     _: KW_ONLY
@@ -53,114 +78,105 @@ class Judged(Benchmark, Generic[Question, Verdict]):
 
     def __post_init__(self) -> None:
         self.data_dir = Path(self.data_dir)
+        self._rated_by: dict[str, Any] = {}
 
     @cached_property
     def questions(self) -> Mapping[Id, Question]:
         """The questions by id, in the benchmark's order."""
-        return self._read_questions(self.data_dir)
+        return self._read_questions()
 
     def records(self, *, limit: int | None = None, seed: int = 42) -> list[Record]:
         """List the questions in the official order, verbatim."""
-        return [self._record(question) for question in list(self.questions.values())[:limit]]
+        return [
+            Record(id=one.id, image=one.image, prompt=one.text, max_new_tokens=self.max_new_tokens)
+            for one in list(self.questions.values())[:limit]
+        ]
 
     def known_ids(self) -> Collection[Id]:
         """Ids of the questions."""
         return self.questions.keys()
 
-    def question_of(self, identity: Id) -> str | None:
+    def asked(self, identity: Id) -> Asked:
         """The question of an id, verbatim."""
         found = self.questions.get(identity)
-        return None if found is None else self._record(found).prompt
+        return Asked() if found is None else Asked(found.text)
 
     def score(
         self, responses: Sequence[Response], *, ids: Collection[Id] | None = None
     ) -> tuple[list[Item], Summary]:
         """Ask the judge about every response and take its verdicts."""
-        checked = self._in_order(check_responses(responses, known=self.questions.keys(), ids=ids))
+        checked = self._in_order(check_responses(responses, known=self.known_ids(), ids=ids))
         pairs = [(self.questions[response.id], response.text) for response in checked]
-        self._require_judge()
-        prompt = self._read_prompt(self._prompt_path())
-        ask = self._make_ask(prompt)
-        tasks = [partial(ask, *pair, run) for pair in pairs for run in range(self.runs)]
+        who = self._require_judge().describe()
+        filled = [self._filled(question, answer) for question, answer in pairs]
+        tasks = [partial(self._ask, text, run) for text in filled for run in range(self.runs)]
         with bar("judging", total=len(tasks), unit="verdict") as progress:
             verdicts = ask_all(tasks, concurrency=self.concurrency, advance=progress.update)
         items = [
             self._item(*pair, verdicts[index * self.runs : (index + 1) * self.runs])
             for index, pair in enumerate(pairs)
         ]
-        who = None if self.judge is None else self.judge.describe()
-        return items, self._summary(items, {"judge": who, "prompt_sha256": sha256_text(prompt)})
+        self._rated_by = {"judge": who, "prompt_sha256": sha256_text(self._prompt)}
+        return items, self.summarise(items)
 
     def summarise(self, items: Sequence[Item]) -> Summary:
-        """Recompute the summary from items, in any order."""
-        return self._summary(self._in_order(items), {})
+        """Compute the summary of items, in any order."""
+        return super().summarise(self._in_order(items))
+
+    def describe(self) -> dict[str, Any]:
+        """Name the judge and its prompt, once it has been asked."""
+        return self._rated_by
 
     def close(self) -> None:
         """Close the judge; threads waiting for it would keep a stopped command alive."""
         close_judge(self.judge)
 
+    @cached_property
+    def _prompt(self) -> str:
+        return self._read_prompt(self._prompt_path())
+
     def _prompt_path(self) -> Path:
-        named = self.name if self.dataset is None else self.dataset.name
-        return find_prompt(self.data_dir, self.prompts, self.prompt, named)
+        if self.prompt is not None:
+            return Path(self.prompt)
+        for name in self.prompt_files:
+            if (path := self.data_dir / name).is_file():
+                return path
+        raise InputError(
+            f"{self.data_dir} contains none of {', '.join(self.prompt_files)}, so there is no judge prompt",
+            hint=f"reweigh data {self.answers_of or self.name}, or give the file with --judge-option prompt=FILE",
+        )
+
+    def _read_prompt(self, path: Path) -> str:
+        return read_prompt(path, self.prompt_name)
 
     def _in_order(self, rows: Sequence[Any]) -> list[Any]:
         """Responses or items in the order of their questions."""
         order = {identity: index for index, identity in enumerate(self.questions)}
         return sorted(rows, key=lambda row: order.get(row.id, len(order)))
 
-    def _summary(self, items: Sequence[Item], judge: Mapping[str, Any]) -> Summary:
-        counts = sum_counts(items) if items else {}
-        return Summary.of(
-            items,
-            benchmark=self.name,
-            metrics=self._metrics(items),
-            scorer={**judge, **self._scorer(counts)},
-            official=self._official(items) if len(items) == len(self.questions) else {},
-        )
-
-    def _official(self, items: Sequence[Item]) -> dict[str, float | None]:
-        """What the official program prints for the answers to all questions, in order; nothing if it cannot."""
-        return {}
-
     @abstractmethod
-    def _require_judge(self) -> None:
-        """Refuse to score without a judge of the right kind."""
-
-    @abstractmethod
-    def _read_questions(self, folder: Path) -> Mapping[Id, Question]:
+    def _read_questions(self) -> Mapping[Id, Question]:
         """Read the benchmark's own file."""
 
     @abstractmethod
-    def _record(self, question: Question) -> Record:
-        """The record of a question."""
-
-    @abstractmethod
-    def _read_prompt(self, path: Path) -> str:
-        """The judge's prompt from its file."""
-
-    @abstractmethod
-    def _filled(self, prompt: str, question: Question, answer: str) -> str:
+    def _filled(self, question: Question, answer: str) -> str:
         """The judge's prompt about one answer."""
 
     @abstractmethod
-    def _make_ask(self, prompt: str) -> Callable[[Question, str, int], Verdict]:
-        """Make the function that asks about one answer in one of the runs."""
+    def _require_judge(self) -> Judge | Rater:
+        """The judge, if it is of the right kind."""
 
     @abstractmethod
-    def _item(self, question: Question, answer: str, verdicts: Sequence[Verdict]) -> Item:
+    def _ask(self, filled: str, run: int) -> Any:
+        """Ask the judge about one answer; ``run`` counts repeated ratings."""
+
+    @abstractmethod
+    def _item(self, question: Question, answer: str, verdicts: Sequence[Any]) -> Item:
         """Turn the verdicts on one answer, one for each run, into an item."""
-
-    @abstractmethod
-    def _metrics(self, items: Sequence[Item]) -> dict[str, Estimate]:
-        """The figures with their intervals."""
-
-    @abstractmethod
-    def _scorer(self, counts: Mapping[str, float]) -> dict[str, Any]:
-        """What describes the scoring, besides the judge and its prompt."""
 
 
 @dataclass(eq=False, repr=False)
-class ChatJudged(Judged[Question, Verdict]):
+class ChatJudged(Judged):
     """Rated by what a chat judge writes, as the official programs do.
 
     Args:
@@ -179,11 +195,11 @@ class ChatJudged(Judged[Question, Verdict]):
                 f"the rules {self.rules!r} are unknown", hint=f"known: {', '.join(get_args(Rules))}"
             )
 
-    def _require_judge(self) -> None:
-        self._chat()
+    def counted(self, items: Sequence[Item]) -> dict[str, Any]:
+        """Name the rules and count the replies that could not be read."""
+        return {"rules": self.rules, "unparsed": int(sum_counts(items).get("unparsed", 0))}
 
-    def _chat(self) -> Judge:
-        """The judge, or an error that says how to give one."""
+    def _require_judge(self) -> Judge:
         if isinstance(self.judge, Judge):
             return self.judge
         if self.judge is None:
@@ -196,11 +212,8 @@ class ChatJudged(Judged[Question, Verdict]):
             hint=f"use {' or '.join(self.rated_as.values()) or 'another judge'}",
         )
 
-    def _scorer(self, counts: Mapping[str, float]) -> dict[str, Any]:
-        return {"rules": self.rules, "unparsed": int(counts.get("unparsed", 0))}
 
-
-class ScaleJudged(Judged[Question, Distribution]):
+class ScaleJudged(Judged):
     """Rated over closed questions: the benchmark's own prompt is the state, its scale the levels.
 
     The rating is the most likely level; probabilities and expected rating are kept. Nothing is left unparsed.
@@ -210,11 +223,11 @@ class ScaleJudged(Judged[Question, Distribution]):
     instructions: ClassVar[str]
     """What is asked about the filled-in prompt."""
 
-    def _require_judge(self) -> None:
-        self._rater()
+    def counted(self, items: Sequence[Item]) -> dict[str, Any]:
+        """Name what the judge was asked."""
+        return {"instructions": self.instructions}
 
-    def _rater(self) -> Rater:
-        """The judge, or an error that says how to give one."""
+    def _require_judge(self) -> Rater:
         if isinstance(self.judge, Rater):
             return self.judge
         seen = "none was given" if self.judge is None else f"{type(self.judge).__name__} answers with text"
@@ -223,18 +236,51 @@ class ScaleJudged(Judged[Question, Distribution]):
             hint="--judge systemone --judge-option model=NAME, beside `transformers serve NAME`",
         )
 
-    def _make_ask(self, prompt: str) -> Callable[[Question, str, int], Distribution]:
-        rater, levels = self._rater(), self._levels(prompt)
+    def _ask(self, filled: str, run: int) -> Distribution:
+        question = ScaleQuestion(state=filled, instructions=self.instructions, levels=self._levels)
+        return self._require_judge().rate(question)
 
-        def ask(question: Question, answer: str, _run: int) -> Distribution:
-            state = self._filled(prompt, question, answer)
-            return rater.rate(ScaleQuestion(state=state, instructions=self.instructions, levels=levels))
-
-        return ask
-
-    def _scorer(self, counts: Mapping[str, float]) -> dict[str, Any]:
-        return {"instructions": self.instructions}
-
+    @property
     @abstractmethod
-    def _levels(self, prompt: str) -> tuple[str, ...]:
+    def _levels(self) -> tuple[str, ...]:
         """What each level means, the lowest first."""
+
+
+def read_prompt(path: Path, name: str) -> str:
+    """Read a prompt from a text file, or from the string assigned to ``name`` in a Python file."""
+    if path.suffix != ".py":
+        return _text(path)
+    for node in _nodes(path):
+        if isinstance(node, ast.Assign) and any(
+            isinstance(target, ast.Name) and target.id == name for target in node.targets
+        ):
+            value = node.value
+            if isinstance(value, ast.Constant) and isinstance(value.value, str):
+                return value.value
+    raise InputError(
+        f"{path} assigns no text to {name}",
+        hint="give the benchmark's own program, or its prompt as a .txt file",
+    )
+
+
+def strings_of(path: Path) -> list[str]:
+    """All string constants of a Python file; none of another file."""
+    nodes = _nodes(path) if path.suffix == ".py" else []
+    return [node.value for node in nodes if isinstance(node, ast.Constant) and isinstance(node.value, str)]
+
+
+def _nodes(path: Path) -> list[ast.AST]:
+    try:
+        return list(ast.walk(ast.parse(_text(path))))
+    except SyntaxError as error:
+        raise InputError(f"{path} is not Python source ({error})") from error
+
+
+def _text(path: Path) -> str:
+    try:
+        # Keep newlines as they are: the prompt's bytes decide the verdict.
+        return path.read_bytes().decode("utf-8")
+    except FileNotFoundError as error:
+        raise InputError(f"the prompt file {path} does not exist") from error
+    except UnicodeDecodeError as error:
+        raise InputError(f"{path} is not UTF-8 text ({error})") from error

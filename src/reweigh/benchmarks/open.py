@@ -7,11 +7,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from reweigh.benchmarks.base import Benchmark, find_benchmark
-from reweigh.benchmarks.data.store import data_root
+from reweigh.benchmarks.base import BENCHMARKS, Benchmark, find_benchmark
+from reweigh.benchmarks.data import Dataset, data_root
+from reweigh.benchmarks.judge.kinds import CHAT, JudgeSettings
 from reweigh.benchmarks.judge.protocol import Judge, Rater
-from reweigh.benchmarks.judge.settings import CHAT, JudgeSettings
-from reweigh.errors import InputError
+from reweigh.errors import InputError, UnknownNameError
 
 NOT_OPTIONS = frozenset({"data_dir", "judge"})
 """Arguments of a benchmark that a record does not keep as options."""
@@ -41,7 +41,7 @@ def open_benchmark(
     if unknown := sorted(set(options) - set(known)):
         raise InputError(f"{name} has no option {unknown[0]!r}", hint=f"known: {', '.join(known) or 'none'}")
     arguments: dict[str, Any] = {}
-    if judge is not None and benchmark.judged:
+    if judge is not None and benchmark.judge_kind:
         arguments = judge.arguments() if isinstance(judge, JudgeSettings) else {"judge": judge}
     make: Callable[..., Benchmark] = benchmark
     return make(data_folder(benchmark, data), **{**arguments, **options})
@@ -55,11 +55,11 @@ def rated_by(name: str, kind: str) -> str:
         'mmhal-systemone'
     """
     benchmark = find_benchmark(name)
-    if kind == benchmark.judge_kind or (kind == CHAT and not benchmark.judged):
+    if kind == benchmark.judge_kind or (kind == CHAT and not benchmark.judge_kind):
         return name
     if kind in benchmark.rated_as:
         return benchmark.rated_as[kind]
-    if not benchmark.judged:
+    if not benchmark.judge_kind:
         raise InputError(f"{name} is scored without a judge", hint="leave out --judge")
     raise InputError(
         f"{name} is rated by the judge {benchmark.judge_kind}, not by {kind}",
@@ -93,3 +93,22 @@ def image_folder(benchmark: type[Benchmark], data: Path, images: str | Path | No
     apart = data_root() / benchmark.image_dataset.name
     with_data = any((data / name).is_dir() for name in benchmark.image_dataset.content)
     return apart if apart.is_dir() and not with_data else data
+
+
+def datasets() -> dict[str, Dataset]:
+    """All datasets by name, those of a benchmark together."""
+    found: dict[str, Dataset] = {}
+    for name in BENCHMARKS:
+        benchmark = find_benchmark(name)
+        for entry in (benchmark.dataset, benchmark.image_dataset):
+            if entry is not None:
+                found.setdefault(entry.name, entry)
+    return found
+
+
+def dataset(name: str) -> Dataset:
+    """Find a dataset, suggesting near names."""
+    known = datasets()
+    if name not in known:
+        raise UnknownNameError("dataset", name, known)
+    return known[name]

@@ -15,15 +15,19 @@ from functools import cached_property
 from pathlib import Path, PurePosixPath
 from typing import Any, ClassVar
 
-from reweigh.benchmarks.base import Benchmark, Id, Item, MetricInfo, Record, Response
-from reweigh.benchmarks.bootstrap import Array, ratio, sum_counts
-from reweigh.benchmarks.data.dataset import COCO_VAL2014, Dataset, File
-from reweigh.benchmarks.files import find_files, require_file
+import numpy as np
+
+from reweigh.benchmarks.base import Asked, Benchmark, Id, Item, MetricInfo, Record, Response
+from reweigh.benchmarks.bootstrap import Array, ratio
+from reweigh.benchmarks.coco import COCO_VAL2014
+from reweigh.benchmarks.data import Dataset, File, find_files, require_file
+from reweigh.benchmarks.responses import read_rows
 from reweigh.errors import InputError
-from reweigh.files.artifacts import parse_json
 
 SPLITS = ("random", "popular", "adversarial")
 MAX_NEW_TOKENS = 10
+OUTCOMES = ("questions", "tp", "fp", "tn", "fn", "unparsed")
+"""The counts that the figures are made of."""
 METRICS = (
     MetricInfo("accuracy", "higher", headline=True),
     MetricInfo("precision", "higher", headline=True),
@@ -94,12 +98,8 @@ def figures(counts: Mapping[str, Array]) -> dict[str, Array]:
     result: dict[str, Array] = {}
     for group in ("", *SPLITS):
         splits = (group,) if group else SPLITS
-        questions, tp, fp, tn, fn, unparsed = (
-            sum((counts[f"{split}.{name}"] for split in splits[1:]), counts[f"{splits[0]}.{name}"])
-            for name in ("questions", "tp", "fp", "tn", "fn", "unparsed")
-        )
-        values = yes_no_figures(questions, tp, fp, tn, fn, unparsed)
-        result |= {_name(group, name): value for name, value in values.items()}
+        sums = (np.sum([counts[f"{split}.{name}"] for split in splits], axis=0) for name in OUTCOMES)
+        result |= {_name(group, name): value for name, value in yes_no_figures(*sums).items()}
     return result
 
 
@@ -205,7 +205,6 @@ class POPE(Benchmark):
                 image=question.image,
                 prompt=question.text,
                 max_new_tokens=MAX_NEW_TOKENS,
-                extra={"split": question.split},
             )
             for identity, question in list(self._questions.items())[:limit]
         ]
@@ -214,20 +213,12 @@ class POPE(Benchmark):
         """Ids of the questions."""
         return self._questions.keys()
 
-    def question_of(self, identity: Id) -> str | None:
-        """The question about an object."""
+    def asked(self, identity: Id) -> Asked:
+        """The question of an id; files carry POPE's own labels, with which corrected ones are not compared."""
         found = self._questions.get(identity)
-        return None if found is None else found.text
-
-    def image_of(self, identity: Id) -> str | None:
-        """The image that a question is about."""
-        found = self._questions.get(identity)
-        return None if found is None else found.image
-
-    def label_of(self, identity: Id) -> str | None:
-        """The right answer; files carry POPE's own, with which corrected labels are not compared."""
-        found = self._questions.get(identity)
-        return None if found is None or self._repope is not None else found.label
+        if found is None:
+            return Asked()
+        return Asked(found.text, found.image, None if self._repope is not None else found.label)
 
     def describe(self) -> dict[str, Any]:
         """Name parser, split and labels."""
@@ -239,8 +230,11 @@ class POPE(Benchmark):
         return {"unparsed": sum(item.details["answer"] is None for item in items)}
 
     def official(self, items: Sequence[Item]) -> Mapping[str, float | None]:
-        """The yes-ratio of the labels, as lmms-eval prints it, or if labels were corrected."""
-        return _label_ratio(items) if self.parser == "lmms-eval" or self._repope is not None else {}
+        """The yes-ratio of the labels, whatever was answered: as lmms-eval prints it, or if labels were corrected."""
+        if self.parser != "lmms-eval" and self._repope is None:
+            return {}
+        labelled = sum(item.details["label"] == "yes" for item in items)
+        return {"yes_ratio_of_labels": 100 * labelled / len(items) if items else None}
 
     def score_response(self, response: Response) -> Item:
         """Read one answer and compare it with the label."""
@@ -272,16 +266,16 @@ def _read_split(data_dir: Path, split: str) -> dict[int, _Question]:
 
 def _questions_of(path: Path, split: str) -> Iterator[tuple[int, _Question]]:
     """The questions of a file by their numbers."""
-    for number, row in enumerate(_rows(path), start=1):
+    for where, row in read_rows(path, hint="fetch the file again"):
         try:
             identity, label = row["question_id"], row["label"].lower().strip()
             question = _Question(row["image"], row["text"], label, split)
         except (KeyError, TypeError, AttributeError) as error:
-            raise InputError(f"{path}, row {number}, is not a POPE question ({error})") from error
+            raise InputError(f"{where}, is not a POPE question ({error})") from error
         if type(identity) is not int:
-            raise InputError(f"{path}, row {number}, has the question id {identity!r}")
+            raise InputError(f"{where}, has the question id {identity!r}")
         if label not in ("yes", "no"):
-            raise InputError(f"{path}, row {number}, has the label {label!r}; expected yes or no")
+            raise InputError(f"{where}, has the label {label!r}; expected yes or no")
         yield identity, question
 
 
@@ -329,35 +323,9 @@ def subject(question: _Question) -> tuple[str, str]:
     return PurePosixPath(question.image).name, found[1]
 
 
-def _rows(path: Path) -> list[Any]:
-    """Read the file as JSON lines, which it contains despite its name, or as a JSON list."""
-    try:
-        text = path.read_text(encoding="utf-8")
-        if text.lstrip().startswith("["):
-            return list(parse_json(text))
-        return [parse_json(line) for line in text.split("\n") if line.strip()]
-    except (OSError, ValueError, RecursionError) as error:
-        raise InputError(f"{path} is not valid JSON ({error})", hint="fetch the file again") from error
-
-
 def outcome(label: str, answer: str | None) -> list[str]:
     """Name the counts that one answer adds to."""
-    names = ["questions"]
-    if label == "yes":
-        names.append("labelled_yes")
+    names = ["questions", "labelled_yes"] if label == "yes" else ["questions"]
     if answer is None:
         return [*names, "unparsed"]
-    right = answer == label
-    names.append(
-        {("yes", True): "tp", ("yes", False): "fp", ("no", True): "tn", ("no", False): "fn"}[answer, right]
-    )
-    return names
-
-
-def _label_ratio(items: Sequence[Item]) -> dict[str, float | None]:
-    """Give the yes-ratio as lmms-eval has it: the share of labels, whatever was answered."""
-    total = sum_counts(items)
-    labelled, questions = (
-        sum(total.get(f"{split}.{name}", 0.0) for split in SPLITS) for name in ("labelled_yes", "questions")
-    )
-    return {"yes_ratio_of_labels": 100 * labelled / questions if questions else None}
+    return [*names, ("t" if answer == label else "f") + ("p" if answer == "yes" else "n")]

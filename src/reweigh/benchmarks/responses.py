@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
-from reweigh.benchmarks.types import Id, Response
+from reweigh.benchmarks.types import Asked, Id, Response
 from reweigh.errors import InputError
 from reweigh.files.artifacts import parse_json
 
@@ -20,6 +20,43 @@ QUESTION_KEYS = ("question", "prompt", "query", "text")
 """Keys under which a row may name its question; ``text`` only where it is not the answer."""
 
 
+def read_rows(
+    path: Path, unwrap: Callable[[Any], Any] = lambda row: [row], *, hint: str | None = None
+) -> list[tuple[str, Any]]:
+    """Read JSON lines, or in a .json file also a JSON list; each row comes with its place for messages.
+
+    ``unwrap`` makes a list of a .json file that is one object; blank lines are skipped.
+    """
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise InputError(f"{path} is not UTF-8 text ({error})", hint=hint) from error
+    except OSError as error:
+        raise InputError(f"{path} cannot be read ({error.strerror or error})", hint=hint) from error
+    lines = [(number, line) for number, line in enumerate(text.split("\n"), start=1) if line.strip()]
+    if path.suffix == ".json" and lines:
+        try:
+            rows = parse_json(text)
+        except (ValueError, RecursionError) as error:
+            if not lines[0][1].lstrip().startswith("{"):
+                raise InputError(f"{path} is not valid JSON ({error})", hint=hint) from error
+        else:
+            rows = unwrap(rows) if isinstance(rows, dict) else rows
+            if not isinstance(rows, list):
+                raise InputError(f"{path} contains a {type(rows).__name__}; expected a list of objects")
+            return [(f"{path}, entry {index}", row) for index, row in enumerate(rows)]
+    found = []
+    for number, line in lines:
+        try:
+            found.append((f"{path}, line {number}", parse_json(line)))
+        except (ValueError, RecursionError) as error:
+            cut = "the line is truncated or altered; resume the run that wrote it, or remove the line"
+            raise InputError(
+                f"{path}, line {number}, is not valid JSON ({error})", hint=hint or cut
+            ) from error
+    return found
+
+
 def read_responses(
     path: str | Path, *, id_key: str | None = None, text_key: str | None = None
 ) -> list[Response]:
@@ -27,78 +64,36 @@ def read_responses(
 
     Accepts JSON lines, a JSON list of objects, or one JSON object of id to text. The keys are found among
     ``id, image_id, question_id`` and ``response, caption, answer, text`` unless given; a row that has several of
-    either kind, or none, is refused. Skips blank lines.
+    either kind, or none, is refused.
     """
     path = Path(path)
     if not path.is_file():
         raise InputError(f"the response file {path} does not exist", hint="check the path")
-    try:
-        text = path.read_text(encoding="utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise InputError(f"{path} is not UTF-8 text ({error})") from error
-    except OSError as error:
-        raise InputError(f"{path} cannot be read ({error.strerror or error})") from error
-    rows = _json_rows(text, path) if path.suffix == ".json" else _jsonl_rows(text, path)
-    return [_response(row, where, id_key, text_key) for where, row in rows]
 
+    def unwrap(value: dict[str, Any]) -> Any:
+        if isinstance(value.get("imgToEval"), dict):  # the input of the first CHAIR scorer
+            return list(value["imgToEval"].values())
+        if any(key in value for key in ID_KEYS):
+            return [value]
+        return [{"id": key, "response": entry} for key, entry in value.items()]
 
-def _json_rows(text: str, path: Path) -> list[tuple[str, Any]]:
-    if not text.strip():
-        return []
-    try:
-        value = parse_json(text)
-    except (ValueError, RecursionError) as error:
-        try:
-            return _jsonl_rows(text, path)
-        except InputError:
-            raise InputError(f"{path} is not valid JSON ({error})") from error
-    if isinstance(value, dict) and isinstance(value.get("imgToEval"), dict):
-        value = list(value["imgToEval"].values())  # the input of the first CHAIR scorer
-    if isinstance(value, dict):
-        if not any(key in value for key in ID_KEYS):
-            return [(f"{path}, key {key!r}", {"id": key, "response": entry}) for key, entry in value.items()]
-        value = [value]
-    if not isinstance(value, list):
-        raise InputError(f"{path} contains a {type(value).__name__}; expected a list of objects")
-    return [(f"{path}, entry {index}", row) for index, row in enumerate(value)]
-
-
-def _jsonl_rows(text: str, path: Path) -> list[tuple[str, Any]]:
-    rows = []
-    for number, line in enumerate(text.split("\n"), start=1):
-        if not line.strip():
-            continue
-        try:
-            rows.append((f"{path}, line {number}", parse_json(line)))
-        except (ValueError, RecursionError) as error:
-            raise InputError(
-                f"{path}, line {number}, is not JSON ({error})",
-                hint="the line is truncated or altered; resume the run that wrote it, or remove the line",
-            ) from error
-    return rows
+    return [_response(row, where, id_key, text_key) for where, row in read_rows(path, unwrap)]
 
 
 def _response(row: Any, where: str, id_key: str | None, text_key: str | None) -> Response:
     if not isinstance(row, dict):
         raise InputError(f"{where}, is a {type(row).__name__}; expected an object with an id and a response")
-    named = {
-        "id": _key(row, where, "id", id_key, ID_KEYS),
-        "text": _key(row, where, "text", text_key, TEXT_KEYS),
-    }
-    identity, text = row[named["id"]], row[named["text"]]
+    keys = _key(row, where, "id", id_key, ID_KEYS), _key(row, where, "text", text_key, TEXT_KEYS)
+    identity, text = (row[key] for key in keys)
     if isinstance(identity, bool) or not isinstance(identity, (str, int)):
         raise InputError(
             f"{where}: the id {identity!r} is a {type(identity).__name__}, not a string or an integer"
         )
     if not isinstance(text, str):
         raise InputError(f"{where}: the response of id {identity!r} is a {type(text).__name__}, not a string")
-    asked = (row[key] for key in QUESTION_KEYS if key in row and key not in named.values())
-    image, label = (
-        row[key] if isinstance(row.get(key), str) and key not in named.values() else None
-        for key in ("image", "label")
-    )
-    questions = tuple(question for question in asked if isinstance(question, str))
-    return Response(identity, text, questions, image, label)
+    others = {key: value for key, value in row.items() if isinstance(value, str) and key not in keys}
+    questions = tuple(others[key] for key in QUESTION_KEYS if key in others)
+    return Response(identity, text, questions, others.get("image"), others.get("label"))
 
 
 def _key(row: Mapping[str, Any], where: str, what: str, wanted: str | None, known: Sequence[str]) -> str:
@@ -106,55 +101,31 @@ def _key(row: Mapping[str, Any], where: str, what: str, wanted: str | None, know
     if len(candidates) == 1:
         return candidates[0]
     seen = f"its keys are {', '.join(map(repr, row)) or 'none'}"
-    if not candidates:
+    if candidates:
         raise InputError(
-            f"{where}, has no {what}: {seen}",
-            hint=f"expected {wanted!r}"
-            if wanted is not None
-            else f"expected one of {', '.join(known)}; --{what}-key names another",
+            f"{where}, has several keys that may hold the {what}, {' and '.join(map(repr, candidates))}: {seen}",
+            hint=f"say which with --{what}-key",
         )
-    raise InputError(
-        f"{where}, has several keys that may hold the {what}, {' and '.join(map(repr, candidates))}: {seen}",
-        hint=f"say which with --{what}-key",
-    )
+    expected = repr(wanted) if wanted else f"one of {', '.join(known)}; --{what}-key names another"
+    raise InputError(f"{where}, has no {what}: {seen}", hint=f"expected {expected}")
 
 
-class Asked(Protocol):
-    """A benchmark that knows what its ids ask."""
-
-    def question_of(self, identity: Id) -> str | None:
-        """The question of an id; None if all records ask the same."""
-        ...
-
-    def image_of(self, identity: Id) -> str | None:
-        """The image of an id; None where files do not name it."""
-        ...
-
-    def label_of(self, identity: Id) -> str | None:
-        """The right answer of an id; None where files do not name it."""
-        ...
-
-
-def check_questions(responses: Sequence[Response], benchmark: Asked) -> None:
+def check_questions(responses: Sequence[Response], asked_of: Callable[[Id], Asked]) -> None:
     """Refuse responses that were given to other questions than those of their ids, or that are the questions."""
     repeated = 0
     for response in responses:
-        asked, image = benchmark.question_of(response.id), benchmark.image_of(response.id)
-        if asked is not None and response.questions:
-            _check_pair(
-                response.id, asked, response.questions, lambda one, other: _plain(one) in _plain(other)
-            )
-        if image is not None and response.image is not None:
-            _check_pair(response.id, image, (response.image,), lambda one, other: _base(one) == _base(other))
-        label = benchmark.label_of(response.id)
-        if label is not None and response.label is not None and _plain(response.label) != label:
-            raise InputError(
-                f"the response of id {response.id!r} has the label {response.label!r}, the benchmark {label!r}",
-                hint="the file is of another order or version; give each answer the id of its question",
-            )
-        repeated += (
-            asked is not None and isinstance(response.text, str) and _plain(response.text) == _plain(asked)
-        )
+        asked = asked_of(response.id)
+        if asked.question is not None:
+            question = _plain(asked.question)
+            if response.questions and not any(question in _plain(one) for one in response.questions):
+                raise _other(response, "question", asked.question, response.questions[0])
+            repeated += isinstance(response.text, str) and _plain(response.text) == question
+        if asked.image is not None and response.image is not None:
+            ours, theirs = (name.rsplit("/", 1)[-1] for name in (asked.image, response.image))
+            if ours != theirs:
+                raise _other(response, "image", asked.image, response.image)
+        if asked.label is not None and response.label is not None and _plain(response.label) != asked.label:
+            raise _other(response, "label", asked.label, response.label)
     if 2 * repeated > len(responses):
         raise InputError(
             f"{repeated} of {len(responses)} responses are the questions themselves",
@@ -162,16 +133,11 @@ def check_questions(responses: Sequence[Response], benchmark: Asked) -> None:
         )
 
 
-def _check_pair(identity: Id, ours: str, theirs: Sequence[str], same: Callable[[str, str], bool]) -> None:
-    if not any(same(ours, one) for one in theirs):
-        raise InputError(
-            f"the response of id {identity!r} answers {theirs[0][:200]!r}, but the benchmark asks {ours[:200]!r}",
-            hint="the file is of another order or version; give each answer the id of its question",
-        )
-
-
-def _base(name: str) -> str:
-    return name.rsplit("/", 1)[-1]
+def _other(response: Response, what: str, ours: str, theirs: str) -> InputError:
+    return InputError(
+        f"the response of id {response.id!r} has the {what} {theirs[:200]!r}, but the benchmark's is {ours[:200]!r}",
+        hint="the file is of another order or version; give each answer the id of its question",
+    )
 
 
 def _plain(text: str) -> str:
@@ -195,37 +161,31 @@ def check_responses(
         repeats: Whether to accept several responses of one id.
     """
     checked: list[Response] = []
-    seen: set[tuple[type, Id]] = set()
-    by_text = {str(identity): identity for identity in known} if known else {}
+    answered: set[Id] = set()
+    by_text = {str(identity): identity for identity in known}
     for index, response in enumerate(responses):
-        _check_one(response, index, by_text)
-        key = (type(response.id), response.id)
-        if key in seen and not repeats:
+        if not isinstance(response.text, str):
+            raise InputError(
+                f"response {index} (id {response.id!r}) is a {type(response.text).__name__}, not a string"
+            )
+        # 1 and "1", or 1 and True, are not the same id: official scorers silently take one for the other.
+        ours = by_text.get(str(response.id))
+        if ours != response.id or isinstance(response.id, bool):
+            hint = f"the benchmark's id is {ours!r}, a {type(ours).__name__}" if ours is not None else None
+            raise InputError(f"response {index} has the unknown id {response.id!r}", hint=hint)
+        if response.id in answered and not repeats:
             raise InputError(
                 f"id {response.id!r} was answered twice (again at response {index})",
                 hint="keep one response for each id",
             )
-        seen.add(key)
+        answered.add(response.id)
         checked.append(response)
     if ids is not None:
-        _check_complete({response.id for response in checked}, ids)
+        _check_complete(answered, set(ids))
     return checked
 
 
-def _check_one(response: Response, index: int, by_text: Mapping[str, Id]) -> None:
-    if not isinstance(response.text, str):
-        raise InputError(
-            f"response {index} (id {response.id!r}) is a {type(response.text).__name__}, not a string"
-        )
-    # 1 and "1", or 1 and True, are not the same id: official scorers silently take one for the other.
-    if by_text.get(str(response.id)) != response.id or isinstance(response.id, bool):
-        twin = by_text.get(str(response.id))
-        hint = f"the benchmark's id is {twin!r}, a {type(twin).__name__}" if twin is not None else None
-        raise InputError(f"response {index} has the unknown id {response.id!r}", hint=hint)
-
-
-def _check_complete(answered: set[Id], ids: Collection[Id]) -> None:
-    wanted = set(ids)
+def _check_complete(answered: set[Id], wanted: set[Id]) -> None:
     if missing := sorted(wanted - answered, key=str):
         listed = ", ".join(map(repr, missing[:5])) + (", ..." if len(missing) > 5 else "")
         raise InputError(

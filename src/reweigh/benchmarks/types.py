@@ -25,7 +25,6 @@ class Record:
     image: str
     prompt: str
     max_new_tokens: int
-    extra: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +34,15 @@ class Response:
     id: Id
     text: str
     questions: tuple[str, ...] = ()
+    image: str | None = None
+    label: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What a benchmark asks under an id, to compare a file of responses with; None where files do not name it."""
+
+    question: str | None = None
     image: str | None = None
     label: str | None = None
 

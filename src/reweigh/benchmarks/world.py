@@ -5,19 +5,13 @@ Needs no data files, no language toolkit and no network, so that every decoder c
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar
 
-from reweigh.benchmarks.base import Benchmark, Id, Item, Record, Response, Summary, check_responses
-from reweigh.benchmarks.chair.metrics import (
-    METRICS,
-    REASONS,
-    caption_details,
-    count_caption,
-    figures,
-)
+from reweigh.benchmarks.base import Benchmark, Id, Item, Record, Response
+from reweigh.benchmarks.chair.metrics import METRICS, REASONS, caption_item, figures
 from reweigh.errors import InputError
 from reweigh.text import DESCRIBE
 from reweigh.world.pictures import draw
@@ -75,36 +69,34 @@ class World(Benchmark):
 
     def records(self, *, limit: int | None = None, seed: int = 42) -> list[Record]:
         """Draw the pictures into the data folder and list the prompts."""
-        return [self._record(scene) for scene in self.scenes(limit)]
+        return [
+            Record(
+                id=scene.id,
+                image=draw(scene, self.data_dir).name,
+                prompt=DESCRIBE,
+                max_new_tokens=MAX_NEW_TOKENS,
+            )
+            for scene in self.scenes(limit)
+        ]
 
     def objects(self, text: str) -> list[str]:
         """The objects of the world that a text mentions."""
         return [name for *_, name in mentions(text)]
 
-    def score(
-        self, responses: Sequence[Response], *, ids: Collection[Id] | None = None
-    ) -> tuple[list[Item], Summary]:
-        """Score descriptions against the objects of their scenes."""
-        known = self._known
-        checked = check_responses(responses, known=known.keys(), ids=ids)
-        items = [score_scene(known[str(response.id)], response.text) for response in checked]
-        return items, self.summarise(items)
+    def known_ids(self) -> Collection[Id]:
+        """Ids of the scenes."""
+        return self._known.keys()
+
+    def score_response(self, response: Response) -> Item:
+        """Score a description against the objects of its scene."""
+        return score_scene(self._known[str(response.id)], response.text)
 
     def describe(self) -> dict[str, Any]:
         """Name the scenes and how mentions are found."""
         return {"variant": "closed vocabulary", "split": self.split, "scene_seed": self.scene_seed}
 
-    def _record(self, scene: Scene) -> Record:
-        name = draw(scene, self.data_dir).name
-        return Record(id=scene.id, image=name, prompt=DESCRIBE, max_new_tokens=MAX_NEW_TOKENS)
-
 
 def score_scene(scene: Scene, text: str) -> Item:
     """Count one description, and keep its mentions with their spans in the text."""
     found = [(word, name, start, end) for start, end, word, name in mentions(text)]
-    return Item(
-        id=scene.id,
-        image=scene.id,
-        counts=count_caption([name for _, name, *_ in found], scene.objects, words=len(text.split())),
-        details=caption_details(found, scene.objects),
-    )
+    return caption_item(scene.id, text, found, scene.objects)

@@ -116,7 +116,10 @@ def compare(
 ) -> Difference:
     """Compare two sets of items of one benchmark; both must answer the same records."""
     differences = paired_difference(first, second, find_benchmark(benchmark).figures)
-    changes = changed_mentions(first, second) if _name_faults(first, second) else []
+    items = [*first, *second]
+    # judged answers have a score only and do not name what is wrong with them
+    named = items and all("mentions" in item.details or "correct" in item.details for item in items)
+    changes = changed_mentions(first, second) if named else []
     return Difference(benchmark, len(first), before, after, differences, _totals(changes), changes)
 
 
@@ -153,12 +156,6 @@ def repetition(item: Item) -> int:
     return max(named.values(), default=0)
 
 
-def _name_faults(*runs: Sequence[Item]) -> bool:
-    """Whether the items name what is wrong with them; judged answers have a score only."""
-    items = [item for run in runs for item in run]
-    return bool(items) and all("mentions" in item.details or "correct" in item.details for item in items)
-
-
 def _totals(changes: Sequence[Change]) -> dict[str, Estimate]:
     items = [
         Item(
@@ -172,11 +169,11 @@ def _totals(changes: Sequence[Change]) -> dict[str, Estimate]:
         )
         for change in changes
     ]
-    return intervals(items, _sums) if items else {}
 
+    def sums(counts: Mapping[str, Array]) -> dict[str, Array]:
+        return {**counts, "net": counts["removed"] - counts["introduced"]}
 
-def _sums(counts: Mapping[str, Array]) -> dict[str, Array]:
-    return {**counts, "net": counts["removed"] - counts["introduced"]}
+    return intervals(items, sums) if items else {}
 
 
 @dataclass(frozen=True)

@@ -3,8 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from reweigh.cluster import Cluster, LazyTasks, Workers, by_number, ray_pool
+from reweigh.files.artifacts import only_one
+from reweigh.runs.run import Ask, Batch, batches, open_batch
+from reweigh.runs.task import Runs
 from reweigh.runtime.answer import Answer
 
 if TYPE_CHECKING:
@@ -48,3 +54,67 @@ def make_ask(session: Session, *, template: str | None = None) -> Ask:
         )
 
     return ask
+
+
+class Answerer:
+    """Answers batches with a decoder inside an actor."""
+
+    def __init__(self, about: Mapping[str, Any], decoding: Mapping[str, Any], ask: Ask) -> None:
+        self.page = {"model": dict(about), "decoding": dict(decoding)}
+        self.ask = ask
+
+    def describe(self) -> dict[str, Any]:
+        """What the record of a run keeps of model and decoder."""
+        return self.page
+
+    def work(self, task: Batch) -> list[Answer]:
+        """Answer one batch."""
+        return self.ask(task)
+
+
+def answerer(
+    *,
+    name: str,
+    load: Mapping[str, Any],
+    called: str,
+    decoder: str,
+    options: Mapping[str, Any],
+    template: str | None,
+) -> Answerer:
+    """Make a worker that loads a model with transformers and ties a decoder to it."""
+    from reweigh.families.load import load as load_model
+
+    model, processor = load_model(name, **load)
+    model.name_or_path = called
+    session = open_session(model, processor, decoder, options)
+    return Answerer(describe_model(model, processor), session.record(), make_ask(session, template=template))
+
+
+def answer_on(cluster: Cluster, arguments: dict[str, Any], runs: Runs, folder: Path) -> int:
+    """Answer what has no answer yet with the actors of a cluster and return how many that were.
+
+    ``runs.model`` is completed with what the actors say of the model; ``arguments`` are ``answerer``'s.
+    """
+    with only_one(folder), ray_pool(cluster, answerer, arguments) as pool:
+        known = replace(runs, model={**runs.model, **pool.described["model"]})
+        decoding = pool.described["decoding"]
+        known.open(folder, decoding)
+        return known.answer(
+            ask_workers(pool, waiting(known, len(known.folder(folder).rows))), folder, decoding
+        )
+
+
+def waiting(runs: Runs, done: int) -> Mapping[int, Batch]:
+    """The batches of a run without all of their answers, by position; one is opened when it is asked for."""
+    parts = {
+        start: (start, part)
+        for start, part in batches(runs.task.records, runs.batch_size)
+        if start + len(part) > done
+    }
+    return LazyTasks(parts, lambda part: open_batch(*part, runs.task.images, runs.seed))
+
+
+def ask_workers(workers: Workers, tasks: Mapping[int, Batch]) -> Ask:
+    """Answer batches in their order from results that come in any order."""
+    take = by_number(workers.unordered(tasks))
+    return lambda batch: take(batch.start)

@@ -10,12 +10,12 @@ from __future__ import annotations
 import glob
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path, PurePath
 from typing import Any
 
 from reweigh.benchmarks.base import Record
-from reweigh.benchmarks.judge.settings import CHAT
+from reweigh.benchmarks.judge.kinds import CHAT
 from reweigh.errors import ArtifactError, InputError, MismatchError
 from reweigh.files.artifacts import (
     drop_abandoned,
@@ -71,15 +71,7 @@ class ScoreFiles:
 
 def manifest_rows(records: Sequence[Record]) -> list[dict[str, Any]]:
     """The records as plain rows."""
-    return [
-        {
-            "id": record.id,
-            "image": record.image,
-            "prompt": record.prompt,
-            "max_new_tokens": record.max_new_tokens,
-        }
-        for record in records
-    ]
+    return [asdict(record) for record in records]
 
 
 def make_record(

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from reweigh.benchmarks.base import Id, Item, find_benchmark, read_responses
-from reweigh.benchmarks.judge.settings import CHAT, KINDS
+from reweigh.benchmarks.judge.kinds import CHAT, KINDS
 from reweigh.benchmarks.open import data_folder, image_folder
 from reweigh.errors import ArtifactError, InputError
 from reweigh.estimate import Estimate
@@ -89,8 +89,21 @@ def read_scored(folder: Path, judge: str = "") -> ScoredRun:
         raise InputError(
             f"{folder} has no scored run ({files.items} and {files.results})", hint=_hint(folder, judge)
         )
-    results = _verified(folder, files)
-    _require_kind(results, folder / files.results, judge)
+    again = "score it again: reweigh eval score"
+    try:
+        results = read_sealed(folder / files.results)
+        require_fields(results, folder / files.results, {"summary": dict, "config": dict, "files": dict})
+    except ArtifactError as error:
+        raise ArtifactError(error.message, hint=again) from error
+    for name, digest in results["files"].items():
+        if not (folder / name).is_file() or sha256_file(folder / name) != digest:
+            raise ArtifactError(f"{folder / name} was altered after it was scored", hint=again)
+    found = find_benchmark(results["summary"]["benchmark"]).judge_kind
+    if found != judge and not {found, judge} <= set(USUAL):
+        raise ArtifactError(
+            f"{folder / files.results} has scores of the judge {found}, not of {judge or CHAT}",
+            hint=f"it was renamed; {again}",
+        )
     items = [Item.from_json(row) for row in read_jsonl(folder / files.items)]
     path = folder / RESPONSES
     texts: dict[Id, str] = {row.id: row.text for row in read_responses(path)} if path.is_file() else {}
@@ -116,32 +129,8 @@ def _unjudged(folder: Path) -> str | None:
     for file, part, key in places:
         with suppress(ArtifactError, KeyError, TypeError):
             name = str(read_sealed(folder / file)[part][key])
-            return None if find_benchmark(name).judged else name
+            return None if find_benchmark(name).judge_kind else name
     return None
-
-
-def _require_kind(results: Mapping[str, Any], path: Path, judge: str) -> None:
-    """Refuse scores of one kind of judge under the name of another's."""
-    found = find_benchmark(results["summary"]["benchmark"]).judge_kind
-    if found != judge and not {found, judge} <= set(USUAL):
-        raise ArtifactError(
-            f"{path} has scores of the judge {found}, not of {judge or CHAT}",
-            hint="it was renamed; score it again: reweigh eval score",
-        )
-
-
-def _verified(folder: Path, files: ScoreFiles) -> dict[str, Any]:
-    """The results of a folder, once the files that they name are those that were scored."""
-    again = "score it again: reweigh eval score"
-    try:
-        results = read_sealed(folder / files.results)
-        require_fields(results, folder / files.results, {"summary": dict, "config": dict, "files": dict})
-    except ArtifactError as error:
-        raise ArtifactError(error.message, hint=again) from error
-    for name, digest in results["files"].items():
-        if not (folder / name).is_file() or sha256_file(folder / name) != digest:
-            raise ArtifactError(f"{folder / name} was altered after it was scored", hint=again)
-    return results
 
 
 def read_metrics(results: Mapping[str, Any]) -> dict[str, Estimate]:
@@ -161,3 +150,19 @@ def existing_folder(record: Mapping[str, Any] | None, name: str) -> Path | None:
     """A folder that a run recorded, ``data`` or ``images``, if it still exists."""
     recorded = (record or {}).get("places", {}).get(name)
     return Path(recorded) if recorded is not None and Path(recorded).is_dir() else None
+
+
+def score_amber(generative: Path, discriminative: Path) -> Estimate:
+    """Compute the AMBER score, ((100 - CHAIR) + F1) / 2, from scored run folders of both halves.
+
+    Raises:
+        InputError: The folders are not scored runs of the two halves, in this order.
+    """
+    from reweigh.benchmarks.amber.discriminative import AMBERDiscriminative, amber_score
+    from reweigh.benchmarks.amber.generative import AMBERGenerative
+
+    runs = read_scored(generative), read_scored(discriminative)
+    names = tuple(run.benchmark for run in runs)
+    if names != (AMBERGenerative.name, AMBERDiscriminative.name):
+        raise InputError(f"these are runs of {' and '.join(names)}", hint="give the generative run first")
+    return amber_score(*(run.items for run in runs))

@@ -23,8 +23,8 @@ from reweigh.benchmarks.base import (
     find_benchmark,
     read_responses,
 )
+from reweigh.benchmarks.judge.kinds import JudgeSettings
 from reweigh.benchmarks.judge.protocol import Judge, Rater
-from reweigh.benchmarks.judge.settings import JudgeSettings
 from reweigh.benchmarks.open import known_options, open_benchmark, rated_by
 from reweigh.errors import ArtifactError, InputError, MismatchError
 from reweigh.files.artifacts import naming, sha256_file
@@ -56,7 +56,6 @@ def score_paths(
     id_key: str | None = None,
     text_key: str | None = None,
     judge: Judge | Rater | JudgeSettings | None = None,
-    force: bool = False,
 ) -> ScoredRun:
     """Score a run (or all its shards) or response files, and write items and results.
 
@@ -70,13 +69,12 @@ def score_paths(
         id_key: Key of the id in a response file.
         text_key: Key of the text in a response file.
         judge: Who rates the answers, for a benchmark that is judged.
-        force: Replace files of others under the names of the results.
     """
     folder = results_folder(paths, out)
     reader = read_responses if benchmark is None else find_benchmark(benchmark).read_responses
     source = read_sources(paths, id_key=id_key, text_key=text_key, reader=reader)
     opened = _open_benchmark(source, benchmark, data, options, judge)
-    claim_scores(folder, opened.judge_kind, force=force)
+    claim_scores(folder, opened.judge_kind)
     with closing(opened):
         items, summary = score(opened, source, partial=partial)
     with naming(folder):
@@ -135,7 +133,9 @@ def read_sources(
     names = tuple(path.stem if path.is_file() else path.resolve().name for path in paths)
     if not folders:
         responses = [row for path in paths for row in reader(path, id_key=id_key, text_key=text_key)]
-        return Source([_writable(row) for row in responses], names)
+        # a text may hold surrogates, which no file can; one that is not text is refused by the benchmark
+        texts = (replace_surrogates(row.text) if isinstance(row.text, str) else row.text for row in responses)
+        return Source([replace(row, text=text) for row, text in zip(responses, texts, strict=True)], names)
     if len(folders) != len(paths):
         raise InputError(
             "run folders and response files cannot be scored together",
@@ -171,11 +171,6 @@ def run_source(folder: Path, rows: Sequence[Mapping[str, Any]] | None = None) ->
     return Source(responses, (folder.resolve().name,), record, manifest)
 
 
-def _writable(response: Response) -> Response:
-    text = response.text
-    return replace(response, text=replace_surrogates(text)) if isinstance(text, str) else response
-
-
 def _without_shard(record: Mapping[str, Any]) -> dict[str, Any]:
     shared = {
         key: value for key, value in record.items() if key in ("benchmark", "model", "decoding", "seed")
@@ -187,7 +182,7 @@ def _without_shard(record: Mapping[str, Any]) -> dict[str, Any]:
 def score(benchmark: Benchmark, source: Source, *, partial: bool = False) -> tuple[list[Item], Summary]:
     """Score a source; a run must be finished and a file complete unless ``partial``."""
     if source.record is None:
-        check_questions(source.responses, benchmark)
+        check_questions(source.responses, benchmark.asked)
     return benchmark.score(source.responses, ids=None if partial else asked_ids(benchmark, source))
 
 
@@ -263,11 +258,11 @@ def _lines(rows: Iterable[Mapping[str, Any]]) -> str:
     return "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
 
 
-def claim_scores(folder: Path, judge: str = "", *, force: bool = False) -> None:
+def claim_scores(folder: Path, judge: str = "") -> None:
     """Refuse a folder with files of others under the names that scoring by a kind of judge writes."""
     named = ScoreFiles.of(judge)
     names = [named.items, named.results, named.report, *([] if (folder / RECORD).exists() else [RESPONSES])]
-    claim([folder / name for name in names], force=force, beside=folder / named.results)
+    claim([folder / name for name in names], beside=folder / named.results)
 
 
 def as_results(

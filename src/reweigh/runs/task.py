@@ -92,7 +92,6 @@ class Runs:
         batch_size: Images answered at once.
         seed: Seed of whatever is drawn.
         template: Prompt template, for processors without one.
-        force: Replace files of others under the names of scores and pages; answers are never replaced.
     """
 
     task: Task
@@ -100,13 +99,12 @@ class Runs:
     batch_size: int = 1
     seed: int = 42
     template: str | None = None
-    force: bool = False
     _hashed: dict[str, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def claim(self, folder: Path) -> None:
         """Refuse a folder with files of others under the names that a run or its scores have."""
         require_run(folder, self.task.records)
-        scoring.claim_scores(folder, self.task.bench.judge_kind, force=self.force)
+        scoring.claim_scores(folder, self.task.bench.judge_kind)
 
     def open(self, folder: Path, decoding: Mapping[str, Any]) -> None:
         """Begin a run, or make sure that the folder holds the same one."""

@@ -8,9 +8,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar
 
-from reweigh.benchmarks.base import Benchmark, Id, Item, Response, Summary
-from reweigh.benchmarks.data.dataset import Dataset, File
-from reweigh.benchmarks.files import find_files, require_file
+from reweigh.benchmarks.base import Benchmark, Id, Item, Record, Response, Summary
+from reweigh.benchmarks.data import Dataset, File, find_files, require_file
 from reweigh.errors import InputError
 from reweigh.files.artifacts import read_json
 
@@ -66,20 +65,17 @@ class Annotations:
         halves: tuple[dict[int, Any], dict[int, Any]] = ({}, {})
         try:
             for row in read_json(path):
-                _check_row(row)
-                halves[row["type"] != GENERATIVE][row["id"]] = row
+                generative = row["type"] == GENERATIVE
+                if generative:
+                    valid = isinstance(row["truth"], list) and isinstance(row["hallu"], list)
+                else:
+                    valid = row["truth"] in ("yes", "no")
+                if not valid or type(row["id"]) is not int:
+                    raise ValueError(f"record {row['id']!r} is not one of the {row['type']} kind")
+                halves[not generative][row["id"]] = row
         except (KeyError, TypeError, ValueError) as error:
             raise InputError(f"{path} is not AMBER's annotation file: {error}") from error
         return cls(*halves)
-
-
-def _check_row(row: Mapping[str, Any]) -> None:
-    if row["type"] == GENERATIVE:
-        wrong = not isinstance(row["truth"], list) or not isinstance(row["hallu"], list)
-    else:
-        wrong = row["truth"] not in ("yes", "no")
-    if wrong or type(row["id"]) is not int:
-        raise ValueError(f"record {row['id']!r} is not one of the {row['type']} kind")
 
 
 @dataclass(frozen=True)
@@ -112,33 +108,11 @@ class Words:
         return self.associated[name]
 
 
-def read_queries(data_dir: Path) -> dict[int, Mapping[str, Any]]:
-    """Read all existing query files, by record id."""
-    rows: dict[int, Mapping[str, Any]] = {}
-    for path in find_files(data_dir, "query_*.json"):
-        try:
-            rows.update({row["id"]: row for row in read_json(path)})
-        except (KeyError, TypeError) as error:
-            raise InputError(f"{path} is not an AMBER query file: {error} is missing") from error
-    return rows
-
-
-def require_queries(data_dir: Path, ids: Mapping[int, Any], kind: str) -> list[Mapping[str, Any]]:
-    """Return the queries of records in the order of their ids, or say how to get them."""
-    rows = read_queries(data_dir)
-    if missing := [identity for identity in ids if identity not in rows]:
-        raise InputError(
-            f"the query files in {data_dir} lack {len(missing)} of {len(ids)} {kind} records, "
-            f"the first is id {missing[0]}",
-            hint=f"fetch query_{kind}.json with `reweigh data amber`",
-        )
-    return [rows[identity] for identity in sorted(ids)]
-
-
 class Half(Benchmark):
     """One half of AMBER over the folder of its files; ``mixed`` leaves the other half's answers out."""
 
     dataset = DATASET
+    max_new_tokens: ClassVar[int]
     half: ClassVar[str]
     other: ClassVar[str]
 
@@ -156,9 +130,30 @@ class Half(Benchmark):
         rows: Mapping[int, Mapping[str, Any]] = getattr(self._annotations, self.half)
         return rows
 
-    def _queries(self, limit: int | None) -> list[Mapping[str, Any]]:
-        """The questions, in the official order."""
-        return require_queries(self.data_dir, self._rows, self.half)[:limit]
+    @cached_property
+    def _queries(self) -> dict[int, Mapping[str, Any]]:
+        """The queries of both halves by id, as far as their files are available."""
+        rows: dict[int, Mapping[str, Any]] = {}
+        for path in find_files(self.data_dir, "query_*.json"):
+            try:
+                rows.update({row["id"]: row for row in read_json(path)})
+            except (KeyError, TypeError) as error:
+                raise InputError(f"{path} is not an AMBER query file: {error} is missing") from error
+        return rows
+
+    def records(self, *, limit: int | None = None, seed: int = 42) -> list[Record]:
+        """List the queries of this half, verbatim, in the official order."""
+        if missing := [identity for identity in self._rows if identity not in self._queries]:
+            raise InputError(
+                f"the query files in {self.data_dir} lack {len(missing)} of {len(self._rows)} {self.half} "
+                f"records, the first is id {missing[0]}",
+                hint=f"fetch query_{self.half}.json with `reweigh data amber`",
+            )
+        rows = [self._queries[identity] for identity in sorted(self._rows)[:limit]]
+        return [
+            Record(id=row["id"], image=row["image"], prompt=row["query"], max_new_tokens=self.max_new_tokens)
+            for row in rows
+        ]
 
     def score(
         self, responses: Sequence[Response], *, ids: Collection[Id] | None = None

@@ -11,18 +11,18 @@ import re
 import string
 import unicodedata
 from collections.abc import Callable, Mapping, Sequence
-from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
 
-from reweigh.benchmarks.amber.data import Half, read_queries
-from reweigh.benchmarks.base import Id, Item, MetricInfo, Record, Response
-from reweigh.benchmarks.bootstrap import Array, ratio, sum_counts
+from reweigh.benchmarks.amber import generative
+from reweigh.benchmarks.amber.data import Half
+from reweigh.benchmarks.base import Asked, Id, Item, MetricInfo, Response
+from reweigh.benchmarks.bootstrap import Array, intervals, ratio, sum_counts
 from reweigh.errors import InputError
+from reweigh.estimate import Estimate
 
-MAX_NEW_TOKENS = 8
 SMOOTHING = 0.001  # what every counter of the official scorer's denominators starts at
 
 KINDS: Mapping[str, str] = {
@@ -136,6 +136,7 @@ class AMBERDiscriminative(Half):
     metrics = METRICS
     reasons: ClassVar[Mapping[str, str]] = _reasons()
     figures = staticmethod(figures)
+    max_new_tokens = 8
     half, other = "discriminative", "generative"
 
     def __init__(self, data_dir: str | Path, *, parser: str = "strict", mixed: bool = False) -> None:
@@ -144,36 +145,14 @@ class AMBERDiscriminative(Half):
         super().__init__(data_dir, mixed=mixed)
         self.parser = parser
 
-    @cached_property
-    def _asked(self) -> dict[int, Mapping[str, Any]]:
-        """The queries by id, if their files are available."""
-        return read_queries(self.data_dir)
-
-    @cached_property
-    def _images(self) -> dict[int, str]:
-        return {identity: row["image"] for identity, row in self._asked.items()}
-
-    def question_of(self, identity: Id) -> str | None:
+    def asked(self, identity: Id) -> Asked:
         """The question of an id, if the query file is available."""
-        row = self._asked.get(identity) if isinstance(identity, int) else None
-        return None if row is None else str(row["query"])
-
-    def records(self, *, limit: int | None = None, seed: int = 42) -> list[Record]:
-        """List all questions, verbatim, in the official order."""
-        return [
-            Record(
-                id=row["id"],
-                image=row["image"],
-                prompt=row["query"],
-                max_new_tokens=MAX_NEW_TOKENS,
-                extra={"kind": _kind(self._rows[row["id"]])},
-            )
-            for row in self._queries(limit)
-        ]
+        row = self._queries.get(identity) if isinstance(identity, int) else None
+        return Asked() if row is None else Asked(str(row["query"]))
 
     def describe(self) -> dict[str, Any]:
         """Name the parser, and what the bootstrap draws."""
-        drawn = "images" if self._images else "questions"
+        drawn = "images" if self._queries else "questions"
         return {"parser": self.parser, "records": len(self._rows), "resampled": drawn}
 
     def counted(self, items: Sequence[Item]) -> dict[str, Any]:
@@ -196,7 +175,7 @@ class AMBERDiscriminative(Half):
         }
         return Item(
             id=identity,
-            image=self._images.get(identity, identity),
+            image=self._queries.get(identity, {}).get("image", identity),
             counts=counts | {"unparsed": int(answer is None), "unparsed_official": int(exact is None)},
             details={"kind": kind, "truth": truth, "answer": answer, "correct": answer == truth},
         )
@@ -247,3 +226,14 @@ def official_figures(items: Sequence[Item]) -> dict[str, float | None]:
         printed[f"{prefix}recall"] = recall
         printed[f"{prefix}f1"] = round(2 * p * r / (p + r + _F1_SMOOTHING.get(group, 0.0001)) * 100, 1)
     return printed
+
+
+def amber_score(descriptions: Sequence[Item], answers: Sequence[Item]) -> Estimate:
+    """Compute the AMBER score of both halves, ((100 - CHAIR) + F1) / 2 unrounded, drawing the same images for both."""
+
+    def joined(counts: Mapping[str, Array]) -> dict[str, Array]:
+        chair, f1 = generative.figures(counts)["chair"], figures(counts)["f1"]
+        return {"amber_score": ((100 - chair) + f1) / 2}
+
+    reason = "it needs mentions in descriptions and answers to questions whose truth is no"
+    return intervals([*descriptions, *answers], joined, reasons={"amber_score": reason})["amber_score"]

@@ -6,18 +6,21 @@ The text is not lower-cased: a capitalised noun is not in the vocabulary, and on
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from functools import cached_property
+import importlib.util
+import json
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
 from reweigh.benchmarks.amber.data import Half, Words
-from reweigh.benchmarks.amber.similarity import Similar, choose_similarity
-from reweigh.benchmarks.base import Item, MetricInfo, Record, Response
+from reweigh.benchmarks.base import Item, MetricInfo, Response
 from reweigh.benchmarks.bootstrap import Array, ratio, sum_counts
 from reweigh.benchmarks.language.toolkit import Language, Splitter, Token, language
+from reweigh.errors import InputError, MissingExtraError
+from reweigh.files.artifacts import sha256_file
 
-MAX_NEW_TOKENS = 128
 SMOOTHING = 0.001  # what every counter of the official scorer's denominators starts at
 
 METRICS = (
@@ -53,7 +56,7 @@ class AMBERGenerative(Half):
 
     Args:
         data_dir: Holds ``annotations.json``, ``relation.json``, ``safe_words.txt`` and the queries.
-        similarity: ``auto``, ``spacy``, ``table`` or ``exact``; see :mod:`reweigh.benchmarks.amber.similarity`.
+        similarity: ``auto``, ``spacy``, ``table`` or ``exact``; see :mod:`reweigh.benchmarks.amber.generative`.
         table: File of near pairs, for ``table`` and ``auto``.
         mixed: Whether to accept and ignore answers to the other half among the responses.
         sentences: The sentence splitter, see :class:`reweigh.benchmarks.language.toolkit.Language`.
@@ -65,6 +68,7 @@ class AMBERGenerative(Half):
     metrics = METRICS
     reasons = REASONS
     figures = staticmethod(figures)
+    max_new_tokens = 128
     half, other = "generative", "discriminative"
 
     def __init__(
@@ -96,21 +100,25 @@ class AMBERGenerative(Half):
     def _similarity(self) -> tuple[Similar, dict[str, Any]]:
         return choose_similarity(self._wanted_similarity, self._table)
 
-    def records(self, *, limit: int | None = None, seed: int = 42) -> list[Record]:
-        """List all images to describe, in the official order."""
-        return [
-            Record(id=row["id"], image=row["image"], prompt=row["query"], max_new_tokens=MAX_NEW_TOKENS)
-            for row in self._queries(limit)
-        ]
-
     def describe(self) -> dict[str, Any]:
         """Name everything that the figures depend on besides the descriptions."""
         about = {"language": self._language.describe(), "similarity": self._similarity[1]}
         return {**about, "records": len(self._rows)}
 
     def official(self, items: Sequence[Item]) -> Mapping[str, float | None]:
-        """Smoothed denominators, one decimal."""
-        return official_figures(items)
+        """What the official scorer prints: smoothed denominators, one decimal; an empty file has Hal 100."""
+        total = sum_counts(items)
+
+        def share(count: float, name: str) -> float:
+            return count / (SMOOTHING + total.get(name, 0.0)) * 100
+
+        clean = total.get("responses", 0.0) - total.get("hallucinated_responses", 0.0)
+        return {
+            "CHAIR": round(share(total.get("hallucinated_mentions", 0.0), "mentions"), 1),
+            "Cover": round(share(total.get("covered", 0.0), "truth"), 1),
+            "Hal": round(100 - share(clean, "responses"), 1),
+            "Cog": round(share(total.get("cognitive", 0.0), "hallu"), 1),
+        }
 
     def score_response(self, response: Response) -> Item:
         """Judge the nouns of one description."""
@@ -194,17 +202,85 @@ def _mark(candidates: list[tuple[str, int]], reached: set[int], fits: Any) -> bo
     return False
 
 
-def official_figures(items: Sequence[Item]) -> dict[str, float | None]:
-    """What the official scorer prints: smoothed denominators, one decimal; an empty file has Hal 100."""
-    total = sum_counts(items)
+MODEL = "en_core_web_lg"
+THRESHOLD = 0.8
 
-    def share(numerator: float, name: str) -> float:
-        return numerator / (SMOOTHING + total.get(name, 0.0)) * 100
+Similar = Callable[[str, str], bool]
 
-    clean = total.get("responses", 0.0) - total.get("hallucinated_responses", 0.0)
-    return {
-        "CHAIR": round(share(total.get("hallucinated_mentions", 0.0), "mentions"), 1),
-        "Cover": round(share(total.get("covered", 0.0), "truth"), 1),
-        "Hal": round(100 - share(clean, "responses"), 1),
-        "Cog": round(share(total.get("cognitive", 0.0), "hallu"), 1),
+
+def choose_similarity(wanted: str, table: str | Path | None) -> tuple[Similar, dict[str, Any]]:
+    """Return the similarity and its description.
+
+    Args:
+        wanted: ``spacy``, ``table``, ``exact``, or ``auto``: the table if one is given, else spaCy's model if
+            it is installed, else exact words only.
+        table: File of near pairs.
+    """
+    if wanted not in ("auto", "spacy", "table", "exact"):
+        raise InputError(f"{wanted!r} is not a similarity", hint="use auto, spacy, table or exact")
+    if wanted == "auto":
+        installed = importlib.util.find_spec(MODEL) is not None
+        wanted = "table" if table is not None else "spacy" if installed else "exact"
+    if wanted == "table":
+        if table is None:
+            raise InputError("the similarity 'table' needs a file of near pairs")
+        pairs = read_pairs(table)
+        return (lambda first, second: first == second or frozenset((first, second)) in pairs), {
+            "kind": "table",
+            "sha256": sha256_file(table),
+        }
+    if wanted == "spacy":
+        return _spacy_similarity()
+    return (lambda first, second: first == second), {
+        "kind": "exact",
+        "note": f"near words were not forgiven, because neither {MODEL} nor a table of pairs is available",
+    }
+
+
+def read_pairs(path: str | Path) -> set[frozenset[str]]:
+    """Read near pairs: JSON lists of two words, or lines of two words; a number after them must exceed 0.8."""
+    path = Path(path)
+    try:
+        text = path.read_text(encoding="utf-8")
+        if path.suffix == ".json":
+            rows = json.loads(text)
+        else:
+            rows = [line.replace(",", " ").split() for line in text.splitlines() if line.strip()]
+        return {frozenset(row[:2]) for row in rows if _is_near(row)}
+    except OSError as error:
+        raise InputError(f"the table of pairs {path} cannot be read ({error})") from error
+    except (ValueError, TypeError, KeyError, IndexError) as error:
+        raise InputError(f"{path} is not a table of word pairs ({error})") from error
+
+
+def _is_near(row: Any) -> bool:
+    if len(row) not in (2, 3) or not all(isinstance(word, str) for word in row[:2]):
+        raise ValueError(f"expected two words and perhaps a number, got {row!r}")
+    return len(row) == 2 or float(row[2]) > THRESHOLD
+
+
+def _spacy_similarity() -> tuple[Similar, dict[str, Any]]:
+    try:
+        import spacy
+    except ImportError as error:
+        raise MissingExtraError("AMBER's similarity", "eval", "spacy") from error
+    try:
+        model = spacy.load(MODEL)
+    except OSError as error:
+        raise InputError(
+            f"spaCy's model {MODEL} is not installed", hint=f"get it with: python -m spacy download {MODEL}"
+        ) from error
+    document = cache(model)
+
+    @cache
+    def similar(first: str, second: str) -> bool:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # a word without a vector is not near anything, on purpose
+            return bool(document(first).similarity(document(second)) > THRESHOLD)
+
+    return similar, {
+        "kind": "spacy",
+        "model": MODEL,
+        "version": model.meta["version"],
+        "spacy": spacy.__version__,
     }

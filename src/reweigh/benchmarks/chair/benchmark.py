@@ -2,26 +2,20 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar
 
 from reweigh.benchmarks.base import Benchmark, Id, Item, Record, Response, Summary, check_responses
 from reweigh.benchmarks.bootstrap import sum_counts
-from reweigh.benchmarks.chair.coco import Coco
-from reweigh.benchmarks.chair.mentions import MentionFinder, Variant
-from reweigh.benchmarks.chair.metrics import (
-    METRICS,
-    REASONS,
-    caption_details,
-    count_caption,
-    figures,
-)
-from reweigh.benchmarks.chair.truth import CocoTruth, ReadyTruth, Truth, read_manifest, sample_images
-from reweigh.benchmarks.chair.vocabulary import Vocabulary
-from reweigh.benchmarks.data.dataset import COCO_URL, COCO_VAL2014, Dataset, File, image_names
-from reweigh.benchmarks.files import require_file
+from reweigh.benchmarks.chair.mentions import MentionFinder, Variant, Vocabulary
+from reweigh.benchmarks.chair.metrics import METRICS, REASONS, caption_item, figures
+from reweigh.benchmarks.chair.truth import CocoTruth, ReadyTruth, read_manifest, sample_images
+from reweigh.benchmarks.coco import COCO_URL, COCO_VAL2014, Coco, image_names
+from reweigh.benchmarks.data import Dataset, File, require_file
 from reweigh.benchmarks.language.toolkit import Language, Splitter, language
 from reweigh.errors import InputError
 from reweigh.text import DESCRIBE
@@ -125,7 +119,7 @@ class CHAIR(Benchmark):
         return [mention.category for mention in self.finder.read(text).mentions]
 
     @cached_property
-    def truth(self) -> Truth:
+    def truth(self) -> CocoTruth | ReadyTruth:
         """The reference objects."""
         finder = self.finder
         if self._ground_truth is not None:
@@ -166,18 +160,34 @@ class CHAIR(Benchmark):
         """Score captions against the reference objects of their images."""
         known = self.truth.ids({response.id for response in responses})
         checked = check_responses(responses, known=known, ids=ids, repeats=self._repeats)
-        seen: dict[int, int] = {}
+        seen: Counter[int] = Counter()
         items = []
         for response in checked:
             image = int(response.id)
-            seen[image] = seen.get(image, 0) + 1
+            seen[image] += 1
             identity: Id = image if seen[image] == 1 else f"{image}#{seen[image]}"
-            items.append(self._item(identity, image, response.text))
+            reading = self.finder.read(response.text)
+            found = [(one.word, one.category, one.start, one.end) for one in reading.mentions]
+            item = caption_item(identity, response.text, found, self.truth.objects(image), image=image)
+            items.append(replace(item, counts={**item.counts, "tokens": len(reading.words)}))
         return items, self.summarise(items)
 
     def official(self, items: Sequence[Item]) -> Mapping[str, float | None]:
-        """Percent with one decimal; Len counts tokens."""
-        return official_figures(items)
+        """What the published scorer prints: percent with one decimal; its Len counts tokens after merging."""
+        total = sum_counts(items)
+        shares = {
+            "CHAIRs": ("hallucinated_captions", "captions"),
+            "CHAIRi": ("hallucinated_mentions", "mentions"),
+            "Recall": ("recovered", "reference"),
+            "Len": ("tokens", "captions"),
+        }
+        printed: dict[str, float | None] = {}
+        for name, (top, bottom) in shares.items():
+            # as there: the length is multiplied by 0.01, so that percent show it
+            count = total.get(top, 0.0) * (0.01 if name == "Len" else 1)
+            whole = total.get(bottom, 0.0)
+            printed[name] = float(f"{count / whole * 100:.1f}") if whole else None
+        return printed
 
     def describe(self) -> dict[str, Any]:
         """Name everything that the figures depend on besides the captions."""
@@ -188,36 +198,59 @@ class CHAIR(Benchmark):
             "ground_truth": self.truth.describe(),
         }
 
-    def _item(self, identity: Id, image: int, caption: str) -> Item:
-        reading = self.finder.read(caption)
-        reference = self.truth.objects(image)
-        found = [(one.word, one.category, one.start, one.end) for one in reading.mentions]
-        counts = count_caption([name for _, name, *_ in found], reference, words=len(caption.split()))
-        return Item(
-            id=identity,
-            image=image,
-            counts={**counts, "tokens": len(reading.words)},
-            details=caption_details(found, reference),
-        )
-
     @classmethod
     def image_names(cls, image: Id) -> list[str]:
         """COCO's file names, which are made of the image's number."""
         return image_names(image) if isinstance(image, int) else super().image_names(image)
 
 
-def official_figures(items: Sequence[Item]) -> dict[str, float | None]:
-    """Give what the published scorer prints: percent with one decimal; its Len counts tokens after merging."""
-    if not items:
-        return {"CHAIRs": None, "CHAIRi": None, "Recall": None, "Len": None}
-    total = sum_counts(items)
+def published_layout(benchmark: CHAIR, responses: Sequence[Response]) -> dict[str, Any]:
+    """The result file of the published CHAIR scorers: their layout, fractions and indices of hallucinated tokens.
+
+    A figure whose denominator is zero is None.
+    """
+    sentences = [_sentence(benchmark, response) for response in responses]
+    mentions = sum(len(row["mscoco_generated_words"]) for row in sentences)
+    hallucinated = sum(len(row["mscoco_hallucinated_words"]) for row in sentences)
+    recovered = sum(
+        len(set(row["mscoco_generated_words"]) & set(row["mscoco_gt_words"])) for row in sentences
+    )
     return {
-        "CHAIRs": _printed(total["hallucinated_captions"], total["captions"]),
-        "CHAIRi": _printed(total["hallucinated_mentions"], total["mentions"]),
-        "Recall": _printed(total["recovered"], total["reference"]),
-        "Len": _printed(0.01 * total["tokens"], total["captions"]),
+        "sentences": sentences,
+        "overall_metrics": {
+            "CHAIRs": _share(sum(row["metrics"]["CHAIRs"] for row in sentences), len(sentences)),
+            "CHAIRi": _share(hallucinated, mentions),
+            "Recall": _share(recovered, sum(len(row["mscoco_gt_words"]) for row in sentences)),
+            "Len": _share(0.01 * sum(len(row["words"]) for row in sentences), len(sentences)),
+        },
     }
 
 
-def _printed(numerator: float, denominator: float) -> float | None:
-    return float(f"{numerator / denominator * 100:.1f}") if denominator else None
+def _sentence(benchmark: CHAIR, response: Response) -> dict[str, Any]:
+    reading = benchmark.finder.read(response.text)
+    reference = benchmark.truth.objects(int(response.id))
+    generated = [mention.category for mention in reading.mentions]
+    wrong = [
+        (mention, index)
+        for mention, index in zip(reading.mentions, reading.indices, strict=True)
+        if mention.category not in reference
+    ]
+    return {
+        "image_id": response.id,
+        "caption": response.text,
+        "mscoco_hallucinated_words": [[mention.word, mention.category] for mention, _ in wrong],
+        "mscoco_gt_words": sorted(reference),
+        "mscoco_generated_words": generated,
+        "hallucination_idxs": [index for _, index in wrong],
+        "words": list(reading.words),
+        "metrics": {
+            "CHAIRs": int(bool(wrong)),
+            "CHAIRi": _share(len(wrong), len(generated)) or 0.0,
+            "Recall": _share(len(set(generated) & reference), len(reference)) or 0.0,
+            "Len": 0.0,
+        },
+    }
+
+
+def _share(numerator: float, denominator: float) -> float | None:
+    return numerator / denominator if denominator else None

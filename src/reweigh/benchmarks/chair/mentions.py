@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal
 
-from reweigh.benchmarks.chair.vocabulary import Vocabulary
-from reweigh.benchmarks.language.pattern import load_singularize
+from reweigh.benchmarks.language.lemmas import load_singularize
 from reweigh.benchmarks.language.toolkit import Language, Token
 from reweigh.errors import InputError
+from reweigh.files.artifacts import sha256_text
 
 Variant = Literal["wordnet", "pattern"]
 
@@ -108,7 +109,9 @@ class MentionFinder:
         """Find the objects that a caption mentions."""
         tokens = self._language.tokens(caption, lower=True)
         merged = list(_merge_pairs(self._lemmatise([token.text for token in tokens]), tokens))
-        kept = _drop_toilet_seats(merged)
+        # Where a toilet is mentioned anywhere, no "seat" of the caption is a chair.
+        toilet = any(unit.word == "toilet" for unit in merged)
+        kept = [unit for unit in merged if unit.word != "seat"] if toilet else merged
         category_of = self.vocabulary.category_of
         found = [(index, unit) for index, unit in enumerate(kept) if unit.word in category_of]
         return Reading(
@@ -135,9 +138,33 @@ def _merge_pairs(lemmas: Sequence[str], tokens: Sequence[Token]) -> Iterator[_Un
         index = last + 1
 
 
-def _drop_toilet_seats(units: list[_Unit]) -> list[_Unit]:
-    """Where a toilet is mentioned anywhere, no "seat" of the caption is a chair."""
-    words = {unit.word for unit in units}
-    if not {"toilet", "seat"} <= words:
-        return units
-    return [unit for unit in units if unit.word != "seat"]
+@dataclass(frozen=True)
+class Vocabulary:
+    """Category names in the table's order, the category of every word, and a hash of the table."""
+
+    categories: tuple[str, ...]
+    category_of: dict[str, str]
+    sha256: str
+
+    @classmethod
+    def read(cls, path: str | Path) -> Vocabulary:
+        """Read a table with one category in a row: its name, then its other words, separated by ", "."""
+        path = Path(path)
+        try:
+            text = path.read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise InputError(f"the synonym table {path} cannot be read ({error})") from error
+        return cls.parse(text, str(path))
+
+    @classmethod
+    def parse(cls, text: str, where: str = "the synonym table") -> Vocabulary:
+        """Parse the text of a table."""
+        rows = [line.strip().split(", ") for line in text.splitlines() if line.strip()]
+        if not rows:
+            raise InputError(f"{where} has no rows; expected one row for each category")
+        category_of: dict[str, str] = {}
+        for row in rows:
+            for word in row:
+                if category_of.setdefault(word, row[0]) != row[0]:
+                    raise InputError(f"{where} gives {word!r} to both {category_of[word]!r} and {row[0]!r}")
+        return cls(tuple(row[0] for row in rows), category_of, sha256_text(text))

@@ -7,10 +7,9 @@ captions are divided at the end. Knows no language, no COCO and no file.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Any
 
 from reweigh.benchmarks.bootstrap import Array, harmonic, intervals, ratio
-from reweigh.benchmarks.types import Item, MetricInfo
+from reweigh.benchmarks.types import Id, Item, MetricInfo
 from reweigh.estimate import Estimate
 
 METRICS = (
@@ -71,24 +70,44 @@ def count_caption(objects: Sequence[str], reference: Collection[str], *, words: 
     }
 
 
-def caption_details(
-    mentions: Iterable[tuple[str, str, int, int]], reference: Collection[str]
-) -> dict[str, Any]:
-    """What a report shows of one caption.
+def caption_item(
+    identity: Id,
+    text: str,
+    mentions: Iterable[tuple[str, str, int, int]],
+    reference: Collection[str],
+    *,
+    image: Id | None = None,
+) -> Item:
+    """Count one caption and keep what a report shows of it.
 
     Args:
+        identity: Id of the item.
+        text: The caption.
         mentions: Word, object, start and end in the text of every mention, in order.
         reference: The objects that are in the image.
+        image: The image, if it has another id.
     """
     found = list(mentions)
-    return {
-        "mentions": [
-            {"word": word, "object": name, "start": start, "end": end, "hallucinated": name not in reference}
-            for word, name, start, end in found
-        ],
-        "reference": sorted(reference),
-        "missed": sorted(set(reference) - {name for _, name, *_ in found}),
-    }
+    named = [name for _, name, *_ in found]
+    return Item(
+        id=identity,
+        image=identity if image is None else image,
+        counts=count_caption(named, reference, words=len(text.split())),
+        details={
+            "mentions": [
+                {
+                    "word": word,
+                    "object": name,
+                    "start": start,
+                    "end": end,
+                    "hallucinated": name not in reference,
+                }
+                for word, name, start, end in found
+            ],
+            "reference": sorted(reference),
+            "missed": sorted(set(reference) - set(named)),
+        },
+    )
 
 
 def figures(counts: Mapping[str, Array]) -> dict[str, Array]:

@@ -7,35 +7,16 @@ integers, is an error: the published scorers silently take it for an image with 
 from __future__ import annotations
 
 import random
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable
 from functools import cache
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from reweigh.benchmarks.base import Id
-from reweigh.benchmarks.chair.coco import Coco
-from reweigh.benchmarks.chair.mentions import MentionFinder
-from reweigh.benchmarks.chair.vocabulary import Vocabulary
+from reweigh.benchmarks.chair.mentions import MentionFinder, Vocabulary
+from reweigh.benchmarks.coco import Coco
 from reweigh.errors import InputError, MismatchError
 from reweigh.files.artifacts import read_json, sha256_file
-
-_OBJECT_KEYS = ("objects", "gt_object", "gt_objects", "mscoco_gt_words")
-
-
-class Truth(Protocol):
-    """Reference objects by image id."""
-
-    def ids(self, wanted: Collection[Id]) -> Collection[int]:
-        """List the known images, after looking for the wanted ones."""
-        ...
-
-    def objects(self, image: int) -> frozenset[str]:
-        """Return the categories in an image."""
-        ...
-
-    def describe(self) -> dict[str, Any]:
-        """Name the source, for the record of a result."""
-        ...
 
 
 class CocoTruth:
@@ -69,25 +50,42 @@ class CocoTruth:
 
 
 class ReadyTruth:
-    """Ground truth from a file: ours, a map of id to objects, or a list of rows with an id and objects."""
+    """Ground truth from a JSON file: image id to object names, or such a map under ``objects`` beside its ``variant``."""
 
     def __init__(self, path: str | Path, vocabulary: Vocabulary, *, variant: str) -> None:
-        self._path = Path(path)
-        if self._path.suffix in (".pkl", ".pickle"):
+        self._path = path = Path(path)
+        if path.suffix in (".pkl", ".pickle"):
             raise InputError(
                 f"{path} is a pickle, which can run code when read",
                 hint="build the ground truth from COCO's annotations, or convert it to JSON: id to object names",
             )
-        self._objects = _read_ready(self._path, variant)
-        names = {name for objects in self._objects.values() for name in objects}
-        _check_categories(names, vocabulary.categories)
+        content = read_json(path)
+        if isinstance(content, dict) and isinstance(content.get("objects"), dict):
+            if content.get("variant", variant) != variant:
+                raise MismatchError(
+                    f"{path} was made by the variant {content['variant']!r}, the scorer is {variant!r}",
+                    hint="the two disagree on 1.4% of COCO's images; make the file with the same variant",
+                )
+            content = content["objects"]
+        if not isinstance(content, dict):
+            raise InputError(
+                f"{path} contains a {type(content).__name__}; expected a map of image id to object names"
+            )
+        self._objects: dict[int, frozenset[str]] = {}
+        for identity, names in content.items():
+            if not identity.isdecimal():
+                raise InputError(f"{path}: {identity!r} is not a COCO image id")
+            if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+                raise InputError(f"{path}: the objects of image {identity} are not a list of names")
+            _check_categories(names, vocabulary.categories)
+            self._objects[int(identity)] = frozenset(names)
 
     def ids(self, wanted: Collection[Id]) -> Collection[int]:
         """List the images of the file."""
         return self._objects.keys()
 
     def objects(self, image: int) -> frozenset[str]:
-        """Give the categories that the file lists."""
+        """The categories that the file lists."""
         return self._objects[image]
 
     def describe(self) -> dict[str, Any]:
@@ -112,48 +110,6 @@ def read_manifest(path: str | Path) -> list[int]:
     if len(set(ids)) != len(ids):
         raise InputError(f"{path} lists an image twice")
     return ids
-
-
-def _read_ready(path: Path, variant: str) -> dict[int, frozenset[str]]:
-    content = read_json(path)
-    if isinstance(content, dict) and isinstance(content.get("objects"), dict):
-        if content.get("variant", variant) != variant:
-            raise MismatchError(
-                f"{path} was made by the variant {content['variant']!r}, the scorer is {variant!r}",
-                hint="the two disagree on 1.4% of COCO's images; make the file with the same variant",
-            )
-        content = content["objects"]
-    elif isinstance(content, dict) and isinstance(content.get("sentences"), list):
-        content = content["sentences"]
-    pairs = content.items() if isinstance(content, dict) else _rows(content, path)
-    return {_image_id(identity, path): _names(names, identity, path) for identity, names in pairs}
-
-
-def _rows(content: Any, path: Path) -> Iterable[tuple[Any, Any]]:
-    if not isinstance(content, list):
-        raise InputError(
-            f"{path} contains a {type(content).__name__}; expected a map of image id to object names"
-        )
-    for index, row in enumerate(content):
-        key = next((key for key in _OBJECT_KEYS if isinstance(row, Mapping) and key in row), None)
-        if key is None or "image_id" not in row:
-            raise InputError(
-                f"{path}, entry {index}, lacks an image_id or its objects (one of {', '.join(_OBJECT_KEYS)})"
-            )
-        yield row["image_id"], row[key]
-
-
-def _image_id(value: Any, path: Path) -> int:
-    try:
-        return int(str(value))
-    except ValueError as error:
-        raise InputError(f"{path}: {value!r} is not a COCO image id") from error
-
-
-def _names(value: Any, identity: Any, path: Path) -> frozenset[str]:
-    if not isinstance(value, list) or not all(isinstance(name, str) for name in value):
-        raise InputError(f"{path}: the objects of image {identity} are not a list of names")
-    return frozenset(value)
 
 
 def _check_categories(names: Collection[str], known: Collection[str]) -> None:

@@ -2,18 +2,28 @@
 
 from __future__ import annotations
 
-from reweigh.benchmarks.data.dataset import Dataset, File, dataset, datasets
-from reweigh.benchmarks.data.store import check, data_root, folder_of, get, listing, state
+from reweigh.benchmarks.data.fetch import File
+from reweigh.benchmarks.data.store import (
+    Dataset,
+    check,
+    data_root,
+    describe,
+    find_files,
+    folder_of,
+    get,
+    require_file,
+    state,
+)
 
 __all__ = [
     "Dataset",
     "File",
     "check",
     "data_root",
-    "dataset",
-    "datasets",
+    "describe",
+    "find_files",
     "folder_of",
     "get",
-    "listing",
+    "require_file",
     "state",
 ]

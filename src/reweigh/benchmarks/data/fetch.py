@@ -6,16 +6,15 @@ download is never taken for a whole one.
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import os
 import shutil
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from reweigh.benchmarks.data.dataset import File
 from reweigh.errors import ArtifactError, InputError, MissingExtraError, ReweighError
 from reweigh.files.artifacts import naming, read_json, sha256_file, write_json
 
@@ -24,6 +23,27 @@ if TYPE_CHECKING:
 
 BLOCK = 1 << 20
 Advance = Callable[[int], Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class File:
+    """One file to fetch.
+
+    Args:
+        name: Path below the dataset's folder; the name of the archive if it is unpacked.
+        url: Official address.
+        size: Bytes, where known.
+        checksum: ``sha256:...`` or ``md5:...``, where known.
+        unpack: Whether it is an archive whose content is wanted.
+        holds: What unpacking gives, by which an unpacked local copy is recognised.
+    """
+
+    name: str
+    url: str
+    size: int | None = None
+    checksum: str | None = None
+    unpack: bool = False
+    holds: tuple[str, ...] = ()
 
 
 class FetchError(ReweighError):
@@ -51,7 +71,13 @@ def download(
             advance(position - reported)
             reported = position
 
-    with _client(timeout) as client:
+    try:
+        import httpx
+    except ImportError as error:
+        raise MissingExtraError("fetching data", "eval", "httpx") from error
+    # Encoded bodies would make lengths and ranges mean something else.
+    headers = {"Accept-Encoding": "identity"}
+    with httpx.Client(timeout=timeout, follow_redirects=True, headers=headers) as client:
         for attempt in range(attempts):
             try:
                 expected = _continue(client, file, part, reached)
@@ -128,9 +154,14 @@ def _continue(client: httpx.Client, file: File, part: Path, reached: Advance) ->
                 _forget(part)
                 raise _Cut("the part on disk is longer than the file on the server")
             _check_status(answer, file)
-            start = start if _continues_at(answer, start) else 0
-            expected = _whole_length(answer, start)
-            if expected is None and file.size is None and file.checksum is None and not _framed(answer):
+            # A server may send everything instead of what is missing.
+            resumed = answer.headers.get("content-range", "").startswith(f"bytes {start}-")
+            start = start if answer.status_code == 206 and resumed else 0
+            length = answer.headers.get("content-length", "")
+            expected = start + int(length) if length.isdigit() else None
+            # Chunked bodies mark their own end, so a truncated one is noticed.
+            chunked = "chunked" in answer.headers.get("transfer-encoding", "").lower()
+            if expected is None and file.size is None and file.checksum is None and not chunked:
                 raise FetchError(
                     f"{file.url} does not say how long it is, and neither size nor checksum is known",
                     hint="fetch it by hand and give it with --from",
@@ -141,10 +172,8 @@ def _continue(client: httpx.Client, file: File, part: Path, reached: Advance) ->
         raise _Cut("timed out") from error
     except (httpx.TransportError, httpx.StreamError) as error:
         raise _Cut(str(error) or type(error).__name__) from error
-    except (
-        httpx.HTTPError,
-        httpx.InvalidURL,
-    ) as error:  # endless redirects, bodies that cannot be decoded
+    except (httpx.HTTPError, httpx.InvalidURL) as error:
+        # endless redirects, bodies that cannot be decoded
         raise FetchError(
             f"{file.url} cannot be fetched ({error or type(error).__name__})",
             hint="get it by hand from the dataset's page and give it with --from",
@@ -168,21 +197,6 @@ def _check_status(answer: httpx.Response, file: File) -> None:
         f"{file.url} returned HTTP {answer.status_code}",
         hint="the file may have moved; get it by hand from the dataset's page and give it with --from",
     )
-
-
-def _continues_at(answer: httpx.Response, start: int) -> bool:
-    """Whether the response continues where the part ends; a server may send everything instead."""
-    return answer.status_code == 206 and answer.headers.get("content-range", "").startswith(f"bytes {start}-")
-
-
-def _whole_length(answer: httpx.Response, start: int) -> int | None:
-    length = answer.headers.get("content-length", "")
-    return start + int(length) if length.isdigit() else None
-
-
-def _framed(answer: httpx.Response) -> bool:
-    """Chunked bodies mark their own end, so a truncated one is noticed."""
-    return "chunked" in answer.headers.get("transfer-encoding", "").lower()
 
 
 def _write(answer: httpx.Response, part: Path, start: int, reached: Advance) -> None:
@@ -216,15 +230,3 @@ def _mark(part: Path, url: str) -> str | None:
 def _forget(part: Path) -> None:
     for path in (part, _sidecar(part)):
         path.unlink(missing_ok=True)
-
-
-@contextlib.contextmanager
-def _client(timeout: float) -> Iterator[httpx.Client]:
-    try:
-        import httpx
-    except ImportError as error:
-        raise MissingExtraError("fetching data", "eval", "httpx") from error
-    # Encoded bodies would make lengths and ranges mean something else.
-    headers = {"Accept-Encoding": "identity"}
-    with httpx.Client(timeout=timeout, follow_redirects=True, headers=headers) as client:
-        yield client

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable, Mapping
-from dataclasses import replace
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
 from reweigh.benchmarks.data import fetch
-from reweigh.benchmarks.data.dataset import Dataset, File, datasets
+from reweigh.benchmarks.data.fetch import File
 from reweigh.benchmarks.data.unpack import SCRATCH, unpack
 from reweigh.errors import ArtifactError, InputError
 from reweigh.files.artifacts import only_one, read_json, sha256_file, write_json
@@ -22,6 +22,29 @@ VARIABLE = "REWEIGH_DATA"
 RECEIPT = "receipt.json"
 State = Literal["absent", "partial", "complete"]
 Receipt = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Dataset:
+    """A benchmark's files, their licence, and what remains to be done by hand."""
+
+    name: str
+    title: str
+    licence: str
+    page: str
+    files: tuple[File, ...]
+    by_hand: str = ""
+
+    @property
+    def size(self) -> int | None:
+        """Bytes of all files, if every size is known."""
+        sizes = [file.size for file in self.files]
+        return None if None in sizes else sum(size for size in sizes if size is not None)
+
+    @property
+    def content(self) -> tuple[str, ...]:
+        """Files and folders that unpacking its archives gives."""
+        return tuple(name for file in self.files for name in file.holds)
 
 
 def data_root() -> Path:
@@ -44,23 +67,20 @@ def state(entry: Dataset) -> State:
     return "complete" if len(had) == len(entry.files) else "partial"
 
 
-def listing() -> list[dict[str, Any]]:
-    """Describe every dataset: size, checksums, licence, addresses, and how much of it is on this machine."""
-    return [
-        {
-            "name": entry.name,
-            "title": entry.title,
-            "size": entry.size,
-            "checksums": [file.checksum or "unknown" for file in entry.files],
-            "licence": entry.licence,
-            "page": entry.page,
-            "urls": [file.url for file in entry.files],
-            "by_hand": entry.by_hand,
-            "state": state(entry),
-            "folder": str(folder_of(entry)),
-        }
-        for entry in datasets().values()
-    ]
+def describe(entry: Dataset) -> dict[str, Any]:
+    """Describe a dataset: size, checksums, licence, addresses, and how much of it is on this machine."""
+    return {
+        "name": entry.name,
+        "title": entry.title,
+        "size": entry.size,
+        "checksums": [file.checksum or "unknown" for file in entry.files],
+        "licence": entry.licence,
+        "page": entry.page,
+        "urls": [file.url for file in entry.files],
+        "by_hand": entry.by_hand,
+        "state": state(entry),
+        "folder": str(folder_of(entry)),
+    }
 
 
 def get(
@@ -79,29 +99,9 @@ def get(
             receipt = _receipt(entry)
             if file.name in receipt and not _problems(folder, file, receipt[file.name], thorough=False):
                 continue
-            if file.name not in receipt and source is None and _is_whole(file, folder):
-                receipt[file.name] = _accept(file, folder, file.url, sha256_file(folder / file.name))
-            else:
-                receipt[file.name] = _bring(_as_before(file, receipt), folder, source, advance)
+            receipt[file.name] = _bring(file, folder, source, receipt.get(file.name), advance)
             write_json(folder / RECEIPT, {"dataset": entry.name, "files": receipt})
     return folder
-
-
-def _as_before(file: File, receipt: Mapping[str, Receipt]) -> File:
-    """A file without a published checksum must be the one that was fetched first."""
-    first = receipt.get(file.name, {})
-    known = first.get("sha256")
-    if file.checksum is not None or not isinstance(known, str) or first.get("from") != file.url:
-        return file
-    return replace(file, checksum=f"sha256:{known}")
-
-
-def _is_whole(file: File, folder: Path) -> bool:
-    """Whether a file is complete without a receipt, because a kill came between the two."""
-    path = folder / file.name
-    return (
-        file.checksum is not None and path.is_file() and fetch.digest_of(path, file.checksum) == file.checksum
-    )
 
 
 def check(entry: Dataset) -> list[str]:
@@ -117,12 +117,23 @@ def check(entry: Dataset) -> list[str]:
     return found
 
 
-def _bring(file: File, folder: Path, source: Path | None, advance: Callable[[int], Any]) -> Receipt:
+def _bring(
+    file: File, folder: Path, source: Path | None, before: Receipt | None, advance: Callable[[int], Any]
+) -> Receipt:
+    """Fetch or copy one file; ``before`` is its earlier receipt."""
     target = folder / file.name
+    known = file.checksum
+    unlisted = before is None and source is None and target.is_file()
+    if unlisted and known is not None and fetch.digest_of(target, known) == known:
+        # A kill came between the file and its receipt.
+        return _accept(file, folder, file.url, sha256_file(target))
+    first = (before or {}).get("sha256")
+    if before is not None and known is None and isinstance(first, str) and before.get("from") == file.url:
+        # Without a published checksum it must be the file that was fetched first.
+        file = replace(file, checksum=f"sha256:{first}")
     if source is None:
         return _accept(file, folder, file.url, fetch.download(file, target, advance=advance))
-    found = _find(file, source)
-    if found is None:
+    if (found := _find(file, source)) is None:
         return _adopt(file, source, folder)
     return _accept(file, folder, str(found), fetch.copy(file, found, target))
 
@@ -206,3 +217,22 @@ def _receipt(entry: Dataset) -> dict[str, Receipt]:
             f"{path} is not a receipt of this package", hint=f"remove it, then: reweigh data {entry.name}"
         )
     return dict(files)
+
+
+def find_files(data_dir: Path, pattern: str) -> list[Path]:
+    """List the files of a name pattern in a folder, or else in its subfolders, at most two levels down."""
+    for prefix in ("", "*/", "*/*/"):
+        if found := sorted(path for path in data_dir.glob(prefix + pattern) if path.is_file()):
+            return found
+    return []
+
+
+def require_file(data_dir: Path, name: str, *, benchmark: str) -> Path:
+    """Find one file by name, or say how to get it."""
+    found = find_files(data_dir, name)
+    if not found:
+        raise InputError(
+            f"{name} is not in {data_dir}",
+            hint=f"fetch it with `reweigh data {benchmark}`, or give the folder of your own copy",
+        )
+    return found[0]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from reweigh.benchmarks.judge.cache import CachedJudge, CachedRater
-from reweigh.benchmarks.judge.chat import DEFAULT_MODEL, ChatEndpoint
+from reweigh.benchmarks.judge.kinds import DEFAULT_MODEL, ChatEndpoint, JudgeSettings, SystemOne
 from reweigh.benchmarks.judge.protocol import (
     Distribution,
     Judge,
@@ -14,8 +14,6 @@ from reweigh.benchmarks.judge.protocol import (
     ScaleQuestion,
     ask_all,
 )
-from reweigh.benchmarks.judge.settings import JudgeSettings
-from reweigh.benchmarks.judge.systemone import SystemOne
 
 __all__ = [
     "DEFAULT_MODEL",

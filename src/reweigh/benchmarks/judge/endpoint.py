@@ -1,4 +1,4 @@
-"""A model behind an HTTP address: one call, retried and bounded, whatever the route.
+"""A model behind an HTTP address: one call, paced, retried and bounded, whatever the route.
 
 Temporary failures (429, 5xx, time-outs, dropped connections, unreadable bodies) are retried with growing waits, and
 Retry-After is honoured; permanent ones (a wrong key, an unknown model, an exhausted quota) are raised at once. A reply
@@ -8,17 +8,19 @@ message, record, reply or cache file, even if the server repeats them.
 
 from __future__ import annotations
 
+import base64
+import email.utils
 import json
 import os
+import random
 import threading
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
+from urllib.parse import parse_qsl, quote, unquote, urlsplit, urlunsplit
 
-from reweigh.benchmarks.judge.pace import Pace, backoff, retry_after
 from reweigh.benchmarks.judge.protocol import JudgeError
-from reweigh.benchmarks.judge.secrets import Address, Redactor
 from reweigh.errors import InputError, MissingExtraError
 
 if TYPE_CHECKING:
@@ -29,6 +31,8 @@ PASSING = frozenset({408, 409, 425, 429, 500, 502, 503, 504, 520, 522, 524, 529}
 LASTING_CODES = frozenset({"insufficient_quota", "billing_hard_limit_reached"})
 LARGEST_REPLY = 1 << 22
 """Maximum bytes of a reply."""
+SHORTEST_SECRET = 4
+"""A shorter secret would be struck out of ordinary words."""
 
 T = TypeVar("T")
 
@@ -39,20 +43,6 @@ class PassingError(Exception):
     def __init__(self, reason: str, after: float | None = None) -> None:
         super().__init__(reason)
         self.after = after
-
-
-@dataclass(frozen=True, slots=True)
-class Reply:
-    """A response: status, headers (lower-case) and the whole body."""
-
-    status: int
-    headers: Mapping[str, str]
-    body: bytes
-
-    @property
-    def text(self) -> str:
-        """The body as text, whatever its bytes."""
-        return self.body.decode("utf-8", "replace")
 
 
 class Endpoint:
@@ -96,9 +86,8 @@ class Endpoint:
             raise InputError(f"{attempts} attempts: at least one is needed")
         if not timeout > 0:
             raise InputError(f"{timeout:g} seconds for one try: more than 0 are needed")
-        address = Address.parse(base_url)
+        self.base_url, login, query = split_address(base_url)
         self.model = model
-        self.base_url = address.url
         self.role = role
         self._attempts = attempts
         self._timeout = timeout
@@ -106,11 +95,22 @@ class Endpoint:
         self._patience = patience
         self._closed = threading.Event()
         self._pace = Pace(per_minute, sleep=self._closed.wait)
-        headers = _headers(key_variable, self.base_url)
-        self._redact = Redactor(
-            [*address.secrets(), *(value.removeprefix("Bearer ") for value in headers.values())]
+        key = _key(key_variable, self.base_url)
+        secrets = [key, *(value for _, value in query)]
+        if login is not None:
+            secrets += [login[1], base64.b64encode(":".join(login).encode()).decode()]
+        self._redact = Redactor(secrets)
+        try:
+            import httpx
+        except ImportError as error:
+            raise MissingExtraError(f"the {role}", "eval", "httpx") from error
+        self._client = httpx.Client(
+            timeout=timeout,
+            headers={"Authorization": f"Bearer {key}"} if key else {},
+            limits=httpx.Limits(max_connections=None, max_keepalive_connections=32),
+            auth=login,
+            params=tuple(query),
         )
-        self._client = _client(role, timeout, headers, address)
 
     def call(self, route: str, body: Mapping[str, Any], read: Callable[[Any], T]) -> T:
         """Post a body and return what ``read`` makes of the reply's JSON.
@@ -121,7 +121,7 @@ class Endpoint:
         for attempt in range(self._attempts):
             self._pace.wait()
             try:
-                return self._try(route, body, read)
+                return read(self._try(route, body))
             except PassingError as error:
                 last = str(error)
                 self._pause(attempt, error.after)
@@ -160,11 +160,12 @@ class Endpoint:
             self._pace.hold(asked)
             self._closed.wait(asked + min(wait, 1.0) * 0.1)
 
-    def _try(self, route: str, body: Mapping[str, Any], read: Callable[[Any], T]) -> T:
+    def _try(self, route: str, body: Mapping[str, Any]) -> Any:
         import httpx
 
         try:
-            reply = self._send(route, body)
+            with self._client.stream("POST", f"{self.base_url}/{route}", json=body) as answer:
+                content = self._receive(answer)
         except httpx.TimeoutException as error:
             raise PassingError("it did not answer in time") from error
         except httpx.TransportError as error:
@@ -176,29 +177,28 @@ class Endpoint:
             raise JudgeError(
                 f"the {self.role} was closed while a question was in progress ({self._reason(error)})"
             ) from error
-        if reply.status != 200:
-            raise self._refusal(reply)
+        if answer.status_code != 200:
+            raise self._refusal(answer, content)
         try:
-            found = json.loads(reply.body)
+            return json.loads(content)
         except (ValueError, RecursionError) as error:
-            raise PassingError(f"its answer is not JSON: {self._redact(reply.text)[:200]!r}") from error
-        return read(found)
+            text = self._redact(content.decode("utf-8", "replace"))
+            raise PassingError(f"its answer is not JSON: {text[:200]!r}") from error
 
-    def _send(self, route: str, body: Mapping[str, Any]) -> Reply:
-        """One request, and its reply as far as time and size allow."""
+    def _receive(self, answer: httpx.Response) -> bytes:
+        """The body of a reply, as far as time and size allow."""
         until = time.monotonic() + self._timeout
-        kept = bytearray()
-        with self._client.stream("POST", f"{self.base_url}/{route}", json=body) as answer:
-            for part in answer.iter_bytes():
-                kept += part
-                if len(kept) > LARGEST_REPLY:
-                    raise JudgeError(
-                        f"the {self.role} at {self.base_url} sends more than {LARGEST_REPLY:,} bytes for one answer",
-                        hint="check the address: this is not a reply",
-                    )
-                if time.monotonic() > until:
-                    raise PassingError("it did not answer in time")
-            return Reply(answer.status_code, dict(answer.headers), bytes(kept))
+        content = bytearray()
+        for part in answer.iter_bytes():
+            content += part
+            if len(content) > LARGEST_REPLY:
+                raise JudgeError(
+                    f"the {self.role} at {self.base_url} sends more than {LARGEST_REPLY:,} bytes for one answer",
+                    hint="check the address: this is not a reply",
+                )
+            if time.monotonic() > until:
+                raise PassingError("it did not answer in time")
+        return bytes(content)
 
     def _reason(self, error: Exception) -> str:
         return self._redact(str(error) or type(error).__name__)
@@ -207,15 +207,16 @@ class Endpoint:
         """The start of a reply for a message."""
         return repr(self._redact(json.dumps(found, ensure_ascii=False))[:200])
 
-    def _refusal(self, reply: Reply) -> Exception:
-        code, message = _complaint(reply)
+    def _refusal(self, answer: httpx.Response, content: bytes) -> Exception:
+        code, message = _complaint(content)
         message = self._redact(message)[:300].strip()
-        said = f"HTTP {reply.status}" + (f" ({message})" if message else "")
-        if reply.status in PASSING and code not in LASTING_CODES:
-            return PassingError(said, retry_after(reply.headers.get("retry-after")))
+        status = answer.status_code
+        said = f"HTTP {status}" + (f" ({message})" if message else "")
+        if status in PASSING and code not in LASTING_CODES:
+            return PassingError(said, retry_after(answer.headers.get("retry-after")))
         return JudgeError(
             f"the {self.role} at {self.base_url} refused the request: {said}",
-            hint=self._hint(reply.status, message),
+            hint=self._hint(status, message),
         )
 
     def _hint(self, status: int, message: str) -> str:
@@ -223,53 +224,146 @@ class Endpoint:
         return self.hints.get(status, "the request itself is not accepted; check model and base URL")
 
 
-def _headers(variable: str | None, url: str) -> dict[str, str]:
-    if variable is None:
-        return {}
-    key = os.environ.get(variable, "").strip()
-    if key:
-        if not (key.isascii() and key.isprintable()):
-            raise InputError(f"the key in {variable} has characters that no HTTP header can carry")
-        return {"Authorization": f"Bearer {key}"}
-    if url.startswith(DEFAULT_URL):
-        raise InputError(
-            f"the environment variable {variable} has no key for the judge at {url}",
-            hint=f"export {variable}=..., or give a server that needs none with --judge-option url=URL",
-        )
-    return {}
-
-
-def _client(role: str, timeout: float, headers: Mapping[str, str], address: Address) -> httpx.Client:
-    try:
-        import httpx
-    except ImportError as error:
-        raise MissingExtraError(f"the {role}", "eval", "httpx") from error
-    limits = httpx.Limits(max_connections=None, max_keepalive_connections=32)
-    return httpx.Client(
-        timeout=timeout,
-        headers=dict(headers),
-        limits=limits,
-        auth=address.login,
-        params=list(address.query),
-    )
-
-
-def _complaint(reply: Reply) -> tuple[str, str]:
+def _complaint(content: bytes) -> tuple[str, str]:
     """The error code and message of a refusal, as far as the server gives them.
 
     Either ``{"error": {"code", "message"}}`` or FastAPI's ``{"detail": text or list of {"loc", "msg"}}``.
     """
     try:
-        said = json.loads(reply.body)
-        if "detail" in said:
-            return "", _detail(said["detail"])
-        error = said["error"]
-        return str(error.get("code") or ""), str(error.get("message") or "")
+        said = json.loads(content)
+        if "detail" not in said:
+            return str(said["error"].get("code") or ""), str(said["error"].get("message") or "")
+        detail = said["detail"]
+        if not isinstance(detail, str):
+            detail = "; ".join(f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in detail)
+        return "", detail
     except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
-        return "", reply.text
+        return "", content.decode("utf-8", "replace")
 
 
-def _detail(said: Any) -> str:
-    if isinstance(said, str):
-        return said
-    return "; ".join(f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in said)
+def _key(variable: str | None, url: str) -> str:
+    """The key in an environment variable; empty where none is needed."""
+    if variable is None:
+        return ""
+    key = os.environ.get(variable, "").strip()
+    if not (key.isascii() and key.isprintable()):
+        raise InputError(f"the key in {variable} has characters that no HTTP header can carry")
+    if not key and url.startswith(DEFAULT_URL):
+        raise InputError(
+            f"the environment variable {variable} has no key for the judge at {url}",
+            hint=f"export {variable}=..., or give a server that needs none with --judge-option url=URL",
+        )
+    return key
+
+
+def split_address(text: str) -> tuple[str, tuple[str, str] | None, list[tuple[str, str]]]:
+    """Take a base URL apart: what may be printed, then its secrets, the login and the query of every request.
+
+    A message about a wrong URL does not repeat it.
+    """
+    try:
+        parts = urlsplit(text.strip())
+        host, port, user = parts.hostname, parts.port, parts.username
+    except ValueError as error:
+        raise InputError(
+            "the judge's address is not a URL", hint="give one such as http://host/v1"
+        ) from error
+    if parts.scheme not in ("http", "https") or not host:
+        raise InputError(
+            "the judge's address does not start with http:// or https:// and a host",
+            hint="give one such as http://localhost:8000/v1",
+        )
+    place = (f"[{host}]" if ":" in host else host) + ("" if port is None else f":{port}")
+    url = urlunsplit((parts.scheme, place, parts.path, "", "")).rstrip("/")
+    login = None if user is None else (unquote(user), unquote(parts.password or ""))
+    return url, login, parse_qsl(parts.query, keep_blank_values=True)
+
+
+class Redactor:
+    """Removes secrets from texts, however they are written."""
+
+    def __init__(self, secrets: Iterable[str]) -> None:
+        forms = {
+            form
+            for secret in secrets
+            if len(secret) >= SHORTEST_SECRET
+            for form in (secret, quote(secret, safe=""), json.dumps(secret)[1:-1])
+        }
+        self._forms = sorted(forms, key=len, reverse=True)
+
+    def __call__(self, text: str) -> str:
+        """The text without them."""
+        for form in self._forms:
+            text = text.replace(form, "[redacted]")
+        return text
+
+
+class Pace:
+    """Spaces the starts of requests over all threads; a hold delays all of them, because a refusal concerns all.
+
+    Args:
+        per_minute: Largest number of starts in a minute; None for no limit.
+        clock: Monotonic seconds.
+        sleep: Waits for seconds; true when the judge was closed meanwhile.
+    """
+
+    def __init__(
+        self,
+        per_minute: float | None,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], bool],
+    ) -> None:
+        if per_minute is not None and not per_minute > 0:
+            raise InputError(f"a rate of {per_minute} requests a minute is not positive")
+        self._interval = 60.0 / per_minute if per_minute else 0.0
+        self._clock = clock
+        self._sleep = sleep
+        self._next = clock()
+        self._lock = threading.Lock()
+
+    def wait(self) -> None:
+        """Return when this thread may start its request."""
+        while True:
+            with self._lock:
+                now = self._clock()
+                if now >= self._next:
+                    self._next = now + self._interval
+                    return
+                pause = self._next - now
+            if self._sleep(pause):
+                raise JudgeError("the judge was closed while a question was waiting")
+
+    def hold(self, seconds: float) -> None:
+        """Start no request for some seconds."""
+        with self._lock:
+            self._next = max(self._next, self._clock() + seconds)
+
+
+def backoff(
+    attempt: int, *, first: float, longest: float, chance: Callable[[], float] = random.random
+) -> float:
+    """Seconds to wait after failure number ``attempt`` (from 0): doubling, bounded, the upper half at random.
+
+    The random half keeps threads that failed together from coming back together.
+    """
+    wait = min(longest, first * 2.0 ** min(attempt, 60))
+    return wait * (0.5 + 0.5 * chance())
+
+
+def retry_after(header: str | None, *, now: Callable[[], float] = time.time) -> float | None:
+    """Seconds asked for by a Retry-After header, seconds or a date; None if absent or unreadable."""
+    if header is None:
+        return None
+    try:
+        seconds = float(header)
+    except ValueError:
+        try:
+            moment = email.utils.parsedate_to_datetime(header)
+        except (TypeError, ValueError, OverflowError):
+            return None
+        if moment.tzinfo is None:
+            moment = moment.replace(tzinfo=UTC)
+        seconds = (moment - datetime.fromtimestamp(now(), UTC)).total_seconds()
+    # float() accepts NaN and infinity, which are not waiting times.
+    return max(0.0, seconds) if seconds < float("inf") else None

@@ -11,7 +11,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import FIRST_EXCEPTION, Future, wait
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, Protocol, TypeAlias, TypeGuard, TypeVar, runtime_checkable
 
 from reweigh.errors import InputError, ReweighError
@@ -36,12 +36,7 @@ class Request:
 
     def to_json(self) -> dict[str, Any]:
         """Return the question as plain JSON."""
-        return {
-            "messages": [dict(message) for message in self.messages],
-            "temperature": self.temperature,
-            "max_tokens": self.max_tokens,
-            "sample": self.sample,
-        }
+        return {**asdict(self), "messages": [dict(message) for message in self.messages]}
 
 
 def user(text: str, *, temperature: float = 0.0, max_tokens: int | None = None, sample: int = 0) -> Request:
@@ -81,45 +76,35 @@ def ask_all(
         raise InputError(f"concurrency {concurrency} is not a positive number of questions at once")
     futures: list[Future[T]] = [Future() for _ in tasks]
     waiting = deque(zip(tasks, futures, strict=True))
+
+    def work() -> None:
+        while True:
+            try:
+                task, future = waiting.popleft()
+            except IndexError:
+                return
+            if not future.set_running_or_notify_cancel():
+                continue
+            try:
+                result = task()
+                if advance is not None:
+                    advance()
+                future.set_result(result)
+            except BaseException as error:
+                future.set_exception(error)
+
     for number in range(min(concurrency, len(tasks))):
         # not an executor, whose threads keep a stopped command alive until the last question times out
-        own = threading.Thread(target=_work, args=(waiting, advance), name=f"judge-{number}", daemon=True)
-        own.start()
+        threading.Thread(target=work, name=f"judge-{number}", daemon=True).start()
     try:
         done, _ = wait(futures, return_when=FIRST_EXCEPTION)
-        _raise_first(futures, done)
+        for future in futures:
+            if future in done and (error := future.exception()) is not None:
+                raise error
         return [future.result() for future in futures]
     finally:
         for future in futures:
             future.cancel()
-
-
-def _work(waiting: deque[tuple[Callable[[], T], Future[T]]], advance: Callable[[], Any] | None) -> None:
-    """Run tasks one after the other in a thread until none are left; skip cancelled ones."""
-    while True:
-        try:
-            task, future = waiting.popleft()
-        except IndexError:
-            return
-        if not future.set_running_or_notify_cancel():
-            continue
-        try:
-            future.set_result(_counted(task, advance))
-        except BaseException as error:
-            future.set_exception(error)
-
-
-def _counted(task: Callable[[], T], advance: Callable[[], Any] | None) -> T:
-    result = task()
-    if advance is not None:
-        advance()
-    return result
-
-
-def _raise_first(futures: Sequence[Future[Any]], done: set[Future[Any]]) -> None:
-    for future in futures:
-        if future in done and (error := future.exception()) is not None:
-            raise error
 
 
 MOST_LEVELS = 26

@@ -7,15 +7,15 @@ result can say which back end, which versions and which sentence splitter it cam
 from __future__ import annotations
 
 import importlib.metadata
+import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any, Literal
 
+from reweigh.benchmarks.language.lemmas import WordNet
 from reweigh.benchmarks.language.resources import Resources, installed_folders
-from reweigh.benchmarks.language.sentences import split_sentences
-from reweigh.benchmarks.language.wordnet import WordNet
 from reweigh.errors import InputError, MissingExtraError
 
 Splitter = Literal["auto", "punkt", "rules"]
@@ -66,8 +66,9 @@ class Language:
         seen = text.lower() if lower else text
         words = [word for sentence in self._split(seen) for word in self._words(sentence)]
         spans = _align(words, seen)
-        if lower and len(seen) != len(text):
-            positions = _positions_before_lowering(text)
+        if len(seen) != len(text):  # a few characters grow when lower-cased
+            positions = [index for index, character in enumerate(text) for _ in character.lower()]
+            positions.append(len(text))
             spans = [(positions[start], positions[end]) for start, end in spans]
         return [Token(word, start, end) for word, (start, end) in zip(words, spans, strict=True)]
 
@@ -141,7 +142,53 @@ def _align(words: Sequence[str], text: str) -> list[tuple[int, int]]:
     return spans
 
 
-def _positions_before_lowering(text: str) -> list[int]:
-    """Map every boundary of the lower-cased text to one of the text, for the few characters that grow."""
-    positions = [index for index, character in enumerate(text) for _ in character.lower()]
-    return [*positions, len(text)]
+_STOP = re.compile(r"""\.[\])}>"'»”’]*(?P<gap>\s+)(?=\S)""")
+_STRAY_CLOSING = re.compile(r"""["')\]}]+(?=\s|--|$)\s*""")
+_LAST_WORD = re.compile(r"\S*$")
+_NEXT_WORD = re.compile(r"\S{1,40}")
+_NEAR = 40  # no abbreviation is longer; the bound keeps texts without blanks linear
+
+# fmt: off
+_ABBREVIATIONS = frozenset({
+    "a.m", "adm", "aug", "ave", "bros", "capt", "cmdr", "co", "col", "corp", "d.c", "dec", "dr", "feb",
+    "ft", "gen", "gov", "i.e", "inc", "jan", "jr", "lt", "ltd", "maj", "messrs", "mr", "mrs", "ms",
+    "nov", "oct", "p.m", "ph.d", "prof", "rep", "rev", "sen", "sept", "sgt", "sr", "st", "u.k", "u.s",
+    "v", "vs",
+})
+_OPENERS = frozenset({
+    "A", "An", "And", "At", "But", "He", "I", "In", "It", "On", "She", "The", "There", "These", "They",
+    "This", "To", "We",
+})
+# fmt: on
+_INITIAL = re.compile(r"[A-Z]\.?")
+
+
+def split_sentences(text: str) -> list[str]:
+    """Split a text at full stops that end a sentence.
+
+    Example:
+        >>> split_sentences("a man sits. mr. smith eats 2. dogs at 5 p.m. today.")
+        ['a man sits.', 'mr. smith eats 2. dogs at 5 p.m. today.']
+    """
+    sentences = []
+    start = 0
+    for stop in _STOP.finditer(text):
+        before = text[max(start, stop.start() - _NEAR) : stop.start()]
+        after = _NEXT_WORD.match(text, stop.end())
+        if after and _ends_sentence(_LAST_WORD.findall(before)[0], after.group()):
+            # Closing marks that stand alone after the stop still belong to its sentence, as in Punkt.
+            stray = _STRAY_CLOSING.match(text, stop.end())
+            sentences.append(text[start : stray.end() if stray else stop.start("gap")].rstrip())
+            start = stray.end() if stray else stop.end()
+    sentences.append(text[start:])
+    return sentences
+
+
+def _ends_sentence(word: str, following: str) -> bool:
+    bare = word.lstrip("([{<\"'«“‘`")
+    if bare.lower() in _ABBREVIATIONS:
+        return following in _OPENERS
+    if _INITIAL.fullmatch(bare) and following.endswith("."):
+        return False
+    runs_on = following[0].islower()
+    return not (runs_on and (bare.isdecimal() or (len(bare) == 1 and bare.isalpha())))

@@ -1,0 +1,310 @@
+"""MMHal-Bench: 96 questions, each answer rated from 0 to 6 by a judge whose prompt is not shipped.
+
+A chat judge's reply is read in two ways, both named: ``official`` looks for "rating: s" anywhere in the text, digits
+being read one by one; ``strict`` (the paper's wording) requires one whole number from 0 to 6 after "rating: ". A
+reply with no or several ratings scores 0 under both and is counted as unparsed.
+
+Over closed questions (``mmhal-systemone``) the judge gives a probability for each rating. The state is the same
+filled-in prompt, the levels are the ratings as that prompt describes them. These figures are not the paper's.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, ClassVar
+
+from reweigh.benchmarks.base import Asked, Id, Item, MetricInfo, Response
+from reweigh.benchmarks.bootstrap import Array, ratio, sum_counts
+from reweigh.benchmarks.data import Dataset, File
+from reweigh.benchmarks.judge.kinds import SYSTEMONE
+from reweigh.benchmarks.judge.protocol import Distribution, user
+from reweigh.benchmarks.judged import ChatJudged, Judged, Question, Rules, ScaleJudged
+from reweigh.errors import InputError
+from reweigh.files.artifacts import read_json
+
+RECORDS = 96
+RATINGS = range(7)
+HALLUCINATED_BELOW = 3
+TYPES = ("attribute", "adversarial", "comparison", "counting", "relation", "environment", "holistic", "other")
+"""The question types, which the benchmark encodes in the order of its questions."""
+
+SCORE = MetricInfo("score", "higher", unit="", digits=2, headline=True)
+"""Of all questions; each type has its own, ``score_attribute`` and so on."""
+HALLUCINATION_RATE = MetricInfo("hallucination_rate", "lower", headline=True)
+
+_SOURCE = "https://huggingface.co/datasets/Shengcao1006/MMHal-Bench/resolve/f5f49a938f45ed99e235b8519ba28f76832a2add"
+DATASET = Dataset(
+    name="mmhal",
+    title="MMHal-Bench: questions, images and the judge's prompt",
+    licence="Apache-2.0",
+    page="https://huggingface.co/datasets/Shengcao1006/MMHal-Bench",
+    files=(
+        File(name="response_template.json", url=f"{_SOURCE}/response_template.json"),
+        File(name="eval_gpt4.py", url=f"{_SOURCE}/eval_gpt4.py"),
+        File(name="test_data.zip", url=f"{_SOURCE}/test_data.zip", unpack=True, holds=("images",)),
+    ),
+)
+
+
+class _MMHal(Judged):
+    """MMHal-Bench over a folder with ``response_template.json``, ``images/`` and the official program.
+
+    A prompt in a .py is its ``template``.
+    """
+
+    dataset = DATASET
+    prompt_files = ("mmhal_prompt.txt", "eval_gpt4.py", "eval_gpt_mmhal.py")
+    prompt_name = "template"
+    max_new_tokens = 256
+
+    @classmethod
+    def read_responses(
+        cls, path: Path, *, id_key: str | None = None, text_key: str | None = None
+    ) -> list[Response]:
+        """Read the official form, the question file with ``model_answer`` filled in, or any other file.
+
+        Answers in the official form have no id: their order says which question they answer, and each row's
+        question and picture are checked against it.
+        """
+        rows = read_json(path) if path.suffix == ".json" else None
+        if not isinstance(rows, list) or not all(
+            isinstance(row, dict) and "model_answer" in row for row in rows
+        ):
+            return super().read_responses(path, id_key=id_key, text_key=text_key)
+        if len(rows) != RECORDS:
+            raise InputError(
+                f"{path} has {len(rows)} answers; the official form has exactly {RECORDS}, in order"
+            )
+        answers = []
+        for index, row in enumerate(rows):
+            question, image = (
+                row.get(key) if isinstance(row.get(key), str) else None for key in ("question", "image_src")
+            )
+            questions = () if question is None else (question,)
+            answers.append(Response(index, row["model_answer"], questions, image))
+        return answers
+
+    def asked(self, identity: Id) -> Asked:
+        """The question of an id and its picture: the same question may be asked of several."""
+        found = self.questions.get(identity)
+        return Asked() if found is None else Asked(found.text, found.image)
+
+    def _read_prompt(self, path: Path) -> str:
+        template = super()._read_prompt(path)
+        if template.count("{}") != 4:
+            raise InputError(
+                f"the prompt in {path} has {template.count('{}')} places marked {{}}; expected four: "
+                "image contents, question, human answer, model answer"
+            )
+        return template
+
+    def _filled(self, question: Question, answer: str) -> str:
+        """Put contents, question, human answer and model answer into the four places, in this order."""
+        first, *parts = self._prompt.split("{}")
+        values = (", ".join(question.contents), question.text, question.answer, answer)
+        return first + "".join(value + part for value, part in zip(values, parts, strict=True))
+
+    def _read_questions(self) -> Mapping[Id, Question]:
+        path = self.data_dir / "response_template.json"
+        if not path.is_file():
+            raise InputError(f"there is no {path}", hint="reweigh data mmhal")
+        rows = read_json(path)
+        if not isinstance(rows, list) or len(rows) != RECORDS:
+            size = len(rows) if isinstance(rows, list) else type(rows).__name__
+            raise InputError(
+                f"{path} has {size} records; MMHal-Bench has exactly {RECORDS}, in its own order"
+            )
+        questions: dict[Id, Question] = {}
+        for index, row in enumerate(rows):
+            try:
+                questions[index] = Question(
+                    index,
+                    "images/" + str(row.get("image_path") or row["image_src"]).rsplit("/", 1)[-1],
+                    str(row["question"]),
+                    str(row["gt_answer"]),
+                    (TYPES[index % len(TYPES)],),
+                    tuple(str(word) for word in row["image_content"]),
+                )
+            except (KeyError, TypeError, AttributeError) as error:
+                raise InputError(
+                    f"{path}, record {index}, is not as expected ({error!r})",
+                    hint="each record has image_src (or image_path), image_content, question and gt_answer",
+                ) from error
+        return questions
+
+
+def _type_scores(counts: Mapping[str, Array]) -> dict[str, Array]:
+    return {f"score_{name}": ratio(counts[f"score:{name}"], counts[f"n:{name}"], scale=1.0) for name in TYPES}
+
+
+def _reasons(metrics: Sequence[MetricInfo]) -> dict[str, str]:
+    names = (*(info.name for info in metrics), *(f"score_{name}" for name in TYPES))
+    return dict.fromkeys(names, "no question of this kind was rated")
+
+
+def parse_official(reply: str) -> int | None:
+    """The official program's reading: the one digit s for which "rating: s" occurs, or None.
+
+    It looks for the characters only, so that 10 reads as 1, 4.5 as 4 and "underrating: 3" as 3.
+    """
+    text = reply.lower()
+    found = [score for score in RATINGS if f"rating: {score}" in text]
+    return found[0] if len(found) == 1 else None
+
+
+_RATING = re.compile(r"(\w?rating: [0-9]+(?:\.[0-9]+)?)")
+_VALID = {f"rating: {score}": score for score in RATINGS}
+
+
+def parse_strict(reply: str) -> int | None:
+    """The strict reading: all "rating: n" entries name one and the same whole number from 0 to 6."""
+    found = set(_RATING.findall(reply.lower()))
+    return _VALID.get(found.pop()) if len(found) == 1 else None
+
+
+PARSERS: Mapping[Rules, Callable[[str], int | None]] = {"official": parse_official, "strict": parse_strict}
+
+
+class MMHal(_MMHal, ChatJudged):
+    """MMHal-Bench as the paper scores it, with the official figures in addition."""
+
+    name = "mmhal"
+    title = "MMHal-Bench"
+    rated_as: ClassVar[Mapping[str, str]] = {SYSTEMONE: "mmhal-systemone"}
+    metrics = (SCORE, HALLUCINATION_RATE, MetricInfo("unparsed", "lower", headline=True))
+    reasons: ClassVar[Mapping[str, str]] = _reasons(metrics)
+
+    @staticmethod
+    def figures(counts: Mapping[str, Array]) -> dict[str, Array]:
+        """Mean score, hallucination rate and unparsed share in percent, mean score of each type."""
+        return {
+            "score": ratio(counts["score"], counts["n"], scale=1.0),
+            "hallucination_rate": ratio(counts["hallucinated"], counts["n"]),
+            "unparsed": ratio(counts["unparsed"], counts["n"]),
+            **_type_scores(counts),
+        }
+
+    def counted(self, items: Sequence[Item]) -> dict[str, Any]:
+        """Count the replies that neither set of rules can read."""
+        unparsed = int(sum_counts(items).get("official_unparsed", 0))
+        return {**super().counted(items), "unparsed_official": unparsed}
+
+    def official(self, items: Sequence[Item]) -> dict[str, float | None]:
+        """What the official program prints for all 96: two decimals, the rate as a fraction."""
+        if len(items) != RECORDS:
+            return {}
+        counts = sum_counts(items)
+        printed: dict[str, float | None] = {
+            "average_score": float(f"{counts['official_score'] / counts['n']:.2f}"),
+            "hallucination_rate": float(f"{counts['official_hallucinated'] / counts['n']:.2f}"),
+        }
+        for name in TYPES:
+            printed[f"score_{name}"] = round(counts[f"official_score:{name}"] / counts[f"n:{name}"], 2)
+        return printed
+
+    def _ask(self, filled: str, run: int) -> str:
+        return self._require_judge().ask(user(filled))
+
+    def _item(self, question: Question, answer: str, verdicts: Sequence[str]) -> Item:
+        """Turn a judge's reply into an item that carries both readings."""
+        chosen, official = PARSERS[self.rules](verdicts[0]), parse_official(verdicts[0])
+        counts: dict[str, float] = {
+            "n": 1,
+            "unparsed": chosen is None,
+            "official_unparsed": official is None,
+            "score": chosen or 0,
+            "hallucinated": (chosen or 0) < HALLUCINATED_BELOW,
+            "official_score": official or 0,
+            "official_hallucinated": (official or 0) < HALLUCINATED_BELOW,
+        }
+        for name in TYPES:
+            own = name in question.kinds
+            counts[f"n:{name}"] = own
+            counts[f"score:{name}"] = (chosen or 0) * own
+            counts[f"official_score:{name}"] = (official or 0) * own
+        return Item(
+            id=question.id,
+            image=question.image,
+            counts={name: float(value) for name, value in counts.items()},
+            details={
+                "type": question.kinds[0],
+                **question.details(answer),
+                "reply": verdicts[0],
+                "score": chosen or 0,
+                "parsed": chosen is not None,
+            },
+        )
+
+
+class MMHalSystemOne(_MMHal, ScaleJudged):
+    """MMHal-Bench by the most likely rating, the expected one beside it."""
+
+    name = "mmhal-systemone"
+    title = "MMHal-Bench (systemone)"
+    answers_of = "mmhal"
+    metrics = (
+        SCORE,
+        MetricInfo("expected_score", "higher", unit="", digits=2, headline=True),
+        HALLUCINATION_RATE,
+        MetricInfo("expected_hallucination_rate", "lower", headline=True),
+    )
+    reasons: ClassVar[Mapping[str, str]] = _reasons(metrics)
+    instructions = "Which rating does the response get? Give the rating alone, without an explanation."
+
+    @staticmethod
+    def figures(counts: Mapping[str, Array]) -> dict[str, Array]:
+        """Mean of the most likely and of the expected rating, both for the share below 3, mean rating of each type."""
+        return {
+            "score": ratio(counts["score"], counts["n"], scale=1.0),
+            "expected_score": ratio(counts["expected"], counts["n"], scale=1.0),
+            "hallucination_rate": ratio(counts["hallucinated"], counts["n"]),
+            "expected_hallucination_rate": ratio(counts["expected_hallucinated"], counts["n"]),
+            **_type_scores(counts),
+        }
+
+    @property
+    def _levels(self) -> tuple[str, ...]:
+        return levels(self._prompt)
+
+    def _item(self, question: Question, answer: str, verdicts: Sequence[Distribution]) -> Item:
+        verdict = verdicts[0]
+        rating = verdict.level
+        counts: dict[str, float] = {
+            "n": 1,
+            "score": rating,
+            "expected": verdict.expected,
+            "hallucinated": rating < HALLUCINATED_BELOW,
+            "expected_hallucinated": verdict.below(HALLUCINATED_BELOW),
+        }
+        for name in TYPES:
+            own = name in question.kinds
+            counts |= {f"n:{name}": own, f"score:{name}": rating * own}
+        return Item(
+            id=question.id,
+            image=question.image,
+            counts={name: float(value) for name, value in counts.items()},
+            details={
+                "type": question.kinds[0],
+                **question.details(answer),
+                "score": rating,
+                "expected": verdict.expected,
+                "probabilities": {str(level): p for level, p in enumerate(verdict.probabilities)},
+            },
+        )
+
+
+def levels(prompt: str) -> tuple[str, ...]:
+    """The ratings as the prompt describes them, ``Rating: 3, ...``; by number alone where it does not describe all.
+
+    Example:
+        >>> levels("no such list")[3]
+        'Rating: 3'
+    """
+    found: dict[int, set[str]] = {}
+    for rating, words in re.findall(r"rating: ([0-6]), *(.+)", prompt, flags=re.IGNORECASE):
+        found.setdefault(int(rating), set()).add(words.strip())
+    if all(len(found.get(rating, ())) == 1 for rating in RATINGS):
+        return tuple(f"Rating: {rating}, {found[rating].pop()}" for rating in RATINGS)
+    return tuple(f"Rating: {rating}" for rating in RATINGS)

@@ -1,0 +1,321 @@
+"""MM-Vet: 218 questions, each answer graded from 0 to 1 by a judge whose prompt is not shipped.
+
+A chat judge is asked by one of two sets of rules, both named. ``strict`` is the paper's: one question at temperature 0,
+and the whole reply must be one of 0.0, 0.1, ..., 1.0 (so 0.85 is unparsed and scores 0). ``official`` is the official
+program's: the text before the first blank is parsed by Python's float and must be in [0, 1]; otherwise it asks again
+with a suffix, hotter each time, and gives up after five readings.
+
+Over closed questions (``mmvet-systemone``) the judge gives a probability for each of the eleven grades. The state is the
+same prompt with the row to complete. These figures are not the paper's.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass
+from decimal import Decimal, InvalidOperation
+from functools import cached_property
+from typing import Any, ClassVar
+
+import numpy as np
+
+from reweigh.benchmarks.base import Id, Item, MetricInfo
+from reweigh.benchmarks.bootstrap import Array, ratio, sum_counts
+from reweigh.benchmarks.data import Dataset, File
+from reweigh.benchmarks.judge.kinds import SYSTEMONE
+from reweigh.benchmarks.judge.protocol import Distribution, user
+from reweigh.benchmarks.judged import ChatJudged, Judged, Question, ScaleJudged, strings_of
+from reweigh.errors import InputError
+from reweigh.files.artifacts import read_json
+
+CAPABILITIES = ("rec", "ocr", "know", "gen", "spat", "math")
+TENTHS = 10
+GRADES = tuple(f"{level / TENTHS:.1f}" for level in range(TENTHS + 1))
+JUDGE_TOKENS = 3
+RETRY_TEMPERATURES = (0.0, 0.5, 1.0, 1.5)
+"""Of the repeated questions; the official program fetches one more at 2.0 and does not read it."""
+OWN_SUFFIX = "\nAnswer with the number alone: "
+
+TOTAL = MetricInfo("total", "higher", headline=True)
+PARTS = (*(MetricInfo(name, "higher") for name in CAPABILITIES), MetricInfo("exactly", "higher"))
+"""Each capability, and each exact set of capabilities, named ``exactly_rec+ocr`` and so on."""
+
+_SOURCE = "https://raw.githubusercontent.com/yuweihao/MM-Vet/7d717c2f54a584b7ed363d66e6481ce1bf648538"
+DATASET = Dataset(
+    name="mmvet",
+    title="MM-Vet: questions, images and the judge's prompt",
+    licence="data CC BY-NC 4.0, program Apache-2.0",
+    page="https://github.com/yuweihao/MM-Vet",
+    files=(
+        File(name="mm-vet_evaluator.py", url=f"{_SOURCE}/mm-vet_evaluator.py"),
+        File(
+            name="mm-vet.zip",
+            url="https://github.com/yuweihao/MM-Vet/releases/download/v1/mm-vet.zip",
+            unpack=True,
+            holds=("mm-vet",),
+        ),
+    ),
+)
+
+
+class _MMVet(Judged):
+    """MM-Vet over the unpacked folder with ``mm-vet.json``, ``images/`` and ``mm-vet_evaluator.py``.
+
+    A prompt in a .py is its ``prompt``.
+    """
+
+    dataset = DATASET
+    prompt_files = ("mmvet_prompt.txt", "mm-vet_evaluator.py")
+    prompt_name = "prompt"
+    max_new_tokens = 1024
+
+    def counted(self, items: Sequence[Item]) -> dict[str, Any]:
+        """Count the questions of each capability."""
+        total = sum_counts(items)
+        counted = {name: int(total.get(f"n:{name}", 0)) for name in CAPABILITIES}
+        return {**super().counted(items), "capability_counts": counted}
+
+    def _filled(self, question: Question, answer: str) -> str:
+        """The judge's prompt with the row to complete; newlines and bars of the answer stay as they are."""
+        reference = question.answer.replace("<AND>", " <AND> ").replace("<OR>", " <OR> ")
+        return self._prompt + "\n" + " | ".join([question.text, reference, answer, ""])
+
+    def _read_questions(self) -> Mapping[Id, Question]:
+        folder, name = self.data_dir, "mm-vet.json"
+        path = next((path for path in (folder / name, folder / "mm-vet" / name) if path.is_file()), None)
+        if path is None:
+            raise InputError(f"there is no {folder / name}", hint="reweigh data mmvet")
+        rows = read_json(path)
+        if not isinstance(rows, dict) or not rows:
+            raise InputError(f"{path} is not an object of questions by id")
+        images = path.parent.relative_to(folder) / "images"
+        order = {capability: index for index, capability in enumerate(CAPABILITIES)}
+        questions: dict[Id, Question] = {}
+        for identity, row in rows.items():
+            try:
+                capabilities = {str(capability) for capability in row["capability"]}
+                questions[identity] = Question(
+                    identity,
+                    (images / str(row["imagename"])).as_posix(),
+                    str(row["question"]),
+                    str(row["answer"]),
+                    # one order, whatever the file's
+                    tuple(sorted(capabilities, key=lambda one: (order.get(one, len(order)), one))),
+                )
+            except (KeyError, TypeError) as error:
+                raise InputError(
+                    f"{path}, question {identity!r}, is not as expected ({error!r})",
+                    hint="each has imagename, question, answer and capability",
+                ) from error
+        return questions
+
+    @cached_property
+    def _combinations(self) -> list[tuple[str, ...]]:
+        """Every exact set of capabilities that a question has."""
+        return sorted({question.kinds for question in self.questions.values()}, key="+".join)
+
+    def _parts(self, question: Question) -> Iterator[tuple[str, bool]]:
+        """Endings of the counts of each capability (``:rec``) and exact set (``=rec+ocr``); true for the question's own."""
+        for name in CAPABILITIES:
+            yield f":{name}", name in question.kinds
+        for names in self._combinations:
+            yield f"={'+'.join(names)}", names == question.kinds
+
+
+def _named_parts(counts: Mapping[str, Array]) -> Iterator[tuple[str, str]]:
+    """The figures that counts lead to, ``rec`` or ``exactly_rec+ocr``, with the ending of their counts."""
+    for key in counts:
+        if key.startswith(("n:", "n=")):
+            yield (key[2:] if key[1] == ":" else f"exactly_{key[2:]}"), key[1:]
+
+
+def parse_official(reply: str) -> float | None:
+    """The official reading of one reply; it accepts whatever Python's float does, NaN included."""
+    try:
+        value = float(reply.split(" ")[0].strip())
+    except ValueError:
+        return None
+    return None if value > 1.0 or value < 0.0 else value
+
+
+def parse_strict(reply: str) -> float | None:
+    """The strict reading: the whole reply is one of the eleven grades."""
+    text = reply.strip()
+    if not text.isascii() or not text.replace(".", "", 1).isdigit():
+        return None
+    try:
+        tenths = Decimal(text) * 10
+    except InvalidOperation:
+        return None
+    return int(tenths) / 10 if tenths == int(tenths) and 0 <= tenths <= 10 else None
+
+
+@dataclass(frozen=True, slots=True)
+class Grade:
+    """What the judge's replies to one question came to; the score is None if none could be read."""
+
+    score: float | None
+    replies: tuple[str, ...]
+
+
+@dataclass(eq=False, repr=False)
+class MMVet(_MMVet, ChatJudged):
+    """MM-Vet as the paper scores it; ``runs`` says how often every answer is graded."""
+
+    name = "mmvet"
+    title = "MM-Vet"
+    rated_as: ClassVar[Mapping[str, str]] = {SYSTEMONE: "mmvet-systemone"}
+    metrics = (TOTAL, MetricInfo("unparsed", "lower", headline=True), *PARTS)
+    reasons: ClassVar[Mapping[str, str]] = dict.fromkeys(
+        ("total", "unparsed", *CAPABILITIES), "no such question, or a NaN grade"
+    )
+
+    _: KW_ONLY
+    runs: int = 1
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.runs < 1:
+            raise InputError(f"{self.runs} grading runs: at least one is needed")
+
+    @staticmethod
+    def figures(counts: Mapping[str, Array]) -> dict[str, Array]:
+        """Total, unparsed share, each capability and each exact combination, all in percent."""
+
+        def mean(kind: str) -> Array:
+            # One NaN grade makes the official mean NaN; here the figure is undefined and says so.
+            grades = ratio(counts[f"score{kind}"], counts[f"n{kind}"])
+            return np.where(counts[f"nan{kind}"] > 0, np.nan, grades)
+
+        runs = sum(name.startswith("score@") for name in counts)
+        values = {"total": mean(""), "unparsed": ratio(counts["unparsed"], counts["n"] * runs)}
+        return values | {name: mean(kind) for name, kind in _named_parts(counts)}
+
+    def counted(self, items: Sequence[Item]) -> dict[str, Any]:
+        """Count the replies that could not be read and the questions of each capability."""
+        return {**super().counted(items), "runs": self.runs}
+
+    def official(self, items: Sequence[Item]) -> dict[str, float | None]:
+        """What the official program writes for all questions; nothing under other rules."""
+        whole = self.rules == "official" and len(items) == len(self.questions)
+        return official_figures(items) if whole else {}
+
+    @cached_property
+    def _suffix(self) -> str:
+        """What the official program adds when it asks again."""
+        texts = strings_of(self._prompt_path())
+        return next(
+            (text for text in texts if text.startswith("\n") and text.endswith("(digit): ")), OWN_SUFFIX
+        )
+
+    def _ask(self, filled: str, run: int) -> Grade:
+        judge = self._require_judge()
+        read = parse_strict if self.rules == "strict" else parse_official
+        replies = [judge.ask(user(filled, max_tokens=JUDGE_TOKENS, sample=run))]
+        score = read(replies[0])
+        for attempt, temperature in enumerate(RETRY_TEMPERATURES if self.rules == "official" else ()):
+            if score is not None:
+                break
+            # The first repeat is at temperature 0 too: the number of the attempt keeps its verdict separate.
+            sample = run * (len(RETRY_TEMPERATURES) + 1) + attempt + 1
+            again = user(
+                filled + self._suffix, temperature=temperature, max_tokens=JUDGE_TOKENS, sample=sample
+            )
+            replies.append(judge.ask(again))
+            score = read(replies[-1])
+        return Grade(score, tuple(replies))
+
+    def _item(self, question: Question, answer: str, verdicts: Sequence[Grade]) -> Item:
+        """Turn the grades of one answer, one for each run, into an item."""
+        scores = [grade.score or 0.0 for grade in verdicts]
+        undefined = any(math.isnan(score) for score in scores)
+        mean = 0.0 if undefined else sum(scores) / len(scores)
+        unparsed = sum(grade.score is None for grade in verdicts)
+        counts = {"n": 1.0, "score": mean, "nan": float(undefined), "unparsed": float(unparsed)}
+        for run, score in enumerate(scores):
+            counts[f"score@{run}"] = 0.0 if math.isnan(score) else score
+        for kind, own in self._parts(question):
+            counts |= {
+                f"n{kind}": float(own),
+                f"score{kind}": mean * own,
+                f"nan{kind}": float(undefined and own),
+            }
+        return Item(
+            id=question.id,
+            image=question.image,
+            counts=counts,
+            details={
+                "capabilities": list(question.kinds),
+                **question.details(answer),
+                "replies": [list(grade.replies) for grade in verdicts],
+                "score": None if undefined else mean,
+                "parsed": not unparsed,
+            },
+        )
+
+
+def official_figures(items: Sequence[Item]) -> dict[str, float | None]:
+    """What the official program writes for items in the file's order: one decimal, and the runs' spread.
+
+    Grades are added one by one and rounded by NumPy, as there: where a figure ends on a half, its last bit
+    decides.
+    """
+    runs = sum(name.startswith("score@") for name in items[0].counts)
+    sums: dict[str, list[float]] = {}
+    sizes: dict[str, int] = {}
+    for item in items:
+        names = ["total", *item.details["capabilities"], "exactly_" + "+".join(item.details["capabilities"])]
+        for name in names:
+            sizes[name] = sizes.get(name, 0) + 1
+            row = sums.setdefault(name, [0.0] * runs)
+            for run in range(runs):
+                row[run] += math.nan if item.counts["nan"] else item.counts[f"score@{run}"]
+    totals = np.array(sums["total"]) / sizes["total"] * 100
+    values = {name: (np.array(row) / sizes[name] * 100).mean() for name, row in sorted(sums.items())}
+    values["std"] = totals.std()
+    return {name: None if math.isnan(value) else float(np.round(value, 1)) for name, value in values.items()}
+
+
+class MMVetSystemOne(_MMVet, ScaleJudged):
+    """MM-Vet by the most likely grade, the expected one beside it."""
+
+    name = "mmvet-systemone"
+    title = "MM-Vet (systemone)"
+    answers_of = "mmvet"
+    metrics = (TOTAL, MetricInfo("expected_total", "higher", headline=True), *PARTS)
+    reasons: ClassVar[Mapping[str, str]] = dict.fromkeys(
+        ("total", "expected_total", *CAPABILITIES), "no such question"
+    )
+    instructions = "Which grade completes the last row? Give the grade alone, without an explanation."
+    _levels = GRADES
+
+    @staticmethod
+    def figures(counts: Mapping[str, Array]) -> dict[str, Array]:
+        """Total by the most likely and by the expected grade, each capability and each exact combination, all in percent."""
+        values = {
+            "total": ratio(counts["score"], counts["n"]),
+            "expected_total": ratio(counts["expected"], counts["n"]),
+        }
+        return values | {
+            name: ratio(counts[f"score{kind}"], counts[f"n{kind}"]) for name, kind in _named_parts(counts)
+        }
+
+    def _item(self, question: Question, answer: str, verdicts: Sequence[Distribution]) -> Item:
+        verdict = verdicts[0]
+        score, expected = verdict.level / TENTHS, verdict.expected / TENTHS
+        counts = {"n": 1.0, "score": score, "expected": expected}
+        for kind, own in self._parts(question):
+            counts |= {f"n{kind}": float(own), f"score{kind}": score * own}
+        return Item(
+            id=question.id,
+            image=question.image,
+            counts=counts,
+            details={
+                "capabilities": list(question.kinds),
+                **question.details(answer),
+                "score": score,
+                "expected": expected,
+                "probabilities": dict(zip(GRADES, verdict.probabilities, strict=True)),
+            },
+        )

@@ -1,1 +1,0 @@
-"""Object hallucination on one's own pictures."""
