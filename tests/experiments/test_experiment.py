@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from PIL import Image
 
+import reweigh
 from reweigh.errors import ArtifactError, InputError
-from reweigh.experiments.experiment import Arm, Experiment, OpenArm
-from reweigh.files.artifacts import read_jsonl
-from reweigh.files.seals import seal_row
+from reweigh.estimate import Estimate
+from reweigh.experiments.experiment import FRAME, Arm, Experiment, OpenArm, write_frame
+from reweigh.files.artifacts import read_jsonl, sha256_file, write_json
+from reweigh.files.seals import seal_row, write_sealed
+from reweigh.results.frame import Frame, Row
 from reweigh.runs import run as run_module
 from reweigh.runs.record import run_owner
 from reweigh.runs.run import Answered, Batch
@@ -123,9 +125,46 @@ def test_a_file_of_the_users_in_a_run_folder_survives_and_nothing_is_asked(
     assert asked == []
 
 
-def test_scores_of_others_are_replaced_with_force(runs: Runs, tmp_path: Path) -> None:
+def test_scores_of_others_are_replaced_when_overwriting(runs: Runs, tmp_path: Path, overwriting: Any) -> None:
     path = tmp_path / "out" / "base" / "items.jsonl"
     path.parent.mkdir(parents=True)
     path.write_text("mine")
-    Experiment(replace(runs, force=True), arms([]), tmp_path / "out").run("base")
+    with overwriting():
+        Experiment(runs, arms([]), tmp_path / "out").run("base")
     assert len(read_jsonl(path)) == 5
+
+
+MADE = Frame([Row({"arm": "base", "against": None}, Estimate(1.0, 0.0, 2.0))], {"model": "world"})
+
+
+def test_the_frame_of_an_experiment_comes_back(tmp_path):
+    write_frame(MADE, tmp_path)
+    assert reweigh.read(tmp_path) == MADE
+    assert reweigh.read(str(tmp_path)) == MADE
+    text = (tmp_path / FRAME).read_text()
+    (tmp_path / FRAME).write_text(text.replace("2.0", "3.0"))
+    with pytest.raises(ArtifactError, match="altered"):
+        reweigh.read(tmp_path)
+
+
+def test_a_study_comes_back_if_its_table_is_the_one_that_was_sealed(tmp_path):
+    folder = tmp_path / "scale"
+    folder.mkdir()
+    write_json(folder / "table.json", MADE.to_json())
+    write_sealed(folder / "study.json", {"files": {"table.json": sha256_file(folder / "table.json")}})
+    assert reweigh.read(folder) == MADE
+    with pytest.raises(InputError, match="several") as told:
+        reweigh.read(tmp_path)
+    assert "scale" in str(told.value.hint)
+    write_json(folder / "table.json", Frame().to_json())
+    with pytest.raises(ArtifactError, match="altered"):
+        reweigh.read(folder)
+
+
+def test_what_holds_no_frame_is_reported(tmp_path):
+    with pytest.raises(InputError, match="results"):
+        reweigh.read(tmp_path)
+    (tmp_path / "comparison.json").write_text("{}")
+    with pytest.raises(InputError, match="results") as told:
+        reweigh.read(tmp_path)
+    assert "earlier version" in str(told.value.hint)

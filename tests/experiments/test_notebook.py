@@ -6,7 +6,7 @@ import pytest
 
 from reweigh.benchmarks.world import World
 from reweigh.experiments.ablate.arms import make_variants
-from reweigh.experiments.ablate.study import Plan, ablate
+from reweigh.experiments.ablate.run import Plan, ablate
 from reweigh.experiments.compare.methods import make_method
 from reweigh.experiments.compare.study import compare
 from reweigh.experiments.tune.search import FIGURES, gain

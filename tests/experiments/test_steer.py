@@ -12,8 +12,7 @@ from reweigh.benchmarks.world import World
 from reweigh.errors import ArtifactError, InputError
 from reweigh.experiments.steer import answer_pair, steer, token_labels
 from reweigh.families.prompts import DESCRIBE, build_inputs
-from reweigh.rivals.tools.pairs import PairDirections
-from reweigh.rivals.tools.steering import SteeringVectors
+from reweigh.rivals.tools.vectors import PairDirections, SteeringVectors
 from reweigh.world.vocabulary import mentions
 
 

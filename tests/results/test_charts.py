@@ -8,10 +8,9 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 import numpy as np
-from matplotlib.text import Text
 
 from reweigh.estimate import Estimate
-from reweigh.results.charts import COLOURS, NamedPoint, chart, dots, inline, lines, points, svg
+from reweigh.results.charts import COLOURS, Marks, chart, dots, inline, lines, scatter, svg
 
 SERIES = {
     "rank": {"a": Estimate(1.0, 0.5, 1.5), "b": 2.0},
@@ -44,6 +43,12 @@ def test_a_missing_number_is_not_drawn(tmp_path: Path) -> None:
         assert len(marks) == 3  # of four values one is not a number
         whiskers = [line.get_xdata() for line in panel.lines if line.get_marker() == "None"]
         assert any(list(ends) == [0.5, 1.5] for ends in whiskers)
+
+
+def test_a_scatter_without_any_number_has_no_legend(tmp_path: Path) -> None:
+    with chart(tmp_path / "figure") as panel:
+        scatter(panel, [Marks("one", [(None, 1.0)])])
+        assert not panel.figure.legends
 
 
 def test_lines_are_drawn_in_order_whatever_the_order_of_points(tmp_path: Path) -> None:
@@ -115,15 +120,16 @@ def test_a_page_gets_a_wide_and_a_narrow_drawing() -> None:
     assert both.index('class="wide"') < both.index('class="narrow"')
 
 
-def test_named_points_do_not_cover_each_other(tmp_path: Path) -> None:
-    close = [
-        NamedPoint(f"method {number}", 1 + number / 100, Estimate(10.0, 9.0, 11.0)) for number in range(6)
+def test_named_points_have_their_intervals_and_no_two_look_alike(tmp_path: Path) -> None:
+    many = [
+        Marks(f"method {number}", [(1 + number / 100, Estimate(10.0, 9.0, 11.0))]) for number in range(20)
     ]
     with chart(tmp_path / "figure") as panel:
-        points(panel, [*close, NamedPoint("far", 8.0, 5.0, chief=True), NamedPoint("unknown", None, 1.0)])
-        panel.figure.draw_without_rendering()
-        boxes = [Text.get_window_extent(text) for text in panel.texts]  # without their lines
+        far = Marks("far", [(8.0, 5.0), (9.0, 6.0)], others=[(8.5, 7.0)], ringed=(8.0, 5.0), chief=True)
+        scatter(panel, [*many, far, Marks("unknown", [(None, 1.0)])], level=("base", 2.0, 8.0))
         assert panel.get_xscale() == "log", "an axis of ratios grows by factors"
-        assert [text.get_text() for text in panel.texts] == [*(one.name for one in close), "far"]
-    for index, box in enumerate(boxes):
-        assert not any(box.overlaps(other) for other in boxes[:index])
+        named = {line.get_label(): line for line in panel.lines if not line.get_label().startswith("_")}
+        assert list(named) == [*(one.name for one in many), "far", "base"]
+        looks = {(line.get_marker(), line.get_color()) for line in named.values()}
+        assert len(looks) == len(named)
+        assert any(list(line.get_ydata()) == [9.0, 11.0] for line in panel.lines)

@@ -76,15 +76,6 @@ def test_a_row_of_another_length_is_refused() -> None:
         Table(COLUMNS, [ROWS[0], ["alone"]])
 
 
-def test_a_row_to_read_is_marked_instead_of_the_best() -> None:
-    columns = [Column("arm"), Column("CHAIR_I", "lower")]
-    table = Table(columns, [["full", 9.0], ["shuffled", 8.0]], marked=0)
-    assert "| **full** | **9.0** |" in table.markdown()
-    assert "**8.0**" not in table.markdown()
-    assert '<th class="best words" scope="row">full</th><td class="best">9.0</td>' in table.html()
-    assert table.html().count('scope="col"') == 2
-
-
 def test_a_narrow_terminal_breaks_names_and_hides_nothing_of_them():
     table = Table([Column("model"), Column("blocks"), Column("source")], [["LLaVA-1.5-7B", 32, "tuned"]])
     console = Console(width=24, file=StringIO())

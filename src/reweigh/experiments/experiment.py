@@ -14,14 +14,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from reweigh.benchmarks.bootstrap import paired_difference
-from reweigh.errors import ArtifactError
+from reweigh.errors import ArtifactError, InputError
 from reweigh.estimate import Estimate
-from reweigh.files.outputs import write_sealed_output
-from reweigh.files.seals import read_sealed, read_sealed_rows, require_own_rows
+from reweigh.files.artifacts import read_json, sha256_file
+from reweigh.files.outputs import claim, write_sealed_output
+from reweigh.files.seals import altered, read_sealed, read_sealed_rows, require_own_rows
 from reweigh.progress import bar
 from reweigh.results.frame import AGAINST, Frame, Row
+from reweigh.results.page import Page
 from reweigh.runs.model import make_ask, open_session
-from reweigh.runs.record import RESPONSES, run_owner
+from reweigh.runs.record import RESPONSES, RESULTS, run_owner
+from reweigh.runs.results import read_scored
 from reweigh.runs.run import Answered, Batch, RunFolder, Turns, answer_runs, batches
 from reweigh.runs.task import Runs, Scored, Task
 
@@ -227,6 +230,25 @@ def frame_of(scored: Mapping[str, Scored], task: Task, reference: str | None = N
     return Frame(rows)
 
 
+@dataclass(frozen=True)
+class Files:
+    """The names of an experiment's results: the faces of its page, and the sealed JSON of its numbers."""
+
+    pages: tuple[str, ...]
+    numbers: str
+
+    def claim(self, out: Path) -> None:
+        """Refuse a folder with files of others under these names."""
+        names = (*self.pages, self.numbers, FRAME)
+        claim([out / name for name in names], beside=out / self.numbers)
+
+    def write(self, out: Path, page: Page, numbers: Mapping[str, Any], frame: Frame) -> list[Path]:
+        """Write all of them, and the frame."""
+        self.claim(out)
+        written = [page.write(out / name) for name in self.pages]
+        return [*written, write_sealed_output(out / self.numbers, numbers), write_frame(frame, out)]
+
+
 def write_frame(frame: Frame, out: Path) -> Path:
     """Seal an experiment's frame in its folder, where ``reweigh.read`` finds it."""
     return write_sealed_output(out / FRAME, frame.to_json())
@@ -235,3 +257,54 @@ def write_frame(frame: Frame, out: Path) -> Path:
 def read_frame(out: Path) -> Frame:
     """The frame of an experiment's folder."""
     return Frame.from_json(read_sealed(out / FRAME))
+
+
+STUDY, STUDY_TABLE = "study.json", "table.json"
+"""The sealed page of a finished study, and the file with its frame."""
+
+
+def read(folder: str | Path) -> Frame:
+    """The results in a folder as one tidy frame; a file that was altered is refused.
+
+    Args:
+        folder: A scored run (``reweigh eval score``), the folder of ``reweigh compare``, ``tune`` or ``ablate``, or
+            that of one study below the folder of ``reweigh study``.
+
+    Example:
+        >>> from tempfile import mkdtemp
+        >>> from reweigh.estimate import Estimate
+        >>> from reweigh.experiments.experiment import write_frame
+        >>> rows = [Row({"arm": "base", "figure": "chair_i"}, Estimate(17.1, 16.0, 18.2))]
+        >>> frame = read(write_frame(Frame(rows), Path(mkdtemp())).parent)
+        >>> frame.one(arm="base", figure="chair_i").value
+        17.1
+    """
+    folder = Path(folder)
+    if (folder / FRAME).is_file():
+        return read_frame(folder)
+    if (folder / RESULTS).is_file():
+        run = read_scored(folder)
+        arm = str(run.results["config"].get("decoding", {}).get("decoder") or folder.resolve().name)
+        keys = {"benchmark": run.benchmark, "arm": arm}
+        rows = (Row({**keys, "figure": name, AGAINST: None}, one) for name, one in run.metrics.items())
+        return Frame(rows, run.results["config"])
+    if (folder / STUDY).is_file():
+        return _read_study(folder)
+    if finished := sorted(path.parent.name for path in folder.glob(f"*/{STUDY}")):
+        raise InputError(
+            f"{folder} has several studies, each with other keys",
+            hint=f"give the folder of one: {', '.join(str(folder / name) for name in finished[:3])} ...",
+        )
+    raise InputError(
+        f"{folder} has no finished results",
+        hint="give the folder of a scored run or an experiment; one of an earlier version has to be run again, its "
+        "answers are kept",
+    )
+
+
+def _read_study(folder: Path) -> Frame:
+    page = read_sealed(folder / STUDY)
+    path = folder / STUDY_TABLE
+    if not path.is_file() or sha256_file(path) != page.get("files", {}).get(STUDY_TABLE):
+        raise altered(path)
+    return Frame.from_json(read_json(path))

@@ -26,8 +26,7 @@ from reweigh.files.outputs import claim, write_output
 from reweigh.images import read_image
 from reweigh.progress import progress
 from reweigh.provenance import versions
-from reweigh.rivals.tools.pairs import DIRECTIONS, PairDirections, Pairs
-from reweigh.rivals.tools.steering import PAGE, VECTORS, LabelledSums, SteeringVectors
+from reweigh.rivals.tools.vectors import LabelledSums, PairDirections, Pairs, SteeringVectors
 from reweigh.runs.diff import hallucinated_objects
 from reweigh.runs.record import find_image
 from reweigh.runs.results import read_scored
@@ -37,6 +36,36 @@ from reweigh.runs.task import Runs
 ANSWERS, TOKENS, WORDS = "answers", "tokens.jsonl", "hallucinated.txt"
 COUNT = 10
 """Words in the list of hallucinated objects."""
+STEERED = {"asd": "vectors", "vti": "vectors", "nullu": "vectors", "projectaway": "erase"}
+"""Decoders that need what is made here, and the option that names it."""
+
+
+def missing(options: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """The methods, by name or variant, that need directions or words and were given none.
+
+    Example:
+        >>> missing({"asd": {"lam": 0.1}, "vti": {"vectors": "mine"}, "vcd": {}})
+        ['asd']
+    """
+    needed = {name: STEERED.get(name.partition("@")[0]) for name in options}
+    return [name for name, option in needed.items() if option is not None and option not in options[name]]
+
+
+def fill_in(options: dict[str, dict[str, Any]], out: Path) -> None:
+    """Let the methods that were given none use those that ``make`` writes into a folder."""
+    for name in missing(options):
+        option = STEERED[name.partition("@")[0]]
+        options[name][option] = str(out / WORDS if option == "erase" else out)
+
+
+def make(model: Any, processor: Any, runs: Runs, out: Path) -> None:
+    """Make vectors, pair directions and the list of words in a folder, unless they are there for these records."""
+    if SteeringVectors.layout.is_in(out) and (out / WORDS).is_file():
+        made_with = SteeringVectors.load(out).made_with
+        if made_with.get("records_sha256") == _digest(runs):
+            return
+    steer(model, processor, runs, out)
+    write_words(out)
 
 
 def steer(
@@ -78,7 +107,7 @@ def steer(
         "identity": identify(anatomy, processor).to_json(),
         "benchmark": dict(runs.task.metadata),
         "records": len(runs.task.records),
-        "records_sha256": sha256_json([[record.id, record.prompt] for record in runs.task.records]),
+        "records_sha256": _digest(runs),
         "answers_sha256": sha256_json([tokens[record.id] for record in runs.task.records]),
         "states": "residual stream after each block, at the tokens of mentions",
         "dtype": str(model.dtype).removeprefix("torch."),
@@ -92,11 +121,15 @@ def steer(
     return made
 
 
-def claim_files(out: Path, *, force: bool = False) -> None:
+def _digest(runs: Runs) -> str:
+    return sha256_json([[record.id, record.prompt] for record in runs.task.records])
+
+
+def claim_files(out: Path) -> None:
     """Refuse a folder with files of others under the names that ``steer`` writes."""
-    claim([out / WORDS], force=force, beside=out / PAGE)
-    for folder in (VECTORS, DIRECTIONS):
-        folder.claim(out, force=force)
+    claim([out / WORDS], beside=out / SteeringVectors.layout.page)
+    for kind in (SteeringVectors, PairDirections):
+        kind.layout.claim(out)
 
 
 def answer_pair(answer: str, mentions: Sequence[Mapping[str, Any]]) -> tuple[str, str] | None:

@@ -1,8 +1,8 @@
 """One style for all figures: colour-blind-safe, with intervals, for files and for pages.
 
 ``chart`` writes a PNG and an SVG file; ``inline`` gives the markup of a drawing for a page, laid out for wide and for
-narrow screens, in colours that follow the page's light or dark scheme. ``dots``, ``lines`` and ``points`` draw estimates
-with their intervals, ``fronts`` lines of named points. Colour is never the only difference: marks differ too. Blue and red
+narrow screens, in colours that follow the page's light or dark scheme. ``dots``, ``lines`` and ``scatter`` draw estimates
+with their intervals. Colour is never the only difference: marks differ too. Blue and red
 mean good and bad on every page, so no chart uses them for anything else.
 """
 
@@ -66,6 +66,8 @@ STYLE = {
 }
 FACTOR = 6.0
 """An axis of positive numbers is logarithmic if the largest is more than this many times the smallest."""
+LEGEND_ROWS = 20
+"""Names below each other in the legend beside a chart."""
 Value = float | Estimate | None
 
 
@@ -207,132 +209,61 @@ def lines(
     _legend(panel)
 
 
-class NamedPoint(NamedTuple):
-    """A named point, and whether the chart is about it."""
+class Marks(NamedTuple):
+    """Named points joined by a line, others that are only marked, one to ring, and whether the chart is about them."""
 
     name: str
-    x: Value
-    y: Value
-    chief: bool = False
-
-
-def points(panel: Any, series: Sequence[NamedPoint], *, across: str = "", up: str = "") -> None:
-    """Draw named points with the intervals of both coordinates; an axis of ratios grows by factors."""
-    known = [
-        (one, x, y)
-        for one in series
-        if (x := _middle(one.x)) is not None and (y := _middle(one.y)) is not None
-    ]
-    xs = [x for _, x, _ in known]
-    if xs and min(xs) > 0 and max(xs) / min(xs) > FACTOR:
-        panel.set_xscale("log")
-        panel.xaxis.set_major_formatter("{x:g}")
-    texts = []
-    for number, (one, x, y) in enumerate(known):
-        colour = CHANGED if one.chief else INK
-        panel.plot(_ends(one.x), [y, y], color=colour, lw=0.9, alpha=0.6)
-        panel.plot([x, x], _ends(one.y), color=colour, lw=0.9, alpha=0.6)
-        mark = MARKS[number % len(MARKS)]
-        panel.plot([x], [y], mark, color=colour, ms=7 if one.chief else 5)
-        texts.append((x, y, one.name, colour, "bold" if one.chief else "normal"))
-    panel.margins(x=0.12, y=0.12)
-    panel.set_xlabel(across)
-    panel.set_ylabel(up)
-    _place_names(panel, texts)
-
-
-class Front(NamedTuple):
-    """A named line through some points, the others it was chosen from, one to ring, and whether the chart is about it."""
-
-    name: str
-    points: Sequence[tuple[float, float]]
+    points: Sequence[tuple[Value, Value]]
     others: Sequence[tuple[float, float]] = ()
     ringed: tuple[float, float] | None = None
     chief: bool = False
 
 
-def fronts(
-    panel: Any, series: Sequence[Front], *, across: str, up: str, level: tuple[str, float, float]
+def scatter(
+    panel: Any,
+    series: Sequence[Marks],
+    *,
+    across: str = "",
+    up: str = "",
+    level: tuple[str, float, float] | None = None,
+    narrow: bool = False,
 ) -> None:
-    """Draw named lines through points; ``level`` is a named point that all are held against, with lines through it."""
-    texts = []
+    """Draw named points with the intervals of both coordinates; ratios across that differ much get a logarithmic axis.
+
+    ``level`` is a named point to compare with, marked by a star and lines through it. Missing values are left out.
+    """
+    ratios: list[float] = []
     for number, one in enumerate(series):
-        # no two share mark and colour
-        round_, place = divmod(number, len(COLOURS))
-        mark = MARKS[(place + round_) % len(MARKS)]
+        turn, place = divmod(number, len(COLOURS))  # no two share mark and colour
+        mark = MARKS[(place + turn) % len(MARKS)]
         colour = CHANGED if one.chief else COLOURS[place]
-        xs, ys = zip(*one.points, strict=True)
-        panel.plot(*zip(*one.others, strict=True), mark, color=colour, ms=3.5, alpha=0.45, mew=0)
-        panel.plot(xs, ys, f"-{mark}", color=colour, ms=5, lw=2.2 if one.chief else 1.2)
+        known = [pair for pair in one.points if None not in map(_middle, pair)]
+        xs, ys = [_estimate(x).number for x, _ in known], [_estimate(y).number for _, y in known]
+        for (x, y), right, high in zip(known, xs, ys, strict=True):
+            panel.plot(_ends(x), [high, high], color=colour, lw=0.9, alpha=0.6)
+            panel.plot([right, right], _ends(y), color=colour, lw=0.9, alpha=0.6)
+        for point in one.others:
+            panel.plot(*point, mark, color=colour, ms=3.5, alpha=0.45, mew=0)
+        if known:
+            panel.plot(xs, ys, f"-{mark}", color=colour, ms=7 if one.chief else 5, lw=1.2, label=one.name)
         if one.ringed is not None:
             panel.plot(*one.ringed, "o", ms=11, mfc="none", mec=colour, mew=1.2)
-        named = one.ringed or one.points[0]
-        texts.append((*named, one.name, colour, "bold" if one.chief else "normal"))
-    name, x, y = level
-    panel.axvline(x, color=MUTED, lw=0.8, ls="--")
-    panel.axhline(y, color=MUTED, lw=0.8, ls="--")
-    panel.plot([x], [y], "*", color=INK, ms=9)
+        ratios += xs
+    if level is not None:
+        name, x, y = level
+        panel.axvline(x, color=MUTED, lw=0.8, ls="--")
+        panel.axhline(y, color=MUTED, lw=0.8, ls="--")
+        panel.plot([x], [y], "*", color=INK, ms=9, label=name)
+    if ratios and min(ratios) > 0 and max(ratios) / min(ratios) > FACTOR:
+        panel.set_xscale("log")
+        panel.xaxis.set_major_formatter("{x:g}")
     panel.margins(x=0.1, y=0.1)
     panel.set_xlabel(across)
     panel.set_ylabel(up)
-    _place_names(panel, [*texts, (x, y, name, INK, "bold")])
-
-
-def _place_names(panel: Any, texts: Sequence[tuple[float, float, str, str, str]]) -> None:
-    """Write each name beside its point, moved away with a leader line where it would cover another."""
-    figure = panel.figure
-    figure.draw_without_rendering()
-    figure.set_layout_engine("none")  # names are placed for the axes as they are now
-    scale = figure.dpi / 72
-    frame = panel.get_window_extent()
-    spots = [panel.transData.transform((x, y)) for x, y, *_ in texts]
-    taken = [_Box(x - 5 * scale, y - 5 * scale, x + 5 * scale, y + 5 * scale) for x, y in spots]
-    for (x, y, name, colour, weight), (right, up) in zip(texts, spots, strict=True):
-        measured = panel.text(0, 0, name, fontsize=8, fontweight=weight)
-        extent = measured.get_window_extent()
-        measured.remove()
-        wide, tall = extent.width + 2 * scale, extent.height + 2 * scale
-        for left, bottom, away in _candidates(right, up, wide, tall, scale):  # noqa: B007
-            box = _Box(left, bottom, left + wide, bottom + tall)
-            if box.inside(frame) and not any(box.meets(other) for other in taken):
-                break
-        taken.append(box)
-        arrow = {"arrowstyle": "-", "color": MUTED, "lw": 0.6} if away else None
-        offset = ((left - right) / scale, (bottom + tall / 2 - up) / scale)
-        panel.annotate(name, (x, y), offset, textcoords="offset points", va="center", ha="left", color=colour,
-                       fontsize=8, fontweight=weight, arrowprops=arrow)  # fmt: skip
-
-
-class _Box(NamedTuple):
-    left: float
-    bottom: float
-    right: float
-    top: float
-
-    def meets(self, other: _Box) -> bool:
-        beside = self.right <= other.left or other.right <= self.left
-        return not (beside or self.top <= other.bottom or other.top <= self.bottom)
-
-    def inside(self, frame: Any) -> bool:
-        return bool(
-            self.left >= frame.x0
-            and self.right <= frame.x1
-            and self.bottom >= frame.y0
-            and self.top <= frame.y1
-        )
-
-
-def _candidates(
-    x: float, y: float, wide: float, tall: float, scale: float
-) -> Iterator[tuple[float, float, bool]]:
-    """Places for a name, the nearest first: beside the point, then further and further away."""
-    gap = 7 * scale
-    for left in (x + gap, x - gap - wide):
-        yield left, y - tall / 2, False
-    for distance in range(1, 16):
-        for side in (1, -1):
-            for left in (x + gap, x - wide / 2, x - gap - wide, x + 5 * gap, x - 5 * gap - wide):
-                yield left, y + side * distance * tall - tall / 2, True
+    if panel.get_legend_handles_labels()[0]:  # none if every value is missing
+        where = "outside lower left" if narrow else "outside right upper"
+        columns = 2 if narrow else math.ceil(len(series) / LEGEND_ROWS)
+        panel.figure.legend(loc=where, fontsize=7.5, ncols=columns)
 
 
 def alt_text(what: str, values: Mapping[str, Value], digits: int = 1, *, signed: bool = False) -> str:

@@ -1,4 +1,4 @@
-"""The page of one evaluation: large numbers, intervals, all figures, examples with coloured mentions, the record."""
+"""The pages and tables of scored runs: of one, and of two compared."""
 
 from __future__ import annotations
 
@@ -6,24 +6,22 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from reweigh.benchmarks.base import Id, Item, find_benchmark
-from reweigh.files.outputs import write_output
-from reweigh.results.examples import FindImage, example_section
-from reweigh.results.html import tiles
-from reweigh.results.metrics import full_table, metric_tile
+from reweigh.benchmarks.base import Direction, Id, Item, MetricInfo, find_benchmark
+from reweigh.estimate import Estimate
+from reweigh.results.examples import EXAMPLES, FindImage, add_examples, example_card, response
+from reweigh.results.html import legend, tiles
 from reweigh.results.page import Page
 from reweigh.results.table import Cell, Column, Table
+from reweigh.runs.diff import WRONG, Change, Difference, RunPair
 from reweigh.runs.results import ScoredRun, read_metrics, run_title
-
-FOLD = 12
 
 
 def write_report(run: ScoredRun, *, data: Path | None = None, images: Path | None = None) -> Path:
     """Write the page of a scored run into its folder; ``data`` and ``images`` are where its images may be."""
     find = run.image_finder(data=data, images=images)
     prompts = {row["id"]: row["prompt"] for row in run.manifest}
-    path = run.folder / run.files.report
-    return write_output(path, evaluation_page(run.results, run.items, run.texts, find=find, prompts=prompts))
+    page = evaluation_page(run.results, run.items, run.texts, find=find, prompts=prompts)
+    return page.write(run.folder / run.files.report)
 
 
 def evaluation_page(
@@ -33,37 +31,25 @@ def evaluation_page(
     *,
     find: FindImage = lambda _: None,
     prompts: Mapping[Id, str] | None = None,
-) -> str:
-    """Build the page of a scored run; ``find`` gives the image file of an item, if there is one."""
+) -> Page:
+    """The page of a scored run; ``find`` gives the image file of an item, if there is one."""
     summary, config = results["summary"], results["config"]
     benchmark = find_benchmark(summary["benchmark"])
     metrics = read_metrics(results)
-    headlines = benchmark.headlines(list(metrics))
-    made = Page(
-        f"{benchmark.heading()}: {run_title(config)}",
-        lead=_lead(summary),
-        footer="Written by reweigh eval score.",
-    )
-    made.add(tiles(metric_tile(info, metrics[info.name]) for info in headlines))
-    drawn = {
-        info.title: metrics[info.name]
-        for info in headlines
-        if info.unit == "%" and metrics[info.name].bounded
-    }
-    if drawn:
-        made.section("Intervals").intervals(drawn, "Percent, with 95% image-bootstrap intervals.")
-    made.add(example_section(items, texts, find, prompts or {}))
-    made.section("All figures").table(full_table(benchmark.name, metrics), fold=FOLD)
+    title = f"{benchmark.heading()}: {run_title(config)}"
+    page = Page(title, lead=_lead(summary), footer="Written by reweigh eval score.")
+    page.add(tiles(*(_tile(info, metrics[info.name]) for info in benchmark.headlines(list(metrics)))))
+    add_examples(page, items, texts, find, prompts or {})
+    page.section("All metrics").table(metric_table(list(map(benchmark.metric_info, metrics)), metrics))
     if summary["official"]:
         rows: list[list[Cell]] = [
             [name, "undefined" if value is None else f"{value:g}"]
             for name, value in summary["official"].items()
         ]
-        made.section("As the official program prints them").table(
-            Table([Column("figure"), Column("printed")], rows), fold=FOLD
-        )
-    made.section("Record").record({"scorer": summary["scorer"], **config}, "everything the figures depend on")
-    return made.html()
+        printed = Table([Column("metric"), Column("printed")], rows)
+        page.section("As the official program prints them").table(printed)
+    record = {"scorer": summary["scorer"], **config}
+    return page.section("Record").record(record, "everything the metrics depend on")
 
 
 def _lead(summary: Mapping[str, Any]) -> str:
@@ -75,3 +61,134 @@ def _lead(summary: Mapping[str, Any]) -> str:
     if unparsed := summary["scorer"].get("unparsed"):
         lead += f" {unparsed:,} replies could not be read."
     return lead
+
+
+def _tile(info: MetricInfo, metric: Estimate) -> tuple[str, str, str]:
+    value, interval = _column(info).show(metric)
+    unit = f" {info.unit}" if info.unit and metric.value is not None else ""
+    return info.title, f"{value}{unit}", interval or metric.reason or ""
+
+
+def _column(info: MetricInfo) -> Column:
+    return Column(info.title, info.direction, info.digits)
+
+
+def metric_table(infos: Sequence[MetricInfo], metrics: Mapping[str, Estimate], caption: str = "") -> Table:
+    """Some metrics of one run, one row for each, with the interval or the reason why there is none."""
+    rows: list[list[Cell]] = []
+    for info in infos:
+        value, interval = _column(info).show(metrics[info.name])
+        rows.append([_column(info).heading, value, interval or metrics[info.name].reason or ""])
+    return Table([Column("metric"), Column("value"), Column("95% interval")], rows, caption=caption)
+
+
+def write_comparison(path: Path, pair: RunPair, *, images: Path | None = None) -> None:
+    """Write the page of two compared runs; ``images`` is where their images may be."""
+    items, texts = (pair.first.items, pair.second.items), (pair.first.texts, pair.second.texts)
+    find = pair.first.image_finder(images=images)
+    comparison_page(pair.difference, items, texts, names=pair.titles, find=find).write(path)
+
+
+def comparison_page(
+    difference: Difference,
+    items: tuple[Sequence[Item], Sequence[Item]],
+    texts: tuple[Mapping[Id, str], Mapping[Id, str]],
+    *,
+    names: tuple[str, str],
+    find: FindImage = lambda _: None,
+) -> Page:
+    """The page of two compared runs: differences with paired intervals, what was removed and introduced, side by side."""
+    title = f"{find_benchmark(difference.benchmark).heading()}: {names[1]} against {names[0]}"
+    lead = f"{difference.n:,} responses of each run to the same records."
+    page = Page(title, lead=lead, footer="Written by reweigh eval diff.")
+    page.section("Difference").table(difference_table(difference, names))
+    drawn = {
+        info.title: found
+        for info in _headlines(difference)
+        if (found := difference.figures[info.name]).bounded
+    }
+    page.intervals(drawn, f"{names[1]} minus {names[0]}.", zero=True, digits=2)
+    if (counted := mention_table(difference)) is not None:
+        page.section("What changed").table(counted).add(legend())
+    by_id = tuple({item.id: item for item in side} for side in items)
+    for change in _clearest(difference.changes):
+        sides = [
+            response(by_id[side][change.id], texts[side].get(change.id, ""), title=name)
+            for side, name in enumerate(names)
+        ]
+        page.add(example_card(by_id[0][change.id], find(change.id), sides, _summary(change)))
+    return page
+
+
+def difference_table(difference: Difference, names: tuple[str, str]) -> Table:
+    """Headline metrics before, after, and their difference with its paired interval."""
+    heading = find_benchmark(difference.benchmark).heading()
+    columns = [Column("metric"), Column(names[0], digits=2), Column(names[1], digits=2)]
+    columns += [Column("difference", digits=2, signed=True), Column("")]
+    rows: list[list[Cell]] = []
+    for info in _headlines(difference):
+        change = difference.figures[info.name]
+        before, after = difference.before[info.name].value, difference.after[info.name].value
+        rows.append([info.title, before, after, change, _verdict(info.direction, change)])
+    return Table(
+        columns, rows, caption=f"{heading}: {difference.n:,} items; paired image-bootstrap 95% intervals."
+    )
+
+
+def _headlines(difference: Difference) -> list[MetricInfo]:
+    return find_benchmark(difference.benchmark).headlines(list(difference.figures))
+
+
+def _verdict(better: Direction | None, change: Estimate) -> str:
+    """Whether a difference is beyond chance, and for the better or the worse."""
+    if better is None or change.value is None or not change.bounded:
+        return ""
+    if not change.beyond_chance:
+        return "within chance"
+    return "better" if (change.value < 0) == (better == "lower") else "worse"
+
+
+def mention_table(difference: Difference) -> Table | None:
+    """Removed, introduced and kept hallucinated mentions, or wrong answers to yes-no questions."""
+    if not difference.mentions:
+        return None
+    kinds = {
+        word for change in difference.changes for word in (*change.removed, *change.introduced, *change.kept)
+    }
+    names = ("removed", "introduced", "kept")
+    row = [difference.mentions[name] for name in names]
+    columns = [*(Column(name, digits=0) for name in names), Column("in all")]
+    counted = Column("wrong answers" if kinds == {WRONG} else "hallucinated mentions")
+    return Table([counted, *columns], [["occurrences", *row, _net_in_words(difference.mentions["net"])]])
+
+
+def _net_in_words(net: Estimate) -> str:
+    """Removed minus introduced, in words: "15 fewer [9, 21]" or "3 more [-1, 7]" says which run is better."""
+    value = round(net.value or 0)
+    more = value < 0
+    words = f"{abs(value)} {'more' if more else 'fewer'}" if value else "as many"
+    if net.low is None or net.high is None:
+        return words
+    low, high = (-net.high, -net.low) if more else (net.low, net.high)
+    return f"{words} [{low:.0f}, {high:.0f}]"
+
+
+def _clearest(changes: Sequence[Change]) -> list[Change]:
+    """The largest changes for the better, then the largest for the worse."""
+    moved = [change for change in changes if change.removed or change.introduced]
+    ranked = sorted(moved, key=lambda change: (-change.net, str(change.id)))
+    better = [change for change in ranked if change.net > 0][: EXAMPLES * 2 // 3]
+    worse = [change for change in reversed(ranked) if change not in better][: EXAMPLES - len(better)]
+    return [*better, *worse]
+
+
+def _summary(change: Change) -> str:
+    parts = []
+    for name in ("removed", "introduced", "kept"):
+        objects: Mapping[str, int] = getattr(change, name)
+        if objects:
+            listed = ", ".join(
+                f"{word} ×{count}" if count > 1 else word for word, count in sorted(objects.items())
+            )
+            parts.append(f"{name}: {listed}")
+    return " · ".join(parts)

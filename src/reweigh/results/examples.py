@@ -1,33 +1,91 @@
-"""Examples on a page: a response with its mentions in colour, its image, and what is wrong with it."""
+"""Examples: responses with their mentions in colour, on a page beside their image, or in the terminal.
+
+A span is a half-open range of characters with a kind; where spans overlap the earlier one wins, so that every character
+has at most one colour. Knows nothing of how mentions were found.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import difflib
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from reweigh.benchmarks.base import Id, Item
-from reweigh.errors import ReweighError
-from reweigh.results import coloured
-from reweigh.results.coloured import Span
-from reweigh.results.html import Html, card, element, legend, picture, section
+from reweigh.errors import InputError, ReweighError
+from reweigh.results.html import Html, card, element, join, legend, picture
+from reweigh.results.page import Page
+
+if TYPE_CHECKING:
+    from rich.text import Text
 
 EXAMPLES = 12
 LONGEST = 6000
+OPEN = 6
+"""Responses of a card that are shown at once; the others are folded away."""
 FindImage = Callable[[Id], Path | None]
 """From an item's id to its image file, or None if it is not found."""
+Kind = Literal["grounded", "hallucinated", "changed", "unknown"]
+TERMINAL = {"grounded": "blue", "hallucinated": "bold red", "changed": "yellow", "unknown": "dim underline"}
 
 
-def coloured_response(item: Item, text: str) -> Html:
-    """A response with its mentions in colour; the end of a very long one is left out."""
-    start = text[:LONGEST]
-    rest = f" … ({len(text) - len(start):,} more characters)" if len(start) < len(text) else ""
-    return element("p", coloured.html(start, mention_spans(item, start)), rest, class_="said")
+class Span(NamedTuple):
+    """Characters ``start`` to ``end`` (exclusive) of a text, what they are, and a note shown on hovering."""
+
+    start: int
+    end: int
+    kind: Kind
+    note: str = ""
 
 
-def titled_response(title: str, item: Item, text: str, *more: str) -> Html:
-    """One of several responses to the same record, under the name of who wrote it."""
-    return element("div", element("h4", title), coloured_response(item, text), *more)
+def pieces(text: str, spans: Iterable[Span]) -> Iterator[tuple[str, Span | None]]:
+    """Cut a text into runs with and without a span; the runs put together are the text."""
+    done = 0
+    for span in sorted(spans, key=lambda span: (span.start, span.end)):
+        if not 0 <= span.start <= span.end <= len(text):
+            raise InputError(f"span {span.start}:{span.end} lies outside a text of {len(text)} characters")
+        start = max(span.start, done)
+        if start >= span.end:
+            continue
+        if start > done:
+            yield text[done:start], None
+        yield text[start : span.end], span
+        done = span.end
+    if done < len(text):
+        yield text[done:], None
+
+
+def coloured_html(text: str, spans: Iterable[Span]) -> Html:
+    """The text as markup, mentions in colour."""
+    return join(
+        run if span is None else element("span", run, class_=span.kind, title=span.note or None)
+        for run, span in pieces(text, spans)
+    )
+
+
+def coloured_text(text: str, spans: Iterable[Span]) -> Text:
+    """The text for a rich console, mentions in colour."""
+    from rich.text import Text
+
+    shown = Text()
+    for run, span in pieces(text, spans):
+        shown.append(run, style="" if span is None else TERMINAL[span.kind])
+    return shown
+
+
+def changed_words(before: str, after: str) -> tuple[list[Span], list[Span]]:
+    """Spans of the words only the first text has, and of those only the second has."""
+    first, second = list(re.finditer(r"\S+", before)), list(re.finditer(r"\S+", after))
+    matcher = difflib.SequenceMatcher(
+        None, [word.group() for word in first], [word.group() for word in second], autojunk=False
+    )
+    removed, added = [], []
+    for kind, start, stop, other_start, other_stop in matcher.get_opcodes():
+        if kind != "equal":
+            removed += [Span(word.start(), word.end(), "changed") for word in first[start:stop]]
+            added += [Span(word.start(), word.end(), "changed") for word in second[other_start:other_stop]]
+    return removed, added
 
 
 def mention_spans(item: Item, text: str) -> list[Span]:
@@ -36,46 +94,70 @@ def mention_spans(item: Item, text: str) -> list[Span]:
     for mention in item.details.get("mentions", []):
         start, end = mention.get("start"), mention.get("end")
         if isinstance(start, int) and isinstance(end, int) and 0 <= start < end <= len(text):
-            kind: coloured.Kind = "hallucinated" if mention["hallucinated"] else "grounded"
+            kind: Kind = "hallucinated" if mention["hallucinated"] else "grounded"
             spans.append(Span(start, end, kind, str(mention.get("object", mention.get("word", "")))))
     return spans
 
 
-def thumbnail(path: Path | None, item: Item | None = None) -> Html | None:
+def response(item: Item, text: str, *, title: str = "", note: str = "") -> Html:
+    """A response with its mentions in colour, under the name of who wrote it; a very long one is cut."""
+    start = text[:LONGEST]
+    rest = f" … ({len(text) - len(start):,} more characters)" if len(start) < len(text) else ""
+    parts = [element("h4", title)] if title else []
+    parts.append(element("p", coloured_html(start, mention_spans(item, start)), rest, class_="said"))
+    parts += [element("p", note, class_="muted")] if note else []
+    return element("div", *parts)
+
+
+def example_card(
+    item: Item, file: Path | None, responses: Sequence[Html], *notes: str, question: str = ""
+) -> Html:
+    """The responses to one record beside its image, if that can be read, with notes below."""
+    body = [element("h3", f"{item.id}")]
+    body += [element("p", element("b", "Question: "), question)] if question else []
+    body.append(element("div", *responses[:OPEN], class_="pair"))
+    if more := responses[OPEN:]:
+        summary = element("summary", f"{len(more)} more")
+        body.append(element("details", summary, element("div", *more, class_="pair")))
+    body += [element("p", note, class_="muted") for note in notes]
+    return card(thumbnail(file, item), *body)
+
+
+def thumbnail(path: Path | None, item: Item) -> Html | None:
     """A small embedded picture, described by what its annotations list; None where no file can be read."""
     from reweigh.images import read_image
 
     if path is None:
         return None
+    there = item.details.get("reference")
+    listed = f": {', '.join(map(str, there))}" if isinstance(there, list) and there else ""
     try:
-        return picture(read_image(path), alt=_in_words(path, item), max_side=320, kind="JPEG")
+        small = read_image(path)
     except ReweighError:
         return None
+    return picture(small, alt=f"The described image, {path.name}{listed}", max_side=320, kind="JPEG")
 
 
-def _in_words(path: Path, item: Item | None) -> str:
-    there = None if item is None else item.details.get("reference")
-    if isinstance(there, list) and there:
-        return f"The described image, {path.name}: {', '.join(map(str, there))}"
-    return f"The described image, {path.name}"
-
-
-def example_section(
-    items: Sequence[Item], texts: Mapping[Id, str], find: FindImage, prompts: Mapping[Id, str]
-) -> Html:
-    """The worst responses and some without faults, with their images where these are found."""
-    chosen = _choose(items)
-    if not chosen:
-        return section("Examples", element("p", "There are no responses.", class_="muted"))
+def add_examples(
+    page: Page, items: Sequence[Item], texts: Mapping[Id, str], find: FindImage, prompts: Mapping[Id, str]
+) -> None:
+    """Add a section with the worst responses of a run and some without faults."""
+    page.section("Examples")
+    if not items:
+        page.text("There are no responses.", muted=True)
+        return
+    ranked = sorted(items, key=lambda item: (-fault(item), str(item.id)))
+    worst = ranked[: EXAMPLES * 2 // 3]
+    best = [item for item in reversed(ranked) if item not in worst][: EXAMPLES - len(worst)]
+    if any("mentions" in item.details for item in [*worst, *best]):
+        page.add(legend())
+    page.text("The worst first, then some without any fault.", muted=True)
     # A prompt that all examples share is not repeated in each of them.
     differing = prompts if len(set(prompts.values())) > 1 else {}
-    cards = [
-        _card(item, texts.get(item.id, str(item.details.get("response", ""))), find, differing.get(item.id))
-        for item in chosen
-    ]
-    intro = legend() if any("mentions" in item.details for item in chosen) else Html("")
-    note = element("p", "The worst first, then some without any fault.", class_="muted")
-    return section("Examples", intro, note, *cards)
+    for item in [*worst, *best]:
+        said = response(item, texts.get(item.id, str(item.details.get("response", ""))))
+        question = str(item.details.get("question", differing.get(item.id)) or "")
+        page.add(example_card(item, find(item.id), [said], *_notes(item.details), question=question))
 
 
 def fault(item: Item) -> float:
@@ -89,28 +171,8 @@ def fault(item: Item) -> float:
     return -float(score) if score is not None and details.get("parsed", True) else 1.0
 
 
-def _choose(items: Sequence[Item]) -> list[Item]:
-    """Two thirds of the examples are the worst items, one third the best; the order does not depend on chance."""
-    ranked = sorted(items, key=lambda item: (-fault(item), str(item.id)))
-    worst = ranked[: EXAMPLES * 2 // 3]
-    best = [item for item in reversed(ranked) if item not in worst][: EXAMPLES - len(worst)]
-    return [*worst, *best]
-
-
-def _card(item: Item, text: str, find: FindImage, prompt: str | None) -> Html:
-    small = thumbnail(find(item.id), item)
-    body = [element("h3", f"{item.id}")]
-    details = item.details
-    if question := details.get("question", prompt):
-        body.append(element("p", element("b", "Question: "), str(question)))
-    body.append(coloured_response(item, text))
-    body += [element("p", line, class_="muted") for line in _notes(details)]
-    if reply := details.get("reply") or details.get("replies"):
-        body.append(element("details", element("summary", "judge"), element("p", str(reply), class_="said")))
-    return card(small, *body)
-
-
 def _notes(details: Mapping[str, Any]) -> list[str]:
+    """What the scorer found, in words."""
     notes = []
     if missed := details.get("missed"):
         notes.append("not mentioned: " + ", ".join(map(str, missed)))
@@ -126,4 +188,6 @@ def _notes(details: Mapping[str, Any]) -> list[str]:
         notes.append(f"expected {details['expected']:.2f} ({likely})")
     if isinstance(details.get("reference"), str):
         notes.append(f"reference: {details['reference']}")
+    if reply := details.get("reply") or details.get("replies"):
+        notes.append(f"judge: {reply}")
     return notes

@@ -1,7 +1,7 @@
-"""Self-contained HTML pages: one skeleton, escaped text, embedded pictures, light and dark.
+"""Markup for self-contained pages: escaped text and embedded pictures.
 
-``Html`` is the only kind of string that enters a page as markup; any other string is escaped. Nothing here
-loads a script, a font or a style from elsewhere. It does not know what the pages are about.
+``Html`` is the only kind of string that enters a page as markup; any other string is escaped. Nothing here loads a
+script, a font or a style from elsewhere.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ import base64
 import html as escaping
 from collections.abc import Iterable
 from io import BytesIO
-from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
@@ -24,9 +23,6 @@ class Html(str):
 
 
 VOID = frozenset({"br", "hr", "img", "input", "meta"})
-
-STYLE = Path(__file__).with_name("page.css")
-"""The style of every page: light and dark, narrow and printed."""
 
 
 def escape(text: str) -> Html:
@@ -75,22 +71,24 @@ def picture(
     return element("img", src=uri, alt=alt)
 
 
-def tile(name: str, value: str, note: str = "") -> Html:
-    """One large number with its name, for the top of a page; put several into ``tiles``."""
-    parts = [element("span", name, class_="name"), element("b", value)]
-    return element("div", *parts, element("span", note, class_="muted"), class_="tile")
-
-
-def tiles(items: Iterable[Html]) -> Html:
-    """A row of tiles."""
-    return element("div", *items, class_="tiles")
+def tiles(*items: tuple[str, str, str]) -> Html:
+    """Large numbers for the top of a page, each with its name and a note."""
+    made = [
+        element(
+            "div",
+            element("span", name, class_="name"),
+            element("b", value),
+            element("span", note, class_="muted"),
+            class_="tile",
+        )
+        for name, value, note in items
+    ]
+    return element("div", *made, class_="tiles")
 
 
 def figure(drawing: Html, caption: str = "") -> Html:
     """A drawing (an SVG or a picture) with its caption."""
-    return (
-        element("figure", drawing, element("figcaption", caption)) if caption else element("figure", drawing)
-    )
+    return element("figure", drawing, *([element("figcaption", caption)] if caption else []))
 
 
 def card(small: Html | None, *body: str) -> Html:
@@ -99,11 +97,6 @@ def card(small: Html | None, *body: str) -> Html:
     return element(
         "article", *shown, element("div", *body), class_="card example" if shown else "card example plain"
     )
-
-
-def section(title: str, *children: str, anchor: str | None = None) -> Html:
-    """A heading and what belongs to it; ``anchor`` is what links to it name."""
-    return element("section", element("h2", title, id=anchor), *children)
 
 
 def legend() -> Html:
@@ -116,21 +109,3 @@ def legend() -> Html:
         " is not.",
         class_="muted",
     )
-
-
-def document(title: str, *body: str, lead: str = "", footer: str = "") -> str:
-    """A whole document that needs no other file."""
-    head = join(
-        [
-            element("meta", charset="utf-8"),
-            element("meta", name="viewport", content="width=device-width, initial-scale=1"),
-            element("title", title),
-            element("style", Html(f"\n{STYLE.read_text(encoding='utf-8')}")),
-        ]
-    )
-    parts = [element("h1", title)]
-    if lead:
-        parts.append(element("p", lead, class_="lead"))
-    closing = [element("footer", footer)] if footer else []
-    main = element("main", *parts, *body, *closing)
-    return f'<!doctype html>\n<html lang="en"><head>{head}</head><body>{main}</body></html>\n'

@@ -1,4 +1,4 @@
-"""One decoding step drawn as the paper does: logits before and after the edit, evidence against reference below.
+"""One decoding step: logits before and after the edit, drawn as in the paper, and evidence laid over the picture.
 
 A row describes a candidate: ``token, z, dmrr, b, s, shift, z_after, before_winner, after_winner``, and ``word`` where the
 token is known to be a piece of a longer one; ``b`` is None for an unregistered candidate.
@@ -7,11 +7,15 @@ token is known to be a piece of a longer one; ``b`` is None for an unregistered 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from io import BytesIO
+from typing import TYPE_CHECKING, Any
 
 from reweigh.errors import InputError
 from reweigh.results.charts import CHANGED, INK, MUTED, PAPER, svg
-from reweigh.results.html import Html
+from reweigh.results.html import Html, element
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
 
 Candidate = Mapping[str, Any]
 LIMIT, FEW = 8, 3
@@ -104,3 +108,69 @@ def visible(token: str, limit: int = 40) -> str:
     text = token.lstrip(" ▁Ġ") or "␣"
     text = "".join("⏎" if c == "\n" else c if c.isprintable() else "·" for c in text)
     return text if len(text) <= limit else text[: limit - 1] + "…"
+
+
+WARM = ((0.0, (70, 20, 90)), (0.35, (190, 45, 80)), (0.7, (245, 140, 50)), (1.0, (255, 240, 160)))
+"""Colours of a heat map by share of its range."""
+COVER = 0.75
+"""How much the strongest evidence hides the picture, 0 to 1."""
+
+
+def heatmap(
+    picture: Image,
+    values: Any,
+    *,
+    low: float | None = None,
+    high: float | None = None,
+) -> bytes:
+    """Lay a grid of evidence over the picture it was read from and return PNG bytes.
+
+    Args:
+        picture: The image, whose whole area the grid covers.
+        values: Two-dimensional numbers, first index from top to bottom; NaN where there is no evidence.
+        low: Value shown as nothing; the smallest by default.
+        high: Value shown strongest; the largest by default.
+    """
+    import numpy as np
+    from PIL import Image as pillow
+
+    grid = np.asarray(values, dtype=np.float64)
+    if grid.ndim != 2 or grid.size == 0:
+        raise InputError(f"a heat map needs a grid of rows and columns, not shape {grid.shape}")
+    finite = grid[np.isfinite(grid)]
+    floor = float(finite.min()) if low is None and finite.size else low or 0.0
+    roof = float(finite.max()) if high is None and finite.size else high or 0.0
+    span = roof - floor
+    above = np.nan_to_num(grid, nan=floor) - floor
+    share = np.clip(above / span, 0, 1) if span > 0 else np.zeros_like(grid)
+    smooth = pillow.fromarray(share.astype(np.float32)).resize(picture.size, pillow.Resampling.BICUBIC)
+    weight = np.clip(np.asarray(smooth, dtype=np.float64), 0, 1)[..., None]
+    base = np.asarray(picture.convert("RGB"), dtype=np.float64)
+    # The picture is dimmed where nothing is seen, so that the warm colours stand out on any content.
+    grey = base.mean(axis=2, keepdims=True)
+    dimmed = 0.45 * base + 0.25 * grey
+    blended = dimmed * (1 - COVER * weight) + warm(weight) * COVER * weight
+    painted = pillow.fromarray(np.clip(np.rint(blended), 0, 255).astype(np.uint8))
+    data = BytesIO()
+    painted.save(data, "PNG")
+    return data.getvalue()
+
+
+def warm(value: Any) -> Any:
+    """The colours of shares of a heat map's range."""
+    import numpy as np
+
+    shares = [share for share, _ in WARM]
+    channels = [
+        np.interp(value[..., 0], shares, [float(colour[channel]) for _, colour in WARM])
+        for channel in range(3)
+    ]
+    return np.stack(channels, axis=-1)
+
+
+def heat_scale(low: float, high: float) -> Html:
+    """The colours of a heat map from ``low`` to ``high``, for below it."""
+    stops = ", ".join(f"rgb{colour} {share:.0%}" for share, colour in WARM)
+    strip = element("i", style=f"background: linear-gradient(to right, {stops})")
+    ends = (element("span", f"{end:.3g}") for end in (low, high))
+    return element("div", next(ends), strip, next(ends), class_="scale muted")

@@ -1,20 +1,39 @@
-"""A page built part by part: text, tables, charts, examples. It needs no other file."""
+"""A page built part by part, with four faces: HTML, Markdown, LaTeX and the terminal.
+
+Words and tables appear on every face; markup and drawings only in HTML, which needs no other file.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from reweigh.estimate import Estimate
 from reweigh.files.outputs import write_output
 from reweigh.results.charts import alt_text, dots, inline
-from reweigh.results.html import Html, document, element, join, section
+from reweigh.results.html import Html, element, figure, join
 from reweigh.results.table import Cell, Column, Table
 from reweigh.text import in_words
 
+if TYPE_CHECKING:
+    from rich.console import Group, RenderableType
+
 FOLD = 30
-"""Tables longer than this are folded away on the screen."""
+"""Tables longer than this are folded away in HTML."""
+STYLE = Path(__file__).with_name("page.css")
+"""The style of every page: light and dark, narrow and printed."""
+
+
+class _Words(NamedTuple):
+    text: str
+    muted: bool
+
+
+class _Section(NamedTuple):
+    title: str
+    anchor: str | None
+    parts: list[Html | _Words | tuple[Table, int]]
 
 
 class Page:
@@ -24,39 +43,46 @@ class Page:
         >>> page = Page("Two numbers", lead="Measured here.").section("Sum").text("2 + 3 is 5.")
         >>> "<h2>Sum</h2>" in page.html()
         True
+        >>> print(page.markdown())
+        # Two numbers
+        <BLANKLINE>
+        Measured here.
+        <BLANKLINE>
+        ## Sum
+        <BLANKLINE>
+        2 + 3 is 5.
+        <BLANKLINE>
     """
 
     def __init__(self, title: str, *, lead: str = "", footer: str = "") -> None:
         self.title, self.lead, self.footer = title, lead, footer
-        self._sections: list[tuple[str | None, str | None, list[Html]]] = [(None, None, [])]
+        self._sections = [_Section("", None, [])]
 
     def section(self, title: str, *, anchor: str | None = None) -> Page:
         """Begin a section; what is added next belongs to it."""
-        self._sections.append((title, anchor, []))
+        self._sections.append(_Section(title, anchor, []))
         return self
 
     def add(self, *parts: Html) -> Page:
         """Add markup."""
-        self._sections[-1][2].extend(parts)
+        self._sections[-1].parts.extend(parts)
         return self
 
     def text(self, *paragraphs: str, muted: bool = False) -> Page:
         """Add paragraphs."""
-        return self.add(*(element("p", one, class_="muted" if muted else None) for one in paragraphs))
+        self._sections[-1].parts.extend(_Words(one, muted) for one in paragraphs)
+        return self
 
     def table(self, table: Table, *, fold: int = FOLD) -> Page:
-        """Add a table, folded away if it has more than ``fold`` rows."""
-        shown = table.html()
-        if len(table.rows) > fold:
-            shown = element("details", element("summary", f"Table, {len(table.rows)} rows"), shown)
-        return self.add(shown)
+        """Add a table, folded away in HTML if it has more than ``fold`` rows."""
+        self._sections[-1].parts.append((table, fold))
+        return self
 
     def chart(
         self, draw: Callable[[Any, bool], None], caption: str, *, alt: str = "", height: float = 3.2
     ) -> Page:
         """Add a drawing; ``draw`` receives a matplotlib panel and whether the screen is narrow."""
-        drawing = inline(draw, alt=alt or caption, height=height)
-        return self.add(element("figure", drawing, element("figcaption", caption)))
+        return self.add(figure(inline(draw, alt=alt or caption, height=height), caption))
 
     def intervals(
         self, values: Mapping[str, Estimate], caption: str, *, zero: bool = False, digits: int = 1
@@ -78,16 +104,74 @@ class Page:
         return self.add(element("details", element("summary", summary), table.html()))
 
     def html(self) -> str:
-        """The whole document."""
-        parts = [
-            join(inside) if title is None else section(title, *inside, anchor=anchor)
-            for title, anchor, inside in self._sections
+        """The whole document; it needs no other file."""
+        head = [
+            element("meta", charset="utf-8"),
+            element("meta", name="viewport", content="width=device-width, initial-scale=1"),
+            element("title", self.title),
+            element("style", Html(f"\n{STYLE.read_text(encoding='utf-8')}")),
         ]
-        return document(self.title, *parts, lead=self.lead, footer=self.footer)
+        body = [element("h1", self.title)]
+        body += [element("p", self.lead, class_="lead")] if self.lead else []
+        for title, anchor, parts in self._sections:
+            inside = [_markup(part) for part in parts]
+            body += [element("section", element("h2", title, id=anchor), *inside)] if title else inside
+        body += [element("footer", self.footer)] if self.footer else []
+        main = element("main", *body)
+        return f'<!doctype html>\n<html lang="en"><head>{join(head)}</head><body>{main}</body></html>\n'
+
+    def markdown(self) -> str:
+        """Words and tables as GitHub-flavoured Markdown."""
+        blocks = [f"# {self.title}", self.lead]
+        for title, parts in self._plain():
+            blocks.append(f"## {title}" if title else "")
+            blocks += [one if isinstance(one, str) else one.markdown().rstrip() for one in parts]
+        return "\n\n".join(block for block in blocks if block) + "\n"
+
+    def latex(self) -> str:
+        """Tables as ``tabular``, words as comments; needs booktabs, and xcolor with its table option."""
+        blocks = [f"% {self.title}", f"% {self.lead}"]
+        for title, parts in self._plain():
+            blocks += [f"% {title}"] if title else []
+            blocks += [f"% {one}" if isinstance(one, str) else one.latex() for one in parts]
+        return "\n".join(blocks) + "\n"
+
+    def terminal(self) -> Group:
+        """Words and tables for a rich console."""
+        from rich.console import Group
+        from rich.text import Text
+
+        blocks: list[RenderableType] = [Text(self.lead)]
+        for title, parts in self._plain():
+            blocks += [Text(f"\n{title}", style="bold")] if title else []
+            blocks += [Text(one) if isinstance(one, str) else one for one in parts]
+        return Group(*blocks)
+
+    def _plain(self) -> Iterator[tuple[str, Sequence[str | Table]]]:
+        """The sections that have words or tables, with these alone."""
+        for title, _, parts in self._sections:
+            shown = [
+                one.text if isinstance(one, _Words) else one[0] for one in parts if not isinstance(one, Html)
+            ]
+            if shown:
+                yield title, shown
 
     def write(self, path: Path) -> Path:
-        """Write the page to a file."""
-        return write_output(path, self.html())
+        """Write the page to a file: as Markdown or LaTeX if its name ends in .md or .tex, otherwise as HTML."""
+        face = {".md": self.markdown, ".tex": self.latex}.get(path.suffix, self.html)
+        return write_output(path, face())
+
+
+def _markup(part: Html | _Words | tuple[Table, int]) -> Html:
+    if isinstance(part, Html):
+        return part
+    if isinstance(part, _Words):
+        return element("p", part.text, class_="muted" if part.muted else None)
+    table, fold = part
+    shown = table.html()
+    if len(table.rows) > fold:
+        return element("details", element("summary", f"Table, {len(table.rows)} rows"), shown)
+    return shown
 
 
 def _flat(values: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, str]]:

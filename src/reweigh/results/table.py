@@ -113,7 +113,6 @@ class Table:
         columns: What the cells mean.
         rows: One cell for each column.
         caption: A sentence for below the table.
-        marked: A row to print bold instead of the best of each column.
         changes: Rows of differences: shown with signs, and never the best.
         shades: Cells that are better or worse than a base, by row and column.
         second: Whether the second best of a column is underlined.
@@ -123,7 +122,6 @@ class Table:
     columns: Sequence[Column]
     rows: Sequence[Sequence[Cell]]
     caption: str = ""
-    marked: int | None = None
     changes: Collection[int] = ()
     shades: Mapping[tuple[int, int], Shade] = field(default_factory=dict)
     second: bool = False
@@ -137,8 +135,6 @@ class Table:
         object.__setattr__(self, "_places", self._find_places())
 
     def _find_places(self) -> dict[tuple[int, int], Place]:
-        if self.marked is not None:
-            return {(self.marked, index): "best" for index in range(len(self.columns))}
         found: dict[tuple[int, int], Place] = {}
         for index, column in enumerate(self.columns):
             if column.better is None or not column.ranked:
@@ -261,10 +257,10 @@ class Table:
         from rich.text import Text
 
         columns = range(1, len(self.columns))
-        beside = self._texts(" ")
-        chosen = next(
-            (one for one in (beside, self._texts("\n")) if _fits(one, [0, *columns], width)), beside
-        )
+        beside, below = self._texts(" "), self._texts("\n")
+        whole = [one for one in (beside, below) if _fits(one, [0, *columns], width)]
+        in_parts = [one for one in (beside, below) if all(_fits(one, [0, j], width) for j in columns)]
+        chosen = [*whole, *in_parts, below][0]
         parts: list[list[int]] = [[0]]
         for j in columns:
             if len(parts[-1]) > 1 and not _fits(chosen, [*parts[-1], j], width):

@@ -21,7 +21,7 @@ def command(out, *more):
 
 @pytest.mark.slow
 def test_an_ablation_leaves_tables_and_resumes_to_the_same_bytes(tmp_path, monkeypatch):
-    monkeypatch.setattr("reweigh.experiments.ablate.study.SHUFFLES", 2)
+    monkeypatch.setattr("reweigh.experiments.ablate.run.SHUFFLES", 2)
     arms = ("--arms", "shuffled,cyclic,count-5,unbounded", "--batch-size", "2")
     done = run(app, command(tmp_path, *arms, "--json"))
     assert done.exit_code == 0, done.output + str(done.exception)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from types import SimpleNamespace
 
 import pytest
 from rich.console import Console
@@ -12,15 +13,14 @@ from reweigh.benchmarks.chair.metrics import count_caption, summarise_metrics
 from reweigh.estimate import Estimate
 from reweigh.experiments.ablate.report import (
     COLUMNS,
+    DIFFERENCES,
+    EDITS,
     FIGURES,
     AblationReport,
     ArmResult,
-    build_json,
-    build_page,
-    build_table,
     spread,
 )
-from reweigh.experiments.ablate.study import Plan
+from reweigh.experiments.ablate.run import Plan
 from reweigh.runs.task import Scored
 
 REFERENCE = {"dog", "cat"}
@@ -59,9 +59,9 @@ def test_repetition_is_of_one_object_in_one_description():
 def test_a_row_holds_the_difference_to_the_full_method():
     row = ArmResult.of("blind", "blind", run(["dog", "bus"], ["dog", "bus"]), FULL, COUNTS)
     values = row.values()
-    assert values["chair_i"] == 50
-    assert values["chair_i_difference"] == 25
-    assert values["recall"] == 50
+    assert values["chair_i"].value == 50
+    assert values["chair_i_difference"].value == 25
+    assert values["recall"].value == 50
     assert (values["fire"], values["escapes"], values["repetition"], values["length"]) == (25.0, 3, 1, 2.0)
     full = ArmResult.of("full", "full", FULL, FULL, {**COUNTS, "candidates": 0})
     assert full.values()["chair_i_difference"] is None
@@ -80,8 +80,11 @@ def test_permutations_are_followed_by_their_mean_and_range():
     assert [found[what]["chair_i"] for what in ("mean", "lowest", "highest")] == [50, 0, 100]
     assert found["mean"]["escapes"] == 1.5
     assert found["mean"]["recall"] == pytest.approx(37.5)
-    table = build_table(rows, "words")
-    assert [row[0] for row in table.rows] == [
+    table = SimpleNamespace(layer=2, fingerprint="0" * 64)
+    plan = Plan(table=table, beta=1.0, variants=[], left_out={"count-5": "none kept"})
+    about = {"model": "made", "records": 2, "benchmark": {"name": "world"}}
+    report = AblationReport(rows, plan, about)
+    assert [row[0] for row in report.table(tuple(COLUMNS)).rows] == [
         "base",
         "full",
         "shuffled-0",
@@ -91,17 +94,16 @@ def test_permutations_are_followed_by_their_mean_and_range():
         "shuffled, highest",
         "blind",
     ]
-    assert table.marked == 1  # the full method, not the luckiest permutation
-    made = build_json(rows, {"beta": 1.0}, {"count-5": "none kept"})
+    made = report.to_json()
     assert [row["arm"] for row in made["arms"]] == [row.name for row in rows]
     assert made["arms"][0]["edits"] is None
     assert made["shuffled"]["highest"]["chair_i"] == 100
-    figures = build_table(rows, "", names=FIGURES).rows
+    figures = report.table(FIGURES).rows
     assert isinstance(figures[2][2], Estimate), "a figure of a run has its interval"
     assert figures[4][2] == 50.0, "a mean over permutations has none"
-    page = build_page(rows, "lead", "caption", {"count-5": "none kept"})
-    assert "left out, none kept" in page
-    assert "<svg" in page
+    assert "**" not in report.page().markdown(), "no arm wins, least of all the luckiest permutation"
+    assert "| count-5 | left out: none kept |" in report.page().markdown()
+    assert "<svg" in report.page().html()
 
 
 def test_a_range_over_an_undefined_figure_is_undefined():
@@ -120,7 +122,7 @@ def test_no_table_is_wider_than_the_terminal(width):
     kinds = ("base", "no-abstention")
     rows = [ArmResult.of(kind, kind, one, full, COUNTS) for kind, one in zip(kinds, many, strict=True)]
     report = AblationReport(rows, Plan(table=None, beta=1.0, variants=[], left_out={}), {})
-    tables = report.tables()
+    tables = [report.table(names) for names in (FIGURES, DIFFERENCES, EDITS)]
     assert {column.name for table in tables for column in table.columns} == {
         "arm",
         *(column.name for column in COLUMNS.values()),

@@ -28,8 +28,8 @@ from reweigh.experiments.compare.methods import (
     parse_options,
     standard_methods,
 )
+from reweigh.experiments.compare.report import Comparison, MethodRow, figure_column
 from reweigh.experiments.compare.study import _note
-from reweigh.experiments.compare.table import Comparison, MethodRow, figure_column
 from reweigh.rivals import DECODERS
 from reweigh.runs.diff import hallucinated_objects
 from reweigh.runs.results import read_scored
@@ -192,8 +192,8 @@ def test_the_interval_of_cost_draws_the_same_batches_for_both():
 
 def test_cost_is_marked_only_beyond_chance():
     rows = [
-        MethodRow("Base", [1.0, 1.0]),
-        MethodRow("Own", [0.85, 2.0], intervals=[Estimate(0.85, 0.6, 1.2), Estimate(2.0, 1.8, 2.2)]),
+        MethodRow("Base", [Estimate(1.0), Estimate(1.0)]),
+        MethodRow("Own", [Estimate(0.85, 0.6, 1.2), Estimate(2.0, 1.8, 2.2)]),
     ]
     figures = [figure_column("Cost", "Lat.", "lower"), figure_column("Cost", "Mem.", "lower")]
     made = Comparison("m", figures, rows)
@@ -265,7 +265,7 @@ def test_the_command(checkpoint, tmp_path):
 
 
 @pytest.mark.slow
-def test_methods_that_need_files_take_them_from_commands(tmp_path):
+def test_methods_that_need_files_take_them_from_options_or_tuning_records(tmp_path):
     """ASD, ProjectAway and HALC on the embedded world, with files as users make them; none sees an evaluation scene."""
     runner = CliRunner()
 
@@ -274,18 +274,9 @@ def test_methods_that_need_files_take_them_from_commands(tmp_path):
         assert done.exit_code == 0, done.output
         return done.stdout
 
-    call("steer", "world", "-o", tmp_path / "steering", "--limit", 30, "--batch-size", 15)
-    page = json.loads((tmp_path / "steering" / "steering_vectors.json").read_text())
-    assert page["made_with"]["benchmark"]["options"]["split"] == "tuning"
-    words = tmp_path / "steering" / "hallucinated.txt"
-    listed = hallucinated_objects(read_scored(tmp_path / "steering" / "answers").items)
-    assert words.read_text().splitlines() == [one.name for one in listed[:10]]
-    assert all(0 < one.hallucinated <= one.mentions for one in listed)
     truth = tmp_path / "truth"
     call("world", "draw", "-o", truth, "--split", "evaluation", "--count", 2, "--boxes")
     options = {
-        "asd.vectors": tmp_path / "steering",
-        "projectaway.erase": words,
         "halc@oracle-detector.detect": truth / "boxes.jsonl",
         "halc@oracle-detector.is_entity": truth / "words.txt",
         "halc@oracle-detector.match": "own",
@@ -293,8 +284,15 @@ def test_methods_that_need_files_take_them_from_commands(tmp_path):
     given = [part for name, value in options.items() for part in ("--method-option", f"{name}={value}")]
     call(
         *("compare", "world", "-m", "base,asd,projectaway,halc@oracle-detector", *given),
-        *("--option", "scenes=2", "--batch-size", 2, "-o", tmp_path / "out"),
+        *("--option", "scenes=2", "--batch-size", 2, "--tuning-limit", 30, "-o", tmp_path / "out"),
     )
+    steering = tmp_path / "out" / "steering"
+    page = json.loads((steering / "steering_vectors.json").read_text())
+    assert page["made_with"]["benchmark"]["options"]["split"] == "tuning"
+    words = steering / "hallucinated.txt"
+    listed = hallucinated_objects(read_scored(steering / "answers").items)
+    assert words.read_text().splitlines() == [one.name for one in listed[:10]]
+    assert all(0 < one.hallucinated <= one.mentions for one in listed)
     made = json.loads((tmp_path / "out" / "comparison.json").read_text())
     rows = [row["method"] for row in made["rows"]]
     assert rows == ["Base (greedy)", "ASD (re-implemented)", "ProjectAway", "HALC (oracle-detector)"]

@@ -95,7 +95,7 @@ def test_the_recommendation_names_a_table_that_was_named(tmp_path):
     kept = run(app, command(out, "--table", str(tables), "--bound", "100"))
     assert (tables / POINT).read_bytes() == before, "a smaller search replaces nothing"
     assert "keeps its operating point" in kept.stderr
-    run(app, command(out, "--table", str(tables), "--bound", "100", "--force"))
+    run(app, command(out, "--table", str(tables), "--bound", "100", "--overwrite"))
     assert read_sealed(tables / POINT) == point
 
 

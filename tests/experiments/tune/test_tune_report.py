@@ -11,7 +11,6 @@ import pytest
 from reweigh.benchmarks.base import Item, Summary
 from reweigh.benchmarks.chair.metrics import count_caption, figures, summarise_metrics
 from reweigh.estimate import Estimate
-from reweigh.experiments.compare import report as render
 from reweigh.experiments.tune.report import TuningReport
 from reweigh.experiments.tune.search import BASE, GAIN, Tuned, search
 from reweigh.experiments.tune.study import quality
@@ -102,14 +101,14 @@ def test_every_face_shows_intervals_and_differences(report, tmp_path):
     assert page["grid"][0]["intervals"]["chair_i"] == [metric.low, metric.high]
     assert set(page["base"]["intervals"]) == {"chair_s", "chair_i", "recall", "f1"}
     console = Console(width=160, file=io.StringIO())
-    console.print(render.terminal(report.comparison))
+    console.print(report.page().terminal())
     said = console.file.getvalue()
     assert paired in said
     assert own in said
 
 
 def test_the_page_names_its_rows_and_columns(report):
-    page = report.page()
+    page = report.page().html()
     assert page.count('scope="row"') == 4 + 3
     assert 'scope="col">point</th>' in page
     assert 'role="img"' in page

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 from reweigh.benchmarks.base import find_benchmark
 from reweigh.errors import InputError, ReweighError, UnsupportedError, require_known
 from reweigh.experiments.compare.cost import COSTS, timed
-from reweigh.experiments.compare.table import DEFAULTS
 from reweigh.experiments.experiment import Arm, OpenArm
 from reweigh.options import parse_option
 from reweigh.runs.run import Answered, Batch
@@ -30,6 +29,8 @@ CONTROLLED = (
     "wherever the model hesitates between yes and no. Neither looks at the picture any better, so a gain that one of them "
     'shows too is no evidence for a method ("The Mirage of Performance Gains", arXiv 2504.10020).'
 )
+DEFAULTS = "official defaults"
+"""Settings of a decoder that was given no options."""
 TUNED = "tuned"
 """Label of the variant that is a method's tuned row."""
 VARIANT = re.compile(r"[A-Za-z0-9][A-Za-z0-9-]*")

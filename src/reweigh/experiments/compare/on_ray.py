@@ -17,8 +17,8 @@ from reweigh.cluster import Cluster, LazyTasks, Workers, by_number, ray_pool
 from reweigh.experiments.compare.cost import timed
 from reweigh.experiments.compare.fluency import Passage, Reader, reading
 from reweigh.experiments.compare.methods import Method, make_method
+from reweigh.experiments.compare.report import Comparison
 from reweigh.experiments.compare.study import Executor, compare, served_arms
-from reweigh.experiments.compare.table import Comparison, Shading
 from reweigh.experiments.experiment import in_turns
 from reweigh.runs.run import Answered, Batch, Turns, due, open_batch
 from reweigh.runs.task import Runs
@@ -89,7 +89,6 @@ def compare_on(
     benchmarks: Sequence[Runs],
     out: Path,
     *,
-    shading: Shading = "interval",
     tell: Callable[[Sequence[Method]], None] = lambda _: None,
 ) -> Comparison:
     """Compare with the actors of a cluster; ``arguments`` are ``comparer``'s, ``tell`` receives what they serve.
@@ -101,7 +100,7 @@ def compare_on(
         tell(methods)
         known = [replace(runs, model={**runs.model, **pool.described["model"]}) for runs in benchmarks]
         executor_of = workers_executor(pool, Waiting(known, methods, out))
-        return compare(model, methods, known, out, shading=shading, executor_of=executor_of)
+        return compare(model, methods, known, out, executor_of=executor_of)
 
 
 class Waiting(LazyTasks[Due, Task]):

@@ -7,16 +7,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from reweigh.benchmarks import find_benchmark
-from reweigh.estimate import Estimate
 from reweigh.experiments.compare.cost import LATENCY, BatchCost, Total
 from reweigh.experiments.compare.fluency import ReadAgain, broken_shares, degenerate, one_by_one, reading
 from reweigh.experiments.compare.methods import CONTROLLED, CONTROLS, Method, decoder_of, settings_in_words
-from reweigh.experiments.compare.table import Comparison, MethodRow, Shading, cost_columns, figure_column
+from reweigh.experiments.compare.report import Comparison, MethodRow, cost_columns, figure_column
 from reweigh.experiments.experiment import Arm, Experiment
 from reweigh.results.evaluation import write_report
 from reweigh.results.frame import AGAINST, Frame, Row
 from reweigh.results.table import Column
-from reweigh.runs.results import ScoredRun
 from reweigh.runs.run import Turns
 from reweigh.runs.task import Runs, Scored
 
@@ -46,7 +44,6 @@ def compare(
     benchmarks: Sequence[Runs],
     out: Path,
     *,
-    shading: Shading = "interval",
     executor_of: Callable[[Runs], Executor] | None = None,
 ) -> Comparison:
     """Answer every benchmark with every method into folders below ``out``, score them, and build the table.
@@ -79,7 +76,7 @@ def compare(
         texts = {method: scored.texts for method, scored in experiment.scored.items()}
         broken[name] = broken_shares(executor.read_again, runs, texts)
     totals = {name: Total(found) for name, found in costs.items()}
-    return build(model, methods, scores, Frame(rows), totals, shading=shading, broken=broken)
+    return build(model, methods, scores, Frame(rows), totals, broken=broken)
 
 
 def own_executor(methods: Sequence[Method], runs: Runs) -> Executor:
@@ -100,7 +97,6 @@ def build(
     found: Frame,
     costs: Mapping[str, Total],
     *,
-    shading: Shading = "interval",
     broken: Mapping[str, Mapping[str, float]] | None = None,
 ) -> Comparison:
     """Put figures with intervals, differences to the base and cost of all methods into one table."""
@@ -121,21 +117,20 @@ def build(
         ]
         metrics = [estimates.get((name, method.name, metric, None)) for name, metric in keys]
         changes = [estimates.get((name, method.name, metric, base.name)) for name, metric in keys]
-        cells: list[Estimate | None] = [*metrics, *cost]
-        values = [None if one is None else one.value for one in cells]
-        folders = {name: f"{name}/{method.name}" for name, runs in scores.items() if method.name in runs}
+        answered = {name: found[method.name] for name, found in scores.items() if method.name in found}
+        folders = {name: f"{name}/{method.name}" for name in answered}
+        pages = {name: one.run for name, one in answered.items() if one.run is not None}
         served = method.reason is None
         rows.append(
             MethodRow(
                 method.title,
-                values,
-                method.regime_in_words() if served else "",
-                method.reason,
-                cells,
+                [*metrics, *cost],
                 [] if method is base else changes,
-                folders,
-                settings_in_words(method.decoding) if served else "",
-                {name: run for name, runs in scores.items() if (run := _run(runs, method)) is not None},
+                regime=method.regime_in_words() if served else "",
+                reason=method.reason,
+                runs=folders,
+                settings=settings_in_words(method.decoding) if served else "",
+                scored=pages,
             )
         )
         for figure, one in zip((LATENCY, "memory"), cost, strict=True):
@@ -151,11 +146,7 @@ def build(
         "left_out": {method.name: method.reason for method in methods if method.reason is not None},
     }
     whole = Frame([*found, *cost_rows], about)
-    return Comparison(model, [*columns, *cost_columns()], rows, notes, shading, frame=whole)
-
-
-def _run(runs: Mapping[str, Scored], method: Method) -> ScoredRun | None:
-    return runs[method.name].run if method.name in runs else None
+    return Comparison(model, [*columns, *cost_columns()], rows, notes, frame=whole)
 
 
 def _note(scores: Scores, per_token: float | None) -> str:

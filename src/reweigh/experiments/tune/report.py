@@ -1,4 +1,4 @@
-"""What a search found, for people and programs: a table with intervals, a page with figures over beta, and advice."""
+"""What a search found, for people and programs: a table with intervals, a page with metrics over beta, and advice."""
 
 from __future__ import annotations
 
@@ -11,11 +11,10 @@ from typing import Any
 from reweigh.benchmarks.base import find_metric
 from reweigh.benchmarks.chair.metrics import METRICS
 from reweigh.estimate import Estimate
-from reweigh.experiments.compare.report import latex, markdown, tables
-from reweigh.experiments.compare.table import Comparison, MethodRow, figure_column
-from reweigh.experiments.experiment import FRAME, write_frame
+from reweigh.experiments.compare.report import Comparison, MethodRow, figure_column
+from reweigh.experiments.experiment import Files
 from reweigh.experiments.tune.search import BASE, FIGURES, GAIN, Point, Tuned, Where, edge
-from reweigh.files.outputs import claim, write_output, write_sealed_output
+from reweigh.files.outputs import claim, write_sealed_output
 from reweigh.results.charts import lines
 from reweigh.results.frame import AGAINST, Frame, Key, Row
 from reweigh.results.page import Page
@@ -24,7 +23,7 @@ from reweigh.tables.point import POINT, read_point_page
 DECIDING = 100
 """A search on fewer records warns that they are too few."""
 DRAWN = ("chair_i", "f1")
-FILES = (POINT, "tuning.md", "tuning.tex", "report.html")
+FILES = Files(("tuning.md", "tuning.tex", "report.html"), POINT)
 INFO = {name: find_metric(METRICS, name) for name in FIGURES}
 EXPLAINED = (
     "Gain is the mean of the four relative improvements over the base, in percent; a point is not eligible if its F1 "
@@ -33,11 +32,11 @@ EXPLAINED = (
 UNLABELLED = "Experimental: a mention that the verifier denies counts as hallucinated; no labels are used."
 
 
-def claim_files(out: Path, *, record: Path | None = None, force: bool = False) -> None:
+def claim_files(out: Path, *, record: Path | None = None) -> None:
     """Refuse files of others under the names that tuning writes, in its folder and in that of the table."""
-    claim([out / name for name in (*FILES, FRAME)], force=force, beside=out / POINT)
+    FILES.claim(out)
     if record is not None:
-        claim([record / POINT], force=force)
+        claim([record / POINT])
 
 
 @dataclass(frozen=True)
@@ -70,25 +69,18 @@ class TuningReport:
         columns = [figure_column(group, INFO[name].title, INFO[name].direction) for name in FIGURES]
         columns.append(figure_column("all four", "gain %", "higher", digits=1))
         base = self.tuned.scored[BASE].summary.metrics
-        rows = [MethodRow("base", [*(base[name].value for name in FIGURES), None], intervals=_of(base))]
+        rows = [MethodRow("base", [*(base[name] for name in FIGURES), None])]
         for point in self.tuned.found.points:
             metrics = self.tuned.scored[_key(point)].summary.metrics
             changes = self.tuned.differences[_key(point)]
-            values = [*(metrics[name].value for name in FIGURES), changes[GAIN].value]
-            differences = [*_of(changes), changes[GAIN]]
-            rows.append(
-                MethodRow(self._title(point), values, intervals=_of(metrics), differences=differences)
+            cells = [*(metrics[name] for name in FIGURES), Estimate(changes[GAIN].value)]
+            differences = [changes[name] for name in (*FIGURES, GAIN)]
+            state = (
+                ", chosen" if point == self.tuned.found.chosen else "" if point.eligible else ", not eligible"
             )
+            rows.append(MethodRow(f"{_named(point)}{state}", cells, differences))
         notes = ["Brackets are 95% image-bootstrap intervals.", EXPLAINED]
         return Comparison(self.lead, columns, rows, notes, kind="point")
-
-    def _title(self, point: Point) -> str:
-        said = "" if point.eligible else ", not eligible"
-        return f"{_named(point)}{', chosen' if point == self.tuned.found.chosen else said}"
-
-    def to_json(self) -> dict[str, Any]:
-        """All of it for a program."""
-        return self.point()
 
     def point(self) -> dict[str, Any]:
         """The operating point with all it was chosen from; without one, layer is None and beta 0, the base model."""
@@ -166,18 +158,15 @@ class TuningReport:
         told = [f"{INFO[name].title} {found[name].text(2, signed=True)}" for name in FIGURES]
         return ", ".join([*told, f"gain {found[GAIN].text(1, signed=True)} %"])
 
-    def page(self) -> str:
-        """A page that needs no other file."""
+    def page(self) -> Page:
+        """The advice, the tables, and CHAIR_I and F1 drawn over beta."""
         made = Page("Operating point of ReWEIGH", lead=self.lead, footer="Written by reweigh tune.")
-        made.text(*self.advice()).section("Grid").add(*tables(self.comparison)).section("Over beta")
+        self.comparison.add_to(made.text(*self.advice())).section("Over beta")
         for name in DRAWN:
             info = INFO[name]
-            made.chart(
-                partial(self._draw, name),
-                f"{info.title} over beta, with 95% intervals; {info.direction} is better.",
-                height=3.0,
-            )
-        return made.html()
+            words = f"{info.title} over beta, with 95% intervals; {info.direction} is better."
+            made.chart(partial(self._draw, name), words, height=3.0)
+        return made
 
     def _draw(self, name: str, panel: Any, narrow: bool) -> None:
         found = self.tuned.found
@@ -195,17 +184,10 @@ class TuningReport:
         lines(panel, series, across="beta", up=INFO[name].title, level=level, marked=marked)
 
     def write(self, out: Path, *, record: Path | None = None) -> list[Path]:
-        """Write the point, the tables and the page; the point also into ``record``, a table's folder."""
+        """Write the point, the page and the frame; the point also into ``record``, a table's folder."""
         point = self.point()
-        texts = (markdown(self.comparison), latex(self.comparison), self.page())
-        claim_files(out)
-        write_sealed_output(out / POINT, point)
-        for name, text in zip(FILES[1:], texts, strict=True):
-            write_output(out / name, text)
-        written = [*(out / name for name in FILES), write_frame(self.frame(), out)]
-        if record is not None:
-            written.append(write_sealed_output(record / POINT, point))
-        return written
+        written = FILES.write(out, self.page(), point, self.frame())
+        return written if record is None else [*written, write_sealed_output(record / POINT, point)]
 
     def frame(self) -> Frame:
         """Every figure of the base and of every point, and the paired differences to the base."""
@@ -228,7 +210,3 @@ def _key(point: Point) -> Where:
 
 def _named(point: Point) -> str:
     return f"layer {point.layer}, beta {point.beta:g}"
-
-
-def _of(metrics: Mapping[str, Estimate]) -> list[Estimate | None]:
-    return [metrics[name] for name in FIGURES]

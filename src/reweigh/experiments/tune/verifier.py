@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from io import BytesIO
 from typing import TYPE_CHECKING, Any, Protocol
 
-from reweigh.benchmarks.judge.systemone import SystemOne
+from reweigh.benchmarks.judge.kinds import SystemOne
 from reweigh.errors import InputError
 from reweigh.families.processor import tokenizer_of
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 import json
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -15,10 +14,19 @@ import reweigh
 from reweigh.cli.app import app
 from reweigh.errors import InputError
 from reweigh.estimate import Estimate
-from reweigh.experiments.tune_all.page import frontiers, note, settings_table, unbeaten
-from reweigh.experiments.tune_all.study import BUDGET, Tried, Tuning, settings_of, tune_all, tuned_name
+from reweigh.experiments.tune_all import (
+    BUDGET,
+    Tried,
+    Tuning,
+    frontiers,
+    note,
+    settings_of,
+    settings_table,
+    tune_all,
+    tuned_name,
+    unbeaten,
+)
 from reweigh.rivals import DECODERS, check_options
-from reweigh.text import in_words
 
 UNTUNED = {"base", "greedy", "sampling", "push"}
 """Plain decoding without an option, and the control for yes/no questions, which is not judged by objects."""
@@ -36,15 +44,6 @@ def test_every_method_has_the_same_budget_and_its_default_among_the_settings(nam
     official = {option: parameters[option].default for option, _ in entry.grid}
     if None not in official.values():  # ReWEIGH's beta comes with its table
         assert official in settings
-
-
-def test_the_documents_state_every_grid():
-    page = (Path(__file__).parents[3] / "docs" / "decoders.md").read_text(encoding="utf-8")
-    for name in DECODERS:
-        if grid := DECODERS[name].grid:
-            assert (
-                f"| `{name}` | {'; '.join(f'`{option}` {in_words(some)}' for option, some in grid)} |" in page
-            )
 
 
 def test_plain_decoding_is_not_tuned():

@@ -1,1 +1,0 @@
-"""Every method of a comparison tuned with the same budget, on the same records, by the same rule."""
