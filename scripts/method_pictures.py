@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from PIL import Image
+from PIL import Image, ImageDraw
 
 import reweigh
 from reweigh.calibration.result import Calibration
@@ -20,15 +20,16 @@ from reweigh.families.load import load
 from reweigh.files.artifacts import write_text
 from reweigh.method.trace import Row, Step
 from reweigh.results.charts import CHANGED, INK, MUTED, PAPER, svg
-from reweigh.results.heat import STRIP, heatmap
 from reweigh.results.html import Html
-from reweigh.results.mechanism import step_svg
+from reweigh.results.mechanism import heatmap, step_svg, warm
 from reweigh.world import path, table_path
 from reweigh.world.scenes import Scene, scene
 
 FOLDER = Path(__file__).parents[1] / "docs" / "images"
 PROMPT = "Please describe this image in detail."
 SIDE, GAP = 224, 20
+STRIP = 26
+"""Pixels that the scale adds below a heat map."""
 
 
 def first_change(rw: ReweighSession, shown: Scene) -> Step:
@@ -56,8 +57,8 @@ def draw_measure(rw: ReweighSession, shown: Scene, step: Step) -> Html:
     said = ["the picture"]
     for number, row in enumerate(winners(step)):
         cells = evidence.grid(rw.layer, number)
-        painted = heatmap(shown.image(SIDE), cells, low=0.0, high=1.0, scale=True)
-        sheet.paste(Image.open(BytesIO(painted)), ((number + 1) * (SIDE + GAP), 0))
+        painted = Image.open(BytesIO(heatmap(shown.image(SIDE), cells, low=0.0, high=1.0)))
+        sheet.paste(with_scale(painted), ((number + 1) * (SIDE + GAP), 0))
         said.append(f"{row.text.strip()}: mean {1e3 * float(np.nanmean(cells)):.1f} · 10⁻³")
 
     def draw(panel: Any, narrow: bool) -> None:
@@ -69,6 +70,21 @@ def draw_measure(rw: ReweighSession, shown: Scene, step: Step) -> Html:
 
     alt = "A scene, and for two words the map of one divided by their rank at each of its 64 positions"
     return svg(draw, alt=alt, height=2.9)
+
+
+def with_scale(painted: Image.Image) -> Image.Image:
+    """A heat map with its colours from 0 to 1 drawn below it."""
+    width, height = painted.size
+    sheet = Image.new("RGB", (width, height + STRIP), "white")
+    sheet.paste(painted, (0, 0))
+    pen = ImageDraw.Draw(sheet)
+    edge = int(pen.textlength("0")) + 8
+    pen.text((4, height + 7), "0", fill="black")
+    pen.text((width - edge + 4, height + 7), "1", fill="black")
+    across = width - 2 * edge
+    share = np.broadcast_to(np.linspace(0, 1, across)[None, :, None], (10, across, 1))
+    sheet.paste(Image.fromarray(warm(share).astype(np.uint8)), (edge, height + 8))
+    return sheet
 
 
 def observed(token: int, layer: int) -> Iterator[float]:

@@ -10,7 +10,7 @@ import pytest
 from reweigh.estimate import Estimate
 from reweigh.paper.analyses import STUDIES
 from reweigh.paper.analyses.confidence import Confidence
-from reweigh.paper.report import Significant, write_report
+from reweigh.paper.folder import Significant, write_report
 from reweigh.paper.study import Outcome, row
 from reweigh.results.charts import chart, dots
 from reweigh.results.frame import Frame

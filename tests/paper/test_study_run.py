@@ -14,8 +14,8 @@ import reweigh
 from reweigh.errors import CalibrationError, InputError, ReweighError, UnknownNameError
 from reweigh.estimate import Estimate
 from reweigh.files.outputs import RECORD
-from reweigh.paper import run as running
-from reweigh.paper.run import run_studies
+from reweigh.paper import folder as running
+from reweigh.paper.folder import run_studies
 from reweigh.paper.study import Study, compute, row
 from reweigh.registry import Registry
 from reweigh.results.charts import chart

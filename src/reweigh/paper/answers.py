@@ -34,7 +34,8 @@ from reweigh.runtime.answer import Answer
 from reweigh.runtime.decoder import GREEDY
 from reweigh.tables.table import ReferenceTable
 
-FIGURES = ("chair_s", "chair_i", "recall", "f1")
+FIGURES = {"chair_s": "CHAIR_S", "chair_i": "CHAIR_I", "recall": "Recall", "f1": "F1"}
+"""Figures of CHAIR, and what the paper's tables call them."""
 BASE, RANK, PROBABILITY = "base", "rank", "probability"
 
 

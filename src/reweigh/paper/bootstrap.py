@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from typing import Any, TypeVar
 
 import numpy as np
@@ -21,25 +21,6 @@ Times = NDArray[np.int64]
 """How often each unit was drawn."""
 
 
-def draws(units: int, *, resamples: int = RESAMPLES, seed: int = SEED) -> Iterator[Times]:
-    """Resamples of some units, each as how often every unit was drawn; the same for the same seed."""
-    generator = np.random.default_rng(seed)
-    share = np.full(units, 1.0 / units)
-    for _ in range(resamples):
-        yield generator.multinomial(units, share)
-
-
-def interval(value: float, drawn: NDArray[Any], *, level: float = LEVEL) -> Estimate:
-    """A value with the percentiles of its draws; undefined draws are left out."""
-    defined = np.asarray(drawn, dtype=np.float64)
-    defined = defined[~np.isnan(defined)]
-    if not len(defined):
-        return Estimate(float(value))
-    tail = (1 - level) / 2
-    low, high = np.quantile(defined, [tail, 1 - tail])
-    return Estimate(float(value), float(low), float(high))
-
-
 def bootstrap(
     units: int,
     figures: Callable[[Times], Mapping[K, float]],
@@ -47,12 +28,24 @@ def bootstrap(
     resamples: int = RESAMPLES,
     seed: int = SEED,
 ) -> dict[K, Estimate]:
-    """Figures of all units with intervals. ``figures`` gets how often each unit counts; all figures share the draws."""
-    whole = figures(np.ones(units, dtype=np.int64))
-    if units < 2:
-        return {name: Estimate(float(value)) for name, value in whole.items()}
-    drawn = [figures(times) for times in draws(units, resamples=resamples, seed=seed)]
-    return {name: interval(value, np.array([one[name] for one in drawn])) for name, value in whole.items()}
+    """Figures of all units with intervals; all figures share the draws, and undefined draws are left out.
+
+    Args:
+        units: How many units there are: images, or tokens.
+        figures: Gets how often each unit counts.
+        resamples: How many draws.
+        seed: Seed of the draws.
+    """
+    generator, share = np.random.default_rng(seed), np.full(units, 1.0 / units)
+    drawn = [figures(generator.multinomial(units, share)) for _ in range(resamples if units > 1 else 0)]
+    tail = (1 - LEVEL) / 2
+    found = {}
+    for name, value in figures(np.ones(units, dtype=np.int64)).items():
+        values = np.array([one[name] for one in drawn], dtype=np.float64)
+        defined = values[~np.isnan(values)]
+        ends = np.quantile(defined, [tail, 1 - tail]).tolist() if len(defined) else ()
+        found[name] = Estimate(float(value), *ends)
+    return found
 
 
 def bootstrap_counts(

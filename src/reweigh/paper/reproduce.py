@@ -9,20 +9,20 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from reweigh.benchmarks.base import Record, find_benchmark
 from reweigh.benchmarks.chair.benchmark import CHAIR
-from reweigh.benchmarks.chair.coco import Coco
 from reweigh.benchmarks.chair.truth import sample_images
-from reweigh.benchmarks.files import find_files
+from reweigh.benchmarks.coco import Coco
+from reweigh.benchmarks.data import find_files
 from reweigh.benchmarks.open import data_folder
 from reweigh.errors import InputError
 from reweigh.files.artifacts import write_text
 from reweigh.images import read_image
-from reweigh.paper.published.numbers import REFERENCE, published
+from reweigh.paper.published import REFERENCE, published
 from reweigh.paper.study import Entry
 from reweigh.results.table import Cell, Column, Table
 from reweigh.runs.record import find_image
@@ -147,135 +147,71 @@ class Protocol:
 
     def steps(self) -> list[Step]:
         """Every step in its order, also those that cannot run."""
-        n, factors = self.images, latencies()
-        table, study = self.out / "table", self.out / "study"
-        chosen = ("-t", str(table), *self.options)
-        rivals = [part for name in RIVALS for part in ("--rival", name)]
-        read = [
-            *(part for layer in LAYERS for part in ("--layer", str(layer))),
-            *self._short(),
-            *self.options,
-        ]
         lacks = self.missing()
-        return [
-            Step(
-                "calibrate",
-                ("calibrate", self.model, str(self.manifest), *read, "-o", str(table)),
-                n,
-                missing=lacks,
-            ),
-            Step(
-                "tune",
-                ("tune", self.model, *self.chair(), *chosen, "-o", str(study / "tuning")),
-                n * (1 + POINTS * factors["reweigh"]),
-                missing=lacks,
-            ),
-            Step(
-                "chair",
-                (
-                    "compare",
-                    self.model,
-                    *self.chair(),
-                    "-m",
-                    ",".join(METHODS),
-                    *chosen,
-                    "-o",
-                    str(self.out / "chair"),
-                ),
-                n * sum(factors.values()),
-                missing=lacks,
-            ),
-            self._amber(chosen, sum(factors.values()), lacks),
-            *self._judged(chosen, factors, lacks),
-            Step(
-                "speed",
-                ("speed", self.model, *rivals, *self._short(), *chosen, "-o", str(study / "speed")),
-                50.0,
-                missing=lacks,
-            ),
-            Step(
-                "ablate",
-                ("ablate", self.model, *self.chair(), *chosen, "-o", str(self.out / "ablation")),
-                n * ARMS * factors["reweigh"],
-                missing=lacks,
-            ),
-            Step("study", (*self._study(study), *chosen), n * ANALYSES, missing=lacks),
-        ]
+        return [replace(one, missing=lacks or one.missing) for one in self._steps()]
+
+    def _steps(self) -> Iterator[Step]:
+        model, n, factors = self.model, self.images, latencies()
+        ours, every = factors["reweigh"], sum(factors.values())
+        table, study = self.out / "table", self.out / "study"
+        chair, chosen, methods = self.chair(), ["-t", str(table), *self.options], ["-m", ",".join(METHODS)]
+
+        layers = [part for layer in LAYERS for part in ("--layer", str(layer))]
+        read = [str(self.manifest), *layers, *self._short(), *self.options]
+        yield Step("calibrate", ("calibrate", model, *read, "-o", str(table)), n)
+        tuning = ("tune", model, *chair, *chosen, "-o", str(study / "tuning"))
+        yield Step("tune", tuning, n * (1 + POINTS * ours))
+        compare = ("compare", model, *chair, *methods, *chosen, "-o", str(self.out / "chair"))
+        yield Step("chair", compare, n * every)
+        yield self._amber(methods, chosen, every)
+        yield from self._judged(chosen, factors)
+        rivals = [part for name in RIVALS for part in ("--rival", name)]
+        yield Step(
+            "speed", ("speed", model, *rivals, *self._short(), *chosen, "-o", str(study / "speed")), 50.0
+        )
+        ablation = ("ablate", model, *chair, *chosen, "-o", str(self.out / "ablation"))
+        yield Step("ablate", ablation, n * ARMS * ours)
+        results = (self.out / name for name in ("ablation", "amber", "chair", "judged"))
+        shown = [part for folder in results for part in ("--results", str(folder)) if folder.is_dir()]
+        given = ["--calibration", str(self.manifest), "--paper", "-o", str(study), *shown]
+        yield Step("study", ("study", "all", model, *chair, *given, *chosen), n * ANALYSES)
+
+    def _amber(self, methods: Sequence[str], chosen: Sequence[str], factor: float) -> Step:
+        folder = self.amber or data_folder(find_benchmark("amber-generative"))
+        there = find_files(folder, "annotations.json")
+        lacks = f"annotations.json of AMBER in {folder} (reweigh data amber, or --amber DIR)"
+        asked = [part for name in AMBER for part in ("-b", name)]
+        data = [] if self.amber is None else ["--data", str(self.amber)]
+        given = [*asked, *methods, *data, *self._limited(), *chosen, "-o", str(self.out / "amber")]
+        long, short = (min(count, self.limit or count) * factor for count in AMBER.values())
+        return Step("amber", ("compare", self.model, *given), long, short, None if there else lacks)
+
+    def _judged(self, chosen: Sequence[str], factors: dict[str, float]) -> Iterator[Step]:
+        """Answer and rate MMHal-Bench and MM-Vet with every method."""
+        for name, count in JUDGED.items():
+            folder = data_folder(find_benchmark(name))
+            why = None if self.judge else "a judge (--judge chat or systemone)"
+            why = why if folder.is_dir() else f"{folder} (reweigh data {name})"
+            for method in METHODS:
+                run = str(self.out / "judged" / name / method)
+                own = chosen if method == "reweigh" else self.options
+                asked = ("-b", name, "--decoder", method, *self._limited(), *own, "-o", run)
+                many = min(count, self.limit or count) * factors[method]
+                yield Step(f"{name} {method}", ("eval", "run", self.model, *asked), many, missing=why)
+                yield Step(f"rate {name} {method}", ("eval", "score", run, *self.judge), missing=why)
 
     def missing(self) -> str | None:
         """What the folder of COCO lacks."""
-        for folder in ("train2014", "val2014"):
-            if not (self.coco / folder).is_dir():
-                return f"{self.coco / folder}"
+        for split in ("train2014", "val2014"):
+            if not (self.coco / split).is_dir():
+                return f"{self.coco / split}"
         for split in ("train2014", "val2014"):
             for kind in ("captions", "instances"):
                 if not find_files(self.coco, f"{kind}_{split}.json"):
                     return f"{kind}_{split}.json in {self.coco}"
-        known = find_files(self.coco, "synonyms.txt") or find_files(
-            data_folder(find_benchmark("chair")), "synonyms.txt"
-        )
+        folders = (self.coco, data_folder(find_benchmark("chair")))
+        known = any(find_files(folder, "synonyms.txt") for folder in folders)
         return None if known else "synonyms.txt (reweigh data chair)"
-
-    def _amber(self, chosen: Sequence[str], factor: float, lacks: str | None) -> Step:
-        folder = self.amber or data_folder(find_benchmark("amber-generative"))
-        there = find_files(folder, "annotations.json")
-        command = (
-            "compare",
-            self.model,
-            "-b",
-            "amber-generative",
-            "-b",
-            "amber-discriminative",
-            "-m",
-            ",".join(METHODS),
-        )
-        data = () if self.amber is None else ("--data", str(self.amber))
-        out = ("-o", str(self.out / "amber"))
-        asked = {name: min(count, self.limit or count) for name, count in AMBER.items()}
-        return Step(
-            "amber",
-            (*command, *data, *self._limited(), *chosen, *out),
-            asked["amber-generative"] * factor,
-            asked["amber-discriminative"] * factor,
-            lacks
-            or (
-                None
-                if there
-                else f"annotations.json of AMBER in {folder} (reweigh data amber, or --amber DIR)"
-            ),
-        )
-
-    def _judged(self, chosen: Sequence[str], factors: dict[str, float], lacks: str | None) -> Iterator[Step]:
-        """Answer and rate MMHal-Bench and MM-Vet with every method."""
-        for name, count in JUDGED.items():
-            folder = data_folder(find_benchmark(name))
-            why = lacks or (None if folder.is_dir() else f"{folder} (reweigh data {name})")
-            why = why or (None if self.judge else "a judge (--judge chat or systemone)")
-            for method in METHODS:
-                run = str(self.out / "judged" / name / method)
-                own = chosen if method == "reweigh" else self.options
-                answer = (
-                    "eval",
-                    "run",
-                    self.model,
-                    "-b",
-                    name,
-                    "--decoder",
-                    method,
-                    *self._limited(),
-                    *own,
-                    "-o",
-                    run,
-                )
-                many = min(count, self.limit or count) * factors[method]
-                yield Step(f"{name} {method}", answer, many, missing=why)
-                yield Step(f"rate {name} {method}", ("eval", "score", run, *self.judge), missing=why)
-
-    def _study(self, study: Path) -> tuple[str, ...]:
-        given = ("--calibration", str(self.manifest), "--paper", "-o", str(study))
-        results = (self.out / name for name in ("ablation", "amber", "chair", "judged"))
-        shown = [part for folder in results for part in ("--results", str(folder)) if folder.is_dir()]
-        return ("study", "all", self.model, *self.chair(), *given, *shown)
 
 
 def latencies() -> dict[str, float]:

@@ -1,29 +1,32 @@
-"""What a study is: a frame computed from what one pass over the images kept, a figure, and sentences made from its numbers.
+"""What an analysis of the paper declares: its frame, the sentences made from it, its figure, and the tables it fills.
 
-    class Scale(Study):
-        name, title = "scale", "Scale across positions"
-        labels = ("fig:scale-nuisance", "tab:depth-dispersion")      # what it fills in the paper
-        keys = (("quantity", "what is measured"),)                   # the keys of its frame, and what they say
+    class Confidence(Study):
+        name, title = "confidence", "Confidence and evidence"
+        labels = ("tab:confidence-blindness",)                  # tables and figures of the paper
+        keys = (("quantity", "what is measured"),)              # keys of the frame, and what they mean
+        needs = (enough_images, both_kinds)                     # else it says why it was not computed
+        panels = (Dots("deficit, b0", {"quantity": DEFICITS}),) # rows of the frame, as dots with intervals
 
-        def unmet(self, material): ...            # why it cannot be computed here, or None
-        def compute(self, material): ...          # -> Frame
-        def sentences(self, frame, material): ... # two or three, made from the numbers
-        def draw(self, frame, path): ...          # with reweigh.results.charts
-        def fill(self, frame): ...                # label -> entries of the paper's table
+        def compute(self, material): ...                        # the formula -> Frame
+        def sentences(self, frame, material): ...               # two or three, made from the numbers
+        def entries(self, frame): ...                           # which number goes where in those tables
 
 A study whose preconditions fail says why instead of printing a number, and no title states a finding.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sized
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
+import numpy as np
+
 from reweigh.errors import CalibrationError, ReweighError
 from reweigh.estimate import Estimate
 from reweigh.paper.material import Material
+from reweigh.results.charts import MUTED, chart, dots
 from reweigh.results.frame import Frame, Key, Row
 
 LEAST_IMAGES = 30
@@ -31,6 +34,45 @@ LEAST_IMAGES = 30
 FIGURE, FRAGMENT = "figure", "fragment.html"
 """A study's drawing (as .png and .svg), and markup that it adds to its part of the page."""
 NO_MODEL = "it needs the model to answer the records again"
+Need = Callable[[Material], str | None]
+"""A precondition: the reason why a study cannot be computed, or None."""
+
+
+def too_few(images: Sized, kind: str = "images") -> str | None:
+    """Why so many images are not enough; None if they are."""
+    if len(images) < LEAST_IMAGES:
+        return f"{len(images)} {kind} are too few; at least {LEAST_IMAGES} are needed"
+    return None
+
+
+def enough_images(material: Material) -> str | None:
+    """Enough evaluation images: every study needs them, unless it reads none."""
+    return too_few(material.evaluation)
+
+
+def a_model(material: Material) -> str | None:
+    """A model that answers the records again."""
+    return NO_MODEL if material.rerun is None else None
+
+
+def both_kinds(material: Material) -> str | None:
+    """Hallucinated and grounded mentions in the base answers."""
+    kinds = {mention.hallucinated for image in material.evaluation for mention in image.mentions}
+    if True not in kinds:
+        return "the base answers contain no hallucinated mention"
+    return None if False in kinds else "the base answers contain no grounded mention"
+
+
+def registered(*arms: str) -> Need:
+    """Registered tokens in the table in use, and in those of some arms."""
+
+    def need(material: Material) -> str | None:
+        if not len(material.table):
+            return "no token is registered"
+        empty = [arm for arm in arms if not len(material.arm(arm).table)]
+        return f"the {empty[0]} arm registers no token" if empty else None
+
+    return need
 
 
 class Entry(NamedTuple):
@@ -43,6 +85,54 @@ class Entry(NamedTuple):
 Entries = Mapping[Entry, Estimate]
 
 
+class Filled(NamedTuple):
+    """A number of a study in the paper's tables: in one of them, or in all that the study fills."""
+
+    row: str
+    metric: str
+    number: Estimate
+    label: str | None = None
+
+
+@dataclass(frozen=True)
+class Dots:
+    """A panel of a study's figure: estimates as dots with their intervals.
+
+    Attributes:
+        label: What the numbers are, with their unit.
+        rows: Which rows of the frame, by their keys; a tuple stands for any of its values.
+        name: The name of a row's dot: a key, or a function of the row.
+        series: The key of the series, if there are several.
+        zero: Whether to draw the line of no difference.
+        level: Where to draw a dashed line: a number, or the keys of the row that has it.
+    """
+
+    label: str
+    rows: Mapping[str, Key | Collection[Key]]
+    name: str | Callable[[Row], str] = "quantity"
+    series: str | None = None
+    zero: bool = False
+    level: float | Mapping[str, Key] | None = None
+
+    def read(self, frame: Frame) -> dict[str, dict[str, Estimate]]:
+        """The estimates by series and name."""
+        found: dict[str, dict[str, Estimate]] = {}
+        for one in frame.pick(**self.rows):
+            series = "" if self.series is None else str(one[self.series])
+            name = str(one[self.name]) if isinstance(self.name, str) else self.name(one)
+            found.setdefault(series, {})[name] = one.estimate
+        return found
+
+    def draw(self, panel: Any, frame: Frame) -> None:
+        """Draw the rows."""
+        dots(panel, self.read(frame), zero=self.zero, label=self.label)
+        level = self.level
+        if isinstance(level, Mapping):
+            level = frame.pick(**self.rows).one(**level).value
+        if level is not None:
+            panel.axvline(level, color=MUTED, lw=0.9, ls="--")
+
+
 class Study:
     """One analysis of the paper.
 
@@ -50,8 +140,10 @@ class Study:
         name: What commands and folders call it.
         title: What pages call it.
         labels: The paper's tables and figures that it fills.
-        keys: The keys of its frame, and what each says.
-        draws: Whether it has a figure.
+        keys: The keys of its frame, and what each means.
+        needs: Its preconditions.
+        panels: Its figure; a study that draws otherwise overrides ``draw``.
+        stacked: Whether the panels stand below each other.
         files: Further files that it writes.
     """
 
@@ -59,12 +151,14 @@ class Study:
     title: ClassVar[str]
     labels: ClassVar[tuple[str, ...]]
     keys: ClassVar[tuple[tuple[str, str], ...]]
-    draws: ClassVar[bool] = True
+    needs: ClassVar[tuple[Need, ...]] = (enough_images,)
+    panels: ClassVar[tuple[Dots, ...]] = ()
+    stacked: ClassVar[bool] = False
     files: ClassVar[tuple[str, ...]] = ()
 
     def unmet(self, material: Material) -> str | None:
-        """Why the study cannot be computed from this material; ``None`` if it can."""
-        return too_few_images(material)
+        """Why the study cannot be computed from this material; None if it can."""
+        return next((reason for need in self.needs if (reason := need(material)) is not None), None)
 
     def inputs(self, material: Material) -> dict[str, str]:
         """Hashes of whatever else the results depend on; a study is computed again when one of them changes."""
@@ -79,16 +173,34 @@ class Study:
         raise NotImplementedError
 
     def draw(self, frame: Frame, path: Path) -> None:
-        """Draw the figure as ``path`` with the endings .png and .svg."""
-        raise NotImplementedError
+        """Draw the figure as ``path`` with the endings .png and .svg; nothing for a study without panels."""
+        shown = [panel for panel in self.panels if frame.pick(**panel.rows)]
+        if not shown:
+            return
+        names = [[name for series in panel.read(frame).values() for name in series] for panel in shown]
+        heights = [1.1 + 0.22 * len(one) + 0.12 * len(set(one)) for one in names]
+        count = len(shown)
+        sides: dict[str, Any] = {"rows": count} if self.stacked else {"columns": count}
+        with chart(path, height=sum(heights) if self.stacked else max(2.2, *heights), **sides) as panels:
+            for panel, one, own in zip(np.atleast_1d(panels), shown, names, strict=True):
+                one.draw(panel, frame)
+                if one is not shown[0] and own == names[0] and not self.stacked:
+                    panel.tick_params(labelleft=False)
 
-    def extras(self, frame: Frame, material: Material, folder: Path) -> list[str]:
-        """Write further files into the study's folder and return their names."""
-        return []
+    def extras(self, frame: Frame, material: Material, folder: Path) -> None:
+        """Write further files into the study's folder: those named in ``files``, or the figure."""
 
-    def fill(self, frame: Frame) -> dict[str, Entries]:
-        """The entries of the paper's tables that the numbers belong to."""
-        return {label: {} for label in self.labels}
+    def entries(self, frame: Frame) -> Iterator[Filled]:
+        """The numbers that the paper's tables have."""
+        yield from ()
+
+    def fill(self, frame: Frame) -> dict[str, dict[Entry, Estimate]]:
+        """The entries of each of the paper's tables."""
+        found: dict[str, dict[Entry, Estimate]] = {label: {} for label in self.labels}
+        for one in self.entries(frame):
+            for label in self.labels if one.label is None else (one.label,):
+                found[label][Entry(one.row, one.metric)] = one.number
+        return found
 
     @classmethod
     def place(cls) -> str:
@@ -148,29 +260,6 @@ def row(number: Estimate | float | None, **keys: Key) -> Row:
 def percent(share: Estimate) -> Estimate:
     """A share in percent."""
     return share.map(lambda part: 100.0 * part)
-
-
-def too_few_images(material: Material) -> str | None:
-    """The precondition that all studies share."""
-    images = len(material.evaluation)
-    return (
-        f"{images} images are too few; at least {LEAST_IMAGES} are needed" if images < LEAST_IMAGES else None
-    )
-
-
-def lacks_model(material: Material) -> str | None:
-    """The preconditions of studies that answer the records again."""
-    return too_few_images(material) or (NO_MODEL if material.rerun is None else None)
-
-
-def lacks_mentions(material: Material) -> str | None:
-    """The preconditions of studies that compare hallucinated with grounded mentions."""
-    if (reason := too_few_images(material)) is not None:
-        return reason
-    kinds = {mention.hallucinated for image in material.evaluation for mention in image.mentions}
-    if True not in kinds:
-        return "the base answers contain no hallucinated mention"
-    return None if False in kinds else "the base answers contain no grounded mention"
 
 
 def finding(claim: str, number: Estimate, *, above: bool = True, digits: int = 2, unit: str = "") -> str:

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from reweigh.experiments.readouts import ReadoutArm
-from reweigh.method.rescaling import PositionSummary
 from reweigh.paper.corpus.image import Mention, StudyImage
+from reweigh.paper.corpus.reading import PositionSummary
 from reweigh.tables.table import ReferenceTable
 
 PIECES = ["<s>", "Ġthe", "Ġdog", "Ġcat", ".", "ing", "Ġa", "Ġbed"]

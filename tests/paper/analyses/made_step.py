@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from reweigh.method.rescaling import PositionSummary
 from reweigh.paper.corpus.image import StudyImage
+from reweigh.paper.corpus.reading import PositionSummary
 
 
 def recorded(rows: Sequence[tuple[Any, ...]]) -> tuple[StudyImage, np.ndarray[Any, Any], list[str]]:

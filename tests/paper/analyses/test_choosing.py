@@ -83,7 +83,7 @@ def test_the_recorded_step_of_the_paper() -> None:
     from reweigh.paper.analyses.steps import Field
 
     image, references, texts = recorded(STEP)
-    from reweigh.paper.analyses.mechanism import candidates, first_changed_step
+    from reweigh.paper.analyses.cases import candidates, first_changed_step
 
     field = Field("dmrr", references, SCALE)
     rows = candidates(image, 0, field, BETA, texts)

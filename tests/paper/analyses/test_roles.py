@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from reweigh import world
-from reweigh.paper.analyses.roles import FUNCTION_WORDS, piece_roles, piece_text, role_of
+from reweigh.paper.analyses.allocation import FUNCTION_WORDS, piece_roles, piece_text, role_of
 
 
 @pytest.mark.parametrize(

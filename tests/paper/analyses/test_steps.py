@@ -24,7 +24,7 @@ from reweigh.paper.analyses.detection import auroc, raw_edit
 from reweigh.paper.analyses.steps import (
     MENTIONS,
     Count,
-    count_windows,
+    count_mentions,
     first_switch,
     selectivity,
     switches,
@@ -61,7 +61,7 @@ def test_a_window_with_forced_switches_counts_once() -> None:
     assert first_switch(switched, 0) is None
     assert first_switch([False, False, True], 2) is None  # the onset itself is no part of its window
     found = [first_switch([True] * 9, 8) is not None, first_switch([False] * 9, 8) is not None]
-    assert count_windows(["hallucinated", "grounded"], {("x",): found}) == {
+    assert count_mentions(["hallucinated", "grounded"], {("x",): found}) == {
         Count(MENTIONS, "hallucinated"): 1.0,
         Count(MENTIONS, "grounded"): 1.0,
         Count(("x",), "hallucinated"): 1.0,
@@ -77,7 +77,7 @@ def test_the_raw_control_takes_beta_from_the_lowest_evidence_alone() -> None:
 
 def test_selectivity_is_the_planted_one_and_its_interval_repeats() -> None:
     kinds = ["hallucinated", "grounded"]
-    counts = [(i, count_windows(kinds, {("x",): [i % 2 == 0, i % 4 == 0]})) for i in range(40)]
+    counts = [(i, count_mentions(kinds, {("x",): [i % 2 == 0, i % 4 == 0]})) for i in range(40)]
 
     def figures(counts):  # type: ignore[no-untyped-def]
         return {"selectivity": selectivity(counts, ("x",))}

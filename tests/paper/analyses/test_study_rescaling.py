@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 
 from reweigh.errors import NumericsError
 from reweigh.experiments.readouts import BUDGET, ReadoutArm
-from reweigh.method.rescaling import PositionSummary
 from reweigh.paper.analyses.rescaling import (
     BOTH,
     CENTRED,
@@ -21,16 +20,19 @@ from reweigh.paper.analyses.rescaling import (
     JACCARD,
     SHIFT,
     SPEARMAN,
+    STEPS,
     STRONGEST,
     WINNER,
+    Quantity,
     Rescaling,
     ranks,
     spearman,
-    step_change,
+    step_counts,
     strongest,
 )
 from reweigh.paper.analyses.steps import Field
 from reweigh.paper.corpus.image import StudyImage
+from reweigh.paper.corpus.reading import PositionSummary
 from reweigh.paper.study import compute
 from reweigh.tables.table import ReferenceTable
 
@@ -68,23 +70,20 @@ def test_small_pieces():
 def test_a_step_compares_sets_strongest_and_winner():
     ids, logits = np.array([5, 2, 8]), np.array([2.0, 1.5, 0.0])
     none = np.array([])
-    found = step_change(
-        ids, logits, (none, none), (np.array([0.0, 0.0, 0.0]), np.array([0.6, 0.0, 0.0])), 1.0
-    )
-    assert (found.either, found.both, found.jaccard, found.strongest, found.winner) == (
-        True,
-        False,
-        0,
-        True,
-        True,
-    )
-    still = step_change(
-        ids, logits, (none, none), (np.array([0.1, 0.3, 0.0]), np.array([0.1, 0.3, 0.0])), 1.0
-    )
-    assert (still.both, still.jaccard, still.strongest, still.winner) == (True, 1.0, False, False)
-    empty = step_change(ids, logits, (none, none), (np.zeros(3), np.zeros(3)), 1.0)
-    assert not empty.either
-    assert np.isnan(empty.jaccard)
+    edited = np.array([0.1, 0.3, 0.0])
+    found = step_counts(ids, logits, (none, none), (np.zeros(3), np.array([0.6, 0.0, 0.0])), 1.0)
+    assert found == {
+        Quantity("", STEPS): 1,
+        Quantity(WINNER, STEPS): 1,
+        Quantity("", EITHER): 1,  # and not both
+        Quantity(JACCARD, EITHER): 0,
+        Quantity(STRONGEST, EITHER): 1,
+    }
+    still = step_counts(ids, logits, (none, none), (edited, edited), 1.0)
+    assert still[Quantity("", BOTH)] == still[Quantity(JACCARD, BOTH)] == 1
+    assert still[Quantity(STRONGEST, BOTH)] == still[Quantity(WINNER, STEPS)] == 0
+    empty = step_counts(ids, logits, (none, none), (np.zeros(3), np.zeros(3)), 1.0)
+    assert set(empty) == {Quantity("", STEPS), Quantity(WINNER, STEPS)}  # neither set edits
 
 
 def made_image(number, *, closeness=0.5):
@@ -138,7 +137,9 @@ def material(images):
         found = {"rank": RANKED, "probability": LOGGED, BUDGET: RANKED}[name]
         return ReadoutArm(name, found.readout, found, 1.0)
 
-    return SimpleNamespace(evaluation=Corpus(images), arm=arm, beta=BETA, draws={"resamples": 50, "seed": 2})
+    return SimpleNamespace(
+        evaluation=Corpus(images), table=RANKED, arm=arm, beta=BETA, draws={"resamples": 50, "seed": 2}
+    )
 
 
 def twin_figures(images):

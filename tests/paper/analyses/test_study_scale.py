@@ -7,8 +7,8 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from reweigh.method.rescaling import PositionSummary, kept_ranks, thresholds
 from reweigh.paper.analyses.scale import Scale, depth_ratio, rank_spread
+from reweigh.paper.corpus.reading import PositionSummary, kept_ranks, thresholds
 from reweigh.paper.study import compute
 
 VOCAB = 60

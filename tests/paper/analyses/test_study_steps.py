@@ -9,10 +9,9 @@ import pytest
 from made_material import BED, CAT, DOG, DOT, ING, THE, VOCAB, A, image, material, table
 
 from reweigh.files.artifacts import read_json
-from reweigh.paper.analyses.allocation import Allocation
+from reweigh.paper.analyses.allocation import FUNCTION_WORDS, Allocation
 from reweigh.paper.analyses.confidence import Confidence
 from reweigh.paper.analyses.detection import Detection
-from reweigh.paper.analyses.roles import FUNCTION_WORDS
 from reweigh.paper.study import compute
 from reweigh.results.frame import Frame
 
@@ -177,10 +176,11 @@ def test_effects_of_roles_sum_to_the_effect() -> None:
 
 
 def test_the_list_of_structural_words_is_published_with_the_result(tmp_path: Path) -> None:
-    files = Allocation().extras(Frame(), material(allocated), tmp_path)
-    listed = read_json(tmp_path / files[0])["structural"]
+    Allocation().extras(Frame(), material(allocated), tmp_path)
+    words, fragment = Allocation.files
+    listed = read_json(tmp_path / words)["structural"]
     assert {word for words in listed.values() for word in words} == FUNCTION_WORDS
-    assert "beneath" in (tmp_path / files[1]).read_text()
+    assert "beneath" in (tmp_path / fragment).read_text()
 
 
 def test_without_registered_tokens_allocation_says_so() -> None:

@@ -13,10 +13,10 @@ from reweigh.benchmarks.base import Item, Summary
 from reweigh.benchmarks.chair.metrics import count_caption, summarise_metrics
 from reweigh.calibration.result import Calibration
 from reweigh.errors import MismatchError
-from reweigh.paper.analyses.corpora import scene_mixes
+from reweigh.estimate import Estimate
+from reweigh.paper.analyses.calibration import prefix_table, register, require_same, scene_mixes
 from reweigh.paper.analyses.grid import Grid
-from reweigh.paper.analyses.sizes import prefix_table, require_same
-from reweigh.paper.analyses.sweep import Setting, Sweep, change_of, register, settings_of
+from reweigh.paper.analyses.sweep import Setting, Sweep, change_of, settings_of, verdict
 from reweigh.paper.study import compute
 from reweigh.runs.task import Scored
 
@@ -67,11 +67,11 @@ def test_scene_mixes_split_the_own_images(shipped) -> None:
 def test_the_grid_of_the_shipped_search(shipped) -> None:
     _, table = shipped
     point = world.operating_point()
-    frame = compute(Grid, SimpleNamespace(rerun=None, table=table)).frame
+    frame = compute(Grid, SimpleNamespace(evaluation=range(40), beside=lambda name: None, table=table)).frame
     assert len(frame.pick(quantity="chair_s")) == 1 + len(point["grid"])
     [chosen] = frame.pick(note="chosen", quantity="chair_s")
     assert (chosen["layer"], chosen["beta"]) == (point["layer"], point["beta"])
-    other = SimpleNamespace(rerun=None, table=SimpleNamespace(layer=0, fingerprint="another"))
+    other = SimpleNamespace(beside=lambda name: None, table=SimpleNamespace(layer=0, fingerprint="another"))
     assert "reweigh tune" in str(compute(Grid, other).unmet)
 
 
@@ -102,6 +102,19 @@ def test_a_setting_has_figures_and_paired_differences() -> None:
     assert change.value == -25.0
     assert change.low <= -25.0 <= change.high <= 0.0
     assert frame.one(setting="large", quantity="chair_s").value is None
-    assert settings_of(frame) == ["base", "small"]
+    assert settings_of(frame) == ["small"]
     assert frame.keys == tuple(dict(Sweep.keys))
     assert len(frame.against("base")) == 4
+
+
+@pytest.mark.parametrize(
+    ("low", "share", "said"),
+    [
+        (1.0, 0.3, "As in the paper, this is worse."),
+        (1.0, 0.7, "more than half"),
+        (-1.0, 0.3, "not confirmed"),
+        (None, None, "not confirmed"),
+    ],
+)
+def test_a_substitute_is_held_against_both_parts(low, share, said):
+    assert said in verdict(Estimate(1.0, low, 2.0), share)

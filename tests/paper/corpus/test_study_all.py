@@ -9,9 +9,8 @@ import pytest
 
 from reweigh.method.references import AtLeast
 from reweigh.paper.analyses import STUDIES
+from reweigh.paper.folder import PAGE, finished, run_studies, write_report
 from reweigh.paper.material import Material, Rerun
-from reweigh.paper.report import write_report
-from reweigh.paper.run import PAGE, finished, run_studies
 from reweigh.runs.model import describe_model
 from reweigh.runs.task import Runs
 from reweigh.tables.table import ReferenceTable

@@ -16,8 +16,8 @@ from reweigh.files.artifacts import sha256_file
 from reweigh.files.seals import read_sealed, read_sealed_tensors, write_sealed, write_sealed_tensors
 from reweigh.method.readouts import READOUTS
 from reweigh.paper.corpus import make, store
-from reweigh.paper.corpus.image import EVIDENCE
 from reweigh.paper.corpus.make import ImageSet
+from reweigh.paper.corpus.reading import EVIDENCE
 from reweigh.paper.corpus.store import StudyCorpus
 
 SEED = 11
@@ -84,7 +84,9 @@ def test_the_trajectory_is_the_base_models(passing, corpus):
         token = torch.tensor([[int(image.tokens[step])]])
         inputs["input_ids"] = torch.cat([inputs["input_ids"], token], dim=1)
         inputs["attention_mask"] = torch.ones_like(inputs["input_ids"])
-    assert image.steps().tolist() == [s for s in range(len(image)) for _ in image.step(s)[0]]
+    assert [ids.tolist() for ids, _ in image.steps()] == [
+        image.step(s)[0].tolist() for s in range(len(image))
+    ]
 
 
 def test_the_corpus_says_what_calibration_would_observe(passing, corpus):

@@ -1,4 +1,4 @@
-"""The paper's analyses by name, one file each.
+"""The paper's analyses by name.
 
 ``STUDIES`` finds them; a new one is a ``Study`` subclass in its own module and one line here (or the entry-point group
 ``reweigh.studies``).
@@ -11,14 +11,25 @@ from reweigh.registry import Registry
 
 __all__ = ["STUDIES"]
 
-_NAMES = (
-    *("scale", "rescaling", "tokens", "references", "detection", "allocation", "confidence"),
-    *("sizes", "corpora", "rules", "specificity", "grid", "scaling", "cost", "cases"),
-)
-
 STUDIES: Registry[type[Study]] = Registry(
     "study",
-    {name: f"reweigh.paper.analyses.{name}:{name.capitalize()}" for name in _NAMES},
+    {
+        "scale": "reweigh.paper.analyses.scale:Scale",
+        "rescaling": "reweigh.paper.analyses.rescaling:Rescaling",
+        "tokens": "reweigh.paper.analyses.tokens:Tokens",
+        "references": "reweigh.paper.analyses.references:References",
+        "detection": "reweigh.paper.analyses.detection:Detection",
+        "allocation": "reweigh.paper.analyses.allocation:Allocation",
+        "confidence": "reweigh.paper.analyses.confidence:Confidence",
+        "sizes": "reweigh.paper.analyses.calibration:Sizes",
+        "corpora": "reweigh.paper.analyses.calibration:Corpora",
+        "rules": "reweigh.paper.analyses.calibration:Rules",
+        "specificity": "reweigh.paper.analyses.sweep:Specificity",
+        "grid": "reweigh.paper.analyses.grid:Grid",
+        "scaling": "reweigh.paper.analyses.scaling:Scaling",
+        "cost": "reweigh.paper.analyses.cost:Cost",
+        "cases": "reweigh.paper.analyses.cases:Cases",
+    },
     group="reweigh.studies",
 )
 """Every study, in the order of the paper."""

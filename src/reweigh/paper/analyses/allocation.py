@@ -4,45 +4,82 @@ At each step of the base answers both calibrated fields are taken (probability: 
 edit). A field's order is by magnitude, descending; many magnitudes tie at 0 or 1, and then the larger unclipped deficit goes
 first, the unregistered last, then the lower id. Donor: the field whose magnitudes are used. Assignment: the field whose
 order is used. Effect = selectivity(rank order) - selectivity(probability order), in points. The role of a window is that of
-the token emitted at its first switched step (``roles``); the effects of the roles sum to the effect. Share = among the
-windows that only one assignment switches, those whose role is structural.
+the token emitted at its first switched step; the effects of the roles sum to the effect. Share = among the windows that only
+one assignment switches, those whose role is structural.
+
+The role of a token follows from its piece alone, without a tagger and without context. In this order: *special* (control
+tokens, bytes that are not text), *punctuation* (no letter and no digit: marks, blanks, line ends), *special* again for
+pieces inside a word, *structural* (a word of the closed list below), else *lexical*.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from reweigh.benchmarks.bootstrap import Array, ratio
-from reweigh.estimate import Estimate
 from reweigh.files.artifacts import to_json
 from reweigh.files.outputs import write_output
-from reweigh.paper.analyses.roles import ROLES, WORDS, Role, piece_roles
 from reweigh.paper.analyses.steps import (
     ONSET,
-    PROBABILITY,
-    RANK,
     WINDOW,
     Count,
     Field,
     Floats,
-    count_windows,
+    count_switches,
     first_switch,
-    kinds_of,
     selectivity,
     switches,
 )
+from reweigh.paper.answers import PROBABILITY, RANK
 from reweigh.paper.bootstrap import bootstrap_counts
 from reweigh.paper.corpus.image import StudyImage
 from reweigh.paper.material import Material
-from reweigh.paper.study import FRAGMENT, Entries, Entry, Study, finding, lacks_mentions, row
-from reweigh.results.frame import Frame
+from reweigh.paper.study import (
+    FRAGMENT,
+    Dots,
+    Filled,
+    Study,
+    both_kinds,
+    enough_images,
+    finding,
+    registered,
+    row,
+)
+from reweigh.results.frame import Frame, Row
 from reweigh.results.html import element
+
+Role = Literal["structural", "lexical", "punctuation", "special"]
+ROLES: tuple[Role, ...] = ("structural", "lexical", "punctuation", "special")
+STARTS = ("▁", "Ġ", " ")
+"""How tokenizers mark a word's first piece."""
+INSIDE = "##"
+"""How others mark every further piece."""
+
+WORDS = {
+    "articles, determiners, quantifiers": """a an the this that these those some any each every either neither no all both
+        half several many much few more most less least another other such what which whose one""",
+    "pronouns": """i me my mine myself we us our ours ourselves you your yours yourself yourselves he him his himself she
+        her hers herself it its itself they them their theirs themselves who whom whoever something someone anything
+        anyone nothing none everything everyone there here""",
+    "prepositions and particles": """about above across after against along alongside amid among amongst around as at atop
+        before behind below beneath beside besides between beyond by down during except for from in inside into like near
+        nearby of off on onto opposite out outside over past per through throughout to toward towards under underneath
+        until up upon via with within without away together""",
+    "conjunctions": """and but or nor so yet if then than because although though while whereas whether since unless when
+        where wherever how why""",
+    "auxiliaries and copulas": """am is are was were be been being do does did done doing have has had having can could may
+        might must shall should will would""",
+    "negation and degree": "not also too very just only even still",
+}
+FUNCTION_WORDS = frozenset(word for words in WORDS.values() for word in words.split())
+"""The closed list of function words."""
 
 ARMS = (RANK, PROBABILITY)
 EFFECT, ROLE, SHARE = "effect", "role", "share"
@@ -93,25 +130,20 @@ def allocation_counts(
     Windows that only one assignment switches are counted under the arms ``("alone", order)`` and their role.
     """
     pairs = [(donor, order) for donor in ARMS for order in ARMS]
-    switched: dict[tuple[str, str], list[bool]] = {pair: [] for pair in pairs}
-    for step in range(len(image)):
-        ids, logits = image.step(step)
+    switched: dict[tuple[str, ...], list[bool]] = {pair: [] for pair in pairs}
+    for ids, logits in image.steps():
         both = {arm: Edits.of(fields[arm], image, ids) for arm in ARMS}
         for donor, order in pairs:
             edit = beta * allocate(both[donor], both[order], ids)
             switched[donor, order].append(switches(ids, logits, edit))
-    onsets = [mention.onset for mention in image.mentions]
-    first = {pair: [first_switch(flags, onset) for onset in onsets] for pair, flags in switched.items()}
-    arms: dict[tuple[str, ...], list[bool]] = {}
-    for pair in pairs:
-        arms[(*pair, WINDOW)] = [step is not None for step in first[pair]]
-        arms[(*pair, ONSET)] = [switched[pair][onset] for onset in onsets]
-    own: dict[str, list[Role | None]] = {
-        order: [None if step is None else roles[image.tokens[step]] for step in first[RANK, order]]
-        for order in ARMS
+    own: dict[str, list[Role | None]] = {}
+    for order in ARMS:
+        first = (first_switch(switched[RANK, order], mention.onset) for mention in image.mentions)
+        own[order] = [None if step is None else roles[image.tokens[step]] for step in first]
+    by_role: dict[tuple[str, ...], list[bool]] = {
+        (ROLE, role, order): [one == role for one in own[order]] for role in ROLES for order in ARMS
     }
-    arms |= {(ROLE, role, order): [one == role for one in own[order]] for role in ROLES for order in ARMS}
-    counts = count_windows(kinds_of(image), arms)
+    counts = count_switches(image, switched, by_role)
     for order, other in (ARMS, ARMS[::-1]):
         alone = [one for one, two in zip(own[order], own[other], strict=True) if one and not two]
         counts[Count((ALONE, order), "")] = float(len(alone))
@@ -138,6 +170,13 @@ def allocation_figures(counts: Mapping[Count, Array]) -> dict[Quantity, Array]:
     return found
 
 
+def dot_name(one: Row) -> str:
+    """What the figure calls an effect: by its donor, or by its role."""
+    if one["group"] == ROLE:
+        return str(one["quantity"])
+    return f"{one['quantity']} donor" + (", onset" if one["at"] == ONSET else "")
+
+
 class Allocation(Study):
     """Effects of the assignment under both donors, by the role of the precursor, and at the onset."""
 
@@ -150,12 +189,11 @@ class Allocation(Study):
         ("quantity", "the donor, the role, or the assignment that alone switches"),
         ("at", "window or onset"),
     )
-
-    def unmet(self, material: Material) -> str | None:
-        if (reason := lacks_mentions(material)) is not None:
-            return reason
-        empty = [arm for arm in ARMS if not len(material.arm(arm).table)]
-        return f"no token is registered under {empty[0]}" if empty else None
+    needs = (enough_images, both_kinds, registered(*ARMS))
+    panels = (
+        Dots("rank order minus probability order, points", {"group": (EFFECT, ROLE)}, dot_name, zero=True),
+        Dots("structural share, %", {"group": SHARE}, lambda one: f"{one['quantity']} only"),
+    )
 
     def compute(self, material: Material) -> Frame:
         pieces = material.evaluation.pieces()
@@ -188,37 +226,67 @@ class Allocation(Study):
             )
         return [*lines, " ".join(parts)]
 
-    def draw(self, frame: Frame, path: Path) -> None:
-        from reweigh.results.charts import chart, dots
-
-        with chart(path, columns=2, height=3.0, width_ratios=[3, 2]) as (left, right):
-            effects = {f"{donor} donor": frame.one(group=EFFECT, quantity=donor, at=WINDOW) for donor in ARMS}
-            effects |= {
-                f"{donor} donor, onset": frame.one(group=EFFECT, quantity=donor, at=ONSET) for donor in ARMS
-            }
-            effects |= {role: frame.one(group=ROLE, quantity=role) for role in ROLES}
-            dots(left, {"effect": effects}, zero=True, label="rank order minus probability order, points")
-            shares = {f"{arm} only": frame.one(group=SHARE, quantity=arm) for arm in ARMS}
-            dots(right, {"share": shares}, label="structural share, %")
-            right.set_xlim(-3, 103)
-
-    def extras(self, frame: Frame, material: Material, folder: Path) -> list[str]:
+    def extras(self, frame: Frame, material: Material, folder: Path) -> None:
         """Publish the closed list of structural words with the result."""
         listed = {kind: sorted(words.split()) for kind, words in WORDS.items()}
         write_output(folder / LIST, to_json({STRUCTURAL: listed}))
         items = [element("li", element("b", kind), ": ", ", ".join(words)) for kind, words in listed.items()]
         summary = element("summary", "The words that count as structural")
         write_output(folder / FRAGMENT, element("details", summary, element("ul", *items)))
-        return [LIST, FRAGMENT]
 
-    def fill(self, frame: Frame) -> dict[str, Entries]:
-        found: dict[Entry, Estimate] = {}
+    def entries(self, frame: Frame) -> Iterator[Filled]:
         for one in frame.pick(at=WINDOW):
-            quantity = str(one["quantity"])
-            if one["group"] == EFFECT:
-                found[Entry(f"{quantity} donor", "effect")] = one.estimate
-            elif one["group"] == ROLE:
-                found[Entry(quantity, "effect")] = one.estimate
+            if one["group"] == SHARE:
+                yield Filled(f"{one['quantity']} allocation only", "structural share %", one.estimate)
             else:
-                found[Entry(f"{quantity} allocation only", "structural share %")] = one.estimate
-        return {"tab:allocation-mechanism": found}
+                yield Filled(dot_name(one), "effect", one.estimate)
+
+
+def role_of(text: str, *, starts_word: bool, special: bool = False) -> Role:
+    """The role of a piece whose text, without marks, is ``text``."""
+    bare = text.strip()
+    if special or "\ufffd" in bare:
+        return "special"
+    if not any(letter.isalnum() for letter in bare):
+        return "punctuation"
+    if not starts_word:
+        return "special"
+    return "structural" if bare.lower() in FUNCTION_WORDS else "lexical"
+
+
+def piece_roles(pieces: Sequence[str | None], special: Collection[int]) -> list[Role]:
+    """The role of every token by its piece; ``None`` is a row of the head that no piece belongs to."""
+    marked = any(piece.startswith(STARTS) for piece in pieces if piece is not None)
+    found: list[Role] = []
+    for token, (piece, text) in enumerate(zip(pieces, piece_texts(pieces), strict=True)):
+        if piece is None:
+            found.append("special")
+            continue
+        starts = piece.startswith(STARTS) if marked else not piece.startswith(INSIDE)
+        found.append(role_of(text, starts_word=starts, special=token in special))
+    return found
+
+
+def piece_texts(pieces: Sequence[str | None]) -> list[str]:
+    """What every piece says, without marks; empty for a row that no piece belongs to."""
+    by_bytes = any(piece.startswith("Ġ") for piece in pieces if piece is not None)
+    return [piece_text(piece or "", by_bytes=by_bytes) for piece in pieces]
+
+
+def piece_text(piece: str, *, by_bytes: bool) -> str:
+    """What a piece says, without marks; bytes that are not text become U+FFFD."""
+    if by_bytes:
+        letters = _byte_letters()
+        if all(letter in letters for letter in piece):
+            return bytes(letters[letter] for letter in piece).decode("utf-8", errors="replace")
+    if piece.startswith("<0x") and piece.endswith(">") and len(piece) == 6:
+        return bytes([int(piece[3:5], 16)]).decode("utf-8", errors="replace")
+    return piece.replace("▁", " ").removeprefix(INSIDE)
+
+
+@cache
+def _byte_letters() -> dict[str, int]:
+    """How byte-level tokenizers write bytes: printable ones as they are, the others from U+0100 on."""
+    printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
+    others = (byte for byte in range(256) if byte not in printable)
+    return {chr(byte): byte for byte in printable} | {chr(0x100 + n): byte for n, byte in enumerate(others)}

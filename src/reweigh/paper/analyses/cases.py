@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -24,18 +25,17 @@ from reweigh.families.prompts import build_inputs
 from reweigh.files.artifacts import to_json
 from reweigh.files.outputs import write_output
 from reweigh.images import read_image
-from reweigh.paper.analyses.mechanism import candidates, draw_mechanism, first_changed_step
-from reweigh.paper.analyses.roles import piece_texts
-from reweigh.paper.analyses.steps import Field
+from reweigh.paper.analyses.allocation import piece_texts
+from reweigh.paper.analyses.steps import Field, switches, winner
 from reweigh.paper.answers import BASE, PROBABILITY, RANK, Answers
 from reweigh.paper.corpus.image import StudyImage
 from reweigh.paper.material import Material, Rerun
-from reweigh.paper.study import FIGURE, FRAGMENT, NO_MODEL, Study, lacks_model, row
-from reweigh.results.examples import titled_response
+from reweigh.paper.study import FIGURE, FRAGMENT, NO_MODEL, Study, a_model, enough_images, row
+from reweigh.results.charts import chart
+from reweigh.results.examples import response
 from reweigh.results.frame import Frame
-from reweigh.results.heat import heatmap
 from reweigh.results.html import Html, card, element, join, legend, picture
-from reweigh.results.mechanism import visible
+from reweigh.results.mechanism import Candidate, draw_step, heatmap, visible
 from reweigh.runs.diff import hallucinated, repetition
 from reweigh.runs.record import find_image
 
@@ -52,6 +52,8 @@ TITLES = {BASE: "base", PROBABILITY: "matched probability", RANK: "ReWEIGH"}
 SHOWN = 5
 TEXTS = "cases.json"
 SIDE = 336
+LIMIT = 6
+"""Candidates with the highest logits that are drawn."""
 
 
 @dataclass(frozen=True)
@@ -121,10 +123,6 @@ class Chosen:
         texts = {name: one.run.texts for name, one in scored.items() if one.run is not None}
         return cls(by_image, texts, orders)
 
-    def first(self) -> dict[str, Id]:
-        """The first image of each rule that found one."""
-        return {case: choices[0].image for case, choices in self.orders.items() if choices}
-
 
 class Cases(Study):
     """Answers side by side and one step drawn, chosen by stated rules."""
@@ -136,16 +134,13 @@ class Cases(Study):
         *("fig:chair-examples-1", "fig:failure-modes"),
     )
     files = (FRAGMENT, TEXTS)
-    draws = False  # the figure needs pictures and the model: ``extras`` draws it
     keys = (
         ("case", "the rule"),
         ("order", "its score, which is the value; the highest goes first, ties by image id"),
         ("place", "place in that order"),
         ("image", "the image"),
     )
-
-    def unmet(self, material: Material) -> str | None:
-        return lacks_model(material)
+    needs = (enough_images, a_model)
 
     def compute(self, material: Material) -> Frame:
         return Frame(
@@ -164,23 +159,29 @@ class Cases(Study):
         ]
         return [f"First by each rule: {'; '.join(found)}.", "Cases illustrate; the other studies measure."]
 
-    def extras(self, frame: Frame, material: Material, folder: Path) -> list[str]:
+    def extras(self, frame: Frame, material: Material, folder: Path) -> None:
+        """Draw the step, and show the cases with their pictures: both need the model."""
         if material.rerun is None:
             raise InputError(f"cases cannot be drawn: {NO_MODEL}")
         chosen = Chosen.of(material)
-        page: dict[str, Any] = {
-            "cases": {case: _case(chosen, case, image) for case, image in chosen.first().items()}
-        }
-        parts, files = [legend()], [FRAGMENT, TEXTS]
+        first = {case: choices[0].image for case, choices in chosen.orders.items() if choices}
+        page: dict[str, Any] = {"cases": {case: _case(chosen, case, image) for case, image in first.items()}}
+        parts = [legend()]
         step = choose_step(material, [one.image for one in chosen.orders[REMOVAL]])
         if step is not None:
-            page["step"], caption = draw_step(material, material.rerun, *step, folder)
+            page["step"], caption = show_step(material, material.rerun, *step, folder)
             parts.insert(0, caption)
-            files += [f"{FIGURE}.png", f"{FIGURE}.svg"]
-        parts += [_card(chosen, case, image, material.rerun) for case, image in chosen.first().items()]
+        parts += [_card(chosen, case, image, material.rerun) for case, image in first.items()]
         write_output(folder / FRAGMENT, join(parts))
         write_output(folder / TEXTS, to_json(page))
-        return files
+
+
+def first_changed_step(image: StudyImage, field: Field, beta: float) -> int | None:
+    """The first step at which the edit changes the winner: up to there the method says what the base says."""
+    for step, (ids, logits) in enumerate(image.steps()):
+        if switches(ids, logits, beta * field.strengths(ids, field.evidence(image, ids))):
+            return step
+    return None
 
 
 def choose_step(material: Material, order: Sequence[Id]) -> tuple[StudyImage, int] | None:
@@ -197,7 +198,34 @@ def choose_step(material: Material, order: Sequence[Id]) -> tuple[StudyImage, in
     return None if best is None else best[1:]
 
 
-def draw_step(
+def candidates(
+    image: StudyImage, step: int, field: Field, beta: float, texts: Sequence[str]
+) -> list[Candidate]:
+    """Every candidate of a step: logits before and after, evidence, reference, deficit, strength, the winners marked."""
+    ids, logits = image.step(step)
+    evidence = field.evidence(image, ids)
+    s = field.strengths(ids, evidence)
+    shift, raw, known = beta * s, logits.astype(np.float64), field.registered(ids)
+    before, after = winner(ids, raw), winner(ids, raw - shift)
+    return [
+        {
+            "id": int(token),
+            "token": texts[token],
+            "z": float(raw[i]),
+            "dmrr": float(evidence[i]),
+            "b": float(field.references[token]) if known[i] else None,
+            "deficit": max(float(field.references[token] - evidence[i]), 0.0) if known[i] else None,
+            "s": float(s[i]),
+            "shift": float(shift[i]),
+            "z_after": float(raw[i] - shift[i]),
+            "before_winner": int(token) == before,
+            "after_winner": int(token) == after,
+        }
+        for i, token in enumerate(ids)
+    ]
+
+
+def show_step(
     material: Material, rerun: Rerun, image: StudyImage, step: int, folder: Path
 ) -> tuple[dict[str, Any], Html]:
     """Draw the step beside the picture with the evidence of both winners; what was drawn, and a caption for the page."""
@@ -216,6 +244,29 @@ def draw_step(
     )
     about = {"image": image.id, "step": step, "beta": material.beta, "b0": material.table.scale}
     return {**about, "candidates": found}, element("p", caption)
+
+
+def draw_mechanism(
+    rows: Sequence[Candidate], picture: Any, painted: Sequence[bytes], words: Sequence[str], path: Path
+) -> None:
+    """Draw the picture, the words' evidence painted on it, and the logits of a step below."""
+    from PIL import Image
+
+    pictures = [("the picture", picture)]
+    pictures += [
+        (f"evidence of “{word}”", Image.open(BytesIO(data)))
+        for word, data in zip(words, painted, strict=False)
+    ]
+    with chart(path, height=5.4, rows=2, columns=3, height_ratios=[1, 1.35]) as panels:
+        for panel in panels[0]:
+            panel.axis("off")
+        for panel, (title, image) in zip(panels[0], pictures, strict=False):
+            panel.imshow(image)
+            panel.set_title(title, loc="center", fontsize=9)
+        grid = panels[1, 0].get_gridspec()
+        for panel in panels[1]:
+            panel.remove()
+        draw_step(panels[0, 0].figure.add_subplot(grid[1, :]), rows, limit=LIMIT)
 
 
 def _picture(rerun: Rerun, image: Id) -> Any:
@@ -260,7 +311,7 @@ def _case(chosen: Chosen, case: str, image: Id) -> dict[str, Any]:
 def _card(chosen: Chosen, case: str, image: Id, rerun: Rerun) -> Html:
     """A case on the page: the picture, and all answers with their mentions in colour."""
     answers = [
-        titled_response(title, chosen.items[name][image], chosen.texts[name][image])
+        response(chosen.items[name][image], chosen.texts[name][image], title=title)
         for name, title in _titles(case).items()
     ]
     there = chosen.items[BASE][image].details.get("reference")

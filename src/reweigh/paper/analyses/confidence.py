@@ -7,8 +7,8 @@ is registered) of hallucinated and of grounded ones. Quartile and medians are ta
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from reweigh.paper.bootstrap import bootstrap
 from reweigh.paper.material import Material
-from reweigh.paper.study import Entries, Entry, Study, finding, lacks_mentions, row
+from reweigh.paper.study import Dots, Filled, Study, both_kinds, enough_images, finding, registered, row
 from reweigh.results.frame import Frame
 
 QUARTILE = 0.75
@@ -107,11 +107,16 @@ class Confidence(Study):
         ("quantity", "what is measured among the most confident quarter of onsets"),
         ("count", "onsets behind it"),
     )
-
-    def unmet(self, material: Material) -> str | None:
-        if (reason := lacks_mentions(material)) is not None:
-            return reason
-        return None if len(material.table) else "no token is registered"
+    needs = (enough_images, both_kinds, registered())
+    panels = (
+        Dots("share of the most confident onsets, %", {"quantity": SHARE}, lambda one: "hallucinated"),
+        Dots(
+            "median deficit, units of b0",
+            {"quantity": (HALLUCINATED, GROUNDED, GAP)},
+            lambda one: str(one["quantity"]).removeprefix("median deficit, "),
+            zero=True,
+        ),
+    )
 
     def compute(self, material: Material) -> Frame:
         onsets = Onsets.read(material)
@@ -136,17 +141,8 @@ class Confidence(Study):
             ),
         ]
 
-    def draw(self, frame: Frame, path: Path) -> None:
-        from reweigh.results.charts import chart, dots
-
-        with chart(path, columns=2, height=2.2) as (left, right):
-            share = {"hallucinated": frame.one(quantity=SHARE)}
-            dots(left, {"": share}, label="share of the most confident onsets, %")
-            names = {"hallucinated": HALLUCINATED, "grounded": GROUNDED, GAP: GAP}
-            medians = {short: frame.one(quantity=name) for short, name in names.items()}
-            dots(right, {"": medians}, zero=True, label="median deficit, units of b0")
-
-    def fill(self, frame: Frame) -> dict[str, Entries]:
-        metrics = {SHARE: "hallucinated %", HALLUCINATED: HALLUCINATED, GROUNDED: GROUNDED, GAP: "difference"}
-        found = {Entry("top quartile", metrics[str(one["quantity"])]): one.estimate for one in frame}
-        return {"tab:confidence-blindness": found}
+    def entries(self, frame: Frame) -> Iterator[Filled]:
+        metrics = {SHARE: "hallucinated %", GAP: "difference"}
+        for one in frame:
+            quantity = str(one["quantity"])
+            yield Filled("top quartile", metrics.get(quantity, quantity), one.estimate)

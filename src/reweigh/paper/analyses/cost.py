@@ -6,6 +6,7 @@ study takes them. Bytes of evidence follow from the vocabulary: one float32 for 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from reweigh.estimate import Estimate
 from reweigh.files.artifacts import sha256_json
 from reweigh.files.seals import read_sealed
 from reweigh.paper.material import EMBEDDED, Material
-from reweigh.paper.study import Entries, Entry, Study, row
+from reweigh.paper.study import Filled, Study, row
 from reweigh.results.frame import Frame, Row
 
 FOLDER, FILE = "speed", "speed.json"
@@ -28,7 +29,6 @@ class Cost(Study):
     name = "cost"
     title = "Cost"
     labels = ("tab:efficiency-accounting",)
-    draws = False
     keys = (
         ("quantity", "what is measured"),
         ("case", "the model it was measured on"),
@@ -64,36 +64,28 @@ class Cost(Study):
             )
         return lines
 
-    def fill(self, frame: Frame) -> dict[str, Entries]:
+    def entries(self, frame: Frame) -> Iterator[Filled]:
         """The studied model's own numbers; what another model was measured at stands on the study's page only."""
         model = str(frame.rows[0]["case"])
         names = {model, Path(model).name, *(["embedded"] if model == EMBEDDED else [])}
-        cases = frame.pick(unit=TIMES).distinct("case") if frame.pick(unit=TIMES) else []
+        timed = frame.pick(unit=TIMES)
+        cases = timed.distinct("case") if timed else []
         own = [case for case in cases if any(str(case).startswith(name) for name in names if name)]
-        if len(cases) == 1:
-            own = cases
-        found: dict[Entry, Estimate] = {
-            Entry("cache per image (KiB)", "ReWEIGH"): frame.one(quantity=EVIDENCE)
-        }
-        for one in frame.pick(unit=TIMES, case=own[:1]):
+        yield Filled("cache per image (KiB)", "ReWEIGH", frame.one(quantity=EVIDENCE))
+        for one in timed.pick(case=cases if len(cases) == 1 else own[:1]):
             if one["quantity"] != f"latency, {VARIANTS[0]}":
-                found[Entry(str(one["quantity"]), "ReWEIGH")] = one.estimate
-        return {"tab:efficiency-accounting": found}
+                yield Filled(str(one["quantity"]), "ReWEIGH", one.estimate)
 
 
 def read_speed(material: Material) -> dict[str, Any] | None:
     """The finished measurement beside the runs, if there is one."""
-    if material.rerun is None or not (path := material.rerun.folder.parent / FOLDER / FILE).is_file():
-        return None
-    return read_sealed(path)
+    folder = material.beside(FOLDER)
+    return read_sealed(folder / FILE) if folder is not None and (folder / FILE).is_file() else None
 
 
 def _measured(figure: dict[str, Any]) -> list[Row]:
     """The ratio and the memory of one variant, where they were measured."""
-    found = (
-        ("latency", figure["ratio"], TIMES),
-        ("peak memory", figure["memory_mib"], "MiB"),
-    )
+    found = (("latency", figure["ratio"], TIMES), ("peak memory", figure["memory_mib"], "MiB"))
     return [
         row(_estimate(value), quantity=f"{name}, {figure['variant']}", case=figure["case"], unit=unit)
         for name, value, unit in found
@@ -102,6 +94,7 @@ def _measured(figure: dict[str, Any]) -> list[Row]:
 
 
 def _estimate(value: Any) -> Estimate:
+    """A number as ``reweigh speed`` writes it: with its interval, or alone."""
     if isinstance(value, dict):
         return Estimate(value["value"], value["low"], value["high"])
     return Estimate(*value) if isinstance(value, list) else Estimate(float(value))

@@ -10,46 +10,39 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from reweigh.benchmarks.bootstrap import Array
-from reweigh.estimate import Estimate
 from reweigh.paper.analyses.steps import (
     KINDS,
     ONSET,
-    PROBABILITY,
-    RANK,
     WINDOW,
     Count,
     Floats,
-    count_windows,
-    first_switch,
-    kinds_of,
+    count_switches,
     selectivity,
     switch_rate,
     switches,
 )
-from reweigh.paper.answers import BASE, FIGURES, Answers, difference
+from reweigh.paper.answers import BASE, FIGURES, PROBABILITY, RANK, Answers, difference
 from reweigh.paper.bootstrap import Times, bootstrap, bootstrap_counts
 from reweigh.paper.corpus.image import StudyImage
 from reweigh.paper.material import Material
-from reweigh.paper.study import Entries, Entry, Study, finding, lacks_mentions, row
+from reweigh.paper.study import Dots, Filled, Study, both_kinds, enough_images, finding, row
 from reweigh.results.frame import Frame, Row
 from reweigh.runs.diff import compare
 
 VECTORS = {RANK: "dmrr", PROBABILITY: "prob"}
+ARMS = tuple(VECTORS)
 GAP = "rank minus probability"
 DETECTION, CONTROL, END = "detection", "raw control", "end to end"
 AUROC, SELECTIVITY = "AUROC", "selectivity"
 COUNTED = ("removed", "introduced", "net")
-METRICS = {"chair_s": "CHAIR_S", "chair_i": "CHAIR_I", "recall": "Recall", "f1": "F1"} | {
-    name: name.capitalize() for name in COUNTED
-}
+METRICS = FIGURES | {name: name.capitalize() for name in COUNTED}
+TEXT, TABLE = "text:detection", "tab:detection-not-mitigation"
 
 
 class Quantity(NamedTuple):
@@ -90,45 +83,16 @@ def raw_edit(ids: NDArray[Any], evidence: NDArray[Any], beta: float) -> Floats:
     return edit
 
 
-@dataclass(frozen=True, eq=False)
-class Mentions:
-    """Scores of all mentions, their kinds and images, and the counts of the control, from one pass over the corpus."""
-
-    image: NDArray[np.int64]
-    hallucinated: NDArray[np.bool_]
-    scores: Mapping[str, Floats]
-    counts: list[tuple[int, dict[Count, float]]]
-
-    @classmethod
-    def read(cls, material: Material) -> Mentions:
-        """All mentions of the evaluation images."""
-        where: list[tuple[int, bool]] = []
-        scores: dict[str, list[float]] = {arm: [] for arm in VECTORS}
-        counts = []
-        for number, image in enumerate(material.evaluation):
-            for mention in image.mentions:
-                where.append((number, mention.hallucinated))
-                for arm, vector in VECTORS.items():
-                    scores[arm].append(-float(image.evidence[vector][image.tokens[mention.onset]]))
-            counts.append((image.number, control_counts(image, material.beta)))
-        images, kinds = zip(*where, strict=True)
-        return cls(
-            np.array(images), np.array(kinds), {arm: np.array(one) for arm, one in scores.items()}, counts
-        )
-
-
 def control_counts(image: StudyImage, beta: float) -> dict[Count, float]:
     """How many windows and onsets of one image the raw control switches, by arm and kind of mention."""
-    flags: dict[tuple[str, ...], list[bool]] = {}
-    onsets = [mention.onset for mention in image.mentions]
-    for arm, vector in VECTORS.items():
-        switched = []
-        for step in range(len(image)):
-            ids, logits = image.step(step)
-            switched.append(switches(ids, logits, raw_edit(ids, image.evidence[vector][ids], beta)))
-        flags[arm, WINDOW] = [first_switch(switched, onset) is not None for onset in onsets]
-        flags[arm, ONSET] = [switched[onset] for onset in onsets]
-    return count_windows(kinds_of(image), flags)
+    switched: dict[tuple[str, ...], list[bool]] = {
+        (arm,): [
+            switches(ids, logits, raw_edit(ids, image.evidence[vector][ids], beta))
+            for ids, logits in image.steps()
+        ]
+        for arm, vector in VECTORS.items()
+    }
+    return count_switches(image, switched)
 
 
 def control_figures(counts: Mapping[Count, Array]) -> dict[Quantity, Array]:
@@ -149,31 +113,51 @@ class Detection(Study):
 
     name = "detection"
     title = "Detection and mitigation"
-    labels = ("text:detection", "tab:detection-not-mitigation")
+    labels = (TEXT, TABLE)
     keys = (
         ("part", "detection, raw control, or end to end"),
         ("quantity", "what is measured"),
         ("at", "window or onset for the control, else empty"),
         ("arm", "rank, probability, or rank minus probability"),
     )
-
-    def unmet(self, material: Material) -> str | None:
-        return lacks_mentions(material)
+    needs = (enough_images, both_kinds)
+    panels = (
+        Dots(AUROC, {"part": DETECTION, "arm": ARMS}, series="arm", level=0.5),
+        Dots(
+            "selectivity of the raw control, points",
+            {"part": CONTROL, "quantity": SELECTIVITY, "arm": ARMS},
+            name="at",
+            series="arm",
+            zero=True,
+        ),
+        Dots(
+            "end to end, %",
+            {"part": END, "quantity": ("chair_s", "chair_i"), "arm": ARMS},
+            name=lambda one: METRICS[str(one["quantity"])],
+            series="arm",
+        ),
+    )
 
     def compute(self, material: Material) -> Frame:
-        mentions = Mentions.read(material)
+        counts, mentions = [], []
+        for number, image in enumerate(material.evaluation):
+            counts.append((image.number, control_counts(image, material.beta)))
+            for mention in image.mentions:
+                token = image.tokens[mention.onset]
+                scores = [-float(image.evidence[vector][token]) for vector in VECTORS.values()]
+                mentions.append((number, mention.hallucinated, *scores))
+        image_of, hallucinated, *score_of = (np.array(column) for column in zip(*mentions, strict=True))
 
         def detected(times: Times) -> dict[str, float]:
-            weight = times[mentions.image]
             found = {
-                arm: float(auroc(score, mentions.hallucinated, weight))
-                for arm, score in mentions.scores.items()
+                arm: float(auroc(score, hallucinated, times[image_of]))
+                for arm, score in zip(ARMS, score_of, strict=True)
             }
             return {**found, GAP: found[RANK] - found[PROBABILITY]}
 
         found = bootstrap(len(material.evaluation), detected, **material.draws)
         rows = [row(value, part=DETECTION, quantity=AUROC, at="", arm=arm) for arm, value in found.items()]
-        control = bootstrap_counts(mentions.counts, control_figures, **material.draws)
+        control = bootstrap_counts(counts, control_figures, **material.draws)
         rows += [row(value, part=CONTROL, **figure._asdict()) for figure, value in control.items()]
         return Frame([*rows, *end_to_end(material)])
 
@@ -197,38 +181,15 @@ class Detection(Study):
             ),
         ]
 
-    def draw(self, frame: Frame, path: Path) -> None:
-        from reweigh.results.charts import chart, dots
-
-        with chart(path, columns=3, height=2.6) as panels:
-            scores = {arm: {AUROC: frame.one(part=DETECTION, arm=arm)} for arm in VECTORS}
-            dots(panels[0], scores, label=AUROC)
-            panels[0].axvline(0.5, color="#68727f", lw=0.9, ls="--")
-            control = frame.pick(part=CONTROL, quantity=SELECTIVITY)
-            shown = {arm: {at: control.one(at=at, arm=arm) for at in (WINDOW, ONSET)} for arm in VECTORS}
-            dots(panels[1], shown, zero=True, label="selectivity of the raw control, points")
-            if ends := frame.pick(part=END).rows:
-                shown = {
-                    arm: {
-                        METRICS[name]: Frame(ends).one(quantity=name, arm=arm)
-                        for name in ("chair_s", "chair_i")
-                    }
-                    for arm in VECTORS
-                }
-                dots(panels[2], shown, label="end to end, %")
-
-    def fill(self, frame: Frame) -> dict[str, Entries]:
-        text: dict[Entry, Estimate] = {}
-        end: dict[Entry, Estimate] = {}
+    def entries(self, frame: Frame) -> Iterator[Filled]:
         for one in frame:
             arm, quantity = str(one["arm"]), str(one["quantity"])
             if one["part"] == DETECTION:
-                text[Entry(arm, AUROC)] = one.estimate
+                yield Filled(arm, AUROC, one.estimate, TEXT)
             elif one["part"] == END:
-                end[Entry(arm, METRICS[quantity])] = one.estimate
+                yield Filled(arm, METRICS[quantity], one.estimate, TABLE)
             elif (quantity, one["at"], arm) == (SELECTIVITY, WINDOW, GAP):
-                text[Entry("control", "raw rank minus probability")] = one.estimate
-        return dict(zip(self.labels, (text, end), strict=True))
+                yield Filled("control", "raw rank minus probability", one.estimate, TEXT)
 
 
 def end_to_end(material: Material) -> Iterator[Row]:

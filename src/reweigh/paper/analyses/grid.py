@@ -6,20 +6,21 @@ embedded model. Its records are those of the tuning split, not the evaluation's.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from reweigh.estimate import Estimate
-from reweigh.experiments.tune.search import FIGURES
 from reweigh.files.artifacts import sha256_json
 from reweigh.files.seals import read_sealed
-from reweigh.paper.analyses.sweep import DRAWN, NAMES, title
-from reweigh.paper.answers import BASE
+from reweigh.paper.analyses.sweep import DRAWN
+from reweigh.paper.answers import BASE, FIGURES
 from reweigh.paper.material import Material
-from reweigh.paper.study import Entries, Entry, Study, row
+from reweigh.paper.study import Filled, Study, row
+from reweigh.results.charts import chart, lines
 from reweigh.results.frame import Frame
 from reweigh.tables.point import POINT
-from reweigh.world.shipped import operating_point
+from reweigh.world import operating_point
 
 FOLDER = "tuning"
 CHOSEN = "chosen"
@@ -64,51 +65,44 @@ class Grid(Study):
         level = base.one(quantity="chair_s").number
         points = [one for one in frame.pick(quantity="chair_s") if one["layer"] is not None]
         better = sum(one.estimate.number < level for one in points)
-        lines = [f"CHAIR_S is lower than the base's {level:.1f}% at {better} of {len(points)} points."]
+        told = [f"CHAIR_S is lower than the base's {level:.1f}% at {better} of {len(points)} points."]
         if chosen := frame.pick(note=CHOSEN):
             point = chosen.rows[0]
-            (here, f1), before = (
-                (chosen.one(quantity=name).number for name in ("chair_s", "f1")),
-                base.one(quantity="f1"),
-            )
-            lines.append(
+            here, f1 = (chosen.one(quantity=name).number for name in ("chair_s", "f1"))
+            before = base.one(quantity="f1").number
+            told.append(
                 f"Chosen: layer {point['layer']}, beta {point['beta']:g}, with CHAIR_S {here:.1f}% and F1 {f1:.1f}% (base "
-                f"{before.value:.1f}%). These are tuning records, without intervals."
+                f"{before:.1f}%). These are tuning records, without intervals."
             )
-        return lines
+        return told
 
     def draw(self, frame: Frame, path: Path) -> None:
-        from reweigh.results.charts import chart, lines
-
-        with chart(path, columns=3, height=2.6) as panels:
-            for panel, figure in zip(panels, DRAWN, strict=True):
+        with chart(path, columns=len(DRAWN), height=2.6) as panels:
+            for panel, (figure, label) in zip(panels, DRAWN.items(), strict=True):
                 series: dict[str, list[tuple[float, Estimate]]] = {}
                 level, mark = None, None
                 for one in frame.pick(quantity=figure):
                     point = float(str(one["beta"])), one.estimate
                     if one["layer"] is None:
                         level = one.estimate.value
-                    elif one.estimate.value is not None:
+                    else:
                         series.setdefault(f"layer {one['layer']}", []).append(point)
                     if one["note"] == CHOSEN:
                         mark = point[0], one.estimate.value
-                lines(panel, series, across="beta", up=title(figure), level=("base", level), marked=mark)
+                lines(panel, series, across="beta", up=label, level=("base", level), marked=mark)
 
-    def fill(self, frame: Frame) -> dict[str, Entries]:
+    def entries(self, frame: Frame) -> Iterator[Filled]:
         """Every point, named as the paper names its own; layers differ between models."""
-        found: dict[Entry, Estimate] = {}
-        for one in frame.pick(quantity=DRAWN):
+        for one in frame.pick(quantity=tuple(DRAWN)):
             name = "Base" if one["layer"] is None else f"layer {one['layer']}, beta {one['beta']:g}"
-            found[Entry(name, NAMES[str(one["quantity"])])] = one.estimate
-        return {label: found for label in self.labels}
+            yield Filled(name, FIGURES[str(one["quantity"])], one.estimate)
 
 
 def read_grid(material: Material) -> dict[str, Any] | None:
     """The finished search beside the runs, else the shipped one if the table is the embedded model's."""
-    if material.rerun is not None:
-        path = material.rerun.folder.parent / FOLDER / POINT
-        if path.is_file():
-            return read_sealed(path)
+    folder = material.beside(FOLDER)
+    if folder is not None and (folder / POINT).is_file():
+        return read_sealed(folder / POINT)
     shipped = operating_point()
     own = shipped["chosen_on"]["table_sha256"].get(str(material.table.layer))
     return shipped if own == material.table.fingerprint else None

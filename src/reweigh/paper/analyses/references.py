@@ -9,8 +9,7 @@ Intervals draw tokens: drawing images would inflate |m - r| and miss its own poi
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from pathlib import Path
+from collections.abc import Callable, Iterator
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,9 +17,8 @@ from numpy.typing import NDArray
 from reweigh.estimate import Estimate
 from reweigh.method.references import median
 from reweigh.paper.bootstrap import Times, bootstrap
-from reweigh.paper.corpus.store import StudyCorpus
 from reweigh.paper.material import Material
-from reweigh.paper.study import Entries, Entry, Study, percent, row, too_few_images
+from reweigh.paper.study import Dots, Filled, Study, enough_images, percent, registered, row
 from reweigh.results.frame import Frame, Row
 
 SHUFFLES = 1000
@@ -37,6 +35,24 @@ AGGREGATES: dict[str, Aggregate] = {
 }
 
 
+def disjoint_images(material: Material) -> str | None:
+    """No image, by content, in both the calibration and the evaluation set."""
+    both = (material.calibration, material.evaluation)
+    first, second = ({image.key.rpartition("#")[2] for image in corpus} for corpus in both)
+    shared = len(first & second)
+    return f"{shared} images are in both the calibration and the evaluation set" if shared else None
+
+
+def two_tokens(material: Material) -> str | None:
+    """At least two registered tokens on the disjoint images."""
+    return None if len(held_out(material)[0]) > 1 else "fewer than two registered tokens occur there"
+
+
+def dot_name(one: Row) -> str:
+    """What the figure calls a reference: the whiskers of shuffled ones are not an interval."""
+    return f"{one['quantity']} (range)" if one["quantity"] == SHUFFLED else str(one["quantity"])
+
+
 class References(Study):
     """Errors of token-specific, global and shuffled references on held-out images."""
 
@@ -49,15 +65,16 @@ class References(Study):
         ("tokens", "registered tokens observed on held-out images"),
         ("interval", "what low and high are"),
     )
-
-    def unmet(self, material: Material) -> str | None:
-        if reason := too_few_images(material):
-            return reason
-        if not len(material.table):
-            return "no token is registered"
-        if shared := shared_images(material.calibration, material.evaluation):
-            return f"{shared} images are in both the calibration and the evaluation set"
-        return None if len(held_out(material)[0]) > 1 else "fewer than two registered tokens occur there"
+    needs = (enough_images, registered(), disjoint_images, two_tokens)
+    panels = tuple(
+        Dots(
+            f"out-of-sample error, b0, {aggregate}",
+            {"aggregate": aggregate, "quantity": (SPECIFIC, GLOBAL, SHUFFLED)},
+            dot_name,
+            level=0.0,
+        )
+        for aggregate in AGGREGATES
+    )
 
     def compute(self, material: Material) -> Frame:
         middle, reference, mass = held_out(material)
@@ -84,30 +101,13 @@ class References(Study):
         )
         return lines
 
-    def draw(self, frame: Frame, path: Path) -> None:
-        from reweigh.results.charts import chart, dots
-
-        with chart(path, columns=2, height=2.4) as panels:
-            for panel, aggregate in zip(panels, AGGREGATES, strict=True):
-                shown = {
-                    f"{name} (range)" if name == SHUFFLED else name: frame.one(
-                        quantity=name, aggregate=aggregate
-                    )
-                    for name in (SPECIFIC, GLOBAL, SHUFFLED)
-                }
-                dots(panel, {"error": shown}, label="out-of-sample error, b0")
-                panel.set_xlim(left=0)
-                panel.set_title(aggregate)
-
-    def fill(self, frame: Frame) -> dict[str, Entries]:
-        found: dict[Entry, Estimate] = {}
+    def entries(self, frame: Frame) -> Iterator[Filled]:
         for one in frame:
             name = "token median" if one["aggregate"] == MEDIAN else "weighted mean"
             if one["quantity"] == REDUCTION:
-                found[Entry(name, "reduction %")] = percent(one.estimate)
+                yield Filled(name, "reduction %", percent(one.estimate))
             elif one["quantity"] != CHANCE:
-                found[Entry(name, str(one["quantity"]))] = one.estimate
-        return {label: found for label in self.labels}
+                yield Filled(name, str(one["quantity"]), one.estimate)
 
 
 def held_out(material: Material) -> tuple[Floats, Floats, Floats]:
@@ -123,12 +123,6 @@ def held_out(material: Material) -> tuple[Floats, Floats, Floats]:
             rows.append((median(drawn), float(b), float(len(drawn))))
     middle, reference, mass = np.array(rows, dtype=np.float64).reshape(-1, 3).T
     return middle, reference, mass
-
-
-def shared_images(first: StudyCorpus, second: StudyCorpus) -> int:
-    """How many images two sets share, by content."""
-    contents = [{image.key.rpartition("#")[2] for image in corpus} for corpus in (first, second)]
-    return len(contents[0] & contents[1])
 
 
 def errors(

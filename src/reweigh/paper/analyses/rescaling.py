@@ -16,9 +16,8 @@ from equalized ones; it may be negative.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from pathlib import Path
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -26,14 +25,15 @@ from numpy.typing import NDArray
 
 from reweigh.benchmarks.bootstrap import Array, ratio
 from reweigh.errors import NumericsError
-from reweigh.estimate import Estimate
 from reweigh.experiments.readouts import BUDGET
 from reweigh.method.readouts import DMRR
-from reweigh.paper.analyses.steps import PROBABILITY, RANK, Field, Floats, Ids, winner
+from reweigh.paper.analyses.steps import Field, Floats, Ids, winner
+from reweigh.paper.answers import PROBABILITY, RANK
 from reweigh.paper.bootstrap import bootstrap_counts
-from reweigh.paper.corpus.image import EQUALIZED_PROB, RESCALED_LOGPROB, RESCALED_RANK, StudyImage
+from reweigh.paper.corpus.image import StudyImage
+from reweigh.paper.corpus.reading import EQUALIZED_PROB, RESCALED_LOGPROB, RESCALED_RANK
 from reweigh.paper.material import Material
-from reweigh.paper.study import Entries, Entry, Study, percent, row, too_few_images
+from reweigh.paper.study import Dots, Filled, Study, enough_images, percent, registered, row
 from reweigh.results.frame import Frame, Row
 
 RESCALED = {RANK: RESCALED_RANK, PROBABILITY: RESCALED_LOGPROB}
@@ -60,16 +60,8 @@ STILL = (*MOVED, *SETS[2:], Quantity(WINNER, STEPS))
 """What must be exactly zero for the rank arm."""
 
 
-@dataclass(frozen=True)
-class StepChange:
-    """What rescaling does to one step."""
-
-    spearman: float
-    either: bool
-    both: bool
-    jaccard: float
-    strongest: bool
-    winner: bool
+Counts = Mapping[Quantity, float]
+"""Sums of a figure's numerator; its denominator is under the figure ``("", over)``."""
 
 
 def ranks(values: Floats) -> Floats:
@@ -94,25 +86,24 @@ def strongest(ids: Ids, s: Floats) -> int | None:
     return int(ids[edited][np.lexsort((ids[edited], -s[edited]))[0]]) if edited.any() else None
 
 
-def step_change(
+def step_counts(
     ids: Ids, logits: NDArray[Any], evidence: tuple[Floats, Floats], s: tuple[Floats, Floats], beta: float
-) -> StepChange:
-    """Compare one step before and after; ``evidence`` is that of the registered candidates, ``s`` of all."""
+) -> Counts:
+    """Counts of one step before and after; ``evidence`` is that of the registered candidates, ``s`` of all."""
     before, after = s
-    one, other = set(ids[before > 0].tolist()), set(ids[after > 0].tolist())
     raw = logits.astype(np.float64)
-    return StepChange(
-        spearman=spearman(*evidence),
-        either=bool(one | other),
-        both=bool(one and other),
-        jaccard=len(one & other) / len(one | other) if one | other else float("nan"),
-        strongest=strongest(ids, before) != strongest(ids, after),
-        winner=winner(ids, raw - beta * before) != winner(ids, raw - beta * after),
-    )
-
-
-Counts = dict[Quantity, float]
-"""Sums of a figure's numerator; its denominator is under the figure ``("", over)``."""
+    won = winner(ids, raw - beta * before) != winner(ids, raw - beta * after)
+    found: dict[Quantity, float] = {Quantity("", STEPS): 1, Quantity(WINNER, STEPS): won}
+    correlation = spearman(*evidence)
+    if not np.isnan(correlation):
+        found |= {Quantity("", COMPARED): 1, Quantity(SPEARMAN, COMPARED): correlation}
+    one, other = set(ids[before > 0].tolist()), set(ids[after > 0].tolist())
+    for over, counts in ((EITHER, one or other), (BOTH, one and other)):
+        if counts:
+            found[Quantity("", over)] = 1
+            found[Quantity(JACCARD, over)] = len(one & other) / len(one | other)
+            found[Quantity(STRONGEST, over)] = strongest(ids, before) != strongest(ids, after)
+    return found
 
 
 def image_counts(image: StudyImage, field: Field, rescaled: str, beta: float) -> Counts:
@@ -122,36 +113,14 @@ def image_counts(image: StudyImage, field: Field, rescaled: str, beta: float) ->
     shift = (moved - x)[known].mean() if known.any() else 0.0
     before, after, centred = (field.strengths(ids, one) for one in (x, moved, moved - shift))
     change = (after - before)[known]
-    steps = [
-        step_change(
-            ids[part],
-            image.logits[part],
-            (x[part][known[part]], moved[part][known[part]]),
-            (before[part], after[part]),
-            beta,
-        )
-        for part in (slice(*image.first[step : step + 2]) for step in range(len(image)))
-    ]
     sums = (np.abs(change).sum(), change.sum(), np.abs((centred - before)[known]).sum())
-    found = {figure: float(total) for figure, total in zip(MOVED, sums, strict=True)}
-    return {**found, Quantity("", OCCURRENCES): len(change), **step_counts(steps)}
-
-
-def step_counts(steps: Sequence[StepChange]) -> Counts:
-    """Additive counts of some steps."""
-    defined = [step.spearman for step in steps if not np.isnan(step.spearman)]
-    found: Counts = {
-        Quantity("", STEPS): len(steps),
-        Quantity(WINNER, STEPS): sum(step.winner for step in steps),
-        Quantity("", COMPARED): len(defined),
-        Quantity(SPEARMAN, COMPARED): sum(defined),
-    }
-    chosen = {EITHER: [one for one in steps if one.either], BOTH: [one for one in steps if one.both]}
-    for over, some in chosen.items():
-        found[Quantity("", over)] = len(some)
-        found[Quantity(JACCARD, over)] = sum(step.jaccard for step in some)
-        found[Quantity(STRONGEST, over)] = sum(step.strongest for step in some)
-    return found
+    counts = Counter({figure: float(total) for figure, total in zip(MOVED, sums, strict=True)})
+    counts[Quantity("", OCCURRENCES)] = len(change)
+    for part in (slice(*image.first[step : step + 2]) for step in range(len(image))):
+        own = known[part]
+        evidence = x[part][own], moved[part][own]
+        counts.update(step_counts(ids[part], image.logits[part], evidence, (before[part], after[part]), beta))
+    return counts
 
 
 def figures(counts: Mapping[Quantity, Array]) -> dict[Quantity, Array]:
@@ -188,12 +157,21 @@ class Rescaling(Study):
         ("over", "what it is a mean or share of"),
         ("count", "how many of these there are"),
     )
-
-    def unmet(self, material: Material) -> str | None:
-        if reason := too_few_images(material):
-            return reason
-        empty = [name for name in RESCALED if not len(material.arm(name).table)]
-        return f"the {empty[0]} arm registers no token" if empty else None
+    needs = (enough_images, registered(*RESCALED))
+    panels = (
+        Dots(
+            "change of the suppression strength",
+            {"arm": tuple(RESCALED), "quantity": (CHANGE, SHIFT, CENTRED)},
+            series="arm",
+            zero=True,
+        ),
+        Dots(
+            "correlation, or share of steps",
+            {"arm": tuple(RESCALED), "over": (COMPARED, EITHER, STEPS)},
+            series="arm",
+        ),
+    )
+    stacked = True
 
     def compute(self, material: Material) -> Frame:
         size = material.evaluation.vocab_size
@@ -239,26 +217,7 @@ class Rescaling(Study):
             )
         return lines
 
-    def draw(self, frame: Frame, path: Path) -> None:
-        from reweigh.results.charts import chart, dots
-
-        short = {CHANGE: "mean |Δs|", SHIFT: "mean Δs", CENTRED: "mean |Δs|, image shift out"}
-        with chart(path, rows=2, height=4.0) as (upper, lower):
-            for panel, names, label in (
-                (upper, (CHANGE, SHIFT, CENTRED), "change of the suppression strength"),
-                (lower, (SPEARMAN, JACCARD, STRONGEST, WINNER), "correlation, or share of steps"),
-            ):
-                series = {
-                    arm: {
-                        short.get(str(one["quantity"]), str(one["quantity"])): one.estimate
-                        for one in frame.pick(arm=arm, quantity=names)
-                        if one["over"] != BOTH
-                    }
-                    for arm in RESCALED
-                }
-                dots(panel, series, zero=panel is upper, label=label)
-
-    def fill(self, frame: Frame) -> dict[str, Entries]:
+    def entries(self, frame: Frame) -> Iterator[Filled]:
         shown = {
             SPEARMAN: "Spearman",
             JACCARD: "Jaccard",
@@ -266,15 +225,13 @@ class Rescaling(Study):
             WINNER: "winner changed %",
             CLOSED: "gap closed %",
         }
-        found: dict[Entry, Estimate] = {}
         for one in frame:
             arm, quantity = str(one["arm"]), str(one["quantity"])
             if quantity == CHANGE:
-                found[Entry(arm, CHANGE)] = one.estimate
+                yield Filled(arm, CHANGE, one.estimate)
             elif quantity in shown and arm != RANK and one["over"] != BOTH:
                 metric = shown[quantity]
-                found[Entry(arm, metric)] = percent(one.estimate) if metric.endswith("%") else one.estimate
-        return {"tab:rescale-invariance": found}
+                yield Filled(arm, metric, percent(one.estimate) if metric.endswith("%") else one.estimate)
 
 
 def check_ranks(image: StudyImage) -> None:

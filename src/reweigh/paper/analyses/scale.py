@@ -9,7 +9,7 @@ share of such positions.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -17,10 +17,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from reweigh.estimate import Estimate
-from reweigh.method.rescaling import PositionSummary, kept_ranks, threshold_names
 from reweigh.paper.bootstrap import Times, bootstrap, medians
+from reweigh.paper.corpus.reading import kept_ranks, threshold_names
 from reweigh.paper.material import Material
-from reweigh.paper.study import Entries, Entry, Study, percent, row
+from reweigh.paper.study import Filled, Study, percent, row
+from reweigh.results.charts import chart, lines
 from reweigh.results.frame import Frame
 
 Floats = NDArray[np.float64]
@@ -30,6 +31,7 @@ SPREAD, RATIO, SURVIVAL = "spread", "ratio", "survival"
 DEPTH, NONE = "depth ratio", "positions without any"
 ORIGINAL, EQUALIZED = "original", "equalized"
 LOGITS = (ORIGINAL, EQUALIZED)
+NUISANCE, DEPTHS, THRESHOLDS = "fig:scale-nuisance", "tab:depth-dispersion", "tab:scale-dispersion"
 
 
 class Quantity(NamedTuple):
@@ -59,7 +61,7 @@ class Scale(Study):
 
     name = "scale"
     title = "Scale across positions"
-    labels = ("fig:scale-nuisance", "tab:depth-dispersion", "tab:scale-dispersion")
+    labels = (NUISANCE, DEPTHS, THRESHOLDS)
     keys = (
         ("quantity", "spread (ln), ratio (e^spread), survival, depth ratio, or positions without any"),
         ("at", "the vocabulary rank k, or the threshold tau"),
@@ -69,98 +71,85 @@ class Scale(Study):
     def compute(self, material: Material) -> Frame:
         ranks = [str(rank) for rank in kept_ranks(material.evaluation.vocab_size)]
         names = threshold_names()
-        spreads, depths, empty = (dict[str, list[Floats]](original=[], equalized=[]) for _ in range(3))
+        spreads, depths, empty = ({logits: list[Floats]() for logits in LOGITS} for _ in range(3))
         for image in material.evaluation:
-            summaries: dict[str, PositionSummary] = {ORIGINAL: image.original, EQUALIZED: image.equalized}
-            for logits, summary in summaries.items():
+            for logits, summary in zip(LOGITS, (image.original, image.equalized), strict=True):
                 spreads[logits].append(rank_spread(summary.log_probability))
                 depths[logits].append(depth_ratio(summary.counts))
                 empty[logits].append((summary.counts == 0).mean(axis=0))
-        spread, depth, share = (
-            {name: np.array(one) for name, one in by.items()} for by in (spreads, depths, empty)
-        )
+        by_image = [{logits: np.array(one[logits]) for logits in LOGITS} for one in (spreads, depths, empty)]
 
         def figures(times: Times) -> Mapping[Quantity, float]:
+            spread, depth = (
+                {logits: medians(one[logits], times) for logits in LOGITS} for one in by_image[:2]
+            )
+            none = {logits: np.average(by_image[2][logits], axis=0, weights=times) for logits in LOGITS}
             found: dict[Quantity, float] = {}
-            for logits in LOGITS:
-                middle, deep = medians(spread[logits], times), medians(depth[logits], times)
-                none = np.average(share[logits], axis=0, weights=times)
-                found |= {Quantity(SPREAD, rank, logits): middle[i] for i, rank in enumerate(ranks)}
-                found |= {Quantity(DEPTH, name, logits): deep[i] for i, name in enumerate(names)}
-                found |= {Quantity(NONE, name, logits): none[i] for i, name in enumerate(names)}
-            for rank in ranks:
-                before, after = (found[Quantity(SPREAD, rank, logits)] for logits in LOGITS)
+            for i, rank in enumerate(ranks):
+                before, after = (spread[logits][i] for logits in LOGITS)
+                found[Quantity(SPREAD, rank, ORIGINAL)] = before
+                found[Quantity(SPREAD, rank, EQUALIZED)] = after
                 found[Quantity(SURVIVAL, rank)] = after / before if before else float("nan")
+            for i, name in enumerate(names):
+                for logits in LOGITS:
+                    found[Quantity(DEPTH, name, logits)] = depth[logits][i]
+                    found[Quantity(NONE, name, logits)] = none[logits][i]
             return found
 
-        found = bootstrap(len(material.evaluation), figures, **material.draws)
-        for figure, value in list(found.items()):
+        rows = []
+        for figure, value in bootstrap(len(material.evaluation), figures, **material.draws).items():
+            rows.append(row(value, **figure._asdict()))
             if figure.quantity == SPREAD:
-                found[figure._replace(quantity=RATIO)] = value.map(lambda part: float(np.exp(part)))
-        order: list[Quantity] = []
-        for rank in ranks:
-            order += [Quantity(quantity, rank, logits) for logits in LOGITS for quantity in (SPREAD, RATIO)]
-            order.append(Quantity(SURVIVAL, rank))
-        order += [
-            Quantity(quantity, name, logits)
-            for name in names
-            for logits in LOGITS
-            for quantity in (DEPTH, NONE)
-        ]
-        return Frame(row(found[figure], **figure._asdict()) for figure in order)
+                ratio = value.map(lambda part: float(np.exp(part)))
+                rows.append(row(ratio, **figure._replace(quantity=RATIO)._asdict()))
+        return Frame(rows)
 
     def sentences(self, frame: Frame, material: Material) -> list[str]:
         found = {int(str(one["at"])): one.estimate.value for one in frame.pick(quantity=SURVIVAL)}
         survival = {k: value for k, value in found.items() if value is not None}
-        lines = []
+        told = []
         shown = [k for k in survival if k in (10, 50)] or list(survival)[-1:]
         for k in shown:
             before, after = (frame.one(quantity=RATIO, at=str(k), logits=logits) for logits in LOGITS)
-            lines.append(
+            told.append(
                 f"At vocabulary rank {k}, probabilities at the positions of the median image differ by a factor of "
                 f"{before.value:.2f} [{before.low:.2f}, {before.high:.2f}], and by {after.value:.2f} once scales are "
                 f"equalized: {100 * survival[k]:.0f}% of the spread in log units survives."
             )
         if beyond := [100 * value for k, value in survival.items() if k > PLATEAU]:
-            lines.append(f"At ranks of 50 and more, {min(beyond):.0f}% to {max(beyond):.0f}% survives.")
+            told.append(f"At ranks of 50 and more, {min(beyond):.0f}% to {max(beyond):.0f}% survives.")
         if material.is_embedded:
-            lines.append(
+            told.append(
                 "In the embedded model, ranks up to 30 are a plateau of filler words learned in training: there, and at "
                 "the absolute thresholds, the spread says nothing about images."
             )
-        return lines
+        return told
 
     def draw(self, frame: Frame, path: Path) -> None:
-        from reweigh.results.charts import chart, lines
-
-        with chart(path, columns=2, height=3.0) as (left, right):
-            spread = {
-                logits: [
-                    (float(str(one["at"])), one.estimate)
-                    for one in frame.pick(quantity=SPREAD, logits=logits)
-                ]
-                for logits in LOGITS
-            }
-            lines(left, spread, across="vocabulary rank", up="p90 - p10 of ln p over positions")
-            survival = [
-                (float(str(one["at"])), percent(one.estimate)) for one in frame.pick(quantity=SURVIVAL)
+        def points(quantity: str, logits: str) -> list[tuple[float, Estimate]]:
+            return [
+                (float(str(one["at"])), one.estimate) for one in frame.pick(quantity=quantity, logits=logits)
             ]
-            lines(right, {"survival": survival}, across="vocabulary rank", up="spread that survives, %",
-                  level=("all of it", 100.0))  # fmt: skip
+
+        across = "vocabulary rank"
+        with chart(path, columns=2, height=3.0) as (left, right):
+            spread = {logits: points(SPREAD, logits) for logits in LOGITS}
+            lines(left, spread, across=across, up="p90 - p10 of ln p over positions")
+            survival = [(at, percent(value)) for at, value in points(SURVIVAL, "")]
+            level = ("all of it", 100.0)
+            lines(right, {"survival": survival}, across=across, up="spread that survives, %", level=level)
             for panel in (left, right):
                 panel.set_xscale("log")
                 panel.set_ylim(bottom=0)
 
-    def fill(self, frame: Frame) -> dict[str, Entries]:
-        nuisance, depth, threshold = (dict[Entry, Estimate]() for _ in self.labels)
+    def entries(self, frame: Frame) -> Iterator[Filled]:
         for one in frame:
             at, logits = str(one["at"]), str(one["logits"])
             if one["quantity"] == RATIO and at == "10":
-                nuisance[Entry(f"k = {at}", logits)] = one.estimate
+                yield Filled(f"k = {at}", logits, one.estimate, NUISANCE)
             elif one["quantity"] == SPREAD:
-                depth[Entry(f"k = {at}", logits)] = one.estimate
+                yield Filled(f"k = {at}", logits, one.estimate, DEPTHS)
             elif one["quantity"] == SURVIVAL:
-                depth[Entry(f"k = {at}", "survival %")] = percent(one.estimate)
+                yield Filled(f"k = {at}", "survival %", percent(one.estimate), DEPTHS)
             elif one["quantity"] == DEPTH and logits == ORIGINAL:
-                threshold[Entry(at, "p90/p10")] = one.estimate
-        return dict(zip(self.labels, (nuisance, depth, threshold), strict=True))
+                yield Filled(at, "p90/p10", one.estimate, THRESHOLDS)

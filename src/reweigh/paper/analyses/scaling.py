@@ -15,10 +15,10 @@ from reweigh.benchmarks.bootstrap import paired_difference
 from reweigh.benchmarks.chair.metrics import figures
 from reweigh.estimate import Estimate
 from reweigh.files.artifacts import sha256_file
-from reweigh.paper.analyses.sweep import DRAWN, NAMES, title
+from reweigh.paper.analyses.sweep import DRAWN
 from reweigh.paper.answers import BASE, FIGURES, RANK, Answers
 from reweigh.paper.material import Material
-from reweigh.paper.study import Entries, Entry, Study, lacks_model, row
+from reweigh.paper.study import Dots, Filled, Study, a_model, enough_images, row
 from reweigh.results.frame import Frame, Row
 from reweigh.runs.record import RESULTS
 from reweigh.runs.results import read_scored
@@ -40,13 +40,15 @@ class Scaling(Study):
         ("quantity", "a figure of CHAIR"),
         ("images", "records behind it"),
     )
+    needs = (enough_images, a_model)
+    panels = tuple(
+        Dots(label, {"quantity": figure, "method": tuple(METHODS.values())}, "model", "method")
+        for figure, label in DRAWN.items()
+    )
 
     def inputs(self, material: Material) -> dict[str, str]:
         runs = [folder / "runs" / name / RESULTS for folder in others(material) for name in METHODS]
         return {str(index): sha256_file(path) for index, path in enumerate(runs)}
-
-    def unmet(self, material: Material) -> str | None:
-        return lacks_model(material)
 
     def compute(self, material: Material) -> Frame:
         answers = Answers.of(material)
@@ -78,38 +80,17 @@ class Scaling(Study):
             )
         return lines
 
-    def draw(self, frame: Frame, path: Path) -> None:
-        from reweigh.results.charts import chart, dots
-
-        models = [str(model) for model in frame.distinct("model")]
-        with chart(path, columns=3, height=0.6 * len(models) + 1.3) as panels:
-            for panel, figure in zip(panels, DRAWN, strict=True):
-                series = {
-                    method: {
-                        model: frame.one(model=model, method=method, quantity=figure) for model in models
-                    }
-                    for method in METHODS.values()
-                }
-                dots(panel, series, label=title(figure))
-                if panel is not panels[0]:
-                    panel.tick_params(labelleft=False)
-
-    def fill(self, frame: Frame) -> dict[str, Entries]:
+    def entries(self, frame: Frame) -> Iterator[Filled]:
         """Base and ReWEIGH of the studied model; the study's own page has the others."""
-        model = frame.distinct("model")[0]
         names = {METHODS[BASE]: "Base", METHODS[RANK]: "ReWEIGH"}
-        found = {
-            Entry(names[str(one["method"])], NAMES[str(one["quantity"])]): one.estimate
-            for one in frame.pick(model=model, method=list(names))
-        }
-        return {label: found for label in self.labels}
+        for one in frame.pick(model=frame.distinct("model")[0], method=tuple(names)):
+            yield Filled(names[str(one["method"])], FIGURES[str(one["quantity"])], one.estimate)
 
 
 def others(material: Material) -> list[Path]:
     """Finished study folders of further models beside the runs."""
-    if material.rerun is None:
-        return []
-    folders = sorted((material.rerun.folder.parent / FOLDER).glob("*"))
+    beside = material.beside(FOLDER)
+    folders = [] if beside is None else sorted(beside.glob("*"))
     return [one for one in folders if all((one / "runs" / name / RESULTS).is_file() for name in METHODS)]
 
 

@@ -17,13 +17,12 @@ from numpy.typing import NDArray
 
 from reweigh.benchmarks.bootstrap import Array, ratio
 from reweigh.experiments.readouts import ReadoutArm
-from reweigh.method.strength import strength
+from reweigh.method.references import strength
 from reweigh.paper.corpus.image import StudyImage
 
 Floats = NDArray[np.float64]
 Ids = NDArray[np.int64]
 
-RANK, PROBABILITY = "rank", "probability"
 HALLUCINATED, GROUNDED = "hallucinated", "grounded"
 KINDS = (HALLUCINATED, GROUNDED)
 WINDOW, ONSET = "window", "onset"
@@ -90,7 +89,7 @@ def first_switch(
 
 
 class Count(NamedTuple):
-    """A count of mentions: those that an arm switches, or all of them (``MENTIONS``), of one kind."""
+    """A count of mentions of one kind: those that an arm switches, or all of them (``MENTIONS``)."""
 
     arm: tuple[str, ...]
     kind: str
@@ -99,21 +98,37 @@ class Count(NamedTuple):
 MENTIONS: tuple[str, ...] = ()
 
 
-def kinds_of(image: StudyImage) -> list[str]:
-    """The kind of each mention."""
-    return [HALLUCINATED if mention.hallucinated else GROUNDED for mention in image.mentions]
-
-
-def count_windows(
-    kinds: Sequence[str], switched: Mapping[tuple[str, ...], Sequence[bool]]
+def count_mentions(
+    kinds: Sequence[str], flags: Mapping[tuple[str, ...], Sequence[bool]]
 ) -> dict[Count, float]:
-    """Counts of one image: mentions of each kind, and how many of each the arms switch."""
+    """Counts of one image: mentions of each kind, and how many of each an arm flags."""
     counts = {Count(MENTIONS, kind): float(sum(one == kind for one in kinds)) for kind in KINDS}
-    for arm, flags in switched.items():
+    for arm, flagged in flags.items():
         for kind in KINDS:
-            pairs = zip(kinds, flags, strict=True)
+            pairs = zip(kinds, flagged, strict=True)
             counts[Count(arm, kind)] = float(sum(flag and one == kind for one, flag in pairs))
     return counts
+
+
+def count_switches(
+    image: StudyImage,
+    switched: Mapping[tuple[str, ...], Sequence[bool]],
+    more: Mapping[tuple[str, ...], Sequence[bool]] | None = None,
+) -> dict[Count, float]:
+    """Counts of one image from the steps that each arm switches: of windows and of onsets.
+
+    Args:
+        image: The image.
+        switched: For each arm, whether it switches each step.
+        more: Further flags of the mentions.
+    """
+    onsets = [mention.onset for mention in image.mentions]
+    flags = dict(more or {})
+    for arm, steps in switched.items():
+        flags[(*arm, WINDOW)] = [first_switch(steps, onset) is not None for onset in onsets]
+        flags[(*arm, ONSET)] = [steps[onset] for onset in onsets]
+    kinds = [HALLUCINATED if mention.hallucinated else GROUNDED for mention in image.mentions]
+    return count_mentions(kinds, flags)
 
 
 def switch_rate(counts: Mapping[Count, Array], arm: tuple[str, ...], kind: str) -> Array:

@@ -1,28 +1,28 @@
-"""What all sweeps share: settings answered end to end, their CHAIR figures, and paired differences to the base answers."""
+"""Sweeps: several settings answered end to end, their CHAIR figures, and paired differences to the base answers.
+
+Image specificity is one of them: the method with its own evidence, with that of another image, and with none. Everything
+else stays: table, candidates, beta. The derangement is fixed by the seed; the cyclic shift gives each record the evidence of
+the next; blind means DMRR = 0 for every token. ``calibration`` has those that change the table.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import ClassVar
 
-from reweigh.benchmarks.base import find_metric
-from reweigh.benchmarks.chair.metrics import METRICS
 from reweigh.estimate import Estimate
-from reweigh.method.references import rule_named
-from reweigh.paper.answers import BASE, FIGURES, Answers, difference
+from reweigh.experiments.ablate.arms import derangement
+from reweigh.paper.answers import BASE, FIGURES, Answers, Given, difference
 from reweigh.paper.material import Material
-from reweigh.paper.study import Entries, Entry, Study, lacks_model, row
+from reweigh.paper.study import Dots, Filled, Study, a_model, enough_images, row
 from reweigh.results.frame import Frame
 from reweigh.runs.task import Scored
-from reweigh.tables.observations import Observations
-from reweigh.tables.table import ReferenceTable
 
-DRAWN = ("chair_s", "chair_i", "f1")
-NAMES = {"chair_s": "CHAIR_S", "chair_i": "CHAIR_I", "recall": "Recall", "f1": "F1"}
-"""What the paper's tables call the figures."""
+DRAWN = {name: f"{FIGURES[name]}, %" for name in ("chair_s", "chair_i", "f1")}
+"""The figures that charts show, with their labels."""
 DEPLOYED = "the table in use"
+OWN, DERANGED, CYCLIC, BLIND = "own", "derangement", "cyclic", "blind"
 
 
 @dataclass(frozen=True)
@@ -51,15 +51,17 @@ class Sweep(Study):
         ("against", "the setting that a difference is to, else empty"),
         ("note", "a remark about the setting"),
     )
+    needs = (enough_images, a_model)
+    panels = tuple(
+        Dots(label, {"quantity": figure, "against": None}, "setting", level={"setting": BASE})
+        for figure, label in DRAWN.items()
+    )
     references: ClassVar[tuple[str, ...]] = (BASE,)
     """The settings that the others are compared with."""
 
     def settings(self, material: Material, answers: Answers) -> Iterator[Setting]:
         """The settings, in the order of the frame."""
         raise NotImplementedError
-
-    def unmet(self, material: Material) -> str | None:
-        return lacks_model(material)
 
     def compute(self, material: Material) -> Frame:
         answers = Answers.of(material)
@@ -85,27 +87,12 @@ class Sweep(Study):
                 for figure, gap in difference(other, one.run, **material.draws).items():
                     yield figure, reference, gap
 
-    def draw(self, frame: Frame, path: Path) -> None:
-        from reweigh.results.charts import chart, dots
-
-        names = settings_of(frame)
-        with chart(path, columns=3, height=0.34 * len(names) + 1.1, sharey=True) as panels:
-            for panel, figure in zip(panels, DRAWN, strict=True):
-                shown = {name: frame.one(setting=name, quantity=figure, against=None) for name in names}
-                dots(panel, {"": shown}, label=title(figure))
-                if (level := shown[BASE].value) is not None:
-                    panel.axvline(level, color="#68727f", lw=0.9, ls="--")
-                if panel is not panels[0]:
-                    panel.tick_params(labelleft=False)
-
-    def fill(self, frame: Frame) -> dict[str, Entries]:
-        found: dict[Entry, Estimate] = {}
+    def entries(self, frame: Frame) -> Iterator[Filled]:
         for one in frame.values():
             if one.estimate.value is not None:
                 name = "Base" if one["setting"] == BASE else str(one["setting"])
                 quantity = str(one["quantity"])
-                found[Entry(name, NAMES.get(quantity, quantity))] = one.estimate
-        return {label: found for label in self.labels}
+                yield Filled(name, FIGURES.get(quantity, quantity), one.estimate)
 
 
 def change_of(frame: Frame, setting: str, against: str = BASE) -> Estimate:
@@ -114,18 +101,51 @@ def change_of(frame: Frame, setting: str, against: str = BASE) -> Estimate:
 
 
 def settings_of(frame: Frame) -> list[str]:
-    """The settings that were run, in their order."""
+    """The settings that were run, in their order, without the base."""
     run = frame.pick(quantity="chair_s", against=None)
-    return [str(one["setting"]) for one in run if one.estimate.value is not None]
+    return [str(one["setting"]) for one in run if one.estimate.value is not None and one["setting"] != BASE]
 
 
-def register(part: Observations, deployed: ReferenceTable, rule: str | None = None) -> ReferenceTable:
-    """The table of some observations, registered as the table in use was, or by another rule."""
-    name = rule or str(deployed.made_with["rule"])
-    about = {**deployed.made_with, "rule": name, "images": len(part.images), "corpus": part.corpus}
-    return ReferenceTable.build(deployed.layer, part.register(deployed.layer, rule=rule_named(name)), about)
+class Specificity(Sweep):
+    """CHAIR with the evidence of the own image and with substitutes."""
+
+    name = "specificity"
+    title = "Image specificity"
+    labels = ("tab:image-specificity",)
+    references = (BASE, OWN)
+
+    def settings(self, material: Material, answers: Answers) -> Iterator[Setting]:
+        count = len(material.evaluation)
+        given = {
+            DERANGED: Given(donors=tuple(derangement(count, material.seed).tolist())),
+            CYCLIC: Given(donors=(*range(1, count), 0)),
+            BLIND: Given(blind=True),
+        }
+        yield Setting(OWN, answers.rank(), note="the method as it is")
+        for name, evidence in given.items():
+            yield Setting(name, answers.run(f"evidence-{name}", material.table, given=evidence))
+
+    def sentences(self, frame: Frame, material: Material) -> list[str]:
+        own = change_of(frame, OWN)
+        lines = []
+        for name in (DERANGED, CYCLIC, BLIND):
+            change, gap = change_of(frame, name), change_of(frame, name, OWN)
+            share = change.number / own.value if own.value else None
+            part = "" if share is None else f" ({100 * share:.0f}% of the change with own evidence)"
+            lines.append(
+                f"{name}: {change.text(signed=True, unit=' points')}{part}, that is {gap.text(signed=True)} against own "
+                f"evidence. {verdict(gap, share)}"
+            )
+        first = (
+            f"With its own evidence, the method changes CHAIR_S by {own.text(signed=True, unit=' points')}."
+        )
+        return [first, " ".join(lines)]
 
 
-def title(figure: str) -> str:
-    """What charts call a figure of CHAIR."""
-    return f"{find_metric(METRICS, figure).title}, %"
+def verdict(gap: Estimate, share: float | None) -> str:
+    """Whether a substitute does as in the paper: worse than the image's own evidence, less than half of its effect."""
+    if gap.low is None or gap.low <= 0:
+        return "The paper finds this worse; that is not confirmed here."
+    if share is not None and share >= 0.5:
+        return "As in the paper, this is worse; but more than half of the change remains, which the paper does not find."
+    return "As in the paper, this is worse."

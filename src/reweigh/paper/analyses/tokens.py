@@ -17,17 +17,15 @@ Intervals draw calibration images; which tokens count is fixed on the full sampl
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from reweigh.estimate import Estimate
-from reweigh.paper import study
 from reweigh.paper.bootstrap import Times, bootstrap
 from reweigh.paper.material import Material
-from reweigh.paper.study import Entries, Entry, Study, percent, row
+from reweigh.paper.study import Dots, Filled, Study, percent, row, too_few
 from reweigh.results.frame import Frame, Row
 from reweigh.tables.observations import Observations
 
@@ -116,6 +114,19 @@ class Squares:
         }
 
 
+def repeated_tokens(material: Material) -> str | None:
+    """At least two tokens that are seen in several calibration images."""
+    seen = Sample.of(material.observations(), least=PRIMARY)
+    return None if seen.tokens > 1 else f"fewer than two tokens are seen in {PRIMARY} images"
+
+
+def sample_name(one: Row) -> str:
+    """What the paper calls the observations that count."""
+    least = one["least_images"]
+    balanced = f"min. {least} image{'' if least == 1 else 's'}"
+    return balanced if one["weighting"] == BALANCED else "occurrence weighted"
+
+
 class Tokens(Study):
     """Shares of the sum of squares between and within tokens, and intraclass correlations."""
 
@@ -129,13 +140,8 @@ class Tokens(Study):
         ("tokens", "tokens that count"),
         ("observations", "observations that count"),
     )
-
-    def unmet(self, material: Material) -> str | None:
-        images = len(material.calibration)
-        if images < study.LEAST_IMAGES:
-            return f"{images} calibration images are too few; at least {study.LEAST_IMAGES} are needed"
-        seen = Sample.of(material.observations(), least=PRIMARY)
-        return None if seen.tokens > 1 else f"fewer than two tokens are seen in {PRIMARY} images"
+    panels = (Dots("share of the sum of squares between tokens", {"quantity": BETWEEN}, sample_name),)
+    needs = (lambda material: too_few(material.calibration, "calibration images"), repeated_tokens)
 
     def compute(self, material: Material) -> Frame:
         return decompose(material.observations(), **material.draws)
@@ -156,42 +162,14 @@ class Tokens(Study):
             else "The paper finds that most of the variability comes from the token; this is not confirmed here.",
         ]
 
-    def draw(self, frame: Frame, path: Path) -> None:
-        from reweigh.results.charts import COLOURS, INK, chart
-
-        names = []
-        with chart(path, height=2.6) as panel:
-            for index, one in enumerate(frame.pick(quantity=BETWEEN)):
-                names.append(
-                    "every occurrence" if one["weighting"] == WEIGHTED else f"≥ {one['least_images']} images"
-                )
-                share = percent(one.estimate)
-                value = float("nan") if share.value is None else share.value
-                panel.barh(index, value, 0.6, color=COLOURS[0], label=None if index else "between tokens")
-                panel.barh(index, 100 - value, 0.6, left=value, color=COLOURS[3], hatch="///", edgecolor="white",
-                           label=None if index else "between images, within a token")  # fmt: skip
-                if share.bounded:
-                    panel.plot([share.low, share.high], [index, index], color=INK, lw=1.6)
-                panel.annotate(f"{value:.1f}%", (2, index), va="center", color="white", fontsize=8)
-            panel.set_yticks(range(len(names)), names)
-            panel.invert_yaxis()
-            panel.grid(axis="y", visible=False)
-            panel.set_xlim(0, 100)
-            panel.set_xlabel("share of the sum of squares, %")
-            panel.legend(fontsize=8, ncols=2, loc="lower left", bbox_to_anchor=(0, 1))
-
-    def fill(self, frame: Frame) -> dict[str, Entries]:
-        found: dict[Entry, Estimate] = {}
+    def entries(self, frame: Frame) -> Iterator[Filled]:
         metrics = {BETWEEN: "between %", WITHIN: "within %"}
         for one in frame:
-            least, quantity = one["least_images"], str(one["quantity"])
-            balanced = f"min. {least} image{'' if least == 1 else 's'}"
-            name = balanced if one["weighting"] == BALANCED else "occurrence weighted"
+            quantity = str(one["quantity"])
             if quantity in metrics:
-                found[Entry(name, metrics[quantity])] = percent(one.estimate)
+                yield Filled(sample_name(one), metrics[quantity], percent(one.estimate))
             else:
-                found[Entry("ICC", quantity.removeprefix("ICC "))] = one.estimate
-        return {label: found for label in self.labels}
+                yield Filled("ICC", quantity.removeprefix("ICC "), one.estimate)
 
 
 def decompose(observations: Observations, *, resamples: int, seed: int) -> Frame:

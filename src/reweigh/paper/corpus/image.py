@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -11,11 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from reweigh.method.readouts import DMRR, READOUTS
-from reweigh.method.rescaling import PositionSummary
-
-RESCALED_RANK, RESCALED_LOGPROB, EQUALIZED_PROB = "dmrr-rescaled", "logprob-rescaled", "prob-equalized"
-EVIDENCE = (*READOUTS, RESCALED_RANK, RESCALED_LOGPROB, EQUALIZED_PROB)
-"""Every vector that is kept: all readouts, two of them with the positions' scales permuted, and ``prob`` equalized."""
+from reweigh.paper.corpus.reading import EQUALIZED_PROB, EVIDENCE, RESCALED_LOGPROB, PositionSummary
 
 ARRAYS = ("tokens", "probability", "first", "candidates", "logits")
 SUMMARIES = ("original", "equalized")
@@ -86,9 +82,9 @@ class StudyImage:
         part = slice(self.first[number], self.first[number + 1])
         return self.candidates[part], self.logits[part]
 
-    def steps(self) -> NDArray[np.int64]:
-        """(n,) the step of each candidate occurrence."""
-        return np.repeat(np.arange(len(self)), np.diff(self.first))
+    def steps(self) -> Iterator[tuple[NDArray[np.int64], NDArray[np.float32]]]:
+        """Candidate ids and raw logits of every step."""
+        return (self.step(number) for number in range(len(self)))
 
 
 def pack(images: Sequence[StudyImage]) -> tuple[dict[str, NDArray[Any]], list[dict[str, Any]]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from torch import Tensor
 from reweigh.benchmarks.types import Id, Response
 from reweigh.calibration.corpus import Corpus, CorpusImage
 from reweigh.calibration.job import greedy_settings
-from reweigh.calibration.prepare import Prepared, build_ahead, prepare, read
+from reweigh.calibration.loop import Prepared, build_ahead, prepare, read
 from reweigh.engines.transformers.observe import Trajectory, follow
 from reweigh.errors import ArtifactError, InputError
 from reweigh.families.anatomy import Anatomy, find_anatomy
@@ -78,7 +79,13 @@ class ImageSet:
                 hint="a study needs one question for all images; choose world or chair",
             )
         [(prompt, longest)] = asked
-        images = Corpus(tuple(_file(find_image(task.images, name), name) for name in names))
+        paths = [find_image(task.images, name) for name in names]
+        images = Corpus(
+            tuple(
+                CorpusImage(name, sha256_file(path), partial(read_image, path))
+                for name, path in zip(names, paths, strict=True)
+            )
+        )
 
         def mentions(identity: Id, text: str) -> Sequence[dict[str, Any]]:
             [item], _ = task.bench.score([Response(identity, text)])
@@ -99,7 +106,6 @@ def make_corpus(
     seed: int,
     batch_size: int = 1,
     template: str | None = None,
-    kernel: str = "auto",
     show: bool | None = None,
 ) -> StudyCorpus:
     """Describe an image set and keep what every study reads, at the table's layer and through its lens.
@@ -117,18 +123,16 @@ def make_corpus(
     lens = Lens(
         anatomy.norm, anatomy.head, dtype=str(made.get("lens", "native")), chunk=int(made.get("chunk", 288))
     )
-    job = _Job(anatomy, processor, images, lens, table.layer, seed, batch_size, template, kernel)
+    job = _Job(anatomy, processor, images, lens, table.layer, seed, batch_size, template)
     making = Making(Path(folder), job.record())
     with only_one(making.folder):
         known = pieces(processor, anatomy.vocab_size)
-        claim([making.folder / PIECES], force=_is_earlier(making.folder / PIECES, known))
+        claim([making.folder / PIECES], trusted=_is_earlier(making.folder / PIECES, known))
         making.claim()
         write_sealed_output(making.folder / PIECES, known)
         if (making.folder / MANIFEST).is_file():
             return StudyCorpus.open(folder)
-        shards = _shards(len(images.images), batch_size)
-        _write_shards(job, making, shards, show=show)
-        return making.finish(len(shards))
+        return making.finish(_write_shards(job, making, show=show))
 
 
 @dataclass(frozen=True)
@@ -143,7 +147,6 @@ class _Job:
     seed: int
     batch_size: int
     template: str | None
-    kernel: str
 
     def record(self) -> dict[str, Any]:
         """Everything that the corpus depends on."""
@@ -177,7 +180,7 @@ class _Job:
 
         def read_row(row: int, states: Tensor) -> ImageReading:
             number = numbers[prepared.keys[row]]
-            return read_image_states(self.lens, states, seed=self.seed, number=number, kernel=self.kernel)
+            return read_image_states(self.lens, states, seed=self.seed, number=number)
 
         found = follow(
             self.anatomy,
@@ -220,46 +223,30 @@ class _Job:
         return str(self.processor.batch_decode([list(tokens)], skip_special_tokens=True)[0])
 
 
-def _shards(count: int, batch_size: int) -> list[range]:
-    """The places of each shard's images: whole batches, as calibration cuts them."""
-    if batch_size < 1:
-        raise InputError(f"batch_size {batch_size} must be at least 1")
-    size = batch_size * -(-SHARD // batch_size)
-    return [range(start, min(start + size, count)) for start in range(0, count, size)]
-
-
-def _write_shards(job: _Job, making: Making, shards: Sequence[range], *, show: bool | None) -> None:
-    """Write the missing shards; pictures are read ahead of the model."""
+def _write_shards(job: _Job, making: Making, *, show: bool | None) -> int:
+    """Write the missing shards and return how many there are; pictures are read ahead of the model."""
+    if job.batch_size < 1:
+        raise InputError(f"batch_size {job.batch_size} must be at least 1")
     every = job.images.images.images
     numbers = {image.key: number for number, image in enumerate(every)}
-    missing = [number for number in range(len(shards)) if not making.is_written(number)]
-    cuts = {
-        number: [
-            every[start : min(start + job.batch_size, shards[number].stop)]
-            for start in range(shards[number].start, shards[number].stop, job.batch_size)
-        ]
-        for number in missing
-    }
-    ahead = build_ahead(
-        [batch for number in missing for batch in cuts[number]],
-        read,
-        lambda batch: prepare(batch, job.inputs),
-    )
-    done = len(every) - sum(len(shards[number]) for number in missing)
-    with (
-        closing(ahead),
-        bar(
-            f"reading {making.folder.name} images", total=len(every), done=done, unit="image", show=show
-        ) as progress,
-    ):
-        for number in missing:
+    batches = [every[start : start + job.batch_size] for start in range(0, len(every), job.batch_size)]
+    many = -(-SHARD // job.batch_size)  # batches of a shard: whole ones, as calibration cuts them
+    shards = [batches[start : start + many] for start in range(0, len(batches), many)]
+    missing = {number: shard for number, shard in enumerate(shards) if not making.is_written(number)}
+    left = [batch for shard in missing.values() for batch in shard]
+    ahead = build_ahead(left, read, lambda batch: prepare(batch, job.inputs))
+    done = len(every) - sum(map(len, left))
+    title = f"reading {making.folder.name} images"
+    with closing(ahead), bar(title, total=len(every), done=done, unit="image", show=show) as progress:
+        for number, shard in missing.items():
             images, skipped = [], []
-            for batch in cuts[number]:
+            for batch in shard:
                 prepared = next(ahead)
                 images += job.batch(prepared, numbers)
                 skipped += prepared.skipped
                 progress.update(len(batch))
             making.write(number, images, skipped)
+    return len(shards)
 
 
 def pieces(processor: Any, vocab_size: int) -> dict[str, Any]:
@@ -277,7 +264,3 @@ def _is_earlier(path: Path, known: Mapping[str, Any]) -> bool:
         found = read_json(path)
         return isinstance(found, dict) and "pieces" in found and found.items() <= known.items()
     return False
-
-
-def _file(path: Path, name: str) -> CorpusImage:
-    return CorpusImage(name, sha256_file(path), lambda: read_image(path))

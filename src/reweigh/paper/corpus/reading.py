@@ -1,10 +1,13 @@
 """What a study corpus reads of an image's visual states: all readouts, and the same logits with other scales.
 
-Two reads through the lens, in chunks: the first gives evidence and scales, the second needs the scales of all positions.
+The scale of a position is how sharp its distribution is. Multiplying a position's logits by a positive number keeps every
+rank and changes every probability. Two reads through the lens, in chunks: the first gives evidence and scales, the second
+needs the scales of all positions.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,17 +17,105 @@ from torch import Tensor
 
 from reweigh.method.lens import Lens
 from reweigh.method.readouts import READOUTS
-from reweigh.method.rescaling import (
-    PositionSummary,
-    equalizing_factor,
-    join,
-    ordinals,
-    permuting_factor,
-    rescaled,
-    summarise,
-)
 from reweigh.method.sums import Positions, ReadoutSums, blocks
-from reweigh.paper.corpus.image import EQUALIZED_PROB, RESCALED_LOGPROB, RESCALED_RANK
+
+RESCALED_RANK, RESCALED_LOGPROB, EQUALIZED_PROB = "dmrr-rescaled", "logprob-rescaled", "prob-equalized"
+EVIDENCE = (*READOUTS, RESCALED_RANK, RESCALED_LOGPROB, EQUALIZED_PROB)
+"""Every vector that is kept: all readouts, two of them with the positions' scales permuted, and ``prob`` equalized."""
+
+RANKS = (1, 2, 5, 10, 20, 50, 100, 500, 1000)
+"""Vocabulary ranks whose log-probability is kept, as far as the vocabulary goes."""
+
+ABSOLUTE = (1e-3, 1e-4, 1e-5)
+RELATIVE = (32.0, 3.2, 1.0, 0.32)
+"""Probability thresholds, and those in units of 1/V."""
+
+
+def kept_ranks(vocab_size: int) -> tuple[int, ...]:
+    """The ranks that are below the size of the vocabulary."""
+    return tuple(rank for rank in RANKS if rank < vocab_size)
+
+
+def thresholds(vocab_size: int) -> tuple[float, ...]:
+    """The absolute thresholds, then the relative ones."""
+    return (*ABSOLUTE, *(share / vocab_size for share in RELATIVE))
+
+
+def threshold_names() -> tuple[str, ...]:
+    """What tables call them, in the same order."""
+    return (*(f"{tau:.0e}" for tau in ABSOLUTE), *(f"{share:g}/V" for share in RELATIVE))
+
+
+@dataclass(frozen=True, eq=False)
+class PositionSummary:
+    """What is kept of each visual position of an image.
+
+    Attributes:
+        scale: (P,) sigma_j, the standard deviation of its logits over the vocabulary.
+        log_probability: (P, K) log-probability of the token at each of ``kept_ranks``.
+        counts: (P, T) N_j(tau), the number of tokens with at least each of the ``thresholds``.
+    """
+
+    scale: NDArray[np.float64]
+    log_probability: NDArray[np.float64]
+    counts: NDArray[np.int32]
+
+
+def summarise(positions: Positions) -> PositionSummary:
+    """Scale, log-probabilities by rank and counts above thresholds of some positions."""
+    vocab_size = positions.logits.shape[1]
+    ranks = kept_ranks(vocab_size)
+    best = positions.log_probability.topk(max(ranks, default=0), dim=1).values
+    counts = [(positions.probability >= tau).sum(dim=1) for tau in thresholds(vocab_size)]
+    return PositionSummary(
+        positions.scale.cpu().numpy(),
+        best[:, [rank - 1 for rank in ranks]].cpu().numpy(),
+        torch.stack(counts, dim=1).to(torch.int32).cpu().numpy(),
+    )
+
+
+def join(parts: Sequence[PositionSummary]) -> PositionSummary:
+    """The summary of all positions from those of consecutive chunks."""
+    columns = ([getattr(part, name) for part in parts] for name in ("scale", "log_probability", "counts"))
+    return PositionSummary(*(np.concatenate(column) for column in columns))
+
+
+def rescaled(logits: Tensor, factor: NDArray[np.float64]) -> Tensor:
+    """Logits (P, V) times a positive factor (P,) of each position, in float64.
+
+    In float32 the product could make distinct logits equal, and the ranks would move.
+    """
+    own = logits.cpu() if logits.device.type == "mps" else logits
+    return own.double() * torch.as_tensor(factor, device=own.device)[:, None]
+
+
+def ordinals(logits: Tensor) -> Tensor:
+    """Each row's values replaced by their order, 0 for the lowest, equal for equals, float32.
+
+    The rank kernels take at most float32; order is all they look at.
+    """
+    ascending, order = torch.sort(logits, dim=1)
+    ordinal = torch.zeros_like(order)
+    ordinal[:, 1:] = (ascending[:, 1:] != ascending[:, :-1]).cumsum(dim=1)
+    return torch.zeros_like(order).scatter_(1, order, ordinal).float()
+
+
+def equalizing_factor(scale: NDArray[np.float64]) -> NDArray[np.float64]:
+    """median_i(sigma_i) / sigma_j: gives every position of an image the same scale."""
+    return _over(np.full_like(scale, np.median(scale)), scale)
+
+
+def permuting_factor(scale: NDArray[np.float64], seed: int, image: int) -> NDArray[np.float64]:
+    """sigma_pi(j) / sigma_j with pi drawn by (seed, image): gives each position the scale of another."""
+    drawn = np.random.default_rng([seed, image]).permutation(len(scale))
+    return _over(scale[drawn], scale)
+
+
+def _over(wanted: NDArray[np.float64], scale: NDArray[np.float64]) -> NDArray[np.float64]:
+    """A position without any spread keeps its logits."""
+    factor = np.ones_like(scale)
+    np.divide(wanted, scale, out=factor, where=(scale > 0) & (wanted > 0))
+    return factor
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,14 +128,12 @@ class ImageReading:
 
 
 @torch.no_grad()
-def read_image_states(
-    lens: Lens, states: Tensor, *, seed: int, number: int, kernel: str = "auto"
-) -> ImageReading:
+def read_image_states(lens: Lens, states: Tensor, *, seed: int, number: int) -> ImageReading:
     """Read the visual states (P, d) of the image at place ``number`` of its set."""
-    sums = ReadoutSums(lens.vocab_size, kernel=kernel, readouts=list(READOUTS))
+    sums = ReadoutSums(lens.vocab_size, readouts=list(READOUTS))
     parts = []
-    for logits in lens.chunks(states):
-        for positions in blocks(logits):
+    for chunk in torch.split(states, lens.chunk):
+        for positions in blocks(lens.read(chunk)):
             sums.add(positions)
             parts.append(summarise(positions))
     original = join(parts)
@@ -52,10 +141,10 @@ def read_image_states(
     permute = permuting_factor(original.scale, seed, number)
     even = ReadoutSums(lens.vocab_size, readouts=["prob"])
     moved = ReadoutSums(lens.vocab_size, readouts=["logprob"])
-    ranks = ReadoutSums(lens.vocab_size, kernel=kernel)
+    ranks = ReadoutSums(lens.vocab_size)
     parts, start = [], 0
-    for logits in lens.chunks(states):
-        for raw in blocks(logits):
+    for chunk in torch.split(states, lens.chunk):
+        for raw in blocks(lens.read(chunk)):
             part = slice(start, start + len(raw.logits))
             positions = Positions(rescaled(raw.logits, equalize[part]))
             even.add(positions)

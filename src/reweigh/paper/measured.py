@@ -7,6 +7,7 @@ Results are recognised by their files: a study folder (``NAME/study.json``), an 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -15,8 +16,8 @@ from reweigh.errors import ArtifactError, InputError
 from reweigh.estimate import Estimate
 from reweigh.files.seals import read_sealed
 from reweigh.paper.analyses import STUDIES
-from reweigh.paper.analyses.sweep import NAMES
-from reweigh.paper.run import PAGE, read_study
+from reweigh.paper.answers import FIGURES
+from reweigh.paper.folder import PAGE, read_study
 from reweigh.paper.study import FIGURE, FRAGMENT, Entries, Entry
 from reweigh.rivals import DECODERS
 from reweigh.runs.results import ScoredRun, read_scored
@@ -58,7 +59,7 @@ RATED = {
     ("mmvet", "total"): "MM-Vet",
 }
 """Figures of judged benchmarks, and the paper's names."""
-METRICS = {**NAMES, "length": "Length", "fire": "Fire %", "escapes": "Escapes"}
+METRICS = {**FIGURES, "length": "Length", "fire": "Fire %", "escapes": "Escapes"}
 
 
 @dataclass(frozen=True)
@@ -122,27 +123,24 @@ def read_ablation(folder: Path) -> dict[str, Measured]:
     rows: dict[str, dict[str, Estimate]] = {}
     for arm in page["arms"]:
         if arm["arm"].startswith(f"{SHUFFLED}-"):
-            found = {METRICS[name]: Estimate(mean[name]) for name in METRICS if mean.get(name) is not None}
-            rows.setdefault(SHUFFLED, found)
+            rows[SHUFFLED] = {METRICS[name]: Estimate(mean.get(name)) for name in METRICS}
         else:
             rows[arm["arm"]] = _ablated(arm)
 
-    def entries(names: Mapping[str, str]) -> Entries:
-        return {
+    def measured(names: Mapping[str, str]) -> Measured:
+        values = {
             Entry(names[arm], metric): value
-            for arm, values in rows.items()
+            for arm, found in rows.items()
             if arm in names
-            for metric, value in values.items()
+            for metric, value in found.items()
+            if value.value is not None
         }
+        return Measured(str(page["model"]), on, "reweigh ablate", values)
 
-    components, readouts = entries(ARMS), entries(READOUTS)
     return {
-        label: Measured(str(page["model"]), on, "reweigh ablate", values)
-        for label, values in (
-            ("tab:signal-ablation", components),
-            ("tab:ablation-chair-detail", components),
-            ("tab:normalized-readout-control", readouts),
-        )
+        "tab:signal-ablation": measured(ARMS),
+        "tab:ablation-chair-detail": measured(ARMS),
+        "tab:normalized-readout-control": measured(READOUTS),
     }
 
 
@@ -150,11 +148,10 @@ def _ablated(arm: Mapping[str, Any]) -> dict[str, Estimate]:
     """The numbers of one arm, by the paper's metrics."""
     found = {
         METRICS[name]: Estimate(arm[name]["value"], arm[name].get("low"), arm[name].get("high"))
-        for name in (*NAMES, "length")
+        for name in (*FIGURES, "length")
     }
-    found[METRICS["fire"]] = Estimate(arm["fire"])
-    found[METRICS["escapes"]] = Estimate(None if arm["edits"] is None else arm["edits"]["escapes"])
-    return {metric: value for metric, value in found.items() if value.value is not None}
+    escapes = None if arm["edits"] is None else arm["edits"]["escapes"]
+    return found | {METRICS["fire"]: Estimate(arm["fire"]), METRICS["escapes"]: Estimate(escapes)}
 
 
 def read_comparison(folder: Path) -> dict[str, Measured]:
@@ -193,9 +190,8 @@ def read_judged(folder: Path) -> dict[str, Measured]:
     model = ""
     for (benchmark, figure), metric in RATED.items():
         for run in sorted((folder / benchmark).glob("*")):
-            try:
-                scored = read_any(run)
-            except InputError:  # answered, but not rated
+            scored = _rated(run)
+            if scored is None:
                 continue
             model = str((scored.record or {}).get("model", {}).get("id", "a model"))
             title = DECODERS[run.name].title if run.name in DECODERS and run.name != "base" else "Base"
@@ -205,30 +201,28 @@ def read_judged(folder: Path) -> dict[str, Measured]:
     return {"tab:mmhal-bench": Measured(model, on, "reweigh eval score", found)} if found else {}
 
 
-def read_any(run: Path) -> ScoredRun:
-    """A rated run, by whichever judge rated it."""
-    try:
-        return read_scored(run)
-    except InputError:
-        return read_scored(run, "systemone")
-
-
-def _joined(found: dict[str, Measured], more: Mapping[str, Measured]) -> None:
-    """Add results; comparisons of one model on several benchmarks, in several folders, fill one table."""
-    for label, new in more.items():
-        old = found.get(label)
-        same = old is not None and (old.model, old.by) == (new.model, new.by)
-        found[label] = replace(new, values={**old.values, **new.values}) if old is not None and same else new
+def _rated(run: Path) -> ScoredRun | None:
+    """A run by whichever judge rated it; None if none did."""
+    for judge in ("", "systemone"):
+        with suppress(InputError):
+            return read_scored(run, judge)
+    return None
 
 
 def read_results(folders: Sequence[Path]) -> dict[str, Measured]:
-    """Everything found in some folders; a later folder replaces what an earlier one gave."""
+    """Everything found in some folders; a later folder replaces what an earlier one gave.
+
+    Comparisons of one model on several benchmarks, in several folders, fill one table.
+    """
     found: dict[str, Measured] = {}
     for folder in folders:
         found |= read_study_folder(folder)
         if (folder / "ablation.json").is_file():
             found |= read_ablation(folder)
-        if (folder / "comparison.json").is_file():
-            _joined(found, read_comparison(folder))
+        compared = read_comparison(folder) if (folder / "comparison.json").is_file() else {}
+        for label, new in compared.items():
+            old = found.get(label)
+            joins = old is not None and (old.model, old.by) == (new.model, new.by)
+            found[label] = replace(new, values={**old.values, **new.values}) if old and joins else new
         found |= read_judged(folder)
     return found

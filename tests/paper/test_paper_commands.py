@@ -13,12 +13,11 @@ from typer.main import get_command
 from reweigh.cli.app import app
 from reweigh.experiments.ablate.arms import parse_arms
 from reweigh.experiments.ablate.report import FIGURES
-from reweigh.paper.published.commands import NOT_MEASURED, READOUTS, commands
-from reweigh.paper.published.measured import READOUTS as TABLE
-from reweigh.paper.published.numbers import published
+from reweigh.paper.measured import READOUTS as TABLE
+from reweigh.paper.published import NOT_MEASURED, READOUTS, commands, published
 from reweigh.runs.task import open_task
 
-SOURCE = Path(__file__).parents[3] / "src" / "reweigh" / "paper"
+SOURCE = Path(__file__).parents[2] / "src" / "reweigh" / "paper"
 PRINTED = sorted({command for label in published() for command in commands(label)})
 MENTIONED = sorted(
     {

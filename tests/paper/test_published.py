@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from reweigh.estimate import Estimate
-from reweigh.paper.published.numbers import REFERENCE, published
+from reweigh.paper.published import REFERENCE, published
 from reweigh.paper.study import Entry
 
 SOURCE = Path(os.environ.get("REWEIGH_PAPER", "reweigh.tex"))

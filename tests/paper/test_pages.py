@@ -12,10 +12,10 @@ import pytest
 from reweigh.estimate import Estimate
 from reweigh.files.seals import read_sealed
 from reweigh.paper.analyses import STUDIES
-from reweigh.paper.published.measured import read_results
-from reweigh.paper.published.numbers import published
-from reweigh.paper.published.pages import DATA, INDEX, file_name, write_pages
-from reweigh.paper.run import write_study
+from reweigh.paper.folder import write_study
+from reweigh.paper.measured import read_results
+from reweigh.paper.pages import DATA, INDEX, file_name, write_pages
+from reweigh.paper.published import published
 from reweigh.paper.study import Outcome, row
 from reweigh.results.frame import Frame, Row
 
@@ -39,7 +39,7 @@ def finish(folder: Path, name: str, rows: list[Row], unmet: str | None = None) -
 
 @pytest.fixture
 def study(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setattr(STUDIES["detection"], "draws", False)
+    monkeypatch.setattr(STUDIES["detection"], "panels", ())
     rows = [
         number("detection", "AUROC", "rank", 0.71),
         number("detection", "AUROC", "probability", 0.65),

@@ -27,8 +27,8 @@ from reweigh.paper.analyses.rescaling import (
     Rescaling,
 )
 from reweigh.paper.analyses.tokens import ANOVA, BALANCED, BETWEEN, SIMPLE, WEIGHTED, WITHIN, Tokens
-from reweigh.paper.published.measured import read_results
-from reweigh.paper.published.numbers import published
+from reweigh.paper.measured import read_results
+from reweigh.paper.published import published
 from reweigh.paper.study import Entry, Study, row
 from reweigh.results.frame import Frame, Row
 

@@ -12,10 +12,9 @@ from typing import Any
 
 from reweigh.estimate import Estimate
 from reweigh.files.outputs import claim, write_sealed_output
-from reweigh.paper.published.commands import NOT_MEASURED, commands
-from reweigh.paper.published.measured import Measured
-from reweigh.paper.published.numbers import Order, Published, published
-from reweigh.paper.report import Significant, embedded_svg
+from reweigh.paper.folder import Significant, embedded_svg
+from reweigh.paper.measured import Measured
+from reweigh.paper.published import NOT_MEASURED, Order, Published, commands, published
 from reweigh.paper.study import Entries, Entry
 from reweigh.results.html import Html, element
 from reweigh.results.page import Page
@@ -27,10 +26,10 @@ SHOWN = 12
 """Disagreeing orders that a page lists."""
 
 
-def claim_pages(out: Path, *, force: bool = False) -> None:
+def claim_pages(out: Path) -> None:
     """Refuse a folder with files of others under the names of the pages."""
     names = [*(file_name(label) for label in published()), INDEX, DATA]
-    claim([out / name for name in names], force=force, beside=out / DATA)
+    claim([out / name for name in names], beside=out / DATA)
 
 
 def write_pages(found: Mapping[str, Measured], out: Path) -> dict[str, Any]:

@@ -1,37 +1,38 @@
-"""Running studies into a folder: one folder per study; a finished one is not computed again.
+"""Study folders: studies run into them, read from them, and shown on one page.
 
 A study's folder contains ``frame.json`` (which ``reweigh.read`` reads) and ``table.csv`` with the same numbers,
 ``figure.png`` and ``figure.svg``, ``sentences.md``, whatever else the study wrote, and last ``study.json``: what it was
-computed from, its sentences, the number of rows, and the hash of each file.
+computed from, its sentences, the number of rows, and the hash of each file. A finished study is not computed again.
+``report.html`` shows all finished studies and needs no other file: figures and pictures are embedded.
 """
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from reweigh.errors import ArtifactError
 from reweigh.estimate import Estimate
 from reweigh.experiments.experiment import FRAME, read_frame, write_frame
-from reweigh.files.artifacts import (
-    drop_abandoned,
-    read_json,
-    sha256_file,
-    sha256_json,
-)
+from reweigh.files.artifacts import drop_abandoned, read_json, sha256_file, sha256_json
 from reweigh.files.outputs import claim, write_output, write_sealed_output
 from reweigh.files.seals import altered, read_sealed
 from reweigh.paper.analyses import STUDIES
+from reweigh.paper.answers import FIGURES
 from reweigh.paper.material import Material
-from reweigh.paper.study import FIGURE, Outcome, Study, compute, row
+from reweigh.paper.study import FIGURE, FRAGMENT, Outcome, Study, compute, row
 from reweigh.progress import bar
 from reweigh.results.frame import AGAINST, Frame, Row
+from reweigh.results.html import Html, element
+from reweigh.results.page import Page
+from reweigh.results.table import MISSING, Cell, Column, Table
 
 SCHEMA, EARLIER_SCHEMA = 2, 1
-PAGE, TABLE, SENTENCES = "study.json", "table.csv", "sentences.md"
+PAGE, TABLE, SENTENCES, REPORT = "study.json", "table.csv", "sentences.md", "report.html"
 EARLIER_TABLE = "table.json"
-GRID = ("chair_s", "chair_i", "recall", "f1")
 
 
 def run_studies(
@@ -69,26 +70,30 @@ def fingerprint_of(study: type[Study], material: Material) -> str:
     )
 
 
-def claim_study(folder: Path, study: type[Study], *, force: bool = False) -> None:
+def further_files(study: type[Study]) -> list[str]:
+    """What a study may write beside its numbers and sentences."""
+    return [f"{FIGURE}.png", f"{FIGURE}.svg", *study.files]
+
+
+def claim_study(folder: Path, study: type[Study]) -> None:
     """Refuse a folder with files of others under the names that a study writes."""
-    names = [PAGE, FRAME, TABLE, SENTENCES, f"{FIGURE}.png", f"{FIGURE}.svg", *study.files]
-    claim([folder / name for name in names], force=force, beside=folder / PAGE)
+    names = [PAGE, FRAME, TABLE, SENTENCES, *further_files(study)]
+    claim([folder / name for name in names], beside=folder / PAGE)
 
 
 def write_study(folder: Path, outcome: Outcome, material: Material, fingerprint: str) -> None:
     """Write a study's files; the page that vouches for them comes last."""
     claim_study(folder, outcome.study)
-    (folder / PAGE).unlink(missing_ok=True)
+    for name in (PAGE, *further_files(outcome.study)):
+        (folder / name).unlink(missing_ok=True)
     drop_abandoned(folder)
     write_frame(outcome.frame, folder)
     write_output(folder / TABLE, outcome.frame.to_csv())
     write_output(folder / SENTENCES, "\n\n".join(outcome.sentences) + "\n")
-    files = [FRAME, TABLE, SENTENCES]
-    if outcome.study.draws and outcome.frame:
-        outcome.study().draw(outcome.frame, folder / FIGURE)
-        files += [f"{FIGURE}.png", f"{FIGURE}.svg"]
     if outcome.frame:
-        files += outcome.study().extras(outcome.frame, material, folder)
+        outcome.study().draw(outcome.frame, folder / FIGURE)
+        outcome.study().extras(outcome.frame, material, folder)
+    more = [name for name in further_files(outcome.study) if (folder / name).is_file()]
     page = {
         "schema": SCHEMA,
         "study": outcome.study.name,
@@ -97,7 +102,7 @@ def write_study(folder: Path, outcome: Outcome, material: Material, fingerprint:
         "rows": len(outcome.frame),
         "sentences": list(outcome.sentences),
         "unmet": outcome.unmet,
-        "files": {name: sha256_file(folder / name) for name in files},
+        "files": {name: sha256_file(folder / name) for name in (FRAME, TABLE, SENTENCES, *more)},
     }
     write_sealed_output(folder / PAGE, page)
 
@@ -136,7 +141,7 @@ def read_earlier(folder: Path, study: type[Study], files: Mapping[str, str]) -> 
 def _rows(study: type[Study], old: Mapping[str, Any]) -> Iterator[Row]:
     keys = {name: old.get(name) for name, _ in study.keys}
     if study.name == "grid":
-        for figure in GRID:
+        for figure in FIGURES:
             yield row(old[figure], **{**keys, "quantity": figure})
     elif study.name == "cases":
         yield row(old["score"], **keys)
@@ -145,3 +150,77 @@ def _rows(study: type[Study], old: Mapping[str, Any]) -> Iterator[Row]:
             quantity, _, against = str(old["quantity"]).partition(" minus ")
             keys |= {"quantity": quantity, AGAINST: against or None}
         yield row(Estimate(old["value"], old["low"], old["high"]), **keys)
+
+
+@dataclass(frozen=True, slots=True)
+class Significant(Column):
+    """A column whose numbers have four significant digits, whole ones none after the point."""
+
+    def number(self, value: float | None) -> str:
+        """Format a number of this column.
+
+        Example:
+            >>> [Significant("x").number(value) for value in (2580.0, 0.00324809, -1.23456)]
+            ['2,580', '0.003248', '-1.235']
+        """
+        if value is None:
+            return MISSING
+        return f"{int(value):,}" if float(value).is_integer() else f"{value:.4g}"
+
+
+def tidy_table(outcome: Outcome) -> Table:
+    """The frame of a study as a table, without keys that are empty in every row."""
+    used = [name for name in outcome.frame.keys if any(row[name] not in (None, "") for row in outcome.frame)]
+    columns = [Significant(name.replace("_", " ")) for name in (*used, "value")]
+    rows: list[list[Cell]] = [[*(row[name] for name in used), row.estimate] for row in outcome.frame]
+    return Table(columns, rows)
+
+
+def write_report(folder: Path, outcomes: Sequence[Outcome], record: Mapping[str, Any]) -> Path:
+    """Write the page of some studies into their folder."""
+    images = record["images"]
+    lead = (
+        f"{record['identity'].get('model_id') or 'a model'}, layer {record['layer']}, beta {record['beta']:g}: "
+        f"{images['evaluation']:,} evaluation and {images['calibration']:,} calibration images. Brackets are 95% bootstrap "
+        f"intervals over images, {record['resamples']:,} draws, seed {record['seed']}."
+    )
+    page = Page("The paper's analyses", lead=lead, footer="Written by reweigh study.").add(contents(outcomes))
+    for outcome in outcomes:
+        add_study(page, folder / outcome.study.name, outcome)
+    short = {name: value for name, value in record.items() if name != "identity"}
+    page.section("Record", anchor="record").record(short, "Settings").record(
+        record["identity"], "Identity of the model"
+    )
+    return page.write(folder / REPORT)
+
+
+def contents(outcomes: Sequence[Outcome]) -> Html:
+    """Links to the sections."""
+    items = []
+    for one in outcomes:
+        words = one.study.place() if one.unmet is None else "not computed"
+        link = element("a", one.study.title, href=f"#{one.study.name}")
+        items.append(element("li", link, " ", element("span", words, class_="muted")))
+    items.append(element("li", element("a", "Record", href="#record")))
+    return element("nav", element("h2", "Contents"), element("ol", *items), class_="contents")
+
+
+def add_study(page: Page, folder: Path, outcome: Outcome) -> None:
+    """Add one study: sentences, figure, whatever else it wrote, table."""
+    study = outcome.study
+    page.section(study.title, anchor=study.name).text(study.place(), muted=True).text(*outcome.sentences)
+    if outcome.unmet is not None:
+        return
+    if (drawing := folder / f"{FIGURE}.svg").is_file():
+        alt = f"Figure: {study.title}. {' '.join(outcome.sentences)}".strip()
+        page.add(element("figure", embedded_svg(drawing, alt=alt)))
+    if (further := folder / FRAGMENT).is_file():
+        page.add(Html(further.read_text(encoding="utf-8")))
+    page.table(tidy_table(outcome))
+    page.text("; ".join(f"{name}: {what}" for name, what in study.keys) + ".", muted=True)
+
+
+def embedded_svg(path: Path, *, alt: str) -> Html:
+    """A drawing as part of the page."""
+    data = base64.b64encode(path.read_bytes()).decode("ascii")
+    return element("img", src=f"data:image/svg+xml;base64,{data}", alt=alt, class_="drawing")
