@@ -87,7 +87,7 @@ def test_a_bad_option_or_folder(unloaded, tmp_path, arguments, message):
     assert message in done.err
 
 
-@pytest.mark.parametrize("command", ["compare", "tune", "ablate", "steer", "study all", "eval run"])
+@pytest.mark.parametrize("command", ["compare", "tune", "ablate", "study all", "eval run"])
 def test_drawn_scenes_do_not_judge_another_model(unloaded, tmp_path, command):
     done = unloaded(*command.split(), "my/llava", "-o", tmp_path / "out")
     assert done.code == 1

@@ -6,12 +6,12 @@ import pytest
 from typer.main import get_command
 
 from reweigh.benchmarks import Item, Summary, find_benchmark
-from reweigh.benchmarks.amber.score import amber_score
+from reweigh.benchmarks.amber.discriminative import amber_score
 from reweigh.benchmarks.bootstrap import intervals
 from reweigh.cli.app import app
 from reweigh.errors import InputError, ReweighError
 from reweigh.files.seals import read_sealed, write_sealed
-from reweigh.runs.amber import score_runs
+from reweigh.runs.results import score_amber
 from reweigh.runs.score import Source, write_scores
 
 
@@ -61,21 +61,21 @@ def test_the_amber_score_of_two_runs(halves):
     folder, described, answered = halves
     metric = amber_score(described, answered)
     assert metric.value == pytest.approx((75 + 50) / 2, abs=0.01)
-    assert score_runs(folder / "g", folder / "d") == metric
+    assert score_amber(folder / "g", folder / "d") == metric
 
 
 def test_the_amber_score_wants_both_halves_in_order(halves):
     folder = halves[0]
     with pytest.raises(InputError, match="amber-discriminative"):
-        score_runs(folder / "d", folder / "g")
+        score_amber(folder / "d", folder / "g")
     with pytest.raises(ReweighError, match="none"):
-        score_runs(folder / "g", folder / "none")
+        score_amber(folder / "g", folder / "none")
 
 
 def test_an_undefined_amber_score_says_why(halves):
     folder = halves[0]
     scored_half(folder / "empty", "amber-discriminative", {"state.questions": 1})
-    found = score_runs(folder / "g", folder / "empty")
+    found = score_amber(folder / "g", folder / "empty")
     assert found.value is None
     assert found.reason
 

@@ -7,8 +7,8 @@ from typer.main import get_command
 
 from reweigh.cli.app import GLOBAL_OPTIONS, PANELS, app
 
-MOST_COMMANDS = 22
-MOST_OPTIONS = 195
+MOST_COMMANDS = 21
+MOST_OPTIONS = 180
 
 
 def leaves(command, place=()):

@@ -114,7 +114,7 @@ def test_what_is_read_is_never_overwritten(cli, shards, calibrated, tmp_path):
     assert (tree(shards), tree(calibrated)) == before
 
 
-def test_an_unrelated_folder_is_left_alone_unless_forced(cli, shards, calibrated, tmp_path):
+def test_an_unrelated_folder_is_left_alone_unless_overwriting(cli, shards, calibrated, tmp_path):
     for name in ("a.txt", "b.txt", "c.txt", "d.txt"):
         (tmp_path / name).write_text(name)
     before = tree(tmp_path)
@@ -123,9 +123,9 @@ def test_an_unrelated_folder_is_left_alone_unless_forced(cli, shards, calibrated
         done = cli(*command)
         assert (done.code, done.out) == (1, "")
         assert "a.txt, b.txt, c.txt" in done.err
-        assert "--force" in done.err
+        assert "--overwrite" in done.err
         assert tree(tmp_path) == before
-    assert cli(*merge, "--force").code == 0
+    assert cli(*merge, "--overwrite").code == 0
     assert tree(tmp_path) == before | tree(calibrated)
     assert cli("table", "merge", shards / "0", shards / "1", "-o", tmp_path / "a.txt").code == 1
     assert (tmp_path / "a.txt").read_text() == "a.txt"
@@ -193,12 +193,12 @@ def test_a_merge_that_was_stopped_before_its_first_file_is_taken_up_again(
     assert tree(tmp_path / "out") == tree(calibrated)
 
 
-def test_force_does_not_write_where_another_process_does(cli, shards, tmp_path):
+def test_overwriting_does_not_write_where_another_process_does(cli, shards, tmp_path):
     from reweigh.calibration.resume import LOCK
     from reweigh.files.artifacts import only_one
 
     with only_one(tmp_path / "out", lock=LOCK):
-        done = cli("table", "merge", shards / "0", "-o", tmp_path / "out", "--force")
+        done = cli("table", "merge", shards / "0", "-o", tmp_path / "out", "--overwrite")
     assert (done.code, "process" in done.err) == (1, True)
     assert list(tree(tmp_path / "out")) == [LOCK]
 
@@ -212,7 +212,7 @@ def test_a_damaged_calibration_is_not_taken_for_the_same(cli, shards, tmp_path):
     done = cli(*merge)
     assert done.code == 1
     assert "read" in done.err
-    assert cli(*merge, "--force") == whole
+    assert cli(*merge, "--overwrite") == whole
     assert tree(tmp_path / "out") == before
 
 

@@ -23,8 +23,8 @@ import reweigh
 from goldens.cases import table_values
 from goldens.values import FOLDERS, scratch
 from reweigh.families.load import load
-from reweigh.paper.published.measured import read_results
-from reweigh.paper.published.pages import write_pages
+from reweigh.paper.measured import read_results
+from reweigh.paper.pages import write_pages
 from reweigh.world import path, table_path
 
 SCENES = 6
@@ -221,7 +221,7 @@ def ablate() -> Values:
     """Every arm, the readouts included."""
     options = ["--table", calibration(40), "--calibration", pictures("calibration", 40)]
     options += ["--layer", LAYER, "--beta", BETA, "--arms", ARMS, "--limit", 4]
-    with patch("reweigh.experiments.ablate.study.SHUFFLES", 2):
+    with patch("reweigh.experiments.ablate.run.SHUFFLES", 2):
         data = run("ablate", "world", *options, "-o", work() / "ablation", *TYPE)
     found: Values = {f"registered/{arm}": count for arm, count in data["registered"].items()}
     seen: dict[str, int] = {}
@@ -334,7 +334,7 @@ def resumed(name: str) -> Values:
     shutil.copytree(FOLDERS / name, out, dirs_exist_ok=True)
     answers = {file: file.read_bytes() for file in sorted(out.rglob("responses.jsonl"))}
     # a point of then has no seal, so nothing shows that this package wrote it
-    found = read_comparison(out) if name == "comparison" else read_tuning(search(out, "--force"))
+    found = read_comparison(out) if name == "comparison" else read_tuning(search(out, "--overwrite"))
     assert answers == {file: file.read_bytes() for file in sorted(out.rglob("responses.jsonl"))}
     return found
 

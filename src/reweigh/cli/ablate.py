@@ -7,8 +7,7 @@ from pathlib import Path
 import typer
 
 from reweigh.cli import common
-from reweigh.cli.benchmark import BENCHMARK, BenchmarkOptions, benchmark_of
-from reweigh.cli.groups import grouped
+from reweigh.cli.options import BENCHMARK, BenchmarkOptions, benchmark_of, grouped
 
 app = typer.Typer(add_completion=False)
 
@@ -37,21 +36,21 @@ def ablate(
 ) -> None:
     """Change one part of the method at a time and compare each arm with the full method."""
     from reweigh.experiments.ablate.arms import parse_arms
-    from reweigh.experiments.ablate.report import FIGURES, AblationReport, claim_files
-    from reweigh.experiments.ablate.study import SHUFFLES, plan
-    from reweigh.experiments.ablate.study import ablate as run
+    from reweigh.experiments.ablate.report import FIGURES, FILES, AblationReport
+    from reweigh.experiments.ablate.run import SHUFFLES, plan
+    from reweigh.experiments.ablate.run import ablate as run
     from reweigh.files.artifacts import only_one
-    from reweigh.paper.prepare import readouts_of
+    from reweigh.paper.material import readouts_of
     from reweigh.runtime.memory import EvidenceCache
 
     kinds = parse_arms(arms)
-    claim_files(out, force=force)
+    FILES.claim(out)
     task = selection.task(benchmark_of(model, benchmark), drawings=out / "pictures")
     task.require(FIGURES, "an ablation")
     task.require_records()
     where = point.of(model)
     loaded = loading.load(model)
-    runs = selection.runs(task, model, loading, loaded, force=force)
+    runs = selection.runs(task, model, loading, loaded)
     planned = plan(
         loaded,
         runs,
@@ -76,10 +75,7 @@ def ablate(
     if common.wants_json():
         common.emit_json(report.to_json())
     else:
-        console = common.console()
-        for table in report.tables():
-            console.print(table)
-        typer.echo(report.words())
+        common.console().print(report.page().terminal())
     common.finish(
         *written,
         then=f"reweigh study all {common.same(model, benchmark=benchmark, table=point.table)} --paper --results {out}",

@@ -33,7 +33,7 @@ PANELS: dict[str, tuple[str, ...]] = {
     "Use": ("describe", "serve", "calibrate", "table"),
     "Measure": ("eval", "compare", "tune", "ablate", "speed"),
     "Paper": ("study", "reproduce"),
-    "Maintain": ("data", "steer", "world"),
+    "Maintain": ("data", "world"),
 }
 """Subcommands as the help groups them; each has a module in ``reweigh.cli`` with ``app``, a Typer application."""
 COMMANDS = {name: f"reweigh.cli.{name}" for names in PANELS.values() for name in names}
@@ -69,7 +69,7 @@ class LazyGroup(TyperGroup):
             raise typer.Exit(start.exit_code()) from None
 
 
-GLOBAL_OPTIONS = ("json", "plugin", "verbose", "quiet")
+GLOBAL_OPTIONS = ("json", "plugin", "overwrite", "verbose", "quiet")
 """Options of `reweigh` itself that may also follow any command."""
 
 
@@ -123,6 +123,13 @@ def _set_json(context: typer.Context, value: bool) -> None:
         common.be_json(value)
 
 
+def _set_overwrite(context: typer.Context, value: bool) -> None:
+    from reweigh.files.outputs import overwrite
+
+    if value or context.parent is None:
+        overwrite(value)
+
+
 def _load_plugins(context: typer.Context, value: list[Path]) -> None:
     from reweigh.cli.plugin import load_plugin
 
@@ -147,6 +154,12 @@ def _root(
         callback=_load_plugins,
         metavar="FILE",
         help="Python file with decoders or benchmarks of your own; repeatable.",
+    ),
+    overwrite: bool = typer.Option(
+        False,
+        "--overwrite",
+        callback=_set_overwrite,
+        help="Replace existing files that reweigh did not write, and a recorded operating point.",
     ),
     verbose: bool = typer.Option(
         False,

@@ -10,16 +10,15 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from reweigh.cli import common
-from reweigh.cli.cluster import RayOptions, loading_arguments
-from reweigh.cli.groups import grouped
+from reweigh.cli.options import RayOptions, grouped, loading_arguments
 from reweigh.cli.table import print_tables, table_rows
 from reweigh.errors import InputError, require_known
 from reweigh.options import parse_options
 
 if TYPE_CHECKING:
+    from reweigh.calibration.job import CalibrationSettings
     from reweigh.calibration.loop import Job
     from reweigh.calibration.result import Calibration
-    from reweigh.calibration.settings import CalibrationSettings
 
 app = typer.Typer(add_completion=False)
 
@@ -75,7 +74,7 @@ def calibrate(
 
     Stop it at any time; the same command resumes and ends with the same bytes.
     """
-    from reweigh.calibration.settings import VLLM_BATCH, CalibrationSettings
+    from reweigh.calibration.job import VLLM_BATCH, CalibrationSettings
 
     require_known("engine", [engine], ENGINES)
     settings = CalibrationSettings(
@@ -114,7 +113,7 @@ def _run(
     """Calibrate on a cluster, inside vLLM (``engine`` are its arguments), or with a model loaded here."""
     found = loading_arguments(model, loading)
     if cluster.ray is not None:
-        from reweigh.calibration.on_ray import calibrate_on, calibrator, vllm_calibrator
+        from reweigh.calibration.calibrate import calibrate_on, calibrator, vllm_calibrator
 
         make = calibrator if engine is None else vllm_calibrator
         if engine is not None:

@@ -29,10 +29,9 @@ JSON = typer.Option(False, "--json", help="Print JSON instead of text.")
 FORCE = typer.Option(
     False,
     "--force",
-    help="Use a table that seems to belong to another model, and replace files that reweigh did not write.",
+    help="Use a table that seems to belong to another model.",
     rich_help_panel=ADVANCED,
 )
-REPLACE = typer.Option(False, "--force", help="Replace existing files that reweigh did not write.")
 TABLE = typer.Option(None, "--table", "-t", help="Table folder or Hub repository; `world` brings its own.")
 LAYER = typer.Option(
     None, "--layer", "-l", help="0-based decoder block; by default the tuned or published one."

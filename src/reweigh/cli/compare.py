@@ -10,18 +10,19 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from reweigh.cli import common
-from reweigh.cli.benchmark import BenchmarkOptions, benchmark_of
-from reweigh.cli.cluster import RayOptions, loading_arguments
-from reweigh.cli.groups import grouped
+from reweigh.cli.options import BenchmarkOptions, RayOptions, benchmark_of, grouped, loading_arguments
 from reweigh.errors import InputError
 
 if TYPE_CHECKING:
     from reweigh.experiments.compare.methods import Method
-    from reweigh.experiments.compare.table import Comparison
-    from reweigh.experiments.tune_all.study import Tuning
+    from reweigh.experiments.compare.report import Comparison
+    from reweigh.experiments.tune_all import Tuning
     from reweigh.runs.task import Task
 
 app = typer.Typer(add_completion=False)
+
+STEERING = "steering"
+"""Folder of the directions that are made for a comparison."""
 
 
 @app.command()
@@ -29,7 +30,7 @@ app = typer.Typer(add_completion=False)
 def compare(
     model: str = common.MODEL,
     *,
-    methods: str = typer.Option(
+    methods: str | None = typer.Option(
         None,
         "--methods",
         "-m",
@@ -55,97 +56,109 @@ def compare(
         help="Also tune every decoder alike on tuning records, and add a tuned row for each.",
     ),
     tuning_limit: int = typer.Option(
-        None, min=1, help="With --tune-all, use only the first N tuning records."
+        None, min=1, help="Use only the first N tuning records, for --tune-all and for asd, vti and the like."
     ),
     table: str = common.TABLE,
     cluster: RayOptions,
     loading: common.Loading,
     force: bool = common.FORCE,
 ) -> None:
-    """Answer the same records with every decoder, score them, and write one table with metrics and cost."""
+    """Answer the same records with every decoder, score them, and write one table with metrics and cost.
+
+    What asd, vti, nullu and projectaway need from labelled images is made from tuning records unless it is given.
+    """
     from reweigh.benchmarks.base import find_benchmark
     from reweigh.benchmarks.open import data_folder
+    from reweigh.experiments import steer
     from reweigh.experiments.compare.methods import parse_methods, parse_options, standard_methods
-    from reweigh.experiments.compare.report import claim_files, terminal, write
-    from reweigh.experiments.tune_all.page import note, settings_table, tuning_section, write_frontier
+    from reweigh.experiments.compare.report import FILES, build_page
+    from reweigh.experiments.tune_all import add_tuning, note, settings_table, write_frontier
     from reweigh.files.artifacts import only_one
     from reweigh.rivals import DECODERS
 
     benchmarks = benchmark or [benchmark_of(model, None)]
-    standard: dict[str, dict[str, Any]] = standard_methods(benchmarks) if methods is None else {}
-    names = list(standard) if methods is None else parse_methods(methods, list(DECODERS))
-    given = parse_options(method_option, names)
+    options: dict[str, dict[str, Any]]
+    if methods is None:
+        options = standard_methods(benchmarks)
+    else:
+        options = {name: {} for name in parse_methods(methods, list(DECODERS))}
+    for name, given in parse_options(method_option, list(options)).items():
+        options[name] |= given
     if selection.data is not None and len({data_folder(find_benchmark(name)) for name in benchmarks}) > 1:
         raise InputError("--data is for one benchmark, but several are compared", hint="leave it out")
-    if tune_all and cluster.ray is not None:
-        raise InputError("--tune-all does not run on a cluster", hint="leave out --ray")
-    claim_files(out, force=force)
+    unsteered = steer.missing(options)
+    if cluster.ray is not None and (tune_all or unsteered):
+        wanted = "--tune-all" if tune_all else f"making directions for {unsteered[0]}"
+        raise InputError(f"{wanted} does not run on a cluster", hint="leave out --ray")
+    FILES.claim(out)
+    if unsteered:
+        steer.claim_files(out / STEERING)
+        steer.fill_in(options, out / STEERING)
     tasks = [_task(name, selection, out) for name in benchmarks]
-    tuning = _tuning_task(benchmarks[0], selection, tuning_limit, out) if tune_all else None
-    options = _with_table(
-        {name: {**standard.get(name, {}), **given[name]} for name in names}, model, table, force
-    )
-    asked = model, options, tasks, selection, loading, force
-    tuned = None
+    tuning = _tuning_task(benchmarks[0], selection, tuning_limit, out) if tune_all or unsteered else None
+    _add_table(options, model, table, force)
+    tuned: Tuning | None = None
     with only_one(out):
-        if cluster.ray is None:
-            made, tuned = _in_process(*asked, out, tuning)
+        if cluster.ray is not None:
+            made = _on_ray(model, options, tasks, selection, loading, out, cluster)
         else:
-            made = _on_ray(*asked, out, cluster)
+            loaded = loading.load(model)
+            if tuning is not None:
+                runs = selection.runs(tuning, model, loading, loaded)
+                if unsteered:
+                    steer.make(*loaded, runs, out / STEERING)
+                if tune_all:
+                    from reweigh.experiments.tune_all import tune_all as tune
+
+                    tuned = tune(loaded, options, runs, out / "tuning")
+            made = _in_process(model, loaded, options, tasks, selection, loading, out, tuned)
     if tuned is not None:
         made = replace(made, notes=[*made.notes, note(tuned)])
-    files = write(made, out, [] if tuned is None else tuning_section(tuned))
-    files += [] if tuned is None else write_frontier(tuned, out)
+    page = build_page(made)
     if common.wants_json():
         common.emit_json(made.to_json())
     else:
-        common.console().print(*([] if tuned is None else [settings_table(tuned)]), terminal(made))
+        common.console().print(*([] if tuned is None else [settings_table(tuned)]), page.terminal())
+    if tuned is not None:
+        add_tuning(page, tuned)
+    files = FILES.write(out, page, made.to_json(), made.frame)
+    files += [] if tuned is None else write_frontier(tuned, out)
     common.finish(*files, then=f"open {next((one for one in files if one.suffix == '.html'), out)}")
 
 
-def _with_table(
-    options: dict[str, dict[str, Any]], model: str, table: str | None, force: bool
-) -> dict[str, dict[str, Any]]:
-    """Options by method, checked; the table goes to the methods that need one."""
+def _add_table(options: dict[str, dict[str, Any]], model: str, table: str | None, force: bool) -> None:
+    """Give the table to the methods that need one, and check all options before a model is loaded."""
     from reweigh.experiments.compare.methods import decoder_of
     from reweigh.rivals import DECODERS, check_options
 
-    found = {}
     for name, given in options.items():
         entry = DECODERS[decoder_of(name)]
-        point = common.Point(table=table, layer=given.get("layer"), beta=given.get("beta"))
-        own = {**point.options(model), "force": force} if entry.needs_table else {}
-        found[name] = {**own, **given}
-        check_options(name, entry, found[name])
-    return found
+        if entry.needs_table:
+            point = common.Point(table=table, layer=given.get("layer"), beta=given.get("beta"))
+            options[name] = given = {**point.options(model), "force": force, **given}
+        check_options(name, entry, given)
 
 
 def _in_process(
     model: str,
+    loaded: tuple[Any, Any],
     options: dict[str, dict[str, Any]],
     tasks: list[Task],
     selection: BenchmarkOptions,
     loading: common.Loading,
-    force: bool,
     out: Path,
-    tuning: Task | None,
-) -> tuple[Comparison, Tuning | None]:
-    """Compare with a model that this process loads, after tuning every method if there are records for it."""
+    tuned: Tuning | None,
+) -> Comparison:
+    """Compare with the model that this process has loaded."""
     from reweigh.experiments.compare.methods import make_method
     from reweigh.experiments.compare.study import compare as run
-    from reweigh.experiments.tune_all.study import tune_all
 
-    loaded = loading.load(model)
-    if tuning is None:
-        tuned, rows = None, [make_method(name, *loaded, given) for name, given in options.items()]
+    if tuned is None:
+        rows = [make_method(name, *loaded, given) for name, given in options.items()]
     else:
-        tuned = tune_all(
-            loaded, options, selection.runs(tuning, model, loading, loaded, force=force), out / "tuning"
-        )
         rows = tuned.methods(loaded, options)
     _print_reasons(rows)
-    runs = [selection.runs(task, model, loading, loaded, force=force) for task in tasks]
-    return run(model, rows, runs, out), tuned
+    return run(model, rows, [selection.runs(task, model, loading, loaded) for task in tasks], out)
 
 
 def _on_ray(
@@ -154,7 +167,6 @@ def _on_ray(
     tasks: list[Task],
     selection: BenchmarkOptions,
     loading: common.Loading,
-    force: bool,
     out: Path,
     cluster: RayOptions,
 ) -> Comparison:
@@ -167,7 +179,7 @@ def _on_ray(
         "template": loading.template,
         "where": str(Path.cwd()),
     }
-    runs = [selection.runs(task, model, loading, force=force) for task in tasks]
+    runs = [selection.runs(task, model, loading) for task in tasks]
     return compare_on(cluster.cluster(), arguments, model, runs, out, tell=_print_reasons)
 
 
@@ -180,7 +192,7 @@ def _print_reasons(methods: Sequence[Method]) -> None:
 def _task(name: str, selection: BenchmarkOptions, out: Path) -> Task:
     from reweigh.benchmarks import find_benchmark
 
-    if find_benchmark(name).judged:
+    if find_benchmark(name).judge_kind:
         raise InputError(
             f"{name} needs a judge model, which a comparison does not use",
             hint="reweigh eval run and reweigh eval score, once for each decoder",
@@ -199,7 +211,7 @@ def _tuning_task(name: str, selection: BenchmarkOptions, limit: int | None, out:
     if not kept:
         raise InputError(
             f"{name} keeps no records for tuning",
-            hint="--tune-all tunes on the first benchmark: world or chair",
+            hint="tuning and directions need world, chair or objects as the first benchmark",
         )
     chosen = [
         *selection.option,

@@ -36,10 +36,11 @@ def data(
 
 def _list() -> None:
     """List what can be downloaded, its size and licence, and what is already here."""
-    from reweigh.benchmarks.data import data_root, listing
+    from reweigh.benchmarks.data import data_root, describe
+    from reweigh.benchmarks.open import datasets
     from reweigh.results.table import Cell, Column, Table
 
-    rows = listing()
+    rows = [describe(entry) for entry in datasets().values()]
     if common.wants_json():
         common.emit_json(rows)
         return
@@ -61,7 +62,8 @@ def _list() -> None:
 
 def _get(name: str, source: Path | None) -> None:
     from reweigh.benchmarks import BENCHMARKS
-    from reweigh.benchmarks.data import dataset, get
+    from reweigh.benchmarks.data import get
+    from reweigh.benchmarks.open import dataset
     from reweigh.progress import bar
 
     entry = dataset(name)
@@ -79,7 +81,8 @@ def _get(name: str, source: Path | None) -> None:
 
 
 def _check(name: str) -> None:
-    from reweigh.benchmarks.data import check, dataset, folder_of
+    from reweigh.benchmarks.data import check, folder_of
+    from reweigh.benchmarks.open import dataset
 
     entry = dataset(name)
     problems = check(entry)

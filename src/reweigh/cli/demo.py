@@ -10,8 +10,7 @@ import typer
 from reweigh.cli import common
 
 if TYPE_CHECKING:
-    from reweigh.experiments.demo.report import Case
-    from reweigh.experiments.demo.run import Demonstration
+    from reweigh.experiments.demo import Case, Demonstration
 
 app = typer.Typer(add_completion=False)
 
@@ -26,16 +25,15 @@ def demo(
 ) -> None:
     """Calibrate, describe scenes with and without ReWEIGH, score them, and explain what changed."""
     common.quiet()
-    from reweigh.experiments.demo.report import page, trace_case
-    from reweigh.experiments.demo.run import run
-    from reweigh.files.outputs import claim, write_output
+    from reweigh.experiments.demo import build_page, run, trace_case
+    from reweigh.files.outputs import claim
 
-    claim([out], force=None)
+    claim([out])
     count = min(scenes, 100) if quick and scenes == 500 else scenes
     outcome = run(count=count, quick=quick)
     cases = [trace_case(outcome, number) for number in outcome.improved(3)]
     harmed = [trace_case(outcome, number) for number in outcome.harmed(1)]
-    write_output(out, page(outcome, cases, harmed))
+    build_page(outcome, cases, harmed).write(out)
     if common.wants_json():
         common.emit_json(outcome.to_json())
     else:
@@ -45,9 +43,8 @@ def demo(
 
 
 def _print(outcome: Demonstration, cases: list[Case]) -> None:
-    from reweigh.experiments.demo.report import figures_table
-    from reweigh.results.coloured import terminal
-    from reweigh.results.examples import mention_spans
+    from reweigh.experiments.demo import figures_table
+    from reweigh.results.examples import coloured_text, mention_spans
 
     console = common.console()
     session = outcome.session
@@ -61,6 +58,8 @@ def _print(outcome: Demonstration, cases: list[Case]) -> None:
         console.print(f"hallucinated mentions (CHAIR_I) changed by {100 * change / before:+.1f}%")
     for case in cases:
         console.print(f"\n[dim]{case.scene.id}: {', '.join(sorted(case.scene.objects))}[/dim]")
-        console.print("base    ", terminal(case.base_text, mention_spans(case.base, case.base_text)))
-        console.print("ReWEIGH ", terminal(case.edited_text, mention_spans(case.edited, case.edited_text)))
+        console.print("base    ", coloured_text(case.base_text, mention_spans(case.base, case.base_text)))
+        console.print(
+            "ReWEIGH ", coloured_text(case.edited_text, mention_spans(case.edited, case.edited_text))
+        )
     console.print("\n[blue]grounded[/blue]  [bold red]hallucinated[/bold red]")

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import typer
 
 from reweigh.cli import common
-from reweigh.cli.decoders import DECODER, DECODER_OPTION, REWEIGH, decoder_options
-from reweigh.cli.groups import grouped
+from reweigh.cli.options import DECODER, DECODER_OPTION, REWEIGH, decoder_options, grouped
 from reweigh.errors import InputError
 from reweigh.files.outputs import claim
 
@@ -105,7 +104,7 @@ def describe(
 
     common.require_pictures(model, images)
     if why.plot is not None:
-        claim([why.plot], force=force)
+        claim([why.plot])
     options = decoder_options(decoder, decoder_option, model, point, force=force)
     session: Any = open_session(*loading.load(model), decoder, options)
     if decoder == REWEIGH and point.beta is None:
@@ -168,7 +167,7 @@ def _explain(session: Any, trace: Any, image: Path, options: dict[str, Any], why
 
 def _check(session: Any, image: Path, text: str, options: dict[str, Any]) -> dict[str, Any]:
     """Compare a text with the image and print it with unsupported words marked; return what JSON shows of it."""
-    from reweigh.engines.transformers.check import check as run
+    from reweigh.engines.transformers.measure import check as run
 
     found = run(
         session.model,
@@ -188,12 +187,12 @@ def _check(session: Any, image: Path, text: str, options: dict[str, Any]) -> dic
 
 def _print_checked(found: Checked) -> None:
     from reweigh.method.check import THRESHOLD
-    from reweigh.results.coloured import Span, terminal
+    from reweigh.results.examples import Span, coloured_text
 
     unsupported, unknown = found.unsupported(), found.not_judged()
     spans = [Span(one.start, one.end, "hallucinated") for one in unsupported]
     spans += [Span(one.start, one.end, "unknown") for one in unknown]
-    common.console().print(terminal(found.text, spans))
+    common.console().print(coloured_text(found.text, spans))
     for one in unsupported:
         typer.echo(f"  {_bare(one.text)}: unsupported, {one.ratio:.0%} of its usual evidence")
     if not unsupported:
@@ -210,13 +209,13 @@ def _bare(word: str) -> str:
 def _side_by_side(base: str, edited: str, title: str) -> None:
     from rich.table import Table
 
-    from reweigh.results.coloured import changed_words, terminal
+    from reweigh.results.examples import changed_words, coloured_text
 
     removed, added = changed_words(base, edited)
     columns = Table(show_lines=False, expand=True)
     columns.add_column(f"base ({len(base.split())} words)", ratio=1)
     columns.add_column(f"{title} ({len(edited.split())} words)", ratio=1)
-    columns.add_row(terminal(base, removed), terminal(edited, added))
+    columns.add_row(coloured_text(base, removed), coloured_text(edited, added))
     common.console().print(columns)
     if not removed and not added:
         typer.echo("no word changed")

@@ -9,7 +9,7 @@ from typing import Any
 import typer
 
 from reweigh.cli import common
-from reweigh.cli.groups import grouped
+from reweigh.cli.options import grouped
 from reweigh.errors import InputError, require_known
 
 app = typer.Typer(add_completion=False)

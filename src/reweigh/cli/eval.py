@@ -8,17 +8,20 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from reweigh.cli import common
-from reweigh.cli.benchmark import (
+from reweigh.cli.options import (
     BENCHMARK,
     DATA,
+    DECODER,
+    DECODER_OPTION,
     OPTION,
     BenchmarkOptions,
     JudgeOptions,
+    RayOptions,
     benchmark_of,
+    decoder_options,
+    grouped,
+    loading_arguments,
 )
-from reweigh.cli.cluster import RayOptions, loading_arguments
-from reweigh.cli.decoders import DECODER, DECODER_OPTION, decoder_options
-from reweigh.cli.groups import grouped
 from reweigh.errors import UnknownNameError
 from reweigh.files.outputs import claim
 from reweigh.options import parse_options
@@ -63,7 +66,7 @@ def run(
 
     task = records.task(benchmark_of(model, benchmark), shard=shard)
     require_run(out, task.records)
-    claim_scores(out, task.bench.judge_kind, force=force)
+    claim_scores(out, task.bench.judge_kind)
     given = decoder_options(decoder, decoder_option, model, point, force=force)
     if cluster.ray is not None:
         new = _on_ray(model, task, records, decoder, given, cluster, loading, out)
@@ -71,7 +74,7 @@ def run(
         loaded = loading.load(model)
         session = open_session(*loaded, decoder, given)
         with only_one(out):
-            runs = records.runs(task, model, loading, loaded, force=force)
+            runs = records.runs(task, model, loading, loaded)
             new = runs.answer(make_ask(session, template=loading.template), out, session.record())
     _end_run(task, out, new, whole=shard == "1/1")
 
@@ -84,7 +87,7 @@ def _end_run(task: Task, out: Path, new: int, *, whole: bool) -> None:
     count = len(task.records)
     common.note(f"{new} new answers, {count} of {count} in total")
     answered = {"out": str(out), "answered_now": new, "records": count}
-    if task.bench.judged or not whole:
+    if task.bench.judge_kind or not whole:
         if common.wants_json():
             common.emit_json(answered)
         else:
@@ -118,7 +121,6 @@ def score(
     ),
     keys: str = typer.Option(None, metavar="ID,TEXT", help="Keys of id and text in a response file."),
     judging: JudgeOptions,
-    force: bool = common.REPLACE,
 ) -> None:
     """Score responses; needs no model. Writes items.jsonl, results.json and report.html."""
     from reweigh.results.evaluation import write_report
@@ -135,7 +137,6 @@ def score(
         id_key=id_key or None,
         text_key=text_key or None,
         judge=judging.settings(),
-        force=force,
     )
     page = write_report(run, data=data, images=images)
     _print_caveats(run)
@@ -155,11 +156,11 @@ def diff(
     judge: str = typer.Option("chat", help="Which judge's scores to compare: chat or systemone."),
 ) -> None:
     """Compare two scored runs: removed, introduced and kept hallucinations, paired intervals."""
-    from reweigh.benchmarks.judge.settings import KINDS
-    from reweigh.results.comparison import difference_table, mention_table, write_comparison
+    from reweigh.benchmarks.judge.kinds import KINDS
+    from reweigh.results.evaluation import difference_table, mention_table, write_comparison
     from reweigh.runs.diff import diff_runs
 
-    claim([] if out is None else [out], force=None)
+    claim([] if out is None else [out])
     if judge not in KINDS:
         raise UnknownNameError("judge", judge, KINDS)
     pair = diff_runs(first, second, judge=judge)
@@ -186,7 +187,7 @@ def _on_ray(
     out: Path,
 ) -> int:
     """Answer with the actors of a cluster."""
-    from reweigh.runs.on_ray import answer_on
+    from reweigh.runs.model import answer_on
 
     options = {**given}
     if (table := options.get("table")) is not None and Path(table).is_dir():
@@ -202,14 +203,16 @@ def _on_ray(
 
 def _print_score(run: ScoredRun) -> None:
     from reweigh.benchmarks import find_benchmark
-    from reweigh.results.metrics import figure_table
+    from reweigh.results.evaluation import metric_table
 
     summary = run.results["summary"]
     judge = run.judging.get("judge", {}).get("model")
     rated = f", rated by {judge}" if judge else ""
     counted = f"{summary['n']:,} responses on {summary['images']:,} images"
-    caption = f"{find_benchmark(run.benchmark).heading()}, {run.title}: {counted}{rated}"
-    common.console().print(figure_table(run.benchmark, run.metrics, caption))
+    benchmark = find_benchmark(run.benchmark)
+    caption = f"{benchmark.heading()}, {run.title}: {counted}{rated}"
+    headlines = benchmark.headlines(list(run.metrics))
+    common.console().print(metric_table(headlines, run.metrics, caption))
 
 
 def _print_caveats(run: ScoredRun) -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from reweigh.cli import common
-from reweigh.cli.groups import grouped
+from reweigh.cli.options import grouped
 from reweigh.errors import InputError, ReweighError
 
 if TYPE_CHECKING:

@@ -11,10 +11,10 @@ from typing import Any, get_args, get_origin
 import typer
 
 from reweigh.cli import common
-from reweigh.cli.groups import grouped
+from reweigh.cli.options import grouped
 from reweigh.errors import InputError, require_known
 from reweigh.options import choose_options
-from reweigh.serve.bounds import Bounds
+from reweigh.serve.bounds import DEFAULT, Bounds, name_tables
 
 app = typer.Typer(add_completion=False)
 
@@ -50,20 +50,22 @@ def read_settings(context: typer.Context, path: Path | None) -> Path | None:
     Bounds.of(limits)
     context.meta[LIMIT] = limits
     for name, value in settings.items():
-        _check_setting(f"{path}: {name}", kinds[name], value)
+        settings[name] = _checked(f"{path}: {name}", kinds[name], value)
     common.be_json(settings.pop("json", False) or common.wants_json())
     context.default_map = settings
     return path
 
 
-def _check_setting(name: str, annotation: Any, value: Any) -> None:
-    """Refuse a value of another kind than its option's, which the command line would read from text."""
+def _checked(name: str, annotation: Any, value: Any) -> Any:
+    """A setting as its option takes it; one of another type is refused, which the command line would read from text."""
     several = get_origin(annotation) is list
+    values = value if several and isinstance(value, list) else [value]
     kind = next((one for one in (annotation, *get_args(annotation)) if one in WORDS), str)
-    for one in value if several and isinstance(value, list) else [value]:
+    for one in values:
         if type(one) is not kind and not (kind is float and type(one) is int):
             also = ", or a list of them" if several else ""
             raise InputError(f"{name} is {value!r}; it must be {WORDS.get(kind, 'a string')}{also}")
+    return values if several else value
 
 
 @app.command()
@@ -79,7 +81,16 @@ def serve(
         callback=read_settings,
         help="TOML file with any of these options; the command line wins.",
     ),
-    point: common.Point,
+    table: list[str] = typer.Option(
+        [],
+        "--table",
+        "-t",
+        metavar="[NAME=]TABLE",
+        help="Table folder or Hub repository; `world` brings its own. Repeatable: the one without a name is the "
+        "default, requests choose others by name.",
+    ),
+    layer: int = common.LAYER,
+    beta: float = common.BETA,
     host: str = typer.Option("127.0.0.1", help="Address to listen on; other machines need a key."),
     port: int = typer.Option(8377, min=0, max=65535, help="Port to listen on; 0 picks a free one."),
     name: str = typer.Option(
@@ -108,10 +119,10 @@ def serve(
     """Serve a model with the OpenAI API, and a page that shows why each word was written or held back.
 
     The environment variable REWEIGH_API_KEY sets the key that clients must present. Without a table the server answers
-    with the base model and the other decoders. Ctrl-C finishes the answers being decoded; SIGHUP reads the table again.
-    --json writes the log as JSON.
+    with the base model and the other decoders. --layer and --beta are those of the default table; each other table has
+    its own. Ctrl-C finishes the answers being decoded; SIGHUP reads the tables again. --json writes the log as JSON.
     """
-    from reweigh.serve.address import is_loopback, listen, require_extra
+    from reweigh.serve.bounds import is_loopback, listen, require_extra
 
     require_extra()
     from reweigh.serve.app import Server
@@ -124,11 +135,15 @@ def serve(
             f"anyone who can reach {host} could use this server, and {KEY} is not set",
             hint=f"export {KEY}=..., or give --without-key",
         )
+    tables = name_tables(table)
+    if tables and DEFAULT not in tables and model != common.WORLD:
+        raise InputError("every table has a name", hint="requests that name none need one: add --table TABLE")
+    point = common.Point(table=tables.pop(DEFAULT, None), layer=layer, beta=beta)
     given = choose_options(limit, asdict(Bounds()), "limit")
     bounds = Bounds.of({**context.meta.get(LIMIT, {}), **given})
     fetcher = None if allow_urls is None else Fetcher(allow_urls, most=bounds.image_bytes)
     with listen(host, port) as address:
-        served = _load(model, point, loading, name=name, cache=cache, force=force)
+        served = _load(model, point, tables, loading, name=name, cache=cache, force=force)
         server = Server(
             served,
             bounds,
@@ -145,6 +160,7 @@ def serve(
 def _load(
     model: str,
     point: common.Point,
+    tables: dict[str, str],
     loading: common.Loading,
     *,
     name: str | None,
@@ -157,6 +173,8 @@ def _load(
 
     world = model == common.WORLD
     table = point.of(model) if world or point.table is not None else None
+    for source in tables.values():
+        common.table_of(model, source)
     loaded, processor = loading.load(model)
     if name is None:
         local = Path(model).exists()
@@ -167,6 +185,7 @@ def _load(
         name=name,
         names=() if Path(model).exists() else [model],
         table=table,
+        tables=tables,
         layer=point.layer,
         beta=point.beta,
         cache=EvidenceCache(folder=cache),

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from reweigh.cli import common, start
-from reweigh.cli.groups import grouped
+from reweigh.cli.options import grouped
 
 if TYPE_CHECKING:
     from reweigh.results.table import Table
@@ -65,7 +65,7 @@ def speed(
         )
 
     if out is not None:
-        claim_files(out, PARTS, force=force)
+        claim_files(out, PARTS)
     measure(figures, rounds=rounds, threads=1, out=out, json=common.wants_json())
     common.finish(*([out] if out else []), then=f"reweigh compare {model}, for quality beside cost")
 
@@ -82,8 +82,7 @@ def measure(
     common.quiet()
     import torch
 
-    from reweigh.speed.machine import machine, setting
-    from reweigh.speed.report import SpeedReport
+    from reweigh.speed.report import SpeedReport, machine, setting
     from reweigh.speed.timing import Rounds
 
     torch.set_num_threads(threads)

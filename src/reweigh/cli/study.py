@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from reweigh.cli import common
-from reweigh.cli.benchmark import BENCHMARK, BenchmarkOptions, benchmark_of
-from reweigh.cli.groups import grouped
+from reweigh.cli.options import BENCHMARK, BenchmarkOptions, benchmark_of, grouped
 
 if TYPE_CHECKING:
     from reweigh.paper.study import Outcome
@@ -74,20 +73,19 @@ def study(
     from reweigh.files.artifacts import only_one
     from reweigh.files.outputs import claim
     from reweigh.paper.corpus.store import MANIFEST
-    from reweigh.paper.prepare import prepare
-    from reweigh.paper.published.pages import INDEX, claim_pages, write_pages
-    from reweigh.paper.report import REPORT, write_report
-    from reweigh.paper.run import claim_study, finished, run_studies
+    from reweigh.paper.folder import REPORT, claim_study, finished, run_studies, write_report
+    from reweigh.paper.material import prepare
+    from reweigh.paper.pages import INDEX, claim_pages, write_pages
 
-    claim([out / REPORT], force=force, beside=out / "corpus" / "evaluation" / MANIFEST)
+    claim([out / REPORT], beside=out / "corpus" / "evaluation" / MANIFEST)
     for one in names:
-        claim_study(out / one, STUDIES[one], force=force)
+        claim_study(out / one, STUDIES[one])
     if paper:
-        claim_pages(out / "paper", force=force)
+        claim_pages(out / "paper")
     task = selection.task(benchmark_of(model, benchmark), drawings=out / "pictures" / "evaluation")
     with only_one(out):
         loaded = loading.load(model)
-        runs = selection.runs(task, model, loading, loaded, force=force)
+        runs = selection.runs(task, model, loading, loaded)
         material = prepare(
             loaded,
             runs,
@@ -106,7 +104,7 @@ def study(
             write_report(out, finished(material, out), material.record()),
         ]
         if paper:
-            from reweigh.paper.published.measured import read_results
+            from reweigh.paper.measured import read_results
 
             write_pages(read_results([out, *results]), out / "paper")
             written.append(out / "paper" / INDEX)
@@ -122,7 +120,7 @@ def study(
 
 def _show(outcome: Outcome) -> None:
     """Print a study's table and sentences."""
-    from reweigh.paper.report import tidy_table
+    from reweigh.paper.folder import tidy_table
 
     typer.echo(f"{outcome.study.title} ({outcome.study.place()})")
     if outcome.frame:

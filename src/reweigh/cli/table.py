@@ -19,12 +19,6 @@ app = typer.Typer(
     help="Show, merge, re-register and share reference tables.",
 )
 
-OVERWRITE = typer.Option(
-    False,
-    "--force",
-    help="Write into a folder that is not empty; files with the same names are replaced.",
-)
-
 
 @app.command()
 def show(
@@ -71,14 +65,13 @@ def show(
 def merge(
     shards: list[Path] = typer.Argument(help="Calibration folders of disjoint images."),
     out: Path = typer.Option(..., "--out", "-o", help="Folder for the merged calibration."),
-    force: bool = OVERWRITE,
 ) -> None:
     """Merge shards; in any order, the result equals one run over all images."""
     from reweigh.calibration.result import Calibration, merge_calibrations
 
     _refuse_source(out, shards)
     whole = merge_calibrations(Calibration.load(shard) for shard in shards)
-    _save(whole, out, force=force)
+    _save(whole, out)
     _report(whole, out)
 
 
@@ -90,7 +83,6 @@ def register(
     layer: list[int] = typer.Option(
         None, "--layer", "-l", help="Calibrated block to register, repeatable; by default all."
     ),
-    force: bool = OVERWRITE,
 ) -> None:
     """Register again under another rule or for other layers, from the observations alone."""
     from reweigh.calibration.result import Calibration, tables_of
@@ -101,7 +93,7 @@ def register(
     new = Calibration(
         observations, tables_of(observations, old.made_with, rule=rule), old.made_with, old.skipped
     )
-    _save(new, out, force=force)
+    _save(new, out)
     _report(new, out)
 
 
@@ -113,12 +105,11 @@ def export(
         False, "--custom-generate", help="Add the code that `model.generate(custom_generate=FOLDER)` runs."
     ),
     layer: int = common.LAYER,
-    force: bool = OVERWRITE,
 ) -> None:
     """Write a folder for the Hub: the table, its tuned point and a model card."""
     from reweigh.integrations.export import export_table
 
-    files = export_table(folder, out, custom_generate=custom_generate, layer=layer, force=force)
+    files = export_table(folder, out, custom_generate=custom_generate, layer=layer)
     if common.wants_json():
         common.emit_json({"files": [str(path) for path in files]})
     call = f'model.generate(**inputs, custom_generate="{out}", trust_remote_code=True, table="{out}")'
@@ -170,21 +161,22 @@ def _refuse_source(out: Path, sources: list[Path]) -> None:
         raise InputError(f"{out} is also an input and would be overwritten", hint="write into another folder")
 
 
-def _save(calibration: Calibration, out: Path, *, force: bool) -> None:
-    """Write a calibration; replace other files only with --force."""
+def _save(calibration: Calibration, out: Path) -> None:
+    """Write a calibration; replace other files only with --overwrite."""
     from reweigh.calibration.result import MANIFEST
     from reweigh.calibration.resume import LOCK, require_free, writing
     from reweigh.errors import InputError
     from reweigh.files.artifacts import only_one
+    from reweigh.files.outputs import overwrites
 
-    if force:
+    if overwrites():
         require_free(out)
         calibration.save(out)
         return
     work = writing(calibration, out)
     if not work.has_begun():
         if (there := _found_in(out, calibration)) is not None:
-            hint = "write into another folder, or replace what is there with --force"
+            hint = "write into another folder, or replace what is there with --overwrite"
             raise InputError(f"{out} holds {there}", hint=hint)
         if (out / MANIFEST).is_file():  # the same one
             return

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, ClassVar
 import typer
 
 from reweigh.cli import common
-from reweigh.cli.benchmark import BENCHMARK, BenchmarkOptions, benchmark_of
-from reweigh.cli.groups import grouped
+from reweigh.cli.options import BENCHMARK, BenchmarkOptions, benchmark_of, grouped
 from reweigh.errors import InputError
 
 if TYPE_CHECKING:
@@ -100,11 +99,11 @@ def tune(
 
     Points are chosen on the benchmark's records for tuning: the tuning split of `world`, the training images of chair.
     """
-    from reweigh.experiments.tune.labelfree import tune_free
     from reweigh.experiments.tune.report import TuningReport, claim_files
-    from reweigh.experiments.tune.study import Grid
+    from reweigh.experiments.tune.study import Grid, tune_free
     from reweigh.experiments.tune.study import tune as tune_by_labels
     from reweigh.files.artifacts import only_one
+    from reweigh.files.outputs import overwrites
     from reweigh.runtime.memory import EvidenceCache
 
     free = verifying.pictures is not None
@@ -113,11 +112,11 @@ def tune(
     task = _task(model, benchmark, verifying.pictures, selection, out)
     where = common.table_of(model, table)
     home = Path(table) if record and table and Path(table).is_dir() else None
-    claim_files(out, record=home, force=force)
+    claim_files(out, record=home)
     grid = Grid.open(where, layers, betas, bound)
     served = verifying.served(out)
     loaded = loading.load(model)
-    runs = selection.runs(task, model, loading, loaded, force=force)
+    runs = selection.runs(task, model, loading, loaded)
     kept = EvidenceCache(folder=out / "evidence")
     with only_one(out), served or nullcontext():
         if free:
@@ -136,12 +135,12 @@ def tune(
             tuned = tune_by_labels(*loaded, grid, runs, out, cache=kept, force=force)
     chosen_on = grid.chosen_on(task, limit=selection.limit, seed=selection.seed)
     report = TuningReport(tuned, model, chosen_on, None if table is None else where)
-    if home is not None and not force and (why := report.kept_point(home)) is not None:
-        common.note(f"{home} keeps its operating point: {why}; --force records this one")
+    if home is not None and not overwrites() and (why := report.kept_point(home)) is not None:
+        common.note(f"{home} keeps its operating point: {why}; --overwrite records this one")
         home = None
     written = report.write(out, record=home)
     if common.wants_json():
-        common.emit_json(report.to_json())
+        common.emit_json(report.point())
     else:
         _show(report)
     common.finish(
@@ -152,10 +151,9 @@ def tune(
 
 def _show(report: TuningReport) -> None:
     """Print the tables and what follows from them."""
-    from reweigh.experiments.compare.report import terminal
+    from reweigh.results.page import Page
 
-    console = common.console()
-    console.print(terminal(report.comparison))
+    common.console().print(report.comparison.add_to(Page("", lead=report.lead)).terminal())
     typer.echo("\n".join(report.advice()))
 
 
@@ -167,7 +165,7 @@ def _task(
     from reweigh.experiments.tune.search import FIGURES
 
     if pictures is not None:
-        from reweigh.experiments.tune.labelfree import open_pictures
+        from reweigh.experiments.tune.study import open_pictures
 
         task = open_pictures(pictures, limit=selection.limit).with_length(selection.max_new_tokens)
         common.look_into(model, pictures)

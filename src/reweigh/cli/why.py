@@ -28,7 +28,7 @@ def whole_candidates(
     session: Any, recorded: Trace, step: Step, image: Path, options: Mapping[str, Any], top: int
 ) -> dict[int, str]:
     """Spell out the candidates shown: the written one as the text has it, the others as the model would continue them."""
-    from reweigh.engines.transformers.words import whole_words
+    from reweigh.engines.transformers.observe import whole_words
     from reweigh.images import read_image
 
     said = [recorded.step(index).winner_after for index in range(step.index)]

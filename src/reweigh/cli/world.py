@@ -29,12 +29,12 @@ def draw(
     """Draw scenes as PNG files of the model's own size, for `reweigh calibrate` or any other tool."""
     from reweigh.files.outputs import claim
     from reweigh.progress import progress
-    from reweigh.world.boxes import BOXES, TRUTH, WORDS, write_boxes
+    from reweigh.world.pictures import BOXES, TRUTH, WORDS, write_boxes
     from reweigh.world.pictures import draw as drawn
     from reweigh.world.scenes import scenes
 
     if boxes:
-        claim([out / name for name in (BOXES, TRUTH, WORDS)], force=None)
+        claim([out / name for name in (BOXES, TRUTH, WORDS)])
     written = [
         str(drawn(scene, out)) for scene in progress(scenes(split, count, seed), "drawing", total=count)
     ]

@@ -1,14 +1,15 @@
-"""Groups of options: on the command line they are plain options, in their place among the others."""
+"""Groups of options are plain options on the command line; a folder of images is given alike to every benchmark."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 import typer
 from typer.testing import CliRunner
 
-from reweigh.cli.groups import grouped
+from reweigh.cli.options import grouped, split_images
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,3 +62,16 @@ def test_the_help_spells_the_group_out_in_its_place():
     ]
     assert order == sorted(order)
     assert "size" not in shown
+
+
+@pytest.mark.parametrize(
+    ("benchmark", "given", "options", "folder"),
+    [
+        ("chair", "train2014/", {}, Path("train2014/")),
+        ("chair", "100", {"images": 100}, None),  # how many are drawn
+        ("pope", "val2014", {}, Path("val2014")),
+        ("objects", "mine", {"images": "mine"}, None),  # it opens the folder itself
+    ],
+)
+def test_a_folder_is_taken_out_and_a_number_is_not(benchmark, given, options, folder):
+    assert split_images(benchmark, [f"images={given}"]) == (options, folder)

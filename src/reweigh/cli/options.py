@@ -1,12 +1,18 @@
-"""Options of the commands that answer or score a benchmark: its records, how they are answered, its judge."""
+"""Options that several commands share, declared once in dataclasses that a command takes as one parameter each.
+
+``grouped`` expands such a parameter on the command line: typer sees the options of the group instead.
+"""
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from copy import copy
+from dataclasses import dataclass, fields, is_dataclass
+from functools import wraps
+from inspect import Parameter, Signature, signature
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, get_type_hints
 
 import typer
 
@@ -18,6 +24,11 @@ if TYPE_CHECKING:
     from reweigh.benchmarks.judge import JudgeSettings
     from reweigh.runs.task import Runs, Task
 
+REWEIGH = "reweigh"
+DECODER = typer.Option(REWEIGH, "--decoder", help="reweigh, base, vcd, or another decoder by name.")
+DECODER_OPTION = typer.Option(
+    [], "--decoder-option", metavar="NAME=VALUE", help="Option of the decoder; repeatable."
+)
 BENCHMARK = typer.Option(
     None,
     "--benchmark",
@@ -31,6 +42,40 @@ OPTION = typer.Option(
     metavar="NAME=VALUE",
     help="Option of the benchmark, or images=DIR if the images are elsewhere; repeatable.",
 )
+
+
+def grouped(command: Callable[..., None]) -> Callable[..., None]:
+    """Expand the parameters of ``command`` that are dataclasses of options; use it below ``@app.command()``."""
+    hints = get_type_hints(command)
+    groups: dict[str, Any] = {name: kind for name, kind in hints.items() if is_dataclass(kind)}
+
+    @wraps(command)
+    def flat(**given: Any) -> None:
+        for name, kind in groups.items():
+            given[name] = kind(**{field.name: given.pop(field.name) for field in fields(kind)})
+        command(**given)
+
+    options: list[Parameter] = []
+    for name, parameter in signature(command).parameters.items():
+        if name in groups:
+            options += _spelled_out(groups[name])
+        else:
+            options.append(parameter.replace(kind=Parameter.KEYWORD_ONLY, annotation=hints[name]))
+    flat.__signature__ = Signature(options)  # type: ignore[attr-defined]
+    flat.__annotations__ = {option.name: option.annotation for option in options}
+    return flat
+
+
+def _spelled_out(group: Any) -> list[Parameter]:
+    """One parameter for each option; ``PANEL`` names their panel in the help."""
+    hints, found = get_type_hints(group), []
+    for field in fields(group):
+        option: Any = copy(field.default)
+        option.rich_help_panel = getattr(group, "PANEL", None)
+        found.append(
+            Parameter(field.name, Parameter.KEYWORD_ONLY, default=option, annotation=hints[field.name])
+        )
+    return found
 
 
 def benchmark_of(model: str, benchmark: str | None) -> str:
@@ -103,8 +148,6 @@ class BenchmarkOptions:
         name: str,
         loading: common.Loading,
         loaded: tuple[Any, Any] | None = None,
-        *,
-        force: bool = False,
     ) -> Runs:
         """How runs of a model are answered and recorded; a model on a cluster is described by its workers."""
         from reweigh.runs.model import describe_model
@@ -113,7 +156,7 @@ class BenchmarkOptions:
         about = {} if loaded is None else describe_model(*loaded)
         how = loading.arguments
         model = {"id": name, "revision": how["revision"], "dtype": how["dtype"]} | about
-        return Runs(task, model, self.batch_size, self.seed, loading.template, force)
+        return Runs(task, model, self.batch_size, self.seed, loading.template)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -160,3 +203,59 @@ class JudgeOptions:
             if isinstance(value, bool) or not isinstance(value, int | float) or value <= 0:
                 raise InputError(f"the judge's {name} must be a positive number, not {value!r}")
         return JudgeSettings(kind=self.judge, **{self.NAMES[name]: value for name, value in given.items()})
+
+
+@dataclass(frozen=True, kw_only=True)
+class RayOptions:
+    """Whether and where to use Ray; a group of one option."""
+
+    PANEL: ClassVar[str] = common.ADVANCED
+
+    ray: str | None = typer.Option(
+        None,
+        metavar="ADDRESS[,NAME=VALUE]",
+        help="Run on Ray: `local` starts a cluster here, `auto` joins this machine's, or give host:port. Add workers=N, "
+        "and gpus=N or cpus=N per worker, e.g. auto,gpus=1.",
+    )
+
+    def cluster(self) -> Any:
+        """The cluster that was asked for."""
+        from reweigh.cli.plugin import loaded_plugins
+        from reweigh.cluster import Cluster
+
+        if plugins := loaded_plugins():
+            raise InputError(
+                f"--plugin {plugins[0].name} is not available on the workers of --ray",
+                hint="install it as a package with the entry point reweigh.decoders or reweigh.benchmarks",
+            )
+        address, *rest = str(self.ray).split(",")
+        found = choose_options(rest, ("workers", "gpus", "cpus"), "Ray option")
+        for name, value in found.items():
+            whole = name != "workers" or isinstance(value, int)
+            if isinstance(value, bool) or not isinstance(value, int | float) or not whole:
+                raise InputError(f"{name} of --ray must be a number, not {value!r}")
+        return Cluster(address=address, **found)
+
+
+def loading_arguments(model: str, loading: common.Loading) -> dict[str, Any]:
+    """Arguments with which an actor loads a model: found from any folder, and called as it is called here."""
+    if model == common.WORLD:
+        return {"name": str(common.world_path()), "load": loading.arguments, "called": "reweigh world"}
+    folder = Path(model)
+    name = str(folder.resolve()) if folder.is_dir() else model
+    return {"name": name, "load": loading.arguments, "called": model}
+
+
+def decoder_options(
+    decoder: str, texts: list[str], model: str, point: common.Point, *, force: bool
+) -> dict[str, Any]:
+    """The decoder's options, checked; table, layer and beta go to a decoder with a table, the others do without."""
+    from reweigh.rivals import DECODERS, check_options
+
+    entry, options = DECODERS[decoder], parse_options(texts)
+    if entry.needs_table:
+        options = {**point.options(model), "force": force, **options}
+    elif given := point.given():
+        common.note(f"{decoder} does not use {' and '.join(given)}")
+    check_options(decoder, entry, options)
+    return options
