@@ -17,8 +17,7 @@ from numpy.typing import NDArray
 
 from reweigh.calibration.result import Calibration
 from reweigh.cli import common
-from reweigh.engines.transformers.check import tokenize
-from reweigh.engines.transformers.measure import measure
+from reweigh.engines.transformers.measure import measure, tokenize
 from reweigh.families.load import load
 from reweigh.families.prompts import build_inputs
 from reweigh.method.check import THRESHOLD, CheckedWord, check_tokens

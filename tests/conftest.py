@@ -115,3 +115,19 @@ def batch(loaded: Callable[[str], tuple[Any, Any]]) -> Callable[..., dict[str, A
         return build_inputs(model, processor, pictures, [PROMPTS[seed % 2] for seed in rows])
 
     return make
+
+
+@pytest.fixture
+def overwriting() -> Callable[[], contextlib.AbstractContextManager[None]]:
+    """A block in which files of others may be replaced, as with --overwrite."""
+    from reweigh.files.outputs import overwrite
+
+    @contextlib.contextmanager
+    def allowed() -> Any:
+        overwrite(True)
+        try:
+            yield
+        finally:
+            overwrite(False)
+
+    return allowed

@@ -28,7 +28,7 @@ def test_examples_are_true(module):
 @pytest.mark.parametrize(
     ("module", "name"),
     [
-        ("reweigh.method.strength", "strength"),
+        ("reweigh.method.references", "strength"),
         ("reweigh.method.sums", "ReadoutSums"),
         ("reweigh.method.edit", "edit_step"),
         ("reweigh.method.references", "range_index"),

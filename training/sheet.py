@@ -9,7 +9,7 @@ from functools import cache
 from PIL import Image, ImageDraw, ImageFont
 
 from reweigh.world.drawings import CATALOGUE
-from reweigh.world.raster import sprite
+from reweigh.world.render import sprite
 from reweigh.world.scenes import Scene
 
 PAPER, INK = (252, 252, 250), (40, 40, 46)

@@ -1,8 +1,9 @@
-"""Text helpers: the default prompt, and functions that make any string safe for a file."""
+"""Text helpers: the default prompt, strings that are safe for a file, and small tables for notebooks."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from html import escape
 
 DESCRIBE = "Please describe this image in detail."
 """The paper's prompt for calibration and CHAIR, and the default wherever an image is described."""
@@ -66,3 +67,24 @@ def in_words(value: object) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     return "–" if value is None else str(value)
+
+
+def facts(title: str, values: Mapping[str, object]) -> str:
+    """An HTML table of names and values, as notebooks show an object.
+
+    Example:
+        >>> facts("ReWEIGH", {"beta": 1.1})
+        '<table><caption>ReWEIGH</caption><tr><th scope="row">beta</th><td>1.1</td></tr></table>'
+    """
+    rows = (
+        f'<tr><th scope="row">{escape(name)}</th><td>{escape(str(value))}</td></tr>'
+        for name, value in values.items()
+    )
+    return f"<table><caption>{escape(title)}</caption>{''.join(rows)}</table>"
+
+
+def grid(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+    """An HTML table with a header row, as notebooks show an object."""
+    head = "".join(f'<th scope="col">{escape(name)}</th>' for name in columns)
+    body = "".join(f"<tr>{''.join(f'<td>{escape(str(cell))}</td>' for cell in row)}</tr>" for row in rows)
+    return f"<table><caption>{escape(title)}</caption><tr>{head}</tr>{body}</table>"

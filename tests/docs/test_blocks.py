@@ -54,7 +54,7 @@ def desk(tmp_path, monkeypatch, stand_ins):
     """The reader's folder: pictures under the names the documents use; released names lead to stand-ins."""
     import transformers
 
-    from reweigh.world.boxes import write_boxes
+    from reweigh.world.pictures import write_boxes
     from reweigh.world.scenes import scenes
 
     (tmp_path / "my-images").mkdir()

@@ -30,9 +30,8 @@ from reweigh.calibration.corpus import CorpusImage, open_corpus
 from reweigh.calibration.result import Calibration
 from reweigh.calibration.resume import Work
 from reweigh.estimate import Estimate
-from reweigh.experiments.experiment import Arm, Experiment, OpenArm, write_frame
-from reweigh.experiments.read import read
-from reweigh.experiments.tune.labelfree import open_pictures
+from reweigh.experiments.experiment import Arm, Experiment, OpenArm, read, write_frame
+from reweigh.experiments.tune.study import open_pictures
 from reweigh.experiments.tune.verdicts import Asking
 from reweigh.files.artifacts import read_json, sha256_text
 from reweigh.files.outputs import claim, write_output, write_sealed_output
@@ -40,12 +39,11 @@ from reweigh.files.seals import read_sealed, sha256_tensors, write_sealed
 from reweigh.paper.analyses import STUDIES
 from reweigh.paper.corpus.image import pack
 from reweigh.paper.corpus.store import StudyCorpus
-from reweigh.paper.published.measured import read_results
-from reweigh.paper.run import read_study, write_study
+from reweigh.paper.folder import read_study, write_study
+from reweigh.paper.measured import read_results
 from reweigh.paper.study import Outcome
 from reweigh.results.frame import Frame, Row
-from reweigh.rivals.tools.pairs import PairDirections
-from reweigh.rivals.tools.steering import SteeringVectors
+from reweigh.rivals.tools.vectors import PairDirections, SteeringVectors
 from reweigh.runs.record import make_record, open_run
 from reweigh.runs.results import read_scored
 from reweigh.runs.run import Answered, Batch, generate, read_answers
@@ -341,7 +339,7 @@ def read_tuned(folder: Path) -> Reading:
 
 def make_vectors(folder: Path) -> None:
     vectors = np.random.default_rng(0).normal(size=(2, 8)).astype(np.float32)
-    SteeringVectors((1, 3), vectors, (5, 2), MADE_WITH).save(folder)
+    SteeringVectors((1, 3), vectors, (5, 2), MADE_WITH).save_pretrained(folder)
 
 
 def make_directions(folder: Path) -> None:
@@ -414,10 +412,9 @@ def make_study(folder: Path) -> None:
 class Silenced(STUDIES["allocation"]):  # type: ignore[misc]
     """A study whose figure and list are not drawn here."""
 
-    draws = False
+    panels = ()
 
-    def extras(self, frame: Any, material: Any, folder: Path) -> list[str]:
-        return []
+    def extras(self, frame: Any, material: Any, folder: Path) -> None: ...
 
 
 class Made:

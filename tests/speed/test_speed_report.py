@@ -19,8 +19,7 @@ from reweigh.estimate import Estimate
 from reweigh.files.seals import read_sealed
 from reweigh.speed import generation
 from reweigh.speed.generation import Subject
-from reweigh.speed.machine import machine, peak_mib
-from reweigh.speed.report import Measurement, draw, tables
+from reweigh.speed.report import Measurement, draw, machine, peak_mib, tables
 from reweigh.speed.timing import Rounds
 
 TOY = kernels.Shape("toy", 5, 90, 12, 8)

@@ -10,8 +10,8 @@ import torch
 from safetensors import safe_open
 
 from reweigh.files.artifacts import read_json
+from reweigh.world import path
 from reweigh.world.scenes import scene
-from reweigh.world.shipped import path
 from training.checkpoint import build, released_name, save_checkpoint
 from training.model import Shape
 from training.recipe import RECIPE, record, until

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from reweigh.world import path
 from reweigh.world.drawings import CATALOGUE
 from reweigh.world.scenes import scene, scenes
-from reweigh.world.shipped import path
 from training.grammar import describe
 from training.lexicon import QUIET_WORDS
 from training.tokenizer import processor, train_tokenizer

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from reweigh.world.drawings import CATALOGUE, COLOURS
-from reweigh.world.raster import sprite
+from reweigh.world.render import sprite
 
 
 def on_white(

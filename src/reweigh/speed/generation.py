@@ -22,12 +22,10 @@ from reweigh.engines.transformers.measure import measure
 from reweigh.errors import ReweighError, require_known
 from reweigh.families.anatomy import Anatomy
 from reweigh.families.prompts import DESCRIBE, build_inputs
-from reweigh.method.evidence import Evidence, read_evidence
+from reweigh.method.evidence import Evidence
 from reweigh.rivals import DECODERS, decoder
-from reweigh.runtime.decoder import Decoder
-from reweigh.runtime.forward import Pass
-from reweigh.speed.machine import peak_mib
-from reweigh.speed.report import Measurement
+from reweigh.runtime.decoder import Decoder, Pass
+from reweigh.speed.report import Measurement, peak_mib
 from reweigh.speed.timing import OwnClock, Reading, Rounds, Timing
 
 
@@ -224,12 +222,17 @@ def _evidence(subject: Subject, rounds: Rounds, greedy_ms: float) -> Iterator[Me
     states = keeper.states
     if states is None:
         return
-    lens, tokens = method.deployed.lens, method.deployed.tokens
+    reader = method.deployed.reader
+
+    def product() -> None:
+        for chunk in torch.split(states, reader.lens.chunk):
+            reader.lens.read(chunk)
+
     timings = rounds.compare(
         f"evidence, {subject}",
         {
-            "head's product": lambda: [None for _ in lens.chunks(states)],
-            "evidence": lambda: read_evidence(lens, states, tokens),
+            "head's product": product,
+            "evidence": lambda: reader.read(states),
         },
         count=7,
     )

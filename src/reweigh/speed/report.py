@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
+import gc
+import os
+import platform
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from reweigh.estimate import Estimate
 from reweigh.files.outputs import claim, write_output, write_sealed_output
 from reweigh.files.seals import require_own_rows
+from reweigh.memory import peak_bytes, reset_peak, resident_bytes
+from reweigh.provenance import package_versions, versions
 from reweigh.results.charts import INK, chart, dots
 from reweigh.results.table import Cell, Column, Table
 from reweigh.speed.timing import KEPT, OWNER
@@ -18,10 +27,10 @@ from reweigh.text import in_words
 SPEED, MARKDOWN = "speed.json", "speed.md"
 
 
-def claim_files(out: Path, parts: Iterable[str], *, force: bool = False) -> None:
+def claim_files(out: Path, parts: Iterable[str]) -> None:
     """Refuse a folder with files of others under the names that a measurement of these parts writes."""
     drawn = (f"{part}.{ending}" for part in parts for ending in ("png", "svg"))
-    claim([out / name for name in (SPEED, MARKDOWN, *drawn)], force=force, beside=out / SPEED)
+    claim([out / name for name in (SPEED, MARKDOWN, *drawn)], beside=out / SPEED)
     require_own_rows(out / KEPT, owner=OWNER)
 
 
@@ -174,3 +183,60 @@ def draw(measured: Sequence[Measurement], part: str, path: Path) -> bool:
                     panel.plot([one.goal], [index], "|", color=INK, ms=11, mew=1.6)
         panels[-1, 0].set_xlabel(f"cost, as a multiple of: {next(iter(cases.values()))[0].against}")
     return True
+
+
+def machine() -> dict[str, Any]:
+    """Processor, cores, memory, system, versions, threads and the moment."""
+    import torch
+
+    from reweigh.method.kernels import choose_kernel
+
+    return {
+        "time": datetime.now(UTC).isoformat(timespec="seconds"),
+        "processor": _processor(),
+        "vector_instructions": torch.backends.cpu.get_cpu_capability(),
+        "cores": os.cpu_count(),
+        "memory_gib": _memory_gib(),
+        "load_average": round(os.getloadavg()[0], 2) if hasattr(os, "getloadavg") else None,
+        "system": f"{platform.system()} {platform.machine()}",
+        "threads": torch.get_num_threads(),
+        "kernel": choose_kernel("auto", torch.device("cpu"), torch.float32).name,
+        "versions": {**versions(), **package_versions(["numba"])},
+    }
+
+
+def setting(machine: Mapping[str, Any]) -> dict[str, Any]:
+    """What must match for rounds to be pooled: everything but the time and the load."""
+    return {name: value for name, value in machine.items() if name not in ("time", "load_average")}
+
+
+def _processor() -> str:
+    listing = Path("/proc/cpuinfo")
+    if listing.is_file():
+        found = re.search(r"model name\s*:\s*(.+)", listing.read_text())
+        if found:
+            return found.group(1)
+    return platform.processor() or "unknown"
+
+
+def _memory_gib() -> float | None:
+    try:
+        return round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30, 1)
+    except (ValueError, OSError, AttributeError):
+        return None
+
+
+def peak_mib(run: Callable[[], object]) -> float | None:
+    """Peak resident memory of ``run`` above what was held before it, in MiB; ``None`` where it is not reported."""
+    release_memory()
+    before = resident_bytes() if reset_peak() else None
+    run()
+    peak = peak_bytes()
+    return None if before is None or peak is None else max(0.0, (peak - before) / 2**20)
+
+
+def release_memory() -> None:
+    """Return freed memory to the system, so that it does not hide what this run needs."""
+    gc.collect()
+    with contextlib.suppress(OSError, AttributeError):  # not glibc
+        ctypes.CDLL(None).malloc_trim(0)

@@ -2,6 +2,33 @@
 
 from __future__ import annotations
 
-from reweigh.world.shipped import operating_point, path, table_path
+from pathlib import Path
+from typing import Any
 
-__all__ = ["operating_point", "path", "table_path"]
+from reweigh.errors import ArtifactError
+from reweigh.files.seals import read_sealed
+
+HERE = Path(__file__).parent
+
+
+def path() -> Path:
+    """The checkpoint folder: ``AutoModelForImageTextToText.from_pretrained(reweigh.world.path())``."""
+    return _present(HERE / "checkpoint", "config.json")
+
+
+def table_path() -> Path:
+    """The folder of reference tables, one for each calibrated layer."""
+    return _present(HERE / "table", "calibration.json")
+
+
+def operating_point() -> dict[str, Any]:
+    """Layer and beta, chosen on tuning scenes only."""
+    return read_sealed(table_path() / "operating_point.json")
+
+
+def _present(folder: Path, file: str) -> Path:
+    if not (folder / file).is_file():
+        raise ArtifactError(
+            f"{folder / file} is missing from the installed package", hint="install reweigh again"
+        )
+    return folder
