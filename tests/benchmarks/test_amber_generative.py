@@ -210,7 +210,7 @@ def test_answers_to_the_other_half_are_left_out_where_meant(amber: Callable[...,
 def test_exact_similarity_forgives_nothing_and_says_so(amber: Callable[..., AMBERGenerative]) -> None:
     benchmark = amber(similarity="exact")
     assert counts_of(benchmark, 1, "I see an eagle.")["hallucinated_mentions"] == 1
-    described = benchmark.describe()["similarity"]
+    described = benchmark.describe([])["similarity"]
     assert described["kind"] == "exact"
     assert "en_core_web_lg" in described["note"]
 

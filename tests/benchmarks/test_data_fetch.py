@@ -122,6 +122,18 @@ def test_a_body_of_unstated_length_needs_a_check(server: FileServer, tmp_path: P
     assert not (tmp_path / "g.bin").exists()
 
 
+def test_a_body_beyond_its_bound_is_cut_off(
+    server: FileServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("reweigh.benchmarks.data.fetch.MAX_BYTES", 1000)
+    for known in ({}, {"size": 5000}):
+        with pytest.raises(FetchError, match="more than"):
+            fetch(server, tmp_path / "f.bin", Served(BODY, chunked=True), **known)
+        assert left_over(tmp_path) == []
+    with pytest.raises(FetchError, match="catalogue"):
+        fetch(server, tmp_path / "f.bin", Served(BODY), size=len(BODY) + 1)
+
+
 def test_a_chunked_body_tells_its_own_end(server: FileServer, tmp_path: Path) -> None:
     assert fetch(server, tmp_path / "f.bin", Served(BODY, chunked=True, cuts=[5000])) == SHA
 

@@ -8,9 +8,7 @@ under which a record knows the input to its content, and a hash must never stand
 from __future__ import annotations
 
 import hashlib
-import io
 import shutil
-import tarfile
 import warnings
 import zipfile
 from collections.abc import Callable
@@ -223,11 +221,6 @@ def make_archives(folder: Path) -> None:
     with zipfile.ZipFile(folder / "a.zip", "w", zipfile.ZIP_DEFLATED) as archive:
         for name, body in CONTENT.items():
             archive.writestr(zipfile.ZipInfo(name), body)
-    with tarfile.open(folder / "a.tar.gz", "w:gz") as packed:
-        for name, body in CONTENT.items():
-            info = tarfile.TarInfo(name)
-            info.size = len(body)
-            packed.addfile(info, io.BytesIO(body))
 
 
 def read_archives(folder: Path) -> Reading:

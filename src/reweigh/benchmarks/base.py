@@ -150,16 +150,12 @@ class Benchmark(ABC):
             items,
             benchmark=self.name,
             metrics=intervals(items, self.figures, reasons=reasons),
-            scorer={**self.describe(), **self.counted(items)},
+            scorer=self.describe(items),
             official=self.official(items),
         )
 
-    def describe(self) -> dict[str, Any]:
-        """Name what the figures depend on besides the responses."""
-        return {}
-
-    def counted(self, items: Sequence[Item]) -> dict[str, Any]:
-        """What a summary says of its items besides the figures, such as how many answers could not be read."""
+    def describe(self, items: Sequence[Item]) -> dict[str, Any]:
+        """Name what the figures depend on besides the responses, and how many of these could not be read."""
         return {}
 
     def official(self, items: Sequence[Item]) -> Mapping[str, float | None]:

@@ -1,15 +1,14 @@
 """Benchmarks rated by a judge: their questions, the judge's prompt, and the verdicts on the answers.
 
-``ChatJudged`` is rated by the text of a chat judge, ``ScaleJudged`` by the probabilities of closed questions. Prompts
-are read from the benchmarks' own files; none is shipped. The official programs keep the prompt as a string in their
-source: it is taken from there by parsing, never by running.
+``ChatJudged`` is rated by the text of a chat judge, ``ScaleJudged`` by the probabilities of closed questions. No prompt
+is shipped: the official programs keep theirs as a string in their source, which is parsed and never run.
 """
 
 from __future__ import annotations
 
 import ast
 from abc import abstractmethod
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from functools import cached_property, partial
 from pathlib import Path
@@ -46,17 +45,13 @@ class Question:
     kinds: tuple[str, ...]
     contents: tuple[str, ...] = ()
 
-    def details(self, answer: str) -> dict[str, Any]:
-        """What a report shows of the question and an answer."""
-        return {"question": self.text, "reference": self.answer, "response": answer}
-
 
 @dataclass(eq=False, repr=False)
 class Judged(Benchmark):
     """A benchmark over a folder with its questions, its images and its official program.
 
     Args:
-        data_dir: That folder.
+        data_dir: The folder.
         judge: Who rates; needed for scoring only.
         prompt: Another file with the judge's prompt (.txt, or a .py that assigns it).
         concurrency: Questions to ask the judge at once.
@@ -67,6 +62,8 @@ class Judged(Benchmark):
     prompt_name: ClassVar[str]
     """The variable that holds it in a Python file."""
     max_new_tokens: ClassVar[int]
+    by_part: ClassVar[tuple[str, ...]] = ("n", "score")
+    """Counts that are kept for each part of the benchmark, too."""
 
     data_dir: Path
     _: KW_ONLY
@@ -93,11 +90,9 @@ class Judged(Benchmark):
         ]
 
     def known_ids(self) -> Collection[Id]:
-        """Ids of the questions."""
         return self.questions.keys()
 
     def asked(self, identity: Id) -> Asked:
-        """The question of an id, verbatim."""
         found = self.questions.get(identity)
         return Asked() if found is None else Asked(found.text)
 
@@ -123,9 +118,9 @@ class Judged(Benchmark):
         """Compute the summary of items, in any order."""
         return super().summarise(self._in_order(items))
 
-    def describe(self) -> dict[str, Any]:
+    def describe(self, items: Sequence[Item]) -> dict[str, Any]:
         """Name the judge and its prompt, once it has been asked."""
-        return self._rated_by
+        return dict(self._rated_by)
 
     def close(self) -> None:
         """Close the judge; threads waiting for it would keep a stopped command alive."""
@@ -171,8 +166,29 @@ class Judged(Benchmark):
         """Ask the judge about one answer; ``run`` counts repeated ratings."""
 
     @abstractmethod
+    def _read_verdicts(self, verdicts: Sequence[Any]) -> tuple[dict[str, float], dict[str, Any]]:
+        """Turn the verdicts on one answer, one for each run, into counts and details of an item."""
+
+    @abstractmethod
+    def _parts(self, question: Question) -> Iterable[tuple[str, bool]]:
+        """List the endings of the counts of each part; true for the question's own."""
+
+    @abstractmethod
+    def _about(self, question: Question) -> dict[str, Any]:
+        """Name the parts that a question belongs to, for a report."""
+
     def _item(self, question: Question, answer: str, verdicts: Sequence[Any]) -> Item:
-        """Turn the verdicts on one answer, one for each run, into an item."""
+        counts, shown = self._read_verdicts(verdicts)
+        counts = {"n": 1, **counts}
+        for ending, own in self._parts(question):
+            counts |= {f"{name}{ending}": counts[name] * own for name in self.by_part}
+        asked = {"question": question.text, "reference": question.answer, "response": answer}
+        return Item(
+            id=question.id,
+            image=question.image,
+            counts={name: float(value) for name, value in counts.items()},
+            details={**self._about(question), **asked, **shown},
+        )
 
 
 @dataclass(eq=False, repr=False)
@@ -195,9 +211,10 @@ class ChatJudged(Judged):
                 f"the rules {self.rules!r} are unknown", hint=f"known: {', '.join(get_args(Rules))}"
             )
 
-    def counted(self, items: Sequence[Item]) -> dict[str, Any]:
-        """Name the rules and count the replies that could not be read."""
-        return {"rules": self.rules, "unparsed": int(sum_counts(items).get("unparsed", 0))}
+    def describe(self, items: Sequence[Item]) -> dict[str, Any]:
+        """Name judge, prompt and rules, and count the replies that could not be read."""
+        unparsed = int(sum_counts(items).get("unparsed", 0))
+        return {**super().describe(items), "rules": self.rules, "unparsed": unparsed}
 
     def _require_judge(self) -> Judge:
         if isinstance(self.judge, Judge):
@@ -223,9 +240,9 @@ class ScaleJudged(Judged):
     instructions: ClassVar[str]
     """What is asked about the filled-in prompt."""
 
-    def counted(self, items: Sequence[Item]) -> dict[str, Any]:
-        """Name what the judge was asked."""
-        return {"instructions": self.instructions}
+    def describe(self, items: Sequence[Item]) -> dict[str, Any]:
+        """Name judge and prompt, and what was asked about it."""
+        return {**super().describe(items), "instructions": self.instructions}
 
     def _require_judge(self) -> Rater:
         if isinstance(self.judge, Rater):

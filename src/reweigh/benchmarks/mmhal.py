@@ -11,7 +11,7 @@ filled-in prompt, the levels are the ratings as that prompt describes them. Thes
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -87,7 +87,7 @@ class _MMHal(Judged):
         return answers
 
     def asked(self, identity: Id) -> Asked:
-        """The question of an id and its picture: the same question may be asked of several."""
+        """Return the question of an id and its picture: the same question may be asked of several."""
         found = self.questions.get(identity)
         return Asked() if found is None else Asked(found.text, found.image)
 
@@ -134,6 +134,12 @@ class _MMHal(Judged):
                 ) from error
         return questions
 
+    def _parts(self, question: Question) -> Iterable[tuple[str, bool]]:
+        return [(f":{name}", name in question.kinds) for name in TYPES]
+
+    def _about(self, question: Question) -> dict[str, Any]:
+        return {"type": question.kinds[0]}
+
 
 def _type_scores(counts: Mapping[str, Array]) -> dict[str, Array]:
     return {f"score_{name}": ratio(counts[f"score:{name}"], counts[f"n:{name}"], scale=1.0) for name in TYPES}
@@ -175,10 +181,11 @@ class MMHal(_MMHal, ChatJudged):
     rated_as: ClassVar[Mapping[str, str]] = {SYSTEMONE: "mmhal-systemone"}
     metrics = (SCORE, HALLUCINATION_RATE, MetricInfo("unparsed", "lower", headline=True))
     reasons: ClassVar[Mapping[str, str]] = _reasons(metrics)
+    by_part = ("n", "score", "official_score")
 
     @staticmethod
     def figures(counts: Mapping[str, Array]) -> dict[str, Array]:
-        """Mean score, hallucination rate and unparsed share in percent, mean score of each type."""
+        """Compute mean score, hallucination rate and unparsed share in percent, mean score of each type."""
         return {
             "score": ratio(counts["score"], counts["n"], scale=1.0),
             "hallucination_rate": ratio(counts["hallucinated"], counts["n"]),
@@ -186,10 +193,10 @@ class MMHal(_MMHal, ChatJudged):
             **_type_scores(counts),
         }
 
-    def counted(self, items: Sequence[Item]) -> dict[str, Any]:
-        """Count the replies that neither set of rules can read."""
+    def describe(self, items: Sequence[Item]) -> dict[str, Any]:
+        """Count also the replies that the official program cannot read."""
         unparsed = int(sum_counts(items).get("official_unparsed", 0))
-        return {**super().counted(items), "unparsed_official": unparsed}
+        return {**super().describe(items), "unparsed_official": unparsed}
 
     def official(self, items: Sequence[Item]) -> dict[str, float | None]:
         """What the official program prints for all 96: two decimals, the rate as a fraction."""
@@ -207,11 +214,10 @@ class MMHal(_MMHal, ChatJudged):
     def _ask(self, filled: str, run: int) -> str:
         return self._require_judge().ask(user(filled))
 
-    def _item(self, question: Question, answer: str, verdicts: Sequence[str]) -> Item:
-        """Turn a judge's reply into an item that carries both readings."""
+    def _read_verdicts(self, verdicts: Sequence[str]) -> tuple[dict[str, float], dict[str, Any]]:
+        """Read a judge's reply by the chosen and by the official rules."""
         chosen, official = PARSERS[self.rules](verdicts[0]), parse_official(verdicts[0])
         counts: dict[str, float] = {
-            "n": 1,
             "unparsed": chosen is None,
             "official_unparsed": official is None,
             "score": chosen or 0,
@@ -219,23 +225,7 @@ class MMHal(_MMHal, ChatJudged):
             "official_score": official or 0,
             "official_hallucinated": (official or 0) < HALLUCINATED_BELOW,
         }
-        for name in TYPES:
-            own = name in question.kinds
-            counts[f"n:{name}"] = own
-            counts[f"score:{name}"] = (chosen or 0) * own
-            counts[f"official_score:{name}"] = (official or 0) * own
-        return Item(
-            id=question.id,
-            image=question.image,
-            counts={name: float(value) for name, value in counts.items()},
-            details={
-                "type": question.kinds[0],
-                **question.details(answer),
-                "reply": verdicts[0],
-                "score": chosen or 0,
-                "parsed": chosen is not None,
-            },
-        )
+        return counts, {"reply": verdicts[0], "score": chosen or 0, "parsed": chosen is not None}
 
 
 class MMHalSystemOne(_MMHal, ScaleJudged):
@@ -268,31 +258,17 @@ class MMHalSystemOne(_MMHal, ScaleJudged):
     def _levels(self) -> tuple[str, ...]:
         return levels(self._prompt)
 
-    def _item(self, question: Question, answer: str, verdicts: Sequence[Distribution]) -> Item:
+    def _read_verdicts(self, verdicts: Sequence[Distribution]) -> tuple[dict[str, float], dict[str, Any]]:
         verdict = verdicts[0]
-        rating = verdict.level
-        counts: dict[str, float] = {
-            "n": 1,
-            "score": rating,
+        counts = {
+            "score": verdict.level,
             "expected": verdict.expected,
-            "hallucinated": rating < HALLUCINATED_BELOW,
+            "hallucinated": verdict.level < HALLUCINATED_BELOW,
             "expected_hallucinated": verdict.below(HALLUCINATED_BELOW),
         }
-        for name in TYPES:
-            own = name in question.kinds
-            counts |= {f"n:{name}": own, f"score:{name}": rating * own}
-        return Item(
-            id=question.id,
-            image=question.image,
-            counts={name: float(value) for name, value in counts.items()},
-            details={
-                "type": question.kinds[0],
-                **question.details(answer),
-                "score": rating,
-                "expected": verdict.expected,
-                "probabilities": {str(level): p for level, p in enumerate(verdict.probabilities)},
-            },
-        )
+        probabilities = {str(level): p for level, p in enumerate(verdict.probabilities)}
+        shown = {"score": verdict.level, "expected": verdict.expected, "probabilities": probabilities}
+        return counts, shown
 
 
 def levels(prompt: str) -> tuple[str, ...]:

@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
 from decimal import Decimal, InvalidOperation
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
 
@@ -70,11 +70,11 @@ class _MMVet(Judged):
     prompt_name = "prompt"
     max_new_tokens = 1024
 
-    def counted(self, items: Sequence[Item]) -> dict[str, Any]:
-        """Count the questions of each capability."""
+    def describe(self, items: Sequence[Item]) -> dict[str, Any]:
+        """Count also the questions of each capability."""
         total = sum_counts(items)
         counted = {name: int(total.get(f"n:{name}", 0)) for name in CAPABILITIES}
-        return {**super().counted(items), "capability_counts": counted}
+        return {**super().describe(items), "capability_counts": counted}
 
     def _filled(self, question: Question, answer: str) -> str:
         """The judge's prompt with the row to complete; newlines and bars of the answer stay as they are."""
@@ -116,11 +116,14 @@ class _MMVet(Judged):
         return sorted({question.kinds for question in self.questions.values()}, key="+".join)
 
     def _parts(self, question: Question) -> Iterator[tuple[str, bool]]:
-        """Endings of the counts of each capability (``:rec``) and exact set (``=rec+ocr``); true for the question's own."""
+        """Yield the endings of each capability (``:rec``) and each exact set (``=rec+ocr``)."""
         for name in CAPABILITIES:
             yield f":{name}", name in question.kinds
         for names in self._combinations:
             yield f"={'+'.join(names)}", names == question.kinds
+
+    def _about(self, question: Question) -> dict[str, Any]:
+        return {"capabilities": list(question.kinds)}
 
 
 def _named_parts(counts: Mapping[str, Array]) -> Iterator[tuple[str, str]]:
@@ -151,12 +154,8 @@ def parse_strict(reply: str) -> float | None:
     return int(tenths) / 10 if tenths == int(tenths) and 0 <= tenths <= 10 else None
 
 
-@dataclass(frozen=True, slots=True)
-class Grade:
-    """What the judge's replies to one question came to; the score is None if none could be read."""
-
-    score: float | None
-    replies: tuple[str, ...]
+Grade: TypeAlias = tuple[float | None, list[str]]
+"""A score, None if no reply could be read, and the replies to one question."""
 
 
 @dataclass(eq=False, repr=False)
@@ -170,6 +169,8 @@ class MMVet(_MMVet, ChatJudged):
     reasons: ClassVar[Mapping[str, str]] = dict.fromkeys(
         ("total", "unparsed", *CAPABILITIES), "no such question, or a NaN grade"
     )
+
+    by_part = ("n", "score", "nan")
 
     _: KW_ONLY
     runs: int = 1
@@ -192,9 +193,9 @@ class MMVet(_MMVet, ChatJudged):
         values = {"total": mean(""), "unparsed": ratio(counts["unparsed"], counts["n"] * runs)}
         return values | {name: mean(kind) for name, kind in _named_parts(counts)}
 
-    def counted(self, items: Sequence[Item]) -> dict[str, Any]:
-        """Count the replies that could not be read and the questions of each capability."""
-        return {**super().counted(items), "runs": self.runs}
+    def describe(self, items: Sequence[Item]) -> dict[str, Any]:
+        """Name also the number of gradings."""
+        return {**super().describe(items), "runs": self.runs}
 
     def official(self, items: Sequence[Item]) -> dict[str, float | None]:
         """What the official program writes for all questions; nothing under other rules."""
@@ -224,35 +225,20 @@ class MMVet(_MMVet, ChatJudged):
             )
             replies.append(judge.ask(again))
             score = read(replies[-1])
-        return Grade(score, tuple(replies))
+        return score, replies
 
-    def _item(self, question: Question, answer: str, verdicts: Sequence[Grade]) -> Item:
-        """Turn the grades of one answer, one for each run, into an item."""
-        scores = [grade.score or 0.0 for grade in verdicts]
+    def _read_verdicts(self, verdicts: Sequence[Grade]) -> tuple[dict[str, float], dict[str, Any]]:
+        scores = [score or 0.0 for score, _ in verdicts]
         undefined = any(math.isnan(score) for score in scores)
         mean = 0.0 if undefined else sum(scores) / len(scores)
-        unparsed = sum(grade.score is None for grade in verdicts)
-        counts = {"n": 1.0, "score": mean, "nan": float(undefined), "unparsed": float(unparsed)}
-        for run, score in enumerate(scores):
-            counts[f"score@{run}"] = 0.0 if math.isnan(score) else score
-        for kind, own in self._parts(question):
-            counts |= {
-                f"n{kind}": float(own),
-                f"score{kind}": mean * own,
-                f"nan{kind}": float(undefined and own),
-            }
-        return Item(
-            id=question.id,
-            image=question.image,
-            counts=counts,
-            details={
-                "capabilities": list(question.kinds),
-                **question.details(answer),
-                "replies": [list(grade.replies) for grade in verdicts],
-                "score": None if undefined else mean,
-                "parsed": not unparsed,
-            },
-        )
+        unparsed = sum(score is None for score, _ in verdicts)
+        counts = {"score": mean, "nan": undefined, "unparsed": unparsed}
+        counts |= {f"score@{run}": 0.0 if math.isnan(score) else score for run, score in enumerate(scores)}
+        return counts, {
+            "replies": [replies for _, replies in verdicts],
+            "score": None if undefined else mean,
+            "parsed": not unparsed,
+        }
 
 
 def official_figures(items: Sequence[Item]) -> dict[str, float | None]:
@@ -301,21 +287,7 @@ class MMVetSystemOne(_MMVet, ScaleJudged):
             name: ratio(counts[f"score{kind}"], counts[f"n{kind}"]) for name, kind in _named_parts(counts)
         }
 
-    def _item(self, question: Question, answer: str, verdicts: Sequence[Distribution]) -> Item:
+    def _read_verdicts(self, verdicts: Sequence[Distribution]) -> tuple[dict[str, float], dict[str, Any]]:
         verdict = verdicts[0]
-        score, expected = verdict.level / TENTHS, verdict.expected / TENTHS
-        counts = {"n": 1.0, "score": score, "expected": expected}
-        for kind, own in self._parts(question):
-            counts |= {f"n{kind}": float(own), f"score{kind}": score * own}
-        return Item(
-            id=question.id,
-            image=question.image,
-            counts=counts,
-            details={
-                "capabilities": list(question.kinds),
-                **question.details(answer),
-                "score": score,
-                "expected": expected,
-                "probabilities": dict(zip(GRADES, verdict.probabilities, strict=True)),
-            },
-        )
+        counts = {"score": verdict.level / TENTHS, "expected": verdict.expected / TENTHS}
+        return counts, {**counts, "probabilities": dict(zip(GRADES, verdict.probabilities, strict=True))}

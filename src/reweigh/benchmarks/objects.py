@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import random
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -149,7 +149,7 @@ class _OwnPictures(Benchmark):
             )
         return list(self.truth.pictures.values())
 
-    def describe(self) -> dict[str, Any]:
+    def describe(self, items: Sequence[Item]) -> dict[str, Any]:
         """Name the vocabulary and the file that the figures depend on."""
         return {"truth": self.truth.sha256, "vocabulary": self.truth.names}
 
@@ -280,9 +280,9 @@ class ObjectsQuestions(_OwnPictures):
             details={"object": name, "label": label, "answer": answer, "correct": answer == label},
         )
 
-    def describe(self) -> dict[str, Any]:
+    def describe(self, items: Sequence[Item]) -> dict[str, Any]:
         """Name the parser, the vocabulary and the file."""
-        return {"parser": self.parser, **super().describe()}
+        return {"parser": self.parser, **super().describe(items)}
 
 
 def question(name: str) -> str:

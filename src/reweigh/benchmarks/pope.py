@@ -220,14 +220,12 @@ class POPE(Benchmark):
             return Asked()
         return Asked(found.text, found.image, None if self._repope is not None else found.label)
 
-    def describe(self) -> dict[str, Any]:
-        """Name parser, split and labels."""
+    def describe(self, items: Sequence[Item]) -> dict[str, Any]:
+        """Name parser, split and labels; count the answers that are neither yes nor no."""
         labels = {} if self._repope is None else {"labels": "repope", **self._read[1]}
-        return {"parser": self.parser, "split": self.split, "records": len(self._questions), **labels}
-
-    def counted(self, items: Sequence[Item]) -> dict[str, Any]:
-        """Count the answers that are neither yes nor no."""
-        return {"unparsed": sum(item.details["answer"] is None for item in items)}
+        unparsed = sum(item.details["answer"] is None for item in items)
+        about = {"parser": self.parser, "split": self.split, "records": len(self._questions)}
+        return {**about, **labels, "unparsed": unparsed}
 
     def official(self, items: Sequence[Item]) -> Mapping[str, float | None]:
         """The yes-ratio of the labels, whatever was answered: as lmms-eval prints it, or if labels were corrected."""

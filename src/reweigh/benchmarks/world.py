@@ -5,7 +5,7 @@ Needs no data files, no language toolkit and no network, so that every decoder c
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar
@@ -91,7 +91,7 @@ class World(Benchmark):
         """Score a description against the objects of its scene."""
         return score_scene(self._known[str(response.id)], response.text)
 
-    def describe(self) -> dict[str, Any]:
+    def describe(self, items: Sequence[Item]) -> dict[str, Any]:
         """Name the scenes and how mentions are found."""
         return {"variant": "closed vocabulary", "split": self.split, "scene_seed": self.scene_seed}
 

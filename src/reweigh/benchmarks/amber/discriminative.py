@@ -150,15 +150,12 @@ class AMBERDiscriminative(Half):
         row = self._queries.get(identity) if isinstance(identity, int) else None
         return Asked() if row is None else Asked(str(row["query"]))
 
-    def describe(self) -> dict[str, Any]:
-        """Name the parser, and what the bootstrap draws."""
+    def describe(self, items: Sequence[Item]) -> dict[str, Any]:
+        """Name the parser and what the bootstrap draws; count the answers that are neither yes nor no, by both parsers."""
         drawn = "images" if self._queries else "questions"
-        return {"parser": self.parser, "records": len(self._rows), "resampled": drawn}
-
-    def counted(self, items: Sequence[Item]) -> dict[str, Any]:
-        """Count the answers that are neither yes nor no, by both parsers."""
         total = sum_counts(items)
-        return {name: int(total.get(name, 0)) for name in ("unparsed", "unparsed_official")}
+        unparsed = {name: int(total.get(name, 0)) for name in ("unparsed", "unparsed_official")}
+        return {"parser": self.parser, "records": len(self._rows), "resampled": drawn, **unparsed}
 
     def official(self, items: Sequence[Item]) -> Mapping[str, float | None]:
         """Always from exact matches."""

@@ -100,7 +100,7 @@ class AMBERGenerative(Half):
     def _similarity(self) -> tuple[Similar, dict[str, Any]]:
         return choose_similarity(self._wanted_similarity, self._table)
 
-    def describe(self) -> dict[str, Any]:
+    def describe(self, items: Sequence[Item]) -> dict[str, Any]:
         """Name everything that the figures depend on besides the descriptions."""
         about = {"language": self._language.describe(), "similarity": self._similarity[1]}
         return {**about, "records": len(self._rows)}

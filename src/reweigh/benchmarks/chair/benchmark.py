@@ -189,7 +189,7 @@ class CHAIR(Benchmark):
             printed[name] = float(f"{count / whole * 100:.1f}") if whole else None
         return printed
 
-    def describe(self) -> dict[str, Any]:
+    def describe(self, items: Sequence[Item]) -> dict[str, Any]:
         """Name everything that the figures depend on besides the captions."""
         return {
             "variant": self.variant,

@@ -1,7 +1,7 @@
 """Fetch one complete file: from a URL, resuming a partial download, or from a local copy.
 
-Bytes gather in ``<name>.part``; only when length and checksum agree does the file take its name. So a cut
-download is never taken for a whole one.
+Bytes gather in ``<name>.part``; only when length and checksum agree does the file take its name. So a truncated
+download is never taken for a complete one.
 """
 
 from __future__ import annotations
@@ -21,7 +21,9 @@ from reweigh.files.artifacts import naming, read_json, sha256_file, write_json
 if TYPE_CHECKING:
     import httpx
 
-BLOCK = 1 << 20
+MAX_BYTES = 64 << 30
+"""Bound of a file whose size the catalogue does not give."""
+
 Advance = Callable[[int], Any]
 
 
@@ -34,7 +36,7 @@ class File:
         url: Official address.
         size: Bytes, where known.
         checksum: ``sha256:...`` or ``md5:...``, where known.
-        unpack: Whether it is an archive whose content is wanted.
+        unpack: Whether it is a zip file whose content is wanted.
         holds: What unpacking gives, by which an unpacked local copy is recognised.
     """
 
@@ -50,6 +52,10 @@ class FetchError(ReweighError):
     """A file could not be fetched completely."""
 
 
+class _Cut(Exception):
+    """The transfer ended early; received bytes are kept."""
+
+
 def download(
     file: File,
     target: Path,
@@ -59,10 +65,12 @@ def download(
     timeout: float = 60.0,
     advance: Advance = lambda size: None,
 ) -> str:
-    """Fetch ``file`` to ``target`` and return its SHA-256; a part left by an earlier run is continued."""
-    with naming(target):
-        target.parent.mkdir(parents=True, exist_ok=True)
-    part = target.with_name(target.name + ".part")
+    """Download ``file`` to ``target`` and return its SHA-256; a part left by an earlier run is resumed."""
+    try:
+        import httpx
+    except ImportError as error:
+        raise MissingExtraError("fetching data", "eval", "httpx") from error
+    part = _part(target)
     reported = 0
 
     def reached(position: int) -> None:
@@ -71,10 +79,6 @@ def download(
             advance(position - reported)
             reported = position
 
-    try:
-        import httpx
-    except ImportError as error:
-        raise MissingExtraError("fetching data", "eval", "httpx") from error
     # Encoded bodies would make lengths and ranges mean something else.
     headers = {"Accept-Encoding": "identity"}
     with httpx.Client(timeout=timeout, follow_redirects=True, headers=headers) as client:
@@ -94,28 +98,27 @@ def download(
 
 def copy(file: File, source: Path, target: Path) -> str:
     """Copy ``file`` from a local copy, with the same checks as a download."""
+    part = _part(target)
     with naming(target):
-        target.parent.mkdir(parents=True, exist_ok=True)
-        part = target.with_name(target.name + ".part")
         _forget(part)
         shutil.copyfile(source, part)
         return _finish(file, part, target, None)
 
 
 def digest_of(path: Path, checksum: str) -> str:
-    """Hash a file in the manner of a ``kind:value`` checksum, giving the same form."""
+    """Hash a file with the algorithm of a ``kind:value`` checksum, in the same form."""
     kind = checksum.partition(":")[0]
     if kind not in ("md5", "sha256"):
         raise InputError(f"the checksum {checksum!r} is neither sha256: nor md5:")
-    digest = hashlib.new(kind, usedforsecurity=False)
     with path.open("rb") as stream:
-        while block := stream.read(BLOCK):
-            digest.update(block)
-    return f"{kind}:{digest.hexdigest()}"
+        return f"{kind}:{hashlib.file_digest(stream, kind).hexdigest()}"
 
 
-class _Cut(Exception):
-    """The transfer ended early; received bytes are kept."""
+def _part(target: Path) -> Path:
+    """Return the file that gathers the bytes, in a folder that exists."""
+    with naming(target):
+        target.parent.mkdir(parents=True, exist_ok=True)
+    return target.with_name(target.name + ".part")
 
 
 def _finish(file: File, part: Path, target: Path, expected: int | None) -> str:
@@ -142,7 +145,7 @@ def _finish(file: File, part: Path, target: Path, expected: int | None) -> str:
 
 
 def _continue(client: httpx.Client, file: File, part: Path, reached: Advance) -> int | None:
-    """Fetch what is missing; gives the whole length as the server announced it."""
+    """Fetch what is missing; return the whole length as the server announced it."""
     import httpx
 
     mark = _mark(part, file.url)
@@ -157,17 +160,9 @@ def _continue(client: httpx.Client, file: File, part: Path, reached: Advance) ->
             # A server may send everything instead of what is missing.
             resumed = answer.headers.get("content-range", "").startswith(f"bytes {start}-")
             start = start if answer.status_code == 206 and resumed else 0
-            length = answer.headers.get("content-length", "")
-            expected = start + int(length) if length.isdigit() else None
-            # Chunked bodies mark their own end, so a truncated one is noticed.
-            chunked = "chunked" in answer.headers.get("transfer-encoding", "").lower()
-            if expected is None and file.size is None and file.checksum is None and not chunked:
-                raise FetchError(
-                    f"{file.url} does not say how long it is, and neither size nor checksum is known",
-                    hint="fetch it by hand and give it with --from",
-                )
+            expected = _announced(answer, file, start)
             _remember(part, file.url, answer)
-            _write(answer, part, start, reached)
+            _write(answer, file, part, start, reached)
     except httpx.TimeoutException as error:
         raise _Cut("timed out") from error
     except (httpx.TransportError, httpx.StreamError) as error:
@@ -199,7 +194,28 @@ def _check_status(answer: httpx.Response, file: File) -> None:
     )
 
 
-def _write(answer: httpx.Response, part: Path, start: int, reached: Advance) -> None:
+def _announced(answer: httpx.Response, file: File, start: int) -> int | None:
+    """Return the whole length that the server announces; refuse a body whose end could not be told from a cut."""
+    length = answer.headers.get("content-length", "")
+    if length.isdigit():
+        whole = start + int(length)
+        if file.size not in (None, whole):
+            raise FetchError(
+                f"{file.name} has {whole:,} bytes at {file.url}, but the catalogue says {file.size:,}",
+                hint="it is another version; get the right one by hand and give it with --from",
+            )
+        return whole
+    chunked = "chunked" in answer.headers.get("transfer-encoding", "").lower()  # marks its own end
+    if file.size is None and file.checksum is None and not chunked:
+        raise FetchError(
+            f"{file.url} does not say how long it is, and neither size nor checksum is known",
+            hint="fetch it by hand and give it with --from",
+        )
+    return None
+
+
+def _write(answer: httpx.Response, file: File, part: Path, start: int, reached: Advance) -> None:
+    most = MAX_BYTES if file.size is None else file.size
     with naming(part), part.open("r+b" if part.exists() else "wb") as stream:
         stream.seek(start)
         stream.truncate()
@@ -207,6 +223,12 @@ def _write(answer: httpx.Response, part: Path, start: int, reached: Advance) -> 
         for block in answer.iter_raw():
             stream.write(block)
             reached(stream.tell())
+            if stream.tell() > most:
+                _forget(part)
+                raise FetchError(
+                    f"{file.url} sends more than the {most:,} bytes of {file.name}",
+                    hint="it is another version, or not the file; get it by hand and give it with --from",
+                )
 
 
 def _sidecar(part: Path) -> Path:
@@ -220,11 +242,13 @@ def _remember(part: Path, url: str, answer: httpx.Response) -> None:
 
 
 def _mark(part: Path, url: str) -> str | None:
+    """Return what identifies the version that a part belongs to, if it came from this address."""
     try:
         kept = read_json(_sidecar(part))
     except ArtifactError:
         return None
-    return kept.get("mark") if isinstance(kept, dict) and kept.get("url") == url else None
+    mark = kept.get("mark") if isinstance(kept, dict) and kept.get("url") == url else None
+    return mark if isinstance(mark, str) else None
 
 
 def _forget(part: Path) -> None:

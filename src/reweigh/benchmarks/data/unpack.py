@@ -1,20 +1,15 @@
-"""Unpack untrusted archives: no paths outside the folder, no links, no devices, bounded size and number."""
+"""Unpack untrusted zip files: no paths outside the folder, no links, no devices, bounded size and number."""
 
 from __future__ import annotations
 
-import gzip
-import lzma
 import shutil
 import stat
 import struct
-import tarfile
 import tempfile
 import zipfile
 import zlib
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
-from tarfile import EOFHeaderError, HeaderError, ReadError  # type: ignore[attr-defined]
-from typing import IO, Self
 
 from reweigh.errors import ReweighError
 
@@ -23,21 +18,17 @@ MAX_FILES = 1_000_000
 BLOCK = 1 << 20
 SCRATCH = ".reweigh-unpacking-"
 END_RECORD = struct.Struct("<4s4H2LH")
-"""The end of a zip file: mark, two numbers of disks, members on this disk and in all, size, offset, comment."""
-
+"""The end of a zip file: signature, two disk numbers, members on this disk and in all, size, offset, comment."""
 
 BROKEN = (
     zipfile.BadZipFile,
-    tarfile.TarError,
     zlib.error,
-    lzma.LZMAError,
     EOFError,
     RuntimeError,
     ValueError,
     LookupError,
     OverflowError,
     struct.error,
-    gzip.BadGzipFile,
 )
 """What the standard library raises on damaged, encrypted or unknown archives."""
 
@@ -49,7 +40,7 @@ class UnpackError(ReweighError):
 def unpack(
     archive: Path, folder: Path, *, max_bytes: int = MAX_BYTES, max_files: int = MAX_FILES
 ) -> dict[str, int]:
-    """Unpack a zip or tar file into a folder and give the size of every file by its relative path.
+    """Unpack a zip file into a folder and return the size of every file by its relative path.
 
     Everything is first written to a scratch folder inside, so that a refused or broken archive leaves nothing.
     """
@@ -64,21 +55,20 @@ def unpack(
         return sizes
     except BROKEN as error:
         raise UnpackError(
-            f"{archive} cannot be unpacked ({error})", hint="the archive is damaged; fetch it again"
+            f"{archive} cannot be unpacked ({error})",
+            hint="the archive is damaged or not a zip file; fetch it again",
         ) from error
     except OSError as error:
         raise UnpackError(
             f"{archive} cannot be unpacked into {folder} ({error.strerror or error})",
-            hint="check free space and write permission"
-            if error.errno
-            else "the archive is damaged; fetch it again",
+            hint="check free space and write permission",
         ) from error
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
 
 
 def safe_name(name: str, archive: Path) -> str:
-    """The relative path of an archive's member, refused where it could lead out of the folder."""
+    """Return the relative path of a member; refuse one that could lead out of the folder."""
     path = PurePosixPath(name)
     parts = [part for part in path.parts if part != "."]
     wrong = (
@@ -92,62 +82,51 @@ def safe_name(name: str, archive: Path) -> str:
 def _write_all(archive: Path, scratch: Path, max_bytes: int, max_files: int) -> dict[str, int]:
     sizes: dict[str, int] = {}
     left = max_bytes
-    for name, stream in _members(archive):
-        name = safe_name(name, archive)
-        if name in sizes:
-            raise UnpackError(f"{archive} contains {name!r} twice")
-        if len(sizes) == max_files:
-            raise UnpackError(f"{archive} contains more than {max_files:,} files")
-        target = scratch / name
-        try:
-            target.parent.mkdir(parents=True, exist_ok=True)
-            written = target.open("xb")
-        except (FileExistsError, NotADirectoryError, IsADirectoryError) as error:
-            raise UnpackError(f"{archive} contains {name!r} both as a file and as a folder") from error
-        with stream, written:
-            # The sizes stated in an archive can be wrong, so count the unpacked bytes.
-            while block := stream.read(BLOCK):
-                left -= len(block)
-                if left < 0:
-                    raise UnpackError(f"{archive} unpacks to more than {max_bytes:,} bytes")
-                written.write(block)
-            sizes[name] = written.tell()
-    if not sizes:  # a file of zeros is an empty tar
+    with zipfile.ZipFile(archive) as opened:
+        for info in _files(opened, archive):
+            name = safe_name(info.filename, archive)
+            if name in sizes:
+                raise UnpackError(f"{archive} contains {name!r} twice")
+            if len(sizes) == max_files:
+                raise UnpackError(f"{archive} contains more than {max_files:,} files")
+            target = scratch / name
+            try:
+                target.parent.mkdir(parents=True, exist_ok=True)
+                written = target.open("xb")
+            except (FileExistsError, NotADirectoryError, IsADirectoryError) as error:
+                raise UnpackError(f"{archive} contains {name!r} both as a file and as a folder") from error
+            with written, opened.open(info) as stream:
+                # The sizes stated in an archive can be wrong, so count the unpacked bytes.
+                while block := stream.read(BLOCK):
+                    left -= len(block)
+                    if left < 0:
+                        raise UnpackError(f"{archive} unpacks to more than {max_bytes:,} bytes")
+                    written.write(block)
+                sizes[name] = written.tell()
+    if not sizes:
         raise UnpackError(f"{archive} contains no file", hint="check that it is the right file, and complete")
     return sizes
 
 
-def _members(archive: Path) -> Iterator[tuple[str, IO[bytes]]]:
-    if zipfile.is_zipfile(archive):
-        yield from _zip_members(archive)
-    elif tarfile.is_tarfile(archive):
-        yield from _tar_members(archive)
-    else:
+def _files(opened: zipfile.ZipFile, archive: Path) -> Iterator[zipfile.ZipInfo]:
+    """Yield the members that are files; refuse links, devices and a list that lost members."""
+    members = opened.infolist()
+    stated = _stated_members(archive)
+    if stated is not None and stated != len(members):
         raise UnpackError(
-            f"{archive} is neither a zip nor a tar file", hint="check that it is the right file, and complete"
+            f"{archive} states {stated} files and lists {len(members)}", hint="it is damaged; fetch it again"
         )
-
-
-def _zip_members(archive: Path) -> Iterator[tuple[str, IO[bytes]]]:
-    with zipfile.ZipFile(archive) as opened:
-        stated = _stated_members(archive)
-        if stated is not None and stated != len(opened.infolist()):
-            raise UnpackError(
-                f"{archive} states {stated} files and lists {len(opened.infolist())}",
-                hint="it is damaged; fetch it again",
-            )
-        for info in opened.infolist():
-            mode = stat.S_IFMT(info.external_attr >> 16)
-            if mode not in (0, stat.S_IFREG, stat.S_IFDIR):
-                raise UnpackError(f"{archive} holds {info.filename!r}, which is a link or a device")
-            if info.is_dir():
-                safe_name(info.filename, archive)
-            else:
-                yield info.filename, opened.open(info)
+    for info in members:
+        if stat.S_IFMT(info.external_attr >> 16) not in (0, stat.S_IFREG, stat.S_IFDIR):
+            raise UnpackError(f"{archive} holds {info.filename!r}, which is a link or a device")
+        if info.is_dir():
+            safe_name(info.filename, archive)
+        else:
+            yield info
 
 
 def _stated_members(archive: Path) -> int | None:
-    """The number of members stated at the end of a zip file, which the standard library ignores; None beyond 65,534."""
+    """Return the number of members stated at the end, which the standard library ignores; None beyond 65,534."""
     with archive.open("rb") as stream:
         stream.seek(max(0, archive.stat().st_size - (1 << 16) - END_RECORD.size))
         tail = stream.read()
@@ -156,31 +135,3 @@ def _stated_members(archive: Path) -> int | None:
         return None
     stated = int(END_RECORD.unpack_from(tail, at)[4])
     return None if stated == 0xFFFF else stated
-
-
-def _tar_members(archive: Path) -> Iterator[tuple[str, IO[bytes]]]:
-    with tarfile.open(archive, tarinfo=_WholeHeaders) as opened:
-        for info in opened:
-            if info.isdir():
-                safe_name(info.name, archive)
-                continue
-            stream = opened.extractfile(info) if info.isreg() else None
-            if stream is None:
-                raise UnpackError(f"{archive} holds {info.name!r}, which is a link or a device")
-            yield info.name, stream
-        # the checksum of a compressed archive is at its end
-        while opened.fileobj is not None and opened.fileobj.read(BLOCK):
-            pass
-
-
-class _WholeHeaders(tarfile.TarInfo):
-    """Members of a tar file that must end with a block of zeros; the standard library takes damage for the end."""
-
-    @classmethod
-    def fromtarfile(cls, tarfile: tarfile.TarFile) -> Self:
-        try:
-            return super().fromtarfile(tarfile)
-        except EOFHeaderError:
-            raise
-        except HeaderError as error:
-            raise ReadError(f"damaged at byte {tarfile.offset:,}: {error}") from error
