@@ -9,7 +9,7 @@ import pytest
 
 from reweigh.benchmarks.amber.data import Annotations, Words
 from reweigh.benchmarks.amber.generative import (
-    REASONS,
+    METRICS,
     AMBERGenerative,
     _Judge,
     choose_similarity,
@@ -182,7 +182,9 @@ def test_empty_file_is_defined(amber: Callable[..., AMBERGenerative]) -> None:
         "Hal": 100.0,
         "Cog": 0.0,
     }  # as the official prints
-    assert {name: metric.value for name, metric in summary.metrics.items()} == dict.fromkeys(REASONS)
+    assert {name: metric.value for name, metric in summary.metrics.items()} == dict.fromkeys(
+        info.name for info in METRICS
+    )
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reweigh.benchmarks.base import Item
+from reweigh.benchmarks.base import Item, MetricInfo
 from reweigh.benchmarks.bootstrap import (
     Array,
     harmonic,
@@ -101,9 +101,11 @@ def test_coverage_is_near_its_level() -> None:
 
 
 def test_undefined_is_none_with_a_reason() -> None:
-    metric = intervals([item(1, 0, 0), item(2, 0, 0)], rate, reasons={"rate": "nothing was seen"})["rate"]
+    metric = intervals(
+        [item(1, 0, 0), item(2, 0, 0)], rate, metrics=[MetricInfo("rate", undefined="nothing was seen")]
+    )["rate"]
     assert (metric.value, metric.low, metric.high, metric.reason) == (None, None, None, "nothing was seen")
-    assert "items" in intervals([], rate, reasons={"rate": "x"})["rate"].reason
+    assert "items" in intervals([], rate)["rate"].reason
     assert point([], lambda counts: {"rate": ratio(counts["top"], counts["bottom"])}) == {"rate": None}
 
 

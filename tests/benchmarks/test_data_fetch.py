@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 from file_server import FileServer, Served
 
-from reweigh.benchmarks.data import File
-from reweigh.benchmarks.data.fetch import FetchError, copy, digest_of, download
+from reweigh.benchmarks.data.fetch import FetchError, File, copy, digest_of, download
 from reweigh.errors import ArtifactError, InputError
 from reweigh.files.artifacts import write_json
 

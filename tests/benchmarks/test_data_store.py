@@ -12,8 +12,8 @@ from test_data_unpack import make_zip
 from typer.testing import CliRunner
 
 from reweigh.benchmarks.base import BENCHMARKS
-from reweigh.benchmarks.data import Dataset, File, check, data_root, folder_of, get, state
-from reweigh.benchmarks.data.fetch import FetchError
+from reweigh.benchmarks.data.fetch import FetchError, File
+from reweigh.benchmarks.data.store import Dataset, check, data_root, folder_of, get, state
 from reweigh.benchmarks.data.unpack import SCRATCH
 from reweigh.benchmarks.open import dataset, datasets
 from reweigh.cli.app import app

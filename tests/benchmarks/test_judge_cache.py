@@ -5,8 +5,8 @@ import time
 from pathlib import Path
 from typing import Any
 
-from reweigh.benchmarks.judge import CachedJudge, Request, ask_all
-from reweigh.benchmarks.judge.protocol import user
+from reweigh.benchmarks.judge.cache import CachedJudge
+from reweigh.benchmarks.judge.protocol import Request, ask_all, user
 from reweigh.files.artifacts import write_text
 
 

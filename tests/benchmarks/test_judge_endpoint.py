@@ -14,9 +14,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from judge_server import Answer, JudgeServer, completion, question_of
-from reweigh.benchmarks.judge import CachedJudge, ChatEndpoint, JudgeError, ask_all
+from reweigh.benchmarks.judge.cache import CachedJudge
 from reweigh.benchmarks.judge.endpoint import Pace, backoff, retry_after
-from reweigh.benchmarks.judge.protocol import Judge, user
+from reweigh.benchmarks.judge.kinds import ChatEndpoint
+from reweigh.benchmarks.judge.protocol import Judge, JudgeError, ask_all, user
 from reweigh.errors import InputError
 
 OPTIONS: dict[str, Any] = {
@@ -195,7 +196,7 @@ def test_the_first_failure_stops_what_has_not_begun() -> None:
 
 STOPPED = """
 import time
-from reweigh.benchmarks.judge import JudgeError, ask_all
+from reweigh.benchmarks.judge.protocol import JudgeError, ask_all
 
 def failing():
     time.sleep(0.2)

@@ -12,7 +12,8 @@ from typer.testing import CliRunner
 
 from judge_server import Answer, JudgeServer, completion, decision, likely, question_of
 from reweigh.benchmarks.base import Response
-from reweigh.benchmarks.judge import Distribution, JudgeError, JudgeSettings, ScaleQuestion
+from reweigh.benchmarks.judge.kinds import JudgeSettings
+from reweigh.benchmarks.judge.protocol import Distribution, JudgeError, ScaleQuestion
 from reweigh.benchmarks.mmhal import MMHal, MMHalSystemOne, levels
 from reweigh.benchmarks.mmvet import MMVetSystemOne
 from reweigh.benchmarks.open import open_benchmark, rated_by

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reweigh.benchmarks.judge import Distribution, ScaleQuestion
+from reweigh.benchmarks.judge.protocol import Distribution, ScaleQuestion
 from reweigh.errors import InputError
 
 WEIGHTS = st.lists(st.integers(0, 50), min_size=2, max_size=26).filter(any)

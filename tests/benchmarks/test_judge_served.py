@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from reweigh.benchmarks.judge import JudgeError, ScaleQuestion, SystemOne
-from reweigh.benchmarks.judge.kinds import JudgeSettings
+from reweigh.benchmarks.judge.kinds import JudgeSettings, SystemOne
+from reweigh.benchmarks.judge.protocol import JudgeError, ScaleQuestion
 from reweigh.cli.app import app
 from reweigh.files.artifacts import append_jsonl, write_json, write_text
 from reweigh.runs.results import read_scored

@@ -9,20 +9,10 @@ from typing import Any
 import pytest
 
 from judge_server import Answer, JudgeServer, completion, decision, likely
-from reweigh.benchmarks.judge import (
-    CachedJudge,
-    CachedRater,
-    ChatEndpoint,
-    Distribution,
-    Judge,
-    JudgeError,
-    JudgeSettings,
-    Rater,
-    ScaleQuestion,
-    SystemOne,
-)
 from reweigh.benchmarks.judge import endpoint as transport
-from reweigh.benchmarks.judge.protocol import user
+from reweigh.benchmarks.judge.cache import CachedJudge, CachedRater
+from reweigh.benchmarks.judge.kinds import ChatEndpoint, JudgeSettings, SystemOne
+from reweigh.benchmarks.judge.protocol import Distribution, Judge, JudgeError, Rater, ScaleQuestion, user
 from reweigh.errors import InputError
 
 OPTIONS: dict[str, Any] = {"first_wait": 0.01, "longest_wait": 0.05, "timeout": 20}

@@ -11,7 +11,9 @@ from hypothesis import strategies as st
 
 from judge_server import JudgeServer, completion, question_of
 from reweigh.benchmarks.base import BENCHMARKS, Response
-from reweigh.benchmarks.judge import CachedJudge, ChatEndpoint, Request
+from reweigh.benchmarks.judge.cache import CachedJudge
+from reweigh.benchmarks.judge.kinds import ChatEndpoint
+from reweigh.benchmarks.judge.protocol import Request
 from reweigh.benchmarks.mmhal import MMHal, parse_official, parse_strict
 from reweigh.errors import InputError
 from reweigh.files.artifacts import read_json, write_json, write_text

@@ -10,7 +10,8 @@ import pytest
 
 from reweigh.benchmarks import BENCHMARKS, MetricInfo, find_benchmark, open_benchmark
 from reweigh.benchmarks.base import find_metric
-from reweigh.benchmarks.judge import CachedJudge, JudgeSettings
+from reweigh.benchmarks.judge.cache import CachedJudge
+from reweigh.benchmarks.judge.kinds import JudgeSettings
 from reweigh.benchmarks.open import data_folder, image_folder
 from reweigh.errors import InputError
 

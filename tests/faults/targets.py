@@ -22,8 +22,8 @@ from PIL import Image
 
 from reweigh.benchmarks.base import BENCHMARKS
 from reweigh.benchmarks.data.unpack import unpack
-from reweigh.benchmarks.judge import CachedJudge, CachedRater, Distribution, ScaleQuestion
-from reweigh.benchmarks.judge.protocol import user
+from reweigh.benchmarks.judge.cache import CachedJudge, CachedRater
+from reweigh.benchmarks.judge.protocol import Distribution, ScaleQuestion, user
 from reweigh.calibration.corpus import CorpusImage, open_corpus
 from reweigh.calibration.result import Calibration
 from reweigh.calibration.resume import Work

@@ -10,10 +10,9 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
-from reweigh.benchmarks.bootstrap import UNDEFINED, Array, intervals
-from reweigh.benchmarks.data import Dataset
+from reweigh.benchmarks.bootstrap import Array, intervals
 from reweigh.benchmarks.responses import check_questions, check_responses, read_responses
 from reweigh.benchmarks.types import (
     Asked,
@@ -28,6 +27,9 @@ from reweigh.benchmarks.types import (
 )
 from reweigh.errors import InputError
 from reweigh.registry import Registry
+
+if TYPE_CHECKING:
+    from reweigh.benchmarks.data.store import Dataset
 
 __all__ = [
     "BENCHMARKS",
@@ -92,9 +94,6 @@ class Benchmark(ABC):
     yes_no: ClassVar[bool] = False
     """Whether it asks yes/no questions, on which a comparison needs further controls."""
 
-    reasons: ClassVar[Mapping[str, str]] = {}
-    """Why a figure can be undefined, by name; by default, because its denominator is zero."""
-
     tuning_options: ClassVar[Mapping[str, Any]] = {}
     """Options that select records for tuning, separate from those used to report results."""
 
@@ -145,11 +144,10 @@ class Benchmark(ABC):
 
     def summarise(self, items: Sequence[Item]) -> Summary:
         """Compute the summary of items, for example those of all shards."""
-        reasons = self.reasons or {info.name: UNDEFINED for info in self.metrics}
         return Summary.of(
             items,
             benchmark=self.name,
-            metrics=intervals(items, self.figures, reasons=reasons),
+            metrics=intervals(items, self.figures, metrics=self.metrics),
             scorer=self.describe(items),
             official=self.official(items),
         )

@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from reweigh.benchmarks.types import Item
+from reweigh.benchmarks.types import UNDEFINED, Item, MetricInfo, find_metric
 from reweigh.errors import InputError
 from reweigh.estimate import Estimate
 
@@ -25,7 +25,6 @@ A count that no item carries is zero, so items need to carry only the counts tha
 Compare: TypeAlias = Callable[[Mapping[str, Array], Mapping[str, Array]], Mapping[str, Array]]
 """From the figures of two runs, the first and the second, to whatever compares them."""
 
-UNDEFINED = "its denominator is zero"
 RESAMPLES = 2000
 LEVEL = 0.95
 SEED = 20260
@@ -65,20 +64,18 @@ def intervals(
     items: Sequence[Item],
     figures: Figures,
     *,
-    reasons: Mapping[str, str] | None = None,
+    metrics: Sequence[MetricInfo] = (),
     resamples: int = RESAMPLES,
-    level: float = LEVEL,
     seed: int = SEED,
 ) -> dict[str, Estimate]:
-    """Compute figures with percentile intervals; ``reasons`` says why a figure can be undefined."""
+    """Compute figures with percentile intervals; ``metrics`` say why a figure can be undefined."""
     if not items:
-        names = list(reasons or {})
-        return {name: Estimate(value=None, reason="there are no items") for name in names}
+        return {name: Estimate(None, reason="there are no items") for name in figures(_Sums({}, ()))}
     names, matrix = _by_image(items)
     values = {name: _number(value) for name, value in figures(_named(names, matrix.sum(axis=0))).items()}
     draws = _figures_of_draws([matrix], names, figures, resamples, seed)[0]
     return {
-        name: _metric(value, draws[name], len(matrix), level, (reasons or {}).get(name))
+        name: _estimate(value, draws[name], len(matrix), find_metric(metrics, name).undefined)
         for name, value in values.items()
     }
 
@@ -90,7 +87,6 @@ def paired(
     compare: Compare,
     *,
     resamples: int = RESAMPLES,
-    level: float = LEVEL,
     seed: int = SEED,
 ) -> dict[str, Estimate]:
     """Compare two runs on the same items, drawing the same images for both."""
@@ -101,9 +97,7 @@ def paired(
     (_, before), (_, after) = (_by_image(items, names) for items in (first, second))
     values = compare(*(figures(_named(names, matrix.sum(axis=0))) for matrix in (before, after)))
     draws = compare(*_figures_of_draws([before, after], names, figures, resamples, seed))
-    return {
-        name: _metric(_number(value), draws[name], len(before), level, None) for name, value in values.items()
-    }
+    return {name: _estimate(_number(value), draws[name], len(before)) for name, value in values.items()}
 
 
 def paired_difference(
@@ -112,11 +106,10 @@ def paired_difference(
     figures: Figures,
     *,
     resamples: int = RESAMPLES,
-    level: float = LEVEL,
     seed: int = SEED,
 ) -> dict[str, Estimate]:
     """Compute ``second - first`` for two runs on the same items, drawing the same images for both."""
-    return paired(first, second, figures, differences, resamples=resamples, level=level, seed=seed)
+    return paired(first, second, figures, differences, resamples=resamples, seed=seed)
 
 
 def differences(old: Mapping[str, Array], new: Mapping[str, Array]) -> dict[str, Array]:
@@ -184,15 +177,15 @@ def _named(names: Sequence[str], sums: NDArray[Any]) -> Mapping[str, Array]:
     return _Sums(columns, sums.shape[:-1])
 
 
-def _metric(value: float | None, draws: Array, images: int, level: float, reason: str | None) -> Estimate:
+def _estimate(value: float | None, draws: Array, images: int, undefined: str = UNDEFINED) -> Estimate:
     if value is None:
-        return Estimate(value=None, reason=reason or UNDEFINED)
+        return Estimate(None, reason=undefined)
     defined = draws[~np.isnan(draws)]
     if images < 2 or not len(defined):
-        return Estimate(value=value)
-    tail = (1 - level) / 2
+        return Estimate(value)
+    tail = (1 - LEVEL) / 2
     low, high = np.quantile(defined, [tail, 1 - tail])
-    return Estimate(value=value, low=float(low), high=float(high))
+    return Estimate(value, float(low), float(high))
 
 
 def _number(value: Array) -> float | None:

@@ -12,7 +12,8 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
-from reweigh.benchmarks.data import Dataset, File, find_files
+from reweigh.benchmarks.data.fetch import File
+from reweigh.benchmarks.data.store import Dataset, find_files
 from reweigh.errors import InputError
 
 _NAME = re.compile(r"(captions|instances)_(train|val)(\d{4})\.json")

@@ -17,7 +17,8 @@ from typing import Any, ClassVar
 
 from reweigh.benchmarks.base import Asked, Id, Item, MetricInfo, Response
 from reweigh.benchmarks.bootstrap import Array, ratio, sum_counts
-from reweigh.benchmarks.data import Dataset, File
+from reweigh.benchmarks.data.fetch import File
+from reweigh.benchmarks.data.store import Dataset
 from reweigh.benchmarks.judge.kinds import SYSTEMONE
 from reweigh.benchmarks.judge.protocol import Distribution, user
 from reweigh.benchmarks.judged import ChatJudged, Judged, Question, Rules, ScaleJudged
@@ -30,9 +31,10 @@ HALLUCINATED_BELOW = 3
 TYPES = ("attribute", "adversarial", "comparison", "counting", "relation", "environment", "holistic", "other")
 """The question types, which the benchmark encodes in the order of its questions."""
 
-SCORE = MetricInfo("score", "higher", unit="", digits=2, headline=True)
+NONE_RATED = "no question of this kind was rated"
+SCORE = MetricInfo("score", "higher", unit="", digits=2, headline=True, undefined=NONE_RATED)
 """Of all questions; each type has its own, ``score_attribute`` and so on."""
-HALLUCINATION_RATE = MetricInfo("hallucination_rate", "lower", headline=True)
+HALLUCINATION_RATE = MetricInfo("hallucination_rate", "lower", headline=True, undefined=NONE_RATED)
 
 _SOURCE = "https://huggingface.co/datasets/Shengcao1006/MMHal-Bench/resolve/f5f49a938f45ed99e235b8519ba28f76832a2add"
 DATASET = Dataset(
@@ -145,11 +147,6 @@ def _type_scores(counts: Mapping[str, Array]) -> dict[str, Array]:
     return {f"score_{name}": ratio(counts[f"score:{name}"], counts[f"n:{name}"], scale=1.0) for name in TYPES}
 
 
-def _reasons(metrics: Sequence[MetricInfo]) -> dict[str, str]:
-    names = (*(info.name for info in metrics), *(f"score_{name}" for name in TYPES))
-    return dict.fromkeys(names, "no question of this kind was rated")
-
-
 def parse_official(reply: str) -> int | None:
     """The official program's reading: the one digit s for which "rating: s" occurs, or None.
 
@@ -180,7 +177,6 @@ class MMHal(_MMHal, ChatJudged):
     title = "MMHal-Bench"
     rated_as: ClassVar[Mapping[str, str]] = {SYSTEMONE: "mmhal-systemone"}
     metrics = (SCORE, HALLUCINATION_RATE, MetricInfo("unparsed", "lower", headline=True))
-    reasons: ClassVar[Mapping[str, str]] = _reasons(metrics)
     by_part = ("n", "score", "official_score")
 
     @staticmethod
@@ -240,7 +236,6 @@ class MMHalSystemOne(_MMHal, ScaleJudged):
         HALLUCINATION_RATE,
         MetricInfo("expected_hallucination_rate", "lower", headline=True),
     )
-    reasons: ClassVar[Mapping[str, str]] = _reasons(metrics)
     instructions = "Which rating does the response get? Give the rating alone, without an explanation."
 
     @staticmethod

@@ -22,7 +22,8 @@ import numpy as np
 
 from reweigh.benchmarks.base import Id, Item, MetricInfo
 from reweigh.benchmarks.bootstrap import Array, ratio, sum_counts
-from reweigh.benchmarks.data import Dataset, File
+from reweigh.benchmarks.data.fetch import File
+from reweigh.benchmarks.data.store import Dataset
 from reweigh.benchmarks.judge.kinds import SYSTEMONE
 from reweigh.benchmarks.judge.protocol import Distribution, user
 from reweigh.benchmarks.judged import ChatJudged, Judged, Question, ScaleJudged, strings_of
@@ -37,8 +38,9 @@ RETRY_TEMPERATURES = (0.0, 0.5, 1.0, 1.5)
 """Of the repeated questions; the official program fetches one more at 2.0 and does not read it."""
 OWN_SUFFIX = "\nAnswer with the number alone: "
 
-TOTAL = MetricInfo("total", "higher", headline=True)
-PARTS = (*(MetricInfo(name, "higher") for name in CAPABILITIES), MetricInfo("exactly", "higher"))
+NO_GRADE = "no such question, or a NaN grade"
+TOTAL = MetricInfo("total", "higher", headline=True, undefined=NO_GRADE)
+PARTS = tuple(MetricInfo(name, "higher", undefined=NO_GRADE) for name in (*CAPABILITIES, "exactly"))
 """Each capability, and each exact set of capabilities, named ``exactly_rec+ocr`` and so on."""
 
 _SOURCE = "https://raw.githubusercontent.com/yuweihao/MM-Vet/7d717c2f54a584b7ed363d66e6481ce1bf648538"
@@ -166,9 +168,6 @@ class MMVet(_MMVet, ChatJudged):
     title = "MM-Vet"
     rated_as: ClassVar[Mapping[str, str]] = {SYSTEMONE: "mmvet-systemone"}
     metrics = (TOTAL, MetricInfo("unparsed", "lower", headline=True), *PARTS)
-    reasons: ClassVar[Mapping[str, str]] = dict.fromkeys(
-        ("total", "unparsed", *CAPABILITIES), "no such question, or a NaN grade"
-    )
 
     by_part = ("n", "score", "nan")
 
@@ -270,9 +269,6 @@ class MMVetSystemOne(_MMVet, ScaleJudged):
     title = "MM-Vet (systemone)"
     answers_of = "mmvet"
     metrics = (TOTAL, MetricInfo("expected_total", "higher", headline=True), *PARTS)
-    reasons: ClassVar[Mapping[str, str]] = dict.fromkeys(
-        ("total", "expected_total", *CAPABILITIES), "no such question"
-    )
     instructions = "Which grade completes the last row? Give the grade alone, without an explanation."
     _levels = GRADES
 

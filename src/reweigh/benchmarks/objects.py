@@ -14,14 +14,14 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 from reweigh.benchmarks.base import Asked, Benchmark, Id, Item, Record, Response
 from reweigh.benchmarks.bootstrap import Array
-from reweigh.benchmarks.chair.metrics import METRICS, REASONS, caption_item
+from reweigh.benchmarks.chair.metrics import METRICS, caption_item
 from reweigh.benchmarks.chair.metrics import figures as chair_figures
 from reweigh.benchmarks.pope import METRICS as YES_NO
-from reweigh.benchmarks.pope import OUTCOMES, PARSERS, outcome, reasons_of, yes_no_figures
+from reweigh.benchmarks.pope import OUTCOMES, PARSERS, outcome, yes_no_figures
 from reweigh.benchmarks.responses import read_rows
 from reweigh.errors import InputError
 from reweigh.files.artifacts import sha256_file
@@ -166,7 +166,6 @@ class Objects(_OwnPictures):
     name = "objects"
     title = "CHAIR on own pictures"
     metrics = METRICS
-    reasons = REASONS
     figures = staticmethod(chair_figures)
 
     def records(self, *, limit: int | None = None, seed: int = 42) -> list[Record]:
@@ -207,7 +206,6 @@ class ObjectsQuestions(_OwnPictures):
     title = "Questions on own pictures"
     yes_no = True
     metrics = YES_NO
-    reasons: ClassVar[Mapping[str, str]] = reasons_of([""])
 
     def __init__(
         self,

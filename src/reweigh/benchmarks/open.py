@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from reweigh.benchmarks.base import BENCHMARKS, Benchmark, find_benchmark
-from reweigh.benchmarks.data import Dataset, data_root
+from reweigh.benchmarks.data.store import Dataset, data_root
 from reweigh.benchmarks.judge.kinds import CHAT, JudgeSettings
 from reweigh.benchmarks.judge.protocol import Judge, Rater
 from reweigh.errors import InputError, UnknownNameError

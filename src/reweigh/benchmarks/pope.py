@@ -13,14 +13,15 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path, PurePosixPath
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
 from reweigh.benchmarks.base import Asked, Benchmark, Id, Item, MetricInfo, Record, Response
 from reweigh.benchmarks.bootstrap import Array, ratio
 from reweigh.benchmarks.coco import COCO_VAL2014
-from reweigh.benchmarks.data import Dataset, File, find_files, require_file
+from reweigh.benchmarks.data.fetch import File
+from reweigh.benchmarks.data.store import Dataset, find_files, require_file
 from reweigh.benchmarks.responses import read_rows
 from reweigh.errors import InputError
 
@@ -28,13 +29,22 @@ SPLITS = ("random", "popular", "adversarial")
 MAX_NEW_TOKENS = 10
 OUTCOMES = ("questions", "tp", "fp", "tn", "fn", "unparsed")
 """The counts that the figures are made of."""
+NO_QUESTION = "no such question was answered"
 METRICS = (
-    MetricInfo("accuracy", "higher", headline=True),
-    MetricInfo("precision", "higher", headline=True),
-    MetricInfo("recall", "higher", headline=True),
-    MetricInfo("f1", "higher", title="F1", headline=True),
-    MetricInfo("yes_ratio", headline=True),
-    MetricInfo("unparsed", "lower"),
+    MetricInfo("accuracy", "higher", headline=True, undefined=NO_QUESTION),
+    MetricInfo("precision", "higher", headline=True, undefined="no such question was answered yes"),
+    MetricInfo(
+        "recall", "higher", headline=True, undefined="no such question with the label yes was answered"
+    ),
+    MetricInfo(
+        "f1",
+        "higher",
+        title="F1",
+        headline=True,
+        undefined="no such question was answered yes, nor one with the label yes answered",
+    ),
+    MetricInfo("yes_ratio", headline=True, undefined=NO_QUESTION),
+    MetricInfo("unparsed", "lower", undefined=NO_QUESTION),
 )
 """The metrics of all answers; each split has the same, named ``popular_f1`` and so on."""
 
@@ -121,21 +131,6 @@ def _name(group: str, figure: str) -> str:
     return f"{group}_{figure}" if group else figure
 
 
-def reasons_of(groups: Sequence[str]) -> dict[str, str]:
-    """Why each figure can be undefined, for groups of questions; the empty name is all of them."""
-    reasons = {}
-    for group in groups:
-        of = f"{group} " if group else ""
-        texts = {
-            "precision": f"no {of}question was answered yes",
-            "recall": f"no {of}question with the label yes was answered",
-            "f1": f"no {of}question was answered yes, nor one with the label yes answered",
-        }
-        for info in METRICS:
-            reasons[_name(group, info.name)] = texts.get(info.name, f"no {of}question was answered")
-    return reasons
-
-
 class POPE(Benchmark):
     """POPE's three splits.
 
@@ -154,7 +149,6 @@ class POPE(Benchmark):
     dataset = DATASET
     image_dataset = COCO_VAL2014
     metrics = METRICS
-    reasons: ClassVar[Mapping[str, str]] = reasons_of(("", *SPLITS))
     figures = staticmethod(figures)
 
     def __init__(

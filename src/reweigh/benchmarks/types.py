@@ -15,6 +15,7 @@ from reweigh.estimate import Estimate
 
 Id: TypeAlias = "str | int"
 Direction = Literal["lower", "higher"]
+UNDEFINED = "its denominator is zero"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,6 +95,7 @@ class MetricInfo:
         unit: What its numbers are counted in; the empty text for none.
         digits: Decimals of a printed number.
         headline: Whether tables and tiles show it.
+        undefined: Why it can be undefined.
 
     Example:
         >>> MetricInfo("hallucination_rate", "lower").title
@@ -107,6 +109,7 @@ class MetricInfo:
     unit: str = "%"
     digits: int = 1
     headline: bool = False
+    undefined: str = UNDEFINED
 
     def __post_init__(self) -> None:
         if self.direction not in (None, *get_args(Direction)):
@@ -129,7 +132,7 @@ def find_metric(metrics: Sequence[MetricInfo], name: str) -> MetricInfo:
     if not whole:
         return MetricInfo(name, unit="")
     info = max(whole, key=lambda one: len(one.name))
-    return MetricInfo(name, info.direction, unit=info.unit, digits=info.digits)
+    return MetricInfo(name, info.direction, unit=info.unit, digits=info.digits, undefined=info.undefined)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

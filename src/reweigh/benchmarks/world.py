@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from reweigh.benchmarks.base import Benchmark, Id, Item, Record, Response
-from reweigh.benchmarks.chair.metrics import METRICS, REASONS, caption_item, figures
+from reweigh.benchmarks.chair.metrics import METRICS, caption_item, figures
 from reweigh.errors import InputError
 from reweigh.text import DESCRIBE
 from reweigh.world.pictures import draw
@@ -36,7 +36,6 @@ class World(Benchmark):
     title = "CHAIR on the embedded world"
     draws_images = True
     metrics = METRICS
-    reasons = REASONS
     tuning_options: ClassVar[Mapping[str, Any]] = {"split": "tuning", "scenes": 300}
     figures = staticmethod(figures)
 

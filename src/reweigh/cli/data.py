@@ -36,7 +36,7 @@ def data(
 
 def _list() -> None:
     """List what can be downloaded, its size and licence, and what is already here."""
-    from reweigh.benchmarks.data import data_root, describe
+    from reweigh.benchmarks.data.store import data_root, describe
     from reweigh.benchmarks.open import datasets
     from reweigh.results.table import Cell, Column, Table
 
@@ -62,7 +62,7 @@ def _list() -> None:
 
 def _get(name: str, source: Path | None) -> None:
     from reweigh.benchmarks import BENCHMARKS
-    from reweigh.benchmarks.data import get
+    from reweigh.benchmarks.data.store import get
     from reweigh.benchmarks.open import dataset
     from reweigh.progress import bar
 
@@ -81,7 +81,7 @@ def _get(name: str, source: Path | None) -> None:
 
 
 def _check(name: str) -> None:
-    from reweigh.benchmarks.data import check, folder_of
+    from reweigh.benchmarks.data.store import check, folder_of
     from reweigh.benchmarks.open import dataset
 
     entry = dataset(name)

@@ -21,7 +21,7 @@ from reweigh.errors import InputError
 from reweigh.options import choose_options, parse_options
 
 if TYPE_CHECKING:
-    from reweigh.benchmarks.judge import JudgeSettings
+    from reweigh.benchmarks.judge.kinds import JudgeSettings
     from reweigh.runs.task import Runs, Task
 
 REWEIGH = "reweigh"
@@ -189,7 +189,7 @@ class JudgeOptions:
 
     def settings(self) -> JudgeSettings:
         """The settings of the judge."""
-        from reweigh.benchmarks.judge import JudgeSettings
+        from reweigh.benchmarks.judge.kinds import JudgeSettings
 
         given = choose_options(self.judge_option, self.NAMES, "judge option")
         for name in ("model", "url", "key", "rules"):

@@ -46,7 +46,7 @@ class VerifierOptions:
 
     def served(self, out: Path) -> ServedVerifier | None:
         """The verifier behind a URL, if one is given; it is probed at once unless verdicts are stored already."""
-        from reweigh.benchmarks.judge import SystemOne
+        from reweigh.benchmarks.judge.kinds import SystemOne
         from reweigh.experiments.tune.verdicts import VERDICTS
         from reweigh.experiments.tune.verifier import ServedVerifier
 

@@ -17,7 +17,7 @@ from reweigh.benchmarks.base import Record, find_benchmark
 from reweigh.benchmarks.chair.benchmark import CHAIR
 from reweigh.benchmarks.chair.truth import sample_images
 from reweigh.benchmarks.coco import Coco
-from reweigh.benchmarks.data import find_files
+from reweigh.benchmarks.data.store import find_files
 from reweigh.benchmarks.open import data_folder
 from reweigh.errors import InputError
 from reweigh.files.artifacts import write_text

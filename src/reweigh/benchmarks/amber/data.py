@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from reweigh.benchmarks.base import Benchmark, Id, Item, Record, Response, Summary
-from reweigh.benchmarks.data import Dataset, File, find_files, require_file
+from reweigh.benchmarks.data.fetch import File
+from reweigh.benchmarks.data.store import Dataset, find_files, require_file
 from reweigh.errors import InputError
 from reweigh.files.artifacts import read_json
 

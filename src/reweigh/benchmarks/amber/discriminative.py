@@ -12,7 +12,7 @@ import string
 import unicodedata
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
@@ -44,12 +44,13 @@ GROUPS: Mapping[str, tuple[str, ...]] = {
 }
 """Reported groups: all questions together, then each dimension, as sums over kinds."""
 
+NO_TRUTH = "no such question has the truth no"
 METRICS = (
-    MetricInfo("accuracy", "higher", headline=True),
-    MetricInfo("precision", "higher", headline=True),
-    MetricInfo("recall", "higher", headline=True),
-    MetricInfo("f1", "higher", title="F1", headline=True),
-    MetricInfo("unparsed", "lower", headline=True),
+    MetricInfo("accuracy", "higher", headline=True, undefined="no such question was answered"),
+    MetricInfo("precision", "higher", headline=True, undefined="no such question was answered no"),
+    MetricInfo("recall", "higher", headline=True, undefined=NO_TRUTH),
+    MetricInfo("f1", "higher", title="F1", headline=True, undefined=NO_TRUTH),
+    MetricInfo("unparsed", "lower", headline=True, undefined="there are no answers"),
 )
 """The metrics of all questions; each dimension has the first four, named ``relation_f1`` and so on."""
 
@@ -111,16 +112,6 @@ def figures(counts: Mapping[str, Array]) -> dict[str, Array]:
     return result | {"unparsed": ratio(counts["unparsed"], everything)}
 
 
-def _reasons() -> dict[str, str]:
-    reasons = {"unparsed": "there are no answers"}
-    for group in GROUPS:
-        prefix, of = (f"{group}_", f"{group} ") if group else ("", "")
-        reasons[f"{prefix}accuracy"] = f"no {of}question was answered"
-        reasons[f"{prefix}precision"] = f"no {of}question was answered no"
-        reasons[f"{prefix}recall"] = reasons[f"{prefix}f1"] = f"no {of}question has the truth no"
-    return reasons
-
-
 class AMBERDiscriminative(Half):
     """AMBER's 14,216 yes/no questions.
 
@@ -134,7 +125,6 @@ class AMBERDiscriminative(Half):
     title = "AMBER, discriminative"
     yes_no = True
     metrics = METRICS
-    reasons: ClassVar[Mapping[str, str]] = _reasons()
     figures = staticmethod(figures)
     max_new_tokens = 8
     half, other = "discriminative", "generative"
@@ -233,4 +223,5 @@ def amber_score(descriptions: Sequence[Item], answers: Sequence[Item]) -> Estima
         return {"amber_score": ((100 - chair) + f1) / 2}
 
     reason = "it needs mentions in descriptions and answers to questions whose truth is no"
-    return intervals([*descriptions, *answers], joined, reasons={"amber_score": reason})["amber_score"]
+    metric = MetricInfo("amber_score", "higher", undefined=reason)
+    return intervals([*descriptions, *answers], joined, metrics=[metric])[metric.name]

@@ -23,21 +23,20 @@ from reweigh.files.artifacts import sha256_file
 
 SMOOTHING = 0.001  # what every counter of the official scorer's denominators starts at
 
+NO_RESPONSE = "there are no responses"
 METRICS = (
-    MetricInfo("chair", "lower", title="CHAIR", headline=True),
-    MetricInfo("cover", "higher", headline=True),
-    MetricInfo("hal", "lower", headline=True),
-    MetricInfo("cog", "lower", headline=True),
-    MetricInfo("length", title="words", unit=""),
+    MetricInfo(
+        "chair",
+        "lower",
+        title="CHAIR",
+        headline=True,
+        undefined="no response mentions a word of the vocabulary",
+    ),
+    MetricInfo("cover", "higher", headline=True, undefined="no image has a true object"),
+    MetricInfo("hal", "lower", headline=True, undefined=NO_RESPONSE),
+    MetricInfo("cog", "lower", headline=True, undefined="no image has a likely hallucinated object"),
+    MetricInfo("length", title="words", unit="", undefined=NO_RESPONSE),
 )
-
-REASONS: Mapping[str, str] = {
-    "chair": "no response mentions a word of the vocabulary",
-    "cover": "no image has a true object",
-    "hal": "there are no responses",
-    "cog": "no image has a likely hallucinated object",
-    "length": "there are no responses",
-}
 
 
 def figures(counts: Mapping[str, Array]) -> dict[str, Array]:
@@ -66,7 +65,6 @@ class AMBERGenerative(Half):
     name = "amber-generative"
     title = "AMBER, generative"
     metrics = METRICS
-    reasons = REASONS
     figures = staticmethod(figures)
     max_new_tokens = 128
     half, other = "generative", "discriminative"

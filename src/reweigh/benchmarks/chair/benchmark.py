@@ -12,10 +12,11 @@ from typing import Any, ClassVar
 from reweigh.benchmarks.base import Benchmark, Id, Item, Record, Response, Summary, check_responses
 from reweigh.benchmarks.bootstrap import sum_counts
 from reweigh.benchmarks.chair.mentions import MentionFinder, Variant, Vocabulary
-from reweigh.benchmarks.chair.metrics import METRICS, REASONS, caption_item, figures
+from reweigh.benchmarks.chair.metrics import METRICS, caption_item, figures
 from reweigh.benchmarks.chair.truth import CocoTruth, ReadyTruth, read_manifest, sample_images
 from reweigh.benchmarks.coco import COCO_URL, COCO_VAL2014, Coco, image_names
-from reweigh.benchmarks.data import Dataset, File, require_file
+from reweigh.benchmarks.data.fetch import File
+from reweigh.benchmarks.data.store import Dataset, require_file
 from reweigh.benchmarks.language.toolkit import Language, Splitter, language
 from reweigh.errors import InputError
 from reweigh.text import DESCRIBE
@@ -76,7 +77,6 @@ class CHAIR(Benchmark):
     dataset = DATASET
     image_dataset = COCO_VAL2014
     metrics = METRICS
-    reasons = REASONS
     tuning_options: ClassVar[Mapping[str, Any]] = {"split": "train"}
     figures = staticmethod(figures)
 

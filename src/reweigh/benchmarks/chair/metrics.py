@@ -12,33 +12,24 @@ from reweigh.benchmarks.bootstrap import Array, harmonic, intervals, ratio
 from reweigh.benchmarks.types import Id, Item, MetricInfo
 from reweigh.estimate import Estimate
 
+NO_CAPTION = "there are no captions"
+NO_MENTION = "no caption mentions an object"
+NO_REFERENCE = "no image has a reference object"
+NEITHER = f"{NO_MENTION}, or {NO_REFERENCE}"
+
 METRICS = (
-    MetricInfo("chair_s", "lower", title="CHAIR_S", headline=True),
-    MetricInfo("chair_i", "lower", title="CHAIR_I", headline=True),
-    MetricInfo("chair_i_distinct", "lower", title="distinct CHAIR_I", headline=True),
-    MetricInfo("recall", "higher", headline=True),
-    MetricInfo("precision", "higher"),
-    MetricInfo("f1", "higher", title="F1", headline=True),
-    MetricInfo("length", title="words", unit="", headline=True),
-    MetricInfo("mentions", unit="", headline=True),
-    MetricInfo("set_precision", "higher", title="precision, distinct objects"),
-    MetricInfo("set_f1", "higher", title="F1, distinct objects"),
+    MetricInfo("chair_s", "lower", title="CHAIR_S", headline=True, undefined=NO_CAPTION),
+    MetricInfo("chair_i", "lower", title="CHAIR_I", headline=True, undefined=NO_MENTION),
+    MetricInfo("chair_i_distinct", "lower", title="distinct CHAIR_I", headline=True, undefined=NO_MENTION),
+    MetricInfo("recall", "higher", headline=True, undefined=NO_REFERENCE),
+    MetricInfo("precision", "higher", undefined=NO_MENTION),
+    MetricInfo("f1", "higher", title="F1", headline=True, undefined=NEITHER),
+    MetricInfo("length", title="words", unit="", headline=True, undefined=NO_CAPTION),
+    MetricInfo("mentions", unit="", headline=True, undefined=NO_CAPTION),
+    MetricInfo("set_precision", "higher", title="precision, distinct objects", undefined=NO_MENTION),
+    MetricInfo("set_f1", "higher", title="F1, distinct objects", undefined=NEITHER),
 )
 """All metrics of CHAIR."""
-
-REASONS: Mapping[str, str] = {
-    "chair_s": "there are no captions",
-    "chair_i": "no caption mentions an object",
-    "recall": "no image has a reference object",
-    "precision": "no caption mentions an object",
-    "f1": "no caption mentions an object, or no image has a reference object",
-    "length": "there are no captions",
-    "mentions": "there are no captions",
-    "chair_i_distinct": "no caption mentions an object",
-    "set_precision": "no caption mentions an object",
-    "set_f1": "no caption mentions an object, or no image has a reference object",
-}
-"""Why a metric can be undefined."""
 
 
 def count_caption(objects: Sequence[str], reference: Collection[str], *, words: int) -> dict[str, float]:
@@ -135,4 +126,4 @@ def figures(counts: Mapping[str, Array]) -> dict[str, Array]:
 
 def summarise_metrics(items: Sequence[Item]) -> dict[str, Estimate]:
     """Compute all figures of items made from :func:`count_caption`, with intervals."""
-    return intervals(items, figures, reasons=REASONS)
+    return intervals(items, figures, metrics=METRICS)

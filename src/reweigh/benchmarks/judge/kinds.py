@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from reweigh.benchmarks.data import data_root
+from reweigh.benchmarks.data.store import data_root
 from reweigh.benchmarks.judge.cache import CachedJudge, CachedRater
 from reweigh.benchmarks.judge.endpoint import DEFAULT_URL, Endpoint, PassingError
 from reweigh.benchmarks.judge.protocol import Distribution, JudgeError, Request, ScaleQuestion, is_probability

@@ -18,7 +18,9 @@ from typer.testing import CliRunner
 
 from checkpoints import picture
 from judge_server import Answer, JudgeServer
-from reweigh.benchmarks.judge import JudgeError, SystemOne, endpoint
+from reweigh.benchmarks.judge import endpoint
+from reweigh.benchmarks.judge.kinds import SystemOne
+from reweigh.benchmarks.judge.protocol import JudgeError
 from reweigh.cli import common
 from reweigh.cli.app import app
 from reweigh.errors import InputError
