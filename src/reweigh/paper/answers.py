@@ -1,13 +1,12 @@
-"""Answers under an edit: the evaluation records decoded again with the evidence that the corpus kept, in runs that resume.
+"""Answer the evaluation records again, under an edit, with the evidence that the corpus kept.
 
-The base answers are the corpus's own and are not generated again. Each configuration has one folder, which all studies
-share: a finished run is scored, not answered again.
+Every configuration is an arm with one run folder, which resumes and which all studies share. The base answers are the
+corpus's own and are not generated again.
 """
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
-from functools import partial
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -24,7 +23,6 @@ from reweigh.experiments.ablate.arms import Variant
 from reweigh.experiments.ablate.run import attach_variant
 from reweigh.experiments.experiment import Arm, Experiment, OpenArm
 from reweigh.method.evidence import Evidence
-from reweigh.method.readouts import DMRR
 from reweigh.paper.corpus.image import StudyImage
 from reweigh.paper.material import Material, Rerun
 from reweigh.paper.study import NO_MODEL
@@ -37,32 +35,15 @@ from reweigh.tables.table import ReferenceTable
 FIGURES = {"chair_s": "CHAIR_S", "chair_i": "CHAIR_I", "recall": "Recall", "f1": "F1"}
 """Figures of CHAIR, and what the paper's tables call them."""
 BASE, RANK, PROBABILITY = "base", "rank", "probability"
-
-
-@dataclass(frozen=True)
-class Given:
-    """Whose evidence each record is given.
-
-    Attributes:
-        vector: Which of the corpus's vectors.
-        donors: For each record, the record whose evidence it gets; ``None`` for its own.
-        blind: Whether all evidence is zero.
-    """
-
-    vector: str = DMRR
-    donors: tuple[int, ...] | None = None
-    blind: bool = False
-
-
-OWN = Given()
+Floats = NDArray[np.float32]
 
 
 class Answers:
-    """The runs of some material; ``of`` returns the same object to all studies, which then share scored runs too."""
+    """The scored runs of some material; ``of`` returns the same object to all studies."""
 
     @classmethod
     def of(cls, material: Material) -> Answers:
-        """The runs of some material, opened once."""
+        """Return the runs of some material, opened once."""
         return material.once("answers", lambda: cls(material))
 
     def __init__(self, material: Material) -> None:
@@ -79,7 +60,7 @@ class Answers:
         }
 
     def base(self) -> Scored:
-        """The base model's answers, as the corpus has them."""
+        """Score the base model's answers, as the corpus has them."""
 
         def ask(batch: Batch) -> Answered:
             return Answered([Answer(self.image(batch.start + i).text) for i in range(len(batch.records))])
@@ -88,48 +69,68 @@ class Answers:
         return self._score(Arm(BASE, BASE, lambda: OpenArm(about, ask)))
 
     def rank(self) -> Scored:
-        """The method itself."""
+        """Answer with the method itself."""
         return self.run(RANK, self.material.table)
 
     def probability(self) -> Scored:
-        """The paper's matched-budget arm: log mean probability at the scale that matches the mean edit."""
+        """Answer with the paper's matched-budget arm: log mean probability at the scale that matches the mean edit."""
         arm = self.material.arm(PROBABILITY)
-        beta = self.material.beta * arm.factor
-        return self.run(PROBABILITY, arm.table, given=Given(arm.readout), beta=beta)
+        return self.run(PROBABILITY, arm.table, factor=arm.factor)
 
     def run(
         self,
         name: str,
         table: ReferenceTable,
         *,
-        given: Given = OWN,
-        beta: float | None = None,
+        donors: Sequence[int] | None = None,
+        blind: bool = False,
         clip: Clip = CLIP,
+        factor: float = 1.0,
     ) -> Scored:
-        """Answer all records with a table and the evidence given, and score them; another clip is an ablation."""
-        bound = self.material.beta if beta is None else beta
+        """Answer all records and score them; a run of the same name with other settings is refused by its folder.
+
+        Args:
+            name: The name of the run folder.
+            table: References to edit with; the evidence is that of its readout.
+            donors: For each record, the record whose evidence it is given; by default its own.
+            blind: Give evidence of zero for every token.
+            clip: Bounds of the strengths.
+            factor: beta in units of the method's.
+        """
+
+        def given(number: int) -> Floats:
+            return self.evidence(number if donors is None else donors[number], table.readout, blind=blind)
 
         def opened() -> OpenArm:
-            variant = Variant(name, name, table, None, clip)
-            session = attach_variant(*self.rerun.load(), variant, bound, force=self.rerun.force)
-            donors = None if given.donors is None else list(given.donors)
-            about = {**asdict(given), "donors": donors, "clip": list(clip)}
-            return OpenArm({**session.record(), "evidence": about}, partial(self._ask, session, given))
+            variant = Variant(name, name, table, donors, clip, factor=factor)
+            session = attach_variant(*self.rerun.loaded, variant, self.material.beta, force=self.rerun.force)
+
+            def ask(batch: Batch) -> Answered:
+                numbers = range(batch.start, batch.start + len(batch.records))
+                evidence = [as_evidence(given(number), table.readout, session) for number in numbers]
+                options: dict[str, Any] = {**GREEDY, "max_new_tokens": batch.max_new_tokens}
+                options["template"] = self.rerun.runs.template
+                with session.request(evidence=evidence):
+                    return Answered(session.answer(batch.pictures, batch.prompts, **options))
+
+            about = {
+                "vector": table.readout,
+                "donors": None if donors is None else list(donors),
+                "blind": blind,
+                "clip": list(clip),
+            }
+            return OpenArm({**session.record(), "evidence": about}, ask)
 
         return self._score(Arm(name, name, opened))
 
-    def _ask(self, session: ReweighSession, given: Given, batch: Batch) -> Answered:
-        evidence = [self._evidence(session, batch.start + i, given) for i in range(len(batch.records))]
-        options: dict[str, Any] = {
-            **GREEDY,
-            "max_new_tokens": batch.max_new_tokens,
-            "template": self.rerun.runs.template,
-        }
-        with session.request(evidence=evidence):
-            return Answered(session.answer(batch.pictures, batch.prompts, **options))
+    def evidence(self, number: int, readout: str, *, blind: bool = False) -> Floats:
+        """Return the evidence (V,) of one image under a readout; zeros if ``blind``."""
+        if blind:
+            return np.zeros(self.material.evaluation.vocab_size, dtype=np.float32)
+        return self.image(number).evidence[readout]
 
     def image(self, number: int) -> StudyImage:
-        """One image of the evaluation corpus."""
+        """Return one image of the evaluation corpus."""
         if number not in self._place:
             raise ReweighError(
                 f"image {number} of the evaluation set could not be read when the corpus was made",
@@ -140,31 +141,27 @@ class Answers:
             self._shard = shard, self.material.evaluation.shard(shard)
         return self._shard[1][index]
 
-    def _evidence(self, session: Any, number: int, given: Given) -> Evidence:
-        vector: NDArray[Any]
-        if given.blind:
-            vector = np.zeros(self.material.evaluation.vocab_size, dtype=np.float32)
-        else:
-            donor = number if given.donors is None else given.donors[number]
-            vector = self.image(donor).evidence[given.vector]
-        deployed = session.decoder.deployed
-        return Evidence(
-            layers=deployed.reader.layers,
-            values=torch.from_numpy(np.array(vector))[None],
-            positions=(),
-            patches=(),
-            dtype=deployed.lens.dtype,
-            readout=given.vector,
-        )
-
     def _score(self, arm: Arm) -> Scored:
-        """Answer what is missing and score; a run of the same name with other settings is refused by its folder."""
+        """Answer what has no answer yet, and score."""
         with self.experiment.progress(1, [arm.name]):
             self.experiment.answer(arm)
         return self.experiment.score(arm)
 
 
+def as_evidence(vector: Floats, readout: str, session: ReweighSession) -> Evidence:
+    """Wrap a kept vector as the evidence of one row."""
+    deployed = session.decoder.deployed
+    return Evidence(
+        layers=deployed.reader.layers,
+        values=torch.from_numpy(np.array(vector))[None],
+        positions=(),
+        patches=(),
+        dtype=deployed.lens.dtype,
+        readout=readout,
+    )
+
+
 def difference(first: Scored, second: Scored, *, resamples: int, seed: int) -> dict[str, Estimate]:
-    """Second minus first for the figures of CHAIR, drawing the same images for both."""
+    """Subtract the figures of CHAIR, second minus first, drawing the same images for both."""
     found = paired_difference(first.items, second.items, figures, resamples=resamples, seed=seed)
     return {name: found[name] for name in FIGURES}

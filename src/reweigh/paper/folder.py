@@ -1,7 +1,7 @@
-"""Study folders: studies run into them, read from them, and shown on one page.
+"""Run studies into folders, read them back, and show them on one page.
 
 A study's folder contains ``frame.json`` (which ``reweigh.read`` reads) and ``table.csv`` with the same numbers,
-``figure.png`` and ``figure.svg``, ``sentences.md``, whatever else the study wrote, and last ``study.json``: what it was
+``figure.png`` and ``figure.svg``, ``sentences.md``, further files of the study, and last ``study.json``: what it was
 computed from, its sentences, the number of rows, and the hash of each file. A finished study is not computed again.
 ``report.html`` shows all finished studies and needs no other file: figures and pictures are embedded.
 """
@@ -9,30 +9,26 @@ computed from, its sentences, the number of rows, and the hash of each file. A f
 from __future__ import annotations
 
 import base64
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from reweigh.errors import ArtifactError
-from reweigh.estimate import Estimate
 from reweigh.experiments.experiment import FRAME, read_frame, write_frame
-from reweigh.files.artifacts import drop_abandoned, read_json, sha256_file, sha256_json
+from reweigh.files.artifacts import drop_abandoned, sha256_file, sha256_json
 from reweigh.files.outputs import claim, write_output, write_sealed_output
-from reweigh.files.seals import altered, read_sealed
+from reweigh.files.seals import read_sealed
 from reweigh.paper.analyses import STUDIES
-from reweigh.paper.answers import FIGURES
 from reweigh.paper.material import Material
-from reweigh.paper.study import FIGURE, FRAGMENT, Outcome, Study, compute, row
+from reweigh.paper.study import FIGURE, FRAGMENT, Outcome, Study, compute
 from reweigh.progress import bar
-from reweigh.results.frame import AGAINST, Frame, Row
 from reweigh.results.html import Html, element
 from reweigh.results.page import Page
 from reweigh.results.table import MISSING, Cell, Column, Table
 
-SCHEMA, EARLIER_SCHEMA = 2, 1
+SCHEMA = 2
 PAGE, TABLE, SENTENCES, REPORT = "study.json", "table.csv", "sentences.md", "report.html"
-EARLIER_TABLE = "table.json"
 
 
 def run_studies(
@@ -55,15 +51,14 @@ def run_studies(
 
 
 def finished(material: Material, out: Path) -> list[Outcome]:
-    """Every study of the same material that is finished in a folder, in the order of the paper."""
-    kept = (
-        read_study(out / name, STUDIES[name], fingerprint_of(STUDIES[name], material)) for name in STUDIES
-    )
+    """Return every finished study of the same material in a folder, in the order of the paper."""
+    studies = (STUDIES[name] for name in STUDIES)
+    kept = (read_study(out / study.name, study, fingerprint_of(study, material)) for study in studies)
     return [outcome for outcome in kept if outcome is not None]
 
 
 def fingerprint_of(study: type[Study], material: Material) -> str:
-    """Hash of what a study's results depend on."""
+    """Hash what a study's results depend on."""
     inputs = study().inputs(material)
     return (
         sha256_json({"material": material.fingerprint, "inputs": inputs}) if inputs else material.fingerprint
@@ -71,7 +66,7 @@ def fingerprint_of(study: type[Study], material: Material) -> str:
 
 
 def further_files(study: type[Study]) -> list[str]:
-    """What a study may write beside its numbers and sentences."""
+    """Name what a study may write beside its numbers and sentences."""
     return [f"{FIGURE}.png", f"{FIGURE}.svg", *study.files]
 
 
@@ -108,13 +103,11 @@ def write_study(folder: Path, outcome: Outcome, material: Material, fingerprint:
 
 
 def read_study(folder: Path, study: type[Study], fingerprint: str | None = None) -> Outcome | None:
-    """A finished study, of the same material if a fingerprint is given; ``None`` if a file is not as it was written."""
+    """Read a finished study, of the same material if a fingerprint is given; None if a file is not as it was written."""
     if not (folder / PAGE).is_file():
         return None
     try:
         page = read_sealed(folder / PAGE)
-        if page["schema"] == EARLIER_SCHEMA and fingerprint is None:
-            return read_earlier(folder, study, page["files"])
         whole = all(sha256_file(folder / name) == digest for name, digest in page["files"].items())
         if not whole or page["schema"] != SCHEMA or fingerprint not in (None, page["material_sha256"]):
             return None
@@ -126,35 +119,9 @@ def read_study(folder: Path, study: type[Study], fingerprint: str | None = None)
         return None
 
 
-def read_earlier(folder: Path, study: type[Study], files: Mapping[str, str]) -> Outcome:
-    """A study that an earlier version finished; its table must have the hash that its page names.
-
-    Its differences have " minus " and a reference in the quantity, a grid has one column per figure, cases have a score.
-    """
-    if sha256_file(folder / EARLIER_TABLE) != files[EARLIER_TABLE]:
-        raise altered(folder / EARLIER_TABLE)
-    kept = read_json(folder / EARLIER_TABLE)
-    rows = [new for old in kept["rows"] for new in _rows(study, old)]
-    return Outcome(study, Frame(rows), tuple(kept["sentences"]), kept["unmet"])
-
-
-def _rows(study: type[Study], old: Mapping[str, Any]) -> Iterator[Row]:
-    keys = {name: old.get(name) for name, _ in study.keys}
-    if study.name == "grid":
-        for figure in FIGURES:
-            yield row(old[figure], **{**keys, "quantity": figure})
-    elif study.name == "cases":
-        yield row(old["score"], **keys)
-    else:
-        if AGAINST in keys:
-            quantity, _, against = str(old["quantity"]).partition(" minus ")
-            keys |= {"quantity": quantity, AGAINST: against or None}
-        yield row(Estimate(old["value"], old["low"], old["high"]), **keys)
-
-
 @dataclass(frozen=True, slots=True)
 class Significant(Column):
-    """A column whose numbers have four significant digits, whole ones none after the point."""
+    """A column whose numbers have four significant digits; whole numbers have no decimals."""
 
     def number(self, value: float | None) -> str:
         """Format a number of this column.
@@ -169,7 +136,7 @@ class Significant(Column):
 
 
 def tidy_table(outcome: Outcome) -> Table:
-    """The frame of a study as a table, without keys that are empty in every row."""
+    """Return the frame of a study as a table, without keys that are empty in every row."""
     used = [name for name in outcome.frame.keys if any(row[name] not in (None, "") for row in outcome.frame)]
     columns = [Significant(name.replace("_", " ")) for name in (*used, "value")]
     rows: list[list[Cell]] = [[*(row[name] for name in used), row.estimate] for row in outcome.frame]
@@ -177,7 +144,7 @@ def tidy_table(outcome: Outcome) -> Table:
 
 
 def write_report(folder: Path, outcomes: Sequence[Outcome], record: Mapping[str, Any]) -> Path:
-    """Write the page of some studies into their folder."""
+    """Write the page of several studies into their folder."""
     images = record["images"]
     lead = (
         f"{record['identity'].get('model_id') or 'a model'}, layer {record['layer']}, beta {record['beta']:g}: "
@@ -195,7 +162,7 @@ def write_report(folder: Path, outcomes: Sequence[Outcome], record: Mapping[str,
 
 
 def contents(outcomes: Sequence[Outcome]) -> Html:
-    """Links to the sections."""
+    """Link to the sections."""
     items = []
     for one in outcomes:
         words = one.study.place() if one.unmet is None else "not computed"
@@ -206,7 +173,7 @@ def contents(outcomes: Sequence[Outcome]) -> Html:
 
 
 def add_study(page: Page, folder: Path, outcome: Outcome) -> None:
-    """Add one study: sentences, figure, whatever else it wrote, table."""
+    """Add one study: sentences, figure, further markup, table."""
     study = outcome.study
     page.section(study.title, anchor=study.name).text(study.place(), muted=True).text(*outcome.sentences)
     if outcome.unmet is not None:
@@ -221,6 +188,6 @@ def add_study(page: Page, folder: Path, outcome: Outcome) -> None:
 
 
 def embedded_svg(path: Path, *, alt: str) -> Html:
-    """A drawing as part of the page."""
+    """Embed a drawing in the page."""
     data = base64.b64encode(path.read_bytes()).decode("ascii")
     return element("img", src=f"data:image/svg+xml;base64,{data}", alt=alt, class_="drawing")

@@ -47,13 +47,13 @@ class Rerun:
     """How a study answers the evaluation records again, for what cannot be read from the corpus.
 
     Attributes:
-        load: Returns the model and its processor.
+        loaded: Model and processor.
         runs: The records, how they are asked and scored.
-        folder: Where runs are kept, one folder per configuration; studies share them.
+        folder: Folder of the runs, one per configuration, which all studies share.
         force: Whether a table of another model is accepted.
     """
 
-    load: Callable[[], tuple[Any, Any]]
+    loaded: tuple[Any, Any]
     runs: Runs
     folder: Path
     force: bool = False
@@ -68,10 +68,10 @@ class Material:
         evaluation: The corpus of the images that are scored; disjoint from the others.
         table: The DMRR table in use.
         beta: The maximum penalty in use.
-        seed: Seed of whatever is drawn.
+        seed: Seed of every draw.
         resamples: Draws of a bootstrap.
-        rerun: How records are answered again; ``None`` without a model.
-        kept: The observations kept beside the table, at its layer; ``None`` where there are none.
+        rerun: How records are answered again; None without a model.
+        kept: The observations kept beside the table, at its layer, if there are any.
     """
 
     calibration: StudyCorpus
@@ -107,32 +107,30 @@ class Material:
         return {"resamples": self.resamples, "seed": self.seed}
 
     def once(self, key: Hashable, make: Callable[[], T]) -> T:
-        """The result of ``make``, computed once for all studies; the key must name everything it depends on."""
+        """Return the result of ``make``, computed once for all studies; the key must name everything it depends on."""
         if key not in self._made:
             self._made[key] = make()
         found: T = self._made[key]
         return found
 
     def observations(self, readout: str = DMRR, *, evidence: str | None = None) -> Observations:
-        """Candidate occurrences of the calibration images under a readout."""
+        """Return the candidate occurrences of the calibration images under a readout."""
         return self.once(
             ("observations", readout, evidence),
             lambda: self.calibration.observations(readout, evidence=evidence),
         )
 
     def panel(self) -> Observations:
-        """What the table in use was registered from: the observations kept beside it, else those of the calibration corpus.
+        """Return what the table was registered from: the observations beside it, else those of the calibration corpus.
 
         Another machine may round a logit differently, and then a rank or two of the latter differ.
         """
         return self.observations() if self.kept is None else self.kept
 
     def arm(self, name: str, *, evidence: str | None = None) -> ReadoutArm:
-        """A readout's table and budget: ``rank``, or one of ``reweigh.experiments.readouts.ARMS``.
+        """Return a readout's table and budget: ``rank``, or one of ``reweigh.experiments.readouts.ARMS``.
 
-        Args:
-            name: The arm.
-            evidence: Another of the kept vectors that stands in for its readout's own, such as that of equalized logits.
+        ``evidence`` names a kept vector that replaces the readout's own, such as that of equalized logits.
         """
         return self.once(
             ("arm", name, evidence),
@@ -142,11 +140,11 @@ class Material:
         )
 
     def beside(self, name: str) -> Path | None:
-        """A folder beside the runs, where other commands leave what a study reads; None without a model."""
+        """Return a folder beside the runs, where other commands leave what a study reads; None without a model."""
         return None if self.rerun is None else self.rerun.folder.parent / name
 
     def record(self) -> dict[str, Any]:
-        """What results depend on."""
+        """Return what results depend on."""
         return {
             "calibration": sha256_file(self.calibration.folder / MANIFEST),
             "evaluation": sha256_file(self.evaluation.folder / MANIFEST),
@@ -167,8 +165,15 @@ class Material:
 
 
 def rule_name(table: ReferenceTable) -> str:
-    """The registration rule of a table."""
+    """Return the registration rule of a table."""
     return str(table.made_with.get("rule", "stable"))
+
+
+def register(part: Observations, deployed: ReferenceTable, rule: str | None = None) -> ReferenceTable:
+    """Register a table from some observations as the table in use was, or by another rule."""
+    name = rule or rule_name(deployed)
+    about = {**deployed.made_with, "rule": name, "images": len(part.images), "corpus": part.corpus}
+    return ReferenceTable.build(deployed.layer, part.register(deployed.layer, rule=rule_named(name)), about)
 
 
 def prepare(
@@ -183,22 +188,20 @@ def prepare(
     resamples: int = RESAMPLES,
     world: bool = False,
     force: bool = False,
-    show: bool | None = None,
 ) -> Material:
-    """The material of studies in a folder; what is already there is not made again.
+    """Make the material of studies in a folder; what is already there is not made again.
 
     Args:
         loaded: Model and processor.
         runs: How records are answered; with a batch size of 0, as many at once as in calibration.
         out: The folder.
         table: Folder or repository of the table in use.
-        layer: Its layer, where there are several.
+        layer: Its layer, if it has several.
         beta: The maximum penalty; by default the one that goes with the table.
-        calibration: The images of the table; ``None`` for those of the embedded world.
+        calibration: The images of the table; None for those of the embedded world.
         resamples: Draws of a bootstrap.
         world: Whether it is the embedded model.
         force: Whether a table of another model is accepted.
-        show: Whether to show progress bars; by default on a terminal.
     """
     runs.task.require(("chair_s", "chair_i"), "a study")
     runs.task.require_records()
@@ -207,15 +210,15 @@ def prepare(
     bound = operating_point(anatomy, found, beta).beta
     runs = replace(runs, batch_size=runs.batch_size or int(found.made_with["batch_size"]))
     images = calibration_images(found, calibration, out / "pictures" / "calibration", world=world)
-    options: dict[str, Any] = {"seed": runs.seed, "template": runs.template, "show": show}
-    observed = calibration_corpus(loaded, found, images, out / "corpus" / "calibration", **options)
+    observed = calibration_corpus(loaded, found, images, out / "corpus" / "calibration", runs)
     described = make_corpus(
         *loaded,
         ImageSet.of_task(runs.task),
         out / "corpus" / "evaluation",
         table=found,
         batch_size=runs.batch_size,
-        **options,
+        seed=runs.seed,
+        template=runs.template,
     )
     kept = observations_beside(table)
     return Material(
@@ -225,13 +228,29 @@ def prepare(
         bound,
         runs.seed,
         resamples,
-        Rerun(lambda: loaded, runs, out / "runs", force),
+        Rerun(loaded, runs, out / "runs", force),
         None if kept is None else kept.at([found.layer]),
     )
 
 
+def readouts_of(
+    loaded: tuple[Any, Any],
+    table: ReferenceTable,
+    calibration: Path | None,
+    out: Path,
+    runs: Runs,
+    *,
+    world: bool = False,
+) -> Callable[[str], ReadoutArm]:
+    """Return a function that registers an ablation's readout arms; the calibration images are read once for all."""
+    images = calibration_images(table, calibration, out / "calibration", world=world)
+    corpus = calibration_corpus(loaded, table, images, out / "corpus", runs)
+    rule = rule_named(rule_name(table))
+    return cache(lambda name: readout_arm(name, table, corpus.observations, rule=rule))
+
+
 def calibration_images(table: ReferenceTable, source: Path | None, drawings: Path, *, world: bool) -> Corpus:
-    """The images that a table was calibrated on; those of the embedded world are drawn."""
+    """Open the images that a table was calibrated on; draw those of the embedded world."""
     if source is not None:
         return open_corpus(source)
     if not world:
@@ -244,49 +263,24 @@ def calibration_images(table: ReferenceTable, source: Path | None, drawings: Pat
     return open_corpus(drawings)
 
 
-def readouts_of(
-    loaded: tuple[Any, Any],
-    table: ReferenceTable,
-    calibration: Path | None,
-    out: Path,
-    runs: Runs,
-    *,
-    world: bool = False,
-) -> Callable[[str], ReadoutArm]:
-    """Registers an ablation's readout arms from the calibration images, which are read once for all of them."""
-    images = calibration_images(table, calibration, out / "calibration", world=world)
-    corpus = calibration_corpus(loaded, table, images, out / "corpus", seed=runs.seed, template=runs.template)
-    rule = rule_named(rule_name(table))
-    return cache(lambda name: readout_arm(name, table, corpus.observations, rule=rule))
-
-
 def calibration_corpus(
-    loaded: tuple[Any, Any],
-    table: ReferenceTable,
-    images: Corpus,
-    folder: Path,
-    *,
-    seed: int,
-    template: str | None = None,
-    show: bool | None = None,
+    loaded: tuple[Any, Any], table: ReferenceTable, images: Corpus, folder: Path, runs: Runs
 ) -> StudyCorpus:
-    """The corpus of a table's calibration images, decoded as they were then; refused if it gives another table."""
+    """Make the corpus of a table's calibration images, decoded as they were then; refuse one that gives another table."""
     made = table.made_with
-    if made.get("prompt_sha256", "") not in ("", prompt_hash(loaded[1], made["prompt"], template)):
+    if made.get("prompt_sha256", "") not in ("", prompt_hash(loaded[1], made["prompt"], runs.template)):
         raise MismatchError(
             "the table was calibrated with another prompt template than the one in use",
             hint="give the calibration's template with --model-option template=TEXT",
         )
-    asked = ImageSet.of_corpus(images, prompt=made["prompt"], max_new_tokens=made["max_new_tokens"])
     corpus = make_corpus(
         *loaded,
-        asked,
+        ImageSet.of_corpus(images, prompt=made["prompt"], max_new_tokens=made["max_new_tokens"]),
         folder,
         table=table,
-        seed=seed,
         batch_size=made["batch_size"],
-        template=template,
-        show=show,
+        seed=runs.seed,
+        template=runs.template,
     )
     check_reproduces(corpus.observations(), table)
     return corpus
@@ -294,8 +288,7 @@ def calibration_corpus(
 
 def check_reproduces(observations: Observations, table: ReferenceTable) -> None:
     """Refuse calibration images that do not give the table in use, up to the rounding of another machine."""
-    rule = rule_named(rule_name(table))
-    found = ReferenceTable.build(table.layer, observations.register(table.layer, rule=rule), table.made_with)
+    found = register(observations, table)
     compared = table.compare(found)
     close = abs(found.scale / table.scale - 1) < ROUNDING and set_difference(found, table) < ROUNDING
     if not close or (compared["median_abs_log_ratio"] or 0.0) > ROUNDING:

@@ -1,10 +1,10 @@
-"""What an analysis of the paper declares: its frame, the sentences made from it, its figure, and the tables it fills.
+"""What an analysis of the paper declares: its numbers, the sentences made from them, its figure, the tables it fills.
 
     class Confidence(Study):
         name, title = "confidence", "Confidence and evidence"
         labels = ("tab:confidence-blindness",)                  # tables and figures of the paper
         keys = (("quantity", "what is measured"),)              # keys of the frame, and what they mean
-        needs = (enough_images, both_kinds)                     # else it says why it was not computed
+        needs = (enough_images, both_kinds)                     # preconditions
         panels = (Dots("deficit, b0", {"quantity": DEFICITS}),) # rows of the frame, as dots with intervals
 
         def compute(self, material): ...                        # the formula -> Frame
@@ -32,31 +32,31 @@ from reweigh.results.frame import Frame, Key, Row
 LEAST_IMAGES = 30
 """No study prints a number for fewer images."""
 FIGURE, FRAGMENT = "figure", "fragment.html"
-"""A study's drawing (as .png and .svg), and markup that it adds to its part of the page."""
+"""A study's drawing (.png and .svg), and markup that it adds to its part of the page."""
 NO_MODEL = "it needs the model to answer the records again"
 Need = Callable[[Material], str | None]
-"""A precondition: the reason why a study cannot be computed, or None."""
+"""A precondition: returns why a study cannot be computed, or None."""
 
 
 def too_few(images: Sized, kind: str = "images") -> str | None:
-    """Why so many images are not enough; None if they are."""
+    """Say that there are too few images."""
     if len(images) < LEAST_IMAGES:
         return f"{len(images)} {kind} are too few; at least {LEAST_IMAGES} are needed"
     return None
 
 
 def enough_images(material: Material) -> str | None:
-    """Enough evaluation images: every study needs them, unless it reads none."""
+    """Require enough evaluation images."""
     return too_few(material.evaluation)
 
 
 def a_model(material: Material) -> str | None:
-    """A model that answers the records again."""
+    """Require a model that answers the records again."""
     return NO_MODEL if material.rerun is None else None
 
 
 def both_kinds(material: Material) -> str | None:
-    """Hallucinated and grounded mentions in the base answers."""
+    """Require hallucinated and grounded mentions in the base answers."""
     kinds = {mention.hallucinated for image in material.evaluation for mention in image.mentions}
     if True not in kinds:
         return "the base answers contain no hallucinated mention"
@@ -64,7 +64,7 @@ def both_kinds(material: Material) -> str | None:
 
 
 def registered(*arms: str) -> Need:
-    """Registered tokens in the table in use, and in those of some arms."""
+    """Require registered tokens in the table in use, and in those of some arms."""
 
     def need(material: Material) -> str | None:
         if not len(material.table):
@@ -76,7 +76,7 @@ def registered(*arms: str) -> Need:
 
 
 class Entry(NamedTuple):
-    """Where a number stands in a table of the paper: the name of its row, and its metric."""
+    """A place in a table of the paper: the name of the row, and the metric."""
 
     row: str
     metric: str
@@ -86,7 +86,7 @@ Entries = Mapping[Entry, Estimate]
 
 
 class Filled(NamedTuple):
-    """A number of a study in the paper's tables: in one of them, or in all that the study fills."""
+    """A number for the paper's tables: for one of them, or for all that the study fills."""
 
     row: str
     metric: str
@@ -115,7 +115,7 @@ class Dots:
     level: float | Mapping[str, Key] | None = None
 
     def read(self, frame: Frame) -> dict[str, dict[str, Estimate]]:
-        """The estimates by series and name."""
+        """Return the estimates by series and name."""
         found: dict[str, dict[str, Estimate]] = {}
         for one in frame.pick(**self.rows):
             series = "" if self.series is None else str(one[self.series])
@@ -156,20 +156,16 @@ class Study:
     stacked: ClassVar[bool] = False
     files: ClassVar[tuple[str, ...]] = ()
 
-    def unmet(self, material: Material) -> str | None:
-        """Why the study cannot be computed from this material; None if it can."""
-        return next((reason for need in self.needs if (reason := need(material)) is not None), None)
-
     def inputs(self, material: Material) -> dict[str, str]:
-        """Hashes of whatever else the results depend on; a study is computed again when one of them changes."""
+        """Hash whatever else the results depend on; a study is computed again when one of these changes."""
         return {}
 
     def compute(self, material: Material) -> Frame:
-        """The numbers."""
+        """Compute the numbers."""
         raise NotImplementedError
 
     def sentences(self, frame: Frame, material: Material) -> list[str]:
-        """Two or three sentences made from the numbers, which also say where they differ from the paper's findings."""
+        """Make two or three sentences from the numbers, which also say where they differ from the paper's findings."""
         raise NotImplementedError
 
     def draw(self, frame: Frame, path: Path) -> None:
@@ -179,8 +175,7 @@ class Study:
             return
         names = [[name for series in panel.read(frame).values() for name in series] for panel in shown]
         heights = [1.1 + 0.22 * len(one) + 0.12 * len(set(one)) for one in names]
-        count = len(shown)
-        sides: dict[str, Any] = {"rows": count} if self.stacked else {"columns": count}
+        sides: dict[str, Any] = {"rows" if self.stacked else "columns": len(shown)}
         with chart(path, height=sum(heights) if self.stacked else max(2.2, *heights), **sides) as panels:
             for panel, one, own in zip(np.atleast_1d(panels), shown, names, strict=True):
                 one.draw(panel, frame)
@@ -191,11 +186,11 @@ class Study:
         """Write further files into the study's folder: those named in ``files``, or the figure."""
 
     def entries(self, frame: Frame) -> Iterator[Filled]:
-        """The numbers that the paper's tables have."""
+        """Yield the numbers that the paper's tables have."""
         yield from ()
 
     def fill(self, frame: Frame) -> dict[str, dict[Entry, Estimate]]:
-        """The entries of each of the paper's tables."""
+        """Return the entries of each of the paper's tables."""
         found: dict[str, dict[Entry, Estimate]] = {label: {} for label in self.labels}
         for one in self.entries(frame):
             for label in self.labels if one.label is None else (one.label,):
@@ -204,7 +199,7 @@ class Study:
 
     @classmethod
     def place(cls) -> str:
-        """Its tables and figures in words."""
+        """Name its tables and figures."""
         kinds = {"tab": "Tab.", "fig": "Fig.", "text": "text:"}
         parts = (label.partition(":") for label in cls.labels)
         return ", ".join(f"{kinds[kind]} {name}" for kind, _, name in parts)
@@ -220,7 +215,7 @@ class Outcome:
     unmet: str | None = None
 
     def to_json(self) -> dict[str, Any]:
-        """The outcome for a program."""
+        """Return the outcome as plain JSON."""
         return {
             "study": self.study.name,
             "title": self.study.title,
@@ -233,37 +228,35 @@ class Outcome:
 
 
 def compute(study: type[Study], material: Material) -> Outcome:
-    """Run a study, or return why it cannot be run."""
-    made = study()
-    frame = Frame()
+    """Run a study, or say why it cannot be run."""
+    made, frame = study(), Frame()
     try:
-        reason = made.unmet(material)
+        reason = next((why for need in study.needs if (why := need(material)) is not None), None)
         if reason is None:
             frame = made.compute(material)
     except CalibrationError as error:  # a readout has no usable table on these images
         reason = error.message
     if reason is not None:
         return Outcome(study, Frame(), (f"Not computed: {reason}.",), reason)
-    if frame and frame.keys != tuple(dict(study.keys)):
-        raise ReweighError(
-            f"the study {study.name} gave rows with the keys {list(frame.keys)}, not {list(dict(study.keys))}"
-        )
+    keys = tuple(dict(study.keys))
+    if frame and frame.keys != keys:
+        raise ReweighError(f"the study {study.name} gave rows with the keys {frame.keys}, not {keys}")
     about = {"study": study.name, "title": study.title, "labels": list(study.labels)}
     return Outcome(study, Frame(frame.rows, about), tuple(made.sentences(frame, material)))
 
 
 def row(number: Estimate | float | None, **keys: Key) -> Row:
-    """A row of a frame."""
+    """Make a row of a frame."""
     return Row(keys, number if isinstance(number, Estimate) else Estimate(number))
 
 
 def percent(share: Estimate) -> Estimate:
-    """A share in percent."""
+    """Return a share in percent."""
     return share.map(lambda part: 100.0 * part)
 
 
 def finding(claim: str, number: Estimate, *, above: bool = True, digits: int = 2, unit: str = "") -> str:
-    """Whether a difference that the paper finds above (or below) zero is so here, with the interval that decides it.
+    """Say whether a difference that the paper finds above (or below) zero is so here, with the interval that decides.
 
     It holds if the whole interval lies on that side of zero.
     """

@@ -30,7 +30,7 @@ def material(passing: Any, corpus: Any, folder: Path) -> Material:
     found = observations.register(corpus.layer, rule=AtLeast(1))
     table = ReferenceTable.build(corpus.layer, found, about)
     runs = Runs(passing.task, {"id": "made", **describe_model(passing.model, passing.processor)}, 2)
-    rerun = Rerun(lambda: (passing.model, passing.processor), runs, folder / "runs", True)
+    rerun = Rerun((passing.model, passing.processor), runs, folder / "runs", True)
     return Material(corpus, corpus, table, beta=9.0, resamples=20, rerun=rerun)
 
 

@@ -13,7 +13,8 @@ import pytest
 from reweigh.decoding import attach
 from reweigh.errors import MismatchError
 from reweigh.images import read_image
-from reweigh.paper.answers import Answers, Given
+from reweigh.paper import answers
+from reweigh.paper.answers import Answers
 from reweigh.paper.material import Rerun
 from reweigh.runs.model import describe_model
 from reweigh.runs.record import RESPONSES
@@ -26,19 +27,12 @@ BETA = 9.0
 @pytest.fixture
 def material(passing: Any, corpus: Any, tmp_path: Path) -> Any:
     runs = Runs(passing.task, {"id": "made", **describe_model(passing.model, passing.processor)}, 2)
-    loads: list[int] = []
-
-    def load() -> tuple[Any, Any]:
-        loads.append(1)
-        return passing.model, passing.processor
-
-    rerun = Rerun(load, runs, tmp_path / "runs", True)
+    rerun = Rerun((passing.model, passing.processor), runs, tmp_path / "runs", True)
     return SimpleNamespace(
         evaluation=corpus,
         table=passing.table,
         beta=BETA,
         rerun=rerun,
-        loads=loads,
     )
 
 
@@ -47,10 +41,10 @@ def texts(material: Any, name: str) -> list[str]:
     return [json.loads(line)["response"] for line in lines]
 
 
-def test_base_answers_are_the_corpus_s_and_load_no_model(material: Any, corpus: Any) -> None:
+def test_base_answers_are_the_corpus_s_and_need_no_model(material: Any, corpus: Any) -> None:
+    material.rerun = replace(material.rerun, loaded=())
     Answers(material).base()
     assert texts(material, "base") == [image.text for image in corpus]
-    assert material.loads == []
 
 
 def test_kept_evidence_gives_the_answers_of_measured_evidence(material: Any, passing: Any) -> None:
@@ -77,19 +71,22 @@ def test_a_finished_run_is_scored_not_answered_again(material: Any) -> None:
     assert (material.rerun.folder / "rank" / RESPONSES).read_bytes() == before
 
 
-def test_donors_and_blindness_change_whose_evidence_is_given(material: Any) -> None:
-    runs = Answers(material)
-    count = len(material.evaluation)
-    session = SimpleNamespace(
-        decoder=SimpleNamespace(
-            deployed=SimpleNamespace(reader=SimpleNamespace(layers=(0,)), lens=SimpleNamespace(dtype=""))
-        )
+def test_donors_and_blindness_change_whose_evidence_is_given(
+    material: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given: list[Any] = []
+    wrap = answers.as_evidence
+    monkeypatch.setattr(
+        answers, "as_evidence", lambda vector, *more: given.append(vector) or wrap(vector, *more)
     )
-    shifted = Given(donors=(*range(1, count), 0))
-    for number in range(count):
-        given = runs._evidence(session, number, shifted).values[0].numpy()
-        assert (given == runs.image((number + 1) % count).evidence["dmrr"]).all()
-        assert not runs._evidence(session, number, Given(blind=True)).values.any()
+    runs, count = Answers(material), len(material.evaluation)
+    own = [image.evidence["dmrr"] for image in material.evaluation]
+    runs.run("shifted", material.table, donors=[*range(1, count), 0])
+    assert all((one == other).all() for one, other in zip(given, [*own[1:], own[0]], strict=True))
+    given.clear()
+    runs.run("blind", material.table, blind=True)
+    assert len(given) == count
+    assert not any(one.any() for one in given)
 
 
 def test_a_run_of_the_same_name_with_another_table_is_not_mistaken_for_the_first(material: Any) -> None:

@@ -277,7 +277,7 @@ def _picture(rerun: Rerun, image: Id) -> Any:
 
 def _painted(rerun: Rerun, layer: int, shown: Any, tokens: Sequence[int]) -> list[bytes]:
     """The evidence of some tokens painted on the picture; nothing for a family whose positions have no grid."""
-    model, processor = rerun.load()
+    model, processor = rerun.loaded
     prompt, template = rerun.runs.task.records[0].prompt, rerun.runs.template
     inputs = build_inputs(model, processor, [shown], [prompt], template=template)
     [found] = measure(model, inputs, [layer], locate=list(tokens))

@@ -26,6 +26,23 @@ FOLDER = "tuning"
 CHOSEN = "chosen"
 
 
+def read_grid(material: Material) -> dict[str, Any] | None:
+    """Read the finished search beside the runs, else the shipped one if the table is the embedded model's."""
+    folder = material.beside(FOLDER)
+    if folder is not None and (folder / POINT).is_file():
+        return read_sealed(folder / POINT)
+    shipped = operating_point()
+    own = shipped["chosen_on"]["table_sha256"].get(str(material.table.layer))
+    return shipped if own == material.table.fingerprint else None
+
+
+def a_search(material: Material) -> str | None:
+    """Require a finished search."""
+    if read_grid(material) is None:
+        return f"no search for an operating point was run; run `reweigh tune MODEL -b chair -o STUDY/{FOLDER}` first"
+    return None
+
+
 class Grid(Study):
     """CHAIR over layer and beta."""
 
@@ -38,14 +55,10 @@ class Grid(Study):
         ("quantity", "a figure of the tuning records"),
         ("note", "whether it is the base or the chosen point"),
     )
+    needs = (a_search,)
 
     def inputs(self, material: Material) -> dict[str, str]:
         return {"grid": sha256_json(found)} if (found := read_grid(material)) else {}
-
-    def unmet(self, material: Material) -> str | None:
-        if read_grid(material) is None:
-            return f"no search for an operating point was run; run `reweigh tune MODEL -b chair -o STUDY/{FOLDER}` first"
-        return None
 
     def compute(self, material: Material) -> Frame:
         found = read_grid(material) or {}
@@ -69,40 +82,29 @@ class Grid(Study):
         if chosen := frame.pick(note=CHOSEN):
             point = chosen.rows[0]
             here, f1 = (chosen.one(quantity=name).number for name in ("chair_s", "f1"))
-            before = base.one(quantity="f1").number
             told.append(
-                f"Chosen: layer {point['layer']}, beta {point['beta']:g}, with CHAIR_S {here:.1f}% and F1 {f1:.1f}% (base "
-                f"{before:.1f}%). These are tuning records, without intervals."
+                f"The chosen point is layer {point['layer']}, beta {point['beta']:g}, with CHAIR_S {here:.1f}% and F1 "
+                f"{f1:.1f}% (base {base.one(quantity='f1').number:.1f}%)."
             )
-        return told
+        return [*told, "These are tuning records, without intervals."]
 
     def draw(self, frame: Frame, path: Path) -> None:
+        base = frame.pick(layer=None)
+        points = frame.pick(layer=[layer for layer in frame.distinct("layer") if layer is not None])
         with chart(path, columns=len(DRAWN), height=2.6) as panels:
             for panel, (figure, label) in zip(panels, DRAWN.items(), strict=True):
                 series: dict[str, list[tuple[float, Estimate]]] = {}
-                level, mark = None, None
-                for one in frame.pick(quantity=figure):
-                    point = float(str(one["beta"])), one.estimate
-                    if one["layer"] is None:
-                        level = one.estimate.value
-                    else:
-                        series.setdefault(f"layer {one['layer']}", []).append(point)
+                mark = None
+                for one in points.pick(quantity=figure):
+                    beta = float(str(one["beta"]))
+                    series.setdefault(f"layer {one['layer']}", []).append((beta, one.estimate))
                     if one["note"] == CHOSEN:
-                        mark = point[0], one.estimate.value
+                        mark = beta, one.estimate.value
+                level = base.one(quantity=figure).value
                 lines(panel, series, across="beta", up=label, level=("base", level), marked=mark)
 
     def entries(self, frame: Frame) -> Iterator[Filled]:
-        """Every point, named as the paper names its own; layers differ between models."""
+        """Fill in every point, named as the paper names its own; layers differ between models."""
         for one in frame.pick(quantity=tuple(DRAWN)):
             name = "Base" if one["layer"] is None else f"layer {one['layer']}, beta {one['beta']:g}"
             yield Filled(name, FIGURES[str(one["quantity"])], one.estimate)
-
-
-def read_grid(material: Material) -> dict[str, Any] | None:
-    """The finished search beside the runs, else the shipped one if the table is the embedded model's."""
-    folder = material.beside(FOLDER)
-    if folder is not None and (folder / POINT).is_file():
-        return read_sealed(folder / POINT)
-    shipped = operating_point()
-    own = shipped["chosen_on"]["table_sha256"].get(str(material.table.layer))
-    return shipped if own == material.table.fingerprint else None

@@ -1,9 +1,4 @@
-"""Sweeps: several settings answered end to end, their CHAIR figures, and paired differences to the base answers.
-
-Image specificity is one of them: the method with its own evidence, with that of another image, and with none. Everything
-else stays: table, candidates, beta. The derangement is fixed by the seed; the cyclic shift gives each record the evidence of
-the next; blind means DMRR = 0 for every token. ``calibration`` has those that change the table.
-"""
+"""Sweeps: several settings answered end to end, their CHAIR figures, and paired differences to the base answers."""
 
 from __future__ import annotations
 
@@ -12,8 +7,7 @@ from dataclasses import dataclass, field
 from typing import ClassVar
 
 from reweigh.estimate import Estimate
-from reweigh.experiments.ablate.arms import derangement
-from reweigh.paper.answers import BASE, FIGURES, Answers, Given, difference
+from reweigh.paper.answers import BASE, FIGURES, Answers, difference
 from reweigh.paper.material import Material
 from reweigh.paper.study import Dots, Filled, Study, a_model, enough_images, row
 from reweigh.results.frame import Frame
@@ -22,7 +16,6 @@ from reweigh.runs.task import Scored
 DRAWN = {name: f"{FIGURES[name]}, %" for name in ("chair_s", "chair_i", "f1")}
 """The figures that charts show, with their labels."""
 DEPLOYED = "the table in use"
-OWN, DERANGED, CYCLIC, BLIND = "own", "derangement", "cyclic", "blind"
 
 
 @dataclass(frozen=True)
@@ -31,7 +24,7 @@ class Setting:
 
     Attributes:
         name: What the frame calls it.
-        run: Its answers; ``None`` where it could not be run.
+        run: Its answers; None if it could not be run.
         counts: Numbers of the setting itself, such as how many tokens are registered.
         note: A remark.
     """
@@ -60,7 +53,7 @@ class Sweep(Study):
     """The settings that the others are compared with."""
 
     def settings(self, material: Material, answers: Answers) -> Iterator[Setting]:
-        """The settings, in the order of the frame."""
+        """Yield the settings, in the order of the frame."""
         raise NotImplementedError
 
     def compute(self, material: Material) -> Frame:
@@ -76,7 +69,7 @@ class Sweep(Study):
     def _figures(
         self, one: Setting, runs: Mapping[str, Scored | None], material: Material
     ) -> Iterator[tuple[str, str | None, Estimate | float | None]]:
-        """Counts and figures of a setting, and its differences to the references."""
+        """Yield the counts and figures of a setting, and its differences to the references."""
         for name, count in one.counts.items():
             yield name, None, count
         for figure in FIGURES:
@@ -96,56 +89,11 @@ class Sweep(Study):
 
 
 def change_of(frame: Frame, setting: str, against: str = BASE) -> Estimate:
-    """How much a setting changes CHAIR_S, in points."""
+    """Return how much a setting changes CHAIR_S, in points."""
     return frame.one(setting=setting, quantity="chair_s", against=against)
 
 
 def settings_of(frame: Frame) -> list[str]:
-    """The settings that were run, in their order, without the base."""
+    """Return the settings that were run, in their order, without the base."""
     run = frame.pick(quantity="chair_s", against=None)
     return [str(one["setting"]) for one in run if one.estimate.value is not None and one["setting"] != BASE]
-
-
-class Specificity(Sweep):
-    """CHAIR with the evidence of the own image and with substitutes."""
-
-    name = "specificity"
-    title = "Image specificity"
-    labels = ("tab:image-specificity",)
-    references = (BASE, OWN)
-
-    def settings(self, material: Material, answers: Answers) -> Iterator[Setting]:
-        count = len(material.evaluation)
-        given = {
-            DERANGED: Given(donors=tuple(derangement(count, material.seed).tolist())),
-            CYCLIC: Given(donors=(*range(1, count), 0)),
-            BLIND: Given(blind=True),
-        }
-        yield Setting(OWN, answers.rank(), note="the method as it is")
-        for name, evidence in given.items():
-            yield Setting(name, answers.run(f"evidence-{name}", material.table, given=evidence))
-
-    def sentences(self, frame: Frame, material: Material) -> list[str]:
-        own = change_of(frame, OWN)
-        lines = []
-        for name in (DERANGED, CYCLIC, BLIND):
-            change, gap = change_of(frame, name), change_of(frame, name, OWN)
-            share = change.number / own.value if own.value else None
-            part = "" if share is None else f" ({100 * share:.0f}% of the change with own evidence)"
-            lines.append(
-                f"{name}: {change.text(signed=True, unit=' points')}{part}, that is {gap.text(signed=True)} against own "
-                f"evidence. {verdict(gap, share)}"
-            )
-        first = (
-            f"With its own evidence, the method changes CHAIR_S by {own.text(signed=True, unit=' points')}."
-        )
-        return [first, " ".join(lines)]
-
-
-def verdict(gap: Estimate, share: float | None) -> str:
-    """Whether a substitute does as in the paper: worse than the image's own evidence, less than half of its effect."""
-    if gap.low is None or gap.low <= 0:
-        return "The paper finds this worse; that is not confirmed here."
-    if share is not None and share >= 0.5:
-        return "As in the paper, this is worse; but more than half of the change remains, which the paper does not find."
-    return "As in the paper, this is worse."
