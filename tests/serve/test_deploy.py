@@ -167,7 +167,7 @@ def started(monkeypatch, world):
 def test_settings_come_from_the_file_and_the_command_line_wins(tmp_path, monkeypatch, started):
     monkeypatch.setenv("REWEIGH_API_KEY", "k")
     text = (ROOT / "deploy/serve.toml").read_text()
-    assert text.partition("\n")[2] in (ROOT / "docs/production.md").read_text()
+    assert text.partition("\n")[2] in (ROOT / "docs/serve.md").read_text()
     monkeypatch.setattr("reweigh.serve.bounds.listen", lambda host, port: contextlib.nullcontext())
     done = invoke(
         tmp_path,
