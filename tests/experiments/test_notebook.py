@@ -85,12 +85,12 @@ def test_ablate_scores_every_arm_against_the_full_method(embedded, table, runs, 
         seed=42,
     )
     assert left_out == {}
-    rows = ablate(*embedded, Plan(table, 2.0, arms, left_out), runs, tmp_path, cache=EvidenceCache())
-    assert [row.name for row in rows] == ["base", "full", "cyclic", "unbounded"]
-    by_name = {row.name: row for row in rows}
-    assert by_name["base"].edits is None
-    assert by_name["full"].edits["escapes"] == 0
-    assert 0 < by_name["full"].edits["edits"] < by_name["full"].edits["candidates"]
-    assert by_name["full"].difference == {}
-    assert set(by_name["cyclic"].difference) == {"chair_s", "chair_i", "chair_i_distinct", "recall", "f1"}
+    found = ablate(*embedded, Plan(table, 2.0, arms, left_out), runs, tmp_path, cache=EvidenceCache())
+    assert found.distinct("arm") == ["base", "full", "cyclic", "unbounded"]
+    assert found.get(benchmark="world", arm="base", figure="edits", against=None) is None
+    edits = {name: found.one(arm="full", figure=name).value for name in ("candidates", "edits", "escapes")}
+    assert edits["escapes"] == 0 < edits["edits"] < edits["candidates"]
+    changed = found.against("full")
+    assert changed.distinct("arm") == ["base", "cyclic", "unbounded"]
+    assert {"chair_s", "chair_i", "chair_i_distinct", "recall", "f1"} <= set(changed.distinct("figure"))
     assert responses(tmp_path / "runs" / "base") != responses(tmp_path / "runs" / "full")

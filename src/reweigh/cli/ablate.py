@@ -68,9 +68,9 @@ def ablate(
         typer.echo(f"{kind} is left out: {why}", err=True)
     with only_one(out):
         kept = EvidenceCache(folder=out / "evidence")
-        rows = run(*loaded, planned, runs, out, cache=kept, force=force)
+        found = run(*loaded, planned, runs, out, cache=kept, force=force)
     about = {"model": model, "benchmark": task.metadata, "records": len(task.records), "seed": selection.seed}
-    report = AblationReport(rows, planned, about)
+    report = AblationReport(found, planned, about)
     written = report.write(out)
     if common.wants_json():
         common.emit_json(report.to_json())

@@ -121,7 +121,7 @@ def compare(
         common.console().print(*([] if tuned is None else [settings_table(tuned)]), page.terminal())
     if tuned is not None:
         add_tuning(page, tuned)
-    files = FILES.write(out, page, made.to_json(), made.frame)
+    files = FILES.write(out, page, made.to_json(), made.contrast.frame)
     files += [] if tuned is None else write_frontier(tuned, out)
     common.finish(*files, then=f"open {next((one for one in files if one.suffix == '.html'), out)}")
 

@@ -151,9 +151,10 @@ def tune(
 
 def _show(report: TuningReport) -> None:
     """Print the tables and what follows from them."""
+    from reweigh.experiments.tune.report import EXPLAINED
     from reweigh.results.page import Page
 
-    common.console().print(report.comparison.add_to(Page("", lead=report.lead)).terminal())
+    common.console().print(report.contrast.add_to(Page("", lead=report.lead), EXPLAINED).terminal())
     typer.echo("\n".join(report.advice()))
 
 

@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 
 FRAME = "frame.json"
 """The file of an experiment's folder that holds its frame."""
+DECIDING = 100
+"""With fewer records an experiment warns that they decide nothing."""
 
 
 @dataclass(frozen=True)

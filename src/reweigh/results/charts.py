@@ -95,11 +95,15 @@ def chart(
                 canvas.savefig(temporary, format=ending, dpi=200, metadata=meta)
 
 
-def inline(draw: Callable[[Any, bool], None], *, alt: str, height: float = 3.2) -> Html:
+Draw = Callable[..., None]
+"""Draws on a panel; ``narrow`` tells it that the screen is a narrow one."""
+
+
+def inline(draw: Draw, *, alt: str, height: float = 3.2) -> Html:
     """A drawing as markup for a page, once for wide and once for narrow screens.
 
     Args:
-        draw: Receives a panel, and whether the screen is narrow.
+        draw: Receives a panel and ``narrow``.
         alt: The drawing in words, for readers who do not see it.
         height: Inches down.
     """
@@ -110,7 +114,7 @@ def inline(draw: Callable[[Any, bool], None], *, alt: str, height: float = 3.2) 
     return join(drawn)
 
 
-def svg(draw: Callable[[Any, bool], None], *, alt: str, narrow: bool = False, height: float = 3.2) -> Html:
+def svg(draw: Draw, *, alt: str, narrow: bool = False, height: float = 3.2) -> Html:
     """One drawing as an SVG element, with its words as text; it can also stand alone as a file."""
     from matplotlib import rc_context
     from matplotlib.figure import Figure
@@ -118,7 +122,7 @@ def svg(draw: Callable[[Any, bool], None], *, alt: str, narrow: bool = False, he
     with rc_context({**STYLE, "svg.fonttype": "none"}), warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Glyph .* missing")  # the browser has it
         canvas = Figure(figsize=(WIDTHS["narrow" if narrow else "wide"], height), layout="constrained")
-        draw(canvas.subplots(), narrow)
+        draw(canvas.subplots(), narrow=narrow)
         file = io.StringIO()
         canvas.savefig(file, format="svg", transparent=True, metadata={"Date": None, "Creator": None})
     return _for_page(file.getvalue(), alt)

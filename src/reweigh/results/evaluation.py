@@ -8,7 +8,7 @@ from typing import Any
 
 from reweigh.benchmarks.base import Direction, Id, Item, MetricInfo, find_benchmark
 from reweigh.estimate import Estimate
-from reweigh.results.examples import EXAMPLES, FindImage, add_examples, example_card, response
+from reweigh.results.examples import EXAMPLES, FindImage, Side, add_cards, add_examples
 from reweigh.results.html import legend, tiles
 from reweigh.results.page import Page
 from reweigh.results.table import Cell, Column, Table
@@ -110,13 +110,11 @@ def comparison_page(
     page.intervals(drawn, f"{names[1]} minus {names[0]}.", zero=True, digits=2)
     if (counted := mention_table(difference)) is not None:
         page.section("What changed").table(counted).add(legend())
-    by_id = tuple({item.id: item for item in side} for side in items)
-    for change in _clearest(difference.changes):
-        sides = [
-            response(by_id[side][change.id], texts[side].get(change.id, ""), title=name)
-            for side, name in enumerate(names)
-        ]
-        page.add(example_card(by_id[0][change.id], find(change.id), sides, _summary(change)))
+    sides = [
+        Side(name, {item.id: item for item in own}, said)
+        for name, own, said in zip(names, items, texts, strict=True)
+    ]
+    add_cards(page, {one.id: [_summary(one)] for one in _clearest(difference.changes)}, sides, find)
     return page
 
 

@@ -99,28 +99,42 @@ def mention_spans(item: Item, text: str) -> list[Span]:
     return spans
 
 
-def response(item: Item, text: str, *, title: str = "", note: str = "") -> Html:
-    """A response with its mentions in colour, under the name of who wrote it; a very long one is cut."""
+def response(item: Item, text: str, *, title: str = "") -> Html:
+    """Return a response with its mentions in colour, under the name of who wrote it; a very long one is cut."""
     start = text[:LONGEST]
     rest = f" … ({len(text) - len(start):,} more characters)" if len(start) < len(text) else ""
-    parts = [element("h4", title)] if title else []
-    parts.append(element("p", coloured_html(start, mention_spans(item, start)), rest, class_="said"))
-    parts += [element("p", note, class_="muted")] if note else []
-    return element("div", *parts)
+    said = element("p", coloured_html(start, mention_spans(item, start)), rest, class_="said")
+    return element("div", element("h4", title), said) if title else element("div", said)
 
 
-def example_card(
-    item: Item, file: Path | None, responses: Sequence[Html], *notes: str, question: str = ""
-) -> Html:
-    """The responses to one record beside its image, if that can be read, with notes below."""
-    body = [element("h3", f"{item.id}")]
-    body += [element("p", element("b", "Question: "), question)] if question else []
-    body.append(element("div", *responses[:OPEN], class_="pair"))
-    if more := responses[OPEN:]:
-        summary = element("summary", f"{len(more)} more")
-        body.append(element("details", summary, element("div", *more, class_="pair")))
-    body += [element("p", note, class_="muted") for note in notes]
-    return card(thumbnail(file, item), *body)
+class Side(NamedTuple):
+    """What one run answered: its name where there are several, what was found in its texts, and the texts."""
+
+    title: str
+    items: Mapping[Id, Item]
+    texts: Mapping[Id, str]
+
+
+def add_cards(
+    page: Page,
+    chosen: Mapping[Id, Sequence[str]],
+    sides: Sequence[Side],
+    find: FindImage,
+    questions: Mapping[Id, str] | None = None,
+) -> None:
+    """Add a card for each chosen record: all runs' responses beside its image, if that is found, and notes below."""
+    for identity, notes in chosen.items():
+        item = sides[0].items[identity]
+        body = [element("h3", f"{identity}")]
+        if question := (questions or {}).get(identity):
+            body.append(element("p", element("b", "Question: "), question))
+        said = [response(one.items[identity], one.texts.get(identity, ""), title=one.title) for one in sides]
+        body.append(element("div", *said[:OPEN], class_="pair"))
+        if more := said[OPEN:]:
+            summary = element("summary", f"{len(more)} more")
+            body.append(element("details", summary, element("div", *more, class_="pair")))
+        body += [element("p", note, class_="muted") for note in notes]
+        page.add(card(thumbnail(find(identity), item), *body))
 
 
 def thumbnail(path: Path | None, item: Item) -> Html | None:
@@ -152,12 +166,16 @@ def add_examples(
     if any("mentions" in item.details for item in [*worst, *best]):
         page.add(legend())
     page.text("The worst first, then some without any fault.", muted=True)
-    # A prompt that all examples share is not repeated in each of them.
-    differing = prompts if len(set(prompts.values())) > 1 else {}
-    for item in [*worst, *best]:
-        said = response(item, texts.get(item.id, str(item.details.get("response", ""))))
-        question = str(item.details.get("question", differing.get(item.id)) or "")
-        page.add(example_card(item, find(item.id), [said], *_notes(item.details), question=question))
+    shared = (
+        len(set(prompts.values())) == 1
+    )  # a prompt that all examples share is not repeated in each of them
+    chosen = {item.id: item for item in [*worst, *best]}
+    asked = {
+        one: item.details.get("question", "" if shared else prompts.get(one)) for one, item in chosen.items()
+    }
+    said = {one: texts.get(one, str(item.details.get("response", ""))) for one, item in chosen.items()}
+    notes = {one: _notes(item.details) for one, item in chosen.items()}
+    add_cards(page, notes, [Side("", chosen, said)], find, {one: str(asked[one] or "") for one in chosen})
 
 
 def fault(item: Item) -> float:
@@ -180,9 +198,8 @@ def _notes(details: Mapping[str, Any]) -> list[str]:
         truth = details.get("truth", details.get("label"))
         notes.append(f"truth {truth}, read as {details.get('answer') or 'neither'}")
     if "score" in details:
-        notes.append(
-            f"score {details['score']}" + ("" if details.get("parsed", True) else " (reply not readable)")
-        )
+        unread = "" if details.get("parsed", True) else " (reply not readable)"
+        notes.append(f"score {details['score']}{unread}")
     if isinstance(found := details.get("probabilities"), Mapping):
         likely = ", ".join(f"{level}: {p:.0%}" for level, p in found.items() if p >= 0.005)
         notes.append(f"expected {details['expected']:.2f} ({likely})")

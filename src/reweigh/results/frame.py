@@ -60,19 +60,20 @@ class Frame:
 
     rows: tuple[Row, ...]
     about: Mapping[str, Any] = field(default_factory=dict)
+    _found: dict[tuple[Key, ...], Estimate] = field(init=False, repr=False, compare=False)
 
     def __init__(self, rows: Iterable[Row] = (), about: Mapping[str, Any] | None = None) -> None:
         object.__setattr__(self, "rows", tuple(rows))
         object.__setattr__(self, "about", dict(about or {}))
-        seen = set()
+        object.__setattr__(self, "_found", {})
         for row in self.rows:
             if tuple(row.keys) != self.keys:
                 raise InputError(f"a row has the keys {list(row.keys)}, the first one {list(self.keys)}")
             if clash := [name for name in row.keys if name in PARTS]:
                 raise InputError(f"{clash[0]!r} names a part of an estimate and cannot be a key")
-            if (own := tuple(row.keys.values())) in seen:
+            if (own := tuple(row.keys.values())) in self._found:
                 raise InputError(f"two rows have the keys {dict(row.keys)}")
-            seen.add(own)
+            self._found[own] = row.estimate
 
     @property
     def keys(self) -> tuple[str, ...]:
@@ -113,6 +114,9 @@ class Frame:
 
     def get(self, **wanted: Key) -> Estimate | None:
         """The only estimate whose keys have these values, or None if there is no such row."""
+        if len(wanted) == len(self.keys):
+            self._require(*wanted)
+            return self._found.get(tuple(wanted[name] for name in self.keys))
         return self.one(**wanted) if len(self.pick(**wanted)) else None
 
     def against(self, reference: str) -> Frame:

@@ -7,6 +7,7 @@ token is known to be a piece of a longer one; ``b`` is None for an unregistered 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from io import BytesIO
 from typing import TYPE_CHECKING, Any
 
@@ -63,7 +64,7 @@ def draw_step(panel: Any, rows: Sequence[Candidate], *, narrow: bool = False, li
 
 def step_svg(rows: Sequence[Candidate], *, limit: int = LIMIT) -> Html:
     """The drawing of a step as an SVG that stands alone."""
-    return svg(lambda panel, _: draw_step(panel, rows, limit=limit), alt=step_alt_text(rows), height=HEIGHT)
+    return svg(partial(draw_step, rows=rows, limit=limit), alt=step_alt_text(rows), height=HEIGHT)
 
 
 def step_alt_text(rows: Sequence[Candidate], limit: int = LIMIT) -> str:

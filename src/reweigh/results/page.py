@@ -5,13 +5,13 @@ Words and tables appear on every face; markup and drawings only in HTML, which n
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from reweigh.estimate import Estimate
 from reweigh.files.outputs import write_output
-from reweigh.results.charts import alt_text, dots, inline
+from reweigh.results.charts import Draw, alt_text, dots, inline
 from reweigh.results.html import Html, element, figure, join
 from reweigh.results.table import Cell, Column, Table
 from reweigh.text import in_words
@@ -78,10 +78,8 @@ class Page:
         self._sections[-1].parts.append((table, fold))
         return self
 
-    def chart(
-        self, draw: Callable[[Any, bool], None], caption: str, *, alt: str = "", height: float = 3.2
-    ) -> Page:
-        """Add a drawing; ``draw`` receives a matplotlib panel and whether the screen is narrow."""
+    def chart(self, draw: Draw, caption: str, *, alt: str = "", height: float = 3.2) -> Page:
+        """Add a drawing."""
         return self.add(figure(inline(draw, alt=alt or caption, height=height), caption))
 
     def intervals(

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from rich.text import Text
 
 MISSING = "–"
+RATIO = "×"
+"""The unit of a ratio to a reference."""
 LONG_NAME = 18
 """Row names longer than this keep a minimum width on a phone, instead of one word per line."""
 

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from checkpoints import picture
 from reweigh.experiments.compare.cost import BatchCost
-from reweigh.experiments.compare.fluency import IMPROBABLE, Passage, broken_shares, one_by_one
 from reweigh.experiments.compare.methods import Method
-from reweigh.experiments.compare.on_ray import Comparer, Waiting, workers_executor
+from reweigh.experiments.compare.on_ray import Comparer, Waiting, worker_turns
 from reweigh.experiments.compare.study import served_arms
 from reweigh.experiments.experiment import Experiment
 from reweigh.runs.record import RESPONSES
@@ -31,23 +32,15 @@ def turns(batch, names):
     """Every answer names what it depends on."""
     for name in names:
         texts = [f"{name} {record.id} {batch.seed} and so on" for record in batch.records]
-        yield name, Answered([Answer(text, (1,)) for text in texts], BatchCost(1.0, 1, None).to_json())
+        yield name, Answered([Answer(text, (1,)) for text in texts], asdict(BatchCost(1.0, 1, None)))
 
 
 def experiment(runs, out, answerer):
     return Experiment(runs, served_arms(METHODS, runs), out / runs.task.name, rotate=True, turns=answerer)
 
 
-def reader(passage: Passage):
-    """Every second text of one method is broken."""
-    return {
-        name: IMPROBABLE / 2 if name == "dola" and int(text.split()[1]) % 2 else 1.0
-        for name, text in passage.texts.items()
-    }
-
-
 def workers_of(workers, seed):
-    return Shuffled(Comparer({}, METHODS, turns, reader).work, workers, seed)
+    return Shuffled(Comparer({}, METHODS, turns).work, workers, seed)
 
 
 @pytest.fixture(scope="module")
@@ -73,26 +66,16 @@ def test_any_order_gives_the_files_of_one_machine(benchmarks, tmp_path_factory, 
         alone.answer(*alone.arms)
         for arm in alone.arms:
             expected[runs.task.name, arm.name] = (alone.out / arm.name / RESPONSES).read_bytes()
-    executor_of = workers_executor(workers_of(workers, seed), Waiting(benchmarks, METHODS, folder / "ray"))
+    turns_of = worker_turns(workers_of(workers, seed), Waiting(benchmarks, METHODS, folder / "ray"))
     begun = folder / "ray" / "toy" / "dola" / RESPONSES
     if kept:
         begun.write_bytes(b"".join(expected["toy", "dola"].splitlines(keepends=True)[:kept]))
-        executor_of = workers_executor(
-            workers_of(workers, seed), Waiting(benchmarks, METHODS, folder / "ray")
-        )
+        turns_of = worker_turns(workers_of(workers, seed), Waiting(benchmarks, METHODS, folder / "ray"))
     for runs in benchmarks:
-        executor = executor_of(runs)
-        made = experiment(runs, folder / "ray", executor.turns)
+        made = experiment(runs, folder / "ray", turns_of(runs))
         made.answer(*made.arms)
         for arm in made.arms:
             assert (made.out / arm.name / RESPONSES).read_bytes() == expected[runs.task.name, arm.name]
             noted = made.out / arm.name / "costs.jsonl"
             costs = noted.read_text().splitlines() if noted.exists() else []
             assert len(costs) >= (len(runs.task.records) - kept) // 2
-        texts = {
-            arm.name: [f"{arm.name} {record.id} and so on" for record in runs.task.records]
-            for arm in made.arms
-        }
-        shares = broken_shares(executor.read_again, runs, texts, show=False)
-        assert shares == broken_shares(one_by_one(reader), runs, texts, show=False)
-        assert shares["base"] == 0 < shares["dola"] < 1

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -12,56 +13,65 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from reweigh.estimate import Estimate
-from reweigh.experiments.compare.fluency import least_likely, unfinished
-from reweigh.experiments.compare.report import (
-    Comparison,
-    MethodRow,
-    build_page,
-    choose,
-    cost_columns,
-    figure_column,
-    shade,
-)
+from reweigh.experiments.compare import fluency
+from reweigh.experiments.compare.fluency import LOOKED_AT, LOWEST, broken_share, least_likely, unfinished
+from reweigh.experiments.compare.methods import Method
+from reweigh.experiments.compare.report import Comparison, build_page, choose
+from reweigh.experiments.compare.study import contrast_of
+from reweigh.results.contrast import Contrast, shade
+from reweigh.results.frame import AGAINST, Frame, Row
+from reweigh.results.table import Column
+from reweigh.runs.run import Answered
+from reweigh.runtime.answer import Answer
 
-FIGURES = [
-    figure_column("CHAIR", "CHAIR_I", "lower"),
-    figure_column("CHAIR", "F1", "higher"),
-    *cost_columns(),
+COLUMNS = [
+    (Column("CHAIR_I", "lower", 2, group="CHAIR"), {"benchmark": "w", "figure": "chair_i"}),
+    (Column("F1", "higher", 2, group="CHAIR"), {"benchmark": "w", "figure": "f1"}),
 ]
-
-
-def cells(*values):
-    return [None if value is None else Estimate(value) for value in values]
-
-
-def changes(*values):
-    """Differences beyond chance."""
-    return [Estimate(value, value - 0.5, value + 0.5) for value in values]
+FIGURES = {"chair_i": "w", "f1": "w", "latency": None, "memory": None}
 
 
 def ratio(value):
     return Estimate(value, value - 0.005, value + 0.005)
 
 
-ROWS = [
-    MethodRow(
-        "Base (greedy)",
-        [Estimate(50.0, 45.0, 55.0), *cells(80.0, 1.0, 1.0)],
-        regime="greedy",
-        runs={"w": "w/base"},
-    ),
-    MethodRow("VCD", [*cells(59.0, 78.0), ratio(2.01), ratio(1.06)], changes(9.0, -2.0), "sampling"),
-    MethodRow("PAI", [*cells(42.4, 60.0), ratio(2.14), Estimate(1.02)], changes(-7.6, -20.0), "greedy"),
-    MethodRow(
-        "ReWEIGH",
-        [Estimate(39.0, 35.5, 41.0), *cells(80.0), Estimate(1.02, 0.99, 1.05), Estimate(1.0)],
-        [Estimate(-11.0, -15.0, -7.0), Estimate(0.0, -1.0, 1.0)],
-        "greedy",
-        runs={"w": "w/re weigh"},
-    ),
-    MethodRow("OPERA", cells(None, None, None, None), reason="its attention cannot be read"),
+def beyond(value):
+    """A difference beyond chance."""
+    return Estimate(value, value - 0.5, value + 0.5)
+
+
+VALUES = {
+    "base": [Estimate(50.0, 45.0, 55.0), Estimate(80.0), Estimate(1.0), Estimate(1.0)],
+    "vcd": [Estimate(59.0), Estimate(78.0), ratio(2.01), ratio(1.06)],
+    "pai": [Estimate(42.4), Estimate(60.0), ratio(2.14), Estimate(1.02)],
+    "re weigh": [Estimate(39.0, 35.5, 41.0), Estimate(80.0), Estimate(1.02, 0.99, 1.05), Estimate(1.0)],
+}
+CHANGES = {
+    "vcd": [beyond(9.0), beyond(-2.0)],
+    "pai": [beyond(-7.6), beyond(-20.0)],
+    "re weigh": [Estimate(-11.0, -15.0, -7.0), Estimate(0.0, -1.0, 1.0)],
+}
+METHODS = [
+    Method("base", "Base (greedy)"),
+    Method("vcd", "VCD", regime={"do_sample": True}),
+    Method("pai", "PAI"),
+    Method("re weigh", "ReWEIGH"),
+    Method("opera", "OPERA", reason="its attention cannot be read"),
 ]
-TABLE = Comparison("llava", FIGURES, ROWS, ["A note."])
+
+
+def rows(found, against):
+    return [
+        Row({"benchmark": FIGURES[figure], "arm": arm, "figure": figure, AGAINST: against}, one)
+        for arm, numbers in found.items()
+        for figure, one in zip(FIGURES, numbers, strict=False)
+    ]
+
+
+FRAME = Frame([*rows(VALUES, None), *rows(CHANGES, "base")])
+CONTRAST = contrast_of(FRAME, METHODS, COLUMNS)
+SCORED = {"w": {name: SimpleNamespace(run=None) for name in ("base", "re weigh")}}
+TABLE = Comparison("llava", METHODS, CONTRAST, SCORED, ["A note."])
 
 
 @pytest.mark.parametrize(
@@ -84,29 +94,32 @@ def test_a_shade_needs_an_interval_without_zero(change, wanted):
 
 def test_a_shade_follows_the_direction():
     assert shade(Estimate(3.0, 1.0, 5.0), 50.0, "higher") == "better"
-    assert [TABLE.shade_of(0, j) for j in range(4)] == [""] * 4, "the base has none"
-    assert [TABLE.shade_of(4, j) for j in range(4)] == [""] * 4, "nor what was not run"
+    assert [CONTRAST.shade(0, j) for j in range(4)] == [""] * 4, "the base has none"
+    assert [CONTRAST.shade(4, j) for j in range(4)] == [""] * 4, "nor what was not run"
 
 
 def test_cost_is_shaded_if_the_interval_of_its_ratio_excludes_one():
-    assert [TABLE.shade_of(i, 2) for i in range(5)] == ["", "worse-strong", "worse-strong", "", ""]
-    assert [TABLE.shade_of(i, 3) for i in range(3)] == ["", "worse", ""]
+    assert [CONTRAST.shade(i, 2) for i in range(5)] == ["", "worse-strong", "worse-strong", "", ""]
+    assert [CONTRAST.shade(i, 3) for i in range(3)] == ["", "worse", ""]
 
 
 def test_best_and_second_are_judged_as_printed():
-    assert [TABLE.rank_of(i, 0) for i in range(5)] == ["", "", "second", "best", ""]
-    assert [TABLE.rank_of(i, 1) for i in range(5)] == ["best", "second", "", "best", ""]
-    assert {TABLE.rank_of(i, 2) for i in range(5)} == {""}, "cost has no winner"
+    assert [CONTRAST.place(i, 0) for i in range(5)] == ["", "", "second", "best", ""]
+    assert [CONTRAST.place(i, 1) for i in range(5)] == ["best", "second", "", "best", ""]
+    assert {CONTRAST.place(i, 2) for i in range(5)} == {""}, "cost has no winner"
 
 
 @settings(max_examples=50)
 @given(st.lists(st.one_of(st.none(), st.floats(0, 100)), min_size=2, max_size=6), st.booleans())
 def test_places_twin(values, lower):
-    figure = figure_column("g", "x", "lower" if lower else "higher", digits=1)
-    table = Comparison("m", [figure], [MethodRow(str(i), cells(value)) for i, value in enumerate(values)])
+    numbers = [
+        Row({"arm": i, "figure": "x", AGAINST: None}, Estimate(value)) for i, value in enumerate(values)
+    ]
+    column = (Column("x", "lower" if lower else "higher", 1), {"figure": "x"})
+    table = Contrast(Frame(numbers), [(f"{i}", {"arm": i}) for i in range(len(values))], [column])
     known = [round(float(f"{value:.1f}"), 1) for value in values if value is not None]
     for i, value in enumerate(values):
-        place = table.rank_of(i, 0)
+        place = table.place(i, 0)
         if value is None or len(known) < 2:
             assert place == ""
             continue
@@ -134,13 +147,13 @@ def test_latex():
     assert r"CHAIR\_I $\downarrow$" in first
     assert r"PAI & \cellcolor{blue!10}\underline{42.40} & \cellcolor{red!35}60.00" in first
     assert r"\textbf{39.00} {\scriptsize [35.50, 41.00]}" in first
-    assert first.count(r" \\") == 2 + len(ROWS)
+    assert first.count(r" \\") == 2 + len(METHODS)
     assert r"\begin{tabular}{lrr}" in second, "only columns that have differences"
     assert "Cost" not in second
 
 
 def test_html_escapes_shades_draws_and_links_to_the_runs():
-    page = build_page(Comparison("<b>model</b>", FIGURES, ROWS)).html()
+    page = build_page(Comparison("<b>model</b>", METHODS, CONTRAST, SCORED)).html()
     assert "<b>model</b>" not in page
     assert '<td class="better-strong best">39.00 ▲▲<span class="range">[35.50, 41.00]</span></td>' in page
     assert '<th colspan="2" class="group" scope="colgroup">CHAIR</th>' in page
@@ -176,17 +189,17 @@ def test_terminal_has_every_method_and_every_figure_at_any_width(width):
     Console(width=width, file=stream).print(build_page(TABLE).terminal())
     shown = stream.getvalue()
     assert "…" not in shown
-    assert all(one.heading in shown for one in TABLE.columns)
+    assert all(one.heading in shown for one, _ in CONTRAST.columns)
     parts = shown.count("\n method ")
-    assert all(shown.count(f"\n {row.title} ") == parts for row in ROWS[1:])
+    assert all(shown.count(f"\n {row.title} ") == parts for row in METHODS[1:])
     assert "[35.50" in shown
     assert "[-15.00" in shown
     assert parts == 2 or width < 120, "the figures and the differences"
 
 
 def test_the_page_is_about_reweigh_or_the_last_row():
-    assert TABLE.chief() is ROWS[3]
-    assert Comparison("m", FIGURES, ROWS[:1]).chief() is ROWS[0]
+    assert TABLE.chief() is METHODS[3]
+    assert Comparison("m", METHODS[:1], CONTRAST).chief() is METHODS[0]
 
 
 def test_examples_are_chosen_by_numbers():
@@ -226,3 +239,26 @@ def test_unfinished_texts_are_counted():
     texts = ["A dog runs on grass.", "A dog runs on the", "yes", 'He said "stop now."']
     assert unfinished(texts) == pytest.approx(1 / 3)
     assert unfinished(["no"]) == 0.0
+
+
+@pytest.mark.parametrize(("lowest", "share"), [([[1.0, 1e-4], [0.5, 1e-9]], 0.5), ([[], []], 0.0)])
+def test_the_share_of_broken_texts_is_over_all_that_were_read(lowest, share):
+    assert broken_share([{"start": i, LOWEST: found} for i, found in enumerate(lowest)]) == share
+    assert broken_share([{"start": 0}]) == 0.0, "an earlier version read none"
+
+
+def test_only_the_first_sentences_are_read_again(monkeypatch):
+    seen = []
+    monkeypatch.setattr(fluency, "build_inputs", lambda *given, **_: given)
+    monkeypatch.setattr(
+        fluency, "least_likely", lambda _model, _processor, _inputs, text: seen.append(text) or 0.5
+    )
+    texts = ["A dog runs home.", " yes ", "A cat sits here.", "A cow eats grass."]
+    batch = SimpleNamespace(start=LOOKED_AT - 3, pictures=[None] * 4, prompts=["?"] * 4)
+    answered = Answered([Answer(text, (1,)) for text in texts], {"seconds": 1.0})
+    session = SimpleNamespace(model=None, processor=None)
+    note = fluency.read_again(lambda _: answered, session)(batch).note
+    assert seen == ["A dog runs home.", "A cat sits here."], (
+        "one word is no sentence, and three records are left"
+    )
+    assert note == {"seconds": 1.0, LOWEST: [0.5, 0.5]}

@@ -28,7 +28,6 @@ from reweigh.experiments.compare.methods import (
     parse_options,
     standard_methods,
 )
-from reweigh.experiments.compare.report import Comparison, MethodRow, figure_column
 from reweigh.experiments.compare.study import _note
 from reweigh.rivals import DECODERS
 from reweigh.runs.diff import hallucinated_objects
@@ -188,16 +187,6 @@ def test_the_interval_of_cost_draws_the_same_batches_for_both():
         keys = [list(base)[i] for i in rng.integers(0, 40, 40)]
         drawn.append(sum(noisy[key].seconds for key in keys) / sum(base[key].seconds for key in keys))
     assert [found.low, found.high] == pytest.approx(np.quantile(drawn, [0.025, 0.975]), abs=0.03)
-
-
-def test_cost_is_marked_only_beyond_chance():
-    rows = [
-        MethodRow("Base", [Estimate(1.0), Estimate(1.0)]),
-        MethodRow("Own", [Estimate(0.85, 0.6, 1.2), Estimate(2.0, 1.8, 2.2)]),
-    ]
-    figures = [figure_column("Cost", "Lat.", "lower"), figure_column("Cost", "Mem.", "lower")]
-    made = Comparison("m", figures, rows)
-    assert [made.shade_of(1, 0), made.shade_of(1, 1)] == ["", "worse-strong"]
 
 
 @pytest.mark.parametrize(("n", "warned"), [(20, True), (99, True), (100, False), (500, False)])

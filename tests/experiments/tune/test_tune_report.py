@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import random
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -12,10 +13,11 @@ from reweigh.benchmarks.base import Item, Summary
 from reweigh.benchmarks.chair.metrics import count_caption, figures, summarise_metrics
 from reweigh.estimate import Estimate
 from reweigh.experiments.tune.report import TuningReport
-from reweigh.experiments.tune.search import BASE, GAIN, Tuned, search
+from reweigh.experiments.tune.search import BASE, GAIN, Tuned, search, tuning_frame
 from reweigh.experiments.tune.study import quality
 from reweigh.files.artifacts import read_json
 from reweigh.files.seals import write_sealed
+from reweigh.results.frame import Frame
 from reweigh.runs.task import Scored
 
 IMAGES = 60
@@ -32,9 +34,12 @@ def described(invents: float) -> Scored:
     return Scored(items, Summary.of(items, benchmark="world", metrics=summarise_metrics(items)))
 
 
+SCORED = {key: described(share) for key, share in INVENTS.items()}
+
+
 @pytest.fixture(scope="module")
 def report():
-    scored = {key: described(share) for key, share in INVENTS.items()}
+    scored = dict(SCORED)
     found = search(
         lambda layer, beta: quality(scored.get((layer, beta), scored[2, 2.0])),
         quality(scored[BASE]),
@@ -43,12 +48,12 @@ def report():
     )
     scored |= {(2, 1.5): scored[2, 2.0]}
     on = {"benchmark": "world", "records": IMAGES, "bound": 0.5}
-    return TuningReport(Tuned(found, scored, figures), "made", on)
+    return TuningReport(Tuned(found, tuning_frame(scored, figures, "world")), "made", on)
 
 
 def test_differences_and_gain_have_the_intervals_of_a_paired_bootstrap(report):
     """Against a twin that draws images one by one."""
-    base, other = (report.tuned.scored[key].items for key in (BASE, (2, 1.0)))
+    base, other = (SCORED[key].items for key in (BASE, (2, 1.0)))
     draw, changes, gains = np.random.default_rng(0), [], []
     for _ in range(1500):
         images = draw.integers(0, IMAGES, IMAGES)
@@ -57,8 +62,8 @@ def test_differences_and_gain_have_the_intervals_of_a_paired_bootstrap(report):
         better = [(before[name] - after[name]) / before[name] for name in ("chair_s", "chair_i")]
         better += [(after[name] - before[name]) / before[name] for name in ("recall", "f1")]
         gains.append(100 * sum(better) / 4)
-    found = report.tuned.differences[2, 1.0]
-    for metric, drawn in ((found["chair_i"], changes), (found[GAIN], gains)):
+    for name, drawn in (("chair_i", changes), (GAIN, gains)):
+        metric = report.tuned.at((2, 1.0), name, "base")
         assert [metric.low, metric.high] == pytest.approx(np.quantile(drawn, [0.025, 0.975]), abs=1.5)
         assert metric.low < metric.value < metric.high
 
@@ -78,8 +83,8 @@ def _chair(counts):
 
 
 def test_only_what_is_beyond_chance_is_shaded(report):
-    made = report.comparison
-    shades = {row.title: [made.shade_of(i, j) for j in range(5)] for i, row in enumerate(made.rows)}
+    made = report.contrast
+    shades = {title: [made.shade(i, j) for j in range(5)] for i, (title, _) in enumerate(made.rows)}
     assert shades["layer 2, beta 1, chosen"] == ["better-strong", "better-strong", "", "better", "better"]
     assert set(shades["layer 2, beta 2"]) == {""} == set(shades["base"])
 
@@ -88,8 +93,8 @@ def test_every_face_shows_intervals_and_differences(report, tmp_path):
     from rich.console import Console
 
     files = {path.suffix: path.read_text() for path in report.write(tmp_path)}
-    change = report.tuned.differences[2, 1.0]["chair_i"]
-    metric = report.tuned.scored[2, 1.0].summary.metrics["chair_i"]
+    change = report.tuned.at((2, 1.0), "chair_i", "base")
+    metric = report.tuned.at((2, 1.0), "chair_i")
     paired, own = (
         f"[{one.low:{form}.2f}, {one.high:{form}.2f}]" for one, form in ((change, "+"), (metric, ""))
     )
@@ -121,16 +126,19 @@ def test_advice_says_what_changes_and_that_the_grid_ends_there(report):
     assert "the smallest that was tried" in said
 
 
-def test_a_point_whose_gain_may_be_chance_is_neither_recommended_nor_recorded(report, tmp_path, monkeypatch):
+def test_a_point_whose_gain_may_be_chance_is_neither_recommended_nor_recorded(report, tmp_path):
     assert report.doubt() is None
     assert report.kept_point(tmp_path) is None
     there = report.point()
     on = there["chosen_on"] | {"records": 10**6, "table_sha256": {"2": "0" * 64}}
     write_sealed(tmp_path / "operating_point.json", there | {"chosen_on": on})
     assert "more records" in report.kept_point(tmp_path)
-    found = report.tuned.differences[2, 1.0]
-    monkeypatch.setitem(found, GAIN, Estimate(5.0, -1.0, 9.0))
-    assert "zero" in report.kept_point(tmp_path / "empty")
-    said = "\n".join(report.advice())
+    rows = [
+        replace(row, estimate=Estimate(5.0, -1.0, 9.0)) if row["figure"] == GAIN else row
+        for row in report.tuned.frame
+    ]
+    unsure = replace(report, tuned=replace(report.tuned, frame=Frame(rows)))
+    assert "zero" in unsure.kept_point(tmp_path / "empty")
+    said = "\n".join(unsure.advice())
     assert "not recommended" in said
     assert "reweigh describe" not in said

@@ -28,13 +28,14 @@ from reweigh.experiments.ablate.arms import (
     registered_sets,
     without_abstention,
 )
-from reweigh.experiments.ablate.report import BASE, ArmResult
+from reweigh.experiments.ablate.report import BASE, COUNTED, edit_rows
 from reweigh.experiments.experiment import Arm, Experiment, OpenArm, decoder_arm
 from reweigh.families.anatomy import find_anatomy
 from reweigh.images import read_image
 from reweigh.method.evidence import Evidence
 from reweigh.method.readouts import DMRR
 from reweigh.method.trace import Recorded
+from reweigh.results.frame import Frame
 from reweigh.runs.record import find_image
 from reweigh.runs.run import Answered, Batch, batches
 from reweigh.runs.task import Runs
@@ -49,7 +50,6 @@ if TYPE_CHECKING:
     from reweigh.benchmarks.base import Record
 
 EDITS = "edits.jsonl"
-COUNTED = ("candidates", "edits", "escapes")
 
 
 class RecordEvidence:
@@ -282,22 +282,22 @@ def ablate(
     *,
     cache: EvidenceCache,
     force: bool = False,
-) -> list[ArmResult]:
-    """Answer the base and every variant under one bar into folders below ``out``, and score them."""
+) -> Frame:
+    """Answer the base and every variant under one bar into folders below ``out``, score them and count their edits."""
     evidence = RecordEvidence(model, processor, planned.table, runs, cache, force=force)
 
     def opened(variant: Variant) -> OpenArm:
         session = attach_variant(model, processor, variant, planned.beta, force=force)
         return OpenArm(session.record(), variant_ask(session, variant, evidence, template=runs.template))
 
-    kinds = {BASE: BASE, **{one.name: one.kind for one in planned.variants}}
     base = decoder_arm(BASE, model, processor, BASE, {}, template=runs.template)
     edited = [Arm(one.name, one.name, partial(opened, one), EDITS) for one in planned.variants]
     made = Experiment(runs, [base, *edited], out / "runs", what="ablating")
-    made.run()
-    edits = {arm.name: sum_edits(made.notes(arm)) if arm.notes else None for arm in made.arms}
-    full = made.scored[FULL]
-    return [ArmResult.of(name, kind, made.scored[name], full, edits[name]) for name, kind in kinds.items()]
+    rows = [*made.run(FULL)]
+    for arm in made.arms:
+        edits = sum_edits(made.notes(arm)) if arm.notes else None
+        rows += edit_rows({"benchmark": runs.task.name, "arm": arm.name}, edits, made.scored[arm.name].items)
+    return Frame(rows)
 
 
 def observations_beside(table: str | Path) -> Observations | None:

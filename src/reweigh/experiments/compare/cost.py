@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 COSTS = "costs.jsonl"
 WARM_UP_TOKENS = 8
-LATENCY = "latency"
+LATENCY, MEMORY = "latency", "memory"
 NOTHING = "nothing was generated"
 
 
@@ -35,9 +35,10 @@ class BatchCost:
     tokens: int
     peak: int | None
 
-    def to_json(self) -> dict[str, Any]:
-        """Plain values."""
-        return asdict(self)
+    @classmethod
+    def of(cls, note: Mapping[str, Any]) -> BatchCost:
+        """Read the cost from what was noted of a batch."""
+        return cls(note["seconds"], note["tokens"], note["peak"])
 
 
 @dataclass
@@ -93,18 +94,14 @@ def timed(session: Session, *, template: str | None = None) -> Callable[[Batch],
         with measured(input_device(session.model)) as meter:
             answers = session.respond(inputs, seed=batch.seed, **options)
         tokens = sum(len(answer.tokens) for answer in answers)
-        return Answered(answers, BatchCost(meter.seconds, tokens, meter.peak).to_json())
+        return Answered(answers, asdict(BatchCost(meter.seconds, tokens, meter.peak)))
 
     return ask
 
 
 @dataclass(frozen=True)
 class Total:
-    """All batches of one arm, by benchmark and position.
-
-    Attributes:
-        batches: The costs.
-    """
+    """The costs of all batches of one arm, by benchmark and position."""
 
     batches: Mapping[tuple[str, int], BatchCost]
 
@@ -135,13 +132,10 @@ class Total:
         return Estimate(self.peak / base.peak)
 
     def _items(self) -> list[Item]:
+        found = {f"{name}/{start}": one for (name, start), one in self.batches.items()}
         return [
-            Item(
-                id=f"{name}/{start}",
-                image=f"{name}/{start}",
-                counts={"seconds": one.seconds, "tokens": one.tokens},
-            )
-            for (name, start), one in self.batches.items()
+            Item(id=key, image=key, counts={"seconds": one.seconds, "tokens": one.tokens})
+            for key, one in found.items()
         ]
 
 

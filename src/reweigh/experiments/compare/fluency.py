@@ -1,4 +1,4 @@
-"""What figures do not show: texts that fell apart, repeat themselves, stop in the middle or equal another method's.
+"""What figures do not show: texts that fall apart, repeat themselves, stop in the middle or equal another method's.
 
 One forward pass over a finished text gives the probability that the model, unedited, assigns to each of its tokens; a text
 with a token far below chance is broken. CHAIR_I falls if true objects are repeated, so a method that mentions far more
@@ -7,111 +7,60 @@ objects than the base, leaves many texts unfinished or breaks them is named unde
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import combinations
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 import torch
-from PIL.Image import Image
 
 from reweigh.engines.transformers.arguments import followed_by
-from reweigh.experiments.compare.methods import Method
 from reweigh.families.processor import tokenizer_of
 from reweigh.families.prompts import build_inputs
-from reweigh.images import read_image
-from reweigh.progress import bar
-from reweigh.runs.record import find_image
+from reweigh.runs.run import Answered, Batch
 from reweigh.runs.task import Scored
 
 if TYPE_CHECKING:
-    from reweigh.runs.task import Runs
+    from reweigh.engines.transformers.session import Session
+    from reweigh.experiments.compare.methods import Method
 
+LOWEST = "lowest_probabilities"
+"""The key of a batch's note for the lowest probability of a token in each of its texts."""
 IMPROBABLE = 1e-3
 """Probability below which a token breaks its text."""
 LOOKED_AT = 50
-"""Texts of each method that are read again."""
+"""Records of each benchmark whose texts are read again."""
 WORDS = 4
 """Shorter answers do not count as sentences."""
+WORDY = 1.25
+"""Repetition is noted if there are more mentions per caption than this many times the base's."""
+UNFINISHED = 0.10
+"""Unfinished texts are noted if their share exceeds the base's by more than this."""
+BROKEN = 0.25
+"""Broken texts are noted if their share exceeds the base's by more than this."""
+ENDS = (".", "!", "?", '"', ")")
 
 
-class Passage(NamedTuple):
-    """Texts of several methods about one picture."""
+def read_again(
+    ask: Callable[[Batch], Answered], session: Session, *, template: str | None = None
+) -> Callable[[Batch], Answered]:
+    """Answer batches with ``ask``, and note how likely the model itself finds the first texts."""
 
-    picture: Image
-    prompt: str
-    texts: Mapping[str, str]
+    def answer(batch: Batch) -> Answered:
+        answered = ask(batch)
+        lowest = []
+        for number, one in enumerate(answered.answers):
+            text = one.text.strip()
+            if batch.start + number < LOOKED_AT and len(text.split()) >= WORDS:
+                picture, prompt = [batch.pictures[number]], [batch.prompts[number]]
+                inputs = build_inputs(session.model, session.processor, picture, prompt, template=template)
+                lowest.append(least_likely(session.model, session.processor, inputs, text))
+        return Answered(answered.answers, {**answered.note, LOWEST: lowest})
 
-
-Reader: TypeAlias = Callable[[Passage], dict[str, float]]
-"""The lowest probability of a token in each of a passage's texts."""
-ReadAgain: TypeAlias = Callable[[Mapping[int, Passage]], Iterable[tuple[int, dict[str, float]]]]
-"""Reads numbered passages and gives what a reader found for each, in any order."""
-
-
-class Passages(Mapping[int, Passage]):
-    """What is read again of a benchmark, by the number of the record; a picture is opened when it is asked for.
-
-    Answers too short to be sentences are left out.
-    """
-
-    def __init__(self, runs: Runs, texts: Mapping[str, Sequence[str]]) -> None:
-        self._runs = runs
-        self._due: dict[int, dict[str, str]] = {}
-        for number in range(min(LOOKED_AT, len(runs.task.records))):
-            found = {name: said[number].strip() for name, said in texts.items() if number < len(said)}
-            long = {name: text for name, text in found.items() if len(text.split()) >= WORDS}
-            if long:
-                self._due[number] = long
-
-    def __getitem__(self, number: int) -> Passage:
-        record = self._runs.task.records[number]
-        picture = read_image(find_image(Path(self._runs.task.images), record.image))
-        return Passage(picture, record.prompt, self._due[number])
-
-    def __iter__(self) -> Iterator[int]:
-        return iter(self._due)
-
-    def __len__(self) -> int:
-        return len(self._due)
-
-    def count(self, name: str) -> int:
-        """How many texts of a method there are."""
-        return sum(name in found for found in self._due.values())
-
-
-def broken_shares(
-    read_again: ReadAgain, runs: Runs, texts: Mapping[str, Sequence[str]], *, show: bool | None = None
-) -> dict[str, float]:
-    """For each method the share of its first texts that hold an improbable token; sentences only."""
-    passages = Passages(runs, texts)
-    count = {name: passages.count(name) for name in texts}
-    broken = dict.fromkeys(texts, 0)
-    with bar("reading texts again", total=sum(count.values()), unit="text", show=show) as progress:
-        for _, lowest in read_again(passages):
-            for name, probability in lowest.items():
-                broken[name] += probability < IMPROBABLE
-            progress.update(len(lowest))
-    return {name: broken[name] / count[name] for name in texts if count[name]}
-
-
-def reading(model: Any, processor: Any, *, template: str | None = None) -> Reader:
-    """Read with a model of this process."""
-
-    def read(passage: Passage) -> dict[str, float]:
-        inputs = build_inputs(model, processor, [passage.picture], [passage.prompt], template=template)
-        return {name: least_likely(model, processor, inputs, text) for name, text in passage.texts.items()}
-
-    return read
-
-
-def one_by_one(reader: Reader) -> ReadAgain:
-    """Let one reader read all passages."""
-    return lambda passages: ((number, reader(passages[number])) for number in passages)
+    return answer
 
 
 def least_likely(model: Any, processor: Any, inputs: Mapping[str, Any], text: str) -> float:
-    """The lowest probability of a token of a text behind a prompt; the first, which begins it, is left out."""
+    """Return the lowest probability of a token of a text behind a prompt; the first, which begins it, is left out."""
     tokenizer = tokenizer_of(processor)
     ids = tokenizer(f" {text}", add_special_tokens=False, return_tensors="pt")["input_ids"]
     ids = ids.to(inputs["input_ids"].device)
@@ -123,16 +72,10 @@ def least_likely(model: Any, processor: Any, inputs: Mapping[str, Any], text: st
     return float(own.min().exp())
 
 
-WORDY = 1.25
-"""Repetition is noted if there are more mentions per caption than this many times the base's."""
-
-UNFINISHED = 0.10
-"""Unfinished texts are noted if their share exceeds the base's by more than this."""
-
-BROKEN = 0.25
-"""Broken texts are noted if their share exceeds the base's by more than this."""
-
-ENDS = (".", "!", "?", '"', ")")
+def broken_share(notes: Sequence[Mapping[str, Any]]) -> float:
+    """Return the share of texts with an improbable token; 0 where none was read again, as by an earlier version."""
+    lowest = [probability for note in notes for probability in note.get(LOWEST, [])]
+    return sum(one < IMPROBABLE for one in lowest) / len(lowest) if lowest else 0.0
 
 
 def degenerate(
@@ -140,19 +83,17 @@ def degenerate(
     scores: Mapping[str, Mapping[str, Scored]],
     broken: Mapping[str, Mapping[str, float]],
 ) -> list[str]:
-    """A sentence for each such row and benchmark; ``broken`` are the shares of broken texts, where they are known."""
+    """Say of each method and benchmark what its figures hide; ``broken`` are the shares of broken texts."""
     said = []
     for name, found in scores.items():
-        served = [method for method in methods if method.name in found]
-        texts = {method.name: found[method.name].texts for method in served}
-        base = served[0]
-        for one, other in combinations(served, 2):
-            if texts[one.name] == texts[other.name]:
-                said.append(
-                    f"{other.title} wrote exactly the texts of {one.title} on {name}: their difference changed "
-                    "no word."
-                )
-        for method in served[1:]:
+        base, *others = [method for method in methods if method.name in found]
+        texts = {method: scored.texts for method, scored in found.items()}
+        said += [
+            f"{other.title} wrote exactly the texts of {one.title} on {name}: their difference changed no word."
+            for one, other in combinations([base, *others], 2)
+            if texts[one.name] == texts[other.name]
+        ]
+        for method in others:
             if (more := _more_mentions(found[method.name], found[base.name])) is not None:
                 said.append(
                     f"{method.title} mentions {more:.1f} times as many objects as the base on {name}: repeating what is "
@@ -161,23 +102,18 @@ def degenerate(
             share = unfinished(texts[method.name])
             if share - unfinished(texts[base.name]) > UNFINISHED:
                 said.append(f"{method.title} leaves {share:.0%} of its texts on {name} without an end.")
-            said += _falling_apart(method, base, broken.get(name, {}), name)
+            share = broken[name][method.name]
+            if share - broken[name][base.name] > BROKEN:
+                said.append(
+                    f"{method.title} breaks its sentences: {share:.0%} of its texts on {name} contain a word that the "
+                    f"model itself gives a probability below 1 in {1 / IMPROBABLE:,.0f}; object metrics do not see that."
+                )
     return said
 
 
-def _falling_apart(method: Method, base: Method, broken: Mapping[str, float], name: str) -> list[str]:
-    share = broken.get(method.name, 0.0)
-    if share - broken.get(base.name, 0.0) <= BROKEN:
-        return []
-    return [
-        f"{method.title} breaks its sentences: {share:.0%} of its texts on {name} hold a word to which the model itself "
-        f"gives less than 1 in {1 / IMPROBABLE:,.0f} there, and figures of objects do not see that."
-    ]
-
-
 def unfinished(texts: Sequence[str]) -> float:
-    """Share of texts that do not end as a sentence does; one-word answers do not count."""
-    long = [text.strip() for text in texts if len(text.split()) > 3]
+    """Return the share of texts that do not end as a sentence does; one-word answers do not count."""
+    long = [text.strip() for text in texts if len(text.split()) >= WORDS]
     return sum(not text.endswith(ENDS) for text in long) / len(long) if long else 0.0
 
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from reweigh.benchmarks.base import find_benchmark
 from reweigh.errors import InputError, ReweighError, UnsupportedError, require_known
 from reweigh.experiments.compare.cost import COSTS, timed
+from reweigh.experiments.compare.fluency import read_again
 from reweigh.experiments.experiment import Arm, OpenArm
 from reweigh.options import parse_option
 from reweigh.runs.run import Answered, Batch
@@ -37,7 +38,7 @@ VARIANT = re.compile(r"[A-Za-z0-9][A-Za-z0-9-]*")
 """What a variant may be called; it is part of a folder's name."""
 
 
-@dataclass
+@dataclass(frozen=True, eq=False)
 class Method:
     """One row of the comparison.
 
@@ -58,28 +59,25 @@ class Method:
     decoding: Mapping[str, Any] = field(default_factory=dict)
 
     def arm(self, *, template: str | None = None) -> Arm:
-        """The method as an arm that is timed; without a session in this process it cannot answer."""
+        """Return the method as an arm that is timed; without a session in this process it cannot answer."""
+        return Arm(self.name, self.title, lambda: OpenArm(self.decoding, self.asker(template)), COSTS)
 
-        def opened() -> OpenArm:
-            if self.session is None:
-                return OpenArm(self.decoding, _answers_elsewhere)
-            return OpenArm(self.decoding, timed(self.session, template=template))
-
-        return Arm(self.name, self.title, opened, COSTS)
+    def asker(self, template: str | None) -> Callable[[Batch], Answered]:
+        """Return a function that answers a batch and notes what it cost and how likely its texts are."""
+        if (session := self.session) is None:
+            return _answers_elsewhere
+        return read_again(timed(session, template=template), session, template=template)
 
     def regime_in_words(self) -> str:
-        """The regime for a note under the table."""
-        words = []
+        """Return the regime for a note under the table."""
+        words = "greedy"
         if self.regime.get("do_sample"):
             top = self.regime.get("top_p", 1.0)
-            words.append("sampling" if top == 1.0 else f"nucleus sampling {top:g}")
+            words = "sampling" if top == 1.0 else f"nucleus sampling {top:g}"
         elif self.regime.get("num_beams", 1) > 1:
-            words.append(f"{self.regime['num_beams']} beams")
-        else:
-            words.append("greedy")
-        if (penalty := self.regime.get("repetition_penalty", 1.0)) != 1.0:
-            words.append(f"repetition penalty {penalty:g}")
-        return ", ".join(words)
+            words = f"{self.regime['num_beams']} beams"
+        penalty = self.regime.get("repetition_penalty", 1.0)
+        return words if penalty == 1.0 else f"{words}, repetition penalty {penalty:g}"
 
 
 def _answers_elsewhere(_: Batch) -> Answered:

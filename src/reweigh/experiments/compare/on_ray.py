@@ -7,18 +7,16 @@ one machine. The driver loads no model, writes in the order of the manifest and 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
 from reweigh.benchmarks.base import Record
 from reweigh.cluster import Cluster, LazyTasks, Workers, by_number, ray_pool
-from reweigh.experiments.compare.cost import timed
-from reweigh.experiments.compare.fluency import Passage, Reader, reading
 from reweigh.experiments.compare.methods import Method, make_method
 from reweigh.experiments.compare.report import Comparison
-from reweigh.experiments.compare.study import Executor, compare, served_arms
+from reweigh.experiments.compare.study import compare, served_arms
 from reweigh.experiments.experiment import in_turns
 from reweigh.runs.run import Answered, Batch, Turns, due, open_batch
 from reweigh.runs.task import Runs
@@ -31,28 +29,24 @@ Due = tuple[Runs, int, list[Record], list[str]]
 
 
 class Comparer:
-    """Answers batches with several methods inside an actor, and reads their texts again."""
+    """Answers batches with several methods inside an actor."""
 
-    def __init__(
-        self, about: Mapping[str, Any], methods: Sequence[Method], turns: Turns, reader: Reader
-    ) -> None:
-        rows = {method.name: page_of(method) for method in methods}
-        self.page = {"model": dict(about), "methods": rows}
-        self.turns, self.reader = turns, reader
+    def __init__(self, about: Mapping[str, Any], methods: Sequence[Method], turns: Turns) -> None:
+        self.page = {"model": dict(about), "methods": {method.name: page_of(method) for method in methods}}
+        self.turns = turns
 
     def describe(self) -> dict[str, Any]:
-        """What the runs' records keep of the model and of each method."""
+        """Return what the runs' records keep of the model and of each method."""
         return self.page
 
-    def work(self, task: Task | Passage) -> dict[str, Answered] | dict[str, float]:
-        """Answer one batch with the methods named, in turn; or read a passage."""
-        return self.reader(task) if isinstance(task, Passage) else dict(self.turns(*task))
+    def work(self, task: Task) -> dict[str, Answered]:
+        """Answer one batch with the methods named, in turn."""
+        return dict(self.turns(*task))
 
 
 def page_of(method: Method) -> dict[str, Any]:
-    """What the driver has to know of a method."""
-    fields = ("name", "title", "reason", "regime", "decoding")
-    return {name: getattr(method, name) for name in fields}
+    """Return what the driver has to know of a method: everything but its session."""
+    return {one.name: getattr(method, one.name) for one in fields(method) if one.name != "session"}
 
 
 def comparer(
@@ -76,10 +70,8 @@ def comparer(
     model, processor = load_model(name, **load)
     model.name_or_path = called
     rows = [make_method(method, model, processor, options) for method, options in methods.items()]
-    sessions = {row.name: row.session for row in rows if row.session is not None}
-    turns = in_turns({name: timed(session, template=template) for name, session in sessions.items()})
-    reader = reading(model, processor, template=template)
-    return Comparer(describe_model(model, processor), rows, turns, reader)
+    turns = in_turns({row.name: row.asker(template) for row in rows})
+    return Comparer(describe_model(model, processor), rows, turns)
 
 
 def compare_on(
@@ -99,8 +91,7 @@ def compare_on(
         methods = [Method(**page) for page in pool.described["methods"].values()]
         tell(methods)
         known = [replace(runs, model={**runs.model, **pool.described["model"]}) for runs in benchmarks]
-        executor_of = workers_executor(pool, Waiting(known, methods, out))
-        return compare(model, methods, known, out, executor_of=executor_of)
+        return compare(model, methods, known, out, turns_of=worker_turns(pool, Waiting(known, methods, out)))
 
 
 class Waiting(LazyTasks[Due, Task]):
@@ -126,20 +117,11 @@ def _open_task(due_batch: Due) -> Task:
     return open_batch(start, part, runs.task.images, runs.seed), names
 
 
-def workers_executor(workers: Workers, waiting: Waiting) -> Callable[[Runs], Executor]:
-    """Have workers answer: batches are taken in their order from results that come in any order.
-
-    One loop serves the answers of all benchmarks; it pauses while texts are read again.
-    """
+def worker_turns(workers: Workers, waiting: Waiting) -> Callable[[Runs], Turns]:
+    """Have workers answer: batches are taken in their order from results that come in any order."""
     take = by_number(workers.unordered(waiting))
 
-    def executor_of(runs: Runs) -> Executor:
-        def turns(batch: Batch, names: Sequence[str]) -> Iterator[tuple[str, Answered]]:
-            yield from take(waiting.number[runs.task.name, batch.start]).items()
+    def turns_of(runs: Runs) -> Turns:
+        return lambda batch, _: take(waiting.number[runs.task.name, batch.start]).items()
 
-        def read_again(passages: Mapping[int, Passage]) -> Iterator[tuple[int, dict[str, float]]]:
-            yield from workers.unordered(passages)
-
-        return Executor(turns, read_again)
-
-    return executor_of
+    return turns_of

@@ -1,207 +1,118 @@
-"""A finished comparison: methods under metrics with intervals, paired differences to the base, shades and ranks; its page.
-
-A metric is shaded only if the paired interval of its difference to the base excludes zero, and strongly if it also moved by
-more than 20%. Cost is shaded if the interval of its ratio excludes 1. In each column the best is bold and the second best
-underlined. Knows no model.
-"""
+"""A finished comparison: its numbers for a program, and its page."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from functools import cached_property, partial
-from typing import Any, Literal
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
 from urllib.parse import quote
 
 from reweigh.benchmarks.base import Id, Item
 from reweigh.estimate import Estimate
-from reweigh.experiments.compare.methods import DEFAULTS, TUNED
+from reweigh.experiments.compare.methods import DEFAULTS, TUNED, Method, settings_in_words
 from reweigh.experiments.experiment import Files
 from reweigh.results.charts import Marks, alt_text, scatter
-from reweigh.results.examples import example_card, response
-from reweigh.results.frame import Frame
+from reweigh.results.contrast import Contrast
+from reweigh.results.examples import Side, add_cards
 from reweigh.results.html import element, join, legend
 from reweigh.results.page import Page
-from reweigh.results.table import Column, Place, Shade, Table
 from reweigh.runs.record import REPORT
-from reweigh.runs.results import ScoredRun
+from reweigh.runs.task import Scored
 
 FILES = Files(("comparison.md", "comparison.html", "comparison.tex"), "comparison.json")
-STRONG = 0.20
 CHIEF = "ReWEIGH"
-COST = "Cost"
-PAIRED = "Difference to the base, with paired 95% image-bootstrap intervals"
-SHADES = (
-    "▲ better and ▼ worse than the base beyond chance (the paired 95% interval excludes no change), doubled where "
-    "the figure moved by more than 20%."
-)
+COST, LATENCY = "Cost", "Lat."
 PLOTTED = ("CHAIR_I", "distinct CHAIR_I", "F1")
 """Metrics that are drawn over cost, if a comparison has them."""
 GAINED, LOST = 2, 1
 """Pictures on which the chief method has fewer, and more, objects that are not there than the base."""
 
 
-def figure_column(
-    group: str, name: str, better: Literal["lower", "higher"] | None, digits: int = 2
-) -> Column:
-    """The column of a benchmark's metric."""
-    return Column(name, better, digits, group=group)
-
-
-def cost_columns() -> list[Column]:
-    """The two columns of cost, as ratios to greedy."""
-    return [Column(name, "lower", 2, unit="×", group=COST, ranked=False) for name in ("Lat.", "Mem.")]
-
-
-@dataclass(frozen=True)
-class MethodRow:
-    """One row of a comparison.
-
-    Attributes:
-        title: The method as papers write it.
-        cells: Its metrics and cost, one for each column.
-        differences: Paired differences to the base, for the columns that have them; empty for the base.
-        regime: How it decodes.
-        reason: Why it was not run, if so.
-        runs: Folders of its runs below the comparison's, by benchmark.
-        settings: The decoder's options in words.
-        scored: The runs themselves, for the page's examples.
-    """
-
-    title: str
-    cells: Sequence[Estimate | None]
-    differences: Sequence[Estimate | None] = ()
-    regime: str = ""
-    reason: str | None = None
-    runs: Mapping[str, str] = field(default_factory=dict)
-    settings: str = ""
-    scored: Mapping[str, ScoredRun] = field(default_factory=dict, compare=False, repr=False)
-
-    def difference(self, column: int) -> Estimate | None:
-        """The paired difference to the base, where there is one."""
-        return self.differences[column] if column < len(self.differences) else None
-
-
-def shade(difference: Estimate, base: float | None, better: str | None) -> Shade:
-    """Shade a metric whose difference to the base is beyond chance, strongly if it also moved by more than 20%."""
-    if better is None or difference.value is None or not difference.beyond_chance:
-        return ""
-    strong = bool(base) and abs(difference.value) > STRONG * abs(base or 1.0)
-    if (difference.value < 0) == (better == "lower"):
-        return "better-strong" if strong else "better"
-    return "worse-strong" if strong else "worse"
-
-
 @dataclass(frozen=True)
 class Comparison:
-    """Rows of methods, or of anything else that is compared with the base, which comes first."""
+    """Methods under figures and cost, the base first.
+
+    Attributes:
+        model: Name of the model.
+        methods: One for each row of ``contrast``.
+        contrast: Figures, cost and differences to the base.
+        scored: For each benchmark the scored run of each method that was served.
+        notes: What a reader must know to read the table.
+    """
 
     model: str
-    columns: Sequence[Column]
-    rows: Sequence[MethodRow]
+    methods: Sequence[Method]
+    contrast: Contrast
+    scored: Mapping[str, Mapping[str, Scored]] = field(default_factory=dict, repr=False)
     notes: Sequence[str] = ()
-    kind: str = "method"
-    frame: Frame = field(default_factory=Frame, compare=False)
 
-    def shade_of(self, row: int, column: int) -> Shade:
-        """The shade of a cell; the base has none."""
-        cell, base = self.rows[row].cells[column], self.rows[0].cells[column]
-        difference = self.rows[row].difference(column)
-        if self.columns[column].group == COST and cell is not None:
-            difference = cell.map(lambda ratio: ratio - 1)
-        if row == 0 or difference is None:
-            return ""
-        return shade(difference, None if base is None else base.value, self.columns[column].better)
-
-    def rank_of(self, row: int, column: int) -> Place:
-        """Whether a cell is the best or second best of its column, ties judged as printed."""
-        return self.figures.place(row, column + 1)
-
-    def chief(self) -> MethodRow:
-        """The row that the page is about: ReWEIGH's, or the last."""
-        return next((row for row in self.rows if row.title == CHIEF), self.rows[-1])
-
-    @cached_property
-    def figures(self) -> Table:
-        """Metrics and cost of every row, shaded and ranked."""
-        rows = [[row.title, *row.cells] for row in self.rows]
-        shades = {(i, j + 1): self.shade_of(i, j) for i in range(len(rows)) for j in range(len(self.columns))}
-        return Table([Column(self.kind), *self.columns], rows, shades=shades, second=True)
-
-    @cached_property
-    def differences(self) -> Table | None:
-        """Differences to the base, where there are any."""
-        compared = [j for j in range(len(self.columns)) if any(row.difference(j) for row in self.rows[1:])]
-        if not compared:
-            return None
-        columns = [replace(self.columns[j], signed=True, ranked=False) for j in compared]
-        rows = [[row.title, *(row.difference(j) for j in compared)] for row in self.rows[1:]]
-        shades = {
-            (i, place): self.shade_of(i + 1, j)
-            for i in range(len(rows))
-            for place, j in enumerate(compared, 1)
-        }
-        return Table([Column(self.kind), *columns], rows, shades=shades)
+    def chief(self) -> Method:
+        """Return the method that the page is about: ReWEIGH, or the last."""
+        return next((one for one in self.methods if one.title == CHIEF), self.methods[-1])
 
     def caption(self) -> list[str]:
-        """What a reader must know to read the table."""
-        regimes = "; ".join(f"{row.title}: {row.regime}" for row in self.rows if row.regime)
-        missing = [f"{row.title} was not run: {row.reason}." for row in self.rows if row.reason]
-        answered = f"Each {self.kind} is answered and timed in its own decoding regime ({regimes})."
-        settings = [f"{row.title}: {row.settings}" for row in self.rows if row.settings not in ("", DEFAULTS)]
-        used = [f"Settings: {'; '.join([*settings, f'all others: {DEFAULTS}'])}."] if settings else []
-        return [*self.notes, *([answered] if regimes else []), *used, *missing]
+        """Return the notes, with how each method was run and why some were not."""
+        served = [one for one in self.methods if one.reason is None]
+        regimes = "; ".join(f"{one.title}: {one.regime_in_words()}" for one in served)
+        settings = {one.title: settings_in_words(one.decoding) for one in served}
+        own = [f"{title}: {words}" for title, words in settings.items() if words != DEFAULTS]
+        return [
+            *self.notes,
+            f"Each method is answered and timed in its own decoding regime ({regimes}).",
+            *([f"Settings: {'; '.join([*own, f'all others: {DEFAULTS}'])}."] if own else []),
+            *(f"{one.title} was not run: {one.reason}." for one in self.methods if one.reason is not None),
+        ]
 
-    def add_to(self, page: Page) -> Page:
-        """Add the tables with their notes to a page."""
-        page.section("Figures").table(self.figures, fold=len(self.rows))
-        page.text(SHADES, "Bold is the best of a column, underlined the second best.", muted=True)
-        page.text(*self.caption(), muted=True)
-        if self.differences is not None:
-            page.section(PAIRED).table(self.differences, fold=len(self.rows))
-        return page
+    def runs(self, method: Method) -> dict[str, str]:
+        """Return the folders of a method's runs below that of the comparison, by benchmark."""
+        return {name: f"{name}/{method.name}" for name, found in self.scored.items() if method.name in found}
 
     def to_json(self) -> dict[str, Any]:
-        """Unrounded values with shades and ranks, for a program."""
+        """Return unrounded values with shades and ranks."""
         rows = []
-        for i, row in enumerate(self.rows):
-            cells = {
-                f"{column.group}/{column.name}": {
-                    "value": None if (cell := row.cells[j]) is None else cell.value,
-                    **({} if cell is None else {"low": cell.low, "high": cell.high}),
-                    **_difference(row.difference(j)),
-                    "shade": self.shade_of(i, j),
-                    "place": self.rank_of(i, j),
-                }
-                for j, column in enumerate(self.columns)
-            }
+        for i, method in enumerate(self.methods):
+            served = method.reason is None
             about = {
-                self.kind: row.title,
-                "regime": row.regime,
-                "settings": row.settings,
-                "reason": row.reason,
+                "method": method.title,
+                "regime": method.regime_in_words() if served else "",
+                "settings": settings_in_words(method.decoding) if served else "",
+                "reason": method.reason,
+                "runs": self.runs(method),
             }
-            rows.append({**about, "runs": dict(row.runs), "figures": cells})
+            figures = {
+                f"{head.group}/{head.name}": self._cell(i, j)
+                for j, (head, _) in enumerate(self.contrast.columns)
+            }
+            rows.append({**about, "figures": figures})
         return {"model": self.model, "shading": "interval", "rows": rows, "notes": self.caption()}
 
-
-def _difference(one: Estimate | None) -> dict[str, float | None]:
-    names = ("difference_value", "difference_low", "difference_high")
-    return {} if one is None else dict(zip(names, one.parts, strict=True))
+    def _cell(self, row: int, column: int) -> dict[str, Any]:
+        found, change = self.contrast.value(row, column), self.contrast.difference(row, column)
+        cell = (
+            {"value": None}
+            if found is None
+            else dict(zip(("value", "low", "high"), found.parts, strict=True))
+        )
+        names = ("difference_value", "difference_low", "difference_high")
+        difference = {} if change is None else dict(zip(names, change.parts, strict=True))
+        marks = {"shade": self.contrast.shade(row, column), "place": self.contrast.place(row, column)}
+        return {**cell, **difference, **marks}
 
 
 def build_page(made: Comparison) -> Page:
-    """The tables, quality drawn over cost, examples, and links to the page of every run."""
+    """Return the tables, quality drawn over cost, examples, and links to the page of every run."""
     page = Page("Comparison of decoders", lead=made.model, footer="Written by reweigh compare.")
-    made.add_to(page)
+    made.contrast.add_to(page, *made.caption())
     _add_quality_over_cost(page, made)
-    _add_examples(page, made)
+    for name, found in made.scored.items():
+        _add_examples(page, name, found, made)
     links = [
-        element("li", f"{row.title}: ", join(
-            (element("a", name, href=quote(f"{folder}/{REPORT}")) for name, folder in row.runs.items()), ", "
+        element("li", f"{one.title}: ", join(
+            (element("a", name, href=quote(f"{folder}/{REPORT}")) for name, folder in runs.items()), ", "
         ))
-        for row in made.rows
-        if row.runs
+        for one in made.methods
+        if (runs := made.runs(one))
     ]  # fmt: skip
     if links:
         words = "Each method's answers with scores, examples and a record of its settings:"
@@ -211,78 +122,65 @@ def build_page(made: Comparison) -> Page:
 
 def _add_quality_over_cost(page: Page, made: Comparison) -> None:
     """Draw hallucination and, where recall is known, F1 over latency."""
-    names = [one.name for one in made.columns]
-    cost = next((j for j, one in enumerate(made.columns) if (one.group, one.name) == (COST, "Lat.")), None)
-    if cost is None or sum(row.reason is None for row in made.rows) < 2:
+    contrast = made.contrast
+    names = [head.name for head, _ in contrast.columns]
+    served = [i for i, one in enumerate(made.methods) if one.reason is None]
+    if LATENCY not in names or len(served) < 2:
         return
     page.section("Quality against cost")
+    cost = names.index(LATENCY)
     for quality in [names.index(wanted) for wanted in PLOTTED if wanted in names] or [0]:
-        one = made.columns[quality]
-        drawn = [
-            Marks(_short(row.title), [(row.cells[cost], row.cells[quality])], chief=row is made.chief())
-            for row in made.rows
-            if row.reason is None
-        ]
-        better = f"{one.better} is better, " if one.better else ""
+        head, _ = contrast.columns[quality]
+        found: dict[str, Estimate | None] = {}
+        drawn = []
+        for i in served:
+            method, name = made.methods[i], _short(made.methods[i].title)
+            found[name] = contrast.value(i, quality)
+            drawn.append(Marks(name, [(contrast.value(i, cost), found[name])], chief=method is made.chief()))
+        better = f"{head.better} is better, " if head.better else ""
         page.chart(
-            partial(_scatter, drawn, one.name),
-            f"{one.name} over cost: {better}further left is cheaper; lines are 95% intervals.",
-            alt=alt_text(f"{one.name} over cost", {one.name: one.points[0][1] for one in drawn}, 2),
+            partial(scatter, series=drawn, across="time per token, times greedy's", up=head.name),
+            f"{head.name} over cost: {better}further left is cheaper; lines are 95% intervals.",
+            alt=alt_text(f"{head.name} over cost", found, 2),
             height=3.8,
         )
 
 
 def _short(title: str) -> str:
-    """A method's name for a drawing: without the words in brackets, unless they tell two of its rows apart."""
+    """Return a method's name for a drawing: without the words in brackets, unless they tell two of its rows apart."""
     name, _, label = title.partition(" (")
     return f"{name} {TUNED}" if label.endswith(f"{TUNED})") else name
 
 
-def _scatter(drawn: Sequence[Marks], up: str, panel: Any, narrow: bool) -> None:
-    scatter(panel, drawn, across="time per token, times greedy's", up=up, narrow=narrow)
-
-
-def _add_examples(page: Page, made: Comparison) -> None:
-    """What every method wrote about a few pictures, for each benchmark whose texts name objects."""
-    benchmarks = dict.fromkeys(name for row in made.rows for name in row.scored)
-    for name in benchmarks:
-        rows = [row for row in made.rows if name in row.scored]
-        items = {row.title: {one.id: one for one in row.scored[name].items} for row in rows}
-        base, chief = rows[0], made.chief() if made.chief() in rows else rows[-1]
-        if len(rows) < 2 or not all("mentions" in one.details for one in items[base.title].values()):
-            continue
-        page.section("Examples" if len(benchmarks) == 1 else f"Examples of {name}").add(legend())
-        page.text(
-            f"The pictures on which {chief.title} names fewest objects that are not there, against the base; then the one "
-            "where it names most; then the one on which the methods differ most. Chosen by these numbers, not by taste.",
-            muted=True,
-        )
-        absent = {
-            title: {identity: len(_absent(one)) for identity, one in found.items()}
-            for title, found in items.items()
-        }
-        order = [
-            base,
-            *([chief] if chief is not base else []),
-            *(row for row in rows[1:] if row is not chief),
-        ]
-        find = base.scored[name].image_finder()
-        for identity in choose(absent[base.title], absent[chief.title], list(absent.values())):
-            responses = []
-            for row in order:
-                item = items[row.title][identity]
-                wrong = ", ".join(sorted(_absent(item)))
-                note = f"not there: {wrong}" if wrong else "nothing that is not there"
-                text = row.scored[name].texts.get(identity, "")
-                responses.append(response(item, text, title=row.title, note=note))
-            item = items[base.title][identity]
-            there = item.details.get("reference")
-            listed = [f"In it: {', '.join(map(str, there))}"] if isinstance(there, list) else []
-            page.add(example_card(item, find(identity), responses, *listed))
+def _add_examples(page: Page, name: str, found: Mapping[str, Scored], made: Comparison) -> None:
+    """Add what every method wrote about a few pictures of a benchmark whose texts name objects."""
+    runs = {one: scored.run for one in made.methods if (scored := found.get(one.name)) and scored.run}
+    if len(runs) < 2 or not all("mentions" in item.details for item in next(iter(runs.values())).items):
+        return
+    base, chief = next(iter(runs)), made.chief() if made.chief() in runs else list(runs)[-1]
+    page.section("Examples" if len(made.scored) == 1 else f"Examples of {name}").add(legend())
+    page.text(
+        f"Chosen by the number of objects that are not there: where {chief.title} gains most on the base, where it loses "
+        "most, and where the methods differ most.",
+        muted=True,
+    )
+    sides = {
+        one: Side(one.title, {item.id: item for item in runs[one].items}, runs[one].texts)
+        for one in dict.fromkeys([base, chief, *runs])
+    }
+    absent = {
+        one: {identity: len(_absent(item)) for identity, item in side.items.items()}
+        for one, side in sides.items()
+    }
+    chosen = {}
+    for identity in choose(absent[base], absent[chief], list(absent.values())):
+        there = sides[base].items[identity].details.get("reference")
+        chosen[identity] = [f"In it: {', '.join(map(str, there))}"] if isinstance(there, list) else []
+    add_cards(page, chosen, list(sides.values()), runs[base].image_finder())
 
 
 def choose(base: Mapping[Id, int], chief: Mapping[Id, int], all_: Sequence[Mapping[Id, int]]) -> list[Id]:
-    """The pictures to show: most gained, most lost, and the one on which the methods differ most; ties by id."""
+    """Return the pictures to show: most gained, most lost, and where the methods differ most; ties by id."""
     gain = {one: base[one] - chief[one] for one in base}
     order = sorted(gain, key=lambda one: (-gain[one], str(one)))
     gained = [one for one in order if gain[one] > 0][:GAINED]
@@ -294,6 +192,6 @@ def choose(base: Mapping[Id, int], chief: Mapping[Id, int], all_: Sequence[Mappi
 
 
 def _absent(item: Item) -> set[str]:
-    """The objects that a text names although they are not there."""
+    """Return the objects that a text names although they are not there."""
     mentions = item.details.get("mentions", [])
     return {str(one.get("object", one.get("word"))) for one in mentions if one["hallucinated"]}

@@ -11,17 +11,16 @@ from typing import Any
 from reweigh.benchmarks.base import find_metric
 from reweigh.benchmarks.chair.metrics import METRICS
 from reweigh.estimate import Estimate
-from reweigh.experiments.compare.report import Comparison, MethodRow, figure_column
-from reweigh.experiments.experiment import Files
+from reweigh.experiments.experiment import DECIDING, Files
 from reweigh.experiments.tune.search import BASE, FIGURES, GAIN, Point, Tuned, Where, edge
 from reweigh.files.outputs import claim, write_sealed_output
 from reweigh.results.charts import lines
-from reweigh.results.frame import AGAINST, Frame, Key, Row
+from reweigh.results.contrast import Contrast, Keys
+from reweigh.results.frame import AGAINST, Frame, Row
 from reweigh.results.page import Page
+from reweigh.results.table import Column
 from reweigh.tables.point import POINT, read_point_page
 
-DECIDING = 100
-"""A search on fewer records warns that they are too few."""
 DRAWN = ("chair_i", "f1")
 FILES = Files(("tuning.md", "tuning.tex", "report.html"), POINT)
 INFO = {name: find_metric(METRICS, name) for name in FIGURES}
@@ -63,24 +62,25 @@ class TuningReport:
         return said if self.tuned.verified is None else f"{said} {UNLABELLED}"
 
     @cached_property
-    def comparison(self) -> Comparison:
-        """Base and points under figures with intervals and paired differences."""
+    def contrast(self) -> Contrast:
+        """Base and points under the judged figures and the gain."""
         group = "by labels" if self.tuned.verified is None else "by the verifier"
-        columns = [figure_column(group, INFO[name].title, INFO[name].direction) for name in FIGURES]
-        columns.append(figure_column("all four", "gain %", "higher", digits=1))
-        base = self.tuned.scored[BASE].summary.metrics
-        rows = [MethodRow("base", [*(base[name] for name in FIGURES), None])]
+        columns: list[tuple[Column, Keys]] = [
+            (Column(info.title, info.direction, 2, group=group), {"figure": name})
+            for name, info in INFO.items()
+        ]
+        columns.append((Column("gain %", "higher", group="all four"), {"figure": GAIN}))
+        benchmark = self.chosen_on["benchmark"]
+        rows: list[tuple[str, Keys]] = [("base", {"benchmark": benchmark, "layer": BASE[0], "beta": BASE[1]})]
+        gains = []
         for point in self.tuned.found.points:
-            metrics = self.tuned.scored[_key(point)].summary.metrics
-            changes = self.tuned.differences[_key(point)]
-            cells = [*(metrics[name] for name in FIGURES), Estimate(changes[GAIN].value)]
-            differences = [changes[name] for name in (*FIGURES, GAIN)]
-            state = (
-                ", chosen" if point == self.tuned.found.chosen else "" if point.eligible else ", not eligible"
-            )
-            rows.append(MethodRow(f"{_named(point)}{state}", cells, differences))
-        notes = ["Brackets are 95% image-bootstrap intervals.", EXPLAINED]
-        return Comparison(self.lead, columns, rows, notes, kind="point")
+            state = "" if point.eligible else ", not eligible"
+            state = ", chosen" if point == self.tuned.found.chosen else state
+            keys: Keys = {"benchmark": benchmark, "layer": point.layer, "beta": point.beta}
+            rows.append((f"{_named(point)}{state}", keys))
+            gained = Estimate(self.tuned.at(point.where, GAIN, "base").value)
+            gains.append(Row({**keys, "figure": GAIN, AGAINST: None}, gained))
+        return Contrast(Frame([*self.tuned.frame, *gains]), rows, columns, kind="point")
 
     def point(self) -> dict[str, Any]:
         """The operating point with all it was chosen from; without one, layer is None and beta 0, the base model."""
@@ -97,19 +97,20 @@ class TuningReport:
             "grid": [
                 point.to_json()
                 | {
-                    "intervals": self._intervals(_key(point)),
-                    "difference": {
-                        name: metric.to_json() for name, metric in self.tuned.differences[_key(point)].items()
-                    },
+                    "intervals": self._intervals(point.where),
+                    "difference": {name: one.to_json() for name, one in self._differences(point).items()},
                 }
                 for point in found.points
             ],
             "chosen_on": on,
         }
 
-    def _intervals(self, key: Where) -> dict[str, list[float | None]]:
-        metrics = self.tuned.scored[key].summary.metrics
-        return {name: [metrics[name].low, metrics[name].high] for name in FIGURES}
+    def _intervals(self, where: Where) -> dict[str, list[float | None]]:
+        metrics = {name: self.tuned.at(where, name) for name in FIGURES}
+        return {name: [one.low, one.high] for name, one in metrics.items()}
+
+    def _differences(self, point: Point) -> dict[str, Estimate]:
+        return {name: self.tuned.at(point.where, name, "base") for name in (*FIGURES, GAIN)}
 
     def advice(self) -> list[str]:
         """What the choice changes, how to use it, and whether verifier and grid can be trusted."""
@@ -139,7 +140,7 @@ class TuningReport:
         chosen = self.tuned.found.chosen
         if chosen is None:
             return "no point improves on the base"
-        if not self.tuned.differences[_key(chosen)][GAIN].beyond_chance:
+        if not self._differences(chosen)[GAIN].beyond_chance:
             return "the interval of its gain includes zero: tune on more records"
         return None
 
@@ -154,33 +155,29 @@ class TuningReport:
         return None
 
     def _changes(self, point: Point) -> str:
-        found = self.tuned.differences[_key(point)]
+        found = self._differences(point)
         told = [f"{INFO[name].title} {found[name].text(2, signed=True)}" for name in FIGURES]
         return ", ".join([*told, f"gain {found[GAIN].text(1, signed=True)} %"])
 
     def page(self) -> Page:
-        """The advice, the tables, and CHAIR_I and F1 drawn over beta."""
-        made = Page("Operating point of ReWEIGH", lead=self.lead, footer="Written by reweigh tune.")
-        self.comparison.add_to(made.text(*self.advice())).section("Over beta")
+        """Return the advice, the tables, and CHAIR_I and F1 drawn over beta."""
+        page = Page("Operating point of ReWEIGH", lead=self.lead, footer="Written by reweigh tune.")
+        self.contrast.add_to(page.text(*self.advice()), EXPLAINED).section("Over beta")
         for name in DRAWN:
-            info = INFO[name]
-            words = f"{info.title} over beta, with 95% intervals; {info.direction} is better."
-            made.chart(partial(self._draw, name), words, height=3.0)
-        return made
+            words = f"{INFO[name].title} over beta, with 95% intervals; {INFO[name].direction} is better."
+            page.chart(partial(self._draw, name), words, height=3.0)
+        return page
 
-    def _draw(self, name: str, panel: Any, narrow: bool) -> None:
+    def _draw(self, name: str, panel: Any, *, narrow: bool) -> None:
         found = self.tuned.found
-        series = {
-            f"layer {layer}": [
-                (point.beta, self.tuned.scored[_key(point)].summary.metrics[name])
-                for point in found.points
-                if point.layer == layer
-            ]
-            for layer in dict.fromkeys(point.layer for point in found.points)
-        }
-        level = ("base", getattr(found.base, name))
+        series: dict[str, list[tuple[float, Estimate]]] = {}
+        for point in found.points:
+            series.setdefault(f"layer {point.layer}", []).append(
+                (point.beta, self.tuned.at(point.where, name))
+            )
         chosen = found.chosen
         marked = None if chosen is None else (chosen.beta, getattr(chosen.quality, name))
+        level = ("base", getattr(found.base, name))
         lines(panel, series, across="beta", up=INFO[name].title, level=level, marked=marked)
 
     def write(self, out: Path, *, record: Path | None = None) -> list[Path]:
@@ -190,22 +187,11 @@ class TuningReport:
         return written if record is None else [*written, write_sealed_output(record / POINT, point)]
 
     def frame(self) -> Frame:
-        """Every figure of the base and of every point, and the paired differences to the base."""
-        found = []
-        for key, run in self.tuned.scored.items():
-            keys: dict[str, Key] = {"benchmark": self.chosen_on["benchmark"], "layer": key[0], "beta": key[1]}
-            changes = self.tuned.differences.get(key, {})
-            for against, numbers in ((None, run.summary.metrics), ("base", changes)):
-                found += [
-                    Row({**keys, "figure": name, AGAINST: against}, one) for name, one in numbers.items()
-                ]
+        """Return every figure with what the search was made on."""
         chosen = self.tuned.found.chosen
         point = None if chosen is None else {"layer": chosen.layer, "beta": chosen.beta}
-        return Frame(found, {"model": self.model, **self.chosen_on, "reference": "base", "chosen": point})
-
-
-def _key(point: Point) -> Where:
-    return point.layer, point.beta
+        about = {"model": self.model, **self.chosen_on, "reference": "base", "chosen": point}
+        return Frame(self.tuned.frame.rows, about)
 
 
 def _named(point: Point) -> str:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from functools import cached_property
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +16,7 @@ import numpy as np
 from reweigh.benchmarks.bootstrap import Array, Figures, differences, paired
 from reweigh.errors import InputError
 from reweigh.estimate import Estimate
+from reweigh.results.frame import AGAINST, Frame, Row
 from reweigh.runs.task import Scored
 
 if TYPE_CHECKING:
@@ -58,6 +58,11 @@ class Point:
     quality: Quality
     gain: float | None
     eligible: bool
+
+    @property
+    def where(self) -> Where:
+        """Its layer and beta."""
+        return self.layer, self.beta
 
     def to_json(self) -> dict[str, Any]:
         """The point for a program."""
@@ -177,7 +182,7 @@ def parse_numbers(text: str, kind: Callable[[str], Any], what: str) -> list[Any]
 
 
 GAIN = "gain"
-"""Where of the gain in percent among a point's differences to the base."""
+"""The gain in percent among a point's differences to the base."""
 
 
 @dataclass(frozen=True)
@@ -186,28 +191,36 @@ class Tuned:
 
     Attributes:
         found: The points and the choice.
-        scored: The run of every point, and of the base.
-        formula: From counts to figures.
+        frame: Every figure of every point and of the base, and the differences to the base with the gain.
         verified: Whose answers stood for labels; ``None`` where there were labels.
     """
 
     found: Found
-    scored: Mapping[Where, Scored]
-    formula: Figures
+    frame: Frame
     verified: Verified | None = None
 
-    @cached_property
-    def differences(self) -> dict[Where, dict[str, Estimate]]:
-        """Each point's figures minus the base's and its gain in percent, the same images drawn for both."""
-        base = self.scored[BASE].items
-        return {
-            key: paired(base, run.items, self.formula, hold_against)
-            for key, run in self.scored.items()
-            if key != BASE
-        }
+    def at(self, where: Where, figure: str, against: str | None = None) -> Estimate:
+        """Return a figure of a point, or its difference to the base."""
+        return self.frame.one(layer=where[0], beta=where[1], figure=figure, against=against)
+
+
+def tuning_frame(scored: Mapping[Where, Scored], formula: Figures, benchmark: str) -> Frame:
+    """Return all figures and, the same images drawn for both, the differences to the base."""
+    rows: list[Row] = []
+
+    def add(where: Where, found: Mapping[str, Estimate], against: str | None) -> None:
+        keys = {"benchmark": benchmark, "layer": where[0], "beta": where[1]}
+        rows.extend(Row({**keys, "figure": name, AGAINST: against}, one) for name, one in found.items())
+
+    base = scored[BASE].items
+    for where, run in scored.items():
+        add(where, run.summary.metrics, None)
+        if where != BASE:
+            add(where, paired(base, run.items, formula, hold_against), "base")
+    return Frame(rows)
 
 
 def hold_against(old: Mapping[str, Array], new: Mapping[str, Array]) -> dict[str, Array]:
-    """The differences of the judged figures, and the gain in percent."""
+    """Return the differences of the judged figures, and the gain in percent."""
     found = {name: value for name, value in differences(old, new).items() if name in FIGURES}
     return {**found, GAIN: 100 * relative_gain(new, old)}

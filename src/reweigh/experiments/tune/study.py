@@ -29,6 +29,7 @@ from reweigh.experiments.tune.search import (
     midpoint,
     parse_numbers,
     search,
+    tuning_frame,
 )
 from reweigh.experiments.tune.verdicts import Asking, Mentions, Verified, known_absents, pools, pseudo_items
 from reweigh.experiments.tune.verifier import ModelVerifier, Verifier
@@ -97,7 +98,7 @@ def tune(
             return quality(scored[layer, beta])
 
         found = search(ask, ask(*BASE), layers=list(grid.tables), betas=grid.betas, bound=grid.bound)
-    return Tuned(found, scored, runs.task.bench.figures)
+    return Tuned(found, tuning_frame(scored, runs.task.bench.figures, runs.task.name))
 
 
 @contextmanager
@@ -212,7 +213,7 @@ def tune_without_labels(
     if verified.trust.refusal() is not None:
         found = replace(found, chosen=None)
     scored = {key: _scored(items, task) for key, items in _items(points, asking).items()}
-    return Tuned(found, scored, figures, verified)
+    return Tuned(found, tuning_frame(scored, figures, task.name), verified)
 
 
 def _judge(points: Points, asking: Asking, bound: float) -> Found:
