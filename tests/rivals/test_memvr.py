@@ -26,7 +26,7 @@ from reweigh.engines.transformers.session import Session
 from reweigh.errors import InputError, UnsupportedError
 from reweigh.families.anatomy import find_anatomy
 from reweigh.families.prompts import build_inputs, encode
-from reweigh.rivals.memvr import Looks, look_again, mixed, retraced, uncertainty
+from reweigh.rivals.memvr import Looks, MemVR, look_again, uncertainty
 from reweigh.rivals.tools.edits import StreamEditor
 from reweigh.runtime.context import suspended
 from reweigh.runtime.decoder import Pass
@@ -50,17 +50,12 @@ def entropy_twin(row):
     return float(-sum(share * np.log(share) for share in shares if share > 0) / np.log(10))
 
 
-def mix_twin(x, out, visual, ratio, scale=None):
+def mix_twin(x, out, visual, ratio):
     """Position by position and feature by feature."""
     again = np.zeros_like(out)
     for place in range(len(x)):
         for feature in visual:
-            if scale is None:
-                weight = float(x[place] @ feature)
-            else:
-                inside = float(x[place] @ (scale * feature))
-                weight = inside / (1 + np.exp(-inside))
-            again[place] += weight * feature
+            again[place] += float(x[place] @ feature) * feature
     return (1 - ratio) * out + ratio * np.abs(out).mean() / np.abs(again).mean() * again
 
 
@@ -79,23 +74,19 @@ def test_uncertainty_of_ties_is_one_and_of_one_survivor_is_zero():
     assert float(uncertainty(sure)) == 0.0
 
 
-@pytest.mark.parametrize("scale", [None, 0.37])
-def test_the_mix_is_the_written_out_one(scale):
+def test_the_mix_is_the_written_out_one():
     draw = np.random.default_rng(5)
     x, out, visual = draw.normal(size=(4, 6)), draw.normal(size=(4, 6)), draw.normal(size=(3, 6))
-    again = retraced(torch.tensor(visual), torch.tensor(x), scale)
-    found = mixed(torch.tensor(out), again, 0.3)
-    np.testing.assert_allclose(found.numpy(), mix_twin(x, out, visual, 0.3, scale), rtol=1e-10)
+    found = look_again(torch.tensor(out), torch.tensor(x), torch.tensor(visual), 0.3)
+    np.testing.assert_allclose(found.numpy(), mix_twin(x, out, visual, 0.3), rtol=1e-10)
 
 
-@pytest.mark.parametrize(
-    "options", [{"gamma": 0.2}, {"gamma": 0.9}, {"gamma": 0.2, "silu": True, "start": 0}]
-)
-def test_whole_answers_equal_a_decoder_written_by_hand(options, loaded, batch):
+@pytest.mark.parametrize("gamma", [0.2, 0.9])
+def test_whole_answers_equal_a_decoder_written_by_hand(gamma, loaded, batch):
     """What a pass mixed stays in the cache: the twin mixes the prompt as one pass and each token as another."""
     model, processor = loaded("llava")
     inputs, ratio = batch("llava", rows=(0,)), 0.4
-    attached = reweigh.decoder("memvr", model, processor, ratio=ratio, end=3, **options)
+    attached = reweigh.decoder("memvr", model, processor, ratio=ratio, end=3, gamma=gamma)
     assert list(attached.decoder.read) == [1, 2]
     with attached:
         found = run(model, inputs)
@@ -108,21 +99,18 @@ def test_whole_answers_equal_a_decoder_written_by_hand(options, loaded, batch):
     decoder, fired = model.model.language_model, {}
 
     def look(layer, states):
-        read = states if options.get("silu") else decoder.norm(states)
+        read = decoder.norm(states)
         for number, columns in enumerate(passes if layer in (1, 2) else ()):
-            if entropy_twin(model.lm_head(read[0, columns[-1]]).numpy()) > options["gamma"]:
+            if entropy_twin(model.lm_head(read[0, columns[-1]]).numpy()) > gamma:
                 fired.setdefault(number, layer + 1)
         return states
 
     def mlp(layer, x, out):
         out = out.clone()
-        weight = decoder.layers[layer].mlp.up_proj.weight.detach().double().numpy()
-        scale = np.abs(weight).mean() / np.abs(visual).mean() if options.get("silu") else None
         for number, columns in enumerate(passes):
             if fired.get(number) == layer:
-                part = mix_twin(
-                    x[0, columns].double().numpy(), out[0, columns].double().numpy(), visual, ratio, scale
-                )
+                given = x[0, columns].double().numpy(), out[0, columns].double().numpy()
+                part = mix_twin(*given, visual, ratio)
                 out[0, columns] = torch.tensor(part, dtype=out.dtype)
         return out
 
@@ -130,7 +118,7 @@ def test_whole_answers_equal_a_decoder_written_by_hand(options, loaded, batch):
     for step, logits in enumerate(found.logits):
         torch.testing.assert_close(logits, wanted[:, length - 1 + step], atol=5e-4, rtol=1e-3)
     base = run(model, inputs)
-    assert bool(fired) != torch.equal(base.logits[0], found.logits[0]) or options["gamma"] == 0.9
+    assert bool(fired) != torch.equal(base.logits[0], found.logits[0]) or gamma == 0.9
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -209,8 +197,10 @@ def test_the_last_image_of_a_row_is_looked_at(family, loaded, mixed_in, monkeypa
     model, processor = loaded(family)
     text = prompt(processor, images=2)
     inputs = encode(model, processor, [text], [[picture(1, (56, 84)), picture(2)]])
-    seen, read = [], Looks.read
-    monkeypatch.setattr(Looks, "read", lambda self, states: seen.append(states) or read(self, states))
+    seen, read = [], MemVR._read_images
+    monkeypatch.setattr(
+        MemVR, "_read_images", lambda self, states, forward: seen.append(states) or read(self, states, forward)
+    )
     with reweigh.decoder("memvr", model, processor, gamma=0.0, ratio=0.5):
         run(model, inputs)
     image = find_anatomy(model).image_tokens[0]
@@ -313,10 +303,10 @@ def test_a_row_is_mixed_once_while_another_still_waits(loaded):
         start=0,
         end=4,
     )
-    found = forward.scratch = Looks(forward)
-    found.read(torch.ones(2, 4, 4))
+    found = forward.scratch = Looks([None, None])
+    decoder.edit_state(-1, torch.ones(2, 4, 4), forward)
     for layer, rows in ((1, [unsure, sure]), (2, [unsure, unsure])):
-        decoder.lens = SimpleNamespace(read=lambda states, norm, rows=rows: torch.stack(rows))
+        decoder.lens = SimpleNamespace(read=lambda states, rows=rows: torch.stack(rows))
         decoder.edit_state(layer, torch.zeros(2, 4, 4), forward)
     assert found.due == {0: 2, 1: 3}
 

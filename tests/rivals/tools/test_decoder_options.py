@@ -72,12 +72,12 @@ def test_odd_values_are_refused_by_name_or_can_be_used(name, loaded):
 
 
 def test_false_on_a_command_line_is_not_true():
-    for given in ("silu=False", "silu=no", "silu=0"):
-        with pytest.raises(InputError, match="silu"):
-            check_options("memvr", DECODERS["memvr"], parse_options([given]))
-    with pytest.raises(InputError, match="silu=false"):
-        check_options("memvr", DECODERS["memvr"], parse_options(["silu=False"]))
-    check_options("memvr", DECODERS["memvr"], parse_options(["silu=false", "gamma=0.5"]))
+    for given in ("force=False", "force=no", "force=0"):
+        with pytest.raises(InputError, match="force"):
+            check_options("vti", DECODERS["vti"], parse_options(["vectors=a", given]))
+    with pytest.raises(InputError, match="force=false"):
+        check_options("vti", DECODERS["vti"], parse_options(["vectors=a", "force=False"]))
+    check_options("vti", DECODERS["vti"], parse_options(["vectors=a", "force=false", "lam=0.5"]))
 
 
 def test_a_decoder_whose_annotations_cannot_be_read_is_checked_by_names_alone():
