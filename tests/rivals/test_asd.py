@@ -122,7 +122,6 @@ def test_what_is_open_in_the_description_is_recorded(loaded, vectors):
     assert record["options"] == {
         "lam": 0.2,
         "alpha": 1.0,
-        "beta": 0.0,
         "positions": "all",
         "layers": [0, 2],
         "vectors_sha256": own.fingerprint,

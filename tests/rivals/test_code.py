@@ -34,9 +34,9 @@ def numpy_step(a, r, power):
 def test_a_step_is_the_formula_on_two_fresh_passes(family, loaded, batch, answer):
     model, processor = loaded(family)
     inputs = batch(family)
-    attached = reweigh.decoder("code", model, processor, descriptions=GIVEN, power=0.5)
+    attached = reweigh.decoder("code", model, processor, power=0.5)
     kept = spied(attached)
-    with attached:
+    with attached.request(descriptions=GIVEN):
         found = model.generate(**inputs, **PLAIN)
     for step, logits in enumerate(found.logits):
         tokens = found.sequences[:, inputs["input_ids"].shape[1] :][:, :step]
@@ -51,9 +51,9 @@ def test_a_step_is_the_formula_on_two_fresh_passes(family, loaded, batch, answer
 def test_the_description_stands_where_the_image_stood(family, loaded, batch):
     model, processor = loaded(family)
     inputs, image = batch(family), model.config.image_token_id
-    attached = reweigh.decoder("code", model, processor, descriptions=GIVEN)
+    attached = reweigh.decoder("code", model, processor)
     kept = spied(attached)
-    with attached:
+    with attached.request(descriptions=GIVEN):
         model.generate(**inputs, **PLAIN)
     assert set(kept[0]) == {"input_ids", "attention_mask"}  # no pixels, no token types
     assert not bool((kept[0]["input_ids"] == image).any())
@@ -101,23 +101,22 @@ def test_a_picture_is_described_once_until_the_model_changes(loaded, batch):
 def test_descriptions_can_be_given_for_each_request(loaded, batch):
     model, processor = loaded("llava")
     inputs = batch("llava")
-    attached = reweigh.decoder("code", model, processor, descriptions=GIVEN)
-    with attached:
+    attached = reweigh.decoder("code", model, processor)
+    with attached.request(descriptions=GIVEN):
         wanted = model.generate(**inputs, **PLAIN)
-    other = reweigh.decoder("code", model, processor, descriptions="Nothing.")
-    with other.request(descriptions=GIVEN), other.request():  # an inner request takes them from the outer one
-        found = model.generate(**inputs, **PLAIN)
+        with attached.request():  # an inner request takes them from the outer one
+            found = model.generate(**inputs, **PLAIN)
     assert all(torch.equal(a, b) for a, b in zip(found.logits, wanted.logits, strict=True))
-    with other:
+    with attached.request(descriptions=["Nothing."] * 2):
         assert not torch.equal(model.generate(**inputs, **PLAIN).logits[0], wanted.logits[0])
     with (
-        other.request(descriptions=["one"]),
+        attached.request(descriptions=["one"]),
         pytest.raises(InputError, match="1 descriptions"),
     ):
         model.generate(**inputs, **PLAIN)
 
 
-@pytest.mark.parametrize("given", [5, [5], {"a": "b"}])
+@pytest.mark.parametrize("given", [5, [5], {"a": "b"}, "One text."])
 def test_descriptions_that_are_not_texts_are_refused_as_the_request_opens(given, loaded):
     model, processor = loaded("llava")
     attached = reweigh.decoder("code", model, processor)
@@ -137,7 +136,7 @@ def test_refusals(loaded, monkeypatch):
         images=[picture(1), picture(2)],
         return_tensors="pt",
     )
-    for given in ({}, {"descriptions": GIVEN[0]}):
-        attached = reweigh.decoder("code", model, processor, **given)
-        with attached, pytest.raises(UnsupportedError, match="several images"):
+    for given in ({}, {"descriptions": GIVEN}):
+        attached = reweigh.decoder("code", model, processor)
+        with attached.request(**given), pytest.raises(UnsupportedError, match="several images"):
             model.generate(**two, max_new_tokens=1)

@@ -22,10 +22,10 @@ def test_m3id_weight_grows_and_is_capped(loaded, batch, answer):
     model, processor = loaded("llava")
     inputs = batch("llava", rows=(0,))
     decoder = reweigh.decoder("m3id", model, processor).decoder
-    assert decoder.weight_at(0) == 0
-    assert abs(decoder.weight_at(50) - 1.718281828) < 1e-6
-    assert decoder.weight_at(200) == 10
-    assert reweigh.decoder("m3id", model, processor, cap=None).decoder.weight_at(200) > 53
+    weights = decoder.weights(torch.tensor([0, 50, 200, 9000])).tolist()
+    assert weights == pytest.approx([0, 1.718281828, 10, 10])
+    larger = reweigh.decoder("m3id", model, processor, cap=60.0).decoder
+    assert larger.weights(torch.tensor([200])).item() > 53
     with reweigh.decoder("m3id", model, processor, decay=0.4):
         found = run(model, inputs, do_sample=False)
     text = inputs["input_ids"][:, inputs["input_ids"][0] != model.config.image_token_id]

@@ -32,7 +32,6 @@ class ASD(StreamEditor, Contrast):
         vectors: Steering vectors, or their folder.
         lam: Strength of the steering; 0 is the base model.
         alpha: Weight of the contrast; 0 steers the main pass and needs no branch.
-        beta: Plausibility cut.
         layers: Blocks to steer; by default all that the vectors have.
         force: Use vectors although they seem to belong to another model.
     """
@@ -48,13 +47,12 @@ class ASD(StreamEditor, Contrast):
         vectors: SteeringVectors | str | Path,
         lam: float = 0.1,
         alpha: float = 1.0,
-        beta: float = 0.0,
         layers: Sequence[int] | None = None,
         force: bool = False,
     ) -> None:
-        super().__init__(anatomy, processor, alpha=alpha, beta=beta)
-        self.vectors = SteeringVectors.of(vectors, anatomy, processor, force=force)
         self.lam = in_range("lam", lam, 0)
+        super().__init__(anatomy, processor, alpha=alpha if lam else 0.0, beta=0.0)
+        self.vectors = SteeringVectors.of(vectors, anatomy, processor, force=force)
         wanted = self.vectors.layers if layers is None else layers
         self.steered = sorted({anatomy.check_layer(layer) for layer in wanted})
         if missing := sorted(set(self.steered) - set(self.vectors.layers)):
@@ -69,7 +67,7 @@ class ASD(StreamEditor, Contrast):
 
     def record(self) -> dict[str, Any]:
         """What was open in the authors' text, and which vectors were used."""
-        shown = {"lam": self.lam, "alpha": self.alpha, "beta": self.beta, "positions": "all"}
+        shown = {"lam": self.lam, "alpha": self.alpha, "positions": "all"}
         shown |= {"layers": list(self.steered), "vectors_sha256": self.vectors.fingerprint}
         return {**super().record(), "options": shown}
 
@@ -82,10 +80,6 @@ class ASD(StreamEditor, Contrast):
         forward.scratch = -1.0
         with forward.edited_beside():
             return super().reference(forward)
-
-    def edit(self, forward: Pass) -> Tensor | None:
-        """Contrast the two passes."""
-        return None if self.lam == 0 else super().edit(forward)
 
     def edit_state(self, layer: int, states: Tensor, forward: Pass) -> Tensor | None:
         """Shift the rows that have an image, by the sign of the pass."""

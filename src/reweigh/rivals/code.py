@@ -11,7 +11,6 @@ BOS may stand inside the prompt. It takes one image per prompt.
 
 from __future__ import annotations
 
-import functools
 import hashlib
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -37,11 +36,6 @@ QUESTION = (
     "so as to thoroughly answer any potential questions about the image."
 )
 """The question of the paper."""
-
-Descriptions = str | Sequence[str]
-"""One text for all rows, or one for each row."""
-
-
 KEPT = 2**22
 """Bytes of descriptions that are cached, the most recently used ones."""
 
@@ -60,21 +54,18 @@ def bounded_contrast(main: Tensor, reference: Tensor, power: float) -> Tensor:
 class CodeRequest(Request):
     """A caller's request, with the descriptions to use."""
 
-    def __init__(self, decoder: CODE, descriptions: Descriptions | None) -> None:
+    def __init__(self, decoder: CODE, descriptions: Sequence[str] | None) -> None:
         super().__init__(decoder)
         self.descriptions = descriptions
 
 
 class CODE(Contrast):
-    """Contrast with a description.
+    """Contrast with a description: the model's own, or those of ``request(descriptions=[...])``, one for each row.
 
     Args:
         power: Exponent of the divergence: ``cd_alpha`` on the official command line, where it defaults to 0.7.
-        descriptions: A description for each row of the prompt, or one for all, instead of the model's own. Also an
-            option of a request.
-        question: What the model is asked for its own description.
-        description_tokens: Most tokens of it.
-        template: Used instead of the processor's chat template for the question.
+        description_tokens: Most tokens of the model's own description.
+        template: Used instead of the processor's chat template to ask for it.
     """
 
     title = "CODE"
@@ -86,35 +77,28 @@ class CODE(Contrast):
         processor: Any = None,
         *,
         power: float = 0.7,
-        descriptions: Descriptions | None = None,
-        question: str = QUESTION,
         description_tokens: int = 512,
         template: str | None = None,
     ) -> None:
         super().__init__(anatomy, processor, alpha=1.0, beta=0.0)
         require_processor("code", processor, "CODE puts words in place of the image")
         self.power = in_range("power", power, 0)
-        self.descriptions = descriptions
         length = int(in_range("description_tokens", description_tokens, 1))
-        self._describer = functools.partial(Describer, anatomy, processor, question, length, template)
-        self.describer = None if descriptions is not None else self._describer()
+        self.describer = Describer(anatomy, processor, length, template)
 
     def request(
-        self,
-        outer: Request | None = None,
-        *,
-        descriptions: Descriptions | None = None,
-        **options: Any,
+        self, outer: Request | None = None, *, descriptions: Sequence[str] | None = None, **options: Any
     ) -> Request:
-        """Settings of one caller: descriptions for the rows of its prompts."""
+        """Settings of one caller: a description for each row of its prompts."""
         super().request(outer, **options)
-        if descriptions is not None and not fits(descriptions, Descriptions):
+        if descriptions is not None and not fits(descriptions, Sequence[str]):
             raise InputError(
-                f"descriptions are {descriptions!r:.80}, but must be a text or a list of texts",
-                hint='one text for all rows, or one for each: descriptions=["A dog.", "A cat."]',
+                f"descriptions are {descriptions!r:.80}, but must be a list of texts",
+                hint='one for each row: descriptions=["A dog.", "A cat."]',
             )
-        around = outer.descriptions if isinstance(outer, CodeRequest) else self.descriptions
-        return CodeRequest(self, around if descriptions is None else descriptions)
+        if descriptions is None and isinstance(outer, CodeRequest):
+            descriptions = outer.descriptions
+        return CodeRequest(self, descriptions)
 
     def branch_inputs(self, forward: Pass) -> dict[str, Any]:
         """The prompt with a description where the image was; all else of it stays, the image's tags too."""
@@ -131,17 +115,15 @@ class CODE(Contrast):
         return padded(rows, prompt_ids(forward.inputs).device)
 
     def _texts(self, forward: Pass) -> Sequence[str]:
-        given = getattr(forward.request, "descriptions", None)
-        count = len(forward.prompts)
+        given = forward.request.descriptions if isinstance(forward.request, CodeRequest) else None
         if given is None:
-            self.describer = self.describer or self._describer()
             return self.describer.describe(forward)
-        texts = [given] * count if isinstance(given, str) else list(given)
-        if len(texts) != count:
+        if len(given) != len(forward.prompts):
             raise InputError(
-                f"{len(texts)} descriptions were given for {count} rows", hint="give one for each row"
+                f"{len(given)} descriptions were given for {len(forward.prompts)} rows",
+                hint="give one for each row",
             )
-        return texts
+        return given
 
     def rule(self, main: Tensor, reference: Tensor, forward: Pass) -> Tensor:
         """Contrast each row with its own weight and cut."""
@@ -152,17 +134,13 @@ class Describer:
     """Writes and caches the model's own description of each picture, without disturbing the sequence under way.
 
     Args:
-        question: What the model is asked about a picture.
         length: Most tokens of a description.
         template: Used instead of the processor's chat template; holds ``{prompt}`` and the image placeholder.
     """
 
-    def __init__(
-        self, anatomy: Anatomy, processor: Any, question: str, length: int, template: str | None = None
-    ) -> None:
-        self.anatomy, self.processor = anatomy, processor
-        self.question, self.length = question, length
-        text = render(anatomy.model, processor, question, True, template)
+    def __init__(self, anatomy: Anatomy, processor: Any, length: int, template: str | None) -> None:
+        self.anatomy, self.processor, self.length = anatomy, processor, length
+        text = render(anatomy.model, processor, QUESTION, True, template)
         if hasattr(processor, "full_image_sequence"):  # Gemma's blank lines around an image
             text = text.replace(processor.boi_token, processor.full_image_sequence)
         self._words: list[int] = processor.tokenizer(text)["input_ids"]
@@ -209,7 +187,7 @@ class Describer:
         asked = [[*self._words[:start], *self._image(ids[row]), *self._words[end:]] for row in rows]
         inputs = with_ids(self.anatomy, forwardable(self.anatomy, given), asked)
         if "qformer_input_ids" in inputs:
-            words = self.processor.qformer_tokenizer([self.question] * len(rows), return_tensors="pt")
+            words = self.processor.qformer_tokenizer([QUESTION] * len(rows), return_tensors="pt")
             for name in ("input_ids", "attention_mask"):
                 inputs[f"qformer_{name}"] = words[name].to(inputs["input_ids"].device)
         return inputs

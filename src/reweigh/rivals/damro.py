@@ -11,14 +11,12 @@ penalty; here they apply.
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from itertools import groupby
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from reweigh.engines.transformers.arguments import prompt_ids
 from reweigh.errors import UnsupportedError
@@ -26,6 +24,8 @@ from reweigh.families.anatomy import Anatomy
 from reweigh.rivals.tools.contrast import Contrast
 from reweigh.rivals.tools.inputs import padded, pixels, rows_of
 from reweigh.runtime.decoder import SAMPLING, Pass, in_range
+
+SERVED = ("llava", "llava_next", "instructblip")
 
 
 class DAMRO(Contrast):
@@ -55,7 +55,6 @@ class DAMRO(Contrast):
         self.has_queries = anatomy.family.name == "instructblip"
         # in InstructBLIP the block before the last, although the Q-Former reads the features of the last
         self.layer: int = -2 if self.has_queries else anatomy.config.vision_feature_layer
-        self.attention: Any = self.tower.encoder.layers[self.layer].self_attn
         view, usual = self.tower.config, 4 if self.has_queries else 10
         patches = (view.image_size // view.patch_size) ** 2
         self.keep = int(in_range("keep", usual if keep is None else keep, 1, patches))
@@ -87,9 +86,7 @@ class DAMRO(Contrast):
     def _images(self, inputs: Mapping[str, Any]) -> Tensor:
         """What the language model reads of each image, (images, n, d): a vector per patch, then LLaVA-NeXT's newline."""
         picture = pixels(inputs)
-        chosen = self.choose(
-            picture[:, 0] if picture.ndim == 5 else picture
-        )  # the overview comes before tiles
+        chosen = self.choose(picture[:, 0] if picture.ndim == 5 else picture)  # tiles come after the overview
         if self.has_queries:
             return queried(self.anatomy.model, chosen, inputs)
         body = self.anatomy.model.model
@@ -101,18 +98,20 @@ class DAMRO(Contrast):
 
     def choose(self, picture: Tensor) -> Tensor:
         """The features (images, keep, C) of the patches to which the class token attends most, the most attended first."""
-        with outputs_of(self.attention) as seen:
-            output = self.tower(picture, output_hidden_states=True, return_dict=True)
+        output = self.tower(picture, output_hidden_states=True, return_dict=True)
+        states, blocks = output.hidden_states, self.tower.encoder.layers
+        block = blocks[self.layer]
+        seen, attention = block.layer_norm1(states[self.layer % len(blocks)]), block.self_attn
         if self.has_queries:
             features = output.last_hidden_state
-            query, key, _ = seen["qkv"].chunk(3, dim=-1)
-            attention = class_attention(query, key, self.attention.num_heads)
+            query, key, _ = attention.qkv(seen).chunk(3, dim=-1)
+            shares = class_attention(query, key, attention.num_heads)
         else:
             has_class = self.anatomy.config.vision_feature_select_strategy != "default"
-            features = output.hidden_states[self.layer][:, 0 if has_class else 1 :]
-            attention = class_attention(seen["q_proj"], seen["k_proj"], 1)
+            features = states[self.layer][:, 0 if has_class else 1 :]
+            shares = class_attention(attention.q_proj(seen), attention.k_proj(seen), 1)
         # patch numbers index the features as they are, so with a class token among these they are off by one
-        places = attention.topk(self.keep, dim=1).indices
+        places = shares.topk(self.keep, dim=1).indices
         return features.gather(1, places[..., None].expand(-1, -1, features.shape[-1]))  # type: ignore[no-any-return]
 
 
@@ -132,19 +131,18 @@ def class_attention(query: Tensor, key: Tensor, heads: int) -> Tensor:
 
 def class_token_tower(anatomy: Anatomy) -> Any:
     """The vision tower, if it has a class token and makes one image token of each patch."""
-    name = type(anatomy.model).__name__
-    body = getattr(anatomy.model, "model", anatomy.model)
-    parts = [getattr(body, part, None) for part in ("vision_tower", "vision_model", "visual")]
-    tower = next((part for part in parts if isinstance(part, nn.Module)), nn.Module())
-    if not {key.rpartition(".")[2] for key, _ in tower.named_parameters()} & {"class_embedding", "cls_token"}:
+    model, name = anatomy.model, type(anatomy.model).__name__
+    if anatomy.family.name not in SERVED:
+        raise UnsupportedError(
+            f"{name} does not make one image token of each patch, or its vision tower has no class token, so the most "
+            "attended patches cannot replace the image",
+            hint="use LLaVA-1.5, LLaVA-NeXT or InstructBLIP",
+        )
+    tower = model.vision_model if hasattr(model, "vision_model") else model.model.vision_tower
+    if not hasattr(tower.embeddings, "class_embedding"):
         raise UnsupportedError(
             f"the vision tower of {name} has no class token whose attention could be read",
-            hint="LLaVA-1.5, LLaVA-NeXT and InstructBLIP have one",
-        )
-    if anatomy.family.name not in ("llava", "llava_next", "instructblip"):
-        raise UnsupportedError(
-            f"{name} does not make one image token of each patch, so chosen patches cannot replace the image",
-            hint="use LLaVA-1.5, LLaVA-NeXT or InstructBLIP",
+            hint="use a checkpoint with a CLIP vision tower",
         )
     if not isinstance(getattr(anatomy.config, "vision_feature_layer", -1), int):
         raise UnsupportedError(
@@ -168,24 +166,3 @@ def queried(model: Any, features: Tensor, inputs: Mapping[str, Any]) -> Tensor:
         return_dict=True,
     )
     return model.language_projection(output[0][:, : queries.shape[1]])  # type: ignore[no-any-return]
-
-
-@contextmanager
-def outputs_of(module: nn.Module) -> Iterator[dict[str, Tensor]]:
-    """The outputs of a module's parts in this thread, by name, while the context is open."""
-    seen: dict[str, Tensor] = {}
-    own = threading.get_ident()
-
-    def note(name: str, output: Tensor) -> None:
-        if threading.get_ident() == own:
-            seen[name] = output
-
-    handles = [
-        part.register_forward_hook(lambda _part, _args, output, name=name: note(name, output))
-        for name, part in module.named_children()
-    ]
-    try:
-        yield seen
-    finally:
-        for handle in handles:
-            handle.remove()

@@ -1,6 +1,6 @@
 """M3ID (Favero et al., CVPR 2024): contrast with the prompt without image, stronger the longer the answer gets.
 
-l = l_c + w_t (l_c - l_u) on log-probabilities, w_t = e^(decay t) - 1 for the t-th token, from 0.
+y = a + w_t (a - u) on log-probabilities, w_t = e^(decay t) - 1 for the t-th token, from 0; u is the branch without image.
 
 There is no official program: the formula is the paper's without its confidence indicator, which the known
 re-implementations leave out, and the default decay is theirs.
@@ -8,7 +8,6 @@ re-implementations leave out, and the default decay is theirs.
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import torch
@@ -25,7 +24,7 @@ class M3ID(Contrast):
 
     Args:
         decay: The paper's lambda.
-        cap: Largest weight; without it the weight passes 50 at token 200. ``None`` for no limit.
+        cap: Largest weight; without it the weight passes 50 at token 200.
     """
 
     title = "M3ID"
@@ -37,30 +36,23 @@ class M3ID(Contrast):
         processor: Any = None,
         *,
         decay: float = 0.02,
-        cap: float | None = 10.0,
+        cap: float = 10.0,
     ) -> None:
-        super().__init__(anatomy, processor, alpha=1.0, beta=0.0)
         self.decay = in_range("decay", decay, 0)
-        self.cap = cap if cap is None else in_range("cap", cap, 0)
+        super().__init__(anatomy, processor, alpha=float(decay > 0), beta=0.0)
+        self.cap = in_range("cap", cap, 0)
 
     def branch_inputs(self, forward: Pass) -> dict[str, Any]:
         """The prompt with the image taken out."""
         return without_image(self.anatomy, self.processor, forward.inputs)
 
-    def weight_at(self, token: int) -> float:
-        """The weight at the ``token``-th generated token."""
-        weight = math.expm1(min(self.decay * token, 80.0))
-        return weight if self.cap is None else min(weight, self.cap)
+    def weights(self, tokens: Tensor) -> Tensor:
+        """The weights at the given tokens of an answer."""
+        return torch.expm1(self.decay * tokens).clamp_max(self.cap)
 
     def rule(self, main: Tensor, reference: Tensor, forward: Pass) -> Tensor:
         """Contrast each column with the weight of its position in the answer."""
-        first = forward.past + forward.length - forward.end - main.shape[1] + 1
-        columns = [
-            contrast(a, u, self.weight_at(max(0, first + column)), 0.0, log_space=True)
-            for column, (a, u) in enumerate(zip(main.unbind(1), reference.unbind(1), strict=True))
-        ]
-        return torch.stack(columns, dim=1)
-
-    def edit(self, forward: Pass) -> Tensor | None:
-        """Contrast the last columns, unless the weight never grows."""
-        return None if self.decay == 0 else super().edit(forward)
+        last, count = forward.past + forward.length - forward.end, main.shape[1]
+        tokens = torch.arange(last - count + 1, last + 1, device=main.device)
+        weights = self.weights(tokens.clamp_min(0))  # a further turn shows columns of its prompt, too
+        return contrast(main, reference, weights[:, None], 0.0, log_space=True)

@@ -14,12 +14,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from reweigh.errors import InputError
 from reweigh.families.anatomy import Anatomy
 from reweigh.rivals.tools.contrast import Contrast
 from reweigh.rivals.tools.edits import image_keys
 from reweigh.rivals.tools.inputs import without_image
 from reweigh.runtime.decoder import Pass, in_range
+
+BETA = 0.1
+"""Plausibility cut of the contrast, a constant in the official program."""
 
 
 class PAI(Contrast):
@@ -28,9 +30,7 @@ class PAI(Contrast):
     Args:
         alpha: Amplification of attention to the image; 0 leaves attention (and its implementation) untouched.
         gamma: Weight of the contrast; 1 needs no branch. The README uses 1.1, the command line defaults to 2.
-        beta: Plausibility cut of the contrast, a constant in the official program.
         start_layer: First block whose attention is amplified.
-        end_layer: Block after the last one; all blocks by default.
     """
 
     title = "PAI"
@@ -44,30 +44,20 @@ class PAI(Contrast):
         *,
         alpha: float = 0.2,
         gamma: float = 1.1,
-        beta: float = 0.1,
         start_layer: int = 2,
-        end_layer: int | None = None,
     ) -> None:
-        super().__init__(anatomy, processor, alpha=in_range("gamma", gamma, 1) - 1, beta=beta)
+        in_range("gamma", gamma, 1)
+        super().__init__(anatomy, processor, alpha=gamma - 1, beta=BETA if gamma > 1 else 0.0)
         self.amplify = in_range("alpha", alpha, 0)
         self.gamma = gamma
-        count = len(anatomy.blocks)
-        self.blocks = range(start_layer, count if end_layer is None else end_layer)
-        if not 0 <= start_layer <= min(self.blocks.stop, count):
-            raise InputError(
-                f"no block is from start_layer {start_layer} to before end_layer {end_layer}",
-                hint=f"there are {count} blocks, the first is 0; alpha=0 amplifies no attention",
-            )
+        self.start_layer = int(in_range("start_layer", start_layer, 0, len(anatomy.blocks)))
         self.attends = self.amplify > 0
 
-    def before(self, forward: Pass) -> None:
-        """Decide whether attention is amplified in the pass that is about to run."""
-        # the official program edits no prompt that is contrasted
-        forward.scratch = forward.has_image and (forward.past > 0 or self.gamma == 1)
-
     def edit_attention(self, layer: int, scores: Tensor, forward: Pass | None) -> Tensor:
-        """Amplify the last query's attention to image keys."""
-        if forward is None or not (forward.is_running and forward.scratch) or layer not in self.blocks:
+        """Amplify the last query's attention to image keys; never in the branch."""
+        if forward is None or not (forward.is_running and forward.has_image) or layer < self.start_layer:
+            return scores
+        if forward.past == 0 and self.gamma > 1:  # the official program edits no prompt that is contrasted
             return scores
         total, width = forward.past + forward.length, scores.shape[-1]
         image = image_keys(forward.rows, total, width, scores.device)[:, None]
@@ -81,7 +71,3 @@ class PAI(Contrast):
     def branch_inputs(self, forward: Pass) -> dict[str, Any]:
         """The prompt with the image taken out."""
         return without_image(self.anatomy, self.processor, forward.inputs)
-
-    def edit(self, forward: Pass) -> Tensor | None:
-        """Guide the logits; the branch's own attention is never edited."""
-        return None if self.gamma == 1 else super().edit(forward)

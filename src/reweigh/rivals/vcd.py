@@ -12,11 +12,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from reweigh.errors import InputError
 from reweigh.families.anatomy import Anatomy
 from reweigh.rivals.tools.contrast import Contrast
 from reweigh.rivals.tools.inputs import forwardable, picture_parts
-from reweigh.runtime.decoder import SAMPLING, Pass
+from reweigh.runtime.decoder import SAMPLING, Pass, in_range
 
 STEPS = 1000
 
@@ -29,8 +28,7 @@ class VCD(Contrast):
             the InstructBLIP script does.
         beta: Plausibility cut; the official POPE script uses 0.2.
         noise_step: 0-based step of the noise schedule.
-        seed: Seed of the noise, the same for each row so that a row does not depend on its batch; ``None`` draws
-            from torch's global generator as the official program does.
+        seed: Seed of the noise, the same for each row so that a row does not depend on its batch.
     """
 
     title = "VCD"
@@ -45,22 +43,19 @@ class VCD(Contrast):
         alpha: float = 1.0,
         beta: float = 0.1,
         noise_step: int = 500,
-        seed: int | None = 42,
+        seed: int = 42,
     ) -> None:
         super().__init__(anatomy, processor, alpha=alpha, beta=beta)
-        diffuse(torch.zeros(1), noise_step, torch.Generator())  # reject an invalid step at once
-        self.noise_step = noise_step
+        self.noise_step = int(in_range("noise_step", noise_step, 0, STEPS - 1))
         self.seed = seed
 
     def branch_inputs(self, forward: Pass) -> dict[str, Any]:
         """The main prompt with noised pictures; the noise is drawn once."""
-        inputs = forwardable(self.anatomy, forward.inputs)
-        parts = picture_parts(self.anatomy, forward.inputs)
-        inputs["pixel_values"] = torch.cat([diffuse(part, self.noise_step, self._draw()) for part in parts])
-        return inputs
-
-    def _draw(self) -> torch.Generator | None:
-        return None if self.seed is None else torch.Generator().manual_seed(self.seed)
+        noised = [
+            diffuse(part, self.noise_step, torch.Generator().manual_seed(self.seed))
+            for part in picture_parts(self.anatomy, forward.inputs)
+        ]
+        return {**forwardable(self.anatomy, forward.inputs), "pixel_values": torch.cat(noised)}
 
 
 def schedule() -> Tensor:
@@ -74,10 +69,6 @@ def diffuse(picture: Tensor, step: int, generator: torch.Generator | None = None
 
     ``step`` is a 0-based index, so step 0 already adds a little noise.
     """
-    if isinstance(step, bool) or not isinstance(step, int) or not 0 <= step < STEPS:
-        raise InputError(
-            f"noise step {step!r} is out of range", hint=f"give an integer from 0 to {STEPS - 1}"
-        )
     left = schedule()[step]
     noise = torch.randn(picture.shape, generator=generator)
     mixed = left.sqrt() * picture.detach().float().cpu() + (1 - left).sqrt() * noise
