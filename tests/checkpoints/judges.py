@@ -1,4 +1,4 @@
-"""Tiny random detectors and a matcher, saved with their processors: what HALC asks about a picture."""
+"""A tiny random detector and a matcher, saved with their processors: what HALC asks about a picture."""
 
 from __future__ import annotations
 
@@ -55,27 +55,6 @@ def grounding_dino(folder: Path) -> Path:
     return _saved(
         hf.GroundingDinoForObjectDetection, config, hf.GroundingDinoProcessor(pictures, bert_tokens()), folder
     )
-
-
-def owlv2(folder: Path) -> Path:
-    words = tokenizer(
-        ("<|startoftext|>", "<|endoftext|>", "!"), bos="<|startoftext|>", eos="<|endoftext|>", pad="!"
-    )
-    words.model_max_length = 16
-    config = hf.Owlv2Config(
-        text_config={
-            **TEXT,
-            "vocab_size": TOKENS,
-            "max_position_embeddings": 16,
-            "bos_token_id": 0,
-            "eos_token_id": 1,
-            "pad_token_id": 2,
-        },
-        vision_config={**TEXT, "image_size": SIDE, "patch_size": 8},
-        projection_dim=32,
-    )
-    pictures = hf.Owlv2ImageProcessorPil(size={"height": SIDE, "width": SIDE})
-    return _saved(hf.Owlv2ForObjectDetection, config, hf.Owlv2Processor(pictures, words), folder)
 
 
 def blip(folder: Path, *, captioner: bool = False) -> Path:

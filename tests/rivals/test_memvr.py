@@ -199,7 +199,9 @@ def test_the_last_image_of_a_row_is_looked_at(family, loaded, mixed_in, monkeypa
     inputs = encode(model, processor, [text], [[picture(1, (56, 84)), picture(2)]])
     seen, read = [], MemVR._read_images
     monkeypatch.setattr(
-        MemVR, "_read_images", lambda self, states, forward: seen.append(states) or read(self, states, forward)
+        MemVR,
+        "_read_images",
+        lambda self, states, forward: seen.append(states) or read(self, states, forward),
     )
     with reweigh.decoder("memvr", model, processor, gamma=0.0, ratio=0.5):
         run(model, inputs)

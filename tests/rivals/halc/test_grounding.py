@@ -7,11 +7,11 @@ import torch
 import transformers as hf
 
 from checkpoints import judges, picture
-from reweigh.errors import InputError, MissingExtraError, UnsupportedError
+from reweigh.errors import InputError, UnsupportedError
+from reweigh.rivals.halc import grounding
 from reweigh.rivals.halc.grounding import (
     BlipMatcher,
     GroundingDino,
-    Owlv2,
     kept_boxes,
     load_detector,
     load_matcher,
@@ -21,9 +21,10 @@ from reweigh.rivals.halc.grounding import (
 def test_small_and_overlapping_boxes_are_left_out():
     large, shifted = (0.0, 0.0, 0.5, 0.5), (0.0, 0.0, 0.5, 0.45)
     boxes = [large, shifted, (0.9, 0.9, 0.95, 0.95), (0.6, 0.6, 1.2, 1.0)]
-    found = kept_boxes(boxes, [0.5, 0.9, 0.8, 0.7], area=0.01, overlap=0.6)
+    found = kept_boxes(boxes, [0.5, 0.9, 0.8, 0.7])
     assert found == [shifted, (0.6, 0.6, 1.0, 1.0)]
-    assert kept_boxes(boxes[:2], [0.5, 0.9], area=0.0, overlap=1.0) == [shifted, large]
+    half = (0.0, 0.0, 0.5, 0.25)
+    assert kept_boxes([large, half], [0.5, 0.9]) == [half, large]  # they overlap by a half
 
 
 def is_inside(box):
@@ -31,12 +32,13 @@ def is_inside(box):
     return 0 <= left < right <= 1 and 0 <= top < bottom <= 1
 
 
-def test_grounding_dino_gives_the_models_boxes_over_its_threshold(tmp_path):
+def test_grounding_dino_gives_the_models_boxes_over_its_threshold(tmp_path, monkeypatch):
     found = load_detector(str(judges.grounding_dino(tmp_path)))
     assert isinstance(found, GroundingDino)
-    assert (found.threshold, found.text_threshold, found.area, found.overlap) == (0.45, 0.4, 0.01, 0.6)
-    found.threshold = found.text_threshold = 0.0
-    found.area, found.overlap = 0.0, 1.0
+    assert (grounding.BOX_SCORE, grounding.WORD_SCORE) == (0.45, 0.4)
+    assert (grounding.AREA, grounding.OVERLAP) == (0.01, 0.6)
+    for name, value in {"BOX_SCORE": 0.0, "WORD_SCORE": 0.0, "AREA": 1e-9, "OVERLAP": 1.0}.items():
+        monkeypatch.setattr(grounding, name, value)
     image = picture(1, (64, 40))
     boxes = found(image, "Dog")
     inputs = found.processor(images=image, text="dog.", return_tensors="pt")
@@ -47,28 +49,8 @@ def test_grounding_dino_gives_the_models_boxes_over_its_threshold(tmp_path):
     ).clamp(0, 1)
     assert all(is_inside(box) for box in boxes)
     assert all((corners - torch.tensor(box)).abs().amax(dim=1).min() < 1e-5 for box in boxes)
-    found.threshold = 1.1
+    monkeypatch.setattr(grounding, "BOX_SCORE", 1.1)
     assert found(image, "dog") == []
-
-
-def test_owlv2_gives_boxes_of_the_picture_without_its_padding(tmp_path):
-    found = load_detector(str(judges.owlv2(tmp_path)))
-    assert isinstance(found, Owlv2)
-    assert found.threshold == 0.05
-    found.threshold = 0.0
-    boxes = found(picture(1, (64, 32)), "dog")
-    assert boxes
-    assert all(is_inside(box) for box in boxes)
-    found.threshold = 1.1
-    assert found(picture(1, (64, 32)), "dog") == []
-
-
-def test_owlv2_names_the_extra_that_it_lacks(tmp_path, monkeypatch):
-    folder = str(judges.owlv2(tmp_path))
-    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    with pytest.raises(MissingExtraError, match="scipy") as told:
-        load_detector(folder)
-    assert "reweigh[halc]" in told.value.hint
 
 
 def test_blip_scores_each_text_as_it_does_alone(tmp_path):

@@ -18,7 +18,7 @@ from reweigh.rivals.opera.search import Finished, Hypotheses, Rules, Search, col
 class ToyState:
     """What a branch state is to the loop, with the tokens themselves for a cache."""
 
-    mask = None
+    mask = torch.ones(1, 5)
 
     def __init__(self, toy, beams):
         self.said, self.prompt_end = [()] * beams, toy.prompt

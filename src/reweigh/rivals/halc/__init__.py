@@ -31,7 +31,7 @@ from reweigh.families.processor import tokenizer_of
 from reweigh.rivals.dola import DoLa
 from reweigh.rivals.halc.grounding import OWN, Detector, Matcher, PictureGain, load_detector, load_matcher
 from reweigh.rivals.halc.pictures import PictureRequest, PictureSession, pictures_of
-from reweigh.rivals.halc.walk import Beam, Walk, Words, entity_test, may_be_entity
+from reweigh.rivals.halc.walk import FIELDS, Beam, Walk, Words, entity_test, may_be_entity
 from reweigh.rivals.tools.branch import Runner, after_prompts
 from reweigh.rivals.tools.edits import StreamEditor
 from reweigh.rivals.tools.options import require_processor
@@ -43,7 +43,7 @@ class HALC(StreamEditor):
     """Words that name things are grounded, contrasted and ranked while the answer is written.
 
     Args:
-        detect: From a picture and a word to boxes; or a GroundingDINO or OWLv2 checkpoint; or a file of annotated
+        detect: From a picture and a word to boxes; or a GroundingDINO checkpoint; or a file of annotated
             boxes (.jsonl), an oracle.
         match: From a picture and texts to scores; or a BLIP image-text retrieval checkpoint; or "own", what the picture
             adds to the text's likelihood by the model itself.
@@ -52,7 +52,6 @@ class HALC(StreamEditor):
         beams: Texts that continue; 3 is the program's default, 1 the README's.
         candidates: First tokens tried for each word, an even number.
         growth: How much a field of view is larger than the one before.
-        count: Fields of view.
         weight: Weight of the field that is subtracted.
         template: Prompt template, for processors without a chat template.
     """
@@ -72,16 +71,15 @@ class HALC(StreamEditor):
         beams: int = 3,
         candidates: int = 4,
         growth: float = 0.6,
-        count: int = 4,
         weight: float = 0.05,
         template: str | None = None,
     ) -> None:
         super().__init__(anatomy, processor)
         require_processor("halc", processor, "HALC reads words and crops of a picture")
-        if candidates < 2 or candidates % 2 or candidates > count * (count - 1):
+        if candidates % 2 or not 2 <= candidates <= FIELDS * (FIELDS - 1):
             raise InputError(
-                f"{candidates} candidates cannot be made of {count} fields",
-                hint="an even number, two for each pair",
+                f"{candidates} candidates cannot be made of {FIELDS} fields of view",
+                hint="an even number, two for each of up to 6 pairs",
             )
         self.detect = load_detector(detect) if isinstance(detect, str) else detect
         if match == OWN:
@@ -90,7 +88,7 @@ class HALC(StreamEditor):
             self.match = load_matcher(match) if isinstance(match, str) else match
         self.is_entity = entity_test(is_entity)
         self.beams, self.candidates = int(in_range("beams", beams, 1)), candidates
-        self.growth, self.count = in_range("growth", growth, 0), int(in_range("count", count, 2))
+        self.growth = in_range("growth", growth, 0)
         self.weight = in_range("weight", weight, 0)
         self.deletes = not getattr(self.detect, "is_oracle", False)
         self.template = template

@@ -13,7 +13,6 @@ the texts judges them, so this is weaker than a matcher of its own.
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -23,7 +22,7 @@ import torch
 from torch import Tensor
 
 from reweigh.engines.transformers.arguments import followed_by
-from reweigh.errors import ArtifactError, InputError, MissingExtraError, UnsupportedError
+from reweigh.errors import ArtifactError, InputError, UnsupportedError
 from reweigh.families.anatomy import Anatomy
 from reweigh.families.prompts import DESCRIBE, build_inputs
 from reweigh.files.artifacts import read_jsonl
@@ -38,6 +37,12 @@ if TYPE_CHECKING:
 Box = tuple[float, float, float, float]
 """Left, top, right, bottom as fractions of the picture."""
 
+BOX_SCORE, WORD_SCORE = 0.45, 0.4
+"""Least scores of a detected box and word in HALC's program; its README says 0.4 for boxes."""
+
+AREA, OVERLAP = 0.01, 0.6
+"""Least share of the picture that a box has, and largest intersection over union with a better one."""
+
 Detector = Callable[[Any, str], Sequence[Box]]
 """From a picture and a word to boxes, as fractions of the picture."""
 
@@ -50,15 +55,23 @@ def singular(word: str) -> str:
     return word.lower().rstrip("s")
 
 
-def kept_boxes(
-    boxes: Sequence[Sequence[float]], scores: Sequence[float], *, area: float, overlap: float
-) -> list[Box]:
-    """Boxes of at least ``area`` of the picture, the best first, without those that overlap a better one by more."""
+def checked_box(given: Sequence[float]) -> Box:
+    """A box, if its edges are in order and inside the picture."""
+    left, top, right, bottom = given if len(given) == 4 else (0.0,) * 4
+    if not (0 <= left < right <= 1 and 0 <= top < bottom <= 1):
+        raise InputError(
+            f"{tuple(given)} is not a box", hint="left, top, right, bottom as fractions of the picture"
+        )
+    return left, top, right, bottom
+
+
+def kept_boxes(boxes: Sequence[Sequence[float]], scores: Sequence[float]) -> list[Box]:
+    """Boxes of at least ``AREA``, the best first, without those that overlap a better one by more than ``OVERLAP``."""
     found: list[Box] = []
     for place in sorted(range(len(boxes)), key=lambda place: -scores[place]):
         left, top, right, bottom = (min(1.0, max(0.0, float(edge))) for edge in boxes[place])
         box = (left, top, right, bottom)
-        if _area(box) >= area and _area(box) > 0 and all(_overlap(box, other) <= overlap for other in found):
+        if _area(box) >= AREA and all(_overlap(box, other) <= OVERLAP for other in found):
             found.append(box)
     return found
 
@@ -75,60 +88,19 @@ def _overlap(one: Box, other: Box) -> float:
 
 
 class GroundingDino:
-    """Boxes by ``GroundingDinoForObjectDetection``; the thresholds are those of HALC's program.
+    """Boxes by ``GroundingDinoForObjectDetection``."""
 
-    Args:
-        threshold: Least score of a box; the README says 0.4.
-        text_threshold: Least score of a word.
-        area: Least share of the picture.
-        overlap: Largest intersection over union with a better box.
-    """
-
-    def __init__(
-        self,
-        model: Any,
-        processor: Any,
-        *,
-        threshold: float = 0.45,
-        text_threshold: float = 0.4,
-        area: float = 0.01,
-        overlap: float = 0.6,
-    ) -> None:
+    def __init__(self, model: Any, processor: Any) -> None:
         self.model, self.processor = model.eval(), processor
-        self.threshold, self.text_threshold = threshold, text_threshold
-        self.area, self.overlap = area, overlap
 
     @torch.no_grad()
     def __call__(self, picture: Image, word: str) -> list[Box]:
-        inputs = self.processor(images=picture, text=f"{word.lower()}.", return_tensors="pt").to(
-            self.model.device
-        )
+        given = self.processor(images=picture, text=f"{word.lower()}.", return_tensors="pt")
+        inputs = given.to(self.model.device)
         found = self.processor.post_process_grounded_object_detection(
-            self.model(**inputs),
-            inputs["input_ids"],
-            threshold=self.threshold,
-            text_threshold=self.text_threshold,
+            self.model(**inputs), inputs["input_ids"], threshold=BOX_SCORE, text_threshold=WORD_SCORE
         )[0]
-        boxes, scores = found["boxes"].tolist(), found["scores"].tolist()
-        return kept_boxes(boxes, scores, area=self.area, overlap=self.overlap)
-
-
-class Owlv2:
-    """Boxes by ``Owlv2ForObjectDetection``, which sees the picture padded to a square."""
-
-    def __init__(self, model: Any, processor: Any, *, threshold: float = 0.05) -> None:
-        self.model, self.processor, self.threshold = model.eval(), processor, threshold
-
-    @torch.no_grad()
-    def __call__(self, picture: Image, word: str) -> list[Box]:
-        inputs = self.processor(images=picture, text=[[word]], return_tensors="pt").to(self.model.device)
-        wide, high = picture.size
-        found = self.processor.post_process_grounded_object_detection(
-            self.model(**inputs), threshold=self.threshold, target_sizes=[(high, wide)]
-        )[0]
-        size = torch.tensor([wide, high, wide, high])
-        boxes = (found["boxes"].cpu() / size).tolist()
-        return kept_boxes(boxes, found["scores"].tolist(), area=0.0, overlap=1.0)
+        return kept_boxes(found["boxes"].tolist(), found["scores"].tolist())
 
 
 class BlipMatcher:
@@ -148,35 +120,22 @@ class BlipMatcher:
         return [float(score) for score in scores.softmax(-1)[:, 1]]
 
 
-DETECTORS = {
-    "grounding-dino": ("GroundingDinoForObjectDetection", GroundingDino),
-    "owlv2": ("Owlv2ForObjectDetection", Owlv2),
-}
-
-
 def load_detector(name: str) -> Detector:
-    """A detector from a checkpoint's folder or Hub id, GroundingDINO or OWLv2, or from a file of annotated boxes."""
+    """A detector from a GroundingDINO checkpoint's folder or Hub id, or from a file of annotated boxes."""
     import transformers
 
     if name.endswith(SUFFIX):
         return AnnotatedBoxes(name)
-
     with _told(name, "a detector"):
         kind = transformers.AutoConfig.from_pretrained(name).model_type
-    if kind not in DETECTORS:
+    if kind != "grounding-dino":
         raise UnsupportedError(
             f"{name} is a {kind}, not a detector that can be used",
-            hint=f"one of {', '.join(DETECTORS)}, or a callable",
+            hint="a GroundingDINO checkpoint, a file of boxes, or in Python any function",
         )
-    if (
-        kind == "owlv2" and importlib.util.find_spec("scipy") is None
-    ):  # its image processor would fail at first use
-        raise MissingExtraError("OWLv2 as HALC's detector", "halc", "scipy")
-    model, adapter = DETECTORS[kind]
     with _told(name, "a detector"):
-        loaded = getattr(transformers, model).from_pretrained(name)
-        made: Detector = adapter(loaded, transformers.AutoProcessor.from_pretrained(name))
-    return made
+        model = transformers.GroundingDinoForObjectDetection.from_pretrained(name)
+        return GroundingDino(model, transformers.AutoProcessor.from_pretrained(name))
 
 
 def load_matcher(name: str) -> Matcher:
@@ -231,7 +190,9 @@ class AnnotatedBoxes:
             try:
                 picture = read_image(self.path.parent / row["image"])
                 found = [
-                    (singular(word), _box(one["box"])) for one in row["objects"] for word in one["words"]
+                    (singular(word), checked_box([float(edge) for edge in one["box"]]))
+                    for one in row["objects"]
+                    for word in one["words"]
                 ]
             except (AttributeError, KeyError, TypeError, ValueError) as error:
                 raise ArtifactError(
@@ -251,13 +212,6 @@ class AnnotatedBoxes:
                 hint="annotate every picture that is described, or take a detector",
             )
         return [box for name, box in found if name == singular(word)]
-
-
-def _box(given: Any) -> Box:
-    left, top, right, bottom = (float(edge) for edge in given)
-    if not (0 <= left < right <= 1 and 0 <= top < bottom <= 1):
-        raise ValueError(f"the box {given} is not left, top, right, bottom as fractions")
-    return left, top, right, bottom
 
 
 OWN = "own"

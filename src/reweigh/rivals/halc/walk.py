@@ -14,11 +14,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from reweigh.errors import InputError
-from reweigh.rivals.halc.grounding import Box, singular
+from reweigh.rivals.halc.grounding import Box, checked_box, singular
 from reweigh.rivals.halc.pictures import crop, with_pictures
 from reweigh.rivals.tools.branch import BranchState
 from reweigh.rivals.tools.inputs import rows_of
+from reweigh.rivals.tools.layers import reversed_js
 from reweigh.rivals.tools.options import word_list
 from reweigh.text import FUNCTION_WORDS
 
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 CENTRE: Box = (0.2, 0.2, 0.8, 0.8)
 """The box of a word that is not detected."""
 
+FIELDS = 4
 SMALLEST = 0.8
 FLOOR = -1e3
 
@@ -41,40 +42,17 @@ def grown(box: Sequence[float], share: float) -> Box:
     return max(0.0, left - wide), max(0.0, top - high), min(1.0, right + wide), min(1.0, bottom + high)
 
 
-def fields(box: Sequence[float], growth: float = 0.6, count: int = 4) -> list[Box]:
-    """The box shrunk by ``growth`` (0.8 at most), itself, and grown again and again from the one before."""
-    left, top, right, bottom = box if len(box) == 4 else (0.0,) * 4
-    if not (0 <= left < right <= 1 and 0 <= top < bottom <= 1):
-        raise InputError(
-            f"the box {tuple(box)} is not a box", hint="left, top, right, bottom as fractions of the picture"
-        )
-    if count == 1:
-        return [(left, top, right, bottom)]
-    found = [grown(box, -min(growth, SMALLEST)), (left, top, right, bottom)]
-    while len(found) < count:
-        found.append(grown(found[-1], growth))
-    return found[:count]
+def fields(box: Sequence[float], growth: float = 0.6) -> list[Box]:
+    """Four fields of view: the box shrunk by ``growth`` (0.8 at most), itself, and grown once and twice."""
+    own = checked_box(box)
+    larger = grown(own, growth)
+    return [grown(own, -min(growth, SMALLEST)), own, larger, grown(larger, growth)]
 
 
 def divergences(logits: Tensor) -> Tensor:
-    """J_ij = ½ (KL(m | f_i) + KL(m | f_j)) of fields (F, V), m the mean distribution; the upper triangle (F, F).
-
-    DoLa's reversed divergence as a sum over the vocabulary.
-    """
-    log_probs, probs = logits.float().log_softmax(-1), logits.float().softmax(-1)
-    found = torch.zeros(len(logits), len(logits))
-    for i in range(len(logits)):
-        for j in range(i + 1, len(logits)):
-            middle = (probs[i] + probs[j]) / 2
-            entropy = torch.xlogy(middle, middle)
-            first, second = ((entropy - _product(middle, log_probs[k])).sum() for k in (i, j))
-            found[i, j] = (first + second) / 2
-    return found
-
-
-def _product(share: Tensor, log_prob: Tensor) -> Tensor:
-    """share * log_prob, 0 where the share is."""
-    return torch.where(share > 0, share * log_prob, torch.zeros_like(share))
+    """J_ij = ½ (KL(m | f_i) + KL(m | f_j)) of fields (F, V), m the mean distribution; the upper triangle (F, F)."""
+    own = logits.float().log_softmax(-1)
+    return torch.triu(reversed_js(own[:, None], own[None]) * logits.shape[-1], diagonal=1)
 
 
 def contrasts(logits: Tensor, pairs: int, weight: float = 0.05) -> Tensor:
@@ -83,12 +61,9 @@ def contrasts(logits: Tensor, pairs: int, weight: float = 0.05) -> Tensor:
     Where the first number of a difference is below -1000 the second becomes -1000, for the differences after it too, as
     in the official program.
     """
-    size = len(logits)
-    if not 1 <= pairs <= size * (size - 1) // 2:
-        raise InputError(f"{pairs} pairs cannot be made of {size} fields")
     best = divergences(logits).flatten().topk(pairs).indices.tolist()
     left, found = logits.float().clone(), []
-    for i, j in (divmod(place, size) for place in best):
+    for i, j in (divmod(place, len(logits)) for place in best):
         for final, base in ((j, i), (i, j)):
             left[base] = left[base].masked_fill(left[final] < FLOOR, FLOOR)
             found.append(left[final] - weight * left[base])
@@ -285,7 +260,7 @@ class Walk:
     def first_tokens(self, picture: Image, before: Sequence[int], box: Sequence[float]) -> list[int]:
         """Candidates for a word's first token: one prefill of the answer before it with four crops of the picture."""
         decoder, anatomy = self.decoder, self.decoder.anatomy
-        parts = [crop(picture, field) for field in fields(box, decoder.growth, decoder.count)]
+        parts = [crop(picture, field) for field in fields(box, decoder.growth)]
         ids = [*rows_of(self.inputs)[self.row], *before]
         inputs = with_pictures(
             anatomy, decoder.processor, self.inputs, self.row, ids, parts, template=decoder.template

@@ -142,7 +142,7 @@ class Loop:
             threshold=decoder.threshold,
             candidates=decoder.candidates,
             weight=decoder.weight,
-            prompt=end if state.mask is None else int(state.mask[0].sum()),  # padding does not count
+            prompt=int(state.mask[0].sum()),  # padding does not count
             eos=() if eos is None else tuple(eos.tolist()),
             length_penalty=config.length_penalty,
             early_stopping=config.early_stopping,

@@ -30,44 +30,37 @@ class BranchState:
 
     Attributes:
         position: The last position (..., B, 1) given to the language model.
-        mask: Attention mask (B, n), ``None`` where no row is padded.
+        mask: Attention mask (B, n).
         fed: Main columns that the branch has followed.
         prompt_end: Main column at which the prompt ended.
-        deltas: What the model itself keeps between passes (rotary offsets), as this branch left it.
     """
 
     cache: Any
     position: Tensor
-    mask: Tensor | None
+    mask: Tensor
     fed: int
     prompt_end: int
-    deltas: list[Any]
-
-    @property
-    def rows(self) -> int:
-        """Rows of the branch."""
-        return int(self.position.shape[-2])
 
     def crop(self, columns: int) -> None:
         """Forget the last columns."""
         if columns:
             self.cache.crop(-columns)
             self.position = self.position - columns
-            self.mask = None if self.mask is None else self.mask[:, :-columns]
+            self.mask = self.mask[:, :-columns]
             self.fed -= columns
 
     def reorder(self, rows: Tensor) -> None:
         """Follow the main cache into other rows."""
         self.cache.reorder_cache(rows)
         self.position = self.position.index_select(-2, rows.to(self.position.device))
-        self.mask = None if self.mask is None else self.mask[rows.to(self.mask.device)]
+        self.mask = self.mask[rows.to(self.mask.device)]
 
     def repeat(self, times: int) -> None:
         """Follow the main cache into ``times`` copies of each row."""
         if times > 1:
             self.cache.batch_repeat_interleave(times)
             self.position = self.position.repeat_interleave(times, dim=-2)
-            self.mask = None if self.mask is None else self.mask.repeat_interleave(times, dim=0)
+            self.mask = self.mask.repeat_interleave(times, dim=0)
 
 
 class Runner:
@@ -86,23 +79,20 @@ class Runner:
         module = self.anatomy.model if "pixel_values" in inputs else self.anatomy.language_model
         ids, mask = inputs["input_ids"], inputs.pop("attention_mask", None)
         mask = torch.ones_like(ids) if mask is None else mask
-        whole = None if bool(mask.all()) else mask
         cache = new_cache(self.anatomy)
-        with self._state([None] * len(self._holders)) as deltas:
+        with self._own_offsets():
             position = positions(self.anatomy, inputs, mask)
             if "inputs_embeds" in inputs:
                 del inputs["input_ids"]
             output = module(
                 **inputs,
-                attention_mask=whole,
+                attention_mask=mask,
                 position_ids=position,
                 past_key_values=cache,
                 use_cache=True,
                 **_keep(self.anatomy.language_model, 1),
             )
-        return BranchState(cache, position[..., -1:].contiguous(), whole, end, end, deltas), output.logits[
-            :, -1:
-        ]
+        return BranchState(cache, position[..., -1:].contiguous(), mask, end, end), output.logits[:, -1:]
 
     def prefill(
         self, model: Any, ids: Tensor, kwargs: dict[str, Any], why: str
@@ -120,12 +110,13 @@ class Runner:
         inputs = model.prepare_inputs_for_generation(ids, is_first_iteration=True, **kwargs)
         output = model(**inputs, return_dict=True)
         mask, position = kwargs.get("attention_mask"), inputs.get("position_ids")
+        mask = torch.ones_like(ids) if mask is None else mask
         if position is None:
             position = torch.arange(ids.shape[1], device=ids.device)[None]
         last = position[..., -1:].expand(*position.shape[:-2], ids.shape[0], 1)
-        deltas = [part.rope_deltas for part in self._holders]
-        end = kwargs["past_key_values"].get_seq_length()
-        return BranchState(kwargs["past_key_values"], last, mask, end, end, deltas), output.logits
+        cache = kwargs["past_key_values"]
+        end = cache.get_seq_length()
+        return BranchState(cache, last, mask, end, end), output.logits
 
     def prompt_pass(self) -> Pass:
         """The pass that read the prompt of a decoding loop, which keeps what the passes after it showed."""
@@ -139,15 +130,13 @@ class Runner:
         cache = new_cache(self.anatomy)
         for index, layer in enumerate(state.cache.layers):
             cache.update(layer.keys[rows], layer.values[rows], index)
-        mask = None if state.mask is None else state.mask[rows]
-        deltas = [None for _ in state.deltas]
         position = state.position.index_select(-2, rows)
-        return BranchState(cache, position, mask, state.fed, state.prompt_end, deltas)
+        return BranchState(cache, position, state.mask[rows], state.fed, state.prompt_end)
 
     @contextmanager
     def suspended(self) -> Iterator[None]:
         """Run passes of other sequences, such as a generation of the decoder's own, without disturbing the main one."""
-        with suspended(self.anatomy.model), self._state([None] * len(self._holders)):
+        with suspended(self.anatomy.model), self._own_offsets():
             yield
 
     def peek(self, state: BranchState, ids: Tensor) -> Tensor:
@@ -159,9 +148,8 @@ class Runner:
     def step(self, state: BranchState, ids: Tensor, keep: int = 1) -> Tensor:
         """Feed tokens (B, n); the last ``keep`` logits are (B, keep, V)."""
         position = state.position + torch.arange(1, ids.shape[1] + 1, device=state.position.device)
-        if state.mask is not None:
-            state.mask = torch.cat([state.mask, state.mask.new_ones(ids.shape)], dim=1)
-        with self._state(state.deltas) as deltas:
+        state.mask = torch.cat([state.mask, state.mask.new_ones(ids.shape)], dim=1)
+        with self._own_offsets():
             output = self.anatomy.language_model(
                 input_ids=ids,
                 attention_mask=state.mask,
@@ -170,21 +158,19 @@ class Runner:
                 use_cache=True,
                 **_keep(self.anatomy.language_model, keep),
             )
-        state.position, state.deltas = position[..., -1:], deltas
+        state.position = position[..., -1:]
         state.fed += ids.shape[1]
         return output.logits[:, -keep:]  # type: ignore[no-any-return]
 
     @contextmanager
-    def _state(self, own: list[Any]) -> Iterator[list[Any]]:
-        """Give the model the branch's own rotary offsets for a pass, then back the main pass's."""
+    def _own_offsets(self) -> Iterator[None]:
+        """Run passes without the rotary offsets that the model keeps for the main pass."""
         main = [part.rope_deltas for part in self._holders]
-        after: list[Any] = []
-        for part, value in zip(self._holders, own, strict=True):
-            part.rope_deltas = value
+        for part in self._holders:
+            part.rope_deltas = None
         try:
-            yield after
+            yield
         finally:
-            after += [part.rope_deltas for part in self._holders]
             for part, value in zip(self._holders, main, strict=True):
                 part.rope_deltas = value
 
@@ -238,9 +224,9 @@ class Branch:
     def _rewind(self, state: BranchState, forward: Pass) -> None:
         """Bring the branch back to where this pass begins."""
         rows = forward.logits.shape[0]
-        if state.rows != rows:
+        if len(state.mask) != rows:
             raise UnsupportedError(
-                f"the second branch has {state.rows} rows, but this pass has {rows}",
+                f"the second branch has {len(state.mask)} rows, but this pass has {rows}",
                 hint="continue a kept cache with the number of rows it was filled with",
             )
         if forward.start >= state.prompt_end and forward.new():
