@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import queue
 import threading
 import time
@@ -80,7 +81,7 @@ def fetcher(pattern=r"http://(public|other|inside)\.example:\d+/.*", **options):
     """Public names lead to this machine; "inside" is one whose address is not public."""
     seen = []
 
-    def resolve(host, port):
+    async def resolve(host, port):
         seen.append(host)
         return ["127.0.0.2"] if host == "inside.example" else ["127.0.0.1"]
 
@@ -89,18 +90,23 @@ def fetcher(pattern=r"http://(public|other|inside)\.example:\d+/.*", **options):
     return made, seen
 
 
-def refused(made, url):
+def fetch(made, url, hold=lambda size: None):
+    return asyncio.run(made.fetch(url, "url", hold))
+
+
+def refused(made, url, **options):
     with pytest.raises(Problem) as error:
-        made.fetch(url, "url")
+        fetch(made, url, **options)
+    assert error.value.param == "url"
     return error.value
 
 
 def test_what_the_pattern_allows_is_fetched(site):
     made, _ = fetcher()
-    assert made.fetch(f"http://public.example:{site}/image", "url") == IMAGE
+    assert fetch(made, f"http://public.example:{site}/image") == IMAGE
     there = f"http://public.example:{site}/to?http://other.example:{site}/image"
-    assert made.fetch(there, "url") == IMAGE
-    assert made.fetch(f"http://public.example:{site}/to?/image", "url") == IMAGE
+    assert fetch(made, there) == IMAGE
+    assert fetch(made, f"http://public.example:{site}/to?/image") == IMAGE
 
 
 @pytest.mark.parametrize(
@@ -130,7 +136,11 @@ def test_addresses_that_are_not_public_are_refused(site):
     assert "public addresses" in led.message
     away = refused(made, f"http://public.example:{site}/to?http://127.0.0.1:{site}/image")
     assert away.code == "url_not_allowed"
-    mixed = Fetcher(".*", most=9, resolve=lambda host, port: ["93.184.216.34", "10.0.0.1"])
+
+    async def both(host, port):
+        return ["93.184.216.34", "10.0.0.1"]
+
+    mixed = Fetcher(".*", most=9, resolve=both)
     assert "public addresses" in refused(mixed, "http://mixed.example/image").message
 
 
@@ -144,6 +154,27 @@ def test_bytes_time_and_redirects_are_bounded(site):
     assert "redirects" in refused(made, loop + loop + loop + loop + loop).message
     assert "404" in refused(made, f"http://public.example:{site}/gone").message
     assert refused(made, "http://public.example:1/closed").code == "image_not_fetched"
+
+
+def test_fetched_bytes_count_as_those_of_bodies_do(site):
+    """The server bounds what all arriving requests hold in memory."""
+    made, _ = fetcher()
+    held = []
+    fetch(made, f"http://public.example:{site}/image", held.append)
+    assert sum(held) == len(IMAGE)
+
+    def refuse(size):
+        raise Problem(429, "full", code="queue_full", param="url")
+
+    assert refused(made, f"http://public.example:{site}/image", hold=refuse).status == 429
+
+
+def test_a_name_that_takes_long_to_look_up_does_not_outlast_the_deadline():
+    async def never(host, port):
+        await asyncio.Event().wait()
+
+    hasty = Fetcher(".*", most=9, seconds=0.05, resolve=never)
+    assert refused(hasty, "http://slow.example/image").code == "image_not_fetched"
 
 
 @pytest.mark.parametrize("path", ["/drip-head", "/drip-chunk"])

@@ -184,7 +184,7 @@ def test_rows_wait_in_order_and_only_like_ones_share_a_batch(world):
     sessions += [world.reweigh(), world.session("vcd", None)]
     rows = [Row(place, prepared, session, lambda piece: None) for place, session in enumerate(sessions)]
     scheduler.submit(rows)
-    scheduler.leave([rows[3]])
+    rows[3].left = True
     taken = []
     while scheduler._waiting:
         taken.append([row.index for row in scheduler._take()])

@@ -1,7 +1,7 @@
 """A server with the OpenAI API and an inspector page; base and edited answers share one model.
 
-A request arrives through ``gate`` and ``app``, is read by ``parse`` (``wire`` has its format) and made ready by ``prepare``.
-``chat`` turns it into rows, ``scheduler`` lets them wait, ``batch`` decodes them together, each with its own beta, sampling
-and length, and ``reply`` sends what they write. ``inspect`` answers the page. docs/serve.md is the contract. Needs the
+A request passes ``gate``, reaches a route of ``app``, is read by ``wire`` and made ready by ``prepare``. ``chat`` turns it
+into rows; ``scheduler`` queues them and ``batch`` decodes them together, each with its own beta, sampling and length;
+``chat`` puts what they write into OpenAI's objects. ``inspect`` answers the page. docs/serve.md is the contract. Needs the
 extra ``serve``.
 """

@@ -20,18 +20,24 @@ from starlette.requests import ClientDisconnect
 from reweigh.errors import ReweighError
 from reweigh.serve import inspect
 from reweigh.serve.bounds import DEFAULT, Bounds, is_loopback
-from reweigh.serve.chat import check_prompt, make_rows
+from reweigh.serve.chat import Reply, check_prompt, make_rows
 from reweigh.serve.fetch import Fetcher
 from reweigh.serve.gate import Gate
 from reweigh.serve.monitor import Metrics, logger, tell
-from reweigh.serve.parse import did_you_mean, parse, parse_chat, read_body, shortened
 from reweigh.serve.prepare import Prepared, find_pictures, read_pictures
 from reweigh.serve.problem import Deadline, Problem, invalid, problem_of
-from reweigh.serve.reply import Answers, ClientLeft, Reply
 from reweigh.serve.row import Piece
-from reweigh.serve.scheduler import Scheduler
+from reweigh.serve.scheduler import Answers, ClientLeft, Scheduler
 from reweigh.serve.served import Served
-from reweigh.serve.wire import ChatRequest, CheckRequest, Conversation, HeatRequest
+from reweigh.serve.wire import (
+    ChatRequest,
+    CheckRequest,
+    Conversation,
+    HeatRequest,
+    parse,
+    read_body,
+    unknown_name,
+)
 
 T = TypeVar("T")
 Asked = TypeVar("Asked", bound=Conversation)
@@ -39,8 +45,6 @@ Asked = TypeVar("Asked", bound=Conversation)
 STATIC = Path(__file__).parent / "static"
 FOLDERS = ("/v1/models/", "/css/", "/js/")
 """Paths below these are counted together."""
-FETCHES = 8
-"""Conversations whose images are fetched or decoded from base64 at the same time."""
 STUCK = 2.0
 """Multiples of a request's time after which a busy model thread counts as stuck."""
 CHARACTERS_PER_TOKEN = 16
@@ -82,7 +86,6 @@ class Server:
         self.metrics.build(served.summary(), served.tables())
         # one thread, so that only one request's pictures are in memory
         self._preparing = ThreadPoolExecutor(1, thread_name_prefix="reweigh-prepare")
-        self._fetching = ThreadPoolExecutor(FETCHES, thread_name_prefix="reweigh-fetch")
 
     def app(self) -> FastAPI:
         """The ASGI application."""
@@ -124,7 +127,6 @@ class Server:
         finally:
             await asyncio.to_thread(self.scheduler.stop)
             self._preparing.shutdown()
-            self._fetching.shutdown(cancel_futures=True)
 
     async def chat(self, request: Request) -> Response:
         """``POST /v1/chat/completions``."""
@@ -139,8 +141,7 @@ class Server:
         if rows[0].table not in (None, DEFAULT):
             note["table"] = rows[0].table
         if self._log_prompts:
-            words = [part.text for turn in asked.messages for part in turn.parts() if part.type == "text"]
-            note["asked"] = " | ".join(words)
+            note["asked"] = " | ".join(asked.texts)
         if asked.stream:
             return await self._stream(answers, reply, note, begin)
         try:
@@ -189,34 +190,30 @@ class Server:
             asked = read(await read_body(request, self.bounds, hold))
             answers = Answers(self.scheduler, deadline, request.receive)
             try:
-                yield asked, await answers.within(self._prepare(asked, deadline)), answers
+                yield asked, await answers.within(self._prepare(asked, deadline, hold)), answers
             except BaseException:
                 answers.close()
                 raise
 
     def _parse_chat(self, body: bytes) -> ChatRequest:
-        asked = parse_chat(body)
+        asked = parse(ChatRequest, body)
         self._require_model(asked.model)
         return asked
 
     def _require_model(self, name: str) -> None:
         if name not in self.served.names:
-            hint = did_you_mean(name, self.served.names)
-            told = f"this server has no model {shortened(name)!r}; it serves {self.served.name!r}{hint}"
-            raise invalid("model", told, code="model_not_found", status=404)
-
-    async def _prepare(self, asked: Conversation, deadline: Deadline) -> Prepared:
-        if asked.characters > CHARACTERS_PER_TOKEN * self.bounds.prompt_tokens:
-            raise invalid(
-                "messages",
-                f"the messages have {asked.characters:,} characters, more than any prompt of "
-                f"{self.bounds.prompt_tokens:,} tokens",
-                code="context_length_exceeded",
+            raise unknown_name(
+                "model", name, self.served.names, param="model", code="model_not_found", status=404
             )
-        loop = asyncio.get_running_loop()
-        found = await loop.run_in_executor(
-            self._fetching, find_pictures, asked.messages, self.bounds, self._fetcher
-        )
+
+    async def _prepare(
+        self, asked: Conversation, deadline: Deadline, hold: Callable[[int], None]
+    ) -> Prepared:
+        characters, tokens = sum(map(len, asked.texts)), self.bounds.prompt_tokens
+        if characters > CHARACTERS_PER_TOKEN * tokens:
+            told = f"the messages have {characters:,} characters, more than any prompt of {tokens:,} tokens"
+            raise invalid("messages", told, code="context_length_exceeded")
+        found = await find_pictures(asked.messages, self.bounds, self._fetcher, hold)
 
         def work() -> Prepared:
             try:

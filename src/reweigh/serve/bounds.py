@@ -90,7 +90,7 @@ def name_tables(given: Iterable[str]) -> dict[str, str]:
 
 def require_extra() -> None:
     """Say what to install if a package of the extra is missing."""
-    for package in ("fastapi", "uvicorn", "prometheus_client"):
+    for package in ("fastapi", "uvicorn", "prometheus_client", "httpx"):
         try:
             __import__(package)
         except ImportError as error:

@@ -1,8 +1,12 @@
-"""From a parsed ``/v1/chat/completions`` request to the rows that answer it."""
+"""Chat completions: from a request to the rows that answer it, and from their pieces to OpenAI's objects."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import json
+import time
+import uuid
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from typing import Any
 
 from reweigh.decoding import ReweighSession
 from reweigh.engines.transformers.session import Session
@@ -11,12 +15,14 @@ from reweigh.method.edit import check_beta
 from reweigh.rivals import DECODERS
 from reweigh.serve.batch import streams
 from reweigh.serve.bounds import DEFAULT, Bounds
-from reweigh.serve.parse import did_you_mean, shortened
+from reweigh.serve.monitor import Metrics
 from reweigh.serve.prepare import Prepared
-from reweigh.serve.problem import invalid, problem_of
+from reweigh.serve.problem import Problem, invalid, problem_of
 from reweigh.serve.row import Piece, Row, Sampling
+from reweigh.serve.scheduler import Answers
 from reweigh.serve.served import UNEDITED, Served
-from reweigh.serve.wire import ChatRequest
+from reweigh.serve.wire import ChatRequest, unknown_name
+from reweigh.text import replace_surrogates
 
 DEFAULT_TOKENS = 512
 """Longest answer if the request does not set it."""
@@ -76,7 +82,7 @@ def make_rows(
             beta=beta,
             seed=None if asked.seed is None else (asked.seed + index) % 2**63,
             most=most,
-            stops=asked.stops,
+            stops=tuple(asked.stop),
             logprobs=(asked.top_logprobs or 0) if asked.logprobs else None,
             evidence=options.evidence,
             trace=options.trace,
@@ -97,11 +103,7 @@ def _decoder(served: Served, asked: ChatRequest) -> str:
         return "base"
     if options.decoder not in DECODERS:
         offered = [one["name"] for one in served.decoders()]
-        raise invalid(
-            "reweigh.decoder",
-            f"no decoder is called {shortened(options.decoder)!r}{did_you_mean(options.decoder, offered)} "
-            f"(this server offers {', '.join(sorted(offered))})",
-        )
+        raise unknown_name("decoder", options.decoder, offered, param="reweigh.decoder")
     return options.decoder
 
 
@@ -114,12 +116,8 @@ def _table(served: Served, asked: ChatRequest) -> str | None:
         return None
     name = DEFAULT if name is None else name
     if name not in known:
-        raise invalid(
-            "reweigh.table" if asked.vllm_xargs is None else "vllm_xargs.reweigh_table",
-            f"no table is called {shortened(name)!r}{did_you_mean(name, known)} "
-            f"(this server has {', '.join(known)})",
-            code="unknown_table",
-        )
+        param = "reweigh.table" if asked.vllm_xargs is None else "vllm_xargs.reweigh_table"
+        raise unknown_name("table", name, known, param=param, code="unknown_table")
     return name
 
 
@@ -155,3 +153,125 @@ def _answer_length(served: Served, bounds: Bounds, asked: ChatRequest, prompt: i
             code="context_length_exceeded" if room < bounds.new_tokens else "invalid_value",
         )
     return given
+
+
+class Reply:
+    """Turns the pieces of a request into OpenAI's objects."""
+
+    def __init__(self, model: str, asked: ChatRequest, rows: Sequence[Row]) -> None:
+        self._rows = rows
+        self._head = {
+            "id": f"chatcmpl-{uuid.uuid4().hex}",
+            "created": int(time.time()),
+            "model": model,
+            "system_fingerprint": None,
+        }
+        self._with_usage = asked.stream_options is not None and asked.stream_options.include_usage
+        self._counts = [0] * len(rows)
+
+    def count(self, metrics: Metrics, note: dict[str, Any]) -> None:
+        """Count what was written, and note it for the log."""
+        first, generated, changed = self._rows[0], sum(self._counts), self._changed()
+        note |= {"new": generated, "changed": changed}
+        metrics.tokens.labels("prompt").inc(first.prepared.prompt_tokens)
+        metrics.tokens.labels("generated").inc(generated)
+        metrics.answers(first.decoder, first.table, len(self._rows), changed)
+
+    @property
+    def outcome(self) -> str:
+        """What was done to the answers, for a header: edited with which beta, layer and table, or by which decoder.
+
+        ``changed`` is there once the answers are complete.
+        """
+        row = self._rows[0]
+        table = "" if row.table in (None, DEFAULT) else f"; table={row.table}"
+        if row.session is not row.table_session or not any(one.beta for one in self._rows):
+            return f"unedited; decoder={row.decoder}{table}"
+        if row.prepared.key is None:
+            return f"unedited; no image{table}"
+        betas = ",".join(dict.fromkeys(f"{one.beta:g}" for one in self._rows))
+        changed = f"; changed={self._changed()}" if all(one.done for one in self._rows) else ""
+        return f"edited; beta={betas}; layer={row.table_session.layer}{table}{changed}"
+
+    def _changed(self) -> int:
+        """Steps so far at which the edit put another token first, over all choices."""
+        return sum(row.changed for row in self._rows)
+
+    def _usage(self) -> dict[str, int]:
+        prompt, generated = self._rows[0].prepared.prompt_tokens, sum(self._counts)
+        return {
+            "prompt_tokens": prompt,
+            "completion_tokens": generated,
+            "total_tokens": prompt + generated,
+        }
+
+    async def whole(self, answers: Answers) -> dict[str, Any]:
+        """The answer to a request that does not stream."""
+        pieces: list[list[Piece]] = [[] for _ in self._rows]
+        async for piece in answers.pieces():
+            pieces[piece.index].append(piece)
+            self._counts[piece.index] = piece.count
+        choices = []
+        for row, own in zip(self._rows, pieces, strict=True):
+            text = replace_surrogates("".join(piece.text for piece in own))
+            message = {"role": "assistant", "content": text, "refusal": None}
+            choices.append(self._choice(row, {"message": message}, own, own[-1].finish))
+        return {**self._head, "object": "chat.completion", "choices": choices, "usage": self._usage()}
+
+    async def frames(self, first: Piece, rest: AsyncIterator[Piece]) -> AsyncIterator[str]:
+        """The server-sent events of a streaming request; an error is the last frame but one."""
+        for row in self._rows:
+            yield self._frame([self._choice(row, {"delta": {"role": "assistant", "content": ""}})])
+        try:
+            for frame in self._frames_of(first):
+                yield frame
+            async for piece in rest:
+                for frame in self._frames_of(piece):
+                    yield frame
+            if self._with_usage:
+                yield self._frame([], usage=self._usage())
+        except Problem as problem:
+            yield _event(problem.body())
+        yield "data: [DONE]\n\n"
+
+    def _frames_of(self, piece: Piece) -> Iterator[str]:
+        row = self._rows[piece.index]
+        self._counts[piece.index] = piece.count or self._counts[piece.index]
+        if piece.text or piece.tokens or piece.logprobs:
+            delta = {"content": replace_surrogates(piece.text)}
+            yield self._frame([self._choice(row, {"delta": delta}, [piece])])
+        if piece.finish is not None:
+            yield self._frame([self._choice(row, {"delta": {}}, finish=piece.finish)])
+
+    def _choice(
+        self, row: Row, said: dict[str, Any], pieces: Sequence[Piece] = (), finish: str | None = None
+    ) -> dict[str, Any]:
+        """A choice of an answer or a frame: what is said, log-probabilities and tokens of some pieces."""
+        logprobs = [entry for piece in pieces for entry in piece.logprobs]
+        choice = {
+            "index": row.index,
+            **said,
+            "logprobs": {"content": logprobs, "refusal": None}
+            if pieces and row.logprobs is not None
+            else None,
+            "finish_reason": finish,
+        }
+        if pieces and row.explains:
+            session = row.table_session
+            choice["reweigh"] = {
+                "decoder": row.decoder,
+                **({} if row.table in (None, DEFAULT) else {"table": row.table}),
+                "beta": row.beta if row.session is session else None,
+                "layer": None if session is None else session.layer,
+                "b0": None if session is None else session.table.scale,
+                "tokens": [token for piece in pieces for token in piece.tokens],
+            }
+        return choice
+
+    def _frame(self, choices: list[dict[str, Any]], usage: dict[str, int] | None = None) -> str:
+        frame = {**self._head, "object": "chat.completion.chunk", "choices": choices}
+        return _event({**frame, "usage": usage} if self._with_usage else frame)
+
+
+def _event(value: dict[str, Any]) -> str:
+    return f"data: {json.dumps(value, ensure_ascii=False, separators=(',', ':'))}\n\n"

@@ -6,31 +6,33 @@ Every redirect is checked like the first address. One deadline covers everything
 
 from __future__ import annotations
 
-import contextlib
-import http.client
+import asyncio
 import ipaddress
 import re
 import socket
 import ssl
-import threading
-import time
-from collections.abc import Callable, Iterator
-from urllib.parse import SplitResult, urljoin, urlsplit
+from collections.abc import Awaitable, Callable
+
+import httpx
 
 from reweigh.errors import InputError
 from reweigh.serve.problem import Problem, invalid
 
+AT_ONCE = 8
+"""Images that are fetched at the same time."""
 REDIRECTS = 3
 PORTS = {"http": 80, "https": 443}
 UNICAST = ipaddress.ip_network("2000::/3")
 """The IPv6 addresses in use on the internet; all others are private, reserved, or lead to IPv4 through a gateway."""
 DOCUMENTATION = ipaddress.ip_network("3fff::/20")
-Resolve = Callable[[str, int], list[str]]
+HEADERS = {"Accept": "image/*", "Accept-Encoding": "identity", "User-Agent": "reweigh"}
+Resolve = Callable[[str, int], Awaitable[list[str]]]
 
 
-def resolve(host: str, port: int) -> list[str]:
-    """The addresses of a host."""
-    return [str(found[4][0]) for found in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)]
+async def resolve(host: str, port: int) -> list[str]:
+    """Return the addresses of a host."""
+    found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    return [str(one[4][0]) for one in found]
 
 
 class Fetcher:
@@ -60,96 +62,61 @@ class Fetcher:
         self.seconds = seconds
         self._resolve = resolve
         self._is_public = is_public or is_public_address
+        self._certificates = ssl.create_default_context()
+        self._turns = asyncio.Semaphore(AT_ONCE)
 
-    def fetch(self, url: str, param: str) -> bytes:
-        """The bytes behind a URL; ``param`` names it in an error."""
-        ends = time.monotonic() + self.seconds
-        for _ in range(REDIRECTS + 1):
-            parts = self._check(url, param)
-            try:
-                answer = self._get(parts, ends)
-            except Problem as problem:
-                problem.param = param
-                raise
-            except (OSError, http.client.HTTPException, ValueError):
-                raise _failed(param, "the image could not be fetched") from None
-            if isinstance(answer, bytes):
-                return answer
-            url = urljoin(url, answer)
+    async def fetch(self, url: str, param: str, hold: Callable[[int], None]) -> bytes:
+        """Return the bytes behind a URL.
+
+        Args:
+            param: Names the image in an error.
+            hold: Called with the size of each part; refuses if the server holds too many bytes.
+        """
+        client = httpx.AsyncClient(verify=self._certificates, trust_env=False, timeout=None)
+        try:
+            async with self._turns, asyncio.timeout(self.seconds), client:
+                for _ in range(REDIRECTS + 1):
+                    request = await self._request(client, url, param)
+                    response = await client.send(request, stream=True)
+                    if response.has_redirect_location:
+                        url = str(httpx.URL(url).join(response.headers["location"]))
+                        await response.aclose()
+                        continue
+                    if response.status_code != 200:
+                        told = f"the image's address answered with status {response.status_code}"
+                        raise _failed(param, told)
+                    return await self._read(response, param, hold)
+        except (TimeoutError, OSError, httpx.HTTPError, httpx.InvalidURL):
+            raise _failed(param, "the image could not be fetched") from None
         raise _failed(param, f"the image's URL redirects more than {REDIRECTS} times")
 
-    def _check(self, url: str, param: str) -> SplitResult:
-        try:
-            parts = urlsplit(url)
-            port = parts.port
-        except ValueError:
-            raise _failed(param, "the image's URL is not valid") from None
-        allowed = parts.scheme in PORTS and parts.hostname and parts.username is None and port != 0
-        if not allowed or not self._pattern.fullmatch(url):
+    async def _request(self, client: httpx.AsyncClient, url: str, param: str) -> httpx.Request:
+        """Check a URL and its addresses; return a request to the first of them."""
+        parts = httpx.URL(url)
+        port = PORTS.get(parts.scheme) if parts.port is None else parts.port
+        is_whole = parts.scheme in PORTS and parts.host and not parts.userinfo
+        if not is_whole or not port or port > 65535 or not self._pattern.fullmatch(url):
             raise invalid(param, "this server does not fetch from that URL", code="url_not_allowed")
-        return parts
-
-    def _get(self, parts: SplitResult, ends: float) -> bytes | str:
-        """The body, or where a redirect leads."""
-        connection = self._connect(parts, ends)
-        sock: socket.socket = connection.sock  # the connection forgets it when its server closes
-        with _deadline(sock, ends), contextlib.closing(connection):
-            path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
-            connection.request("GET", path, headers={"Accept": "image/*", "User-Agent": "reweigh"})
-            response = connection.getresponse()
-            if response.status in (301, 302, 303, 307, 308):
-                return response.headers.get("Location", "")
-            if response.status != 200:
-                raise _failed("", f"the image's address answered with status {response.status}")
-            return self._read(response, sock, ends)
-
-    def _connect(self, parts: SplitResult, ends: float) -> http.client.HTTPConnection:
-        host, port = str(parts.hostname), parts.port or PORTS[parts.scheme]
-        addresses = self._resolve(host, port)
+        host = parts.raw_host.decode("ascii")
+        addresses = await self._resolve(host, port)
         if not addresses or not all(map(self._is_public, addresses)):
-            raise invalid(None, "this server fetches from public addresses only", code="url_not_allowed")
-        connection = http.client.HTTPConnection(host, port, timeout=_left(ends))
-        sock: socket.socket = socket.create_connection((addresses[0], port), timeout=_left(ends))
-        try:
-            if parts.scheme == "https":
-                with _deadline(sock, ends):
-                    sock = ssl.create_default_context().wrap_socket(sock, server_hostname=host)
-        except BaseException:
-            sock.close()
-            raise
-        connection.sock = sock
-        return connection
+            raise invalid(param, "this server fetches from public addresses only", code="url_not_allowed")
+        return client.build_request(
+            "GET",
+            parts.copy_with(host=addresses[0]),
+            headers={**HEADERS, "Host": parts.netloc.decode("ascii")},
+            extensions={"sni_hostname": host},  # the certificate must be the name's, not the address's
+        )
 
-    def _read(self, response: http.client.HTTPResponse, sock: socket.socket, ends: float) -> bytes:
+    async def _read(self, response: httpx.Response, param: str, hold: Callable[[int], None]) -> bytes:
         kept = bytearray()
-        while True:
-            sock.settimeout(_left(ends))
-            chunk = response.read1(1 << 16)
-            if not chunk:
-                _left(ends)  # a socket shut at the deadline looks like the end of the body
-                if response.length:
-                    raise http.client.IncompleteRead(bytes(kept), response.length)
-                return bytes(kept)
+        async for chunk in response.aiter_raw():
+            hold(len(chunk))
             kept += chunk
             if len(kept) > self.most:
-                raise Problem(413, f"an image has more than {self.most:,} bytes", code="image_too_large")
-
-
-@contextlib.contextmanager
-def _deadline(sock: socket.socket, ends: float) -> Iterator[None]:
-    """Shut a socket at the deadline: a socket's own timeout starts again with every byte, and bytes may drip."""
-
-    def shut() -> None:
-        with contextlib.suppress(OSError):
-            sock.shutdown(socket.SHUT_RDWR)
-
-    timer = threading.Timer(_left(ends), shut)
-    timer.daemon = True
-    timer.start()
-    try:
-        yield
-    finally:
-        timer.cancel()
+                told = f"an image has more than {self.most:,} bytes"
+                raise invalid(param, told, code="image_too_large", status=413)
+        return bytes(kept)
 
 
 def is_public_address(address: str) -> bool:
@@ -164,12 +131,5 @@ def is_public_address(address: str) -> bool:
     return found.is_global and not found.is_multicast and (inner is None or is_public_address(str(inner)))
 
 
-def _left(ends: float) -> float:
-    left = ends - time.monotonic()
-    if left <= 0:
-        raise TimeoutError
-    return left
-
-
 def _failed(param: str, message: str) -> Problem:
-    return Problem(400, message, param=param, code="image_not_fetched")
+    return invalid(param, message, code="image_not_fetched")

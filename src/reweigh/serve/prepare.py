@@ -8,10 +8,9 @@ left, as the processor itself would.
 from __future__ import annotations
 
 import base64
-import binascii
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -24,7 +23,7 @@ from reweigh.families.prompts import encode, render, render_chat
 from reweigh.images import read_image
 from reweigh.serve.bounds import Bounds
 from reweigh.serve.fetch import Fetcher
-from reweigh.serve.problem import Deadline, Problem, invalid
+from reweigh.serve.problem import Deadline, invalid
 from reweigh.serve.wire import ImagePart, Message
 
 if TYPE_CHECKING:
@@ -33,51 +32,49 @@ if TYPE_CHECKING:
 Shapes = tuple[tuple[str, tuple[int, ...]], ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Encoded:
-    """An image as its client sent it; ``param`` names it in an error."""
+class Found(NamedTuple):
+    """An image as its client sent it, or as it was fetched; ``param`` names it in an error."""
 
     param: str
-    data: bytes
+    data: str | bytes
 
 
-def find_pictures(messages: Sequence[Message], bounds: Bounds, fetcher: Fetcher | None) -> list[Encoded]:
-    """The images of a conversation in its order, still encoded; some may have to be fetched."""
-    found = [
-        (f"messages.{turn}.content.{index}.image_url", part.image_url.url)
+async def find_pictures(
+    messages: Sequence[Message], bounds: Bounds, fetcher: Fetcher | None, hold: Callable[[int], None]
+) -> list[Found]:
+    """Find the images of a conversation in order: data URLs as they are, the bytes of all others."""
+    urls = {
+        f"messages.{turn}.content.{index}.image_url": part.image_url.url
         for turn, message in enumerate(messages)
-        for index, part in enumerate(message.parts())
+        for index, part in enumerate(message.content)
         if isinstance(part, ImagePart)
-    ]
-    if len(found) > bounds.images:
-        told = f"{len(found)} images were given; this server takes {bounds.images}"
+    }
+    if len(urls) > bounds.images:
+        told = f"{len(urls)} images were given; this server takes {bounds.images}"
         raise invalid("messages", told, code="too_many_images")
-    return [Encoded(param, _bytes_of(url, param, bounds, fetcher)) for param, url in found]
+    found = []
+    for param, url in urls.items():
+        if url[:5].lower() == "data:":
+            found.append(Found(param, url))
+        elif fetcher is not None:
+            found.append(Found(param, await fetcher.fetch(url, param, hold)))
+        else:
+            told = "this server does not fetch images; send them as data URLs"
+            raise invalid(param, told, code="url_not_allowed")
+    return found
 
 
-def read_pictures(found: Sequence[Encoded], bounds: Bounds, deadline: Deadline) -> list[Image]:
+def read_pictures(found: Sequence[Found], bounds: Bounds, deadline: Deadline) -> list[Image]:
     """Decode images; a small file may be a large picture, so few should be decoded at a time."""
     pictures = []
     for one in found:
         deadline.check()
+        data = _decoded(one.data, one.param, bounds) if isinstance(one.data, str) else one.data
         try:
-            pictures.append(read_image(one.data, max_pixels=bounds.image_pixels))
+            pictures.append(read_image(data, max_pixels=bounds.image_pixels))
         except ImageError as error:
             raise invalid(one.param, error.message, code="invalid_image", status=422) from None
     return pictures
-
-
-def _bytes_of(url: str, param: str, bounds: Bounds, fetcher: Fetcher | None) -> bytes:
-    if url[:5].lower() == "data:":
-        data = _decoded(url, param, bounds)
-    elif fetcher is not None:
-        data = fetcher.fetch(url, param)
-    else:
-        told = "this server does not fetch images; send them as data URLs"
-        raise invalid(param, told, code="url_not_allowed")
-    if len(data) > bounds.image_bytes:
-        raise _too_long(len(data), bounds, param)
-    return data
 
 
 def _decoded(url: str, param: str, bounds: Bounds) -> bytes:
@@ -85,18 +82,14 @@ def _decoded(url: str, param: str, bounds: Bounds) -> bytes:
     if not comma or not head.lower().endswith(";base64"):
         told = "an image's data URL must look like data:image/png;base64,..."
         raise invalid(param, told, code="invalid_image_url")
-    if len(payload) * 3 // 4 - 2 > bounds.image_bytes:
-        raise _too_long(len(payload) * 3 // 4, bounds, param)
+    size = len(payload) * 3 // 4 - payload[-2:].count("=")
+    if size > bounds.image_bytes:
+        told = f"an image has {size:,} bytes; this server takes {bounds.image_bytes:,}"
+        raise invalid(param, told, code="image_too_large", status=413)
     try:
         return base64.b64decode(payload, validate=True)
-    except (binascii.Error, ValueError):
-        told = "an image's data URL is not valid base64"
-        raise invalid(param, told, code="invalid_image_url") from None
-
-
-def _too_long(size: int, bounds: Bounds, param: str) -> Problem:
-    told = f"an image has {size:,} bytes; this server takes {bounds.image_bytes:,}"
-    return invalid(param, told, code="image_too_large", status=413)
+    except ValueError:
+        raise invalid(param, "an image's data URL is not valid base64", code="invalid_image_url") from None
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,9 +129,8 @@ def prepare_inputs(
     """The inputs of one conversation; an error of the processor becomes an ``InputError``."""
     tokenizer = tokenizer_of(processor)
     marks = [str(tokenizer.convert_ids_to_tokens(token)) for token in placeholder_ids(model.config)]
-    for part in (part for message in messages for part in message.parts()):
-        # it would be a placeholder without a picture
-        if not isinstance(part, ImagePart) and any(mark in part.text for mark in marks):
+    for text in (text for message in messages for text in message.texts):
+        if any(mark in text for mark in marks):  # it would be a placeholder without a picture
             raise InputError(
                 "a text contains the model's image token", hint="send images as parts of type image_url"
             )
@@ -164,15 +156,14 @@ def _text(
             "this model has no chat template, so it takes one user message with at most one image",
             hint="leave system messages, earlier turns and further images out",
         )
-    words = [part.text for part in messages[0].parts() if not isinstance(part, ImagePart)]
-    return render(model, processor, "\n".join(words), pictures > 0, template)
+    return render(model, processor, "\n".join(messages[0].texts), pictures > 0, template)
 
 
 def _turn(message: Message) -> dict[str, Any]:
     role = "system" if message.role == "developer" else message.role
     parts = [
         {"type": "image"} if isinstance(part, ImagePart) else {"type": "text", "text": part.text}
-        for part in message.parts()
+        for part in message.content
     ]
     return {"role": role, "content": parts}
 

@@ -1,7 +1,7 @@
 """Run the server: uvicorn with bounded connections, signals and the log. On a stop, answers in progress are finished.
 
 uvicorn by itself bounds neither the number of connections nor the time of a request's head, and waits for a client that
-does not read. A body that arrives slowly is up to ``parse.read_body``.
+does not read. ``wire.read_body`` bounds the time of a body.
 """
 
 from __future__ import annotations

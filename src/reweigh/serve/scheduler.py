@@ -6,22 +6,23 @@ at its next token. One thread, because several families keep the state of a gene
 
 from __future__ import annotations
 
+import asyncio
 import math
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from reweigh.engines.transformers.recall import Recall
 from reweigh.serve.batch import decode, streams
 from reweigh.serve.bounds import Bounds
 from reweigh.serve.monitor import Metrics, logger
 from reweigh.serve.prepare import stackable
-from reweigh.serve.problem import Problem, problem_of
-from reweigh.serve.row import Row
+from reweigh.serve.problem import Deadline, Problem, problem_of
+from reweigh.serve.row import Piece, Row
 
 T = TypeVar("T")
 
@@ -135,11 +136,6 @@ class Scheduler:
         """Whether another answer may wait."""
         return not self._stopping and len(self._waiting) < self._bounds.queue
 
-    def leave(self, rows: Sequence[Row]) -> None:
-        """Free the rows of a client that left."""
-        for row in rows:
-            row.left = True
-
     def _full(self) -> Problem:
         batches = math.ceil(len(self._waiting) / self._bounds.batch) or 1
         seconds = max(1, math.ceil(batches * self._batch_seconds))
@@ -240,3 +236,84 @@ class Scheduler:
 def _shares(row: Row) -> bool:
     """Whether a row may share a batch: rivals that draw noise or search beams would depend on their neighbours."""
     return not row.session.decoder.is_rival and streams(row.session)
+
+
+class ClientLeft(Exception):
+    """The client has disconnected."""
+
+
+class Answers:
+    """Receives the pieces of a request's rows in the event loop.
+
+    Args:
+        scheduler: Who decodes.
+        deadline: When all answers must be complete.
+        receive: The request's ASGI channel, which signals that its client has left.
+    """
+
+    def __init__(
+        self, scheduler: Scheduler, deadline: Deadline, receive: Callable[[], Awaitable[Any]]
+    ) -> None:
+        self._scheduler = scheduler
+        self._loop = asyncio.get_running_loop()
+        self._pieces: asyncio.Queue[Piece] = asyncio.Queue()
+        self.deadline = deadline
+        self._rows: Sequence[Row] = ()
+        self._gone = asyncio.create_task(self._until_gone(receive))
+
+    def send(self, piece: Piece) -> None:
+        """Take a piece, from any thread."""
+        try:
+            self._loop.call_soon_threadsafe(self._pieces.put_nowait, piece)
+        except RuntimeError:  # the loop is closed: the server is gone
+            self._leave()
+
+    def submit(self, rows: Sequence[Row]) -> None:
+        """Queue the rows for a batch."""
+        self._rows = rows
+        self._scheduler.submit(rows)
+
+    async def pieces(self) -> AsyncIterator[Piece]:
+        """All pieces as they come; ends with the last piece of the last row.
+
+        Raises:
+            Problem: An answer failed, or the time is over.
+            ClientLeft: The client is gone.
+        """
+        open_rows = len(self._rows)
+        while open_rows:
+            piece = await self.within(self._pieces.get())
+            if piece.problem is not None:
+                raise piece.problem
+            open_rows -= piece.ends
+            yield piece
+
+    async def within(self, work: Awaitable[T]) -> T:
+        """Wait for something as long as there is time and a client."""
+        waited = asyncio.ensure_future(work)
+        try:
+            await asyncio.wait(
+                {waited, self._gone}, timeout=self.deadline.left(), return_when=asyncio.FIRST_COMPLETED
+            )
+            if waited.done():
+                return waited.result()
+            if self._gone.done():
+                raise ClientLeft
+            raise self.deadline.over()
+        finally:
+            waited.cancel()
+
+    def close(self) -> None:
+        """Free whatever is not finished."""
+        self._leave()
+        self._rows = ()  # they know where to send, which would keep both alive
+        self._gone.cancel()
+
+    def _leave(self) -> None:
+        for row in self._rows:
+            row.left = True
+
+    @staticmethod
+    async def _until_gone(receive: Callable[[], Awaitable[Any]]) -> None:
+        while (await receive())["type"] != "http.disconnect":
+            pass

@@ -5,9 +5,26 @@ A field that would change an answer but is not supported is refused, never ignor
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+import asyncio
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
+from starlette.requests import Request
+
+from reweigh.errors import UnknownNameError
+from reweigh.serve.bounds import Bounds
+from reweigh.serve.problem import Problem, invalid
+
+Body = TypeVar("Body", bound=BaseModel)
 
 NEUTRAL: dict[str, tuple[Any, ...]] = {
     "frequency_penalty": (0,),
@@ -24,7 +41,7 @@ NEUTRAL: dict[str, tuple[Any, ...]] = {
     "reasoning_effort": (),
     "web_search_options": (),
 }
-"""Fields of OpenAI's API that are not supported, with the values that have no effect."""
+"""Unsupported fields of OpenAI's API, with the values that have no effect."""
 
 IRRELEVANT = frozenset(
     {"user", "metadata", "store", "service_tier", "parallel_tool_calls", "safety_identifier"}
@@ -34,11 +51,15 @@ IRRELEVANT = frozenset(
 
 TURNS = 1_000
 """Messages of a conversation, and parts of a message."""
+STOPS = 4
 STOP_CHARACTERS = 256
-"""Characters of one stop string."""
 WORD_CHARACTERS = 100
 CHECK_CHARACTERS = 20_000
 """Characters of a text to check, about five times the longest answer that a server gives by default."""
+VALUES = 10_000
+"""Commas in a body beside those in its texts. Millions of fields would keep the event loop busy for a minute."""
+ECHOED_CHARACTERS = 60
+"""Characters of a client's own words that an error repeats."""
 
 
 class Strict(BaseModel):
@@ -68,6 +89,14 @@ class ImagePart(Strict):
     image_url: ImageUrl
 
 
+def _as_parts(given: Any) -> Any:
+    return [{"type": "text", "text": given}] if isinstance(given, str) else given
+
+
+def _as_list(given: Any) -> Any:
+    return [given] if isinstance(given, str) else given or []
+
+
 Part = Annotated[TextPart | ImagePart, Field(discriminator="type")]
 
 
@@ -75,7 +104,7 @@ class Message(Strict):
     """One turn; an assistant's turn may have all fields of OpenAI's answers, the unsupported ones empty."""
 
     role: Literal["system", "developer", "user", "assistant"]
-    content: str | Annotated[list[Part], Field(max_length=TURNS)]
+    content: Annotated[list[Part], Field(max_length=TURNS), BeforeValidator(_as_parts)]
     name: str | None = None
     refusal: None = None
     annotations: Annotated[list[Any], Field(max_length=0)] | None = None
@@ -83,13 +112,14 @@ class Message(Strict):
     function_call: None = None
     tool_calls: Annotated[list[Any], Field(max_length=0)] | None = None
 
-    def parts(self) -> list[TextPart | ImagePart]:
-        """The content as a list."""
-        return [TextPart(type="text", text=self.content)] if isinstance(self.content, str) else self.content
+    @property
+    def texts(self) -> list[str]:
+        """Its texts in order."""
+        return [part.text for part in self.content if isinstance(part, TextPart)]
 
 
 class ReweighOptions(Strict):
-    """Settings of ReWEIGH, beside those of OpenAI."""
+    """Settings of ReWEIGH."""
 
     decoder: str = "reweigh"
     table: str | None = None
@@ -100,7 +130,7 @@ class ReweighOptions(Strict):
 
 
 class VllmOptions(Strict):
-    """The same settings as vLLM takes them, under ``vllm_xargs``, so that a client can address either server."""
+    """The same settings under the names that vLLM takes, so that a client can address either server."""
 
     reweigh: Literal["on", "off"] | None = None
     reweigh_table: str | None = None
@@ -108,7 +138,7 @@ class VllmOptions(Strict):
     reweigh_evidence: bool = False
 
     def options(self) -> ReweighOptions:
-        """As our own."""
+        """Return the settings under our names."""
         own: dict[str, Any] = {"table": self.reweigh_table, "evidence": self.reweigh_evidence}
         if self.reweigh == "off":
             return ReweighOptions(decoder="base", **own)
@@ -127,11 +157,9 @@ class Conversation(BaseModel):
     messages: list[Message] = Field(min_length=1, max_length=TURNS)
 
     @property
-    def characters(self) -> int:
-        """Total length of all texts."""
-        return sum(
-            len(part.text) for turn in self.messages for part in turn.parts() if isinstance(part, TextPart)
-        )
+    def texts(self) -> list[str]:
+        """All texts in order."""
+        return [text for message in self.messages for text in message.texts]
 
 
 class ChatRequest(Conversation):
@@ -148,7 +176,7 @@ class ChatRequest(Conversation):
     top_p: float | None = Field(default=None, gt=0, le=1)
     n: int = Field(default=1, ge=1)
     seed: int | None = Field(default=None, ge=-(2**63), lt=2**63)
-    stop: str | list[str] | None = None
+    stop: Annotated[list[str], BeforeValidator(_as_list)] = []
     logprobs: bool = False
     top_logprobs: int | None = Field(default=None, ge=0, le=20)
     reweigh: ReweighOptions | None = None
@@ -160,18 +188,33 @@ class ChatRequest(Conversation):
         switch: dict[str, Any] = {"on": {}, "off": {"decoder": "base"}}
         return switch.get(given, given) if isinstance(given, str) else given
 
+    @model_validator(mode="after")
+    def _refuse_unsupported(self) -> ChatRequest:
+        for name, value in (self.model_extra or {}).items():
+            if name in IRRELEVANT or value is None:
+                continue
+            if name not in NEUTRAL:
+                raise unknown_name("field", name, ChatRequest.model_fields, param=name, code="unknown_field")
+            if value not in NEUTRAL[name]:
+                raise invalid(name, f"{name} is not supported", code="unsupported_field")
+        if len(self.stop) > STOPS or not all(0 < len(stop) <= STOP_CHARACTERS for stop in self.stop):
+            raise _wrong("stop", f"give at most {STOPS} strings of 1 to {STOP_CHARACTERS} characters")
+        if self.top_logprobs is not None and not self.logprobs:
+            raise _wrong("top_logprobs", "needs logprobs")
+        if self.reweigh is not None and self.vllm_xargs is not None:
+            raise _wrong("vllm_xargs", "give either reweigh or vllm_xargs")
+        beta = self.options.beta
+        if isinstance(beta, list) and len(beta) != self.n:
+            told = f"{len(beta)} values were given for n = {self.n}; give one number, or one for each choice"
+            raise _wrong("reweigh.beta", told)
+        return self
+
     @property
     def options(self) -> ReweighOptions:
-        """Settings of ReWEIGH; defaults for what is not given."""
+        """Settings of ReWEIGH under our names; defaults for what is not given."""
         if self.vllm_xargs is not None:
             return self.vllm_xargs.options()
         return self.reweigh or ReweighOptions()
-
-    @property
-    def stops(self) -> tuple[str, ...]:
-        """Strings that end the answer."""
-        given = [self.stop] if isinstance(self.stop, str) else self.stop or []
-        return tuple(given)
 
 
 class HeatRequest(Conversation):
@@ -186,3 +229,96 @@ class CheckRequest(Conversation):
 
     text: str = Field(max_length=CHECK_CHARACTERS)
     layer: int | None = None
+
+
+FIELDS: dict[str, Sequence[str]] = {
+    "reweigh": tuple(ReweighOptions.model_fields),
+    "vllm_xargs": tuple(VllmOptions.model_fields),
+    "messages": ("role", "content", "name", "type", "text", "image_url", "url", "detail"),
+}
+"""Names of the fields inside those that refuse unknown ones."""
+SENTENCES = {
+    "missing": "this field is required",
+    "none_required": "is not supported; leave it out",
+    "union_tag_not_found": "needs a type",
+    "union_tag_invalid": "the type should be one of {expected_tags}",
+}
+"""Our sentences where pydantic's own would be obscure or repeat a value of any length."""
+
+
+async def read_body(request: Request, bounds: Bounds, hold: Callable[[int], None]) -> bytes:
+    """Read the JSON body of a request; refuse one that is too long or too slow.
+
+    Args:
+        hold: Called with the size of each part; refuses if the server holds too many bytes.
+
+    Raises:
+        Problem: With the status for the client.
+    """
+    if request.headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
+        raise Problem(400, "the Content-Type must be application/json", code="not_json")
+    most, kept = bounds.body_bytes, bytearray()
+    too_long = Problem(413, f"the request's body has more than {most:,} bytes", code="body_too_large")
+    length = request.headers.get("content-length", "0")
+    if not length.isdigit() or int(length) > most:
+        raise too_long
+    try:
+        async with asyncio.timeout(bounds.body_seconds):
+            async for chunk in request.stream():
+                hold(len(chunk))
+                kept += chunk
+                if len(kept) > most:
+                    raise too_long
+    except TimeoutError:
+        raise Problem(408, "the request's body did not arrive in time", code="timeout") from None
+    if kept.count(b",") > VALUES + bounds.prompt_tokens:
+        raise Problem(400, "the request's body has too many values", code="body_too_large")
+    return bytes(kept)
+
+
+def parse(kind: type[Body], body: bytes) -> Body:
+    """Read a JSON body, or say which field is wrong."""
+    try:
+        return kind.model_validate_json(body)
+    except ValidationError as error:
+        # the deepest error is about the branch of a union that was meant
+        found = max(error.errors(include_url=False), key=lambda one: len(one["loc"]))
+        raise _problem(found) from None
+
+
+def unknown_name(
+    kind: str, name: str, known: Iterable[str], *, param: str, code: str = "invalid_value", status: int = 400
+) -> Problem:
+    """Refuse a name, with the nearest and all known ones."""
+    error = UnknownNameError(kind, _shortened(name), known)
+    return invalid(_shortened(param), f"{error.message} ({error.hint})", code=code, status=status)
+
+
+def _problem(error: Mapping[str, Any]) -> Problem:
+    place = _place(error["loc"])
+    where = ".".join(place)
+    if error["type"] == "extra_forbidden":
+        return unknown_name("field", place[-1], FIELDS[place[0]], param=where, code="unknown_field")
+    if error["type"] in SENTENCES:
+        return _wrong(where, SENTENCES[error["type"]].format_map(error.get("ctx", {})))
+    return _wrong(where, error["msg"].removeprefix("Input "))
+
+
+def _place(location: Sequence[str | int]) -> list[str]:
+    """Return the fields and indices of pydantic's location, without the branches of unions."""
+    kept: list[str] = []
+    for before, part in zip((None, *location), location, strict=False):
+        is_kind_of_part = isinstance(before, int) and part in ("text", "image_url")
+        is_branch = part in ("float", "list[float]")
+        if not is_kind_of_part and not is_branch:
+            kept.append(str(part))
+    return kept
+
+
+def _wrong(where: str, said: str) -> Problem:
+    where = _shortened(where)
+    return invalid(where or None, f"{where}: {said}" if where else said)
+
+
+def _shortened(text: str) -> str:
+    return text if len(text) <= ECHOED_CHARACTERS else f"{text[:ECHOED_CHARACTERS]}..."
