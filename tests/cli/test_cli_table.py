@@ -141,7 +141,6 @@ def test_the_same_merge_may_be_made_again_and_another_may_not(cli, shards, calib
     for other in (
         ("table", "merge", shards / "0", "-o", out),
         ("table", "register", calibrated, "-o", out, "--rule", "count-2"),
-        ("table", "register", calibrated, "-o", out, "-l", "3"),
     ):
         done = cli(*other)
         assert done.code == 1
@@ -235,17 +234,6 @@ def test_registering_again_under_another_rule(cli, calibrated, tmp_path):
     assert Calibration.load(tmp_path / "new").rule == "count-3"
 
 
-def test_registering_one_layer(cli, calibrated, tmp_path):
-    page = cli("table", "register", calibrated, "-o", tmp_path / "one", "--layer", "3", "--json").json
-    assert [table["layer"] for table in page["tables"]] == [3]
-    assert Calibration.load(tmp_path / "one").observations.layers == (3,)
-    old, new = (ReferenceTable.load(folder, layer=3) for folder in (calibrated, tmp_path / "one"))
-    assert old.references.tolist() == new.references.tolist()
-    done = cli("table", "register", calibrated, "-o", tmp_path / "x", "--layer", "2")
-    assert done.code == 1
-    assert "layer 2" in done.err
-
-
 def test_comparing(cli, calibrated, shards):
     same = cli("table", "show", calibrated, calibrated, "--layer", "1", "--json").json
     assert same["equal"]
@@ -271,7 +259,7 @@ def test_pushing(cli, calibrated, monkeypatch):
 
 def test_exporting(cli, calibrated, tmp_path):
     out = tmp_path / "out"
-    done = cli("table", "export", calibrated, "--layer", "3", "-o", out, "--custom-generate")
+    done = cli("table", "export", calibrated, "--layer", "3", "-o", out)
     assert str(out / "custom_generate/generate.py") in done.err
     assert "next: model.generate" in done.err
     assert ReferenceTable.load(out).layer == 3

@@ -36,7 +36,7 @@ def folder(tmp_path, monkeypatch):
     monkeypatch.setattr(modules, "HF_MODULES_CACHE", str(tmp_path / "modules"))
     monkeypatch.syspath_prepend(str(tmp_path / "modules"))
     out = tmp_path / "a table"
-    export_table(world.table_path(), out, custom_generate=True)
+    export_table(world.table_path(), out)
     return out
 
 
@@ -94,15 +94,14 @@ def test_what_an_export_holds(folder):
     assert (folder / "custom_generate/requirements.txt").read_text() == f"reweigh>={reweigh.__version__}\n"
 
 
-def test_a_plain_export_has_no_code_and_replaces_nothing(tmp_path, overwriting):
+def test_an_export_replaces_nothing_of_others(tmp_path, overwriting):
     (tmp_path / "README.md").write_text("mine")
     with pytest.raises(InputError, match=r"README\.md"):
         export_table(world.table_path(), tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["README.md"]
     with overwriting():
         export_table(world.table_path(), tmp_path)
-    assert "custom_generate" not in (tmp_path / "README.md").read_text()
-    assert not (tmp_path / "custom_generate").exists()
+    assert "custom_generate" in (tmp_path / "README.md").read_text()
 
 
 def test_a_pushed_folder_names_its_repository(monkeypatch):

@@ -26,9 +26,7 @@ def ablate(
         help="Images that the table was calibrated on, for arms with other readouts; drawn for `world`.",
     ),
     benchmark: str = BENCHMARK,
-    out: Path = typer.Option(
-        Path("ablation"), "--out", "-o", help="Output folder; a stopped ablation resumes there."
-    ),
+    out: Path = typer.Option(Path("ablation"), "--out", "-o", help=common.RESUMES),
     selection: BenchmarkOptions,
     point: common.Point,
     loading: common.Loading,
@@ -72,10 +70,7 @@ def ablate(
     about = {"model": model, "benchmark": task.metadata, "records": len(task.records), "seed": selection.seed}
     report = AblationReport(found, planned, about)
     written = report.write(out)
-    if common.wants_json():
-        common.emit_json(report.to_json())
-    else:
-        common.console().print(report.page().terminal())
+    common.show(report.to_json(), lambda: common.console().print(report.page().terminal()))
     common.finish(
         *written,
         then=f"reweigh study all {common.same(model, benchmark=benchmark, table=point.table)} --paper --results {out}",

@@ -13,6 +13,7 @@ import io
 import os
 import signal
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -21,8 +22,10 @@ from typer.core import TyperGroup
 from typer.main import get_command
 
 from reweigh import __version__
-from reweigh.cli import start
+from reweigh.cli import common, start
 from reweigh.errors import ReweighError
+from reweigh.files.outputs import overwrite
+from reweigh.progress import be_quiet
 
 TRACEBACK = "REWEIGH_TRACEBACK"
 BUG = 70
@@ -69,7 +72,7 @@ class LazyGroup(TyperGroup):
             raise typer.Exit(start.exit_code()) from None
 
 
-GLOBAL_OPTIONS = ("json", "plugin", "overwrite", "verbose", "quiet")
+GLOBAL_OPTIONS = ("json", "plugin", "replace", "verbose", "quiet")
 """Options of `reweigh` itself that may also follow any command."""
 
 
@@ -101,33 +104,14 @@ def _version(value: bool) -> None:
         raise typer.Exit
 
 
-def _set_quiet(context: typer.Context, value: bool) -> None:
-    """Apply --quiet, before or after the command; without it, a command does not undo an earlier --quiet."""
-    from reweigh.progress import be_quiet
+def _switch(turn: Callable[[bool], None]) -> Callable[[typer.Context, bool], None]:
+    """A callback for an option before or after the command; its absence after a command undoes nothing."""
 
-    if value or context.parent is None:
-        be_quiet(value)
+    def apply(context: typer.Context, value: bool) -> None:
+        if value or context.parent is None:
+            turn(value)
 
-
-def _set_verbose(context: typer.Context, value: bool) -> None:
-    from reweigh.cli import common
-
-    if value or context.parent is None:
-        common.be_verbose(value)
-
-
-def _set_json(context: typer.Context, value: bool) -> None:
-    from reweigh.cli import common
-
-    if value or context.parent is None:
-        common.be_json(value)
-
-
-def _set_overwrite(context: typer.Context, value: bool) -> None:
-    from reweigh.files.outputs import overwrite
-
-    if value or context.parent is None:
-        overwrite(value)
+    return apply
 
 
 def _load_plugins(context: typer.Context, value: list[Path]) -> None:
@@ -146,7 +130,7 @@ def _root(
         False, "--traceback", help=f"Show where an error came from (or set {TRACEBACK}=1)."
     ),
     json: bool = typer.Option(
-        False, "--json", callback=_set_json, help="Print the result as JSON instead of text."
+        False, "--json", callback=_switch(common.be_json), help="Print the result as JSON instead of text."
     ),
     plugin: list[Path] = typer.Option(
         [],
@@ -155,24 +139,24 @@ def _root(
         metavar="FILE",
         help="Python file with decoders or benchmarks of your own; repeatable.",
     ),
-    overwrite: bool = typer.Option(
+    replace: bool = typer.Option(
         False,
         "--overwrite",
-        callback=_set_overwrite,
+        callback=_switch(overwrite),
         help="Replace existing files that reweigh did not write, and a recorded operating point.",
     ),
     verbose: bool = typer.Option(
         False,
         "--verbose",
         "-v",
-        callback=_set_verbose,
+        callback=_switch(common.be_verbose),
         help="Also show the messages of transformers while it loads a model.",
     ),
     quiet: bool = typer.Option(
         False,
         "--quiet",
         "-q",
-        callback=_set_quiet,
+        callback=_switch(be_quiet),
         help="Show no progress and no notes, only warnings and errors.",
     ),
 ) -> None:

@@ -11,7 +11,7 @@ import typer
 
 from reweigh.cli import common
 from reweigh.cli.options import RayOptions, grouped, loading_arguments
-from reweigh.cli.table import print_tables, table_rows
+from reweigh.cli.table import show_tables
 from reweigh.errors import InputError, require_known
 from reweigh.options import parse_options
 
@@ -138,20 +138,9 @@ def _tell_skip(name: str, reason: str) -> None:
 
 
 def _print(done: Calibration, out: Path) -> None:
-    rows = table_rows(done, out)
-    summary = {
-        "images": done.observations.image_count,
-        "skipped": done.skipped,
-        "observations": len(done.observations),
-        "tables": rows,
-    }
-    if common.wants_json():
-        common.emit_json(summary)
-        return
-    typer.echo(
-        f"{summary['images']} images, {len(done.skipped)} skipped, {summary['observations']:,} observations"
-    )
-    print_tables(rows)
+    more = {"skipped": done.skipped, "observations": len(done.observations)}
+    said = f", {len(done.skipped)} skipped, {len(done.observations):,} observations"
+    show_tables(done, out, more, said)
 
 
 def _require(images: str, out: Path) -> None:

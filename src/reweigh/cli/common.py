@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import difflib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -37,6 +37,7 @@ LAYER = typer.Option(
     None, "--layer", "-l", help="0-based decoder block; by default the tuned or published one."
 )
 BETA = typer.Option(None, help="Maximum penalty in logits; by default the tuned or published one.")
+RESUMES = "Output folder; the same command resumes there."
 GLANCE = 8
 """Number of pictures in a folder to check before a model is loaded."""
 
@@ -90,13 +91,17 @@ class Loading:
         model.name_or_path = "reweigh world"  # a table records this, not the path of the installation
         return model, processor
 
+    def require_mlx(self) -> None:
+        """Refuse what cannot be chosen on MLX."""
+        if wrong := sorted({"dtype", "device"} & self.chosen.keys()):
+            raise InputError(f"{wrong[0]} cannot be set on MLX, which computes in the checkpoint's own type")
+
     def load_mlx(self, name: str) -> tuple[Any, Any]:
-        """Load the same with mlx-vlm, which has no choice of type and device."""
+        """Load the same with mlx-vlm."""
+        self.require_mlx()
         quiet()
         from reweigh.engines.mlx import load
 
-        if wrong := sorted({"dtype", "device"} & self.chosen.keys()):
-            raise InputError(f"{wrong[0]} cannot be set on MLX, which computes in the checkpoint's own type")
         options = {key: self.arguments[key] for key in ("revision", "trust_remote_code")}
         return load(str(world_path()) if name == WORLD else name, **options)
 
@@ -135,13 +140,13 @@ class Point:
         """The options of this group that were given, by flag."""
         return [f"--{name}" for name in ("table", "layer", "beta") if getattr(self, name) is not None]
 
-    def attach(self, name: str, loading: Loading, *, force: bool) -> Any:
+    def attach(self, name: str, loading: Loading) -> Any:
         """Load the model and attach ReWEIGH; print where the beta comes from unless it was given."""
         options = self.options(name)
         model, processor = loading.load(name)
         from reweigh.decoding import attach
 
-        session = attach(model, processor, **options, force=force)
+        session = attach(model, processor, **options)
         if self.beta is None:
             note(str(session.point))
         return session
@@ -264,6 +269,14 @@ def wants_json() -> bool:
 def emit_json(value: Any) -> None:
     """Print canonical JSON on standard output."""
     typer.echo(to_json(value), nl=False)
+
+
+def show(value: Any, text: Callable[[], None]) -> None:
+    """Print a result: as JSON with --json, otherwise as text."""
+    if _json:
+        emit_json(value)
+    else:
+        text()
 
 
 def same(model: str, **options: str | None) -> str:

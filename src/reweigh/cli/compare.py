@@ -43,9 +43,7 @@ def compare(
         "-b",
         help="chair, amber-generative, pope, objects ...; repeatable, and not needed for `world`.",
     ),
-    out: Path = typer.Option(
-        Path("comparison"), "--out", "-o", help="Output folder; a stopped comparison resumes there."
-    ),
+    out: Path = typer.Option(Path("comparison"), "--out", "-o", help=common.RESUMES),
     selection: BenchmarkOptions,
     method_option: list[str] = typer.Option(
         [], metavar="METHOD.NAME=VALUE", help="Option of a method or variant; repeatable."
@@ -115,10 +113,8 @@ def compare(
     if tuned is not None:
         made = replace(made, notes=[*made.notes, note(tuned)])
     page = build_page(made)
-    if common.wants_json():
-        common.emit_json(made.to_json())
-    else:
-        common.console().print(*([] if tuned is None else [settings_table(tuned)]), page.terminal())
+    shown = [*([] if tuned is None else [settings_table(tuned)]), page.terminal()]
+    common.show(made.to_json(), lambda: common.console().print(*shown))
     if tuned is not None:
         add_tuning(page, tuned)
     files = FILES.write(out, page, made.to_json(), made.contrast.frame)

@@ -18,9 +18,9 @@ def data(
     source: Path | None = typer.Option(None, "--from", help="Folder or file with your own copy."),
     check: bool = typer.Option(False, "--check", help="Compare its files with their checksums instead."),
 ) -> None:
-    """List the benchmarks' files, download a dataset, or check one; a stopped download resumes.
+    """List, download or check the files of benchmarks; a stopped download resumes.
 
-    Prints the folder. With --check, exit code 1 if something is wrong.
+    With --check, the exit code is 1 if something is wrong.
     """
     if name is None:
         if check or source is not None:
@@ -72,10 +72,7 @@ def _get(name: str, source: Path | None) -> None:
         folder = get(entry, source=source, advance=progress.update)
     if entry.by_hand:
         typer.echo(f"note: {entry.by_hand}", err=True)
-    if common.wants_json():
-        common.emit_json({"dataset": name, "folder": str(folder)})
-    else:
-        typer.echo(folder)
+    common.show({"dataset": name, "folder": str(folder)}, lambda: typer.echo(folder))
     if name in BENCHMARKS:
         common.finish(then=f"reweigh eval run MODEL -b {name} -o RUN")
 

@@ -23,7 +23,10 @@ def demo(
     ),
     out: Path = typer.Option(Path("report.html"), "--out", "-o", help="File for the page."),
 ) -> None:
-    """Calibrate, describe scenes with and without ReWEIGH, score them, and explain what changed."""
+    """Show the method on the embedded model: calibrate, describe scenes with and without it, score and explain.
+
+    Nothing is downloaded.
+    """
     common.quiet()
     from reweigh.experiments.demo import build_page, run, trace_case
     from reweigh.files.outputs import claim
@@ -34,10 +37,7 @@ def demo(
     cases = [trace_case(outcome, number) for number in outcome.improved(3)]
     harmed = [trace_case(outcome, number) for number in outcome.harmed(1)]
     build_page(outcome, cases, harmed).write(out)
-    if common.wants_json():
-        common.emit_json(outcome.to_json())
-    else:
-        _print(outcome, cases)
+    common.show(outcome.to_json(), lambda: _print(outcome, cases))
     common.note(f"{outcome.took()}, nothing was downloaded")
     common.finish(out, then="reweigh doctor MODEL, to see whether your own model is supported")
 

@@ -20,6 +20,8 @@ app = typer.Typer(add_completion=False)
 
 MARKS = ".,;:!?()\"'“”"
 """Punctuation that is stripped from the words printed."""
+CHECK = "Check words"
+"""Panel in the help."""
 TOP = 8
 """Candidates of a step to show; --json has them all."""
 
@@ -48,34 +50,6 @@ class Why:
             )
 
 
-@dataclass(frozen=True, kw_only=True)
-class Check:
-    """Whether and how to mark words that lack evidence; a group of options."""
-
-    PANEL: ClassVar[str] = "Check words"
-
-    check: bool = typer.Option(False, "--check", help="Mark the words that lack evidence in the image.")
-    text: str | None = typer.Option(None, help="Check this text instead of describing the image.")
-
-
-@dataclass(frozen=True, kw_only=True)
-class Sampling:
-    """How the next token is chosen; a group of options."""
-
-    PANEL: ClassVar[str] = common.ADVANCED
-
-    temperature: float | None = typer.Option(None, min=0.0, help="Sample at this temperature; 0 is greedy.")
-    seed: int = typer.Option(42, help="Seed for sampling.")
-
-    def options(self) -> dict[str, Any]:
-        """The options as ``Session.describe`` takes them, where a temperature is given."""
-        if self.temperature is None:
-            return {}
-        if self.temperature == 0:
-            return {"do_sample": False}
-        return {"do_sample": True, "temperature": self.temperature, "top_k": 0, "top_p": 1.0}
-
-
 @app.command()
 @grouped
 def describe(
@@ -90,15 +64,23 @@ def describe(
         False, "--compare", help="Also show the unedited description, with the changed words marked."
     ),
     why: Why,
-    check: Check,
-    sampling: Sampling,
+    check: bool = typer.Option(
+        False, "--check", help="Mark the words that lack evidence in the image.", rich_help_panel=CHECK
+    ),
+    text: str | None = typer.Option(
+        None, help="Check this text instead of describing the image.", rich_help_panel=CHECK
+    ),
+    temperature: float | None = typer.Option(
+        None, min=0.0, help="Sample at this temperature; 0 is greedy.", rich_help_panel=common.ADVANCED
+    ),
+    seed: int = typer.Option(42, help="Seed for sampling.", rich_help_panel=common.ADVANCED),
     loading: common.Loading,
     force: bool = common.FORCE,
 ) -> None:
     """Describe images with fewer hallucinated objects."""
-    if len(images) > 1 and (why.why or check.text is not None):
+    if len(images) > 1 and (why.why or text is not None):
         raise InputError(f"--why and --text take one picture, not {len(images)}")
-    if decoder != REWEIGH and (why.why or check.check or check.text is not None):
+    if decoder != REWEIGH and (why.why or check or text is not None):
         raise InputError("--why, --check and --text are for ReWEIGH", hint=f"leave out --decoder {decoder}")
     from reweigh.runs.model import open_session
 
@@ -109,8 +91,8 @@ def describe(
     session: Any = open_session(*loading.load(model), decoder, options)
     if decoder == REWEIGH and point.beta is None:
         common.note(str(session.point))
-    asked = {**asdict(question), "template": loading.template, "seed": sampling.seed}
-    asked |= {**session.decoder.decoding(), **sampling.options()}
+    asked = {**asdict(question), "template": loading.template, "seed": seed}
+    asked |= {**session.decoder.decoding(), **_sampling(temperature)}
     pages: list[dict[str, Any]] = []
     for image in images:
         if len(images) > 1 and not common.wants_json():
@@ -118,14 +100,22 @@ def describe(
         page: dict[str, Any] = {"image": str(image)}
         if decoder == REWEIGH:
             page |= {"layer": session.layer, "beta": session.beta}
-        if check.text is None:
+        if text is None:
             page |= _describe(session, decoder, image, asked, compare, why)
-        if check.check or check.text is not None:
-            text = page[REWEIGH] if check.text is None else check.text
-            page["check"] = _check(session, image, text, asked)
+        if check or text is not None:
+            page["check"] = _check(session, image, page[REWEIGH] if text is None else text, asked)
         pages.append(page)
     if common.wants_json():
         common.emit_json(pages[0] if len(pages) == 1 else pages)
+
+
+def _sampling(temperature: float | None) -> dict[str, Any]:
+    """Arguments of ``Session.describe`` for a temperature, if one is given."""
+    if temperature is None:
+        return {}
+    if temperature == 0:
+        return {"do_sample": False}
+    return {"do_sample": True, "temperature": temperature, "top_k": 0, "top_p": 1.0}
 
 
 def _describe(

@@ -10,7 +10,7 @@ import typer
 
 from reweigh.cli import common
 from reweigh.cli.options import grouped
-from reweigh.errors import InputError, require_known
+from reweigh.errors import require_known
 
 app = typer.Typer(add_completion=False)
 
@@ -29,9 +29,9 @@ def doctor(
     ),
     loading: common.Loading,
 ) -> None:
-    """Check a model: print its parts, the visual positions of a sample image, and whether the lens can be trusted.
+    """Check that a model is supported, and print what was found inside it.
 
-    Exit code 1 if the model is not supported.
+    The exit code is 1 if it is not.
     """
     if points:
         _print_points()
@@ -49,10 +49,7 @@ def doctor(
         return
     loaded, processor = loading.load(model)
     report = examine(loaded, processor, image, template=loading.template)
-    if common.wants_json():
-        common.emit_json(report)
-    else:
-        _print(report)
+    common.show(report, lambda: _print(report))
     if not report["parity"]["holds"]:
         raise typer.Exit(1)
     if model != common.WORLD:
@@ -60,18 +57,14 @@ def doctor(
 
 
 def _compare(model: str, image: Path | None, loading: common.Loading) -> None:
-    """Hold mlx-vlm's version of a model against transformers'."""
-    if "device" in loading.chosen or "dtype" in loading.chosen:
-        raise InputError("dtype and device cannot be set on MLX, which computes in the checkpoint's own type")
+    """Compare mlx-vlm's version of a model with transformers'."""
+    loading.require_mlx()
     loaded = loading.load(model)  # first: mlx-vlm replaces the processors of transformers
     mlx = loading.load_mlx(model)
     from reweigh.engines.mlx.examine import examine
 
     report = examine(loaded, mlx, image, template=loading.template)
-    if common.wants_json():
-        common.emit_json(report)
-    else:
-        _print_comparison(report)
+    common.show(report, lambda: _print_comparison(report))
     if not report["lens"]["holds"] or (not report["agrees"] and not report["differences"]):
         raise typer.Exit(1)
 

@@ -88,19 +88,13 @@ def _end_run(task: Task, out: Path, new: int, *, whole: bool) -> None:
     common.note(f"{new} new answers, {count} of {count} in total")
     answered = {"out": str(out), "answered_now": new, "records": count}
     if task.bench.judge_kind or not whole:
-        if common.wants_json():
-            common.emit_json(answered)
-        else:
-            typer.echo(out)
+        common.show(answered, lambda: typer.echo(out))
         common.finish(then=f"reweigh eval score {out}" + ("" if whole else " and the other parts -o RESULT"))
         return
     scored = score_paths([out])
     page = write_report(scored, images=task.images)
     _print_caveats(scored)
-    if common.wants_json():
-        common.emit_json({**answered, "results": scored.results})
-    else:
-        _print_score(scored)
+    common.show({**answered, "results": scored.results}, lambda: _print_score(scored))
     common.finish(out, page, then=f"reweigh eval diff OTHER_RUN {out}")
 
 
@@ -140,10 +134,7 @@ def score(
     )
     page = write_report(run, data=data, images=images)
     _print_caveats(run)
-    if common.wants_json():
-        common.emit_json(run.results)
-    else:
-        _print_score(run)
+    common.show(run.results, lambda: _print_score(run))
     common.finish(page, then=f"reweigh eval diff OTHER_RUN {run.folder}")
 
 
@@ -164,16 +155,12 @@ def diff(
     if judge not in KINDS:
         raise UnknownNameError("judge", judge, KINDS)
     pair = diff_runs(first, second, judge=judge)
+    tables = [difference_table(pair.difference, pair.titles), mention_table(pair.difference)]
+    shown = [table for table in tables if table is not None]
+    common.show(pair.difference.to_json(), lambda: common.console().print(*shown))
     if out is not None:
         write_comparison(out, pair, images=images)
-        common.finish(out)
-    if common.wants_json():
-        common.emit_json(pair.difference.to_json())
-        return
-    console = common.console()
-    console.print(difference_table(pair.difference, pair.titles))
-    if (table := mention_table(pair.difference)) is not None:
-        console.print(table)
+        common.finish(out, then=f"open {out}")
 
 
 def _on_ray(

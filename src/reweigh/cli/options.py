@@ -109,6 +109,8 @@ def split_images(benchmark: str, options: list[str]) -> tuple[dict[str, Any], Pa
 class BenchmarkOptions:
     """Which records of a benchmark are answered, and how; a group of options."""
 
+    PANEL: ClassVar[str] = "Records and answers"
+
     data: Path | None = DATA
     option: list[str] = OPTION
     limit: int | None = typer.Option(None, min=1, help="Use only the first N records.")

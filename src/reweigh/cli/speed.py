@@ -40,9 +40,8 @@ def speed(
     *,
     table: str = common.TABLE,
     loading: common.Loading,
-    force: bool = common.FORCE,
 ) -> None:
-    """Time whole generations of MODEL: greedy, ReWEIGH with cached and with new evidence, and the rivals.
+    """Measure what evidence, the edit and the rivals cost on a model, beside greedy decoding.
 
     Variants take turns, and each ratio is formed within a round; absolute times belong to this machine. Tables appear
     as soon as they are measured. With --out, a stopped run resumes when the same command is given again.
@@ -57,7 +56,7 @@ def speed(
         from reweigh.speed.generation import describing, generation_figures
         from reweigh.world.scenes import scene
 
-        session = common.Point(table=table, layer=None, beta=None).attach(model, loading, force=force)
+        session = common.Point(table=table, layer=None, beta=None).attach(model, loading)
         picture = scene("evaluation", index=0).image() if image is None else read_image(image)
         name = "embedded" if model == common.WORLD else Path(model).name
         yield from generation_figures(

@@ -39,9 +39,7 @@ def study(
         help="Folder or manifest of the images that the table was calibrated on; drawn for `world`.",
     ),
     benchmark: str = BENCHMARK,
-    out: Path = typer.Option(
-        Path("study"), "--out", "-o", help="Output folder; a stopped study resumes there."
-    ),
+    out: Path = typer.Option(Path("study"), "--out", "-o", help=common.RESUMES),
     paper: bool = typer.Option(
         False,
         "--paper",
@@ -108,23 +106,21 @@ def study(
 
             write_pages(read_results([out, *results]), out / "paper")
             written.append(out / "paper" / INDEX)
-    if common.wants_json():
-        common.emit_json({"material": material.record(), "studies": [one.to_json() for one in outcomes]})
-    else:
-        for outcome in outcomes:
-            _show(outcome)
+    found = {"material": material.record(), "studies": [one.to_json() for one in outcomes]}
+    common.show(found, lambda: _show(outcomes))
     common.finish(
         *written, then=None if paper else "the same command with --paper, beside the paper's numbers"
     )
 
 
-def _show(outcome: Outcome) -> None:
-    """Print a study's table and sentences."""
+def _show(outcomes: list[Outcome]) -> None:
+    """Print each study's table and sentences."""
     from reweigh.paper.folder import tidy_table
 
-    typer.echo(f"{outcome.study.title} ({outcome.study.place()})")
-    if outcome.frame:
-        common.console().print(tidy_table(outcome).terminal())
-    for sentence in outcome.sentences:
-        typer.echo(f"  {sentence}")
-    typer.echo("")
+    for outcome in outcomes:
+        typer.echo(f"{outcome.study.title} ({outcome.study.place()})")
+        if outcome.frame:
+            common.console().print(tidy_table(outcome).terminal())
+        for sentence in outcome.sentences:
+            typer.echo(f"  {sentence}")
+        typer.echo("")

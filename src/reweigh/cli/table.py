@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 app = typer.Typer(
     add_completion=False,
     no_args_is_help=True,
-    help="Show, merge, re-register and share reference tables.",
+    help="Show, merge, register and share reference tables.",
 )
 
 
@@ -33,19 +34,18 @@ def show(
         _show_difference(folder, other, layer)
         return
     table = ReferenceTable.from_pretrained(folder, layer=layer)
+    made, identity = table.made_with, table.made_with.get("identity", {})
     page = {
         "layer": table.layer,
         "b0": table.scale,
         "registered": len(table),
         "fingerprint": table.fingerprint,
         "point": None if table.point is None else asdict(table.point),
-        "made_with": dict(table.made_with),
+        "made_with": dict(made),
     }
     if common.wants_json():
         common.emit_json(page)
         return
-    made = table.made_with
-    identity = made.get("identity", {})
     typer.echo(f"reference table of {identity.get('model_id', '?')} ({identity.get('architecture', '?')})")
     typer.echo(
         f"  layer {table.layer} of {identity.get('blocks', '?')}, lens {made.get('dtype', '?')}, rule {made.get('rule')}"
@@ -80,19 +80,14 @@ def register(
     source: Path = typer.Argument(help="A calibration folder with its observations."),
     out: Path = typer.Option(..., "--out", "-o", help="Folder for the new tables."),
     rule: str = typer.Option("stable", help="stable, or count-N for tokens with at least N observations."),
-    layer: list[int] = typer.Option(
-        None, "--layer", "-l", help="Calibrated block to register, repeatable; by default all."
-    ),
 ) -> None:
-    """Register again under another rule or for other layers, from the observations alone."""
+    """Register tokens by another rule, from the observations alone."""
     from reweigh.calibration.result import Calibration, tables_of
 
     _refuse_source(out, [source])
     old = Calibration.load(source)
-    observations = old.observations.at(layer) if layer else old.observations
-    new = Calibration(
-        observations, tables_of(observations, old.made_with, rule=rule), old.made_with, old.skipped
-    )
+    tables = tables_of(old.observations, old.made_with, rule=rule)
+    new = Calibration(old.observations, tables, old.made_with, old.skipped)
     _save(new, out)
     _report(new, out)
 
@@ -101,19 +96,16 @@ def register(
 def export(
     folder: Path = typer.Argument(help="Folder of a table or a calibration."),
     out: Path = typer.Option(..., "--out", "-o", help="Folder to write."),
-    custom_generate: bool = typer.Option(
-        False, "--custom-generate", help="Add the code that `model.generate(custom_generate=FOLDER)` runs."
-    ),
     layer: int = common.LAYER,
 ) -> None:
-    """Write a folder for the Hub: the table, its tuned point and a model card."""
+    """Write a folder for the Hub: the table, its tuned point, a model card, and code for `custom_generate`."""
     from reweigh.integrations.export import export_table
 
-    files = export_table(folder, out, custom_generate=custom_generate, layer=layer)
+    files = export_table(folder, out, layer=layer)
     if common.wants_json():
         common.emit_json({"files": [str(path) for path in files]})
     call = f'model.generate(**inputs, custom_generate="{out}", trust_remote_code=True, table="{out}")'
-    common.finish(*files, then=call if custom_generate else None)
+    common.finish(*files, then=call)
 
 
 @app.command()
@@ -123,7 +115,7 @@ def push(
     layer: int = common.LAYER,
     private: bool = typer.Option(False, help="Make the repository private."),
 ) -> None:
-    """Upload a table to the Hub, as `export --custom-generate` writes it."""
+    """Upload a table to the Hub, as `reweigh table export` writes it."""
     from reweigh.integrations.export import push_table
 
     address = push_table(folder, repo, layer=layer, private=private)
@@ -208,19 +200,16 @@ def _found_in(out: Path, new: Calibration) -> str | None:
 
 
 def _report(calibration: Calibration, out: Path) -> None:
-    rows = table_rows(calibration, out)
-    if common.wants_json():
-        common.emit_json({"images": calibration.observations.image_count, "tables": rows})
-        return
-    typer.echo(f"{calibration.observations.image_count} images")
-    print_tables(rows)
+    show_tables(calibration, out)
     common.finish(out, then=f"reweigh describe MODEL PICTURE --table {out}")
 
 
-def table_rows(calibration: Calibration, out: Path) -> list[dict[str, Any]]:
-    """Facts about each table that was written."""
-    warnings = calibration.warnings()
-    return [
+def show_tables(
+    calibration: Calibration, out: Path, more: Mapping[str, Any] | None = None, said: str = ""
+) -> None:
+    """Print facts about each table that was written; ``more`` (JSON) and ``said`` (text) add to them."""
+    count, warnings = calibration.observations.image_count, calibration.warnings()
+    rows = [
         {
             "layer": layer,
             "b0": table.scale,
@@ -231,10 +220,14 @@ def table_rows(calibration: Calibration, out: Path) -> list[dict[str, Any]]:
         }
         for layer, table in calibration.tables.items()
     ]
+    common.show(
+        {"images": count, **(more or {}), "tables": rows},
+        lambda: _print_tables(f"{count} images{said}", rows),
+    )
 
 
-def print_tables(rows: list[dict[str, Any]]) -> None:
-    """Print those rows, one per line."""
+def _print_tables(head: str, rows: list[dict[str, Any]]) -> None:
+    typer.echo(head)
     for row in rows:
         typer.echo(
             f"layer {row['layer']}: b0 = {row['b0']:.6g}, {row['registered']:,} tokens registered -> {row['folder']}"

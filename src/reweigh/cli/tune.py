@@ -82,9 +82,7 @@ def tune(
     bound: float = typer.Option(0.5, min=0.0, help="Largest accepted loss of F1, in points."),
     benchmark: str = BENCHMARK,
     verifying: VerifierOptions,
-    out: Path = typer.Option(
-        Path("tuning"), "--out", "-o", help="Output folder; a stopped search resumes there."
-    ),
+    out: Path = typer.Option(Path("tuning"), "--out", "-o", help=common.RESUMES),
     selection: BenchmarkOptions,
     table: str = common.TABLE,
     loading: common.Loading,
@@ -139,10 +137,7 @@ def tune(
         common.note(f"{home} keeps its operating point: {why}; --overwrite records this one")
         home = None
     written = report.write(out, record=home)
-    if common.wants_json():
-        common.emit_json(report.point())
-    else:
-        _show(report)
+    common.show(report.point(), lambda: _show(report))
     common.finish(
         *written,
         then=f"reweigh compare {common.same(model, benchmark=benchmark, table=table)} --methods base,reweigh",

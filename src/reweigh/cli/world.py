@@ -40,8 +40,5 @@ def draw(
     ]
     if boxes:
         write_boxes(scenes(split, count, seed), out)
-    if common.wants_json():
-        common.emit_json({"out": str(out), "pictures": written})
-    else:
-        typer.echo(str(out))
+    common.show({"out": str(out), "pictures": written}, lambda: typer.echo(out))
     common.finish(then=f"reweigh describe world {written[0]}")

@@ -19,26 +19,20 @@ GENERATE = "custom_generate/generate.py"
 REQUIREMENTS = "custom_generate/requirements.txt"
 
 
-def export_table(
-    source: Path,
-    out: Path,
-    *,
-    custom_generate: bool = False,
-    layer: int | None = None,
-    repo: str | None = None,
-) -> list[Path]:
-    """Write a table into a folder for the Hub; return the files.
+def export_table(source: Path, out: Path, *, layer: int | None = None, repo: str | None = None) -> list[Path]:
+    """Write a table, its point, a card and code for ``custom_generate`` into a folder for the Hub; return the files.
 
     Args:
         source: The folder of a table or a calibration.
-        custom_generate: Add the code that ``model.generate(custom_generate=out)`` runs.
         layer: Which of several tables to take; by default the tuned one.
         repo: The Hub repository that the folder goes to; its code then finds the table by itself.
     """
     table = ReferenceTable.load(source, layer=layer)
-    texts = {CARD: _card(table, repo, custom_generate)}
-    if custom_generate:
-        texts |= {GENERATE: _code(repo), REQUIREMENTS: f"reweigh>={__version__}\n"}
+    texts = {
+        CARD: _card(table, repo),
+        GENERATE: _code(repo),
+        REQUIREMENTS: f"reweigh>={__version__}\n",
+    }
     files = [out / name for name in (PAGE, NUMBERS, *texts)]
     claim(files, beside=out / PAGE)
     table.save_pretrained(out)
@@ -52,7 +46,7 @@ def export_table(
 def push_table(source: Path, repo: str, *, layer: int | None = None, private: bool | None = None) -> str:
     """Upload a table with its point, card and ``custom_generate`` to a Hub repository; return its address."""
     with tempfile.TemporaryDirectory() as folder:
-        export_table(source, Path(folder), custom_generate=True, layer=layer, repo=repo)
+        export_table(source, Path(folder), layer=layer, repo=repo)
         return push_folder(
             folder,
             repo,
@@ -69,7 +63,7 @@ def _code(repo: str | None) -> str:
     return source.replace("TABLE = None\n", f"TABLE = {repo!r}\n", 1)
 
 
-def _card(table: ReferenceTable, repo: str | None, has_code: bool) -> str:
+def _card(table: ReferenceTable, repo: str | None) -> str:
     made: Any = table.made_with
     identity = made["identity"]
     model = str(identity.get("model_id") or "your-model")
@@ -84,24 +78,19 @@ def _card(table: ReferenceTable, repo: str | None, has_code: bool) -> str:
     }
     return CARD_TEXT.format(
         base=f"base_model: {model}\n" if on_hub else "",
-        tag="- custom_generate\n" if has_code else "",
         model=model,
-        call=(_CUSTOM if has_code else _ATTACH).format(
-            name=repo or "this-folder", table="" if repo else ', table="this-folder"'
-        ),
+        call=CALL.format(name=repo or "this-folder", table="" if repo else ', table="this-folder"'),
         facts="\n".join(f"| {name} | {value} |" for name, value in facts.items()),
     )
 
 
-_CUSTOM = 'model.generate(**inputs, custom_generate="{name}", trust_remote_code=True{table})'
-_ATTACH = """\
-with reweigh.attach(model, processor, table="{name}"):
-    model.generate(**inputs)"""
+CALL = 'model.generate(**inputs, custom_generate="{name}", trust_remote_code=True{table})'
 CARD_TEXT = """\
 ---
 library_name: transformers
 {base}tags:
-{tag}- reweigh
+- custom_generate
+- reweigh
 - image-text-to-text
 - hallucination
 ---
