@@ -1,18 +1,20 @@
 """95% percentile intervals of a study's figures: units are drawn with replacement, and each draw gives every figure.
 
-``bootstrap`` serves figures of any kind (medians, correlations); ``bootstrap_counts`` those made of summed counts.
+``bootstrap`` serves figures of any kind (medians, correlations), one draw at a time; ``bootstrap_counts`` figures of summed
+counts, all draws at once. Keys of counts and figures are typed tuples. Undefined draws are left out.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections import defaultdict
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from reweigh.benchmarks.bootstrap import LEVEL, RESAMPLES, SEED, Array, intervals
-from reweigh.benchmarks.types import Item
+from reweigh.benchmarks.bootstrap import LEVEL, RESAMPLES, SEED, Array
+from reweigh.benchmarks.types import UNDEFINED
 from reweigh.estimate import Estimate
 
 K = TypeVar("K", bound=Hashable)
@@ -28,41 +30,51 @@ def bootstrap(
     resamples: int = RESAMPLES,
     seed: int = SEED,
 ) -> dict[K, Estimate]:
-    """Figures of all units with intervals; all figures share the draws, and undefined draws are left out.
-
-    Args:
-        units: How many units there are: images, or tokens.
-        figures: Gets how often each unit counts.
-        resamples: How many draws.
-        seed: Seed of the draws.
-    """
+    """Compute figures of some units (images, or tokens); ``figures`` is told how often each counts."""
     generator, share = np.random.default_rng(seed), np.full(units, 1.0 / units)
     drawn = [figures(generator.multinomial(units, share)) for _ in range(resamples if units > 1 else 0)]
-    tail = (1 - LEVEL) / 2
-    found = {}
-    for name, value in figures(np.ones(units, dtype=np.int64)).items():
-        values = np.array([one[name] for one in drawn], dtype=np.float64)
-        defined = values[~np.isnan(values)]
-        ends = np.quantile(defined, [tail, 1 - tail]).tolist() if len(defined) else ()
-        found[name] = Estimate(float(value), *ends)
-    return found
+    whole = figures(np.ones(units, dtype=np.int64))
+    return {name: estimate(value, [one[name] for one in drawn]) for name, value in whole.items()}
 
 
 def bootstrap_counts(
-    counts: Iterable[tuple[int, Mapping[C, float]]],
+    counts: Sequence[tuple[int, Mapping[C, float]]],
     figures: Callable[[Mapping[C, Array]], Mapping[K, Array]],
     *,
     resamples: int = RESAMPLES,
     seed: int = SEED,
 ) -> dict[K, Estimate]:
-    """Figures of summed counts with intervals; ``counts`` are those of each image, beside its number."""
-    items: Any = [Item(id=image, image=image, counts=own) for image, own in counts]  # type: ignore[arg-type]
-    keyed: Any = figures  # counts and figures may have keys of any kind, not only names
-    found: Any = intervals(items, keyed, resamples=resamples, seed=seed)
-    return dict(found)
+    """Compute figures of summed counts; ``counts`` are those of each image, beside its number.
+
+    A count that an image does not carry is zero, and so is one that none carries.
+    """
+    images = [own for _, own in sorted(counts, key=lambda pair: str(pair[0]))]  # as items of a benchmark
+    names = list(dict.fromkeys(name for own in images for name in own))
+    matrix = np.array([[own.get(name, 0.0) for name in names] for own in images], dtype=np.float64)
+
+    def of(sums: Array) -> Mapping[K, Array]:
+        columns = zip(names, np.moveaxis(sums, -1, 0), strict=True)
+        return figures(defaultdict(lambda: np.zeros(sums.shape[:-1]), columns))
+
+    units = len(images)
+    generator, share = np.random.default_rng(seed), np.full(units, 1.0 / units)
+    drawn = of(generator.multinomial(units, share, size=resamples if units > 1 else 0) @ matrix)
+    whole = {name: float(value) for name, value in of(matrix.sum(axis=0)).items()}
+    return {name: estimate(value, drawn[name], UNDEFINED) for name, value in whole.items()}
+
+
+def estimate(value: float, draws: Any, reason: str | None = None) -> Estimate:
+    """Return a value with the percentile interval of its draws; ``reason`` says why it may be undefined."""
+    if reason is not None and np.isnan(value):
+        return Estimate(None, reason=reason)
+    found = np.asarray(draws, dtype=np.float64)
+    defined = found[~np.isnan(found)]
+    tail = (1 - LEVEL) / 2
+    ends = np.quantile(defined, [tail, 1 - tail]).tolist() if len(defined) else ()
+    return Estimate(float(value), *ends)
 
 
 def medians(values: NDArray[Any], times: Times) -> NDArray[np.float64]:
-    """Medians of the columns of ``values`` (units, n), each unit counted as often as it was drawn."""
+    """Return the medians of the columns of ``values`` (units, n), each unit counted as often as it was drawn."""
     found: NDArray[np.float64] = np.median(np.repeat(values, times, axis=0), axis=0)
     return found

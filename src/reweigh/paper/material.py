@@ -21,7 +21,7 @@ from reweigh.errors import InputError, MismatchError
 from reweigh.experiments.ablate.run import observations_beside
 from reweigh.experiments.readouts import ReadoutArm, readout_arm, set_difference
 from reweigh.families.anatomy import find_anatomy
-from reweigh.families.processor import prompt_hash
+from reweigh.families.processor import prompt_hash, tokenizer_of
 from reweigh.files.artifacts import sha256_file, sha256_json
 from reweigh.method.readouts import DMRR
 from reweigh.method.references import rule_named
@@ -138,6 +138,15 @@ class Material:
                 name, self.table, self.observations, rule=rule_named(self.rule), evidence=evidence
             ),
         )
+
+    def pieces(self) -> tuple[list[str | None], set[int]]:
+        """Return the tokenizer's pieces by id (None for ids beyond it), and the ids of special tokens."""
+        if self.rerun is None:
+            raise InputError("the tokenizer's pieces are needed", hint="prepare the material with its model")
+        tokenizer = tokenizer_of(self.rerun.loaded[1])
+        size = self.evaluation.vocab_size
+        known = tokenizer.convert_ids_to_tokens(list(range(min(len(tokenizer), size))))
+        return [*known, *[None] * (size - len(known))], set(tokenizer.all_special_ids)
 
     def beside(self, name: str) -> Path | None:
         """Return a folder beside the runs, where other commands leave what a study reads; None without a model."""

@@ -62,9 +62,6 @@ class MadeCorpus(list[StudyImage]):
 
     vocab_size = VOCAB
 
-    def pieces(self) -> dict[str, Any]:
-        return {"pieces": PIECES, "special": [SPECIAL]}
-
 
 def material(
     make: Callable[[int], StudyImage],
@@ -85,6 +82,7 @@ def material(
         calibration=MadeCorpus(),
         table=arms["rank"].table,
         arm=arms.__getitem__,
+        pieces=lambda: (PIECES, {SPECIAL}),
         beta=beta,
         draws={"resamples": resamples, "seed": 3},
         rerun=None,

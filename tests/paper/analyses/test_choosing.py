@@ -83,10 +83,10 @@ def test_the_recorded_step_of_the_paper() -> None:
     from reweigh.paper.analyses.steps import Field
 
     image, references, texts = recorded(STEP)
-    from reweigh.paper.analyses.cases import candidates, first_changed_step
+    from reweigh.paper.analyses.cases import first_changed_step, recorded_step
 
     field = Field("dmrr", references, SCALE)
-    rows = candidates(image, 0, field, BETA, texts)
+    rows = recorded_step(image, 0, field, BETA, texts).plot_rows()
     for row, (word, z, _, _, s, shift, after) in zip(rows, STEP, strict=True):
         assert row["token"] == word
         assert row["z"] == pytest.approx(z, abs=1e-4)

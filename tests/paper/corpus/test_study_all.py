@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from reweigh.errors import InputError
 from reweigh.method.references import AtLeast
 from reweigh.paper.analyses import STUDIES
 from reweigh.paper.folder import PAGE, finished, run_studies, write_report
@@ -40,6 +42,18 @@ def files(folder: Path) -> dict[str, bytes]:
         for path in sorted(folder.rglob("*"))
         if path.is_file() and path.name != "record.json"
     }
+
+
+def test_pieces_name_the_vocabulary(passing: Any, corpus: Any, tmp_path: Path) -> None:
+    made = material(passing, corpus, tmp_path)
+    pieces, special = made.pieces()
+    assert len(pieces) == corpus.vocab_size
+    tokenizer = passing.processor.tokenizer
+    token = tokenizer.convert_tokens_to_ids(str(pieces[10]))
+    assert token == 10
+    assert tokenizer.eos_token_id in special
+    with pytest.raises(InputError, match="model"):
+        replace(made, rerun=None).pieces()
 
 
 @pytest.mark.slow

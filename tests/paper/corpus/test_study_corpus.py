@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 
 import numpy as np
@@ -162,12 +161,6 @@ def test_other_settings_and_altered_files_are_refused(passing, corpus, tmp_path)
         passing.make(tmp_path / "own")
 
 
-def test_pieces_name_the_vocabulary(corpus):
-    found = corpus.pieces()
-    assert len(found["pieces"]) == corpus.vocab_size
-    assert found["special"]
-
-
 def test_a_set_is_asked_one_question(passing):
     from reweigh.benchmarks.base import Record
     from reweigh.runs.task import Task
@@ -215,14 +208,3 @@ def test_impossible_corpora_are_refused_under_a_right_hash(corpus, tmp_path, nam
     spoilt = resealed(corpus, tmp_path / "spoilt", IMPOSSIBLE[name])
     with pytest.raises(ArtifactError, match="spoilt"):
         list(StudyCorpus.open(spoilt))
-
-
-def test_pieces_of_an_earlier_version_are_sealed_and_others_are_kept(passing, corpus, tmp_path):
-    own = shutil.copytree(corpus.folder, tmp_path / "own")
-    found = corpus.pieces()
-    (own / "pieces.json").write_text(json.dumps({name: found[name] for name in ("pieces", "special")}))
-    assert passing.make(own).pieces() == found
-    (own / "pieces.json").write_text('{"mine": 1}')
-    with pytest.raises(InputError, match=r"pieces\.json"):
-        passing.make(own)
-    assert (own / "pieces.json").read_text() == '{"mine": 1}'

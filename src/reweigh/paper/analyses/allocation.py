@@ -196,8 +196,7 @@ class Allocation(Study):
     )
 
     def compute(self, material: Material) -> Frame:
-        pieces = material.evaluation.pieces()
-        roles = piece_roles(pieces["pieces"], set(pieces["special"]))
+        roles = piece_roles(*material.pieces())
         fields = {arm: Field.of(material.arm(arm), material.evaluation.vocab_size) for arm in ARMS}
         counts = [
             (image.number, allocation_counts(image, fields, roles, material.beta))

@@ -25,6 +25,7 @@ from reweigh.families.prompts import build_inputs
 from reweigh.files.artifacts import to_json
 from reweigh.files.outputs import write_output
 from reweigh.images import read_image
+from reweigh.method.trace import Row, Step
 from reweigh.paper.analyses.allocation import piece_texts
 from reweigh.paper.analyses.steps import Field, switches, winner
 from reweigh.paper.answers import BASE, PROBABILITY, RANK, Answers
@@ -32,9 +33,9 @@ from reweigh.paper.corpus.image import StudyImage
 from reweigh.paper.material import Material, Rerun
 from reweigh.paper.study import FIGURE, FRAGMENT, NO_MODEL, Study, a_model, enough_images, row
 from reweigh.results.charts import chart
-from reweigh.results.examples import response
+from reweigh.results.examples import response, thumbnail
 from reweigh.results.frame import Frame
-from reweigh.results.html import Html, card, element, join, legend, picture
+from reweigh.results.html import Html, card, element, join, legend
 from reweigh.results.mechanism import Candidate, draw_step, heatmap, visible
 from reweigh.runs.diff import hallucinated, repetition
 from reweigh.runs.record import find_image
@@ -94,34 +95,41 @@ def new_classes(arm: Sequence[Item], *others: Sequence[Item]) -> dict[Id, int]:
 
 @dataclass(frozen=True)
 class Chosen:
-    """The runs that cases are chosen from, by image; their texts; and the order of each rule."""
+    """Items and texts of the runs that cases are chosen from, by image, and the order of each rule."""
 
     items: Mapping[str, Mapping[Id, Item]]
     texts: Mapping[str, Mapping[Id, str]]
     orders: Mapping[str, list[Choice]]
 
-    @classmethod
-    def of(cls, material: Material) -> Chosen:
-        """Answer, score and choose; the same for all that asks about this material."""
-        return material.once("cases", lambda: cls._choose(material))
 
-    @classmethod
-    def _choose(cls, material: Material) -> Chosen:
-        answers = Answers.of(material)
-        scored = {BASE: answers.base(), PROBABILITY: answers.probability(), RANK: answers.rank()}
-        scored["unbounded"] = answers.run("unbounded", material.table, clip=UNBOUNDED)
-        scored["global"] = answers.run("global", global_reference(material.table))
-        items = {name: run.items for name, run in scored.items()}
-        removed, other = (net_removal(items[BASE], items[name]) for name in (RANK, PROBABILITY))
-        orders = {
-            REMOVAL: ordered(removed),
-            OVER: ordered({image: removed[image] - other[image] for image in removed}),
-            DEGENERATE: ordered(degenerate(items[BASE], items["unbounded"])),
-            MISPLACED: ordered(new_classes(items["global"], items[BASE], items[RANK])),
-        }
-        by_image = {name: {item.id: item for item in some} for name, some in items.items()}
-        texts = {name: one.run.texts for name, one in scored.items() if one.run is not None}
-        return cls(by_image, texts, orders)
+def choose(material: Material) -> Chosen:
+    """Answer under every arm, score, and order the answers by each rule."""
+    answers, table = Answers.of(material), material.table
+    scored = {
+        BASE: answers.base(),
+        PROBABILITY: answers.probability(),
+        RANK: answers.rank(),
+        "unbounded": answers.run("unbounded", table, clip=UNBOUNDED),
+        "global": answers.run("global", global_reference(table)),
+    }
+    items = {name: run.items for name, run in scored.items()}
+    removed, other = (net_removal(items[BASE], items[name]) for name in (RANK, PROBABILITY))
+    scores = {
+        REMOVAL: removed,
+        OVER: {image: removed[image] - other[image] for image in removed},
+        DEGENERATE: degenerate(items[BASE], items["unbounded"]),
+        MISPLACED: new_classes(items["global"], items[BASE], items[RANK]),
+    }
+    return Chosen(
+        {name: {item.id: item for item in some} for name, some in items.items()},
+        {name: one.run.texts for name, one in scored.items() if one.run is not None},
+        {rule: ordered(one) for rule, one in scores.items()},
+    )
+
+
+def chosen(material: Material) -> Chosen:
+    """Choose once for the frame and for the page."""
+    return material.once("cases", lambda: choose(material))
 
 
 class Cases(Study):
@@ -145,7 +153,7 @@ class Cases(Study):
     def compute(self, material: Material) -> Frame:
         return Frame(
             row(choice.score, case=case, order=ORDERS[case], place=place, image=choice.image)
-            for case, choices in Chosen.of(material).orders.items()
+            for case, choices in chosen(material).orders.items()
             for place, choice in enumerate(choices[:SHOWN], start=1)
         )
 
@@ -163,15 +171,14 @@ class Cases(Study):
         """Draw the step, and show the cases with their pictures: both need the model."""
         if material.rerun is None:
             raise InputError(f"cases cannot be drawn: {NO_MODEL}")
-        chosen = Chosen.of(material)
-        first = {case: choices[0].image for case, choices in chosen.orders.items() if choices}
-        page: dict[str, Any] = {"cases": {case: _case(chosen, case, image) for case, image in first.items()}}
-        parts = [legend()]
-        step = choose_step(material, [one.image for one in chosen.orders[REMOVAL]])
+        found = chosen(material)
+        first = {case: choices[0].image for case, choices in found.orders.items() if choices}
+        page: dict[str, Any] = {"cases": {case: _case(found, case, image) for case, image in first.items()}}
+        parts = [legend(), *(_card(found, case, image, material.rerun) for case, image in first.items())]
+        step = choose_step(material, [one.image for one in found.orders[REMOVAL]])
         if step is not None:
             page["step"], caption = show_step(material, material.rerun, *step, folder)
             parts.insert(0, caption)
-        parts += [_card(chosen, case, image, material.rerun) for case, image in first.items()]
         write_output(folder / FRAGMENT, join(parts))
         write_output(folder / TEXTS, to_json(page))
 
@@ -198,52 +205,51 @@ def choose_step(material: Material, order: Sequence[Id]) -> tuple[StudyImage, in
     return None if best is None else best[1:]
 
 
-def candidates(
-    image: StudyImage, step: int, field: Field, beta: float, texts: Sequence[str]
-) -> list[Candidate]:
-    """Every candidate of a step: logits before and after, evidence, reference, deficit, strength, the winners marked."""
-    ids, logits = image.step(step)
+def recorded_step(image: StudyImage, number: int, field: Field, beta: float, texts: Sequence[str]) -> Step:
+    """Return a step of the base answer as a trace of the edit has it."""
+    ids, logits = image.step(number)
     evidence = field.evidence(image, ids)
-    s = field.strengths(ids, evidence)
-    shift, raw, known = beta * s, logits.astype(np.float64), field.registered(ids)
-    before, after = winner(ids, raw), winner(ids, raw - shift)
-    return [
-        {
-            "id": int(token),
-            "token": texts[token],
-            "z": float(raw[i]),
-            "dmrr": float(evidence[i]),
-            "b": float(field.references[token]) if known[i] else None,
-            "deficit": max(float(field.references[token] - evidence[i]), 0.0) if known[i] else None,
-            "s": float(s[i]),
-            "shift": float(shift[i]),
-            "z_after": float(raw[i] - shift[i]),
-            "before_winner": int(token) == before,
-            "after_winner": int(token) == after,
-        }
-        for i, token in enumerate(ids)
-    ]
+    strengths = field.strengths(ids, evidence)
+    raw, shifts, known = logits.astype(np.float64), beta * strengths, field.registered(ids)
+    rows = []
+    for i, token in enumerate(ids.tolist()):
+        reference = float(field.references[token]) if known[i] else None
+        deficit = None if reference is None else max(reference - float(evidence[i]), 0.0)
+        rows.append(
+            Row(
+                token,
+                texts[token],
+                float(raw[i]),
+                float(evidence[i]),
+                reference,
+                deficit,
+                float(strengths[i]),
+                float(shifts[i]),
+                float(raw[i] - shifts[i]),
+            )
+        )
+    return Step(number, 0, tuple(rows), winner(ids, raw), winner(ids, raw - shifts))
 
 
 def show_step(
-    material: Material, rerun: Rerun, image: StudyImage, step: int, folder: Path
+    material: Material, rerun: Rerun, image: StudyImage, number: int, folder: Path
 ) -> tuple[dict[str, Any], Html]:
-    """Draw the step beside the picture with the evidence of both winners; what was drawn, and a caption for the page."""
-    texts = [visible(text) for text in piece_texts(material.evaluation.pieces()["pieces"])]
+    """Draw a step beside the picture with the evidence of both winners; return what was drawn, and a caption."""
+    texts = [visible(text) for text in piece_texts(material.pieces()[0])]
     field = Field.of(material.arm(RANK), material.evaluation.vocab_size)
-    found = candidates(image, step, field, material.beta, texts)
-    loser = next(one for one in found if one["before_winner"])
-    gainer = next(one for one in found if one["after_winner"])
-    shown = _picture(rerun, image.id)
-    painted = _painted(rerun, material.table.layer, shown, [loser["id"], gainer["id"]])
-    draw_mechanism(found, shown, painted, [loser["token"], gainer["token"]], folder / FIGURE)
+    step = recorded_step(image, number, field, material.beta, texts)
+    winners = [step.winner_before, step.winner_after]
+    loser, gainer = (texts[token] for token in winners)
+    shown = read_image(_picture_file(rerun, image.id))
+    painted = _painted(rerun, material.table.layer, shown, winners)
+    draw_mechanism(step.plot_rows(), shown, painted, [loser, gainer], folder / FIGURE)
     caption = (
-        f"Step {step} of image {image.id}: the edit takes the lead from “{loser['token']}”, a hallucinated mention, and "
-        f"gives it to “{gainer['token']}”. Filled: logits before; open: after; arrows have length beta·s. The maps show "
-        "where the picture's positions rank each word high."
+        f"Step {number} of image {image.id}: the edit takes the lead from “{loser}”, a hallucinated mention, and gives it "
+        f"to “{gainer}”. Filled: logits before; open: after; arrows have length beta·s. The maps show where the picture's "
+        "positions rank each word high."
     )
-    about = {"image": image.id, "step": step, "beta": material.beta, "b0": material.table.scale}
-    return {**about, "candidates": found}, element("p", caption)
+    about = {"image": image.id, "beta": material.beta, "b0": material.table.scale}
+    return {**about, **step.to_json()}, element("p", caption)
 
 
 def draw_mechanism(
@@ -269,10 +275,9 @@ def draw_mechanism(
         draw_step(panels[0, 0].figure.add_subplot(grid[1, :]), rows, limit=LIMIT)
 
 
-def _picture(rerun: Rerun, image: Id) -> Any:
+def _picture_file(rerun: Rerun, image: Id) -> Path:
     task = rerun.runs.task
-    record = next(record for record in task.records if record.id == image)
-    return read_image(find_image(task.images, record.image))
+    return find_image(task.images, next(record.image for record in task.records if record.id == image))
 
 
 def _painted(rerun: Rerun, layer: int, shown: Any, tokens: Sequence[int]) -> list[bytes]:
@@ -297,29 +302,26 @@ def _titles(case: str) -> dict[str, str]:
     return {**TITLES, **({ARMS[case]: f"{ARMS[case]} arm"} if case in ARMS else {})}
 
 
-def _case(chosen: Chosen, case: str, image: Id) -> dict[str, Any]:
+def _case(found: Chosen, case: str, image: Id) -> dict[str, Any]:
     answers = {
         name: {
-            "text": chosen.texts[name][image],
-            "mentions": chosen.items[name][image].details["mentions"],
+            "text": found.texts[name][image],
+            "mentions": found.items[name][image].details["mentions"],
         }
         for name in _titles(case)
     }
     return {"image": image, "order": ORDERS[case], "answers": answers}
 
 
-def _card(chosen: Chosen, case: str, image: Id, rerun: Rerun) -> Html:
-    """A case on the page: the picture, and all answers with their mentions in colour."""
+def _card(found: Chosen, case: str, image: Id, rerun: Rerun) -> Html:
+    """Show a case on the page: the picture, and all answers with their mentions in colour."""
     answers = [
-        response(chosen.items[name][image], chosen.texts[name][image], title=title)
+        response(found.items[name][image], found.texts[name][image], title=title)
         for name, title in _titles(case).items()
     ]
-    there = chosen.items[BASE][image].details.get("reference")
-    named = ", ".join(map(str, there)) if isinstance(there, list) and there else "objects that are not listed"
-    alt = f"Image {image}, which shows: {named}"
-    head = [
-        element("h3", f"{case.capitalize()}: image {image}"),
+    return card(
+        thumbnail(_picture_file(rerun, image), found.items[BASE][image]),
+        element("h3", f"{case.capitalize()}: {image}"),
         element("p", f"First by {ORDERS[case]}.", class_="muted"),
-    ]
-    shown = picture(_picture(rerun, image), alt=alt, max_side=SIDE)
-    return card(shown, *head, *answers)
+        element("div", *answers, class_="pair"),
+    )

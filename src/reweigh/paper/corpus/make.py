@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import closing, suppress
+from collections.abc import Callable, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -17,18 +17,17 @@ from reweigh.calibration.corpus import Corpus, CorpusImage
 from reweigh.calibration.job import greedy_settings
 from reweigh.calibration.loop import Prepared, build_ahead, prepare, read
 from reweigh.engines.transformers.observe import Trajectory, follow
-from reweigh.errors import ArtifactError, InputError
+from reweigh.errors import InputError
 from reweigh.families.anatomy import Anatomy, find_anatomy
 from reweigh.families.identity import identify
-from reweigh.families.processor import prompt_hash, tokenizer_of
+from reweigh.families.processor import prompt_hash
 from reweigh.families.prompts import build_inputs
-from reweigh.files.artifacts import only_one, read_json, sha256_file
-from reweigh.files.outputs import claim, write_sealed_output
+from reweigh.files.artifacts import only_one, sha256_file
 from reweigh.images import read_image
 from reweigh.method.lens import Lens
 from reweigh.paper.corpus.image import Mention, StudyImage, onset, token_ends
 from reweigh.paper.corpus.reading import ImageReading, read_image_states
-from reweigh.paper.corpus.store import MANIFEST, PIECES, Making, StudyCorpus
+from reweigh.paper.corpus.store import MANIFEST, Making, StudyCorpus
 from reweigh.progress import bar
 from reweigh.provenance import versions
 from reweigh.runs.record import find_image
@@ -126,10 +125,7 @@ def make_corpus(
     job = _Job(anatomy, processor, images, lens, table.layer, seed, batch_size, template)
     making = Making(Path(folder), job.record())
     with only_one(making.folder):
-        known = pieces(processor, anatomy.vocab_size)
-        claim([making.folder / PIECES], trusted=_is_earlier(making.folder / PIECES, known))
         making.claim()
-        write_sealed_output(making.folder / PIECES, known)
         if (making.folder / MANIFEST).is_file():
             return StudyCorpus.open(folder)
         return making.finish(_write_shards(job, making, show=show))
@@ -247,20 +243,3 @@ def _write_shards(job: _Job, making: Making, *, show: bool | None) -> int:
                 progress.update(len(batch))
             making.write(number, images, skipped)
     return len(shards)
-
-
-def pieces(processor: Any, vocab_size: int) -> dict[str, Any]:
-    """The tokenizer's pieces by id, and its special tokens; studies classify tokens by them."""
-    tokenizer = tokenizer_of(processor)
-    known = min(len(tokenizer), vocab_size)
-    found = list(tokenizer.convert_ids_to_tokens(list(range(known))))
-    special = sorted({*tokenizer.all_special_ids})
-    return {"pieces": found + [None] * (vocab_size - known), "special": special, "count": vocab_size}
-
-
-def _is_earlier(path: Path, known: Mapping[str, Any]) -> bool:
-    """Whether a file holds the same pieces without a seal, as earlier versions wrote them."""
-    with suppress(ArtifactError):
-        found = read_json(path)
-        return isinstance(found, dict) and "pieces" in found and found.items() <= known.items()
-    return False

@@ -18,7 +18,7 @@ from reweigh.provenance import first_difference
 from reweigh.tables.observations import ImageObservations, Observations, collect
 
 SCHEMA = 1
-RECORD, MANIFEST, PIECES = "record.json", "corpus.json", "pieces.json"
+RECORD, MANIFEST = "record.json", "corpus.json"
 SHARD = "shard-{:05d}.safetensors"
 AGAIN = "make the corpus again in another folder"
 
@@ -120,16 +120,6 @@ class StudyCorpus:
         """Width of the evidence vectors."""
         return int(self.record["vocab_size"])
 
-    def pieces(self) -> dict[str, Any]:
-        """The tokenizer's ``pieces`` by id, ``None`` for ids beyond it, and the ids of ``special`` tokens."""
-        found = read_sealed(self.folder / PIECES)
-        if found.get("count") != self.vocab_size or len(found["pieces"]) != self.vocab_size:
-            raise ArtifactError(
-                f"{self.folder / PIECES} does not have the {self.vocab_size:,} pieces of its corpus",
-                hint=AGAIN,
-            )
-        return found
-
     def observations(self, readout: str = DMRR, *, evidence: str | None = None) -> Observations:
         """The candidate occurrences of the set under a readout, as calibration collects them.
 
@@ -196,7 +186,7 @@ class Making:
 
     def finish(self, shards: int) -> StudyCorpus:
         """Write the manifest over all shards."""
-        drop_leftovers(self.folder / RECORD, self.folder / PIECES, *(self.path(n) for n in range(shards)))
+        drop_leftovers(self.folder / RECORD, *(self.path(n) for n in range(shards)))
         rows, skipped = [], []
         for number in range(shards):
             path = self.path(number)
