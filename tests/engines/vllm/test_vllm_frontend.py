@@ -226,6 +226,21 @@ def test_beam_search_is_refused_where_it_would_not_see_edits():
     prepare(request(max_tokens=1, logprobs=4), SETTINGS, TABLES, "raw_logprobs")
 
 
+@pytest.mark.parametrize(
+    ("asked", "params", "reason"),
+    [
+        ({"reweigh": "off"}, {}, "not edited"),
+        ({}, {"n": 2}, "samples"),
+        ({}, {"max_tokens": 1, "logprobs": 4, "detokenize": False}, "beam search"),
+        ({}, {"detokenize": False}, "detokenized"),
+    ],
+)
+def test_evidence_of_tokens_is_refused_where_there_is_no_one_text(asked, params, reason):
+    one = request({**asked, "reweigh_evidence": True}, **{"n": 1, **params})
+    with pytest.raises(InputError, match=reason):
+        prepare(one, SETTINGS, TABLES, "processed_logprobs")
+
+
 def test_newlines_are_told_apart_by_the_layout_of_the_family():
     config = Plain(
         model_type="llava_next",

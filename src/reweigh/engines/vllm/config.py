@@ -6,14 +6,13 @@ never has to guess: an image request without a mark was not prepared, and is rep
 
 from __future__ import annotations
 
-import logging
 import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, fields, replace
 from difflib import SequenceMatcher
 from typing import Any
 
-from reweigh.engines.vllm.plugin import KEY
+from reweigh.engines.vllm.plugin import KEY, logger
 from reweigh.errors import InputError, require_known
 from reweigh.method.edit import check_beta
 from reweigh.method.kernels import kernel_names
@@ -32,7 +31,6 @@ DEFAULT = "default"
 
 PREFIX_MODES = ("exact", "recall")
 UNEDITED = ("report", "refuse")
-logger = logging.getLogger(__name__)
 
 ALIKE = 0.8
 """Similarity from which one name is taken for a misspelling of another."""

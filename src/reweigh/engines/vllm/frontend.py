@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import functools
-import logging
 import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -23,15 +22,13 @@ from reweigh.engines.vllm.config import (
     settings_in,
 )
 from reweigh.engines.vllm.outputs import Metrics, Outputs
-from reweigh.engines.vllm.plugin import KEY, after
+from reweigh.engines.vllm.plugin import KEY, after, logger
 from reweigh.engines.vllm.refusals import ASYNC_SCHEDULER, SCHEDULER, WORKER, check_engine
 from reweigh.engines.vllm.tables import Opened, check_tables, open_tables
 from reweigh.errors import ArtifactError, InputError, MismatchError, UnsupportedError
 
 SERVER = "vllm.entrypoints.launchers.api_server.entry"
 """What starts vLLM's HTTP server; a process without it answers no chats."""
-
-logger = logging.getLogger(__name__)
 
 
 def configure(config: Any) -> None:
@@ -196,7 +193,7 @@ class FrontEnd:
             self.outputs.tables = {**kept, **{one.sha256: one.table for one in opened.values()}}
         self._log()
         told = {
-            name: {**one.to_json(), "changed": one.sha256 != before[name].sha256}
+            name: {**one.to_json(), "changed": one.to_json() != before[name].to_json()}
             for name, one in opened.items()
         }
         return {"table": told.pop(DEFAULT), "tables": told}
@@ -232,12 +229,8 @@ def prepare(request: Any, settings: Settings, tables: Mapping[str, Opened], logp
             hint="start vLLM with --logprobs-mode processed_logprobs, or decode greedily or by sampling",
         )
     shown = asks_for_evidence(asked)
-    if shown and (beta == 0 or (params.n or 1) > 1):
-        raise InputError(
-            f"{EVIDENCE_KEY} was asked for, but the request "
-            + ("is not edited" if beta == 0 else "has several samples"),
-            hint="ask for it with edits and n = 1",
-        )
+    if shown:
+        _check_evidence(params, beta, is_beam=is_beam)
     params.extra_args = {**asked, MARK: beta, **({SHOWN: True} if shown else {})}
     if table is None:  # observed
         params.extra_args[MARK] = 0.0
@@ -250,3 +243,19 @@ def prepare(request: Any, settings: Settings, tables: Mapping[str, Opened], logp
             request.cache_salt = f"{request.cache_salt or ''}{table.sha256}"
     elif beta > 0:
         params.skip_reading_prefix_cache = True
+
+
+def _check_evidence(params: Any, beta: float, *, is_beam: bool) -> None:
+    """Refuse to show the tokens of a request that is not edited or whose text is not one."""
+    problems = {
+        "is not edited": beta == 0,
+        "has several samples": (params.n or 1) > 1,
+        "is a beam search": is_beam,
+        "is not detokenized": not params.detokenize,
+    }
+    found = next((problem for problem, applies in problems.items() if applies), None)
+    if found is not None:
+        raise InputError(
+            f"{EVIDENCE_KEY} was asked for, but the request {found}",
+            hint="ask for it with edits, n = 1, and no beam search",
+        )

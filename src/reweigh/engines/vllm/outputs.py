@@ -254,7 +254,6 @@ def _registered() -> dict[str, Any]:
         "evidence": Counter(
             "vllm:reweigh_evidence", "Evidence of edited requests: measured or recalled.", [MODEL, "source"]
         ),
-        "missed": Counter("vllm:reweigh_missed", "Requests whose evidence could not be had.", [MODEL]),
         "image": histogram("evidence_ms", "Milliseconds per measured request's evidence."),
         "step": histogram("step_ms", "Milliseconds of edits per engine step."),
     }
@@ -289,7 +288,6 @@ class Metrics:
             return
         metrics["requests"].labels(self.model, str(told["edited"]).lower()).inc()
         if not told["edited"]:
-            metrics["missed"].labels(self.model).inc()
             return
         metrics["evidence"].labels(self.model, told["evidence"]).inc()
         if told["evidence"] == "measured":

@@ -19,7 +19,8 @@ TESTED = "0.32"
 FOLLOWED = "_reweigh_follows"
 """Marks what was wrapped: nothing but the look, where no engine is configured."""
 
-logger = logging.getLogger(__name__)
+logger = logging.getLogger("vllm.reweigh")
+"""Below vLLM's logger, whose handlers show it; a name of our own would have none."""
 
 
 def register() -> None:

@@ -7,13 +7,12 @@ fail-closed: a request of which the worker said nothing is reported as not edite
 
 from __future__ import annotations
 
-import logging
 from collections import deque
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from reweigh.engines.vllm.config import MARK, settings_in
-from reweigh.engines.vllm.plugin import KEY
+from reweigh.engines.vllm.plugin import KEY, logger
 from reweigh.engines.vllm.processor import UNSOUND, Late
 from reweigh.engines.vllm.store import Entry
 
@@ -30,7 +29,6 @@ WINNERS = "reweigh_winners"
 DMRR = "dmrr"
 """In the outcome of a request that asks for it: the evidence of each registered token."""
 
-logger = logging.getLogger(__name__)
 SILENT: dict[str, Any] = {"edited": False, "reason": "the worker reported nothing about it"}
 
 

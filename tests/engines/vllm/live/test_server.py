@@ -88,9 +88,11 @@ def test_beams_are_searched_as_the_request_asks(server, world):
         different += default != off
         different += beams(server, world, case, {"reweigh_beta": 9}) != off
     assert different >= 3
-    with pytest.raises(urllib.error.HTTPError) as failed:
-        beams(server, world, 0, {"reweigh_beta": -1})
-    assert failed.value.code == 400
+    for asked in ({"reweigh_beta": -1}, {"reweigh_evidence": True}):
+        with pytest.raises(urllib.error.HTTPError) as failed:
+            beams(server, world, 0, asked)
+        assert failed.value.code == 400
+    assert beams(server, world, 0, OFF)  # the server still answers
 
 
 def test_a_request_that_cannot_be_edited_is_refused_with_the_reason_on_every_route(strict, world):

@@ -115,6 +115,16 @@ def test_a_request_that_asks_has_the_evidence_of_its_tokens(plain_engine):
     assert "tokens" not in told(plain_engine.answer_with(None))
 
 
+def test_evidence_of_tokens_without_text_is_refused_and_harms_no_other_request(plain_engine):
+    from vllm import SamplingParams
+    from vllm.exceptions import VLLMValidationError
+
+    params = SamplingParams(max_tokens=4, detokenize=False, extra_args={"reweigh_evidence": True})
+    with pytest.raises(VLLMValidationError, match="detokenized"):
+        plain_engine.llm.generate(plain_engine.reference.prompts([0]), params, use_tqdm=False)
+    plain_engine.check(["edited", "plain"], tokens=6)
+
+
 def test_samples_of_one_request_are_each_edited(plain_engine):
     [answer] = plain_engine.answer(["edited"], n=2, temperature=0.8, seed=7)
     assert len(answer.outputs) == 2
@@ -232,7 +242,7 @@ def test_a_point_that_moves_within_its_folder_is_another_engine_to_the_compile_c
         plain = {"additional_config": {"reweigh": {"table": str(tmp_path / "table")}}}
         config = engine_config(world, **plain)
         hashes.append(config.compute_hash())
-        resolved.append(config.additional_config["reweigh"]["layer"])
+        resolved.append(config.additional_config["reweigh"]["resolved"]["default"][0])
     assert resolved == [2, 1]
     assert hashes[0] != hashes[1]
 
