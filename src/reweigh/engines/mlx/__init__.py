@@ -1,7 +1,7 @@
-"""The method on an mlx-vlm model: classes of one model are exchanged while a request is open, and show its passes.
+"""ReWEIGH on mlx-vlm models: ``hooks`` shows a model's passes to a decoder, ``generation`` builds inputs and answers.
 
-MLX computes, PyTorch ranks and edits on the CPU, so ranks and edits are the same functions as everywhere. Nothing of MLX
-is imported before a model of it is used.
+MLX computes; PyTorch ranks and edits on the CPU with the functions that every engine uses. MLX is imported only when one
+of its models is used.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from reweigh.errors import InputError, MissingExtraError, first_line
 def load(name: str, *, revision: str | None = None, trust_remote_code: bool = False) -> tuple[Any, Any]:
     """Load ``(model, processor)`` with mlx-vlm, in the type in which the checkpoint is stored.
 
-    mlx-vlm makes transformers' ``AutoProcessor`` give its own processors from then on.
+    From then on, transformers' ``AutoProcessor`` returns mlx-vlm's own processors.
     """
     try:
         from mlx_vlm import load as load_mlx

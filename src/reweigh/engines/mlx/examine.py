@@ -1,4 +1,4 @@
-"""How far mlx-vlm computes a model as transformers does: the facts behind ``reweigh doctor --engine mlx``."""
+"""Compare how mlx-vlm and transformers compute one model, for ``reweigh doctor --engine mlx``."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def examine(
     *,
     template: str | None = None,
 ) -> dict[str, Any]:
-    """Compare a model and processor of transformers with those of mlx-vlm, on the same inputs, as plain values."""
+    """Compare model and processor of transformers with those of mlx-vlm on the same inputs; returns plain values."""
     (model, processor), own = loaded, find_mlx(*mlx)
     lens = Lens(own.norm, own.head)
     theirs = find_anatomy(model.to(getattr(torch, lens.dtype)))
@@ -100,7 +100,7 @@ def _in_mlx(anatomy: MlxAnatomy, inputs: Mapping[str, Tensor]) -> Pass:
 
 
 def _pixel_gap(row: Mapping[str, Any], inputs: Mapping[str, Tensor]) -> float | None:
-    """The largest difference of the pixels that both processors make; ``None`` where they make other tiles."""
+    """Return the largest difference between both processors' pixels, or ``None`` if they cut different tiles."""
     theirs = inputs["pixel_values"].flatten()
     ours = to_torch(row["pixel_values"]).flatten().to(theirs.dtype)
     return float((ours - theirs).abs().max()) if ours.numel() == theirs.numel() else None

@@ -1,4 +1,4 @@
-"""A picture and a question to mlx-vlm's inputs, and what it generates of them to an answer."""
+"""Build mlx-vlm's inputs from a picture and a question, and an answer from what it generates."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from reweigh.runtime.answer import Answer
 def build_row(
     anatomy: MlxAnatomy, processor: Any, picture: Any, prompt: str, *, template: str | None = None
 ) -> dict[str, Any]:
-    """Arguments of mlx-vlm's ``generate`` for one picture, or none, and a prompt."""
+    """Return the arguments of mlx-vlm's ``generate`` for a prompt with one picture or none."""
     shown = SimpleNamespace(config=anatomy.config)
     check_prompt(shown, processor, prompt)
     voice = processor if chat_template_of(processor) else tokenizer_of(processor)
@@ -31,14 +31,14 @@ def build_row(
     ):
         raise InputError(f"the prompt has no place for the image: {text!r} has no image placeholder")
     arrays = {name: value if isinstance(value, mx.array) else mx.array(value) for name, value in made.items()}
-    mx.eval(arrays)  # here: another thread may use them, and has not this thread's stream
+    mx.eval(arrays)  # now: another thread may use them, and it has another stream
     return {"mask": arrays.pop("attention_mask", None), **arrays}
 
 
 def answer_of(
     model: Any, processor: Any, inputs: Mapping[str, Any], *, seed: int | None = None, **options: Any
 ) -> Answer:
-    """What mlx-vlm answers to one row, under the options of transformers' ``generate``."""
+    """Answer one row; the options are those of transformers' ``generate``."""
     from mlx_vlm import generate
 
     if "max_new_tokens" in options:

@@ -1,9 +1,8 @@
-"""The passes of an mlx-vlm model, shown to the decoder of the request that is open where they run.
+"""Show the passes of an mlx-vlm model to the decoder of the request that is open where they run.
 
-MLX has no hooks, so classes of this one model are exchanged while a request is open: its own, for the prompt; its
-language model's, for the passes; those of its blocks and final norm, for the stream. A prompt that mlx-vlm reads in
-chunks is shown as one pass when its last chunk has run. What cannot be edited is refused: several rows, drafts, a
-cache filled elsewhere.
+MLX has no hooks, so classes of this one model are exchanged while a request is open: the model's own, to see prompts; its
+language model's, to see passes; those of its blocks and final norm, to see the residual stream. A prompt that mlx-vlm
+reads in chunks is shown as one pass after its last chunk. Several rows, drafts and caches filled elsewhere are refused.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ import mlx.core as mx
 import torch
 from torch import Tensor
 
-from reweigh.engines.mlx.model import MlxAnatomy, inputs_to_torch, to_torch
+from reweigh.engines.mlx.model import MlxAnatomy, to_torch
 from reweigh.errors import InputError, UnsupportedError
 from reweigh.families.positions import VisualPosition, layout
 from reweigh.runtime.context import OpenRequest, enter, leave, opened_on
@@ -29,8 +28,9 @@ from reweigh.runtime.sequence import Batch, Sequence
 HOLDER, MARK = "_reweigh_hooks", "_reweigh_batch"
 """Attributes of a model, and of the first entry of a cache that was filled under a request."""
 DRAFTED = {"return_hidden", "capture_layer_ids"}
-"""Arguments with which mlx-vlm asks a model for what its drafters read."""
+"""Arguments with which mlx-vlm asks for the states that a draft model reads."""
 CHANGED = "start a new generation with one request around all of it"
+UNDRAFTED = "generate without a draft model"
 
 _lock = threading.RLock()
 
@@ -43,7 +43,7 @@ class Prompt:
         visual: Its visual columns.
         length: Its tokens.
         start: Column of the cache at which it begins, once its first pass runs.
-        states: What its passes showed of each layer so far.
+        states: The residual stream of each layer, one tensor per chunk.
     """
 
     visual: list[VisualPosition]
@@ -65,12 +65,12 @@ class MlxHooks:
         self._open = 0
         self._prompts: weakref.WeakSet[Prompt] = weakref.WeakSet()  # those whose cache is alive
         self._exchanged: list[tuple[Any, type]] = []
-        self._reading = threading.local()  # the prompt whose states the pass of a thread shows
-        self._outside = False  # whether a prompt was embedded without a request
+        self._reading = threading.local()  # .prompt: the one whose states this thread's pass shows
+        self._outside = False  # whether the last prompt was embedded without a request
 
     @classmethod
     def of(cls, anatomy: MlxAnatomy) -> MlxHooks:
-        """The hooks of a model, or new ones."""
+        """Return the hooks of a model, or new ones."""
         with _lock:
             found: MlxHooks | None = getattr(anatomy.model, HOLDER, None)
             if found is None:
@@ -91,7 +91,7 @@ class MlxHooks:
         return enter(self.anatomy.model, request)
 
     def close(self, opened: OpenRequest) -> None:
-        """Close a request. The classes stay where a generation of it may continue, to refuse that."""
+        """Close a request. While a generation of it may continue, the classes stay, to refuse that."""
         leave(opened)
         with _lock:
             self._open -= 1
@@ -111,13 +111,13 @@ class MlxHooks:
             self.close(opened)
 
     def _install(self) -> None:
-        model, language_model = self.anatomy.model, self.anatomy.language_model
-        self._exchange(model, "get_input_embeddings", self._embedded)
-        self._exchange(language_model, "__call__", self._called)
+        self._exchange(self.anatomy.model, "get_input_embeddings", self._embed)
+        self._exchange(self.anatomy.language_model, "__call__", self._call)
         for layer in range(len(self.anatomy.blocks)):
-            self._exchange(self.anatomy.exit_of(layer), "__call__", self._seen_by(layer))
+            self._exchange(self.anatomy.exit_of(layer), "__call__", self._keep_stream_of(layer))
 
     def _exchange(self, module: Any, name: str, around: Callable[..., Any]) -> None:
+        """Call ``around(original, *args)`` instead of a method of one module."""
         kind = type(module)
         original = getattr(kind, name)
 
@@ -128,7 +128,7 @@ class MlxHooks:
         object.__setattr__(module, "__class__", made)
         self._exchanged.append((module, kind))
 
-    def _seen_by(self, layer: int) -> Callable[..., Any]:
+    def _keep_stream_of(self, layer: int) -> Callable[..., Any]:
         def exit_of_block(run: Any, stream: Any, *args: Any, **kwargs: Any) -> Any:
             prompt: Prompt | None = getattr(self._reading, "prompt", None)
             if prompt is not None and layer in prompt.states:
@@ -141,47 +141,53 @@ class MlxHooks:
         opened = opened_on(self.anatomy.model)
         return None if opened is None or opened.suspended else opened
 
-    def _embedded(self, run: Any, input_ids: Any = None, pixel_values: Any = None, **more: Any) -> Any:
-        """Note a prompt when it is embedded: the one place that sees all of it, with its images."""
+    def _embed(self, run: Any, input_ids: Any = None, pixel_values: Any = None, **more: Any) -> Any:
+        """Note a prompt when it is embedded: only this call sees all of it together with its images."""
         features, opened = run(input_ids, pixel_values, **more), self._request()
         self._outside = opened is None
         if opened is not None:
-            shape = features.inputs_embeds.shape
-            if shape[0] != 1:
+            rows, length = features.inputs_embeds.shape[:2]
+            if rows != 1:
                 raise UnsupportedError(
-                    f"a prompt of {shape[0]} rows cannot be edited on MLX", hint="generate one row at a time"
+                    f"a prompt of {rows} rows cannot be edited on MLX", hint="generate one row at a time"
                 )
-            if shape[1] != input_ids.shape[1]:
+            if length != input_ids.shape[1]:
                 raise UnsupportedError(
-                    f"mlx-vlm makes {shape[1]} embeddings of a prompt of {input_ids.shape[1]} tokens, so its image is not "
+                    f"mlx-vlm makes {length} embeddings of a prompt of {input_ids.shape[1]} tokens, so its image is not "
                     "where its placeholders are",
                     hint="use the transformers engine for this model",
                 )
-            given = {"pixel_values": pixel_values, **more}
-            opened.prompt = Prompt(_visual(self.anatomy, input_ids, given), shape[1])
+            visual = self._visual(input_ids, {"pixel_values": pixel_values, **more})
+            opened.prompt = Prompt(visual, length)
         return features
 
-    def _called(self, run: Any, inputs: Any = None, *args: Any, cache: Any = None, **more: Any) -> Any:
-        """Run one pass; read the stream of a prompt, and edit the logits that a token is chosen by."""
+    def _visual(self, input_ids: Any, inputs: Mapping[str, Any]) -> list[VisualPosition]:
+        """Return the visual columns of a prompt."""
+        given = {name: to_torch(one) if isinstance(one, mx.array) else one for name, one in inputs.items()}
+        found = layout(self.anatomy.family, self.anatomy.config, to_torch(input_ids), given)[0]
+        if found and given["pixel_values"] is None and given.get("pixel_values_videos") is None:
+            raise InputError(
+                "the prompt has image placeholders, but no image was given", hint="give image=[...]"
+            )
+        return found
+
+    def _call(self, run: Any, inputs: Any = None, *args: Any, cache: Any = None, **more: Any) -> Any:
+        """Run one pass: keep the stream of a prompt, and edit the logits by which a token is chosen."""
         opened = self._request()
-        batch: Batch | None = None if not cache else getattr(cache[0], MARK, None)
+        batch: Batch | None = getattr(cache[0], MARK, None) if cache else None
         if opened is None:
             if batch is not None and batch.prompt is not None:
                 self._check_outside(batch, _offset(cache))
             return run(inputs, *args, cache=cache, **more)
         if more.keys() & DRAFTED:
-            raise UnsupportedError(
-                "speculative decoding cannot be edited on MLX", hint="generate without a draft model"
-            )
-        past = _offset(cache)
-        shown = more.get("inputs_embeds")
-        length = (inputs if shown is None else shown).shape[1]
+            raise UnsupportedError("speculative decoding cannot be edited on MLX", hint=UNDRAFTED)
+        past, embedded = _offset(cache), more.get("inputs_embeds")
+        length = (inputs if embedded is None else embedded).shape[1]
         batch = self._batch_of(opened, cache, batch, past)
         prompt: Prompt = batch.prompt
         if past >= prompt.end and length != 1:
             raise UnsupportedError(
-                f"a pass of {length} columns after the prompt cannot be edited on MLX",
-                hint="generate without a draft model",
+                f"a pass of {length} columns after the prompt cannot be edited on MLX", hint=UNDRAFTED
             )
         self._reading.prompt = prompt if past < prompt.end else None
         try:
@@ -189,43 +195,44 @@ class MlxHooks:
         finally:
             self._reading.prompt = None
         batch.seen = past + length
-        if batch.seen < prompt.end:  # the logits of a chunk choose nothing
+        if batch.seen < prompt.end:  # a chunk that is not the last chooses no token
             return output
-        return self._edited(opened.request, batch, past, output, whole=cache is None)
+        logits = to_torch(output.logits[:, -1:] if cache else output.logits)
+        edited = self._edit(opened.request, batch, past, logits)
+        if edited is None or torch.equal(edited, logits.float()):  # the model's own, bit for bit
+            return output
+        return replace(output, logits=mx.array(edited.numpy()))
 
     def _batch_of(self, opened: OpenRequest, cache: Any, batch: Batch | None, past: int) -> Batch:
-        """The sequence of a cache; a prompt that was just embedded begins or continues it."""
+        """Return the sequence of a cache; a prompt that was just embedded begins or continues it."""
         request, prompt = opened.request, opened.prompt
         if batch is not None and batch.owner != request.decoder.key:
             raise UnsupportedError("this cache was filled under another session", hint=CHANGED)
-        if batch is None and (past or prompt is None):
-            raise UnsupportedError(
-                f"{past} positions of this cache were filled outside of this block, so what they show is not known",
-                hint="start without a cache (prompt_cache, prompt_cache_state, apc_manager, kv_bits), inside the block",
-            )
         if batch is None:
+            if past or prompt is None:
+                raise UnsupportedError(
+                    f"{past} positions of this cache were filled outside this block, so what they show is not known",
+                    hint="start without a cache (prompt_cache, prompt_cache_state, apc_manager, kv_bits), inside the block",
+                )
             batch = Batch(request.decoder.key, [Sequence()])
             if cache:
                 setattr(cache[0], MARK, batch)
         if prompt is not None:
             batch.crop(past)
-            prompt.start = past
-            prompt.states = {layer: [] for layer in request.layers}
+            prompt.start, prompt.states = past, {layer: [] for layer in request.layers}
             columns, patches = [column for column, _ in prompt.visual], [patch for _, patch in prompt.visual]
             batch.extend(past, [columns], [patches], 1)
             batch.prompt, opened.prompt = prompt, None
             self._prompts.add(prompt)
         return batch
 
-    def _edited(self, request: Request, batch: Batch, past: int, output: Any, *, whole: bool) -> Any:
-        """Show a pass to the decoder: a whole prompt, or one more token."""
+    def _edit(self, request: Request, batch: Batch, past: int, logits: Tensor) -> Tensor | None:
+        """Show a whole prompt, or one more token, to the decoder."""
         prompt: Prompt = batch.prompt
         is_step = past >= prompt.end
         if not is_step and not request.layers <= prompt.states.keys():
             raise UnsupportedError("the request changed while its prompt was read", hint=CHANGED)
-        logits = to_torch(output.logits if whole else output.logits[:, -1:])
         first = past if is_step else prompt.start
-        states = {} if is_step else {layer: torch.cat(prompt.states[layer], 1) for layer in request.layers}
         forward = Pass(
             request=request,
             arguments={},
@@ -240,14 +247,12 @@ class MlxHooks:
             seen=first,
             is_step=is_step,
             layers=request.layers,
-            states=states,
+            states={} if is_step else {layer: torch.cat(prompt.states[layer], 1) for layer in request.layers},
             logits=logits,
         )
         edited = request.decoder.edit(forward)
         prompt.states.clear()
-        if edited is None or torch.equal(edited, logits.float()):  # the model's own, bit for bit
-            return output
-        return replace(output, logits=mx.array(edited.numpy()))
+        return edited
 
     def _check_outside(self, batch: Batch, past: int) -> None:
         """Refuse the rest of a generation whose request is closed; a new prompt on its cache is the base model's."""
@@ -259,16 +264,9 @@ class MlxHooks:
         batch.prompt = None
 
 
-def _visual(anatomy: MlxAnatomy, input_ids: Any, inputs: Mapping[str, Any]) -> list[VisualPosition]:
-    found = layout(anatomy.family, anatomy.config, to_torch(input_ids), inputs_to_torch(inputs))[0]
-    if found and inputs["pixel_values"] is None and inputs.get("pixel_values_videos") is None:
-        raise InputError("the prompt has image placeholders, but no image was given", hint="give image=[...]")
-    return found
-
-
 def _offset(cache: Any) -> int:
-    """Columns in a cache."""
-    offset = 0 if not cache else getattr(cache[0], "offset", None)
+    """Return how many columns a cache holds."""
+    offset = getattr(cache[0], "offset", None) if cache else 0
     if not isinstance(offset, int):
         raise UnsupportedError(
             f"a cache of {type(cache[0]).__name__} holds several rows, which cannot be edited on MLX",

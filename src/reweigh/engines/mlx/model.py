@@ -1,4 +1,4 @@
-"""The parts of a loaded mlx-vlm model, and its identity: the record that transformers makes of the same weights.
+"""Find the parts of a loaded mlx-vlm model, and identify it as transformers would identify the same weights.
 
 Values pass between MLX and PyTorch exactly, in every float type.
 """
@@ -31,24 +31,19 @@ FLOATS = {mx.float32: torch.float32, mx.float16: torch.float16, mx.bfloat16: tor
 
 
 def to_torch(array: mx.array) -> Tensor:
-    """A copy on the CPU; waits for MLX to compute it."""
+    """Copy an array to the CPU; waits for MLX to compute it."""
     wide = array.astype(mx.float32) if array.dtype == mx.bfloat16 else array  # NumPy has no bfloat16
     values = torch.from_numpy(np.array(wide))
     return values.to(FLOATS.get(array.dtype, values.dtype))
 
 
 def to_mlx(tensor: Tensor, dtype: Any) -> mx.array:
-    """A tensor in a float type of MLX."""
+    """Convert a tensor to a float type of MLX."""
     return mx.array(tensor.float().numpy()).astype(dtype)
 
 
-def inputs_to_torch(inputs: Mapping[str, Any]) -> dict[str, Any]:
-    """A processor's outputs for a reader of positions; what MLX does not hold stays as it is."""
-    return {name: to_torch(value) if isinstance(value, mx.array) else value for name, value in inputs.items()}
-
-
 class Through(nn.Module):
-    """A module of an mlx-vlm model as a module of PyTorch, for the lens.
+    """Call a module of an mlx-vlm model with tensors, for the lens.
 
     Args:
         run: The MLX module or function.
@@ -63,23 +58,21 @@ class Through(nn.Module):
         self.out_features, self.in_features = rows, width
 
     def forward(self, states: Tensor) -> Tensor:
-        """What MLX computes of the states."""
+        """Return what MLX computes from the states."""
         return to_torch(self.run(to_mlx(states, self.dtype)))
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class MlxAnatomy(Anatomy):
-    """The parts of one mlx-vlm model; norm and head can be called with tensors.
+    """The parts of one mlx-vlm model; norm and head take tensors.
 
     Attributes:
         checkpoint: The configuration of its checkpoint, as transformers reads it.
         port: How mlx-vlm computes its family.
-        final: The final norm, as MLX calls it.
     """
 
     checkpoint: Any
     port: Port
-    final: Any
 
     @property
     def config(self) -> Any:
@@ -87,11 +80,11 @@ class MlxAnatomy(Anatomy):
         return self.checkpoint
 
     def exit_of(self, layer: int) -> Any:
-        """The MLX module that receives a block's output."""
-        return self.final if layer == len(self.blocks) - 1 else self.blocks[layer + 1]
+        """Return the MLX module that receives a block's output."""
+        return self.norm.run if layer == len(self.blocks) - 1 else self.blocks[layer + 1]
 
     def identify(self, processor: Any) -> Identity:
-        """The identity that transformers gives the same weights, with the settings that mlx-vlm computes with."""
+        """Return the identity that transformers gives the same weights, with the settings that mlx-vlm really uses."""
         empty = empty_model(self.checkpoint)
         names = empty.model.state_dict()
         sampled = _sampled(self.model, names)
@@ -108,12 +101,12 @@ class MlxAnatomy(Anatomy):
         )
 
     def watch(self, processor: Any) -> MlxWatch:
-        """What notices that weights or settings were replaced."""
+        """Return what notices replaced weights or settings."""
         return MlxWatch(self.model, processor)
 
 
 class MlxWatch(Watch):
-    """Notices that weights were replaced or settings changed; values written into an array are not noticed."""
+    """Notices replaced weights and changed settings, but not values written into an array."""
 
     def _now(self) -> dict[str, Any]:
         marks = current_settings(self.model.config, self.processor)
@@ -129,27 +122,26 @@ def find_anatomy(model: Any, processor: Any) -> MlxAnatomy:
 
     config = AutoConfig.from_pretrained(checkpoint_folder(processor))
     port = port_of(config)
-    speaker = model.language_model
-    holder = getattr(speaker, "model", speaker)
-    tied = "lm_head" not in speaker
-    head = holder.embed_tokens if tied else speaker.lm_head
+    language_model = model.language_model
+    holder = getattr(language_model, "model", language_model)
+    tied = "lm_head" not in language_model
+    head = holder.embed_tokens if tied else language_model.lm_head
     width, dtype = holder.norm.weight.shape[0], holder.norm.weight.dtype
     return MlxAnatomy(
         model=model,
         family=family_of(config),
-        language_model=speaker,
+        language_model=language_model,
         blocks=holder.layers,
         norm=Through(holder.norm, dtype, width, width),
         head=Through(head.as_linear if tied else head, dtype, head.weight.shape[0], width),
         image_tokens=tuple(sorted(placeholder_ids(config))),
         checkpoint=config,
         port=port,
-        final=holder.norm,
     )
 
 
 def checkpoint_folder(processor: Any) -> Path:
-    """The folder that a processor was loaded from: an mlx-vlm model does not remember its own."""
+    """Return the folder that a processor was loaded from; an mlx-vlm model does not remember its own."""
     if processor is None:
         raise InputError("an MLX model needs its processor", hint="attach(*mlx_vlm.load(...), table=...)")
     folder = Path(str(getattr(tokenizer_of(processor), "name_or_path", "")))
@@ -162,7 +154,7 @@ def checkpoint_folder(processor: Any) -> Path:
 
 
 def _sampled(model: Any, wanted: Mapping[str, Any]) -> dict[str, Sampled]:
-    """A few values of every weight, by plain name; kernels of convolutions in the order of axes that PyTorch has."""
+    """Sample every weight, by plain name; convolution kernels get the axis order of PyTorch."""
     shapes = {bare_name(name): tuple(tensor.shape) for name, tensor in wanted.items()}
     found = {}
     for name, array in tree_flatten(model.parameters()):

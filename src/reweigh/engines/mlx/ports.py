@@ -1,7 +1,7 @@
-"""Which families mlx-vlm computes as transformers does, and in what the others differ.
+"""Which families mlx-vlm computes as transformers does, and how the others differ.
 
-mlx-vlm reimplements every model. Where its version fixes a setting that the checkpoint leaves open, or computes
-something else, the identity of the model says so: a table passes between the engines where they compute the same.
+mlx-vlm reimplements every model. Where its version ignores a setting of the checkpoint or computes something else, the
+model's identity records that, so a table passes between the engines only where they compute the same.
 ``reweigh doctor MODEL --engine mlx`` measures it.
 """
 
@@ -21,7 +21,7 @@ READ = {
     "vision_config.layer_norm_eps": ("vision_config", "layer_norm_eps"),
     ROPE: ("text_config", "rope_theta"),
 }
-"""Settings that mlx-vlm reads under a name of its own, and fills in itself where a checkpoint writes them elsewhere."""
+"""Settings that mlx-vlm reads under its own names, with its own defaults where a checkpoint has other names."""
 
 
 @dataclass(frozen=True)
@@ -29,9 +29,9 @@ class Port:
     """mlx-vlm's version of a family.
 
     Attributes:
-        fixed: Settings that it does not read, with the value it computes with.
-        apart: What it computes otherwise, whatever the settings say; its tables are its own.
-        refused: Why the family is not served, if it is not.
+        fixed: Settings that it ignores, each with the value it uses instead.
+        apart: What it computes differently whatever the settings say; such a family has its own tables.
+        refused: Why the family is not served.
     """
 
     fixed: Mapping[str, Any] = field(default_factory=dict)
@@ -57,7 +57,7 @@ PORTS = {
 
 
 def port_of(config: Any) -> Port:
-    """The version of a configuration's family, or the reason why there is none."""
+    """Return mlx-vlm's version of a configuration's family, or refuse it with the reason."""
     name = str(getattr(config, "model_type", ""))
     port = PORTS.get(name)
     reason = family_of(config).refused or ("it has not been compared" if port is None else port.refused)
@@ -71,7 +71,7 @@ def port_of(config: Any) -> Port:
 
 
 def computed_settings(port: Port, own: Any, settings: dict[str, Any]) -> dict[str, Any]:
-    """The settings of a checkpoint as mlx-vlm computes with them; ``own`` is mlx-vlm's configuration."""
+    """Return the settings that mlx-vlm really uses; ``own`` is its configuration."""
     for path, value in port.fixed.items():
         _replace(settings, path, value)
     for path, (part, name) in READ.items():
@@ -80,7 +80,7 @@ def computed_settings(port: Port, own: Any, settings: dict[str, Any]) -> dict[st
 
 
 def _replace(settings: dict[str, Any], path: str, value: Any) -> None:
-    """Replace a setting that the checkpoint has; one that it lacks is not compared."""
+    """Replace a setting if the checkpoint has it; others are not compared."""
     *parts, name = path.split(".")
     for part in parts:
         settings = settings.get(part) or {}
@@ -89,7 +89,7 @@ def _replace(settings: dict[str, Any], path: str, value: Any) -> None:
 
 
 def computed_images(images: dict[str, Any]) -> dict[str, Any]:
-    """Settings of the image processor; mlx-vlm's own for Qwen resizes and scales as the PIL one does (to 1e-6)."""
+    """Return image settings under transformers' names; mlx-vlm's processor for Qwen agrees with the PIL one to 1e-6."""
     if images.get("backend") != "Qwen3VLImageProcessor":
         return images
     size = {"shortest_edge": images.pop("min_pixels"), "longest_edge": images.pop("max_pixels")}

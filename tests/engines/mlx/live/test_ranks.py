@@ -49,7 +49,7 @@ def test_the_evidence_of_a_model_is_that_of_its_logits(engines):
     anatomy = find_anatomy(*engines["llava"].mlx)
     lens = Lens(anatomy.norm, anatomy.head, chunk=7)
     states = torch.randn(16, lens.width, generator=torch.Generator().manual_seed(0))
-    stream = anatomy.final(mx.array(states.numpy()))
+    stream = anatomy.norm.run(mx.array(states.numpy()))
     logits = anatomy.language_model.lm_head(stream)
     found = Reader(lens, [0]).read(states).sums.evidence("dmrr")
     np.testing.assert_allclose(found.numpy(), counted(logits).mean(0), rtol=1e-3)
