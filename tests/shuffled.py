@@ -14,11 +14,11 @@ class Shuffled:
         self.given = []
 
     def unordered(self, tasks):
-        numbers, running = iter(tasks), []
+        waiting, running = iter(tasks), []
         while True:
-            while len(running) < self.workers and (number := next(numbers, None)) is not None:
-                self.given.append(number)
-                running.append((number, self.work(tasks[number])))
+            while len(running) < self.workers and (task := next(waiting, None)) is not None:
+                self.given.append(task[0])
+                running.append((task[0], self.work(task[1])))
             if not running:
                 return
             yield running.pop(self.dice.randrange(len(running)))

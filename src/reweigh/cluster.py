@@ -1,7 +1,7 @@
-"""Work on Ray: actors load a model once each, take one task at a time, and Ray restarts those that die.
+"""Work on Ray: each actor loads a model once and takes one task at a time; Ray restarts actors and retries tasks.
 
-An actor's worker is made by a module-level function of this package and its arguments, so that a node needs nothing but the
-package. Ray retries the task of an actor that died. At most one result per actor is in the object store.
+A module-level function of this package makes an actor's worker, so a node needs nothing but the package. The object store
+holds at most one result per actor.
 """
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ import contextlib
 import logging
 import os
 import socket
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Protocol
 
 from reweigh.errors import InputError, MismatchError, MissingExtraError, ReweighError, first_line
 from reweigh.progress import bar
@@ -36,41 +36,18 @@ ANSWER = 10.0
 POLL = 1.0
 """Seconds between checks of actors that are not ready yet."""
 
-Source = TypeVar("Source")
-Task = TypeVar("Task")
+Tasks = Iterable[tuple[int, Any]]
+"""Numbered tasks; each is taken from the iterable when a worker is free, so few are in memory."""
 
 
 class Worker(Protocol):
     """What runs inside an actor."""
 
     def describe(self) -> dict[str, Any]:
-        """What its results depend on; the same in every actor, or the work is refused."""
+        """Return what its results depend on; it must be the same in every actor."""
 
     def work(self, task: Any) -> Any:
         """Do one task."""
-
-
-class Workers(Protocol):
-    """Something that works through numbered tasks: the actors of a cluster, or a stand-in."""
-
-    def unordered(self, tasks: Mapping[int, Any]) -> Generator[tuple[int, Any], None, None]:
-        """Yield the number and the result of each task once, as they come."""
-
-
-class LazyTasks(Mapping[int, Task], Generic[Source, Task]):
-    """Tasks by number, each made from its source when it is handed out, so that few are in memory."""
-
-    def __init__(self, sources: Mapping[int, Source], make: Callable[[Source], Task]) -> None:
-        self._sources, self._make = sources, make
-
-    def __getitem__(self, number: int) -> Task:
-        return self._make(self._sources[number])
-
-    def __iter__(self) -> Iterator[int]:
-        return iter(self._sources)
-
-    def __len__(self) -> int:
-        return len(self._sources)
 
 
 def by_number(results: Iterator[tuple[int, Any]]) -> Callable[[int], Any]:
@@ -88,7 +65,7 @@ def by_number(results: Iterator[tuple[int, Any]]) -> Callable[[int], Any]:
 
 @dataclass(frozen=True, kw_only=True)
 class Cluster:
-    """Where actors run, and which resources each one takes.
+    """Where actors run, and the resources of each.
 
     Attributes:
         address: ``local``, ``auto`` for the cluster this machine belongs to, or ``host:port``.
@@ -109,7 +86,7 @@ class Cluster:
             )
 
     def size(self, resources: dict[str, float]) -> int:
-        """How many actors to start on a cluster with these resources."""
+        """Return how many actors to start on a cluster with these resources."""
         needs = {"GPU": self.gpus, "CPU": self.cpus}
         fits = [int(resources.get(kind, 0) / need) for kind, need in needs.items() if need]
         most = min(fits, default=1)
@@ -124,14 +101,14 @@ class Cluster:
 
 @dataclass(frozen=True)
 class Refusal:
-    """An error of this package, sent as a value: every worker would raise it, so Ray must not retry it."""
+    """An error of this package, returned as a value: every worker would raise it, so Ray must not retry."""
 
     message: str
     hint: str | None
 
 
 class Actor:
-    """The actor: makes its worker when it starts, and returns errors of this package as values."""
+    """Makes its worker when it starts, and returns errors of this package as values."""
 
     def __init__(self, make: Callable[..., Worker], arguments: dict[str, Any]) -> None:
         self.refusal: Refusal | None = None
@@ -142,11 +119,11 @@ class Actor:
             self.refusal = Refusal(error.message, error.hint)
 
     def describe(self) -> Any:
-        """What the worker's results depend on."""
+        """Return what the worker's results depend on."""
         return self.refusal or self.described
 
     def work(self, task: Any, described: dict[str, Any]) -> Any:
-        """Do one task, unless this worker differs from what all agreed on: the whole would be a mixture."""
+        """Do one task; refuse if this worker differs from the others, because results would be mixed."""
         if self.refusal is not None:
             return self.refusal
         try:
@@ -161,7 +138,7 @@ class Actor:
 
 
 class Pool:
-    """The actors of a cluster; ``described`` is what they all agree on.
+    """The actors of a cluster; ``described`` is what their results depend on.
 
     Work starts as soon as one actor is ready; the others join when they are.
     """
@@ -191,20 +168,20 @@ class Pool:
             )
         self._shared = ray.put(self.described)
 
-    def unordered(self, tasks: Mapping[int, Any]) -> Generator[tuple[int, Any], None, None]:
-        """Yield the number and the result of each task once, as they come.
+    def unordered(self, tasks: Tasks) -> Generator[tuple[int, Any], None, None]:
+        """Yield the number and the result of each task, in the order of completion.
 
-        Several calls may take turns: while one waits, it also collects what belongs to another.
+        Several calls may take turns: while one waits, it also collects the results of others.
 
         Raises:
             ReweighError: A worker refused, or a task failed again and again.
         """
-        numbers, own = iter(tasks), dict[Any, int]()
+        waiting, own = iter(tasks), dict[Any, int]()
         while True:
-            while self._idle and (number := next(numbers, None)) is not None:
+            while self._idle and (task := next(waiting, None)) is not None:
                 actor = self._idle.pop(0)
-                ref = actor.work.options(retry_exceptions=True).remote(tasks[number], self._shared)
-                self._busy[ref], own[ref] = actor, number
+                ref = actor.work.options(retry_exceptions=True).remote(task[1], self._shared)
+                self._busy[ref], own[ref] = actor, task[0]
             finished = [ref for ref in own if ref in self._finished]
             if not finished and not own and self._idle:  # nothing is left to do
                 return
@@ -223,7 +200,7 @@ class Pool:
                 yield number, _accepted(result)
 
     def _wait(self) -> None:
-        """Wait until an actor has started or finished a task, and note it; one that cannot start is left out."""
+        """Wait for an actor to start or to finish a task; leave out actors that cannot start."""
         ready, _ = self._ray.wait([*self._starting, *self._busy], num_returns=1, timeout=POLL)
         for ref in ready:
             if ref in self._busy:
@@ -253,7 +230,7 @@ def _accepted(answer: Any) -> Any:
 
 @contextlib.contextmanager
 def ray_pool(cluster: Cluster, make: Callable[..., Worker], arguments: dict[str, Any]) -> Iterator[Pool]:
-    """Start actors that are ``make(**arguments)`` each, and end them; a local cluster ends with them."""
+    """Start actors whose workers are ``make(**arguments)``, and stop them and a local cluster at the end."""
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     try:
         import ray
@@ -262,7 +239,7 @@ def ray_pool(cluster: Cluster, make: Callable[..., Worker], arguments: dict[str,
 
     options: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
     if cluster.address == LOCAL:
-        # else Ray runs its workers at a lower priority than everything else on this machine
+        # otherwise Ray gives its workers a lower priority than everything else here
         os.environ.setdefault("RAY_worker_niceness", "0")
         cpus = max(os.cpu_count() or 1, int((cluster.workers or 0) * max(cluster.cpus, 1)))
         options |= {"include_dashboard": False, "object_store_memory": STORE, "num_cpus": cpus}
@@ -282,9 +259,7 @@ def _begin(ray: Any, options: dict[str, Any]) -> None:
         try:
             ray.init(**options)
             return
-        except (
-            Exception
-        ) as error:  # of every kind: no answer, a wrong address, processes that start too slowly
+        except Exception as error:  # no answer, a wrong address, processes that start too slowly, ...
             ray.shutdown()
             if left:
                 continue

@@ -44,7 +44,7 @@ class Sleeper:
 
 def main(folder: str, workers: str, tasks: str) -> None:
     """Work through the tasks."""
-    given = {number: (number, seconds) for number, seconds in enumerate(json.loads(tasks))}
+    given = [(number, (number, seconds)) for number, seconds in enumerate(json.loads(tasks))]
     with ray_pool(Cluster(workers=int(workers)), Sleeper, {"folder": folder}) as pool:
         for number, result in pool.unordered(given):
             sys.stdout.write(f"result {number} {result}\n")

@@ -14,7 +14,7 @@ import pytest
 from processes import finish, kill_driver, kill_worker, reweigh, start, until
 
 from checkpoints import picture
-from reweigh.cluster import Actor, Cluster, LazyTasks, Pool, Refusal, _begin, ray_pool
+from reweigh.cluster import Actor, Cluster, Pool, Refusal, _begin, ray_pool
 from reweigh.errors import InputError, MissingExtraError, ReweighError
 from reweigh.experiments.compare.cost import LATENCY
 from reweigh.files.outputs import RECORD
@@ -242,8 +242,8 @@ def test_each_actor_declares_what_it_takes():
 
 def test_every_task_is_returned_once():
     pool = Pool(FakeRay(*[{"a": 1}] * 4), Cluster(gpus=2), dict, {})
-    assert sorted(pool.unordered(dict(enumerate(range(10))))) == [(n, n * n) for n in range(10)]
-    assert list(pool.unordered({})) == []
+    assert sorted(pool.unordered(enumerate(range(10)))) == [(n, n * n) for n in range(10)]
+    assert list(pool.unordered([])) == []
 
 
 def test_work_starts_with_the_first_worker_that_finds_room():
@@ -251,21 +251,21 @@ def test_work_starts_with_the_first_worker_that_finds_room():
     ray = FakeRay(None, RuntimeError("no module named reweigh"), {"a": 1}, {"a": 1})
     pool = Pool(ray, Cluster(gpus=2), dict, {})
     assert pool.described == {"a": 1}
-    assert sorted(pool.unordered({7: 2, 8: 3})) == [(7, 4), (8, 9)]
+    assert sorted(pool.unordered([(7, 2), (8, 3)])) == [(7, 4), (8, 9)]
 
 
 def test_two_loops_share_the_workers_and_each_gets_its_own_results():
     pool = Pool(FakeRay({"a": 1}, {"a": 1}), Cluster(gpus=4), dict, {})
-    answers = pool.unordered(dict(enumerate(range(6))))
+    answers = pool.unordered(enumerate(range(6)))
     first = [next(answers), next(answers)]
-    assert sorted(pool.unordered({0: 10, 1: 11, 2: 12})) == [(0, 100), (1, 121), (2, 144)]
+    assert sorted(pool.unordered([(0, 10), (1, 11), (2, 12)])) == [(0, 100), (1, 121), (2, 144)]
     assert sorted([*first, *answers]) == [(n, n * n) for n in range(6)]
 
 
 def test_tasks_are_made_when_they_are_handed_out():
     made = []
     pool = Pool(FakeRay({"a": 1}, {"a": 1}), Cluster(gpus=4), dict, {})
-    results = pool.unordered(LazyTasks(dict(enumerate(range(9))), lambda n: made.append(n) or n))
+    results = pool.unordered((number, made.append(number) or number) for number in range(9))
     next(results)
     assert len(made) <= 3
     assert len(list(results)) == 8
@@ -281,9 +281,9 @@ def test_a_late_or_restarted_worker_that_differs_refuses_its_task():
 def test_refusals_and_failures_end_the_work():
     pool = Pool(FakeRay({"a": 1}), Cluster(gpus=8), dict, {})
     with pytest.raises(ReweighError, match="wrong layer"):
-        list(pool.unordered({0: Refusal("wrong layer", None)}))
+        list(pool.unordered([(0, Refusal("wrong layer", None))]))
     with pytest.raises(ReweighError, match="task 5 failed"):
-        list(pool.unordered({5: RuntimeError("killed")}))
+        list(pool.unordered([(5, RuntimeError("killed"))]))
 
 
 def test_workers_that_cannot_be_started_are_an_error_with_its_reason():

@@ -144,4 +144,12 @@ def calibrate_on(
     # actors take any batch: shard and rule are the driver's, and the same actors serve every shard
     given = replace(settings, shard="1/1", rule="stable")
     with ray_pool(cluster, make, {**arguments, "settings": given}) as pool:
-        return run(pool.unordered, pool.described, images, settings, out=out, show=show, on_skip=on_skip)
+        return run(
+            lambda batches: pool.unordered(batches.items()),
+            pool.described,
+            images,
+            settings,
+            out=out,
+            show=show,
+            on_skip=on_skip,
+        )

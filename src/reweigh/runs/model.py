@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from reweigh.cluster import Cluster, LazyTasks, Workers, by_number, ray_pool
+from reweigh.cluster import Cluster, Pool, Tasks, by_number, ray_pool
 from reweigh.files.artifacts import only_one
 from reweigh.runs.run import Ask, Batch, batches, open_batch
 from reweigh.runs.task import Runs
@@ -104,17 +104,14 @@ def answer_on(cluster: Cluster, arguments: dict[str, Any], runs: Runs, folder: P
         )
 
 
-def waiting(runs: Runs, done: int) -> Mapping[int, Batch]:
-    """The batches of a run without all of their answers, by position; one is opened when it is asked for."""
-    parts = {
-        start: (start, part)
-        for start, part in batches(runs.task.records, runs.batch_size)
-        if start + len(part) > done
-    }
-    return LazyTasks(parts, lambda part: open_batch(*part, runs.task.images, runs.seed))
+def waiting(runs: Runs, done: int) -> Iterator[tuple[int, Batch]]:
+    """Open the batches of a run that lack answers one by one, each with its position."""
+    for start, part in batches(runs.task.records, runs.batch_size):
+        if start + len(part) > done:
+            yield start, open_batch(start, part, runs.task.images, runs.seed)
 
 
-def ask_workers(workers: Workers, tasks: Mapping[int, Batch]) -> Ask:
+def ask_workers(workers: Pool, tasks: Tasks) -> Ask:
     """Answer batches in their order from results that come in any order."""
     take = by_number(workers.unordered(tasks))
     return lambda batch: take(batch.start)

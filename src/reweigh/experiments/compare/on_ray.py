@@ -7,13 +7,13 @@ one machine. The driver loads no model, writes in the order of the manifest and 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
 from reweigh.benchmarks.base import Record
-from reweigh.cluster import Cluster, LazyTasks, Workers, by_number, ray_pool
+from reweigh.cluster import Cluster, Pool, by_number, ray_pool
 from reweigh.experiments.compare.methods import Method, make_method
 from reweigh.experiments.compare.report import Comparison
 from reweigh.experiments.compare.study import compare, served_arms
@@ -94,12 +94,12 @@ def compare_on(
         return compare(model, methods, known, out, turns_of=worker_turns(pool, Waiting(known, methods, out)))
 
 
-class Waiting(LazyTasks[Due, Task]):
-    """The batches of all benchmarks that some methods have not answered, numbered; opened when asked for."""
+class Waiting:
+    """The numbered batches of all benchmarks that some methods have not answered; each is opened when it is taken."""
 
     def __init__(self, benchmarks: Sequence[Runs], methods: Sequence[Method], out: Path) -> None:
         self.number: dict[tuple[str, int], int] = {}
-        found: list[Due] = []
+        self.due: list[Due] = []
         for runs in benchmarks:
             done = {}
             for arm in served_arms(methods, runs):
@@ -107,17 +107,15 @@ class Waiting(LazyTasks[Due, Task]):
                 runs.open(folder, arm.open().decoding)
                 done[arm.name] = len(runs.folder(folder).rows)
             for start, part, names in due(runs.task.records, runs.batch_size, done):
-                self.number[runs.task.name, start] = len(found)
-                found.append((runs, start, part, names))
-        super().__init__(dict(enumerate(found)), _open_task)
+                self.number[runs.task.name, start] = len(self.due)
+                self.due.append((runs, start, part, names))
+
+    def __iter__(self) -> Iterator[tuple[int, Task]]:
+        for number, (runs, start, part, names) in enumerate(self.due):
+            yield number, (open_batch(start, part, runs.task.images, runs.seed), names)
 
 
-def _open_task(due_batch: Due) -> Task:
-    runs, start, part, names = due_batch
-    return open_batch(start, part, runs.task.images, runs.seed), names
-
-
-def worker_turns(workers: Workers, waiting: Waiting) -> Callable[[Runs], Turns]:
+def worker_turns(workers: Pool, waiting: Waiting) -> Callable[[Runs], Turns]:
     """Have workers answer: batches are taken in their order from results that come in any order."""
     take = by_number(workers.unordered(waiting))
 

@@ -43,6 +43,7 @@ def test_base_and_edited_requests_in_one_batch(plain_engine):
 
 
 def test_counters_stand_in_vllms_metrics(plain_engine):
+    plain_engine.check(ALL)
     plain_engine.check(MIXED)
     found = {(metric.name, tuple(metric.labels.items())): metric for metric in plain_engine.llm.get_metrics()}
     model = ("model_name", str(plain_engine.reference.checkpoint))
