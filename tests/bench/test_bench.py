@@ -98,10 +98,10 @@ def test_the_command_prints_writes_and_speaks_json(tmp_path: Path, monkeypatch: 
     assert names[0] == "head's product"
     assert {"all, float32, numpy", "registered, bfloat16, numpy", "all, float32, naive argsort"} <= set(names)
     assert all(one["ratio"] is not None for one in figures[1 : len(names)])
-    assert (tmp_path / "kernels.svg").exists()
+    assert (tmp_path / "speed.html").exists()
     written = (tmp_path / "speed.md").read_text()
     assert "head's product" in written
-    assert "- versions: reweigh " in written
+    assert "| versions | reweigh " in written
     shown = runner.invoke(command.app, ["step", "-r", "1"])
     assert shown.exit_code == 0
     assert "us per step" in shown.stdout

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +11,7 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
+import reweigh
 from bench import kernels
 from bench.random_llava import random_llava
 from reweigh.cli.app import app
@@ -19,7 +20,7 @@ from reweigh.estimate import Estimate
 from reweigh.files.seals import read_sealed
 from reweigh.speed import generation
 from reweigh.speed.generation import Subject
-from reweigh.speed.report import Measurement, draw, machine, peak_mib, tables
+from reweigh.speed.report import Measurement, SpeedReport, case_table, machine, peak_mib
 from reweigh.speed.timing import Rounds
 
 TOY = kernels.Shape("toy", 5, 90, 12, 8)
@@ -86,7 +87,7 @@ def test_every_rival_runs_on_the_random_model_and_one_that_cannot_is_named(
     assert set(left_out) <= NEED_MORE
     assert [note.split(" is left out")[0].removeprefix("rival: ") for note in told] == left_out
     told.clear()
-    bare = dataclasses.replace(subject, processor=None)
+    bare = replace(subject, processor=None)
     names = [one.variant for one in generation.generation_figures(bare, Rounds(1), ["icd"], told.append)]
     assert "rival: icd" not in names
     assert "icd is left out on random LLaVA: ICD writes words" in told[0]
@@ -111,19 +112,27 @@ def figure(ratio: float, goal: float | None) -> Measurement:
 def test_a_page_of_figures() -> None:
     page = [figure(0.05, 0.1), figure(0.2, 0.1), figure(0.3, None)]
     assert [one.within_goal for one in page] == [True, False, None]
-    (table,) = tables(page)
-    text = table.markdown()
+    text = case_table(page).markdown()
     assert "<= 0.1 met" in text
     assert "<= 0.1 missed" in text
 
 
-def test_a_picture_of_the_figures(tmp_path: Path) -> None:
-    page = [figure(0.05, 0.1), figure(0.2, 0.1), figure(0.3, None)]
-    assert draw(page, "kernels", tmp_path / "one")
-    assert draw(page, "kernels", tmp_path / "two")
-    assert not draw(page, "step", tmp_path / "three")
-    assert (tmp_path / "one.svg").read_bytes() == (tmp_path / "two.svg").read_bytes()
-    assert not (tmp_path / "three.svg").exists()
+def test_a_report_is_written_and_read_again(tmp_path: Path) -> None:
+    page = [
+        figure(0.05, 0.1),
+        replace(figure(0.2, 0.1), variant="some"),
+        replace(figure(2.0, None), case="V=2"),
+    ]
+    report = SpeedReport(machine(), 3, page)
+    written = {path.name for path in report.write(tmp_path)}
+    assert written == {"speed.md", "speed.html", "speed.json", "frame.json"}
+    text = (tmp_path / "speed.md").read_text()
+    assert "## kernels: toy V=9" in text
+    assert "| processor |" in text
+    assert (tmp_path / "speed.html").read_text().count('role="img"') == 4, "two cases, wide and narrow"
+    frame = reweigh.read(tmp_path)
+    assert frame.one(case="V=2", figure="x head's product").value == 2.0
+    assert frame.one(variant="some", figure="peak MiB").value == 3.0
 
 
 def test_the_machine_is_described() -> None:
@@ -155,5 +164,5 @@ def test_the_command_times_a_model(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert told.exit_code == 0, told.output
     report = json.loads(told.stdout)
     assert report == read_sealed(tmp_path / "speed.json")
-    assert {one["part"] for one in report["figures"]} == {*generation.PARTS}
+    assert {one["part"] for one in report["figures"]} == {"generation", "share", "evidence"}
     assert "embedded" in report["figures"][0]["case"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import typer
 
@@ -12,7 +12,6 @@ from reweigh.cli import common, start
 from reweigh.cli.options import grouped
 
 if TYPE_CHECKING:
-    from reweigh.results.table import Table
     from reweigh.speed.report import Measurement
     from reweigh.speed.timing import Rounds
 
@@ -24,7 +23,7 @@ RIVAL = typer.Option(
 ROUNDS = typer.Option(7, "--rounds", "-r", min=1, help="Rounds; six or more give 95% intervals.")
 THREADS = typer.Option(1, min=1, help="Threads for both sides of every ratio.")
 OUT = typer.Option(
-    None, "--out", "-o", help="Folder for speed.json, speed.md, plots and rounds to resume from."
+    None, "--out", "-o", help="Folder for speed.json, speed.md, speed.html and rounds to resume from."
 )
 
 
@@ -46,7 +45,7 @@ def speed(
     Variants take turns, and each ratio is formed within a round; absolute times belong to this machine. Tables appear
     as soon as they are measured. With --out, a stopped run resumes when the same command is given again.
     """
-    from reweigh.speed.generation import PARTS, find_rivals
+    from reweigh.speed.generation import find_rivals
     from reweigh.speed.report import claim_files
 
     names = find_rivals(rival)
@@ -64,7 +63,7 @@ def speed(
         )
 
     if out is not None:
-        claim_files(out, PARTS)
+        claim_files(out)
     measure(figures, rounds=rounds, threads=1, out=out, json=common.wants_json())
     common.finish(*([out] if out else []), then=f"reweigh compare {model}, for quality beside cost")
 
@@ -81,41 +80,42 @@ def measure(
     common.quiet()
     import torch
 
-    from reweigh.speed.report import SpeedReport, machine, setting
+    from reweigh.speed.report import SpeedReport, case_table, machine, setting
     from reweigh.speed.timing import Rounds
 
     torch.set_num_threads(threads)
     found = machine()
     if not json:
-        _print_machine(found)
-    report = SpeedReport(found, rounds, out, show=(lambda _table: None) if json else _print_table)
+        common.console().print(f"{found['processor']}, {threads} threads, load {found['load_average']}")
+    measured: list[Measurement] = []
     plan = Rounds(rounds, out, setting(found))
     stopped = False
+
+    def end_case() -> None:
+        title = measured[-1].title
+        if not json:
+            table = case_table([one for one in measured if one.title == title])
+            common.console().print(f"\n[bold]{title}[/bold]", table, sep="\n")
+        if out is not None:
+            SpeedReport(found, rounds, measured).write(out)
+
     try:
-        for figure in figures(plan):
-            report.add(figure)
+        for one in figures(plan):
+            if measured and one.title != measured[-1].title:
+                end_case()
+            measured.append(one)
     except KeyboardInterrupt:
         stopped = True
-    report.end()
+    if measured:
+        end_case()
     if json:
-        common.emit_json(report.to_json())
+        common.emit_json(SpeedReport(found, rounds, measured).to_json())
     else:
-        _print_missed(report.measured)
+        _print_missed(measured)
     if stopped or plan.stopped:
         later = "repeat the command to resume" if out else "give --out to be able to resume"
         typer.echo(f"stopped; {later}", err=True)
         raise typer.Exit(start.exit_code())
-
-
-def _print_machine(machine: dict[str, Any]) -> None:
-    from reweigh.text import in_words
-
-    for name, value in machine.items():
-        common.console().print(f"{name.replace('_', ' ')}: {in_words(value)}", soft_wrap=True)
-
-
-def _print_table(table: Table) -> None:
-    common.console().print(table)
 
 
 def _print_missed(figures: list[Measurement]) -> None:

@@ -75,8 +75,6 @@ def describing(name: str, session: ReweighSession, picture: Any, new_tokens: int
     return Subject(name, session.model, session.processor, inputs, session, new_tokens)
 
 
-PARTS = ("generation", "share", "evidence")
-"""The parts that are measured."""
 CACHED, ONLINE = "cached evidence", "online evidence"
 
 GOALS = {CACHED: 1.013, ONLINE: 1.024}

@@ -1,4 +1,4 @@
-"""What was measured: each cost with its ratio, shown, written and drawn as it comes. Knows nothing of what is measured."""
+"""What was measured: each cost with its ratio, as tables, a page and a frame. Knows nothing of what is measured."""
 
 from __future__ import annotations
 
@@ -8,29 +8,30 @@ import gc
 import os
 import platform
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
 from reweigh.estimate import Estimate
-from reweigh.files.outputs import claim, write_output, write_sealed_output
+from reweigh.experiments.experiment import Files
 from reweigh.files.seals import require_own_rows
 from reweigh.memory import peak_bytes, reset_peak, resident_bytes
 from reweigh.provenance import package_versions, versions
-from reweigh.results.charts import INK, chart, dots
+from reweigh.results.frame import Frame, Row
+from reweigh.results.page import Page
 from reweigh.results.table import Cell, Column, Table
 from reweigh.speed.timing import KEPT, OWNER
 from reweigh.text import in_words
 
-SPEED, MARKDOWN = "speed.json", "speed.md"
+FILES = Files(("speed.md", "speed.html"), "speed.json")
 
 
-def claim_files(out: Path, parts: Iterable[str]) -> None:
-    """Refuse a folder with files of others under the names that a measurement of these parts writes."""
-    drawn = (f"{part}.{ending}" for part in parts for ending in ("png", "svg"))
-    claim([out / name for name in (SPEED, MARKDOWN, *drawn)], beside=out / SPEED)
+def claim_files(out: Path) -> None:
+    """Refuse a folder with files of others under the names that a measurement writes."""
+    FILES.claim(out)
     require_own_rows(out / KEPT, owner=OWNER)
 
 
@@ -60,7 +61,7 @@ class Measurement:
     memory: float | None = None
 
     def to_json(self) -> dict[str, Any]:
-        """Plain values."""
+        """Return plain values."""
         return {
             "part": self.part,
             "case": self.case,
@@ -79,66 +80,59 @@ class Measurement:
         """Whether the median ratio meets the goal; ``None`` where there is no goal."""
         return None if self.goal is None or self.ratio is None else self.ratio.number <= self.goal
 
+    @property
+    def title(self) -> str:
+        """The part and the case, which a table is about."""
+        return f"{self.part}: {self.case}"
 
+
+@dataclass(frozen=True)
 class SpeedReport:
-    """Measurements in the order they come, under a description of the machine.
+    """Measurements in their order, and the machine that they were made on."""
 
-    Args:
-        machine: The description that ``machine()`` gives.
-        rounds: Rounds asked for.
-        out: Folder for speed.json, speed.md and a plot of each part; ``None`` writes nothing.
-        show: Called with each table once its case is complete.
-    """
-
-    def __init__(
-        self, machine: Mapping[str, Any], rounds: int, out: Path | None, *, show: Callable[[Table], None]
-    ) -> None:
-        self.machine, self.rounds = machine, rounds
-        self.measured: list[Measurement] = []
-        self._out, self._show, self._shown = out, show, 0
+    machine: Mapping[str, Any]
+    rounds: int
+    measured: Sequence[Measurement]
 
     def to_json(self) -> dict[str, Any]:
-        """Everything measured so far."""
-        return {
-            "machine": dict(self.machine),
-            "rounds": self.rounds,
-            "figures": [one.to_json() for one in self.measured],
-        }
+        """Return everything that was measured."""
+        figures = [one.to_json() for one in self.measured]
+        return {"machine": dict(self.machine), "rounds": self.rounds, "figures": figures}
 
-    def add(self, new: Measurement) -> None:
-        """Add a measurement; the first of another case ends the one before."""
-        last = self.measured[-1] if self.measured else new
-        if (last.part, last.case) != (new.part, new.case):
-            self._end_case()
-        self.measured.append(new)
+    def page(self) -> Page:
+        """Return a table and a drawing of each case, and the machine."""
+        page = Page(
+            "What it costs here", lead=str(self.machine["processor"]), footer="Written by reweigh speed."
+        )
+        for title, some in groupby(self.measured, key=lambda one: one.title):
+            rows = list(some)
+            page.section(title).table(case_table(rows))
+            ratios = {one.variant: one.ratio for one in rows if one.ratio is not None}
+            page.intervals(ratios, f"Cost as a multiple of: {rows[-1].against}.", digits=3)
+        about: list[list[Cell]] = [
+            [name.replace("_", " "), in_words(value)] for name, value in self.machine.items()
+        ]
+        return page.section("Machine").table(Table([Column("what"), Column("value")], about))
 
-    def end(self) -> None:
-        """Show the last case and draw every part that has ratios."""
-        self._end_case()
-        if self._out is not None:
-            for part in dict.fromkeys(one.part for one in self.measured):
-                draw(self.measured, part, self._out / part)
+    def frame(self) -> Frame:
+        """Return every cost, ratio and peak."""
+        rows = []
+        for one in self.measured:
+            found = {one.unit: one.cost, f"x {one.against}": one.ratio}
+            found["peak MiB"] = None if one.memory is None else Estimate(one.memory)
+            keys = {"part": one.part, "case": one.case, "variant": one.variant}
+            rows += [
+                Row({**keys, "figure": name}, value) for name, value in found.items() if value is not None
+            ]
+        return Frame(rows, {"machine": dict(self.machine), "rounds": self.rounds})
 
-    def _end_case(self) -> None:
-        new, self._shown = self.measured[self._shown :], len(self.measured)
-        for table in tables(new):
-            self._show(table)
-        if new and self._out is not None:
-            write_sealed_output(self._out / SPEED, self.to_json())
-            lines = [f"- {name.replace('_', ' ')}: {in_words(value)}" for name, value in self.machine.items()]
-            pages = [table.markdown() for table in tables(self.measured)]
-            write_output(self._out / MARKDOWN, "\n".join(lines) + "\n\n" + "\n".join(pages))
-
-
-def tables(measured: Sequence[Measurement]) -> list[Table]:
-    """One table per part and case."""
-    cases: dict[tuple[str, str], list[Measurement]] = {}
-    for one in measured:
-        cases.setdefault((one.part, one.case), []).append(one)
-    return [_table(f"{part}: {case}", some) for (part, case), some in cases.items()]
+    def write(self, out: Path) -> list[Path]:
+        """Write the page, the numbers and the frame."""
+        return FILES.write(out, self.page(), self.to_json(), self.frame())
 
 
-def _table(caption: str, measured: Sequence[Measurement]) -> Table:
+def case_table(measured: Sequence[Measurement]) -> Table:
+    """Return the measurements of one case as a table."""
     small = any(one.ratio and abs(one.ratio.number) < 0.1 for one in measured)
     strict = any(one.goal is not None and abs(one.goal - 1) <= 0.01 for one in measured)
     against = next((one.against for one in measured if one.against), "")
@@ -149,44 +143,20 @@ def _table(caption: str, measured: Sequence[Measurement]) -> Table:
     ]
     rows: list[list[Cell]] = [[one.variant, one.cost, one.ratio] for one in measured]
     if any(one.goal is not None for one in measured):
-        columns.append(Column("goal", digits=3))
+        columns.append(Column("goal"))
         rows = [[*row, _goal(one)] for row, one in zip(rows, measured, strict=True)]
     if any(one.memory is not None for one in measured):
         columns.append(Column("peak MiB", digits=0))
         rows = [[*row, one.memory] for row, one in zip(rows, measured, strict=True)]
-    return Table(columns, rows, caption=caption)
+    return Table(columns, rows)
 
 
 def _goal(one: Measurement) -> str:
     return "" if one.goal is None else f"<= {one.goal:g} {'met' if one.within_goal else 'missed'}"
 
 
-def draw(measured: Sequence[Measurement], part: str, path: Path) -> bool:
-    """Draw the ratios of one part, a goal as a bar across its line; False if it has none."""
-    cases: dict[str, list[Measurement]] = {}
-    for one in measured:
-        if one.part == part and one.ratio is not None:
-            cases.setdefault(one.case, []).append(one)
-    if not cases:
-        return False
-    heights = [len(rows) + 1.6 for rows in cases.values()]
-    layout: dict[str, Any] = {"sharex": True, "squeeze": False, "height_ratios": heights}
-    with chart(path, height=0.26 * sum(heights) + 0.4, rows=len(cases), **layout) as panels:
-        for panel, (case, rows) in zip(panels[:, 0], cases.items(), strict=True):
-            panel.set_xscale("log")
-            dots(panel, {"": {one.variant: one.ratio for one in rows}}, digits=3)
-            panel.set_title(case)
-            panel.axvline(1, color=INK, lw=0.8)
-            panel.xaxis.set_major_formatter("{x:g}")
-            for index, one in enumerate(rows):
-                if one.goal is not None:
-                    panel.plot([one.goal], [index], "|", color=INK, ms=11, mew=1.6)
-        panels[-1, 0].set_xlabel(f"cost, as a multiple of: {next(iter(cases.values()))[0].against}")
-    return True
-
-
 def machine() -> dict[str, Any]:
-    """Processor, cores, memory, system, versions, threads and the moment."""
+    """Return processor, cores, memory, system, versions, threads and the moment."""
     import torch
 
     from reweigh.method.kernels import choose_kernel
@@ -206,15 +176,13 @@ def machine() -> dict[str, Any]:
 
 
 def setting(machine: Mapping[str, Any]) -> dict[str, Any]:
-    """What must match for rounds to be pooled: everything but the time and the load."""
+    """Return what must match for rounds to be pooled: everything but the time and the load."""
     return {name: value for name, value in machine.items() if name not in ("time", "load_average")}
 
 
 def _processor() -> str:
-    listing = Path("/proc/cpuinfo")
-    if listing.is_file():
-        found = re.search(r"model name\s*:\s*(.+)", listing.read_text())
-        if found:
+    with contextlib.suppress(OSError):
+        if found := re.search(r"model name\s*:\s*(.+)", Path("/proc/cpuinfo").read_text()):
             return found.group(1)
     return platform.processor() or "unknown"
 
@@ -227,7 +195,7 @@ def _memory_gib() -> float | None:
 
 
 def peak_mib(run: Callable[[], object]) -> float | None:
-    """Peak resident memory of ``run`` above what was held before it, in MiB; ``None`` where it is not reported."""
+    """Return the peak resident memory of ``run`` above what was held before it; ``None`` where it is not reported."""
     release_memory()
     before = resident_bytes() if reset_peak() else None
     run()
