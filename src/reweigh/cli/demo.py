@@ -53,9 +53,7 @@ def _print(outcome: Demonstration, cases: list[Case]) -> None:
         f"{len(session.table):,} registered tokens, b0 = {session.table.scale:.4g}"
     )
     console.print(figures_table(outcome))
-    before, change = outcome.base.summary.metrics["chair_i"].value, outcome.difference["chair_i"].value
-    if before and change is not None:
-        console.print(f"hallucinated mentions (CHAIR_I) changed by {100 * change / before:+.1f}%")
+    console.print(f"hallucinated mentions (CHAIR_I) changed by {outcome.relative_change()}")
     for case in cases:
         console.print(f"\n[dim]{case.scene.id}: {', '.join(sorted(case.scene.objects))}[/dim]")
         console.print("base    ", coloured_text(case.base_text, mention_spans(case.base, case.base_text)))

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from reweigh.benchmarks.base import Item
 from reweigh.benchmarks.world import MAX_NEW_TOKENS, World, score_scene
@@ -22,6 +23,7 @@ from reweigh.families.load import load
 from reweigh.method.trace import Step
 from reweigh.results.charts import inline
 from reweigh.results.examples import response
+from reweigh.results.frame import Frame
 from reweigh.results.html import Html, element, figure, join, legend, picture, tiles
 from reweigh.results.mechanism import HEIGHT, draw_step, heat_scale, heatmap, step_alt_text, visible
 from reweigh.results.page import Page
@@ -34,9 +36,6 @@ from reweigh.world import operating_point, path, table_path
 from reweigh.world.drawings import CATALOGUE
 from reweigh.world.scenes import Scene, scenes
 from reweigh.world.vocabulary import surfaces
-
-if TYPE_CHECKING:
-    pass
 
 CALIBRATION = 500
 BATCH = 50
@@ -58,122 +57,105 @@ class Demonstration:
     """What the demonstration found; both sessions can still trace and describe."""
 
     scenes: list[Scene]
-    base: Scored
-    reweigh: Scored
-    difference: dict[str, Estimate]
+    scored: Mapping[str, Scored]
+    frame: Frame
     plain: Session
     session: ReweighSession
-    seconds: dict[str, float]
+    seconds: Mapping[str, float]
+
+    def number(self, arm: str, name: str) -> Estimate:
+        """Return a figure of the base or of ReWEIGH."""
+        return self.frame.one(arm=arm, figure=name, against=None)
+
+    def change(self, name: str) -> Estimate:
+        """Return the paired difference of ReWEIGH to the base."""
+        return self.frame.one(arm=REWEIGH, figure=name, against=BASE)
+
+    def relative_change(self) -> str:
+        """Return by how much CHAIR_I changed, as a share of the base's."""
+        before, change = self.number(BASE, "chair_i").value, self.change("chair_i").value
+        return f"{100 * change / before:+.1f}%" if before and change is not None else "n/a"
 
     def to_json(self) -> dict[str, Any]:
-        """The figures of both ways of decoding, and how long each part took."""
-        both = {"base": self.base.summary, "reweigh": self.reweigh.summary}
-        found = {
-            name: {**{figure: one.metrics[figure].value for figure in COLUMNS}, "n": one.n}
-            for name, one in both.items()
+        """Return the figures of both ways of decoding, and how long each part took."""
+        found: dict[str, Any] = {
+            arm.lower(): {
+                **{name: self.number(arm, name).value for name in COLUMNS},
+                "n": self.scored[arm].summary.n,
+            }
+            for arm in (BASE, REWEIGH)
         }
         return {**found, "seconds": {name: round(one, 1) for name, one in self.seconds.items()}}
 
     def took(self) -> str:
-        """How long it took, in total and by part."""
+        """Return how long it took, in total and by part."""
         parts = ", ".join(f"{name} {seconds:.0f} s" for name, seconds in self.seconds.items())
         return f"took {sum(self.seconds.values()):.0f} s ({parts})"
 
     def improved(self, count: int = 3) -> list[int]:
-        """Scenes in which the edit removed hallucinated objects and lost no true one, the clearest first."""
+        """Return scenes in which the edit removed hallucinated objects and lost no true one, the clearest first."""
         gains = [(self._gain(number), -number) for number in range(len(self.scenes))]
         return [-number for gain, number in sorted(gains, reverse=True)[:count] if gain > 0]
 
     def harmed(self, count: int = 1) -> list[int]:
-        """Scenes in which the edit introduced hallucinated objects, the worst first: the report must show these too."""
+        """Return scenes in which the edit introduced hallucinated objects: the report must show these too."""
         gains = [(self._gain(number), number) for number in range(len(self.scenes))]
         return [number for gain, number in sorted(gains)[:count] if gain < 0]
 
     def _gain(self, number: int) -> float:
-        before, after = self.base.items[number].counts, self.reweigh.items[number].counts
+        before, after = (self.scored[arm].items[number].counts for arm in (BASE, REWEIGH))
         fewer = before["hallucinated_objects"] - after["hallucinated_objects"]
         return fewer + 0.5 * min(after["recovered"] - before["recovered"], 1)
 
 
-def run(
-    *,
-    count: int = 500,
-    seed: int = 0,
-    quick: bool = False,
-    beta: float | None = None,
-    layer: int | None = None,
-    calibration: int = CALIBRATION,
-    show: bool | None = None,
-) -> Demonstration:
-    """Describe ``count`` evaluation scenes with and without ReWEIGH.
-
-    Args:
-        seed: Which series of evaluation scenes.
-        quick: Use the shipped reference table instead of calibrating.
-    """
+def run(*, count: int, quick: bool) -> Demonstration:
+    """Describe evaluation scenes with and without ReWEIGH; ``quick`` uses the shipped table instead of calibrating."""
     point = operating_point()
-    block = point["layer"] if layer is None else layer
-    clock = _Clock()
+    seconds: dict[str, float] = {}
+    last = time.perf_counter()
+
+    def mark(name: str) -> None:
+        nonlocal last
+        seconds[name], last = time.perf_counter() - last, time.perf_counter()
+
     model, processor = load(path(), device="cpu")
-    clock.mark("loading")
-    table = _table(model, processor, block, calibration, quick, show)
-    session = attach(model, processor, table=table, beta=point["beta"] if beta is None else beta)
-    clock.mark("reference table")
+    mark("loading")
+    table = shipped_table() if quick else calibrated_table(model, processor)
+    session = attach(model, processor, table=table, beta=point["beta"])
+    mark("reference table")
     plain = decoder("base", model, processor)
     with TemporaryDirectory(prefix="reweigh-demo-") as scratch:
-        task = open_task("world", Path(scratch, "scenes"), options={"scenes": count, "scene_seed": seed})
+        task = open_task("world", Path(scratch, "scenes"), options={"scenes": count, "scene_seed": 0})
         arms = [session_arm(BASE, lambda: plain), session_arm(REWEIGH, lambda: session)]
-        runs = Runs(task, {"id": "world"}, BATCH)
-        made = Experiment(runs, arms, Path(scratch, "runs"), what="describing", show=show)
+        made = Experiment(Runs(task, {"id": "world"}, BATCH), arms, Path(scratch, "runs"), what="describing")
         with made.progress(len(arms)):
             for arm in arms:
                 made.answer(arm)
                 made.score(arm)
-                clock.mark(arm.name)
-    changes = frame_of(made.scored, task, BASE).against(BASE)
-    return Demonstration(
-        World(scenes=count, scene_seed=seed).scenes(),
-        made.scored[BASE],
-        made.scored[REWEIGH],
-        {str(row["figure"]): row.estimate for row in changes},
-        plain,
-        session,
-        clock.seconds,
-    )
+                mark(arm.name)
+    shown = World(scenes=count, scene_seed=0).scenes()
+    return Demonstration(shown, made.scored, frame_of(made.scored, task, BASE), plain, session, seconds)
 
 
-def _table(
-    model: Any, processor: Any, layer: int, count: int, quick: bool, show: bool | None
-) -> ReferenceTable:
-    if quick:
-        return ReferenceTable.load(table_path(), layer=layer)
-    pictures = [(scene.id, scene.image()) for scene in scenes("calibration", count)]
-    found = calibrate(
-        model, processor, pictures, layers=[layer], batch_size=BATCH, max_new_tokens=MAX_NEW_TOKENS, show=show
-    )
+def shipped_table() -> ReferenceTable:
+    """Return the table that comes with the package."""
+    return ReferenceTable.load(table_path(), layer=operating_point()["layer"])
+
+
+def calibrated_table(model: Any, processor: Any) -> ReferenceTable:
+    """Calibrate on drawn scenes that the evaluation does not use."""
+    pictures = [(scene.id, scene.image()) for scene in scenes("calibration", CALIBRATION)]
+    options: dict[str, Any] = {"batch_size": BATCH, "max_new_tokens": MAX_NEW_TOKENS}
+    found = calibrate(model, processor, pictures, layers=[operating_point()["layer"]], **options)
     return next(iter(found.tables.values()))
 
 
-class _Clock:
-    """Seconds between marks."""
-
-    def __init__(self) -> None:
-        self.seconds: dict[str, float] = {}
-        self._last = time.perf_counter()
-
-    def mark(self, name: str) -> None:
-        now = time.perf_counter()
-        self.seconds[name] = now - self._last
-        self._last = now
-
-
 def figures_table(outcome: Demonstration) -> Table:
-    """Base, ReWEIGH and their paired difference, each with its 95% interval."""
+    """Return base, ReWEIGH and their paired difference, each with its 95% interval."""
     rows: list[list[Cell]] = [
-        ["base", *[outcome.base.summary.metrics[key] for key in COLUMNS]],
-        ["ReWEIGH", *[outcome.reweigh.summary.metrics[key] for key in COLUMNS]],
-        ["difference", *[outcome.difference[key] for key in COLUMNS]],
+        [arm, *(outcome.number(arm, name) for name in COLUMNS)] for arm in (BASE, REWEIGH)
     ]
+    rows.append(["difference", *map(outcome.change, COLUMNS)])
     return Table([Column("decoding"), *COLUMNS.values()], rows, changes={2})
 
 
@@ -187,17 +169,8 @@ class Case:
     base_text: str
     edited_text: str
     changed_step: Step | None
-    words: Mapping[int, str] = field(default_factory=dict)
-
-    @property
-    def suppressed_word(self) -> str:
-        """The whole word that was ahead at the step."""
-        return self.words.get(self.changed_step.winner_before, "") if self.changed_step is not None else ""
-
-    @property
-    def kept_word(self) -> str:
-        """The whole word that was written at the step."""
-        return self.words.get(self.changed_step.winner_after, "") if self.changed_step is not None else ""
+    words: Mapping[int, str]
+    """Whole words that begin with the candidates of the step."""
 
 
 def trace_case(outcome: Demonstration, number: int) -> Case:
@@ -208,34 +181,30 @@ def trace_case(outcome: Demonstration, number: int) -> Case:
     with session.request(trace=True) as request:
         edited = session.describe(shown, DESCRIBE, max_new_tokens=MAX_NEW_TOKENS)
     trace = request.trace
-    changed = [step for step in trace.steps() if step.changed]
     objects = object_tokens(session.processor.tokenizer)
-    named = [step for step in changed if {step.winner_before, step.winner_after} & objects]
-    both = [step for step in named if {step.winner_before, step.winner_after} <= objects]
-    step = next(iter([*both, *named, *changed]), None)
+    changed = [step for step in trace.steps() if step.changed]
+    # objects as both winners first, then as one of them
+    step = max(changed, key=lambda one: len({one.winner_before, one.winner_after} & objects), default=None)
     words: dict[int, str] = {}
-    if (
-        step is not None
-    ):  # whole words: the written one as the text has it, the others as the model would continue
+    if step is not None:  # the written word as the text has it, the others as the model would continue
         said = [trace.step(index).winner_after for index in range(step.index)]
-        inputs = session.prepare([shown], [DESCRIBE])
-        tokens = [row.token for row in step.candidates]
         words = {row.token: visible(row.text) for row in step.candidates}
-        words |= whole_words(session.model, session.processor, inputs, said, tokens)
+        inputs = session.prepare([shown], [DESCRIBE])
+        words |= whole_words(session.model, session.processor, inputs, said, list(words))
         words[step.winner_after] = trace.word(step.index)
     return Case(scene, score_scene(scene, base), score_scene(scene, edited), base, edited, step, words)
 
 
 def object_tokens(tokenizer: Any) -> frozenset[int]:
-    """First pieces of the names of the world's objects, as they stand inside a sentence."""
+    """Return the first pieces of the names of the world's objects, as they stand inside a sentence."""
     forms = [f" {form}" for name in CATALOGUE for pair in surfaces(name) for form in pair]
     pieces = tokenizer(forms, add_special_tokens=False)["input_ids"]
     return frozenset(ids[0] for ids in pieces)
 
 
 def in_words(outcome: Demonstration) -> str:
-    """What CHAIR_I says here, for readers who have not met it."""
-    before, after = (run.summary.metrics["chair_i"].value for run in (outcome.base, outcome.reweigh))
+    """Return what CHAIR_I says here, for readers who have not met it."""
+    before, after = (outcome.number(arm, "chair_i").value for arm in (BASE, REWEIGH))
     if before is None or after is None:
         return "No object was named, so there is nothing to score."
     return (
@@ -245,28 +214,22 @@ def in_words(outcome: Demonstration) -> str:
 
 
 def build_page(outcome: Demonstration, cases: list[Case], harmed: list[Case]) -> Page:
-    """The metrics, then scenes with both descriptions, the step where they part, and heat maps."""
-    session = outcome.session
-    change = outcome.difference["chair_i"].value or 0.0
-    before = outcome.base.summary.metrics["chair_i"].value or 0.0
-    relative = f"{100 * change / before:+.1f}%" if before else "n/a"
+    """Return the metrics, then scenes with both descriptions, the step where they part, and heat maps."""
+    session, table = outcome.session, outcome.session.table
+    before, after = (outcome.number(arm, "chair_i").value or 0.0 for arm in (BASE, REWEIGH))
     page = Page(
         "ReWEIGH on the embedded model",
         lead="The same small vision-language model describes the same scenes twice: as it is, and with candidates that "
         "lack their usual visual evidence held back by at most β.",
-        footer=f"Made by `reweigh demo`; model {session.table.made_with['identity']['architecture']}, "
-        f"table {session.table.fingerprint[:12]}.",
+        footer=f"Made by `reweigh demo`; model {table.made_with['identity']['architecture']}, "
+        f"table {table.fingerprint[:12]}.",
     )
     page.text(in_words(outcome)).add(
         tiles(
-            ("CHAIR_I", relative, f"{before:.2f} to {before + change:.2f}, hallucinated mentions"),
-            ("F1", f"{outcome.difference['f1'].value or 0.0:+.2f}", "points"),
+            ("CHAIR_I", outcome.relative_change(), f"{before:.2f} to {after:.2f}, hallucinated mentions"),
+            ("F1", f"{outcome.change('f1').value or 0.0:+.2f}", "points"),
             ("Scenes", f"{len(outcome.scenes):,}", "never used for any choice"),
-            (
-                "Operating point",
-                f"layer {session.layer}, β {session.beta:g}",
-                f"{len(session.table):,} references",
-            ),
+            ("Operating point", f"layer {session.layer}, β {session.beta:g}", f"{len(table):,} references"),
         )
     )
     page.section("Figures").table(figures_table(outcome)).text(
@@ -280,39 +243,36 @@ def build_page(outcome: Demonstration, cases: list[Case], harmed: list[Case]) ->
 
 
 def _card(session: ReweighSession, case: Case) -> Html:
-    """A scene with both descriptions, the changed step, and where the evidence for its two words lies."""
+    """Return a scene with both descriptions, the changed step, and where the evidence for its two words lies."""
     objects = ", ".join(sorted(case.scene.objects))
     shown = picture(case.scene.image(PICTURE), alt=f"Drawn scene with {objects}")
     texts = [
-        response(case.base, case.base_text, title="base"),
-        response(case.edited, case.edited_text, title="ReWEIGH"),
+        response(case.base, case.base_text, title=BASE),
+        response(case.edited, case.edited_text, title=REWEIGH),
     ]
     both = element("div", figure(shown, f"In it: {objects}"), element("div", *texts), class_="pair")
     parts = [element("h3", f"Scene {case.scene.id}"), both]
-    if case.changed_step is not None:
-        rows = case.changed_step.plot_rows(case.words)
-
-        def draw(panel: Any, narrow: bool) -> None:
-            draw_step(panel, rows, narrow=narrow)
-
+    if (step := case.changed_step) is not None:
+        rows = step.plot_rows(case.words)
+        drawing = inline(partial(draw_step, rows=rows), alt=step_alt_text(rows), height=HEIGHT)
         words = (
-            f"Step {case.changed_step.index}, at which the edit changed the word: “{case.suppressed_word}” was ahead, "
-            f"“{case.kept_word}” was written."
+            f"Step {step.index}, at which the edit changed the word: “{case.words[step.winner_before]}” was ahead, "
+            f"“{case.words[step.winner_after]}” was written."
         )
-        parts.append(figure(inline(draw, alt=step_alt_text(rows), height=HEIGHT), words))
-        parts.append(element("div", *_maps(session, case, case.changed_step), class_="pair"))
+        parts += [figure(drawing, words), element("div", *_maps(session, case, step), class_="pair")]
     return element("article", *parts, class_="card")
 
 
 def _maps(session: ReweighSession, case: Case, step: Step) -> list[Html]:
-    tokens = [step.winner_after, step.winner_before]
+    shown = {step.winner_after: "kept", step.winner_before: "suppressed"}
     inputs = session.prepare([case.scene.image()], [DESCRIBE])
-    evidence = measure(session.model, inputs, layers=[session.layer], locate=tokens)[0]
+    evidence = measure(session.model, inputs, layers=[session.layer], locate=list(shown))[0]
     if evidence is None or evidence.located is None:
         return []
     figures = []
     high = float(evidence.located.max())
-    for index, (word, what) in enumerate(((case.kept_word, "kept"), (case.suppressed_word, "suppressed"))):
+    for index, (token, what) in enumerate(shown.items()):
+        word = case.words[token]
         overlay = heatmap(case.scene.image(PICTURE), evidence.grid(session.layer, index), low=0.0, high=high)
         described = f"The scene under a heat map of the evidence for “{word}”; warm colours mark it"
         drawn = join([picture(overlay, alt=described), heat_scale(0.0, high)])

@@ -7,24 +7,28 @@ process, which waiting for a core does not change, and the peak of resident memo
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from reweigh.benchmarks.base import Item
 from reweigh.benchmarks.bootstrap import Array, paired, ratio
 from reweigh.estimate import Estimate
 from reweigh.memory import peak_bytes, reset_peak
 from reweigh.runs.run import Answered, Batch
+from reweigh.runtime.answer import Answer
 
 if TYPE_CHECKING:
+    from PIL.Image import Image
+
     from reweigh.engines.transformers.session import Session
 
 COSTS = "costs.jsonl"
 WARM_UP_TOKENS = 8
 LATENCY, MEMORY = "latency", "memory"
 NOTHING = "nothing was generated"
+Result = TypeVar("Result")
 
 
 @dataclass(frozen=True)
@@ -41,33 +45,23 @@ class BatchCost:
         return cls(note["seconds"], note["tokens"], note["peak"])
 
 
-@dataclass
-class Meter:
-    """Filled in when the measured block ends."""
-
-    seconds: float = 0.0
-    peak: int | None = None
-
-
-@contextmanager
-def measured(device: Any) -> Iterator[Meter]:
-    """Measure a block on the device that the model is on."""
+def measured(device: Any, run: Callable[[], Result]) -> tuple[Result, float, int | None]:
+    """Run something on the model's device; return its result, the seconds it took and the peak of memory."""
     import torch
 
-    meter = Meter()
     cuda = device.type == "cuda"
     if cuda:
         torch.cuda.synchronize(device)
         torch.cuda.reset_peak_memory_stats(device)
     else:
         reset_peak()
-    clock = time.perf_counter if device.type != "cpu" else time.process_time
+    clock = time.process_time if device.type == "cpu" else time.perf_counter
     begin = clock()
-    yield meter
+    result = run()
     if cuda:
         torch.cuda.synchronize(device)
-    meter.seconds = clock() - begin
-    meter.peak = int(torch.cuda.max_memory_allocated(device)) if cuda else peak_bytes()
+    seconds = clock() - begin
+    return result, seconds, int(torch.cuda.max_memory_allocated(device)) if cuda else peak_bytes()
 
 
 def timed(session: Session, *, template: str | None = None) -> Callable[[Batch], Answered]:
@@ -79,22 +73,26 @@ def timed(session: Session, *, template: str | None = None) -> Callable[[Batch],
 
     from reweigh.families.weights import input_device
 
-    cold = [True]
+    def prepare(batch: Batch, pictures: list[Image]) -> dict[str, Any]:
+        return session.prepare(pictures, batch.prompts, template=template)
+
+    def respond(batch: Batch, inputs: dict[str, Any], limit: int) -> list[Answer]:
+        options = {**session.decoder.decoding(), "max_new_tokens": limit}
+        return session.respond(inputs, seed=batch.seed, **options)
+
+    warm = False
 
     def ask(batch: Batch) -> Answered:
-        inputs = session.prepare(batch.pictures, batch.prompts, template=template)
-        options = {**session.decoder.decoding(), "max_new_tokens": batch.max_new_tokens}
-        if cold:
-            cold.clear()
-            mirrored = session.prepare(
-                [mirror(picture) for picture in batch.pictures], batch.prompts, template=template
-            )
-            few = min(WARM_UP_TOKENS, batch.max_new_tokens)
-            session.respond(mirrored, seed=batch.seed, **{**options, "max_new_tokens": few})
-        with measured(input_device(session.model)) as meter:
-            answers = session.respond(inputs, seed=batch.seed, **options)
+        nonlocal warm
+        if not warm:
+            warm = True
+            mirrored = prepare(batch, [mirror(picture) for picture in batch.pictures])
+            respond(batch, mirrored, min(WARM_UP_TOKENS, batch.max_new_tokens))
+        inputs = prepare(batch, batch.pictures)
+        run = partial(respond, batch, inputs, batch.max_new_tokens)
+        answers, seconds, peak = measured(input_device(session.model), run)
         tokens = sum(len(answer.tokens) for answer in answers)
-        return Answered(answers, asdict(BatchCost(meter.seconds, tokens, meter.peak)))
+        return Answered(answers, asdict(BatchCost(seconds, tokens, peak)))
 
     return ask
 
