@@ -59,12 +59,12 @@ class TuningReport:
         """The model and the records in one line."""
         on = self.chosen_on
         said = f"{self.model}, {on['records']:,} records of {on['benchmark']}, F1 may fall by {on['bound']:g} points."
-        return said if self.tuned.verified is None else f"{said} {UNLABELLED}"
+        return said if self.tuned.trust is None else f"{said} {UNLABELLED}"
 
     @cached_property
     def contrast(self) -> Contrast:
         """Base and points under the judged figures and the gain."""
-        group = "by labels" if self.tuned.verified is None else "by the verifier"
+        group = "by labels" if self.tuned.trust is None else "by the verifier"
         columns: list[tuple[Column, Keys]] = [
             (Column(info.title, info.direction, 2, group=group), {"figure": name})
             for name, info in INFO.items()
@@ -86,9 +86,8 @@ class TuningReport:
         """The operating point with all it was chosen from; without one, layer is None and beta 0, the base model."""
         found = self.tuned.found
         on = dict(self.chosen_on)
-        if self.tuned.verified is not None:
-            verified = self.tuned.verified
-            on["verifier"] = {"who": dict(verified.who), **verified.trust.to_json()}
+        if self.tuned.trust is not None:
+            on["verifier"] = self.tuned.trust.to_json()
         return {
             "layer": None if found.chosen is None else found.chosen.layer,
             "beta": 0.0 if found.chosen is None else found.chosen.beta,
@@ -114,9 +113,9 @@ class TuningReport:
 
     def advice(self) -> list[str]:
         """What the choice changes, how to use it, and whether verifier and grid can be trusted."""
-        found, verified = self.tuned.found, self.tuned.verified
-        said = [] if verified is None else verified.trust.in_words().split("\n")
-        if verified is not None and verified.trust.refusal() is not None:
+        found, trust = self.tuned.found, self.tuned.trust
+        said = [] if trust is None else trust.in_words()
+        if trust is not None and trust.refusal() is not None:
             return said
         if found.chosen is None:
             none = "No point improves on the base within the bound: use the base model, or calibrate on more images."

@@ -20,7 +20,7 @@ from reweigh.results.frame import AGAINST, Frame, Row
 from reweigh.runs.task import Scored
 
 if TYPE_CHECKING:
-    from reweigh.experiments.tune.verdicts import Verified
+    from reweigh.experiments.tune.verdicts import Trust
 
 FIGURES = ("chair_s", "chair_i", "recall", "f1")
 LOWER = ("chair_s", "chair_i")
@@ -192,12 +192,12 @@ class Tuned:
     Attributes:
         found: The points and the choice.
         frame: Every figure of every point and of the base, and the differences to the base with the gain.
-        verified: Whose answers stood for labels; ``None`` where there were labels.
+        trust: How far the verifier can be trusted whose answers stood for labels; ``None`` with labels.
     """
 
     found: Found
     frame: Frame
-    verified: Verified | None = None
+    trust: Trust | None = None
 
     def at(self, where: Where, figure: str, against: str | None = None) -> Estimate:
         """Return a figure of a point, or its difference to the base."""

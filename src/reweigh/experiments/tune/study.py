@@ -31,7 +31,7 @@ from reweigh.experiments.tune.search import (
     search,
     tuning_frame,
 )
-from reweigh.experiments.tune.verdicts import Asking, Mentions, Verified, known_absents, pools, pseudo_items
+from reweigh.experiments.tune.verdicts import Asking, Mentions, known_absents, pools, pseudo_items, trust
 from reweigh.experiments.tune.verifier import ModelVerifier, Verifier
 from reweigh.images import list_images
 from reweigh.method.edit import check_beta
@@ -209,11 +209,11 @@ def tune_without_labels(
         found = _judge(points, asking, bound)
     absents = known_absents(pools(points))
     asking.ask([set(names) for names in absents])
-    verified = Verified(points, absents, asking.gaps, verifier.describe())
-    if verified.trust.refusal() is not None:
+    trusted = trust(points, absents, asking.affirmed, verifier.describe())
+    if trusted.refusal() is not None:
         found = replace(found, chosen=None)
     scored = {key: _scored(items, task) for key, items in _items(points, asking).items()}
-    return Tuned(found, tuning_frame(scored, figures, task.name), verified)
+    return Tuned(found, tuning_frame(scored, figures, task.name), trusted)
 
 
 def _judge(points: Points, asking: Asking, bound: float) -> Found:

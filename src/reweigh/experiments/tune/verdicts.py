@@ -12,7 +12,6 @@ import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -181,6 +180,7 @@ class Trust:
         d0: The base's CHAIR_I by the verifier, in percent.
         denied: Mentions of the base that the verifier denies.
         asked: How many questions were put to it.
+        who: Who answered.
     """
 
     h: float | None
@@ -188,6 +188,7 @@ class Trust:
     d0: float | None
     denied: int
     asked: int = 0
+    who: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def j(self) -> float | None:
@@ -195,7 +196,7 @@ class Trust:
         return None if self.h is None or self.f is None else self.h - self.f
 
     def refusal(self) -> str | None:
-        """Why no point may be chosen by these answers, if so."""
+        """Return why no point may be chosen by these answers, if so."""
         if self.j is None:
             return "no object is named by every point, or no known absent could be asked for"
         if self.j < LEAST_J:
@@ -207,8 +208,8 @@ class Trust:
             )
         return None
 
-    def noticed(self) -> list[str]:
-        """What is suspicious in these answers."""
+    def warnings(self) -> list[str]:
+        """Return what a reader must know before using the choice."""
         said = []
         if self.f is not None and self.f > MOST_F:
             said.append(f"the verifier affirms {self.f:.0%} of known absents: it is biased towards yes")
@@ -217,69 +218,47 @@ class Trust:
                 f"the verifier denies only {self.d0:.1f}% of the base's mentions: the model hallucinates little, "
                 "or the verifier confirms its hallucinations"
             )
-        return said
+        return [*said, ALWAYS]
 
-    def warnings(self) -> list[str]:
-        """What a reader must know before using the choice."""
-        return [*self.noticed(), ALWAYS]
-
-    def in_words(self) -> str:
-        """How far the verifier can be trusted, for a reader."""
-        lines = [
-            f"verifier: {self.asked:,} questions; it affirms {_percent(self.h)} of what every point names (h) and "
-            f"{_percent(self.f)} of known absents (f), so J = h - f is {'-' if self.j is None else f'{self.j:.2f}'}; "
-            f"it denies {self.denied} mentions of the base",
+    def in_words(self) -> list[str]:
+        """Return how far the verifier can be trusted, for a reader."""
+        h, f = ("-" if share is None else f"{share:.0%}" for share in (self.h, self.f))
+        refused = [] if (why := self.refusal()) is None else [f"refused: {why}"]
+        return [
+            f"verifier: {self.asked:,} questions; it affirms {h} of what every point names (h) and {f} of known absents "
+            f"(f), so J = h - f is {'-' if self.j is None else f'{self.j:.2f}'}; it denies {self.denied} mentions of the "
+            "base",
             *(f"note: {warning}" for warning in self.warnings()),
+            *refused,
         ]
-        if (why := self.refusal()) is not None:
-            lines.append(f"refused: {why}")
-        return "\n".join(lines)
 
     def to_json(self) -> dict[str, Any]:
-        """The verifier's part of the result."""
-        told = {"refused": self.refusal(), "warnings": self.warnings()}
-        return {**asdict(self), "j": self.j, **told}
+        """Return the verifier's part of the result."""
+        return {**asdict(self), "j": self.j, "refused": self.refusal(), "warnings": self.warnings()}
 
 
-@dataclass(frozen=True)
-class Verified:
-    """What was said and what a verifier said to it.
+def trust(
+    points: Mapping[Where, Mentions],
+    absents: Sequence[Sequence[str]],
+    affirmed: Affirmed,
+    who: Mapping[str, Any] | None = None,
+) -> Trust:
+    """Judge a verifier by what it affirms of the objects that all points name, and of known absents."""
 
-    Attributes:
-        points: The mentions of every point, and of the base.
-        absents: Known absents of each image.
-        gaps: For each image, how strongly each object asked about is affirmed; above 0 is yes.
-        who: Who answered.
-    """
+    def share(answers: Sequence[bool]) -> float | None:
+        return sum(answers) / len(answers) if answers else None
 
-    points: Mapping[Where, Mentions]
-    absents: Sequence[Sequence[str]]
-    gaps: Sequence[Mapping[str, float]]
-    who: Mapping[str, Any] = field(default_factory=dict)
-
-    @cached_property
-    def trust(self) -> Trust:
-        """h, f, d0 and the denied mentions of the base."""
-        affirmed = [{name: gap > 0 for name, gap in one.items()} for one in self.gaps]
-        named = [
-            yes[name]
-            for yes, *said in zip(affirmed, *self.points.values(), strict=True)
-            for name in set.intersection(*map(set, said))
-        ]
-        asked = [yes[name] for yes, names in zip(affirmed, self.absents, strict=True) for name in names]
-        base = [
-            (count, yes[name])
-            for yes, counts in zip(affirmed, self.points[BASE], strict=True)
-            for name, count in counts.items()
-        ]
-        said, denied = sum(count for count, _ in base), sum(count for count, yes in base if not yes)
-        d0 = 100 * denied / said if said else None
-        return Trust(_share(named), _share(asked), d0, denied, sum(map(len, affirmed)))
-
-
-def _percent(share: float | None) -> str:
-    return "-" if share is None else f"{share:.0%}"
-
-
-def _share(answers: Sequence[bool]) -> float | None:
-    return sum(answers) / len(answers) if answers else None
+    named = [
+        yes[name]
+        for yes, *said in zip(affirmed, *points.values(), strict=True)
+        for name in set.intersection(*map(set, said))
+    ]
+    asked = [yes[name] for yes, names in zip(affirmed, absents, strict=True) for name in names]
+    base = [
+        (count, yes[name])
+        for yes, counts in zip(affirmed, points[BASE], strict=True)
+        for name, count in counts.items()
+    ]
+    said, denied = sum(count for count, _ in base), sum(count for count, yes in base if not yes)
+    d0 = 100 * denied / said if said else None
+    return Trust(share(named), share(asked), d0, denied, sum(map(len, affirmed)), who or {})

@@ -12,7 +12,7 @@ from reweigh.benchmarks.base import Record
 from reweigh.benchmarks.bootstrap import point
 from reweigh.benchmarks.chair.metrics import figures
 from reweigh.experiments.tune.search import BASE
-from reweigh.experiments.tune.verdicts import Trust, Verified, known_absents, pools, pseudo_items
+from reweigh.experiments.tune.verdicts import Trust, known_absents, pools, pseudo_items, trust
 
 NAMES = "abcdef"
 DESCRIPTION = st.lists(st.sampled_from(NAMES), max_size=6)
@@ -71,8 +71,8 @@ def test_absents_come_from_the_most_similar_images():
 
 def test_trust_counts_what_it_says():
     points = {BASE: [Counter(a=2, b=1), Counter(c=1)], (1, 1.0): [Counter(a=1), Counter(c=1, d=1)]}
-    gaps = [{"a": 1.0, "b": -0.1, "x": 2.0}, {"c": 0.3, "d": -1.0, "y": 0.0}]
-    found = Verified(points, [["x"], ["y"]], gaps).trust
+    affirmed = [{"a": True, "b": False, "x": True}, {"c": True, "d": False, "y": False}]
+    found = trust(points, [["x"], ["y"]], affirmed)
     assert found == Trust(h=1.0, f=0.5, d0=25.0, denied=1, asked=6)
     assert found.j == 0.5
 

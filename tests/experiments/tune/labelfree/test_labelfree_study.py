@@ -66,7 +66,7 @@ def test_an_honest_verifier_chooses_what_labels_would(answer, task, tmp_path):
     assert (base.chair_s, base.chair_i, base.recall) == (100.0, pytest.approx(100 / 3), 100.0)
     assert (point.quality.chair_s, point.quality.chair_i) == (50.0, pytest.approx(20.0))
     # every point names the dog of each image, and the invention of every other one
-    assert (made.verified.trust.h, made.verified.trust.f, made.verified.trust.denied) == (
+    assert (made.trust.h, made.trust.f, made.trust.denied) == (
         pytest.approx(40 / 60),
         0.0,
         40,
@@ -76,11 +76,11 @@ def test_an_honest_verifier_chooses_what_labels_would(answer, task, tmp_path):
 def test_verdicts_are_kept(answer, task, tmp_path):
     first, again = Honest(), Honest()
     whole = search(answer, task, first, tmp_path)
-    assert len(first.asked) == whole.verified.trust.asked
+    assert len(first.asked) == whole.trust.asked
     lines = (tmp_path / "verdicts.jsonl").read_text().splitlines(keepends=True)
     (tmp_path / "verdicts.jsonl").write_text("".join(lines[:30]) + '{"record": 3')  # killed while writing
     assert search(answer, task, again, tmp_path) == whole
-    assert len(again.asked) == whole.verified.trust.asked - 30
+    assert len(again.asked) == whole.trust.asked - 30
 
 
 def test_another_verifier_may_not_go_on(answer, task, tmp_path):
@@ -103,9 +103,9 @@ def test_a_believing_verifier_is_refused(answer, task, tmp_path):
     verifier.ask = lambda picture, names: [1.0] * len(names)
     made = search(answer, task, verifier, tmp_path)
     assert made.found.chosen is None
-    told = made.verified.trust.in_words()
+    told = "\n".join(made.trust.in_words())
     assert "hardly distinguishes present from absent" in told
-    assert f"of known absents (f), so J = h - f is {made.verified.trust.j:.2f}" in told
+    assert f"of known absents (f), so J = h - f is {made.trust.j:.2f}" in told
 
 
 def test_a_model_answers_with_two_logits(checkpoint):
