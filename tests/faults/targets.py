@@ -332,7 +332,7 @@ def read_tuned(folder: Path) -> Reading:
 
 def make_vectors(folder: Path) -> None:
     vectors = np.random.default_rng(0).normal(size=(2, 8)).astype(np.float32)
-    SteeringVectors((1, 3), vectors, (5, 2), MADE_WITH).save_pretrained(folder)
+    SteeringVectors([1, 3], vectors, 5, 2, MADE_WITH).save_pretrained(folder)
 
 
 def make_directions(folder: Path) -> None:

@@ -36,7 +36,7 @@ def vectors(loaded):
         width = model.get_output_embeddings().weight.shape[1]
         drawn = np.random.default_rng(4).normal(size=(len(layers), width)).astype(np.float32)
         identity = identify(find_anatomy(model), processor).to_json()
-        return SteeringVectors(layers, drawn, (9, 9), {"identity": identity})
+        return SteeringVectors(list(layers), drawn, 9, 9, {"identity": identity})
 
     return make
 

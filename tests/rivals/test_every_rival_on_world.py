@@ -39,7 +39,7 @@ def test_every_method_says_something_in_its_own_regime(method, embedded):
         }
     if method == "asd":
         vectors = np.random.default_rng(0).normal(size=(5, 192)).astype(np.float32) / 10
-        options = {"vectors": SteeringVectors(tuple(range(5)), vectors, (1, 1), {}), "force": True}
+        options = {"vectors": SteeringVectors(list(range(5)), vectors, 1, 1, {}), "force": True}
     if method in ("vti", "nullu"):
         draw = np.random.default_rng(0)
         basis = np.stack([np.linalg.qr(draw.normal(size=(192, 4)))[0].T for _ in range(5)]).astype(np.float32)

@@ -113,8 +113,7 @@ def steer(
         "dtype": str(model.dtype).removeprefix("torch."),
         "versions": versions(),
     }
-    counts = (int(sums.counts[0]), int(sums.counts[1]))
-    made = SteeringVectors(tuple(blocks), sums.vectors(), counts, made_with)
+    made = SteeringVectors(list(blocks), sums.vectors(), *map(int, sums.counts), made_with)
     made.save_pretrained(out)
     about = {**made_with, "states": "hidden_states of prompt and answer"}
     PairDirections(pairs.direction(), pairs.subspace(), len(pairs.last), about).save_pretrained(out)

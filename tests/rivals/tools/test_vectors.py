@@ -27,7 +27,7 @@ class Known:
 
 def made(model="mine"):
     vectors = np.arange(6, dtype=np.float32).reshape(2, 3)
-    return SteeringVectors((1, 3), vectors, (5, 2), {"identity": {"model_id": model}})
+    return SteeringVectors([1, 3], vectors, 5, 2, {"identity": {"model_id": model}})
 
 
 def test_vectors_are_the_difference_of_the_means():
@@ -59,7 +59,7 @@ def test_vectors_come_back_as_they_were(tmp_path):
     one = made()
     found = SteeringVectors.load(one.save_pretrained(tmp_path / "v"))
     assert found.fingerprint == one.fingerprint
-    assert (found.layers, found.counts) == ((1, 3), (5, 2))
+    assert (found.layers, found.factual, found.hallucinated) == ([1, 3], 5, 2)
     np.testing.assert_array_equal(found.vectors, one.vectors)
     first = [(tmp_path / "v" / name).read_bytes() for name in (PAGE, NUMBERS)]
     one.save_pretrained(tmp_path / "w")
@@ -77,13 +77,13 @@ def test_altered_or_missing_files_are_refused(tmp_path):
     with pytest.raises(InputError, match=PAGE):
         made().save_pretrained(folder)  # somebody edited the page
     folder = made().save_pretrained(tmp_path / "again")
-    other = SteeringVectors((1, 3), made().vectors + 1, (5, 2), {})
+    other = SteeringVectors([1, 3], made().vectors + 1, 5, 2, {})
     other.save_pretrained(tmp_path / "w")
     (folder / NUMBERS).write_bytes((tmp_path / "w" / NUMBERS).read_bytes())
     with pytest.raises(ArtifactError, match="cut"):
         SteeringVectors.load(folder)
     with pytest.raises(ArtifactError, match="usable"):
-        SteeringVectors((3, 1), made().vectors, (5, 2), {}).verify()
+        SteeringVectors([3, 1], made().vectors, 5, 2, {}).verify()
 
 
 def test_another_models_vectors_are_refused_with_both_sides():
@@ -91,4 +91,4 @@ def test_another_models_vectors_are_refused_with_both_sides():
     with pytest.raises(MismatchError, match="theirs"):
         made("theirs").check_pairing(Known())
     with pytest.raises(MismatchError, match="recorded"):
-        SteeringVectors((1,), made().vectors[:1], (1, 1), {}).check_pairing(Known())
+        SteeringVectors([1], made().vectors[:1], 1, 1, {}).check_pairing(Known())

@@ -30,23 +30,10 @@ MORE_IMAGES = "use more images, or ones that the model gets wrong"
 
 
 class Learned:
-    """An artifact of one model: numbers, a page that describes them, and the identity of the model."""
+    """An artifact of one model: a dataclass whose fields are the numbers and facts that its layout names."""
 
     layout: ClassVar[SealedFolder]
     made_with: Mapping[str, Any]
-
-    def page(self) -> dict[str, Any]:
-        """What the page says besides hashes."""
-        raise NotImplementedError
-
-    def arrays(self) -> dict[str, Floats]:
-        """The numbers by name."""
-        raise NotImplementedError
-
-    @classmethod
-    def read(cls, page: Mapping[str, Any], arrays: Mapping[str, Any]) -> Self:
-        """The artifact that a page and numbers describe."""
-        raise NotImplementedError
 
     def is_usable(self) -> bool:
         """Whether the numbers can be what the page says, whatever their hash."""
@@ -56,25 +43,34 @@ class Learned:
         model = self.made_with.get("identity", {}).get("model_id", "?")
         return f"<{type(self).__name__} of {model!r}>"
 
+    def page(self) -> dict[str, Any]:
+        """What the page says besides hashes."""
+        return {"schema_version": SCHEMA} | {name: getattr(self, name) for name in self.layout.fields}
+
+    def arrays(self) -> dict[str, Floats]:
+        """The numbers by name."""
+        return {name: getattr(self, name) for name in self.layout.arrays}
+
     @property
     def fingerprint(self) -> str:
         """Hash of everything the artifact says."""
         return sha256_json(self.page() | {name: array.tolist() for name, array in self.arrays().items()})
 
     def save_pretrained(self, folder: str | Path) -> Path:
-        """Write the artifact into a folder; files of others under its names are refused."""
+        """Write the artifact into a folder; refuse to replace files that something else wrote."""
         return self.layout.write_output(Path(folder), self.page(), self.arrays())
 
     @classmethod
     def load(cls, folder: str | Path) -> Self:
         """Read and verify an artifact from its folder."""
-        found = cls.read(*cls.layout.read(Path(folder)))
+        page, arrays = cls.layout.read(Path(folder))
+        found = cls(**arrays, **{name: page[name] for name in cls.layout.fields})
         found.verify()
         return found
 
     @classmethod
     def of(cls, given: Self | str | Path, anatomy: Anatomy, processor: Any, *, force: bool) -> Self:
-        """An artifact or what is in its folder; one that another model made is refused unless forced."""
+        """An artifact, or the one in a folder; one that another model made is refused unless forced."""
         found = cls.load(given) if isinstance(given, str | Path) else given
         if not force:
             found.check_pairing(identify(anatomy, processor))
@@ -132,13 +128,15 @@ class SteeringVectors(Learned):
     Attributes:
         layers: 0-based blocks, ascending.
         vectors: One for each block, float32 (L, d).
-        counts: Factual and hallucinated tokens behind them.
+        factual: How many tokens named an object that is there.
+        hallucinated: How many tokens named an absent one.
         made_with: Identity of model and processor, prompt, records and their hash, versions.
     """
 
-    layers: tuple[int, ...]
+    layers: Sequence[int]
     vectors: Floats
-    counts: tuple[int, int]
+    factual: int
+    hallucinated: int
     made_with: Mapping[str, Any]
 
     layout = SealedFolder(
@@ -151,26 +149,6 @@ class SteeringVectors(Learned):
         remedy=f"make some with {MAKE}, or fetch them again",
     )
 
-    def page(self) -> dict[str, Any]:
-        """Which blocks, from how many tokens, made with what."""
-        return {
-            "schema_version": SCHEMA,
-            "layers": list(self.layers),
-            "factual": self.counts[0],
-            "hallucinated": self.counts[1],
-            "made_with": dict(self.made_with),
-        }
-
-    def arrays(self) -> dict[str, Floats]:
-        """The vectors."""
-        return {"vectors": self.vectors}
-
-    @classmethod
-    def read(cls, page: Mapping[str, Any], arrays: Mapping[str, Any]) -> Self:
-        """The vectors of a page and its numbers."""
-        counts = (page["factual"], page["hallucinated"])
-        return cls(tuple(page["layers"]), arrays["vectors"], counts, page["made_with"])
-
     def is_usable(self) -> bool:
         """Whether there is a finite vector for each block of the model, in order."""
         vectors, layers = self.vectors, self.layers
@@ -182,7 +160,7 @@ class SteeringVectors(Learned):
             and vectors.ndim == 2
             and len(vectors) == len(layers) > 0
             and np.isfinite(vectors).all()
-            and min(self.counts) >= 1
+            and min(self.factual, self.hallucinated) >= 1
         )
 
 
@@ -259,19 +237,6 @@ class PairDirections(Learned):
         schemas=(SCHEMA,),
         remedy=f"make some with {MAKE}, or fetch them again",
     )
-
-    def page(self) -> dict[str, Any]:
-        """From how many pairs, made with what."""
-        return {"schema_version": SCHEMA, "pairs": self.pairs, "made_with": dict(self.made_with)}
-
-    def arrays(self) -> dict[str, Floats]:
-        """The directions of both methods."""
-        return {"direction": self.direction, "subspace": self.subspace}
-
-    @classmethod
-    def read(cls, page: Mapping[str, Any], arrays: Mapping[str, Any]) -> Self:
-        """The directions of a page and its numbers."""
-        return cls(arrays["direction"], arrays["subspace"], page["pairs"], page["made_with"])
 
     @classmethod
     def of(cls, given: Self | str | Path, anatomy: Anatomy, processor: Any, *, force: bool) -> Self:
