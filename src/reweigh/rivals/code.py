@@ -51,14 +51,6 @@ def bounded_contrast(main: Tensor, reference: Tensor, power: float) -> Tensor:
     return mix(main, reference, 1 + weight, -weight, ~(p < apart * p.amax(dim=-1, keepdim=True)))
 
 
-class CodeRequest(Request):
-    """A caller's request, with the descriptions to use."""
-
-    def __init__(self, decoder: CODE, descriptions: Sequence[str] | None) -> None:
-        super().__init__(decoder)
-        self.descriptions = descriptions
-
-
 class CODE(Contrast):
     """Contrast with a description: the model's own, or those of ``request(descriptions=[...])``, one for each row.
 
@@ -69,6 +61,7 @@ class CODE(Contrast):
     """
 
     title = "CODE"
+    request_options = ("descriptions",)
     grid = (("power", (0.2, 0.35, 0.5, 0.7, 1.0, 1.4)),)
 
     def __init__(
@@ -86,19 +79,15 @@ class CODE(Contrast):
         length = int(in_range("description_tokens", description_tokens, 1))
         self.describer = Describer(anatomy, processor, length, template)
 
-    def request(
-        self, outer: Request | None = None, *, descriptions: Sequence[str] | None = None, **options: Any
-    ) -> Request:
+    def request(self, outer: Request | None = None, **options: Any) -> Request:
         """Settings of one caller: a description for each row of its prompts."""
-        super().request(outer, **options)
-        if descriptions is not None and not fits(descriptions, Sequence[str]):
+        texts = options.get("descriptions")
+        if texts is not None and not fits(texts, Sequence[str]):
             raise InputError(
-                f"descriptions are {descriptions!r:.80}, but must be a list of texts",
+                f"descriptions are {texts!r:.80}, but must be a list of texts",
                 hint='one for each row: descriptions=["A dog.", "A cat."]',
             )
-        if descriptions is None and isinstance(outer, CodeRequest):
-            descriptions = outer.descriptions
-        return CodeRequest(self, descriptions)
+        return super().request(outer, **options)
 
     def branch_inputs(self, forward: Pass) -> dict[str, Any]:
         """The prompt with a description where the image was; all else of it stays, the image's tags too."""
@@ -115,7 +104,7 @@ class CODE(Contrast):
         return padded(rows, prompt_ids(forward.inputs).device)
 
     def _texts(self, forward: Pass) -> Sequence[str]:
-        given = forward.request.descriptions if isinstance(forward.request, CodeRequest) else None
+        given: Sequence[str] | None = forward.request.given.get("descriptions")
         if given is None:
             return self.describer.describe(forward)
         if len(given) != len(forward.prompts):

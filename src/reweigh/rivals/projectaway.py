@@ -22,7 +22,7 @@ from reweigh.rivals.tools.branch import Runner
 from reweigh.rivals.tools.edits import StreamEditor
 from reweigh.rivals.tools.inputs import word_tokens
 from reweigh.rivals.tools.options import require_processor, word_list
-from reweigh.runtime.decoder import Decoder, Pass, Request, in_range
+from reweigh.runtime.decoder import Pass, Request, in_range
 
 
 def project_away(states: Tensor, targets: Sequence[Tensor], weight: float) -> Tensor:
@@ -32,14 +32,6 @@ def project_away(states: Tensor, targets: Sequence[Tensor], weight: float) -> Te
         # not clamp_min: with a target of zeros the share is NaN, and nothing is removed
         states = states - weight * torch.where(share > 0, share, 0)[..., None] * target
     return states
-
-
-class EraseRequest(Request):
-    """A request with words of its own."""
-
-    def __init__(self, decoder: Decoder, erase: tuple[str, ...]) -> None:
-        super().__init__(decoder)
-        self.erase = erase
 
 
 class ProjectAway(StreamEditor):
@@ -54,6 +46,7 @@ class ProjectAway(StreamEditor):
     """
 
     title = "ProjectAway"
+    request_options = ("erase",)
     grid = (("weight", (0.5, 1.0, 1.5, 2.0, 3.0, 5.0)),)
 
     def __init__(
@@ -77,16 +70,14 @@ class ProjectAway(StreamEditor):
 
     def request(self, outer: Request | None = None, **options: Any) -> Request:
         """A request; ``erase`` replaces the decoder's own words."""
-        erase = options.pop("erase", None)
-        super().request(outer, **options)
-        kept = outer.erase if isinstance(outer, EraseRequest) else self.erase
-        return EraseRequest(self, kept if erase is None else word_list("erase", erase))
+        if options.get("erase") is not None:
+            options["erase"] = word_list("erase", options["erase"])
+        return super().request(outer, **options)
 
     def before(self, forward: Pass) -> None:
         """Read the states of the words to remove, if the next pass shows an image."""
         if any(map(forward.shown, range(len(forward.rows)))):
-            request = forward.request
-            erase = request.erase if isinstance(request, EraseRequest) else self.erase
+            erase = forward.request.given.get("erase", self.erase)
             forward.scratch = [self.word_state(word) for word in erase]
 
     @torch.no_grad()

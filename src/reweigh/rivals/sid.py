@@ -8,7 +8,6 @@ The official greedy option ignores the cut (``beta=0``); its sampler, followed h
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -19,13 +18,6 @@ from reweigh.families.anatomy import Anatomy
 from reweigh.rivals.tools.contrast import Contrast
 from reweigh.rivals.tools.edits import image_keys
 from reweigh.runtime.decoder import SAMPLING, Pass, in_range
-
-
-@dataclass(slots=True)
-class _Dropped:
-    """The keys that the branch beside a pass drops, (B, S), once they are chosen."""
-
-    keys: Tensor | None = None
 
 
 class SID(Contrast):
@@ -59,24 +51,19 @@ class SID(Contrast):
         self.layer = layer
         self.attends = self.alpha > 0
 
-    def reference(self, forward: Pass) -> Tensor | None:
-        """The branch's logits; only its passes are edited."""
-        forward.scratch = _Dropped()
-        return super().reference(forward)
-
     def see_attention(self, layer: int, weights: Tensor, values: Tensor, forward: Pass | None) -> None:
         """Choose the image keys that the branch's current token attends to most: they are dropped."""
-        if forward is None or forward.scratch is None or layer != self.layer - 1:
+        if forward is None or forward.is_running or layer != self.layer - 1:  # the main pass is left alone
             return
         row = weights[:, :, -1].float().mean(dim=1)  # (B, S)
         image = image_keys(forward.sequences(len(row)), row.shape[1], row.shape[1], row.device)
         order = row.masked_fill(~image, float("inf")).argsort(dim=-1, stable=True)
         place = order.argsort(dim=-1)
-        forward.scratch.keys = image & (place >= self.keep)
+        forward.scratch = image & (place >= self.keep)
 
     def edit_attention(self, layer: int, scores: Tensor, forward: Pass | None) -> Tensor:
         """Mask the dropped keys in the branch's later blocks."""
-        drop = None if forward is None or forward.scratch is None else forward.scratch.keys
+        drop = None if forward is None or forward.is_running else forward.scratch
         if drop is None or layer < self.layer:
             return scores
         lowest = torch.finfo(scores.dtype).min

@@ -159,10 +159,17 @@ class Request:
     Attributes:
         decoder: What edits the caller's passes.
         layers: Blocks whose output they need; the decoder's unless given.
+        given: The decoder's ``request_options`` that this caller gave.
     """
 
-    def __init__(self, decoder: Decoder, layers: frozenset[int] | None = None) -> None:
+    def __init__(
+        self,
+        decoder: Decoder,
+        layers: frozenset[int] | None = None,
+        given: Mapping[str, Any] | None = None,
+    ) -> None:
         self.decoder = decoder
+        self.given = given or {}
         self.layers = decoder.layers if layers is None else layers
         self.number = next(_keys)
 
@@ -180,6 +187,7 @@ class Decoder:
         grid: Values of its own options that a tuned comparison tries, in all combinations, the default among them.
         layers: Blocks whose output it reads; -1 is the input of the first block.
         reads_every_step: Whether it needs their output at every step, not only where an image may be new.
+        request_options: Names of the options that a single request may give.
         runs_passes: Whether ``edit`` runs forward passes of its own, which must not be shown to it.
         attends: Whether attention goes through ``edit_attention`` and ``see_attention``.
         loop: A decoding loop for the ``custom_generate`` of transformers, if the method has its own.
@@ -198,6 +206,7 @@ class Decoder:
     grid: ClassVar[tuple[tuple[str, tuple[Any, ...]], ...]] = ()
     layers: frozenset[int] = frozenset()
     reads_every_step: ClassVar[bool] = True
+    request_options: ClassVar[tuple[str, ...]] = ()
     runs_passes: ClassVar[bool] = True
     attends: bool = False
     loop: Callable[..., Any] | None = None
@@ -217,12 +226,13 @@ class Decoder:
 
     def request(self, outer: Request | None = None, **options: Any) -> Request:
         """Settings of one caller; what is not given is taken from ``outer``, the request it is nested in."""
-        if options:
+        if unknown := set(options) - set(self.request_options):
             raise InputError(
-                f"a request of {self.name or type(self).__name__} has no option {min(options)!r}",
+                f"a request of {self.name or type(self).__name__} has no option {min(unknown)!r}",
                 hint="give options when the decoder is made",
             )
-        return Request(self)
+        given = {name: value for name, value in options.items() if value is not None}
+        return Request(self, given={**(outer.given if outer else {}), **given})
 
     def engage(self, hooks: Any) -> Callable[[], None]:
         """Prepare the model when the first request opens; return what undoes it."""

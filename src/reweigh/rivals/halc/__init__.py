@@ -30,13 +30,13 @@ from reweigh.families.anatomy import Anatomy
 from reweigh.families.processor import tokenizer_of
 from reweigh.rivals.dola import DoLa
 from reweigh.rivals.halc.grounding import OWN, Detector, Matcher, PictureGain, load_detector, load_matcher
-from reweigh.rivals.halc.pictures import PictureRequest, PictureSession, pictures_of
+from reweigh.rivals.halc.pictures import PictureSession, pictures_of
 from reweigh.rivals.halc.walk import FIELDS, Beam, Walk, Words, entity_test, may_be_entity
 from reweigh.rivals.tools.branch import Runner, after_prompts
 from reweigh.rivals.tools.edits import StreamEditor
 from reweigh.rivals.tools.options import require_processor
 from reweigh.runtime.context import suspended
-from reweigh.runtime.decoder import Pass, Request, in_range
+from reweigh.runtime.decoder import Pass, in_range
 
 
 class HALC(StreamEditor):
@@ -59,6 +59,7 @@ class HALC(StreamEditor):
     title = "HALC"
     grid = (("weight", (0.05, 0.1, 0.2)), ("growth", (0.3, 0.6)))
     session = PictureSession
+    request_options = ("pictures",)
 
     def __init__(
         self,
@@ -96,12 +97,6 @@ class HALC(StreamEditor):
         self.state_layers = sorted(self.dola.layers)
         self.words = Words(tokenizer_of(processor), end_tokens(anatomy.language_model))
         self.runner = Runner(anatomy)
-
-    def request(self, outer: Request | None = None, *, pictures: Any = None, **options: Any) -> Request:
-        """A request with pictures of its own, or those of the request it is nested in."""
-        super().request(outer, **options)
-        around = outer.pictures if isinstance(outer, PictureRequest) else None
-        return PictureRequest(self, around if pictures is None else pictures)
 
     def before(self, forward: Pass) -> None:
         """Make room for the states that DoLa reads, by layer."""

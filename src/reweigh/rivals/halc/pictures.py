@@ -15,7 +15,7 @@ from reweigh.errors import InputError, UnsupportedError
 from reweigh.families.anatomy import Anatomy
 from reweigh.families.prompts import build_inputs
 from reweigh.rivals.tools.inputs import forwardable, with_ids
-from reweigh.runtime.decoder import Decoder, Pass, Request
+from reweigh.runtime.decoder import Pass
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -25,14 +25,6 @@ if TYPE_CHECKING:
 OF_TEXT = frozenset(
     {"input_ids", "attention_mask", "qformer_input_ids", "qformer_attention_mask", *TOKEN_TYPES}
 )
-
-
-class PictureRequest(Request):
-    """A request that knows its caller's pictures, one (or none) for each row of the prompt."""
-
-    def __init__(self, decoder: Decoder, pictures: Sequence[Image | None] | None) -> None:
-        super().__init__(decoder)
-        self.pictures = pictures
 
 
 class Prepared(dict[str, Any]):
@@ -67,7 +59,7 @@ def pictures_of(forward: Pass) -> list[Image | None]:
             "a prompt shows several images, and parts of one picture cannot stand for all of them",
             hint="show one image in a prompt, or use another decoder",
         )
-    given = forward.request.pictures if isinstance(forward.request, PictureRequest) else None
+    given: Sequence[Image | None] | None = forward.request.given.get("pictures")
     if given is None:
         if any(has_image):
             raise InputError(
