@@ -15,7 +15,7 @@ from typing import TypeVar
 from reweigh.world.drawings import CATALOGUE
 from reweigh.world.kinds import KINDS
 from reweigh.world.scenes import Scene
-from reweigh.world.vocabulary import PAIRS, UNCOUNTED, surfaces
+from reweigh.world.vocabulary import surfaces
 from training.phrases import BACKDROP_LINES, CLOSINGS, MOODS, OPENINGS, PLACES, VAGUE
 
 T = TypeVar("T")
@@ -30,6 +30,10 @@ BRIEF_PROMPTS = ("Describe this image.", "Describe this image.", "What is in thi
 COLOURLESS = frozenset({"person", "wine glass", "sports ball"})
 """Objects whose colour is that of a part (clothes, drink) and would mislead."""
 
+PAIRS = frozenset({"skis", "scissors"})
+"""Objects that come as "a pair of"."""
+
+UNCOUNTED = frozenset({"broccoli"})
 NUMBERS = {2: "two", 3: "three", 4: "four", 5: "five", 6: "six", 7: "seven"}
 
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from reweigh.world.render import PATCHES
 from reweigh.world.scenes import SIZE
+from training.labels import PATCHES
 
 
 @dataclass(frozen=True)

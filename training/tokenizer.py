@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from reweigh.world.drawings import CATALOGUE
-from reweigh.world.render import PATCHES
 from reweigh.world.scenes import SIZE, scenes
 from training.grammar import BRIEF_PROMPTS, DETAIL_PROMPTS, answer, brief, describe, question
+from training.labels import PATCHES
 from training.lexicon import WORDS
 from training.model import MEAN, STD
 

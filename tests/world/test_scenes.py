@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from reweigh.errors import InputError, UnknownNameError
 from reweigh.world.drawings import CATALOGUE
 from reweigh.world.kinds import KINDS
-from reweigh.world.render import owners
 from reweigh.world.scenes import SIZE, SPLITS, content_digest, scene, scenes
+from training.labels import owners
 
 SPLIT_NAMES = st.sampled_from(sorted(SPLITS))
 

@@ -1,4 +1,4 @@
-"""From a scene to pixels, and to the owner of every patch.
+"""From a scene to pixels.
 
 A sprite is one drawing at one size, angle and side, with smooth edges and a thin outline. Sprites and backdrops are cached
 and pasted, so a core renders several hundred small scenes a second; at another size everything is drawn from its vectors.
@@ -19,9 +19,6 @@ from reweigh.world.drawings import CATALOGUE, Shape
 
 if TYPE_CHECKING:
     from reweigh.world.scenes import Instance, Scene
-
-PATCHES = 8
-"""Patches a side of the embedded model's vision tower."""
 
 OUTLINE = (34, 32, 40)
 MARGIN = 6.0
@@ -81,7 +78,7 @@ def render(scene: Scene, size: int) -> Image.Image:
     """The scene as an RGB image of ``size`` by ``size`` pixels."""
     canvas = backdrop(scene.kind, scene.variant, size).copy()
     for instance in scene.instances:
-        picture, (left, top) = _sprite(instance, size)
+        picture, (left, top) = placed_sprite(instance, size)
         canvas.paste(picture, (left, top), picture)
     if scene.blur:
         canvas = canvas.filter(ImageFilter.GaussianBlur(scene.blur * size / 112))
@@ -99,7 +96,8 @@ def _exposed(scene: Scene, pixels: np.ndarray) -> np.ndarray:
     return exposed
 
 
-def _sprite(instance: Instance, size: int) -> tuple[Image.Image, tuple[int, int]]:
+def placed_sprite(instance: Instance, size: int) -> tuple[Image.Image, tuple[int, int]]:
+    """An object's sprite in a picture of ``size`` pixels, and its left and top edge."""
     i = instance
     picture = sprite(i.name, i.colour, i.pose, round(i.span * size), i.tilt, i.flip)
     return picture, (round(i.x * size - picture.width / 2), round(i.y * size - picture.height / 2))
@@ -109,25 +107,7 @@ def boxes(scene: Scene, size: int) -> list[tuple[str, tuple[int, int, int, int]]
     """Boxes in pixels, cut at the image's edges."""
     found = []
     for instance in scene.instances:
-        picture, (left, top) = _sprite(instance, size)
+        picture, (left, top) = placed_sprite(instance, size)
         right, bottom = left + picture.width, top + picture.height
         found.append((instance.name, (max(left, 0), max(top, 0), min(right, size), min(bottom, size))))
     return found
-
-
-def owners(scene: Scene, size: int, patches: int = PATCHES) -> np.ndarray:
-    """For each patch, row by row, the share of its pixels that each instance shows: (instances, patches, patches)."""
-    front = np.full((size, size), -1, dtype=np.int8)
-    for number, instance in enumerate(scene.instances):
-        picture, (left, top) = _sprite(instance, size)
-        alpha = np.asarray(picture.getchannel("A")) > 127
-        x0, y0, x1, y1 = (
-            max(left, 0),
-            max(top, 0),
-            min(left + alpha.shape[1], size),
-            min(top + alpha.shape[0], size),
-        )
-        front[y0:y1, x0:x1][alpha[y0 - top : y1 - top, x0 - left : x1 - left]] = number
-    step = size // patches
-    cells = front.reshape(patches, step, patches, step)
-    return np.stack([(cells == n).mean(axis=(1, 3), dtype=np.float32) for n in range(len(scene.instances))])

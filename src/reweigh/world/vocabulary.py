@@ -36,10 +36,6 @@ _SYNONYMS: dict[str, tuple[tuple[str, str], ...]] = {
     "handbag": (("purse", "purses"),),
     "sports ball": (("ball", "balls"),),
 }
-PAIRS = frozenset({"skis", "scissors"})
-"""Objects that come as "a pair of"."""
-
-UNCOUNTED = frozenset({"broccoli"})
 
 
 def surfaces(name: str) -> tuple[tuple[str, str], ...]:
