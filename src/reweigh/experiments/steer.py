@@ -113,7 +113,8 @@ def steer(
         "dtype": str(model.dtype).removeprefix("torch."),
         "versions": versions(),
     }
-    made = SteeringVectors(list(blocks), sums.vectors(), *map(int, sums.counts), made_with)
+    factual, hallucinated = sums.counts.tolist()
+    made = SteeringVectors(list(blocks), sums.vectors(), factual, hallucinated, made_with)
     made.save_pretrained(out)
     about = {**made_with, "states": "hidden_states of prompt and answer"}
     PairDirections(pairs.direction(), pairs.subspace(), len(pairs.last), about).save_pretrained(out)

@@ -104,7 +104,7 @@ class CODE(Contrast):
         return padded(rows, prompt_ids(forward.inputs).device)
 
     def _texts(self, forward: Pass) -> Sequence[str]:
-        given: Sequence[str] | None = forward.request.given.get("descriptions")
+        given: Sequence[str] | None = forward.request.options.get("descriptions")
         if given is None:
             return self.describer.describe(forward)
         if len(given) != len(forward.prompts):

@@ -77,7 +77,7 @@ class ProjectAway(StreamEditor):
     def before(self, forward: Pass) -> None:
         """Read the states of the words to remove, if the next pass shows an image."""
         if any(map(forward.shown, range(len(forward.rows)))):
-            erase = forward.request.given.get("erase", self.erase)
+            erase = forward.request.options.get("erase", self.erase)
             forward.scratch = [self.word_state(word) for word in erase]
 
     @torch.no_grad()

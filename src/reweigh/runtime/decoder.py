@@ -159,17 +159,17 @@ class Request:
     Attributes:
         decoder: What edits the caller's passes.
         layers: Blocks whose output they need; the decoder's unless given.
-        given: The decoder's ``request_options`` that this caller gave.
+        options: The decoder's ``request_options`` that this caller gave.
     """
 
     def __init__(
         self,
         decoder: Decoder,
         layers: frozenset[int] | None = None,
-        given: Mapping[str, Any] | None = None,
+        options: Mapping[str, Any] | None = None,
     ) -> None:
         self.decoder = decoder
-        self.given = given or {}
+        self.options = options or {}
         self.layers = decoder.layers if layers is None else layers
         self.number = next(_keys)
 
@@ -232,7 +232,7 @@ class Decoder:
                 hint="give options when the decoder is made",
             )
         given = {name: value for name, value in options.items() if value is not None}
-        return Request(self, given={**(outer.given if outer else {}), **given})
+        return Request(self, options={**(outer.options if outer else {}), **given})
 
     def engage(self, hooks: Any) -> Callable[[], None]:
         """Prepare the model when the first request opens; return what undoes it."""

@@ -59,7 +59,7 @@ def pictures_of(forward: Pass) -> list[Image | None]:
             "a prompt shows several images, and parts of one picture cannot stand for all of them",
             hint="show one image in a prompt, or use another decoder",
         )
-    given: Sequence[Image | None] | None = forward.request.given.get("pictures")
+    given: Sequence[Image | None] | None = forward.request.options.get("pictures")
     if given is None:
         if any(has_image):
             raise InputError(
