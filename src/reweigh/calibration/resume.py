@@ -16,6 +16,7 @@ from reweigh.calibration.corpus import Corpus, CorpusImage
 from reweigh.calibration.result import MANIFEST, OBSERVATIONS, Calibration
 from reweigh.errors import ArtifactError, InputError, MismatchError
 from reweigh.files.artifacts import drop_abandoned, drop_leftovers, only_one, require_fields, sha256_json
+from reweigh.files.outputs import overwrites
 from reweigh.files.seals import read_sealed, read_sealed_tensors, write_sealed, write_sealed_tensors
 from reweigh.method.readouts import DMRR
 from reweigh.provenance import first_difference
@@ -147,6 +148,44 @@ def writing(done: Calibration, folder: Path) -> Work:
     """The job of writing a calibration that was merged from others; the same command resumes it after a stop."""
     asked = {"made_with": done.made_with, "images": done.observations.corpus, "rule": done.rule}
     return Work(folder, asked, tuple(done.tables))
+
+
+def save_result(done: Calibration, out: Path, *, sources: Sequence[Path]) -> None:
+    """Save a calibration that was made from others; replace anything but itself only with --overwrite."""
+    if out.resolve() in [source.resolve() for source in sources]:
+        raise InputError(f"{out} is also an input and would be overwritten", hint="write into another folder")
+    if overwrites():
+        require_free(out)
+        done.save(out)
+        return
+    work = writing(done, out)
+    if not work.has_begun():
+        if (there := _found_in(out, done)) is not None:
+            hint = "write into another folder, or replace what is there with --overwrite"
+            raise InputError(f"{out} holds {there}", hint=hint)
+        if (out / MANIFEST).is_file():  # the same one
+            return
+    with only_one(out, lock=LOCK):
+        work.claim()
+        done.save(out)
+        work.tidy()
+
+
+def _found_in(out: Path, new: Calibration) -> str | None:
+    """What a folder contains, if it is anything but the calibration to be written."""
+    names = sorted(path.name for path in out.iterdir()) if out.is_dir() else []
+    if WORK in names and not (out / WORK / JOB).exists():  # stopped before anything was written
+        names.remove(WORK)
+    if MANIFEST not in names:
+        more = f" and {len(names) - 3} more" if len(names) > 3 else ""
+        return f"{', '.join(names[:3])}{more}" if names else None
+    try:
+        old = Calibration.load(out)
+    except ArtifactError as error:
+        return f"a calibration that cannot be read ({error.message})"
+    if old.equals(new):
+        return None
+    return f"another calibration: {old.observations.image_count} images, layers {', '.join(map(str, old.tables))}"
 
 
 def finished(work: Work, corpus: Corpus) -> Calibration:

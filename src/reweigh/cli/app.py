@@ -143,7 +143,7 @@ def _root(
         False,
         "--overwrite",
         callback=_switch(overwrite),
-        help="Replace existing files that reweigh did not write, and a recorded operating point.",
+        help="Replace files that reweigh did not write, or a recorded operating point.",
     ),
     verbose: bool = typer.Option(
         False,

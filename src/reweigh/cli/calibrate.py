@@ -40,7 +40,7 @@ def calibrate(
         [],
         "--layer",
         "-l",
-        help="0-based block to read, repeatable; -1 is the last. By default the paper's for this model, else the last.",
+        help="0-based block to read, repeatable (-1 is the last); by default the paper's for this model, else the last.",
     ),
     question: common.Question,
     batch_size: int | None = typer.Option(
@@ -70,7 +70,7 @@ def calibrate(
     cluster: RayOptions,
     loading: common.Loading,
 ) -> None:
-    """Learn each token's typical evidence from unlabeled images.
+    """Make a reference table: how much evidence is normal for each token, from unlabeled images.
 
     Stop it at any time; the same command resumes and ends with the same bytes.
     """

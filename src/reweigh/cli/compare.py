@@ -34,7 +34,7 @@ def compare(
         None,
         "--methods",
         "-m",
-        help="Decoders, separated by commas; vcd@half is a variant of vcd with its own options. By default baselines, "
+        help="Decoders, separated by commas (vcd@half is a variant of vcd with its own options); by default baselines, "
         "controls, the paper's rivals and reweigh.",
     ),
     benchmark: list[str] = typer.Option(
@@ -61,7 +61,7 @@ def compare(
     loading: common.Loading,
     force: bool = common.FORCE,
 ) -> None:
-    """Answer the same records with every decoder, score them, and write one table with metrics and cost.
+    """Compare decoders on the same records, in one table of metrics and cost.
 
     What asd, vti, nullu and projectaway need from labelled images is made from tuning records unless it is given.
     """

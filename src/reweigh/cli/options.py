@@ -216,8 +216,8 @@ class RayOptions:
     ray: str | None = typer.Option(
         None,
         metavar="ADDRESS[,NAME=VALUE]",
-        help="Run on Ray: `local` starts a cluster here, `auto` joins this machine's, or give host:port. Add workers=N, "
-        "and gpus=N or cpus=N per worker, e.g. auto,gpus=1.",
+        help="Run on Ray: `local`, `auto` (this machine's cluster) or host:port, with workers=N, and gpus=N or cpus=N for "
+        "each, e.g. auto,gpus=1.",
     )
 
     def cluster(self) -> Any:

@@ -47,7 +47,7 @@ def reproduce(
     max_new_tokens: int = typer.Option(None, min=1, help="Shorter answers, for a trial."),
     loading: common.Loading,
 ) -> None:
-    """Run the paper's protocol: calibrate, tune, compare with five rivals, ablate, study, beside the published numbers.
+    """Run the paper's whole protocol on a model, and set the results beside the published numbers.
 
     Every step is a command of its own, printed before it runs. Stop it at any time: the same command resumes.
     """
@@ -73,9 +73,8 @@ def reproduce(
         for line in left_out(steps):
             typer.echo(line, err=True)
         for number in range(len(steps)):
-            _run(
-                protocol.steps()[number], out / DONE
-            )  # anew: the last step names the folders that are there by then
+            step = protocol.steps()[number]  # anew: the last step names the folders that are there by then
+            _run(step, out / DONE)
     page = out / "study" / "paper" / "index.html"
     common.finish(
         page, then="send the page's folder, and what the model and machine were: docs/studies.md says where"

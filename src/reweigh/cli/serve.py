@@ -86,8 +86,7 @@ def serve(
         "--table",
         "-t",
         metavar="[NAME=]TABLE",
-        help="Table folder or Hub repository; `world` brings its own. Repeatable: the one without a name is the "
-        "default, requests choose others by name.",
+        help="Table folder or Hub repository, repeatable; requests choose by name, and the one without is the default.",
     ),
     layer: int = common.LAYER,
     beta: float = common.BETA,
@@ -105,7 +104,7 @@ def serve(
     limit: list[str] = typer.Option(
         [],
         metavar="NAME=VALUE",
-        help=f"What the server accepts at most; repeatable. Defaults: {LIMITS}.",
+        help=f"What the server accepts at most, repeatable; by default {LIMITS}.",
         rich_help_panel=common.ADVANCED,
     ),
     allow_urls: str = typer.Option(

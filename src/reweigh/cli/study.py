@@ -108,9 +108,8 @@ def study(
             written.append(out / "paper" / INDEX)
     found = {"material": material.record(), "studies": [one.to_json() for one in outcomes]}
     common.show(found, lambda: _show(outcomes))
-    common.finish(
-        *written, then=None if paper else "the same command with --paper, beside the paper's numbers"
-    )
+    then = f"open {written[-1]}" if paper else "the same command with --paper, beside the paper's numbers"
+    common.finish(*written, then=then)
 
 
 def _show(outcomes: list[Outcome]) -> None:

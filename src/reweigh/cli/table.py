@@ -68,10 +68,10 @@ def merge(
 ) -> None:
     """Merge shards; in any order, the result equals one run over all images."""
     from reweigh.calibration.result import Calibration, merge_calibrations
+    from reweigh.calibration.resume import save_result
 
-    _refuse_source(out, shards)
     whole = merge_calibrations(Calibration.load(shard) for shard in shards)
-    _save(whole, out)
+    save_result(whole, out, sources=shards)
     _report(whole, out)
 
 
@@ -83,12 +83,12 @@ def register(
 ) -> None:
     """Register tokens by another rule, from the observations alone."""
     from reweigh.calibration.result import Calibration, tables_of
+    from reweigh.calibration.resume import save_result
 
-    _refuse_source(out, [source])
     old = Calibration.load(source)
     tables = tables_of(old.observations, old.made_with, rule=rule)
     new = Calibration(old.observations, tables, old.made_with, old.skipped)
-    _save(new, out)
+    save_result(new, out, sources=[source])
     _report(new, out)
 
 
@@ -144,59 +144,6 @@ def _show_difference(first: str, second: str, layer: int | None) -> None:
         typer.echo("made with:")
     for line in recorded:
         typer.echo(f"  {line}")
-
-
-def _refuse_source(out: Path, sources: list[Path]) -> None:
-    from reweigh.errors import InputError
-
-    if out.resolve() in [source.resolve() for source in sources]:
-        raise InputError(f"{out} is also an input and would be overwritten", hint="write into another folder")
-
-
-def _save(calibration: Calibration, out: Path) -> None:
-    """Write a calibration; replace other files only with --overwrite."""
-    from reweigh.calibration.result import MANIFEST
-    from reweigh.calibration.resume import LOCK, require_free, writing
-    from reweigh.errors import InputError
-    from reweigh.files.artifacts import only_one
-    from reweigh.files.outputs import overwrites
-
-    if overwrites():
-        require_free(out)
-        calibration.save(out)
-        return
-    work = writing(calibration, out)
-    if not work.has_begun():
-        if (there := _found_in(out, calibration)) is not None:
-            hint = "write into another folder, or replace what is there with --overwrite"
-            raise InputError(f"{out} holds {there}", hint=hint)
-        if (out / MANIFEST).is_file():  # the same one
-            return
-    with only_one(out, lock=LOCK):
-        work.claim()
-        calibration.save(out)
-        work.tidy()
-
-
-def _found_in(out: Path, new: Calibration) -> str | None:
-    """What a folder contains, if it is anything but the calibration to be written."""
-    from reweigh.calibration.result import MANIFEST, Calibration
-    from reweigh.calibration.resume import JOB, WORK
-    from reweigh.errors import ArtifactError
-
-    names = sorted(path.name for path in out.iterdir()) if out.is_dir() else []
-    if WORK in names and not (out / WORK / JOB).exists():  # stopped before anything was written
-        names.remove(WORK)
-    if MANIFEST not in names:
-        more = f" and {len(names) - 3} more" if len(names) > 3 else ""
-        return f"{', '.join(names[:3])}{more}" if names else None
-    try:
-        old = Calibration.load(out)
-    except ArtifactError as error:
-        return f"a calibration that cannot be read ({error.message})"
-    if old.equals(new):
-        return None
-    return f"another calibration: {old.observations.image_count} images, layers {', '.join(map(str, old.tables))}"
 
 
 def _report(calibration: Calibration, out: Path) -> None:

@@ -40,8 +40,7 @@ class VerifierOptions:
     verifier: str | None = typer.Option(None, help="Model that judges mentions; by default the model itself.")
     verifier_url: str | None = typer.Option(
         None,
-        help="Base URL of a server that runs it (/v1/systemone); by default it is loaded here. A key that it asks for "
-        f"is read from {VERIFIER_KEY}.",
+        help=f"Base URL of a server that runs it (/v1/systemone), with its key in {VERIFIER_KEY}.",
     )
 
     def served(self, out: Path) -> ServedVerifier | None:
@@ -93,7 +92,7 @@ def tune(
     ),
     force: bool = common.FORCE,
 ) -> None:
-    """Try layers and betas, judge CHAIR_S, CHAIR_I, recall and F1 together, and recommend a point.
+    """Choose layer and beta by CHAIR_S, CHAIR_I, recall and F1 together.
 
     Points are chosen on the benchmark's records for tuning: the tuning split of `world`, the training images of chair.
     """
