@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from reweigh.benchmarks.amber.data import Annotations, Words
+from reweigh.benchmarks.amber.data import GENERATIVE, Words, read_annotations
 from reweigh.benchmarks.amber.generative import (
     METRICS,
     AMBERGenerative,
@@ -275,17 +275,17 @@ def test_missing_files_name_the_command(tmp_path: Path, backend: Language) -> No
 
 
 def test_real_files_have_the_published_sizes(shared_data: Path) -> None:
-    annotations = Annotations.read(shared_data / "amber")
+    annotations = read_annotations(shared_data / "amber")
     words = Words.read(shared_data / "amber")
-    assert len(annotations.generative) == 1004
+    assert len(annotations[GENERATIVE]) == 1004
     assert (len(words.associated), len(words.vocabulary), len(words.safe)) == (340, 418, 9)
 
 
 def test_naming_every_true_object_cannot_cover_all(shared_data: Path) -> None:
-    annotations = Annotations.read(shared_data / "amber")
+    annotations = read_annotations(shared_data / "amber")
     words = Words.read(shared_data / "amber")
     covered = total = 0
-    for row in annotations.generative.values():
+    for row in annotations[GENERATIVE].values():
         judge = _Judge(words, lambda first, second: first == second, row["truth"], row["hallu"])
         assert all(judge.judge(name) in ("grounded", "safe") for name in row["truth"])
         covered += len(judge.covered)
@@ -298,7 +298,7 @@ def test_whole_path_on_real_data(shared_data: Path, backend: Language) -> None:
     records = benchmark.records()
     assert len(records) == 1004
     assert {record.prompt for record in records} == {"Describe this image."}
-    truth = Annotations.read(shared_data / "amber").generative
+    truth = read_annotations(shared_data / "amber").generative
     said = [
         Response(record.id, f"I can see a {truth[int(record.id)]['truth'][0]} and a table in the picture.")
         for record in records[:100]

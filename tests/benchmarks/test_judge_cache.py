@@ -35,7 +35,6 @@ def test_a_second_run_asks_nothing(tmp_path: Path) -> None:
     again = CachedJudge(second, tmp_path)
     assert [again.ask(question) for question in questions] == replies
     assert second.asked == []
-    assert (again.found, again.asked) == (5, 0)
 
 
 def test_everything_that_can_change_a_verdict_is_in_the_key(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -52,10 +53,11 @@ __all__ = [
 HEADLINES = 5
 
 
+@dataclass(eq=False, repr=False)
 class Benchmark(ABC):
     """A benchmark over the user's copy of its data.
 
-    A subclass gives a ``name``, ``records``, ``score_response`` and ``figures``; everything else has a default.
+    A subclass needs a ``name``, ``records``, ``score_response`` and ``figures``; everything else has a default.
     Keyword arguments of its constructor are its options (scorer variant, parser), which a run records.
 
     Args:
@@ -97,13 +99,15 @@ class Benchmark(ABC):
     tuning_options: ClassVar[Mapping[str, Any]] = {}
     """Options that select records for tuning, separate from those used to report results."""
 
-    data_dir: Path
+    data_dir: Path = Path(".")
 
-    own_images: Path | None = None
-    """Folder of the images, where an option of the benchmark names it."""
+    def __post_init__(self) -> None:
+        self.data_dir = Path(self.data_dir)
 
-    def __init__(self, data_dir: str | Path = ".") -> None:
-        self.data_dir = Path(data_dir)
+    @property
+    def own_images(self) -> Path | None:
+        """Folder of the images, where an option of the benchmark names it."""
+        return None
 
     @abstractmethod
     def records(self, *, limit: int | None = None, seed: int = 42) -> list[Record]:

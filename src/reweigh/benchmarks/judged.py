@@ -65,7 +65,6 @@ class Judged(Benchmark):
     by_part: ClassVar[tuple[str, ...]] = ("n", "score")
     """Counts that are kept for each part of the benchmark, too."""
 
-    data_dir: Path
     _: KW_ONLY
     judge: Judge | Rater | None = None
     prompt: str | Path | None = None
@@ -74,7 +73,7 @@ class Judged(Benchmark):
     """How often every answer is rated."""
 
     def __post_init__(self) -> None:
-        self.data_dir = Path(self.data_dir)
+        super().__post_init__()
         self._rated_by: dict[str, Any] = {}
 
     @cached_property
@@ -83,7 +82,7 @@ class Judged(Benchmark):
         return self._read_questions()
 
     def records(self, *, limit: int | None = None, seed: int = 42) -> list[Record]:
-        """List the questions in the official order, verbatim."""
+        """List the questions verbatim, in the official order."""
         return [
             Record(id=one.id, image=one.image, prompt=one.text, max_new_tokens=self.max_new_tokens)
             for one in list(self.questions.values())[:limit]
@@ -99,7 +98,7 @@ class Judged(Benchmark):
     def score(
         self, responses: Sequence[Response], *, ids: Collection[Id] | None = None
     ) -> tuple[list[Item], Summary]:
-        """Ask the judge about every response and take its verdicts."""
+        """Ask the judge about every response."""
         checked = self._in_order(check_responses(responses, known=self.known_ids(), ids=ids))
         pairs = [(self.questions[response.id], response.text) for response in checked]
         who = self._require_judge().describe()
@@ -115,7 +114,6 @@ class Judged(Benchmark):
         return items, self.summarise(items)
 
     def summarise(self, items: Sequence[Item]) -> Summary:
-        """Compute the summary of items, in any order."""
         return super().summarise(self._in_order(items))
 
     def describe(self, items: Sequence[Item]) -> dict[str, Any]:
@@ -145,7 +143,7 @@ class Judged(Benchmark):
         return read_prompt(path, self.prompt_name)
 
     def _in_order(self, rows: Sequence[Any]) -> list[Any]:
-        """Responses or items in the order of their questions."""
+        """Sort responses or items by their questions."""
         order = {identity: index for index, identity in enumerate(self.questions)}
         return sorted(rows, key=lambda row: order.get(row.id, len(order)))
 
@@ -155,11 +153,11 @@ class Judged(Benchmark):
 
     @abstractmethod
     def _filled(self, question: Question, answer: str) -> str:
-        """The judge's prompt about one answer."""
+        """Fill the judge's prompt in for one answer."""
 
     @abstractmethod
     def _require_judge(self) -> Judge | Rater:
-        """The judge, if it is of the right kind."""
+        """Return the judge; refuse one of the other kind."""
 
     @abstractmethod
     def _ask(self, filled: str, run: int) -> Any:
@@ -281,7 +279,7 @@ def read_prompt(path: Path, name: str) -> str:
 
 
 def strings_of(path: Path) -> list[str]:
-    """All string constants of a Python file; none of another file."""
+    """Return all string constants of a Python file; none of another file."""
     nodes = _nodes(path) if path.suffix == ".py" else []
     return [node.value for node in nodes if isinstance(node, ast.Constant) and isinstance(node.value, str)]
 

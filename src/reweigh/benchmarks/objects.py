@@ -125,14 +125,16 @@ def _words(where: str, field: str, given: Any) -> tuple[str, ...]:
 class _OwnPictures(Benchmark):
     """Pictures of the user, and the file that says what is in them."""
 
-    own_images: Path
-
     def __init__(
         self, data_dir: str | Path, *, images: str | Path | None = None, truth: str | Path | None = None
     ) -> None:
-        super().__init__(data_dir)
+        super().__init__(Path(data_dir))
         self._truth_file = self.data_dir / "truth.jsonl" if truth is None else Path(truth)
-        self.own_images = self._truth_file.parent if images is None else Path(images)
+        self._images = self._truth_file.parent if images is None else Path(images)
+
+    @property
+    def own_images(self) -> Path:
+        return self._images
 
     @cached_property
     def truth(self) -> Truth:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import KW_ONLY, dataclass, replace
 from functools import cached_property
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -131,6 +131,7 @@ def _name(group: str, figure: str) -> str:
     return f"{group}_{figure}" if group else figure
 
 
+@dataclass(eq=False, repr=False)
 class POPE(Benchmark):
     """POPE's three splits.
 
@@ -151,22 +152,19 @@ class POPE(Benchmark):
     metrics = METRICS
     figures = staticmethod(figures)
 
-    def __init__(
-        self,
-        data_dir: str | Path,
-        *,
-        split: str = "all",
-        parser: str = "llava",
-        repope: str | Path | None = None,
-    ) -> None:
-        if split not in (*SPLITS, "all"):
-            raise InputError(f"POPE has no split {split!r}", hint=f"use {', '.join(SPLITS)} or all")
-        if parser not in PARSERS:
-            raise InputError(f"{parser!r} is not a POPE parser", hint=f"use {', '.join(PARSERS)}")
-        super().__init__(data_dir)
-        self.split = split
-        self.parser = parser
-        self._repope = None if repope is None else Path(repope)
+    _: KW_ONLY
+    split: str = "all"
+    parser: str = "llava"
+    repope: Path | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.split not in (*SPLITS, "all"):
+            raise InputError(f"POPE has no split {self.split!r}", hint=f"use {', '.join(SPLITS)} or all")
+        if self.parser not in PARSERS:
+            raise InputError(f"{self.parser!r} is not a POPE parser", hint=f"use {', '.join(PARSERS)}")
+        if self.repope is not None:
+            self.repope = Path(self.repope)
 
     @property
     def _questions(self) -> dict[Id, _Question]:
@@ -179,14 +177,14 @@ class POPE(Benchmark):
         fate: Counter[str] = Counter()
         for split in SPLITS if self.split == "all" else (self.split,):
             found = _read_split(self.data_dir, split)
-            if self._repope is not None:
-                found = relabel(found, _read_repope(self._repope, split), fate)
+            if self.repope is not None:
+                found = relabel(found, _read_repope(self.repope, split), fate)
             questions |= {
                 (f"{split}/{number}" if self.split == "all" else number): one for number, one in found.items()
             }
-        if self._repope is not None and not questions:
+        if self.repope is not None and not questions:
             raise InputError(
-                f"no question in {self.data_dir} is one of {self._repope}",
+                f"no question in {self.data_dir} is one of {self.repope}",
                 hint="both are on COCO's val2014 images",
             )
         return questions, dict(fate)
@@ -212,18 +210,18 @@ class POPE(Benchmark):
         found = self._questions.get(identity)
         if found is None:
             return Asked()
-        return Asked(found.text, found.image, None if self._repope is not None else found.label)
+        return Asked(found.text, found.image, None if self.repope is not None else found.label)
 
     def describe(self, items: Sequence[Item]) -> dict[str, Any]:
         """Name parser, split and labels; count the answers that are neither yes nor no."""
-        labels = {} if self._repope is None else {"labels": "repope", **self._read[1]}
+        labels = {} if self.repope is None else {"labels": "repope", **self._read[1]}
         unparsed = sum(item.details["answer"] is None for item in items)
         about = {"parser": self.parser, "split": self.split, "records": len(self._questions)}
         return {**about, **labels, "unparsed": unparsed}
 
     def official(self, items: Sequence[Item]) -> Mapping[str, float | None]:
         """The yes-ratio of the labels, whatever was answered: as lmms-eval prints it, or if labels were corrected."""
-        if self.parser != "lmms-eval" and self._repope is None:
+        if self.parser != "lmms-eval" and self.repope is None:
             return {}
         labelled = sum(item.details["label"] == "yes" for item in items)
         return {"yes_ratio_of_labels": 100 * labelled / len(items) if items else None}

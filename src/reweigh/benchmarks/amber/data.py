@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar
@@ -14,7 +14,8 @@ from reweigh.benchmarks.data.store import Dataset, find_files, require_file
 from reweigh.errors import InputError
 from reweigh.files.artifacts import read_json
 
-GENERATIVE = "generative"
+GENERATIVE, DISCRIMINATIVE = "generative", "discriminative"
+_OTHER = {GENERATIVE: DISCRIMINATIVE, DISCRIMINATIVE: GENERATIVE}
 
 _SOURCE = "https://raw.githubusercontent.com/junyangwang0410/AMBER/534babf6bbfcce2e735c26289dedfb21cef3c939"
 
@@ -52,31 +53,23 @@ DATASET = Dataset(
 )
 
 
-@dataclass(frozen=True)
-class Annotations:
-    """The annotation of every record, by id."""
-
-    generative: Mapping[int, Mapping[str, Any]]
-    discriminative: Mapping[int, Mapping[str, Any]]
-
-    @classmethod
-    def read(cls, data_dir: Path) -> Annotations:
-        """Read ``annotations.json``."""
-        path = require_file(data_dir, "annotations.json", benchmark="amber")
-        halves: tuple[dict[int, Any], dict[int, Any]] = ({}, {})
-        try:
-            for row in read_json(path):
-                generative = row["type"] == GENERATIVE
-                if generative:
-                    valid = isinstance(row["truth"], list) and isinstance(row["hallu"], list)
-                else:
-                    valid = row["truth"] in ("yes", "no")
-                if not valid or type(row["id"]) is not int:
-                    raise ValueError(f"record {row['id']!r} is not one of the {row['type']} kind")
-                halves[not generative][row["id"]] = row
-        except (KeyError, TypeError, ValueError) as error:
-            raise InputError(f"{path} is not AMBER's annotation file: {error}") from error
-        return cls(*halves)
+def read_annotations(data_dir: Path) -> dict[str, dict[int, Mapping[str, Any]]]:
+    """Read the annotation of every record of both halves, by id."""
+    path = require_file(data_dir, "annotations.json", benchmark="amber")
+    halves: dict[str, dict[int, Mapping[str, Any]]] = {GENERATIVE: {}, DISCRIMINATIVE: {}}
+    try:
+        for row in read_json(path):
+            half = GENERATIVE if row["type"] == GENERATIVE else DISCRIMINATIVE
+            if half == GENERATIVE:
+                valid = isinstance(row["truth"], list) and isinstance(row["hallu"], list)
+            else:
+                valid = row["truth"] in ("yes", "no")
+            if not valid or type(row["id"]) is not int:
+                raise ValueError(f"record {row['id']!r} is not one of the {row['type']} kind")
+            halves[half][row["id"]] = row
+    except (KeyError, TypeError, ValueError) as error:
+        raise InputError(f"{path} is not AMBER's annotation file: {error}") from error
+    return halves
 
 
 @dataclass(frozen=True)
@@ -109,27 +102,29 @@ class Words:
         return self.associated[name]
 
 
+@dataclass(eq=False, repr=False)
 class Half(Benchmark):
-    """One half of AMBER over the folder of its files; ``mixed`` leaves the other half's answers out."""
+    """One half of AMBER over the folder of its files.
+
+    Args:
+        mixed: Whether to accept and ignore answers to the other half among the responses.
+    """
 
     dataset = DATASET
     max_new_tokens: ClassVar[int]
     half: ClassVar[str]
-    other: ClassVar[str]
 
-    def __init__(self, data_dir: str | Path, *, mixed: bool) -> None:
-        super().__init__(data_dir)
-        self._mixed = mixed
+    _: KW_ONLY
+    mixed: bool = False
 
     @cached_property
-    def _annotations(self) -> Annotations:
-        return Annotations.read(self.data_dir)
+    def _annotations(self) -> dict[str, dict[int, Mapping[str, Any]]]:
+        return read_annotations(self.data_dir)
 
     @property
     def _rows(self) -> Mapping[int, Mapping[str, Any]]:
-        """This half's annotations by id."""
-        rows: Mapping[int, Mapping[str, Any]] = getattr(self._annotations, self.half)
-        return rows
+        """The annotations of this half by id."""
+        return self._annotations[self.half]
 
     @cached_property
     def _queries(self) -> dict[int, Mapping[str, Any]]:
@@ -159,11 +154,9 @@ class Half(Benchmark):
     def score(
         self, responses: Sequence[Response], *, ids: Collection[Id] | None = None
     ) -> tuple[list[Item], Summary]:
-        """Score answers."""
-        other = getattr(self._annotations, self.other) if self._mixed else {}
-        mine = [response for response in responses if response.id not in other]
+        others = {} if not self.mixed else self._annotations[_OTHER[self.half]]
+        mine = [response for response in responses if response.id not in others]
         return super().score(mine, ids=ids)
 
     def known_ids(self) -> Collection[Id]:
-        """Ids of this half's annotations."""
         return self._rows.keys()

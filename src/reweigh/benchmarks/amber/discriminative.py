@@ -11,13 +11,13 @@ import re
 import string
 import unicodedata
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
+from dataclasses import KW_ONLY, dataclass
 from typing import Any
 
 import numpy as np
 
 from reweigh.benchmarks.amber import generative
-from reweigh.benchmarks.amber.data import Half
+from reweigh.benchmarks.amber.data import DISCRIMINATIVE, Half
 from reweigh.benchmarks.base import Asked, Id, Item, MetricInfo, Response
 from reweigh.benchmarks.bootstrap import Array, intervals, ratio, sum_counts
 from reweigh.errors import InputError
@@ -112,13 +112,13 @@ def figures(counts: Mapping[str, Array]) -> dict[str, Array]:
     return result | {"unparsed": ratio(counts["unparsed"], everything)}
 
 
+@dataclass(eq=False, repr=False)
 class AMBERDiscriminative(Half):
     """AMBER's 14,216 yes/no questions.
 
     Args:
         data_dir: Holds ``annotations.json`` and the queries.
         parser: ``strict`` (the paper's) or ``official``; the official printed figures always use ``official``.
-        mixed: Whether to accept and ignore answers to the other half among the responses.
     """
 
     name = "amber-discriminative"
@@ -127,13 +127,15 @@ class AMBERDiscriminative(Half):
     metrics = METRICS
     figures = staticmethod(figures)
     max_new_tokens = 8
-    half, other = "discriminative", "generative"
+    half = DISCRIMINATIVE
 
-    def __init__(self, data_dir: str | Path, *, parser: str = "strict", mixed: bool = False) -> None:
-        if parser not in PARSERS:
-            raise InputError(f"{parser!r} is not an AMBER parser", hint=f"use {' or '.join(PARSERS)}")
-        super().__init__(data_dir, mixed=mixed)
-        self.parser = parser
+    _: KW_ONLY
+    parser: str = "strict"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.parser not in PARSERS:
+            raise InputError(f"{self.parser!r} is not an AMBER parser", hint=f"use {' or '.join(PARSERS)}")
 
     def asked(self, identity: Id) -> Asked:
         """The question of an id, if the query file is available."""

@@ -10,11 +10,12 @@ import importlib.util
 import json
 import warnings
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass
 from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
-from reweigh.benchmarks.amber.data import Half, Words
+from reweigh.benchmarks.amber.data import GENERATIVE, Half, Words
 from reweigh.benchmarks.base import Item, MetricInfo, Response
 from reweigh.benchmarks.bootstrap import Array, ratio, sum_counts
 from reweigh.benchmarks.language.toolkit import Language, Splitter, Token, language
@@ -50,6 +51,7 @@ def figures(counts: Mapping[str, Array]) -> dict[str, Array]:
     }
 
 
+@dataclass(eq=False, repr=False)
 class AMBERGenerative(Half):
     """Object hallucination in free descriptions of AMBER's 1,004 images.
 
@@ -57,7 +59,6 @@ class AMBERGenerative(Half):
         data_dir: Holds ``annotations.json``, ``relation.json``, ``safe_words.txt`` and the queries.
         similarity: ``auto``, ``spacy``, ``table`` or ``exact``; see :mod:`reweigh.benchmarks.amber.generative`.
         table: File of near pairs, for ``table`` and ``auto``.
-        mixed: Whether to accept and ignore answers to the other half among the responses.
         sentences: The sentence splitter, see :class:`reweigh.benchmarks.language.toolkit.Language`.
         backend: The linguistic back end, if it is not to be the installed one.
     """
@@ -67,23 +68,13 @@ class AMBERGenerative(Half):
     metrics = METRICS
     figures = staticmethod(figures)
     max_new_tokens = 128
-    half, other = "generative", "discriminative"
+    half = GENERATIVE
 
-    def __init__(
-        self,
-        data_dir: str | Path,
-        *,
-        similarity: str = "auto",
-        table: str | Path | None = None,
-        mixed: bool = False,
-        sentences: Splitter = "auto",
-        backend: Language | None = None,
-    ) -> None:
-        super().__init__(data_dir, mixed=mixed)
-        self._wanted_similarity = similarity
-        self._table = table
-        self._sentences = sentences
-        self._backend = backend
+    _: KW_ONLY
+    similarity: str = "auto"
+    table: str | Path | None = None
+    sentences: Splitter = "auto"
+    backend: Language | None = None
 
     @cached_property
     def words(self) -> Words:
@@ -92,11 +83,11 @@ class AMBERGenerative(Half):
 
     @cached_property
     def _language(self) -> Language:
-        return self._backend or language(self._sentences)
+        return self.backend or language(self.sentences)
 
     @cached_property
     def _similarity(self) -> tuple[Similar, dict[str, Any]]:
-        return choose_similarity(self._wanted_similarity, self._table)
+        return choose_similarity(self.similarity, self.table)
 
     def describe(self, items: Sequence[Item]) -> dict[str, Any]:
         """Name everything that the figures depend on besides the descriptions."""

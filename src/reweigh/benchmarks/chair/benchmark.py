@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import KW_ONLY, dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar
@@ -55,6 +55,7 @@ DATASET = Dataset(
 )
 
 
+@dataclass(eq=False, repr=False)
 class CHAIR(Benchmark):
     """Object hallucination in captions of COCO images.
 
@@ -80,38 +81,23 @@ class CHAIR(Benchmark):
     tuning_options: ClassVar[Mapping[str, Any]] = {"split": "train"}
     figures = staticmethod(figures)
 
-    def __init__(
-        self,
-        data_dir: str | Path,
-        *,
-        variant: Variant = "wordnet",
-        ground_truth: str | Path | None = None,
-        synonyms: str | Path | None = None,
-        year: str | None = None,
-        split: str = "val",
-        images: int = IMAGES,
-        manifest: str | Path | None = None,
-        repeats: bool = False,
-        sentences: Splitter = "auto",
-        backend: Language | None = None,
-    ) -> None:
-        super().__init__(data_dir)
-        self.variant: Variant = variant
-        self._ground_truth = ground_truth
-        self._synonyms = synonyms
-        self._year = year
-        self._split = split
-        self._images = images
-        self._manifest = manifest
-        self._repeats = repeats
-        self._sentences = sentences
-        self._backend = backend
+    _: KW_ONLY
+    variant: Variant = "wordnet"
+    ground_truth: str | Path | None = None
+    synonyms: str | Path | None = None
+    year: str | None = None
+    split: str = "val"
+    images: int = IMAGES
+    manifest: str | Path | None = None
+    repeats: bool = False
+    sentences: Splitter = "auto"
+    backend: Language | None = None
 
     @cached_property
     def finder(self) -> MentionFinder:
         """The reader of captions."""
-        path = self._synonyms or require_file(self.data_dir, "synonyms.txt", benchmark="chair")
-        backend = self._backend or language(self._sentences)
+        path = self.synonyms or require_file(self.data_dir, "synonyms.txt", benchmark="chair")
+        backend = self.backend or language(self.sentences)
         return MentionFinder(Vocabulary.read(path), self.variant, backend)
 
     def objects(self, text: str) -> list[str]:
@@ -122,29 +108,29 @@ class CHAIR(Benchmark):
     def truth(self) -> CocoTruth | ReadyTruth:
         """The reference objects."""
         finder = self.finder
-        if self._ground_truth is not None:
-            return ReadyTruth(self._ground_truth, finder.vocabulary, variant=self.variant)
+        if self.ground_truth is not None:
+            return ReadyTruth(self.ground_truth, finder.vocabulary, variant=self.variant)
         return CocoTruth(self._coco, finder)
 
     @cached_property
     def _coco(self) -> Coco:
-        return Coco(self.data_dir, year=self._year, split=self._split)
+        return Coco(self.data_dir, year=self.year, split=self.split)
 
     def records(self, *, limit: int | None = None, seed: int = 42) -> list[Record]:
         """List the images to describe: the manifest's, or a draw by seed from the split."""
-        if self._manifest is not None:
+        if self.manifest is not None:
             self._coco.complete()
             everywhere = {
                 key: name for split in self._coco.image_file.values() for key, name in split.items()
             }
-            files, chosen = everywhere, read_manifest(self._manifest)
+            files, chosen = everywhere, read_manifest(self.manifest)
             if unknown := [identity for identity in chosen if identity not in files]:
-                raise InputError(f"the manifest {self._manifest} contains the unknown image {unknown[0]}")
+                raise InputError(f"the manifest {self.manifest} contains the unknown image {unknown[0]}")
         else:
-            files = self._coco.image_file.get(self._split, {})
+            files = self._coco.image_file.get(self.split, {})
             if not files:
-                raise InputError(f"the annotations in {self.data_dir} have no split called {self._split!r}")
-            chosen = sample_images(files, count=self._images, seed=seed)
+                raise InputError(f"the annotations in {self.data_dir} have no split called {self.split!r}")
+            chosen = sample_images(files, count=self.images, seed=seed)
         return [
             Record(id=identity, image=files[identity], prompt=DESCRIBE, max_new_tokens=MAX_NEW_TOKENS)
             for identity in chosen[:limit]
@@ -152,14 +138,14 @@ class CHAIR(Benchmark):
 
     def asked_ids(self) -> Collection[Id] | None:
         """The images of the manifest; without one any images may be described."""
-        return None if self._manifest is None else read_manifest(self._manifest)
+        return None if self.manifest is None else read_manifest(self.manifest)
 
     def score(
         self, responses: Sequence[Response], *, ids: Collection[Id] | None = None
     ) -> tuple[list[Item], Summary]:
         """Score captions against the reference objects of their images."""
         known = self.truth.ids({response.id for response in responses})
-        checked = check_responses(responses, known=known, ids=ids, repeats=self._repeats)
+        checked = check_responses(responses, known=known, ids=ids, repeats=self.repeats)
         seen: Counter[int] = Counter()
         items = []
         for response in checked:

@@ -1,7 +1,7 @@
-"""Verdicts stored by the content of the question, so that a repeated run resumes and costs nothing.
+"""Verdicts stored by the content of their question, so that a repeated run resumes and costs nothing.
 
-One sealed file for each question; one that cannot be read, was altered or answers another question is asked for again.
-Who answers is part of the question, so that judges of two kinds never share a verdict.
+Each verdict is a sealed file; one that cannot be read, was altered or answers another question is asked for again.
+The judge is part of the question, so that two judges never share a verdict.
 """
 
 from __future__ import annotations
@@ -23,15 +23,13 @@ T = TypeVar("T")
 
 
 class _Cached(Generic[Who]):
-    """Stores the verdicts of one judge in a folder; ``asked`` and ``found`` count new and stored ones."""
+    """Stores the verdicts of one judge in a folder."""
 
     def __init__(self, judge: Who, folder: str | Path) -> None:
         self._judge: Who = judge
         self._folder = Path(folder)
         self._in_progress: dict[str, threading.Lock] = {}
         self._lock = threading.Lock()
-        self.asked = 0
-        self.found = 0
 
     def describe(self) -> dict[str, Any]:
         """Name the judge behind the cache: the cache itself changes no verdict."""
@@ -42,30 +40,25 @@ class _Cached(Generic[Who]):
         close_judge(self._judge)
 
     def _verdict(self, asked: Mapping[str, Any], ask: Callable[[], Any], read: Callable[[Any], T]) -> T:
-        """What ``read`` makes of the stored reply to a question, or of the one that ``ask`` gets and that is then stored."""
+        """Return the stored verdict, or ask and store the reply; ``read`` turns a reply into a verdict."""
         question = {"judge": self._judge.describe(), **asked}
         key = sha256_json(question)
         path = self._folder / key[:2] / f"{key}.json"
         with self._lock:
             own = self._in_progress.setdefault(key, threading.Lock())
-        # Two equal questions at the same time: the second waits for the first one's verdict.
+        # Of two equal questions at the same time, the second waits for the first one's verdict.
         with own:
             with suppress(ArtifactError, InputError):
                 stored = read_sealed(path)
                 if stored.get("question") == question:
-                    verdict = read(stored.get("reply"))
-                    with self._lock:
-                        self.found += 1
-                    return verdict
+                    return read(stored.get("reply"))
             reply = ask()
             write_sealed(path, {"question": question, "reply": reply})
-            with self._lock:
-                self.asked += 1
             return read(reply)
 
 
 class CachedJudge(_Cached[Judge]):
-    """A judge that asks another one only what is not on disk yet."""
+    """A judge that asks another one only what is not cached yet."""
 
     def ask(self, request: Request) -> str:
         """Return the stored reply, or ask and store it."""
@@ -79,7 +72,7 @@ class CachedJudge(_Cached[Judge]):
 
 
 class CachedRater(_Cached[Rater]):
-    """A rater that asks another one only what is not on disk yet."""
+    """A rater that asks another one only what is not cached yet."""
 
     def rate(self, question: ScaleQuestion) -> Distribution:
         """Return the stored distribution, or ask and store it."""

@@ -38,7 +38,7 @@ T = TypeVar("T")
 
 
 class PassingError(Exception):
-    """A failure worth another try; ``after`` holds the wait that the server asked for."""
+    """A failure worth another attempt; ``after`` is the wait that the server asked for."""
 
     def __init__(self, reason: str, after: float | None = None) -> None:
         super().__init__(reason)
@@ -85,7 +85,7 @@ class Endpoint:
         if attempts < 1:
             raise InputError(f"{attempts} attempts: at least one is needed")
         if not timeout > 0:
-            raise InputError(f"{timeout:g} seconds for one try: more than 0 are needed")
+            raise InputError(f"a timeout of {timeout:g} seconds is not positive")
         self.base_url, login, query = split_address(base_url)
         self.model = model
         self.role = role
@@ -131,7 +131,7 @@ class Endpoint:
         )
 
     def close(self) -> None:
-        """End all waiting and drop the connections."""
+        """End all waiting and close the connections."""
         self._closed.set()
         self._client.close()
 
@@ -156,7 +156,7 @@ class Endpoint:
         if asked is None:
             self._closed.wait(wait)
         else:
-            # The server gave a time: all threads wait, and a small random part spreads their return.
+            # All threads wait, and a small random part spreads their return.
             self._pace.hold(asked)
             self._closed.wait(asked + min(wait, 1.0) * 0.1)
 
@@ -186,7 +186,7 @@ class Endpoint:
             raise PassingError(f"its answer is not JSON: {text[:200]!r}") from error
 
     def _receive(self, answer: httpx.Response) -> bytes:
-        """The body of a reply, as far as time and size allow."""
+        """Return the body of a reply, bounded in time and size."""
         until = time.monotonic() + self._timeout
         content = bytearray()
         for part in answer.iter_bytes():
@@ -204,7 +204,7 @@ class Endpoint:
         return self._redact(str(error) or type(error).__name__)
 
     def _excerpt(self, found: Any) -> str:
-        """The start of a reply for a message."""
+        """Return the start of a reply, for a message."""
         return repr(self._redact(json.dumps(found, ensure_ascii=False))[:200])
 
     def _refusal(self, answer: httpx.Response, content: bytes) -> Exception:
@@ -220,14 +220,14 @@ class Endpoint:
         )
 
     def _hint(self, status: int, message: str) -> str:
-        """What to do about a permanent refusal."""
+        """Say what to do about a permanent refusal."""
         return self.hints.get(status, "the request itself is not accepted; check model and base URL")
 
 
 def _complaint(content: bytes) -> tuple[str, str]:
-    """The error code and message of a refusal, as far as the server gives them.
+    """Return the error code and message of a refusal, as far as the server gives them.
 
-    Either ``{"error": {"code", "message"}}`` or FastAPI's ``{"detail": text or list of {"loc", "msg"}}``.
+    It is either ``{"error": {"code", "message"}}`` or FastAPI's ``{"detail": text or list of {"loc", "msg"}}``.
     """
     try:
         said = json.loads(content)
@@ -242,7 +242,7 @@ def _complaint(content: bytes) -> tuple[str, str]:
 
 
 def _key(variable: str | None, url: str) -> str:
-    """The key in an environment variable; empty where none is needed."""
+    """Return the key in an environment variable; empty where none is needed."""
     if variable is None:
         return ""
     key = os.environ.get(variable, "").strip()
@@ -257,9 +257,9 @@ def _key(variable: str | None, url: str) -> str:
 
 
 def split_address(text: str) -> tuple[str, tuple[str, str] | None, list[tuple[str, str]]]:
-    """Take a base URL apart: what may be printed, then its secrets, the login and the query of every request.
+    """Split a base URL into the part that may be printed and its secrets: the login and the query of every request.
 
-    A message about a wrong URL does not repeat it.
+    An error message does not repeat the URL.
     """
     try:
         parts = urlsplit(text.strip())
@@ -280,7 +280,7 @@ def split_address(text: str) -> tuple[str, tuple[str, str] | None, list[tuple[st
 
 
 class Redactor:
-    """Removes secrets from texts, however they are written."""
+    """Removes secrets from texts: as they are, in URLs and in JSON."""
 
     def __init__(self, secrets: Iterable[str]) -> None:
         forms = {
@@ -292,19 +292,18 @@ class Redactor:
         self._forms = sorted(forms, key=len, reverse=True)
 
     def __call__(self, text: str) -> str:
-        """The text without them."""
         for form in self._forms:
             text = text.replace(form, "[redacted]")
         return text
 
 
 class Pace:
-    """Spaces the starts of requests over all threads; a hold delays all of them, because a refusal concerns all.
+    """Spaces the requests of all threads; a hold delays all of them, because a refusal concerns all.
 
     Args:
-        per_minute: Largest number of starts in a minute; None for no limit.
+        per_minute: Maximum number of requests per minute; None for no limit.
         clock: Monotonic seconds.
-        sleep: Waits for seconds; true when the judge was closed meanwhile.
+        sleep: Waits for seconds; returns true if the judge was closed meanwhile.
     """
 
     def __init__(
@@ -343,16 +342,16 @@ class Pace:
 def backoff(
     attempt: int, *, first: float, longest: float, chance: Callable[[], float] = random.random
 ) -> float:
-    """Seconds to wait after failure number ``attempt`` (from 0): doubling, bounded, the upper half at random.
+    """Return the seconds to wait after failure number ``attempt`` (from 0): doubling, bounded, half of it random.
 
-    The random half keeps threads that failed together from coming back together.
+    The random half keeps threads that failed together from retrying together.
     """
     wait = min(longest, first * 2.0 ** min(attempt, 60))
     return wait * (0.5 + 0.5 * chance())
 
 
 def retry_after(header: str | None, *, now: Callable[[], float] = time.time) -> float | None:
-    """Seconds asked for by a Retry-After header, seconds or a date; None if absent or unreadable."""
+    """Parse a Retry-After header, seconds or a date, into seconds; None if it is absent or invalid."""
     if header is None:
         return None
     try:

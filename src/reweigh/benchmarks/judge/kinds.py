@@ -1,4 +1,4 @@
-"""A judge at any OpenAI-compatible chat endpoint, as in the official programs and the paper."""
+"""The two kinds of judge: any OpenAI-compatible chat endpoint, as in the paper, and closed questions (systemone)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ DEFAULT_KEY_VARIABLE = "OPENAI_API_KEY"
 
 
 class ChatEndpoint(Endpoint):
-    """Asks a model for a completion; options are those of :class:`Endpoint`."""
+    """Asks a model for a chat completion; options are those of :class:`Endpoint`."""
 
     def __init__(
         self,
@@ -31,7 +31,6 @@ class ChatEndpoint(Endpoint):
         super().__init__(model, base_url=base_url, key_variable=key_variable, **options)
 
     def describe(self) -> dict[str, Any]:
-        """Name model and address, without credentials."""
         return {"model": self.model, "base_url": self.base_url}
 
     def ask(self, request: Request) -> str:
@@ -67,10 +66,10 @@ LOCAL_URL = "http://localhost:8000/v1"
 
 ROUTE = "systemone"
 TIMEOUT = 300.0
-"""Seconds per attempt; a local server answers its callers one after the other."""
+"""Seconds per attempt; a local server answers one request at a time."""
 
 MOST_QUESTIONS, MOST_IMAGES = 64, 4
-"""What one request may carry."""
+"""Limits of one request."""
 
 
 class SystemOne(Endpoint):
@@ -82,11 +81,10 @@ class SystemOne(Endpoint):
         super().__init__(model, base_url=base_url, timeout=timeout, **options)
 
     def describe(self) -> dict[str, Any]:
-        """Name kind, model and address, without credentials."""
         return {"kind": "systemone", "model": self.model, "base_url": self.base_url}
 
     def rate(self, question: ScaleQuestion) -> Distribution:
-        """Ask for one of several levels in order."""
+        """Ask for one of several ordered levels."""
         asked = {
             "type": "score",
             "instructions": question.instructions,
@@ -99,7 +97,7 @@ class SystemOne(Endpoint):
             raise self._malformed(error.message) from error
 
     def affirm(self, state: str, questions: Sequence[str], images: Sequence[str] = ()) -> list[float]:
-        """The probability of yes to each question; ``images`` are data URLs that all of them are about."""
+        """Return the probability of yes to each question; ``images`` are data URLs that all of them are about."""
         asked = {str(number): {"type": "noul", "instructions": one} for number, one in enumerate(questions)}
         answers = self.decide(state, asked, images)
         found: list[float] = []
@@ -113,7 +111,7 @@ class SystemOne(Endpoint):
     def decide(
         self, state: str, questions: Mapping[str, Mapping[str, Any]], images: Sequence[str] = ()
     ) -> dict[str, dict[str, Any]]:
-        """Ask typed questions about one state in one request; returns an answer of the same type for each."""
+        """Ask typed questions about one state in one request; return an answer of the same type for each."""
         if not 1 <= len(questions) <= MOST_QUESTIONS or len(images) > MOST_IMAGES:
             raise InputError(
                 f"{len(questions)} questions about {len(images)} images in one request",
@@ -164,7 +162,7 @@ _HINTS = {
     "labels": "set suitable labels with --decision-config, or use another model",
     "image input": "use a model that accepts images",
 }
-"""What the server's own words mean for the user."""
+"""What to do about a refusal, by a part of the server's message."""
 
 
 CHAT, SYSTEMONE = KINDS = ("chat", "systemone")
@@ -172,7 +170,7 @@ CHAT, SYSTEMONE = KINDS = ("chat", "systemone")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JudgeSettings:
-    """A judge behind an HTTP endpoint whose verdicts are kept on disk.
+    """A judge behind an HTTP endpoint whose verdicts are cached on disk.
 
     Attributes:
         kind: ``chat``, the official judge, whose text is read; or ``systemone``, which answers closed questions.
@@ -180,7 +178,7 @@ class JudgeSettings:
         url: Base URL of the server; by default OpenAI's, or this machine's for ``systemone``.
         key_variable: Environment variable that holds the key; by default OpenAI's for ``chat`` and none for ``systemone``.
         prompt: File with the judge's prompt, if not the benchmark's own.
-        cache: Folder of verdicts; by default one below the data folder.
+        cache: Folder for verdicts; by default one below the data folder.
         rules: How a chat judge's reply is read: ``strict`` (the paper's, the default) or ``official``.
         concurrency: Questions to ask the judge at once.
         per_minute: Maximum number of questions per minute.
@@ -231,6 +229,6 @@ class JudgeSettings:
         return CachedJudge(judge, folder)
 
     def arguments(self) -> dict[str, Any]:
-        """The arguments of a judged benchmark."""
+        """Return the arguments of a judged benchmark."""
         given = {"judge": self.open(), "prompt": self.prompt, "concurrency": self.concurrency}
         return given if self.rules is None else given | {"rules": self.rules}

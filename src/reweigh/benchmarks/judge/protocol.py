@@ -40,7 +40,7 @@ class Request:
 
 
 def user(text: str, *, temperature: float = 0.0, max_tokens: int | None = None, sample: int = 0) -> Request:
-    """A request of a single user message, as both benchmarks send it."""
+    """Make a request of a single user message, as both benchmarks send it."""
     message = {"role": "user", "content": replace_surrogates(text)}
     return Request(messages=(message,), temperature=temperature, max_tokens=max_tokens, sample=sample)
 
@@ -67,7 +67,7 @@ def close_judge(judge: object) -> None:
 def ask_all(
     tasks: Sequence[Callable[[], T]], *, concurrency: int, advance: Callable[[], Any] | None = None
 ) -> list[T]:
-    """Run tasks on a few threads and give their results in order.
+    """Run tasks on a few threads and return their results in order.
 
     The first failure cancels what has not started and is raised; earlier answers are in the cache, so the next
     run resumes from there.
@@ -94,7 +94,7 @@ def ask_all(
                 future.set_exception(error)
 
     for number in range(min(concurrency, len(tasks))):
-        # not an executor, whose threads keep a stopped command alive until the last question times out
+        # An executor's threads would keep a stopped command alive until the last question times out.
         threading.Thread(target=work, name=f"judge-{number}", daemon=True).start()
     try:
         done, _ = wait(futures, return_when=FIRST_EXCEPTION)
@@ -109,12 +109,12 @@ def ask_all(
 
 MOST_LEVELS = 26
 SLACK = 0.01
-"""How far probabilities may sum from 1: some servers round them to two or three digits."""
+"""How far the sum of probabilities may be from 1: some servers round them to two or three digits."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScaleQuestion:
-    """One question with ordered levels as its only answers.
+    """One question whose only answers are ordered levels.
 
     Attributes:
         state: What is judged.
@@ -180,7 +180,7 @@ class Distribution:
 
     @property
     def level(self) -> int:
-        """The most likely level; of equally likely ones the lowest.
+        """The most likely level; the lowest of equally likely ones.
 
         Example:
             >>> Distribution((0.25, 0.375, 0.375)).level
@@ -199,7 +199,7 @@ class Distribution:
         return math.fsum(level * p for level, p in enumerate(self.probabilities)) / self._total
 
     def below(self, level: int) -> float:
-        """The probability of a lower level than this one.
+        """Return the probability of all lower levels.
 
         Example:
             >>> Distribution((0.25, 0.25, 0.5)).below(2)
