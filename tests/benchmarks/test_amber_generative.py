@@ -298,7 +298,7 @@ def test_whole_path_on_real_data(shared_data: Path, backend: Language) -> None:
     records = benchmark.records()
     assert len(records) == 1004
     assert {record.prompt for record in records} == {"Describe this image."}
-    truth = read_annotations(shared_data / "amber").generative
+    truth = read_annotations(shared_data / "amber")[GENERATIVE]
     said = [
         Response(record.id, f"I can see a {truth[int(record.id)]['truth'][0]} and a table in the picture.")
         for record in records[:100]

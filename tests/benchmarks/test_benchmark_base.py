@@ -69,10 +69,10 @@ def test_empty_file_holds_no_responses(tmp_path: Path, name: str) -> None:
     ("name", "text", "message"),
     [
         ("r.jsonl", '{"id": 1, "response": "a"}\n{"id": 2, "resp', "JSON"),
-        ("r.jsonl", '{"id": 1, "response": null}', "NoneType"),
+        ("r.jsonl", '{"id": 1, "response": null}', "null"),
         ("r.jsonl", '{"id": 1, "response": ["a"]}', "list"),
-        ("r.jsonl", '{"id": 1.5, "response": "a"}', "float"),
-        ("r.jsonl", '{"id": true, "response": "a"}', "bool"),
+        ("r.jsonl", '{"id": 1.5, "response": "a"}', "1.5"),
+        ("r.jsonl", '{"id": true, "response": "a"}', "True"),
         ("r.jsonl", '{"response": "a"}', "'response'"),
         ("r.jsonl", '{"id": 1}', "'id'"),
         (
@@ -89,7 +89,7 @@ def test_empty_file_holds_no_responses(tmp_path: Path, name: str) -> None:
         ("r.json", "[" * 99_999, "JSON"),
         ("r.jsonl", "[1]", "object"),
         ("r.json", "[1", "JSON"),
-        ("r.json", "3", "int"),
+        ("r.json", "3", "number"),
         ("r.json", '[{"id": 1, "response": 2}]', "response"),
     ],
 )

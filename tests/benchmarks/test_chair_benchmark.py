@@ -87,11 +87,11 @@ def test_no_captions_and_no_mentions_are_defined(chair: Callable[..., CHAIR]) ->
 @pytest.mark.parametrize(
     ("responses", "message"),
     [
-        ([Response("1", "a dog")], "a int"),
+        ([Response("1", "a dog")], "integer"),
         ([Response(4, "a dog")], "id 4"),
         ([Response(True, "a dog")], "True"),
         ([Response(1, "a"), Response(1, "b")], "twice"),
-        ([Response(1, None)], "NoneType"),  # type: ignore[arg-type]
+        ([Response(1, None)], "null"),  # type: ignore[arg-type]
         ([Response(1, ["a"])], "list"),  # type: ignore[arg-type]
     ],
 )

@@ -93,6 +93,10 @@ def test_missing_and_broken_annotations_are_named(tmp_path: Path, coco_dir: Path
     broken.write_text('{"images": []}')
     with pytest.raises(InputError, match="'annotations'"):
         Coco(coco_dir)
+    for rows in ([3], [{"image_id": 1, "caption": None}], None):
+        broken.write_text(json.dumps({"images": [], "annotations": rows}))
+        with pytest.raises(InputError, match="COCO captions"):
+            Coco(coco_dir)
 
 
 def test_category_unknown_to_the_table_is_refused(coco_dir: Path, backend: Any) -> None:

@@ -276,7 +276,6 @@ def test_a_server_that_dies_midway_costs_nothing_that_was_answered(
     assert len(list((answers / "cache" / "verdicts").rglob("*.json"))) == 10
     bench: Any = open_benchmark("mmhal-systemone", answers, judge=rater)
     kept, _ = bench.score([Response(i, f"a{i}") for i in range(10)])
-    assert (rater.found, rater.asked) == (10, 0)
     assert {item.details["score"] for item in kept} == {4}
 
 

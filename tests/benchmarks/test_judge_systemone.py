@@ -202,13 +202,13 @@ def test_verdicts_are_kept_by_content_and_by_kind_of_judge(tmp_path: Path) -> No
         judge = SystemOne("m", base_url=server.url, **OPTIONS)
         rater = CachedRater(judge, tmp_path)
         assert rater.rate(QUESTION) == rater.rate(QUESTION) == judge.rate(QUESTION)
-        assert (rater.asked, rater.found, len(server.requests)) == (1, 1, 2)
+        assert len(server.requests) == 2
         other = ScaleQuestion(state="a text", instructions="how good?", levels=("bad", "so so", "fine"))
         rater.rate(other)
-        assert (rater.asked, rater.found) == (2, 1)
+        assert len(server.requests) == 3
         chat = CachedJudge(ChatEndpoint("m", base_url=server.url, **OPTIONS), tmp_path)
         assert chat.ask(user("a text")) == "text"
-        assert chat.asked == 1
+        assert len(server.requests) == 4
         judge.close()
         chat.close()
     assert len(list(tmp_path.rglob("*.json"))) == 3
@@ -229,9 +229,9 @@ def test_a_damaged_verdict_is_asked_again(tmp_path: Path) -> None:
         ):
             assert damaged != whole
             path.write_text(damaged)
-            asked = rater.asked
+            asked = len(server.requests)
             assert rater.rate(QUESTION).level == 2
-            assert rater.asked == asked + 1
+            assert len(server.requests) == asked + 1
             assert path.read_text() == whole
 
 
@@ -243,7 +243,7 @@ def test_settings_say_what_is_missing(tmp_path: Path, monkeypatch: pytest.Monkey
         JudgeSettings(kind="systemone")
     with pytest.raises(InputError, match="rules"):
         JudgeSettings(kind="systemone", model="m", rules="strict")
-    with pytest.raises(InputError, match="more than 0"):
+    with pytest.raises(InputError, match="timeout"):
         JudgeSettings(kind="systemone", model="m", timeout=0).open()
     rater = JudgeSettings(kind="systemone", model="m").open()
     assert isinstance(rater, CachedRater)

@@ -175,9 +175,11 @@ def test_a_whole_evaluation_over_http_resumes_for_free(data: Path, tmp_path: Pat
     with JudgeServer(script) as server, ChatEndpoint(base_url=server.url, first_wait=0.01) as endpoint:
         # A first run that stopped half way leaves its verdicts behind.
         MMHal(data, judge=CachedJudge(endpoint, tmp_path / "verdicts")).score(responses[:40])
+        assert len(list((tmp_path / "verdicts").rglob("*.json"))) == 40
+        first = [question_of(body) for body in server.requests]
         cached = CachedJudge(endpoint, tmp_path / "verdicts")
         _, summary = MMHal(data, judge=cached).score(responses)
-        assert (cached.found, cached.asked) == (40, 56)
+        assert not {question_of(body) for body in server.requests[len(first) :]} & set(first)
         sent = len(server.requests)
         _, again = MMHal(data, judge=CachedJudge(endpoint, tmp_path / "verdicts")).score(responses)
         assert len(server.requests) == sent
@@ -235,3 +237,11 @@ def test_the_official_form_in_another_order_is_refused(data: Path, tmp_path: Pat
     write_json(tmp_path / "said.json", rows)
     with pytest.raises(InputError, match="id 3"):
         score(benchmark, read_sources([tmp_path / "said.json"], reader=MMHal.read_responses))
+
+
+def test_json_lines_are_read_whatever_the_files_name(tmp_path: Path) -> None:
+    for name in ("said.json", "said.jsonl"):
+        write_text(tmp_path / name, '{"id": 0, "response": "a"}\n{"id": 1, "response": "b"}\n')
+        assert [row.text for row in MMHal.read_responses(tmp_path / name)] == ["a", "b"]
+    with pytest.raises(InputError, match="exist"):
+        MMHal.read_responses(tmp_path / "gone.json")

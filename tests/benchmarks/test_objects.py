@@ -135,7 +135,11 @@ def test_a_wrong_line_is_named(row, words, tmp_path):
 
 def test_wrong_files_and_missing_pictures_are_named(tmp_path):
     path = tmp_path / "truth.jsonl"
-    for text, words in (("", "no picture"), ('{"image": ', "line 1, is not valid JSON")):
+    for text, words in (
+        ("", "no picture"),
+        ('{"image": "a.png", "objects": []}', "no object"),
+        ('{"image": ', "line 1, is not valid JSON"),
+    ):
         path.write_text(text)
         with pytest.raises(InputError, match=words):
             Truth(path)

@@ -35,6 +35,25 @@ def test_data_lie_where_the_dataset_is_put(root: Path, tmp_path: Path) -> None:
         open_benchmark("pope", parsers="opera")
 
 
+def test_options_are_read_as_their_types() -> None:
+    """A command parses values as JSON: a year and a folder called 5 come as numbers."""
+    assert open_benchmark("chair", year=2014).year == "2014"  # type: ignore[attr-defined]
+    assert open_benchmark("pope", repope=5).repope == Path("5")  # type: ignore[attr-defined]
+    assert open_benchmark("objects", images=Path("a"), truth=7).own_images == Path("a")
+    for name, option, value in (
+        ("chair", "images", "many"),
+        ("chair", "images", 0),
+        ("chair", "images", True),
+        ("chair", "repeats", "yes"),
+        ("chair", "backend", "mine"),
+        ("amber-generative", "mixed", 1),
+        ("mmvet", "runs", 1.5),
+        ("world", "split", 3),
+    ):
+        with pytest.raises(InputError):
+            open_benchmark(name, **{option: value}).records()
+
+
 def test_images_lie_apart_unless_they_are_with_the_data(root: Path, tmp_path: Path) -> None:
     for name in ("chair", "pope"):
         assert image_folder(find_benchmark(name), root / name) == root / name

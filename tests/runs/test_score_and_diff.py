@@ -124,6 +124,7 @@ def test_an_unfinished_run_is_scored_only_if_asked(tmp_path: Path, images: Path)
         app, ["eval", "score", str(folder), "--data", str(images), "--allow-missing", "--json"]
     )
     assert json.loads(done.stdout)["n-samples"]["toy"] == {"original": 12, "effective": 7}
+    assert len(read_scored(folder).texts) == 7  # the line that a kill cut short does not count here either
 
 
 @pytest.mark.parametrize(

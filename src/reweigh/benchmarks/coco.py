@@ -91,18 +91,24 @@ class Coco:
         try:
             split = _NAME.fullmatch(path.name)
             names = self.image_file[split.group(2) if split else ""]
-            names.update({image["id"]: image["file_name"] for image in content["images"]})
+            names.update({image["id"]: _text(image["file_name"]) for image in content["images"]})
             if kind == "captions":
                 for row in content["annotations"]:
-                    self.captions[row["image_id"]].append(row["caption"])
+                    self.captions[row["image_id"]].append(_text(row["caption"]))
             else:
                 category = {row["id"]: row["name"] for row in content["categories"]}
                 for row in content["annotations"]:
                     self.instances[row["image_id"]].add(category[row["category_id"]])
         except (KeyError, TypeError) as error:
             raise InputError(
-                f"{path} is not a COCO {kind} file: {error} is missing or of another type"
+                f"{path} is not a COCO {kind} file ({error!r})", hint="unpack the annotations again"
             ) from error
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise TypeError(f"{value!r} is not text")
+    return value
 
 
 def _choose_year(paths: Iterable[Path], kind: str, data_dir: Path, year: str | None) -> list[Path]:

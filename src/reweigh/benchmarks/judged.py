@@ -210,7 +210,6 @@ class ChatJudged(Judged):
             )
 
     def describe(self, items: Sequence[Item]) -> dict[str, Any]:
-        """Name judge, prompt and rules, and count the replies that could not be read."""
         unparsed = int(sum_counts(items).get("unparsed", 0))
         return {**super().describe(items), "rules": self.rules, "unparsed": unparsed}
 
@@ -239,7 +238,6 @@ class ScaleJudged(Judged):
     """What is asked about the filled-in prompt."""
 
     def describe(self, items: Sequence[Item]) -> dict[str, Any]:
-        """Name judge and prompt, and what was asked about it."""
         return {**super().describe(items), "instructions": self.instructions}
 
     def _require_judge(self) -> Rater:

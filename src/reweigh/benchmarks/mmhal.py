@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -22,7 +23,7 @@ from reweigh.benchmarks.data.store import Dataset
 from reweigh.benchmarks.judge.kinds import SYSTEMONE
 from reweigh.benchmarks.judge.protocol import Distribution, user
 from reweigh.benchmarks.judged import ChatJudged, Judged, Question, Rules, ScaleJudged
-from reweigh.errors import InputError
+from reweigh.errors import ArtifactError, InputError
 from reweigh.files.artifacts import read_json
 
 RECORDS = 96
@@ -70,7 +71,9 @@ class _MMHal(Judged):
         Answers in the official form have no id: their order says which question they answer, and each row's
         question and picture are checked against it.
         """
-        rows = read_json(path) if path.suffix == ".json" else None
+        rows = None
+        with suppress(ArtifactError):  # not JSON as a whole: JSON lines, or no such file
+            rows = read_json(path)
         if not isinstance(rows, list) or not all(
             isinstance(row, dict) and "model_answer" in row for row in rows
         ):
@@ -181,7 +184,6 @@ class MMHal(_MMHal, ChatJudged):
 
     @staticmethod
     def figures(counts: Mapping[str, Array]) -> dict[str, Array]:
-        """Compute mean score, hallucination rate and unparsed share in percent, mean score of each type."""
         return {
             "score": ratio(counts["score"], counts["n"], scale=1.0),
             "hallucination_rate": ratio(counts["hallucinated"], counts["n"]),
@@ -190,7 +192,6 @@ class MMHal(_MMHal, ChatJudged):
         }
 
     def describe(self, items: Sequence[Item]) -> dict[str, Any]:
-        """Count also the replies that the official program cannot read."""
         unparsed = int(sum_counts(items).get("official_unparsed", 0))
         return {**super().describe(items), "unparsed_official": unparsed}
 
@@ -240,7 +241,6 @@ class MMHalSystemOne(_MMHal, ScaleJudged):
 
     @staticmethod
     def figures(counts: Mapping[str, Array]) -> dict[str, Array]:
-        """Mean of the most likely and of the expected rating, both for the share below 3, mean rating of each type."""
         return {
             "score": ratio(counts["score"], counts["n"], scale=1.0),
             "expected_score": ratio(counts["expected"], counts["n"], scale=1.0),

@@ -73,7 +73,6 @@ class _MMVet(Judged):
     max_new_tokens = 1024
 
     def describe(self, items: Sequence[Item]) -> dict[str, Any]:
-        """Count also the questions of each capability."""
         total = sum_counts(items)
         counted = {name: int(total.get(f"n:{name}", 0)) for name in CAPABILITIES}
         return {**super().describe(items), "capability_counts": counted}
@@ -181,7 +180,6 @@ class MMVet(_MMVet, ChatJudged):
 
     @staticmethod
     def figures(counts: Mapping[str, Array]) -> dict[str, Array]:
-        """Total, unparsed share, each capability and each exact combination, all in percent."""
 
         def mean(kind: str) -> Array:
             # One NaN grade makes the official mean NaN; here the figure is undefined and says so.
@@ -193,7 +191,6 @@ class MMVet(_MMVet, ChatJudged):
         return values | {name: mean(kind) for name, kind in _named_parts(counts)}
 
     def describe(self, items: Sequence[Item]) -> dict[str, Any]:
-        """Name also the number of gradings."""
         return {**super().describe(items), "runs": self.runs}
 
     def official(self, items: Sequence[Item]) -> dict[str, float | None]:
@@ -274,7 +271,6 @@ class MMVetSystemOne(_MMVet, ScaleJudged):
 
     @staticmethod
     def figures(counts: Mapping[str, Array]) -> dict[str, Array]:
-        """Total by the most likely and by the expected grade, each capability and each exact combination, all in percent."""
         values = {
             "total": ratio(counts["score"], counts["n"]),
             "expected_total": ratio(counts["expected"], counts["n"]),

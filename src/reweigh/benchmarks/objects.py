@@ -67,6 +67,8 @@ class Truth:
         self.sha256 = sha256_file(path)
         named = {name for one in self.pictures.values() for name in (*one.objects, *one.absent)}
         self.names = sorted(named | {name for _, _, name in synonyms})
+        if not self.names:
+            raise InputError(f"{path} names no object, so there is nothing to look for", hint=HINT)
         for where, form, name in [*((str(path), name, name) for name in self.names), *synonyms]:
             if (other := self._forms.setdefault(form, name)) != name:
                 raise InputError(
@@ -152,7 +154,6 @@ class _OwnPictures(Benchmark):
         return list(self.truth.pictures.values())
 
     def describe(self, items: Sequence[Item]) -> dict[str, Any]:
-        """Name the vocabulary and the file that the figures depend on."""
         return {"truth": self.truth.sha256, "vocabulary": self.truth.names}
 
 
@@ -171,22 +172,18 @@ class Objects(_OwnPictures):
     figures = staticmethod(chair_figures)
 
     def records(self, *, limit: int | None = None, seed: int = 42) -> list[Record]:
-        """List the pictures in the order of the file."""
         return [
             Record(id=one.image, image=one.image, prompt=DESCRIBE, max_new_tokens=MAX_NEW_TOKENS)
             for one in self.pictures()[:limit]
         ]
 
     def known_ids(self) -> Collection[Id]:
-        """The pictures of the file."""
         return self.truth.pictures.keys()
 
     def objects(self, text: str) -> list[str]:
-        """The objects of the file that a text mentions."""
         return [name for _, name, *_ in self.truth.mentions(text)]
 
     def score_response(self, response: Response) -> Item:
-        """Compare the objects that a description mentions with those of its picture."""
         reference = self.truth.pictures[str(response.id)].objects
         return caption_item(response.id, response.text, self.truth.mentions(response.text), reference)
 
@@ -224,7 +221,6 @@ class ObjectsQuestions(_OwnPictures):
 
     @staticmethod
     def figures(counts: Mapping[str, Array]) -> dict[str, Array]:
-        """Compute POPE's figures."""
         return yes_no_figures(*(counts[name] for name in OUTCOMES))
 
     def records(self, *, limit: int | None = None, seed: int = 42) -> list[Record]:
@@ -265,11 +261,9 @@ class ObjectsQuestions(_OwnPictures):
         return None
 
     def asked(self, identity: Id) -> Asked:
-        """The question about an object."""
         return Asked(question(self._questions[identity][1])) if identity in self._questions else Asked()
 
     def score_response(self, response: Response) -> Item:
-        """Read one answer and compare it with what is there."""
         picture, name = self._questions[response.id]
         label = "yes" if name in picture.objects else "no"
         answer = PARSERS[self.parser](response.text, label)
@@ -281,7 +275,6 @@ class ObjectsQuestions(_OwnPictures):
         )
 
     def describe(self, items: Sequence[Item]) -> dict[str, Any]:
-        """Name the parser, the vocabulary and the file."""
         return {"parser": self.parser, **super().describe(items)}
 
 

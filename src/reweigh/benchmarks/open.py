@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,8 +14,8 @@ from reweigh.benchmarks.judge.kinds import CHAT, JudgeSettings
 from reweigh.benchmarks.judge.protocol import Judge, Rater
 from reweigh.errors import InputError, UnknownNameError
 
-NOT_OPTIONS = frozenset({"data_dir", "judge"})
-"""Arguments of a benchmark that a record does not keep as options."""
+NOT_OPTIONS = frozenset({"data_dir", "judge", "backend"})
+"""Arguments of a benchmark that are not options: objects, and what a record keeps elsewhere."""
 
 
 def open_benchmark(
@@ -37,14 +38,29 @@ def open_benchmark(
         'CHAIR on the embedded world'
     """
     benchmark = find_benchmark(name)
+    parameters = inspect.signature(benchmark).parameters
     known = known_options(benchmark)
     if unknown := sorted(set(options) - set(known)):
         raise InputError(f"{name} has no option {unknown[0]!r}", hint=f"known: {', '.join(known) or 'none'}")
     arguments: dict[str, Any] = {}
     if judge is not None and benchmark.judge_kind:
         arguments = judge.arguments() if isinstance(judge, JudgeSettings) else {"judge": judge}
+    arguments |= {key: _read_option(parameters[key], value) for key, value in options.items()}
     make: Callable[..., Benchmark] = benchmark
-    return make(data_folder(benchmark, data), **{**arguments, **options})
+    return make(data_folder(benchmark, data), **arguments)
+
+
+def _read_option(parameter: inspect.Parameter, value: Any) -> Any:
+    """Check an option's type; a number where text or a path belongs, such as ``year=2014``, becomes text."""
+    default = parameter.default
+    if isinstance(default, bool) and not isinstance(value, bool):
+        raise InputError(f"the option {parameter.name} is {value!r}", hint="give true or false")
+    if type(default) is int and type(value) is not int:
+        raise InputError(f"the option {parameter.name} is {value!r}", hint="give a whole number")
+    kinds = {kind.strip() for kind in str(parameter.annotation).split("|")}
+    if (isinstance(default, str) or kinds & {"str", "Path"}) and not isinstance(value, str | Path | None):
+        return json.dumps(value)
+    return value
 
 
 def rated_by(name: str, kind: str) -> str:

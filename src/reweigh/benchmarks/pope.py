@@ -202,7 +202,6 @@ class POPE(Benchmark):
         ]
 
     def known_ids(self) -> Collection[Id]:
-        """Ids of the questions."""
         return self._questions.keys()
 
     def asked(self, identity: Id) -> Asked:
@@ -213,7 +212,6 @@ class POPE(Benchmark):
         return Asked(found.text, found.image, None if self.repope is not None else found.label)
 
     def describe(self, items: Sequence[Item]) -> dict[str, Any]:
-        """Name parser, split and labels; count the answers that are neither yes nor no."""
         labels = {} if self.repope is None else {"labels": "repope", **self._read[1]}
         unparsed = sum(item.details["answer"] is None for item in items)
         about = {"parser": self.parser, "split": self.split, "records": len(self._questions)}
@@ -227,7 +225,6 @@ class POPE(Benchmark):
         return {"yes_ratio_of_labels": 100 * labelled / len(items) if items else None}
 
     def score_response(self, response: Response) -> Item:
-        """Read one answer and compare it with the label."""
         question = self._questions[response.id]
         answer = PARSERS[self.parser](response.text, question.label)
         counts = {f"{question.split}.{name}": 1 for name in outcome(question.label, answer)}

@@ -43,7 +43,7 @@ def read_rows(
         else:
             rows = unwrap(rows) if isinstance(rows, dict) else rows
             if not isinstance(rows, list):
-                raise InputError(f"{path} contains a {type(rows).__name__}; expected a list of objects")
+                raise InputError(f"{path} contains {json_type(rows)}; expected a list of objects", hint=hint)
             return [(f"{path}, entry {index}", row) for index, row in enumerate(rows)]
     found = []
     for number, line in lines:
@@ -82,15 +82,13 @@ def read_responses(
 
 def _response(row: Any, where: str, id_key: str | None, text_key: str | None) -> Response:
     if not isinstance(row, dict):
-        raise InputError(f"{where}, is a {type(row).__name__}; expected an object with an id and a response")
+        raise InputError(f"{where}, is {json_type(row)}; expected an object with an id and a response")
     keys = _key(row, where, "id", id_key, ID_KEYS), _key(row, where, "text", text_key, TEXT_KEYS)
     identity, text = (row[key] for key in keys)
     if isinstance(identity, bool) or not isinstance(identity, (str, int)):
-        raise InputError(
-            f"{where}: the id {identity!r} is a {type(identity).__name__}, not a string or an integer"
-        )
+        raise InputError(f"{where}: the id {identity!r} is neither a string nor an integer")
     if not isinstance(text, str):
-        raise InputError(f"{where}: the response of id {identity!r} is a {type(text).__name__}, not a string")
+        raise InputError(f"{where}: the response of id {identity!r} is {json_type(text)}, not a string")
     others = {key: value for key, value in row.items() if isinstance(value, str) and key not in keys}
     questions = tuple(others[key] for key in QUESTION_KEYS if key in others)
     return Response(identity, text, questions, others.get("image"), others.get("label"))
@@ -104,10 +102,12 @@ def _key(row: Mapping[str, Any], where: str, what: str, wanted: str | None, know
     if candidates:
         raise InputError(
             f"{where}, has several keys that may hold the {what}, {' and '.join(map(repr, candidates))}: {seen}",
-            hint=f"say which with --{what}-key",
+            hint="name the keys of id and text, e.g. --keys image_id,caption",
         )
-    expected = repr(wanted) if wanted else f"one of {', '.join(known)}; --{what}-key names another"
-    raise InputError(f"{where}, has no {what}: {seen}", hint=f"expected {expected}")
+    expected = repr(wanted) if wanted else f"one of {', '.join(known)}"
+    raise InputError(
+        f"{where}, has no {what}: {seen}", hint=f"expected {expected}; --keys ID,TEXT names other keys"
+    )
 
 
 def check_questions(responses: Sequence[Response], asked_of: Callable[[Id], Asked]) -> None:
@@ -166,12 +166,13 @@ def check_responses(
     for index, response in enumerate(responses):
         if not isinstance(response.text, str):
             raise InputError(
-                f"response {index} (id {response.id!r}) is a {type(response.text).__name__}, not a string"
+                f"response {index} (id {response.id!r}) is {json_type(response.text)}, not a string"
             )
         # 1 and "1", or 1 and True, are not the same id: official scorers silently take one for the other.
         ours = by_text.get(str(response.id))
         if ours != response.id or isinstance(response.id, bool):
-            hint = f"the benchmark's id is {ours!r}, a {type(ours).__name__}" if ours is not None else None
+            kind = "a string" if isinstance(ours, str) else "an integer"
+            hint = None if ours is None else f"the benchmark's id is {ours!r}, {kind}"
             raise InputError(f"response {index} has the unknown id {response.id!r}", hint=hint)
         if response.id in answered and not repeats:
             raise InputError(
@@ -181,16 +182,26 @@ def check_responses(
         answered.add(response.id)
         checked.append(response)
     if ids is not None:
-        _check_complete(answered, set(ids))
+        _check_complete(answered, ids)
     return checked
 
 
-def _check_complete(answered: set[Id], wanted: set[Id]) -> None:
-    if missing := sorted(wanted - answered, key=str):
+def _check_complete(answered: set[Id], wanted: Collection[Id]) -> None:
+    if missing := [identity for identity in wanted if identity not in answered]:
         listed = ", ".join(map(repr, missing[:5])) + (", ..." if len(missing) > 5 else "")
         raise InputError(
             f"{len(missing)} of {len(wanted)} ids have no response: {listed}",
             hint="finish the run, or score what there is (--allow-missing)",
         )
-    if extra := sorted(answered - wanted, key=str):
+    if extra := sorted(answered - set(wanted), key=str):
         raise InputError(f"{len(extra)} responses answer ids that were not asked, the first is {extra[0]!r}")
+
+
+def json_type(value: object) -> str:
+    """Name the type of a JSON value in words.
+
+    >>> [json_type(value) for value in (None, True, 3, "a", [], {})]
+    ['null', 'a boolean', 'a number', 'a string', 'a list', 'an object']
+    """
+    names = {bool: "a boolean", int: "a number", float: "a number", str: "a string", list: "a list"}
+    return "null" if value is None else names.get(type(value), "an object")

@@ -79,19 +79,15 @@ class World(Benchmark):
         ]
 
     def objects(self, text: str) -> list[str]:
-        """The objects of the world that a text mentions."""
         return [name for *_, name in mentions(text)]
 
     def known_ids(self) -> Collection[Id]:
-        """Ids of the scenes."""
         return self._known.keys()
 
     def score_response(self, response: Response) -> Item:
-        """Score a description against the objects of its scene."""
         return score_scene(self._known[str(response.id)], response.text)
 
     def describe(self, items: Sequence[Item]) -> dict[str, Any]:
-        """Name the scenes and how mentions are found."""
         return {"variant": "closed vocabulary", "split": self.split, "scene_seed": self.scene_seed}
 
 

@@ -165,6 +165,10 @@ def open_run(folder: Path, record: Mapping[str, Any], records: Sequence[Record])
 
 def read_record(folder: Path) -> dict[str, Any]:
     """The record of a run folder, verified."""
+    if not (folder / RECORD).is_file():
+        raise InputError(
+            f"{folder} is not a run folder: it has no {RECORD}", hint="give a run folder or a response file"
+        )
     page = read_json(folder / RECORD)
     if isinstance(page, dict) and SEAL not in page and page.get("schema") == 1:
         raise ArtifactError(

@@ -14,8 +14,8 @@ from reweigh.benchmarks.open import data_folder, image_folder
 from reweigh.errors import ArtifactError, InputError
 from reweigh.estimate import Estimate
 from reweigh.files.artifacts import read_jsonl, require_fields, sha256_file
-from reweigh.files.seals import read_sealed
-from reweigh.runs.record import RECORD, RESPONSES, USUAL, ScoreFiles, find_image, read_run
+from reweigh.files.seals import read_sealed, read_sealed_rows
+from reweigh.runs.record import RECORD, RESPONSES, USUAL, ScoreFiles, find_image, read_run, run_owner
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,9 +106,11 @@ def read_scored(folder: Path, judge: str = "") -> ScoredRun:
         )
     items = [Item.from_json(row) for row in read_jsonl(folder / files.items)]
     path = folder / RESPONSES
-    texts: dict[Id, str] = {row.id: row.text for row in read_responses(path)} if path.is_file() else {}
-    record, manifest = read_run(folder) if (folder / RECORD).is_file() else (None, [])
-    return ScoredRun(folder, items, texts, results, record, manifest)
+    if not (folder / RECORD).is_file():
+        texts = {row.id: row.text for row in read_responses(path)} if path.is_file() else {}
+        return ScoredRun(folder, items, texts, results)
+    rows = read_sealed_rows(path, owner=run_owner(folder))  # a line that a kill cut short does not count
+    return ScoredRun(folder, items, {row["id"]: row["response"] for row in rows}, results, *read_run(folder))
 
 
 def _hint(folder: Path, judge: str) -> str:

@@ -138,7 +138,6 @@ class AMBERDiscriminative(Half):
             raise InputError(f"{self.parser!r} is not an AMBER parser", hint=f"use {' or '.join(PARSERS)}")
 
     def asked(self, identity: Id) -> Asked:
-        """The question of an id, if the query file is available."""
         row = self._queries.get(identity) if isinstance(identity, int) else None
         return Asked() if row is None else Asked(str(row["query"]))
 
@@ -150,11 +149,9 @@ class AMBERDiscriminative(Half):
         return {"parser": self.parser, "records": len(self._rows), "resampled": drawn, **unparsed}
 
     def official(self, items: Sequence[Item]) -> Mapping[str, float | None]:
-        """Always from exact matches."""
         return official_figures(items)
 
     def score_response(self, response: Response) -> Item:
-        """Read one answer both ways and compare it with the truth."""
         identity = int(response.id)
         row = self._rows[identity]
         kind, truth = _kind(row), row["truth"]

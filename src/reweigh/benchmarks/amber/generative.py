@@ -19,7 +19,7 @@ from reweigh.benchmarks.amber.data import GENERATIVE, Half, Words
 from reweigh.benchmarks.base import Item, MetricInfo, Response
 from reweigh.benchmarks.bootstrap import Array, ratio, sum_counts
 from reweigh.benchmarks.language.toolkit import Language, Splitter, Token, language
-from reweigh.errors import InputError, MissingExtraError
+from reweigh.errors import InputError
 from reweigh.files.artifacts import sha256_file
 
 SMOOTHING = 0.001  # what every counter of the official scorer's denominators starts at
@@ -90,7 +90,6 @@ class AMBERGenerative(Half):
         return choose_similarity(self.similarity, self.table)
 
     def describe(self, items: Sequence[Item]) -> dict[str, Any]:
-        """Name everything that the figures depend on besides the descriptions."""
         about = {"language": self._language.describe(), "similarity": self._similarity[1]}
         return {**about, "records": len(self._rows)}
 
@@ -110,7 +109,6 @@ class AMBERGenerative(Half):
         }
 
     def score_response(self, response: Response) -> Item:
-        """Judge the nouns of one description."""
         row = self._rows[int(response.id)]
         nouns = self._nouns(response.text)
         judged = _Judge(self.words, self._similarity[0], row["truth"], row["hallu"])
@@ -252,7 +250,10 @@ def _spacy_similarity() -> tuple[Similar, dict[str, Any]]:
     try:
         import spacy
     except ImportError as error:
-        raise MissingExtraError("AMBER's similarity", "eval", "spacy") from error
+        raise InputError(
+            "the similarity 'spacy' needs spaCy, which is not installed",
+            hint=f"pip install spacy && python -m spacy download {MODEL}, or give near pairs with --option table=FILE",
+        ) from error
     try:
         model = spacy.load(MODEL)
     except OSError as error:

@@ -93,6 +93,11 @@ class CHAIR(Benchmark):
     sentences: Splitter = "auto"
     backend: Language | None = None
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.images < 1:
+            raise InputError(f"{self.images} images cannot be drawn", hint="give a whole number from 1 on")
+
     @cached_property
     def finder(self) -> MentionFinder:
         """The reader of captions."""
@@ -143,7 +148,6 @@ class CHAIR(Benchmark):
     def score(
         self, responses: Sequence[Response], *, ids: Collection[Id] | None = None
     ) -> tuple[list[Item], Summary]:
-        """Score captions against the reference objects of their images."""
         known = self.truth.ids({response.id for response in responses})
         checked = check_responses(responses, known=known, ids=ids, repeats=self.repeats)
         seen: Counter[int] = Counter()
@@ -176,7 +180,6 @@ class CHAIR(Benchmark):
         return printed
 
     def describe(self, items: Sequence[Item]) -> dict[str, Any]:
-        """Name everything that the figures depend on besides the captions."""
         return {
             "variant": self.variant,
             "language": self.finder.describe(),

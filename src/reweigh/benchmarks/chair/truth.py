@@ -45,7 +45,6 @@ class CocoTruth:
         return frozenset(found)
 
     def describe(self) -> dict[str, Any]:
-        """Name the annotation files."""
         return {"source": "coco", "files": self._coco.files}
 
 
@@ -85,7 +84,6 @@ class ReadyTruth:
         return self._objects.keys()
 
     def objects(self, image: int) -> frozenset[str]:
-        """The categories that the file lists."""
         return self._objects[image]
 
     def describe(self) -> dict[str, Any]:

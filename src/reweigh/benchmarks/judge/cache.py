@@ -36,7 +36,6 @@ class _Cached(Generic[Who]):
         return self._judge.describe()
 
     def close(self) -> None:
-        """Close the judge behind the cache."""
         close_judge(self._judge)
 
     def _verdict(self, asked: Mapping[str, Any], ask: Callable[[], Any], read: Callable[[Any], T]) -> T:
@@ -61,7 +60,6 @@ class CachedJudge(_Cached[Judge]):
     """A judge that asks another one only what is not cached yet."""
 
     def ask(self, request: Request) -> str:
-        """Return the stored reply, or ask and store it."""
 
         def read(reply: Any) -> str:
             if not isinstance(reply, str):
@@ -75,7 +73,6 @@ class CachedRater(_Cached[Rater]):
     """A rater that asks another one only what is not cached yet."""
 
     def rate(self, question: ScaleQuestion) -> Distribution:
-        """Return the stored distribution, or ask and store it."""
         return self._verdict(
             question.to_json(),
             lambda: list(self._judge.rate(question).probabilities),
