@@ -77,7 +77,7 @@ class Estimate:
         """
         if self.value is None:
             return "undefined"
-        form = f"{'+' if signed else ''}.{digits}f"
+        form = f"{'+' if signed else ''}z.{digits}f"
         ends = f" [{self.low:{form}}, {self.high:{form}}]" if self.bounded else ""
         return f"{self.value:{form}}{unit}{ends}"
 

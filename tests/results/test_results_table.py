@@ -104,7 +104,7 @@ def test_a_difference_has_signs_and_is_never_the_best():
 
 
 def test_many_intervals_stand_below_their_values():
-    for count, stacked in ((5, False), (6, True)):
+    for count, stacked in ((4, False), (5, True)):
         columns = [Column("run"), *(Column(str(number)) for number in range(count))]
         assert ("stacked" in Table(columns, [["base", *[Estimate(1, 0, 2)] * count]]).html()) is stacked
 
@@ -153,3 +153,9 @@ def test_an_estimate_without_interval_or_value_is_shown_as_it_is() -> None:
     )
     assert "| a | 1.0 |" in shown.markdown()
     assert "| b | – |" in shown.markdown()
+
+
+def test_no_zero_has_a_sign_of_its_own():
+    assert Column("x", digits=2).show(Estimate(-1e-9, -1e-9, 1.0)) == ("0.00", "[0.00, 1.00]")
+    assert Column("x", digits=1, signed=True).number(-1e-9) == "+0.0"
+    assert Estimate(-1e-9, -1.0, 0.0).text(1, signed=True) == "+0.0 [-1.0, +0.0]"

@@ -69,6 +69,7 @@ def test_generation_is_compared_with_greedy_and_rivals(subject: Subject) -> None
     assert cached.cost.value < online.cost.value
     assert online.ratio is not None
     assert online.ratio.value > 1
+    assert "ReWEIGH adds" in generation.in_a_sentence(figures)
     assert "reweigh" not in generation.rivals()
     assert "vcd" in generation.rivals()
 

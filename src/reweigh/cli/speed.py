@@ -45,7 +45,7 @@ def speed(
     Variants take turns, and each ratio is formed within a round; absolute times belong to this machine. Tables appear
     as soon as they are measured. With --out, a stopped run resumes when the same command is given again.
     """
-    from reweigh.speed.generation import find_rivals
+    from reweigh.speed.generation import find_rivals, in_a_sentence
     from reweigh.speed.report import claim_files
 
     names = find_rivals(rival)
@@ -64,7 +64,9 @@ def speed(
 
     if out is not None:
         claim_files(out)
-    measure(figures, rounds=rounds, threads=1, out=out, json=common.wants_json())
+    measured = measure(figures, rounds=rounds, threads=1, out=out, json=common.wants_json())
+    if not common.wants_json():
+        typer.echo(in_a_sentence(measured))
     common.finish(*([out] if out else []), then=f"reweigh compare {model}, for quality beside cost")
 
 
@@ -75,7 +77,7 @@ def measure(
     threads: int,
     out: Path | None,
     json: bool,
-) -> None:
+) -> list[Measurement]:
     """Describe the machine, then show and write figures as they are measured."""
     common.quiet()
     import torch
@@ -86,7 +88,7 @@ def measure(
     torch.set_num_threads(threads)
     found = machine()
     if not json:
-        common.console().print(f"{found['processor']}, {threads} threads, load {found['load_average']}")
+        common.console().print(f"{found['processor']}, threads: {threads}, load: {found['load_average']}")
     measured: list[Measurement] = []
     plan = Rounds(rounds, out, setting(found))
     stopped = False
@@ -116,6 +118,7 @@ def measure(
         later = "repeat the command to resume" if out else "give --out to be able to resume"
         typer.echo(f"stopped; {later}", err=True)
         raise typer.Exit(start.exit_code())
+    return measured
 
 
 def _print_missed(figures: list[Measurement]) -> None:

@@ -87,11 +87,16 @@ def _label(row: Candidate) -> str:
 def _evidence(row: Candidate) -> list[str]:
     if row.get("dmrr") is None:
         return ["no evidence"]
-    seen = f"{1e3 * float(row['dmrr']):#.3g}"
+    seen = _digits(row["dmrr"])
     if row.get("b") is None:
         return [seen, "not registered"]
     sign = "<" if float(row["dmrr"]) < float(row["b"]) else "≥"
-    return [f"{seen} {sign} {1e3 * float(row['b']):#.3g}", f"s = {float(row['s']):.3f}"]
+    return [f"{seen} {sign} {_digits(row['b'])}", f"s = {float(row['s']):.3f}"]
+
+
+def _digits(evidence: Any) -> str:
+    """Three digits, also if the last is a zero."""
+    return f"{1e3 * float(evidence):#.3g}".rstrip(".")
 
 
 def _name(row: Candidate) -> str:

@@ -24,10 +24,10 @@ if TYPE_CHECKING:
 MISSING = "–"
 RATIO = "×"
 """The unit of a ratio to a reference."""
-LONG_NAME = 18
-"""Row names longer than this keep a minimum width on a phone, instead of one word per line."""
+LONG_NAME = 14
+"""Row names longer than this keep a minimum width, instead of one word per line."""
 
-ABREAST = 5
+ABREAST = 4
 """A page shows at most this many columns with the interval beside the value; otherwise intervals go below."""
 
 ARROWS = {"lower": "↓", "higher": "↑"}
@@ -90,7 +90,7 @@ class Column:
         sign = "+" if self.signed else ""
         if isinstance(value, int) and not isinstance(value, bool):
             return f"{value:{sign},}{self.unit}"
-        return f"{value:{sign}.{self.digits}f}{self.unit}"
+        return f"{value:{sign}z.{self.digits}f}{self.unit}"  # z: no -0.0
 
     def show(self, cell: Cell) -> tuple[str, str]:
         """Split a cell into its main text and the text of its interval."""

@@ -75,7 +75,7 @@ def describing(name: str, session: ReweighSession, picture: Any, new_tokens: int
     return Subject(name, session.model, session.processor, inputs, session, new_tokens)
 
 
-CACHED, ONLINE = "cached evidence", "online evidence"
+CACHED, ONLINE, OWN = "cached evidence", "online evidence", ", by its own clock"
 
 GOALS = {CACHED: 1.013, ONLINE: 1.024}
 """Largest cost relative to greedy, on models of at least half a billion parameters; judged by a clock of its own, which
@@ -154,13 +154,29 @@ def _shares(
         yield Measurement(
             "share",
             str(subject),
-            f"{name}, by its own clock",
+            f"{name}{OWN}",
             own.per(1e6),
             "ms",
             whole.over(rest),
             "the rest of it",
             goals.get(name),
         )
+
+
+def in_a_sentence(measured: Sequence[Measurement]) -> str:
+    """Say what ReWEIGH adds to a generation, by its own clock."""
+    cached, online = (
+        next(
+            one.ratio.map(lambda ratio: 100 * (ratio - 1))
+            for one in measured
+            if one.ratio and one.variant == name
+        )
+        for name in (f"{CACHED}{OWN}", f"{ONLINE}{OWN}")
+    )
+    return (
+        f"ReWEIGH adds {online.text(1, unit=' %')} to the time of this generation, {cached.text(1, unit=' %')} if the "
+        "evidence of the picture is cached."
+    )
 
 
 def _clocked(subject: Subject, tokens: int, *, cached: bool) -> Reading:

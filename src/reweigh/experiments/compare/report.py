@@ -158,12 +158,12 @@ def _add_examples(page: Page, name: str, found: Mapping[str, Scored], made: Comp
     if len(runs) < 2 or not all("mentions" in item.details for item in next(iter(runs.values())).items):
         return
     base, chief = next(iter(runs)), made.chief() if made.chief() in runs else list(runs)[-1]
-    page.section("Examples" if len(made.scored) == 1 else f"Examples of {name}").add(legend())
-    page.text(
+    words = (
         f"Chosen by the number of objects that are not there: where {chief.title} gains most on the base, where it loses "
-        "most, and where the methods differ most.",
-        muted=True,
+        "most, and where the methods differ most."
     )
+    page.section("Examples" if len(made.scored) == 1 else f"Examples of {name}")
+    page.add(legend(), element("p", words, class_="muted"))
     sides = {
         one: Side(one.title, {item.id: item for item in runs[one].items}, runs[one].texts)
         for one in dict.fromkeys([base, chief, *runs])
