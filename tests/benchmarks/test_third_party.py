@@ -62,7 +62,7 @@ def test_it_is_scored_and_compared_under_its_own_titles(
 ) -> None:
     done = scored(tmp_path / "base", "red and blue")
     assert "Wrong colours ↓" in done.stdout
-    scored(tmp_path / "better", "red and red", "--images", str(images))
+    scored(tmp_path / "better", "red and red", "--option", f"images={images}")
     results = read_json(tmp_path / "base" / "out" / "results.json")
     assert results["results"]["colours"]["wrong_colours,none"] == 50
     assert results["higher_is_better"]["colours"] == {"wrong_colours": False, "colours": None}

@@ -71,6 +71,7 @@ def test_the_help_spells_the_group_out_in_its_place():
         ("chair", "100", {"images": 100}, None),  # how many are drawn
         ("pope", "val2014", {}, Path("val2014")),
         ("objects", "mine", {"images": "mine"}, None),  # it opens the folder itself
+        (None, "mine", {}, Path("mine")),  # of a run folder
     ],
 )
 def test_a_folder_is_taken_out_and_a_number_is_not(benchmark, given, options, folder):

@@ -21,16 +21,14 @@ from reweigh.cli.options import (
     decoder_options,
     grouped,
     loading_arguments,
+    split_images,
 )
 from reweigh.errors import UnknownNameError
 from reweigh.files.outputs import claim
-from reweigh.options import parse_options
 
 if TYPE_CHECKING:
     from reweigh.runs.results import ScoredRun
     from reweigh.runs.task import Task
-
-IMAGES = typer.Option(None, help="Folder with the images for the page, if they are elsewhere.")
 
 app = typer.Typer(
     no_args_is_help=True, add_completion=False, help="Answer a benchmark, score answers, compare two runs."
@@ -108,7 +106,6 @@ def score(
     ),
     data: Path | None = DATA,
     option: list[str] = OPTION,
-    images: Path | None = IMAGES,
     out: Path = typer.Option(None, "--out", "-o", help="Folder for the results; by default the run folder."),
     partial: bool = typer.Option(
         False, "--allow-missing", help="Score an unfinished run, or a file with missing answers."
@@ -116,16 +113,17 @@ def score(
     keys: str = typer.Option(None, metavar="ID,TEXT", help="Keys of id and text in a response file."),
     judging: JudgeOptions,
 ) -> None:
-    """Score responses; needs no model. Writes items.jsonl, results.json and report.html."""
+    """Score responses without a model; write items.jsonl, results.json and report.html."""
     from reweigh.results.evaluation import write_report
     from reweigh.runs.score import score_paths
 
     id_key, _, text_key = (keys or "").partition(",")
+    options, images = split_images(benchmark, option)
     run = score_paths(
         sources,
         benchmark=benchmark,
         data=data,
-        options=parse_options(option),
+        options=options,
         out=out,
         partial=partial,
         id_key=id_key or None,
@@ -143,7 +141,9 @@ def diff(
     first: Path = typer.Argument(help="Scored run folder, e.g. of the base model."),
     second: Path = typer.Argument(help="Scored run folder to compare with it."),
     out: Path = typer.Option(None, "--out", "-o", help="File for a page with both runs side by side."),
-    images: Path | None = IMAGES,
+    images: Path | None = typer.Option(
+        None, help="Folder with the images for the page, if they are elsewhere."
+    ),
     judge: str = typer.Option("chat", help="Which judge's scores to compare: chat or systemone."),
 ) -> None:
     """Compare two scored runs: removed, introduced and kept hallucinations, paired intervals."""

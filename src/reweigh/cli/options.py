@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Mapping
 from copy import copy
 from dataclasses import dataclass, fields, is_dataclass
@@ -90,15 +89,15 @@ def benchmark_of(model: str, benchmark: str | None) -> str:
     )
 
 
-def split_images(benchmark: str, options: list[str]) -> tuple[dict[str, Any], Path | None]:
-    """Parse options of a benchmark, and take out the folder of images unless the benchmark opens it itself.
+def split_images(benchmark: str | None, options: list[str]) -> tuple[dict[str, Any], Path | None]:
+    """Parse options of a benchmark (None: a run folder's), and take out the folder of images unless it opens that itself.
 
     A number is not a folder: chair's own option of that name says how many images are drawn.
     """
     from reweigh.benchmarks import find_benchmark
 
     found = parse_options(options)
-    own = inspect.signature(find_benchmark(benchmark)).parameters.get("images")
+    own = None if benchmark is None else signature(find_benchmark(benchmark)).parameters.get("images")
     counts = own is not None and isinstance(own.default, int)
     if "images" not in found or (own is not None and (not counts or isinstance(found["images"], int))):
         return found, None
