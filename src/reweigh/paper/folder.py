@@ -23,7 +23,7 @@ from reweigh.paper.analyses import STUDIES
 from reweigh.paper.material import Material
 from reweigh.paper.study import FIGURE, FRAGMENT, Outcome, Study, compute
 from reweigh.progress import bar
-from reweigh.results.html import Html, element
+from reweigh.results.html import Html, element, figure
 from reweigh.results.page import Page
 from reweigh.results.table import MISSING, Cell, Column, Table
 
@@ -178,16 +178,16 @@ def add_study(page: Page, folder: Path, outcome: Outcome) -> None:
     page.section(study.title, anchor=study.name).text(study.place(), muted=True).text(*outcome.sentences)
     if outcome.unmet is not None:
         return
-    if (drawing := folder / f"{FIGURE}.svg").is_file():
-        alt = f"Figure: {study.title}. {' '.join(outcome.sentences)}".strip()
-        page.add(element("figure", embedded_svg(drawing, alt=alt)))
-    if (further := folder / FRAGMENT).is_file():
-        page.add(Html(further.read_text(encoding="utf-8")))
+    add_drawings(page, folder, alt=f"Figure: {study.title}. {' '.join(outcome.sentences)}".strip())
     page.table(tidy_table(outcome))
     page.text("; ".join(f"{name}: {what}" for name, what in study.keys) + ".", muted=True)
 
 
-def embedded_svg(path: Path, *, alt: str) -> Html:
-    """Embed a drawing in the page."""
-    data = base64.b64encode(path.read_bytes()).decode("ascii")
-    return element("img", src=f"data:image/svg+xml;base64,{data}", alt=alt, class_="drawing")
+def add_drawings(page: Page, folder: Path, *, alt: str, caption: str = "") -> None:
+    """Add a study's drawing, embedded, and its further markup, if it wrote them."""
+    if (drawing := folder / f"{FIGURE}.svg").is_file():
+        data = base64.b64encode(drawing.read_bytes()).decode("ascii")
+        shown = element("img", src=f"data:image/svg+xml;base64,{data}", alt=alt, class_="drawing")
+        page.add(figure(shown, caption))
+    if (further := folder / FRAGMENT).is_file():
+        page.add(Html(further.read_text(encoding="utf-8")))

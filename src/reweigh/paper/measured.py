@@ -1,14 +1,10 @@
-"""What finished results give for the paper's tables.
-
-Results are recognised by their files: a study folder (``NAME/study.json``), an ablation (``ablation.json``) and a comparison
-(``comparison.json``). Nothing is run.
-"""
+"""Read finished results into the paper's tables: studies, an ablation, comparisons, rated runs. Nothing is run."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +14,11 @@ from reweigh.files.seals import read_sealed
 from reweigh.paper.analyses import STUDIES
 from reweigh.paper.answers import FIGURES
 from reweigh.paper.folder import PAGE, read_study
-from reweigh.paper.study import FIGURE, FRAGMENT, Entries, Entry
+from reweigh.paper.study import Entries, Entry
 from reweigh.rivals import DECODERS
 from reweigh.runs.results import ScoredRun, read_scored
 
+ABLATION, COMPARISON = "ablation.json", "comparison.json"
 SHUFFLED = "shuffled"
 ARMS = {
     "full": "Full method",
@@ -42,7 +39,7 @@ READOUTS = {
     "standardized-probability": "standardized probability, native",
 }
 COMPARED = {"recall": "Recall", "Lat.": "Latency", "Mem.": "Memory"}
-"""Columns of a comparison that the paper calls otherwise."""
+"""Columns of a comparison with another name in the paper."""
 AMBER = {
     "cover": "Cover",
     "hal": "Hal.",
@@ -70,23 +67,40 @@ class Measured:
         model: What was run.
         on: On what.
         by: The command that ran it.
-        values: The numbers.
-        figure: The drawing of the study, if it has one.
-        fragment: Further markup of the study, if it has some.
+        values: The numbers; undefined ones are left out.
+        folder: The folder of the study, with its drawing and further markup; None for other results.
         sentences: What the study says.
     """
 
     model: str
     on: str
     by: str
-    values: Entries = field(default_factory=dict)
-    figure: Path | None = None
-    fragment: Path | None = None
+    values: Entries
+    folder: Path | None = None
     sentences: tuple[str, ...] = ()
 
 
-def read_study_folder(folder: Path) -> dict[str, Measured]:
-    """What the finished studies of a folder give."""
+def read_results(folders: Sequence[Path]) -> dict[str, Measured]:
+    """Read everything in some folders; a later folder replaces what an earlier one gave.
+
+    Comparisons of one model on several benchmarks, in several folders, fill one table.
+    """
+    found: dict[str, Measured] = {}
+    for folder in folders:
+        found |= read_studies(folder)
+        if (folder / ABLATION).is_file():
+            found |= read_ablation(folder)
+        compared = read_comparison(folder) if (folder / COMPARISON).is_file() else {}
+        for label, new in compared.items():
+            old = found.get(label)
+            joins = old is not None and (old.model, old.by) == (new.model, new.by)
+            found[label] = replace(new, values={**old.values, **new.values}) if old and joins else new
+        found |= read_judged(folder)
+    return found
+
+
+def read_studies(folder: Path) -> dict[str, Measured]:
+    """Read the finished studies of a folder."""
     found: dict[str, Measured] = {}
     for name in STUDIES:
         outcome = read_study(folder / name, STUDIES[name])
@@ -95,18 +109,19 @@ def read_study_folder(folder: Path) -> dict[str, Measured]:
         record = read_sealed(folder / name / PAGE)["material"]
         model = str(record["identity"].get("model_id") or "a model")
         on = f"{record['images']['evaluation']:,} evaluation images, layer {record['layer']}, beta {record['beta']:g}"
-        figure, fragment = (
-            path if (path := folder / name / file).is_file() else None for file in (f"{FIGURE}.svg", FRAGMENT)
-        )
         for label, values in outcome.study().fill(outcome.frame).items():
-            known = {entry: value for entry, value in values.items() if value.value is not None}
             by = f"reweigh study {name}"
-            found[label] = Measured(model, on, by, known, figure, fragment, outcome.sentences)
+            found[label] = Measured(model, on, by, defined(values), folder / name, outcome.sentences)
     return found
 
 
-def _page(path: Path, command: str) -> dict[str, Any]:
-    """The sealed numbers of an experiment; earlier versions sealed none."""
+def defined(values: Entries) -> dict[Entry, Estimate]:
+    """Leave out undefined numbers."""
+    return {entry: value for entry, value in values.items() if value.value is not None}
+
+
+def read_page(path: Path, command: str) -> dict[str, Any]:
+    """Read the sealed numbers of an experiment."""
     try:
         return read_sealed(path)
     except ArtifactError as error:
@@ -116,26 +131,28 @@ def _page(path: Path, command: str) -> dict[str, Any]:
 
 
 def read_ablation(folder: Path) -> dict[str, Measured]:
-    """What an ablation gives; the permutations count as their mean."""
-    page = _page(folder / "ablation.json", "reweigh ablate")
+    """Read an ablation; the permutations count as their mean."""
+    page = read_page(folder / ABLATION, "reweigh ablate")
     on = f"{page['records']:,} records of {page['benchmark']['name']}, layer {page['layer']}, beta {page['beta']:g}"
-    mean = page.get(SHUFFLED, {}).get("mean", {})
-    rows: dict[str, dict[str, Estimate]] = {}
+    arms: dict[str, dict[str, Estimate]] = {}
     for arm in page["arms"]:
         if arm["arm"].startswith(f"{SHUFFLED}-"):
-            rows[SHUFFLED] = {METRICS[name]: Estimate(mean.get(name)) for name in METRICS}
-        else:
-            rows[arm["arm"]] = _ablated(arm)
+            mean = page[SHUFFLED]["mean"]
+            arms[SHUFFLED] = {METRICS[name]: Estimate(mean.get(name)) for name in METRICS}
+            continue
+        numbers = {name: Estimate(**arm[name]) for name in (*FIGURES, "length")}
+        escapes = None if arm["edits"] is None else arm["edits"]["escapes"]
+        numbers |= {"fire": Estimate(arm["fire"]), "escapes": Estimate(escapes)}
+        arms[arm["arm"]] = {METRICS[name]: value for name, value in numbers.items()}
 
     def measured(names: Mapping[str, str]) -> Measured:
         values = {
             Entry(names[arm], metric): value
-            for arm, found in rows.items()
+            for arm, numbers in arms.items()
             if arm in names
-            for metric, value in found.items()
-            if value.value is not None
+            for metric, value in numbers.items()
         }
-        return Measured(str(page["model"]), on, "reweigh ablate", values)
+        return Measured(str(page["model"]), on, "reweigh ablate", defined(values))
 
     return {
         "tab:signal-ablation": measured(ARMS),
@@ -144,19 +161,9 @@ def read_ablation(folder: Path) -> dict[str, Measured]:
     }
 
 
-def _ablated(arm: Mapping[str, Any]) -> dict[str, Estimate]:
-    """The numbers of one arm, by the paper's metrics."""
-    found = {
-        METRICS[name]: Estimate(arm[name]["value"], arm[name].get("low"), arm[name].get("high"))
-        for name in (*FIGURES, "length")
-    }
-    escapes = None if arm["edits"] is None else arm["edits"]["escapes"]
-    return found | {METRICS["fire"]: Estimate(arm["fire"]), METRICS["escapes"]: Estimate(escapes)}
-
-
 def read_comparison(folder: Path) -> dict[str, Measured]:
-    """What a comparison of decoders gives; AMBER's figures have a table of their own, and a score of both halves."""
-    page = _page(folder / "comparison.json", "reweigh compare")
+    """Read a comparison of decoders; AMBER's figures have a table of their own, and a score of both halves."""
+    page = read_page(folder / COMPARISON, "reweigh compare")
     found: dict[Entry, Estimate] = {}
     amber: dict[Entry, Estimate] = {}
     for row in page["rows"]:
@@ -169,9 +176,9 @@ def read_comparison(folder: Path) -> dict[str, Measured]:
                 amber[Entry(name, AMBER.get(metric, metric))] = Estimate(cell["value"])
             else:
                 found[Entry(name, COMPARED.get(metric, metric))] = Estimate(cell["value"])
-        if all(parts := [amber.get(Entry(name, metric)) for metric in ("CHAIR", "F1")]):
-            chair, f1 = (one.number for one in parts if one is not None)
-            amber[Entry(name, "AMBER")] = Estimate((100 - chair + f1) / 2)
+        chair, f1 = (amber.get(Entry(name, metric)) for metric in ("CHAIR", "F1"))
+        if chair is not None and f1 is not None:
+            amber[Entry(name, "AMBER")] = Estimate((100 - chair.number + f1.number) / 2)
     both = found | {
         Entry(entry.row, AMBER_SCORE if entry.metric == "AMBER" else f"AMBER {entry.metric}"): value
         for entry, value in amber.items()
@@ -185,12 +192,12 @@ def read_comparison(folder: Path) -> dict[str, Measured]:
 
 
 def read_judged(folder: Path) -> dict[str, Measured]:
-    """What rated runs give, one folder for each benchmark and method: ``mmhal/vcd`` and so on."""
+    """Read rated runs, one folder for each benchmark and method: ``mmhal/vcd`` and so on."""
     found: dict[Entry, Estimate] = {}
     model = ""
     for (benchmark, figure), metric in RATED.items():
         for run in sorted((folder / benchmark).glob("*")):
-            scored = _rated(run)
+            scored = read_rated(run)
             if scored is None:
                 continue
             model = str((scored.record or {}).get("model", {}).get("id", "a model"))
@@ -201,28 +208,9 @@ def read_judged(folder: Path) -> dict[str, Measured]:
     return {"tab:mmhal-bench": Measured(model, on, "reweigh eval score", found)} if found else {}
 
 
-def _rated(run: Path) -> ScoredRun | None:
-    """A run by whichever judge rated it; None if none did."""
+def read_rated(run: Path) -> ScoredRun | None:
+    """Read a run by whichever judge rated it; None if none did."""
     for judge in ("", "systemone"):
         with suppress(InputError):
             return read_scored(run, judge)
     return None
-
-
-def read_results(folders: Sequence[Path]) -> dict[str, Measured]:
-    """Everything found in some folders; a later folder replaces what an earlier one gave.
-
-    Comparisons of one model on several benchmarks, in several folders, fill one table.
-    """
-    found: dict[str, Measured] = {}
-    for folder in folders:
-        found |= read_study_folder(folder)
-        if (folder / "ablation.json").is_file():
-            found |= read_ablation(folder)
-        compared = read_comparison(folder) if (folder / "comparison.json").is_file() else {}
-        for label, new in compared.items():
-            old = found.get(label)
-            joins = old is not None and (old.model, old.by) == (new.model, new.by)
-            found[label] = replace(new, values={**old.values, **new.values}) if old and joins else new
-        found |= read_judged(folder)
-    return found

@@ -12,7 +12,7 @@ from typing import Any
 
 from reweigh.estimate import Estimate
 from reweigh.files.outputs import claim, write_sealed_output
-from reweigh.paper.folder import Significant, embedded_svg
+from reweigh.paper.folder import Significant, add_drawings
 from reweigh.paper.measured import Measured
 from reweigh.paper.published import NOT_MEASURED, Order, Published, commands, published
 from reweigh.paper.study import Entries, Entry
@@ -44,12 +44,12 @@ def write_pages(found: Mapping[str, Measured], out: Path) -> dict[str, Any]:
 
 
 def file_name(label: str) -> str:
-    """The page of a label."""
+    """Name the page of a label."""
     return label.replace(":", "-") + ".html"
 
 
 def compare(table: Published, measured: Measured | None) -> tuple[str | None, list[Order]]:
-    """The paper's model that a measurement is compared with, and all comparisons of order."""
+    """Return the paper's model that a measurement is compared with, and all comparisons of order."""
     if measured is None or not measured.values:
         return None, []
     reference = table.reference(measured.model)
@@ -57,7 +57,7 @@ def compare(table: Published, measured: Measured | None) -> tuple[str | None, li
 
 
 def build_page(table: Published, measured: Measured | None) -> Page:
-    """The page of one table or figure."""
+    """Build the page of one table or figure."""
     reference, found = compare(table, measured)
     page = Page(f"{table.kind.capitalize()} {table.label}", lead=table.title, footer=FOOTER)
     page.add(_run(table, measured))
@@ -73,16 +73,14 @@ def build_page(table: Published, measured: Measured | None) -> Page:
         page.add(_orders(found, str(reference)))
     if measured is not None:
         page.text(*measured.sentences)
-        if measured.figure is not None:
-            caption = element("figcaption", f"Measured: {measured.model}, {measured.on}.")
-            page.add(element("figure", embedded_svg(measured.figure, alt=table.title), caption))
-        if measured.fragment is not None:
-            page.add(Html(measured.fragment.read_text(encoding="utf-8")))
+        if measured.folder is not None:
+            caption = f"Measured: {measured.model}, {measured.on}."
+            add_drawings(page, measured.folder, alt=table.title, caption=caption)
     return page.add(element("p", element("a", "All tables and figures", href=INDEX)))
 
 
 def _run(table: Published, measured: Measured | None) -> Html:
-    """What was published on what, and what was run here, or how to."""
+    """Say what was published on what, and what was run here, or how to run it."""
     lines = [element("p", "It contains no measured numbers.")]
     if table.values:
         models = ", ".join(table.values)
@@ -100,7 +98,7 @@ def _run(table: Published, measured: Measured | None) -> Html:
 
 
 def _numbers(table: Published, measured: Measured | None, reference: str | None) -> Table:
-    """Published values, the measured one under its own model's name, and the difference."""
+    """Put the measured value, under its own model's name, beside the published ones, with the difference."""
     own: Entries = measured.values if measured is not None else {}
     columns: list[Column] = [Column("metric"), Column("row")]
     columns += [Significant(f"published: {model}") for model in table.values]
@@ -131,7 +129,7 @@ def _cell(value: Estimate | None, missing: str | None = None) -> Cell:
 
 
 def entries(table: Published, own: Entries) -> list[Entry]:
-    """Every entry of either side, by metric, in the paper's order; measured rows that it does not have come last."""
+    """List the entries of both sides by metric, in the paper's order; measured rows that it does not have come last."""
     known = {entry for values in (*table.values.values(), own) for entry in values}
     rows = dict.fromkeys([*table.rows, *(entry.row for entry in own)])
     return [Entry(row, metric) for metric in table.metrics for row in rows if Entry(row, metric) in known]
@@ -148,7 +146,7 @@ def _orders(found: Sequence[Order], reference: str) -> Html:
 
 
 def state(table: Published, measured: Measured | None) -> tuple[str, str]:
-    """What became of a table, and whether the orders agree, in words."""
+    """Say whether a table was measured, and whether the orders agree."""
     if measured is not None:
         _, found = compare(table, measured)
         agreeing = sum(order.agrees for order in found)
@@ -162,7 +160,7 @@ def state(table: Published, measured: Measured | None) -> tuple[str, str]:
 
 
 def build_index(found: Mapping[str, Measured]) -> Page:
-    """All tables and figures with what became of them."""
+    """List all tables and figures, whether they were measured, and whether the orders agree."""
     rows = [[label, table.title, *state(table, found.get(label))] for label, table in published().items()]
     links = {index: file_name(label) for index, label in enumerate(published())}
     table = Table([Column(name) for name in ("label", "title", "state", "order")], rows, links=links)
@@ -174,7 +172,7 @@ def build_index(found: Mapping[str, Measured]) -> Page:
 
 
 def build_json(table: Published, measured: Measured | None) -> dict[str, Any]:
-    """One table or figure for a program."""
+    """Return one table or figure as plain JSON."""
     reference, found = compare(table, measured)
     about = None
     if measured is not None:

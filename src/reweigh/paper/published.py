@@ -118,11 +118,11 @@ class Published:
         return list(dict.fromkeys(entry.row for values in self.values.values() for entry in values))
 
     def reference(self, model: str) -> str | None:
-        """The paper's model to compare a measured one with: itself, else the main one, else the first."""
+        """Return the paper's model to compare a measured one with: itself, else the main one, else the first."""
         return next((name for name in (model, REFERENCE, *self.values) if name in self.values), None)
 
     def orders(self, paper: Entries, measured: Entries) -> list[Order]:
-        """Every comparison that both sets of numbers allow."""
+        """Make every comparison that both sets of numbers allow."""
         found = []
         for first, second in self._pairs():
             entries = [entry for entry in (first, second) if entry is not None]
@@ -149,14 +149,14 @@ def _has(values: Entries, entry: Entry) -> bool:
 
 
 def _sign(values: Entries, first: Entry, second: Entry | None) -> int:
-    """1 if the first is larger, -1 if it is smaller, 0 if they are equal."""
+    """Return 1 if the first is larger, -1 if it is smaller, 0 if they are equal."""
     difference = values[first].number - (0.0 if second is None else values[second].number)
     return (difference > 0) - (difference < 0)
 
 
 @cache
 def published() -> dict[str, Published]:
-    """All tables and figures by label, in the paper's order."""
+    """Read all tables and figures by label, in the paper's order."""
     return {label: _published(label, page) for label, page in read_json(FILE).items()}
 
 
@@ -171,7 +171,7 @@ def _published(label: str, page: Mapping[str, Any]) -> Published:
 
 
 def commands(label: str) -> tuple[str, ...]:
-    """The commands that measure a table or figure, in their order; none where there is nothing to measure."""
+    """Return the commands that measure a table or figure, in their order; none if there is nothing to measure."""
     if label in OTHERS:
         return OTHERS[label]
     for name in STUDIES:

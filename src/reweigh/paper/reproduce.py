@@ -77,7 +77,7 @@ class Pace:
     word: float
 
     def hours(self, step: Step) -> float:
-        """What a step may take."""
+        """Estimate the hours of a step."""
         return (step.descriptions * self.description + step.words * self.word) / 3600
 
 
@@ -116,7 +116,7 @@ class Protocol:
         return min(IMAGES, self.limit or IMAGES)
 
     def chair(self) -> list[str]:
-        """Options that select COCO's images."""
+        """Return the options that select COCO's images."""
         own = ["-b", "chair", "--data", str(self.coco)]
         if not find_files(self.coco, "synonyms.txt"):
             own += ["--option", f"synonyms={data_folder(find_benchmark('chair')) / 'synonyms.txt'}"]
@@ -146,7 +146,7 @@ class Protocol:
         return paths
 
     def steps(self) -> list[Step]:
-        """Every step in its order, also those that cannot run."""
+        """List every step in its order, also those that cannot run."""
         lacks = self.missing()
         return [replace(one, missing=lacks or one.missing) for one in self._steps()]
 
@@ -201,7 +201,7 @@ class Protocol:
                 yield Step(f"rate {name} {method}", ("eval", "score", run, *self.judge), missing=why)
 
     def missing(self) -> str | None:
-        """What the folder of COCO lacks."""
+        """Say what the folder of COCO lacks."""
         for split in ("train2014", "val2014"):
             if not (self.coco / split).is_dir():
                 return f"{self.coco / split}"
@@ -215,13 +215,13 @@ class Protocol:
 
 
 def latencies() -> dict[str, float]:
-    """The published time per token of each method, in greedy decoding's."""
+    """Return the published time per token of each method, relative to greedy decoding."""
     known = published()["tab:chair-amber"].values[REFERENCE]
     return {name: known[Entry(title, "Latency")].number for name, title in METHODS.items()}
 
 
 def measure_pace(session: Any, pictures: Sequence[Path], *, prompt: str, tokens: int, seconds: float) -> Pace:
-    """Describe pictures for about so many seconds, and read what a description and a single word take."""
+    """Describe pictures for about so many seconds, and measure what a description and a single word take."""
     begin, count = time.perf_counter(), 0
     for count, path in enumerate(pictures, 1):  # noqa: B007
         session.describe(read_image(path), prompt, max_new_tokens=tokens)
@@ -235,7 +235,7 @@ def measure_pace(session: Any, pictures: Sequence[Path], *, prompt: str, tokens:
 
 
 def plan_table(steps: Sequence[Step], pace: Pace | None) -> Table:
-    """What will be run, and how long it may take."""
+    """List what will be run, and how long it may take."""
     columns = [Column("step"), Column("hours", digits=2, ranked=False), Column("command")]
     rows: list[list[Cell]] = [
         [one.name, None if pace is None else pace.hours(one), f"reweigh {' '.join(one.command)}"]
@@ -246,12 +246,12 @@ def plan_table(steps: Sequence[Step], pace: Pace | None) -> Table:
 
 
 def left_out(steps: Sequence[Step]) -> list[str]:
-    """What will not be run, a line for each thing that is missing."""
+    """List what will not be run, a line for each thing that is missing."""
     reasons = dict.fromkeys(one.missing for one in steps if one.missing is not None)
     named = {why: ", ".join(one.name for one in steps if one.missing == why) for why in reasons}
     return [f"left out: {names}; missing: {why}" for why, names in named.items()]
 
 
 def first_record(protocol: Protocol) -> Record:
-    """The first record that is tuned on, whose prompt and limit all descriptions share."""
+    """Return the first record that is tuned on, whose prompt and limit all descriptions share."""
     return CHAIR(protocol.coco, split="train").records(limit=1, seed=TUNING_SEED)[0]

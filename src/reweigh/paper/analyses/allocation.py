@@ -105,18 +105,18 @@ class Edits:
 
     @classmethod
     def of(cls, field: Field, image: StudyImage, ids: NDArray[np.int64]) -> Edits:
-        """The edits of some candidates of an image."""
+        """Compute the edits of some candidates of an image."""
         evidence = field.evidence(image, ids)
         return cls(field.deficits(ids, evidence), field.strengths(ids, evidence))
 
     def order(self, ids: NDArray[Any]) -> NDArray[np.int64]:
-        """Places of the candidates, the strongest edit first."""
+        """Return the places of the candidates, the strongest edit first."""
         known = np.where(np.isnan(self.deficit), -np.inf, self.deficit)
         return np.lexsort((ids, -known, -self.strength)).astype(np.int64)
 
 
 def allocate(donor: Edits, assignment: Edits, ids: NDArray[Any]) -> Floats:
-    """The donor's magnitudes, descending, given to the candidates in the assignment's order."""
+    """Give the donor's magnitudes, descending, to the candidates in the assignment's order."""
     edit = np.empty(len(ids))
     edit[assignment.order(ids)] = np.sort(donor.strength)[::-1]
     return edit
@@ -125,7 +125,7 @@ def allocate(donor: Edits, assignment: Edits, ids: NDArray[Any]) -> Floats:
 def allocation_counts(
     image: StudyImage, fields: Mapping[str, Field], roles: Sequence[Role], beta: float
 ) -> dict[Count, float]:
-    """Counts of one image: windows and onsets that each donor and assignment switches, by kind and role.
+    """Count the windows and onsets of one image that each donor and assignment switches, by kind and role.
 
     Windows that only one assignment switches are counted under the arms ``("alone", order)`` and their role.
     """
@@ -152,7 +152,7 @@ def allocation_counts(
 
 
 def allocation_figures(counts: Mapping[Count, Array]) -> dict[Quantity, Array]:
-    """Effects, effects by role and shares, from summed counts."""
+    """Compute effects, effects by role and shares from summed counts."""
 
     def effect(*arms: tuple[str, ...]) -> Array:
         rank, probability = (selectivity(counts, arm) for arm in arms)
@@ -171,7 +171,7 @@ def allocation_figures(counts: Mapping[Count, Array]) -> dict[Quantity, Array]:
 
 
 def dot_name(one: Row) -> str:
-    """What the figure calls an effect: by its donor, or by its role."""
+    """Name an effect in the figure: by its donor, or by its role."""
     if one["group"] == ROLE:
         return str(one["quantity"])
     return f"{one['quantity']} donor" + (", onset" if one["at"] == ONSET else "")
@@ -242,7 +242,7 @@ class Allocation(Study):
 
 
 def role_of(text: str, *, starts_word: bool, special: bool = False) -> Role:
-    """The role of a piece whose text, without marks, is ``text``."""
+    """Return the role of a piece whose text, without marks, is ``text``."""
     bare = text.strip()
     if special or "\ufffd" in bare:
         return "special"
@@ -254,7 +254,7 @@ def role_of(text: str, *, starts_word: bool, special: bool = False) -> Role:
 
 
 def piece_roles(pieces: Sequence[str | None], special: Collection[int]) -> list[Role]:
-    """The role of every token by its piece; ``None`` is a row of the head that no piece belongs to."""
+    """Return the role of every token by its piece; None is a row of the head without a piece."""
     marked = any(piece.startswith(STARTS) for piece in pieces if piece is not None)
     found: list[Role] = []
     for token, (piece, text) in enumerate(zip(pieces, piece_texts(pieces), strict=True)):
@@ -267,13 +267,13 @@ def piece_roles(pieces: Sequence[str | None], special: Collection[int]) -> list[
 
 
 def piece_texts(pieces: Sequence[str | None]) -> list[str]:
-    """What every piece says, without marks; empty for a row that no piece belongs to."""
+    """Return the text of every piece, without marks; empty for a row without a piece."""
     by_bytes = any(piece.startswith("Ġ") for piece in pieces if piece is not None)
     return [piece_text(piece or "", by_bytes=by_bytes) for piece in pieces]
 
 
 def piece_text(piece: str, *, by_bytes: bool) -> str:
-    """What a piece says, without marks; bytes that are not text become U+FFFD."""
+    """Return the text of a piece, without marks; bytes that are not text become U+FFFD."""
     if by_bytes:
         letters = _byte_letters()
         if all(letter in letters for letter in piece):
@@ -285,7 +285,7 @@ def piece_text(piece: str, *, by_bytes: bool) -> str:
 
 @cache
 def _byte_letters() -> dict[str, int]:
-    """How byte-level tokenizers write bytes: printable ones as they are, the others from U+0100 on."""
+    """Map the letters of byte-level tokenizers to bytes: printable ones are themselves, others start at U+0100."""
     printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
     others = (byte for byte in range(256) if byte not in printable)
     return {chr(byte): byte for byte in printable} | {chr(0x100 + n): byte for n, byte in enumerate(others)}

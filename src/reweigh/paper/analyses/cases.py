@@ -66,25 +66,25 @@ class Choice:
 
 
 def ordered(scores: Mapping[Id, int]) -> list[Choice]:
-    """Images with a positive score, the highest first; ties by image id, numbers before names."""
+    """Order the images with a positive score, the highest first; ties by image id, numbers before names."""
     found = [Choice(image, score) for image, score in scores.items() if score > 0]
     return sorted(found, key=lambda one: (-one.score, isinstance(one.image, str), one.image))
 
 
 def net_removal(base: Sequence[Item], arm: Sequence[Item]) -> dict[Id, int]:
-    """Hallucinated occurrences of the base answer minus those of the arm's."""
+    """Subtract the hallucinated occurrences of the arm's answer from those of the base answer."""
     later = {item.id: hallucinated(item) for item in arm}
     return {item.id: hallucinated(item).total() - later[item.id].total() for item in base}
 
 
 def degenerate(base: Sequence[Item], arm: Sequence[Item]) -> dict[Id, int]:
-    """Repetitions of one object in the arm's degenerate answers: those that repeat one more often than any base answer."""
+    """Count repetitions in the arm's degenerate answers: those that repeat an object more often than any base answer."""
     usual = max((repetition(item) for item in base), default=0)
     return {item.id: count for item in arm if (count := repetition(item)) > usual}
 
 
 def new_classes(arm: Sequence[Item], *others: Sequence[Item]) -> dict[Id, int]:
-    """Hallucinated objects of the arm's answer that no other answer to the same image names."""
+    """Count the hallucinated objects of the arm's answer that no other answer to the same image names."""
     known: dict[Id, set[str]] = {}
     for items in others:
         for item in items:
@@ -184,7 +184,7 @@ class Cases(Study):
 
 
 def first_changed_step(image: StudyImage, field: Field, beta: float) -> int | None:
-    """The first step at which the edit changes the winner: up to there the method says what the base says."""
+    """Return the first step at which the edit changes the winner; up to there both answers are the same."""
     for step, (ids, logits) in enumerate(image.steps()):
         if switches(ids, logits, beta * field.strengths(ids, field.evidence(image, ids))):
             return step
@@ -192,7 +192,7 @@ def first_changed_step(image: StudyImage, field: Field, beta: float) -> int | No
 
 
 def choose_step(material: Material, order: Sequence[Id]) -> tuple[StudyImage, int] | None:
-    """The first image of an order whose first changed step is the onset of a hallucinated mention."""
+    """Return the first image of an order whose first changed step is the onset of a hallucinated mention."""
     field = Field.of(material.arm(RANK), material.evaluation.vocab_size)
     rank = {image: number for number, image in enumerate(order)}
     best: tuple[int, StudyImage, int] | None = None
@@ -281,7 +281,7 @@ def _picture_file(rerun: Rerun, image: Id) -> Path:
 
 
 def _painted(rerun: Rerun, layer: int, shown: Any, tokens: Sequence[int]) -> list[bytes]:
-    """The evidence of some tokens painted on the picture; nothing for a family whose positions have no grid."""
+    """Paint the evidence of some tokens on the picture; nothing for a family whose positions have no grid."""
     model, processor = rerun.loaded
     prompt, template = rerun.runs.task.records[0].prompt, rerun.runs.template
     inputs = build_inputs(model, processor, [shown], [prompt], template=template)
@@ -298,7 +298,7 @@ def _painted(rerun: Rerun, layer: int, shown: Any, tokens: Sequence[int]) -> lis
 
 
 def _titles(case: str) -> dict[str, str]:
-    """The runs that a case shows side by side."""
+    """Name the runs that a case shows side by side."""
     return {**TITLES, **({ARMS[case]: f"{ARMS[case]} arm"} if case in ARMS else {})}
 
 

@@ -42,7 +42,7 @@ class Onsets:
 
     @classmethod
     def read(cls, material: Material) -> Onsets:
-        """Confidence, kind and deficit of every mention's onset."""
+        """Read confidence, kind and deficit of every mention's onset."""
         references = material.table.over(material.evaluation.vocab_size)
         rows = []
         for number, image in enumerate(material.evaluation):
@@ -58,20 +58,20 @@ class Onsets:
         return len(self.image)
 
     def drawn(self, times: NDArray[Any]) -> Onsets:
-        """The onsets of resampled images; ``times`` says how often each image was drawn."""
+        """Return the onsets of resampled images; ``times`` says how often each image was drawn."""
         rows = np.repeat(np.arange(len(self)), np.asarray(times, dtype=np.int64)[self.image])
         return Onsets(self.image[rows], self.probability[rows], self.hallucinated[rows], self.deficit[rows])
 
 
 def top_quartile(onsets: Onsets) -> NDArray[np.bool_]:
-    """Which onsets are in the top quartile of confidence."""
+    """Select the onsets in the top quartile of confidence."""
     if not len(onsets):
         return np.zeros(0, dtype=bool)
     return np.asarray(onsets.probability >= np.quantile(onsets.probability, QUARTILE))
 
 
 def deficits(onsets: Onsets) -> dict[str, float]:
-    """Share hallucinated in percent, median deficits of both kinds and their difference; NaN where there is none."""
+    """Compute the share hallucinated, the median deficits of both kinds and their difference; NaN if undefined."""
     top = top_quartile(onsets)
     chosen = onsets.hallucinated[top]
     found = {SHARE: 100.0 * float(chosen.mean()) if len(chosen) else float("nan")}
@@ -83,7 +83,7 @@ def deficits(onsets: Onsets) -> dict[str, float]:
 
 
 def counts(onsets: Onsets) -> dict[str, int]:
-    """How many onsets are behind each figure."""
+    """Count the onsets behind each figure."""
     top = top_quartile(onsets)
     known = top & ~np.isnan(onsets.deficit)
     hallucinated, grounded = (

@@ -65,7 +65,7 @@ class Cost(Study):
         return lines
 
     def entries(self, frame: Frame) -> Iterator[Filled]:
-        """The studied model's own numbers; what another model was measured at stands on the study's page only."""
+        """Fill in the studied model's own numbers; those of another model stand on the study's page only."""
         model = str(frame.rows[0]["case"])
         names = {model, Path(model).name, *(["embedded"] if model == EMBEDDED else [])}
         timed = frame.pick(unit=TIMES)
@@ -78,13 +78,13 @@ class Cost(Study):
 
 
 def read_speed(material: Material) -> dict[str, Any] | None:
-    """The finished measurement beside the runs, if there is one."""
+    """Read the finished measurement beside the runs, if there is one."""
     folder = material.beside(FOLDER)
     return read_sealed(folder / FILE) if folder is not None and (folder / FILE).is_file() else None
 
 
 def _measured(figure: dict[str, Any]) -> list[Row]:
-    """The ratio and the memory of one variant, where they were measured."""
+    """Return the ratio and the memory of one variant, if they were measured."""
     found = (("latency", figure["ratio"], TIMES), ("peak memory", figure["memory_mib"], "MiB"))
     return [
         row(_estimate(value), quantity=f"{name}, {figure['variant']}", case=figure["case"], unit=unit)
@@ -94,7 +94,7 @@ def _measured(figure: dict[str, Any]) -> list[Row]:
 
 
 def _estimate(value: Any) -> Estimate:
-    """A number as ``reweigh speed`` writes it: with its interval, or alone."""
+    """Read a number as ``reweigh speed`` writes it: with its interval, or alone."""
     if isinstance(value, dict):
         return Estimate(value["value"], value["low"], value["high"])
     return Estimate(*value) if isinstance(value, list) else Estimate(float(value))

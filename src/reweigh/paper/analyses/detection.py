@@ -54,7 +54,7 @@ class Quantity(NamedTuple):
 
 
 def auroc(score: NDArray[Any], positive: NDArray[Any], weight: NDArray[Any] | None = None) -> Floats:
-    """AUROC of mentions (n,) for each row of weights (..., n); NaN where one kind has no weight.
+    """Compute the AUROC of mentions (n,) for each row of weights (..., n); NaN where one kind has no weight.
 
     Example:
         >>> float(auroc(np.array([0.1, 0.4, 0.4]), np.array([False, False, True])))
@@ -77,14 +77,14 @@ def auroc(score: NDArray[Any], positive: NDArray[Any], weight: NDArray[Any] | No
 
 
 def raw_edit(ids: NDArray[Any], evidence: NDArray[Any], beta: float) -> Floats:
-    """The raw control: the candidate with the lowest evidence loses beta, all others nothing."""
+    """Take beta from the candidate with the lowest evidence, the lower id of equals, and nothing from the others."""
     edit = np.zeros(len(ids))
     edit[np.lexsort((ids, evidence))[0]] = beta
     return edit
 
 
 def control_counts(image: StudyImage, beta: float) -> dict[Count, float]:
-    """How many windows and onsets of one image the raw control switches, by arm and kind of mention."""
+    """Count the windows and onsets of one image that the raw control switches, by arm and kind of mention."""
     switched: dict[tuple[str, ...], list[bool]] = {
         (arm,): [
             switches(ids, logits, raw_edit(ids, image.evidence[vector][ids], beta))
@@ -96,7 +96,7 @@ def control_counts(image: StudyImage, beta: float) -> dict[Count, float]:
 
 
 def control_figures(counts: Mapping[Count, Array]) -> dict[Quantity, Array]:
-    """Switch rates and selectivities of the raw control."""
+    """Compute switch rates and selectivities of the raw control."""
     found: dict[Quantity, Array] = {}
     for at in (WINDOW, ONSET):
         for arm in VECTORS:
@@ -193,7 +193,7 @@ class Detection(Study):
 
 
 def end_to_end(material: Material) -> Iterator[Row]:
-    """Both calibrated arms end to end; nothing without a model."""
+    """Compare both calibrated arms end to end; nothing without a model."""
     if material.rerun is None:
         return
     answers = Answers.of(material)

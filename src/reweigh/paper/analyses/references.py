@@ -36,7 +36,7 @@ AGGREGATES: dict[str, Aggregate] = {
 
 
 def disjoint_images(material: Material) -> str | None:
-    """No image, by content, in both the calibration and the evaluation set."""
+    """Require that no image, by content, is in both the calibration and the evaluation set."""
     both = (material.calibration, material.evaluation)
     first, second = ({image.key.rpartition("#")[2] for image in corpus} for corpus in both)
     shared = len(first & second)
@@ -44,12 +44,12 @@ def disjoint_images(material: Material) -> str | None:
 
 
 def two_tokens(material: Material) -> str | None:
-    """At least two registered tokens on the disjoint images."""
+    """Require two registered tokens on the disjoint images."""
     return None if len(held_out(material)[0]) > 1 else "fewer than two registered tokens occur there"
 
 
 def dot_name(one: Row) -> str:
-    """What the figure calls a reference: the whiskers of shuffled ones are not an interval."""
+    """Name a reference in the figure: the whiskers of shuffled ones are not an interval."""
     return f"{one['quantity']} (range)" if one["quantity"] == SHUFFLED else str(one["quantity"])
 
 
@@ -111,7 +111,7 @@ class References(Study):
 
 
 def held_out(material: Material) -> tuple[Floats, Floats, Floats]:
-    """Held-out median, reference and occurrences of each registered token that is observed there."""
+    """Return the held-out median, reference and occurrences of each registered token that is observed there."""
     seen = material.evaluation.observations()
     order = np.lexsort((seen.values[0], seen.token))
     token, value, count = seen.token[order], seen.values[0][order].astype(np.float64), seen.count[order]
@@ -128,7 +128,7 @@ def held_out(material: Material) -> tuple[Floats, Floats, Floats]:
 def errors(
     middle: Floats, reference: Floats, mass: Floats, scale: float, *, resamples: int, seed: int
 ) -> Frame:
-    """Errors from held-out medians, references and occurrences of tokens."""
+    """Compute the errors from held-out medians, references and occurrences of tokens."""
     own, flat = np.abs(middle - reference) / scale, np.abs(middle - scale) / scale
     generator = np.random.default_rng(seed)
     shuffled = [np.abs(middle - generator.permutation(reference)) / scale for _ in range(SHUFFLES)]

@@ -65,14 +65,14 @@ Counts = Mapping[Quantity, float]
 
 
 def ranks(values: Floats) -> Floats:
-    """Ranks from 1, the mean rank for equals."""
+    """Rank values from 1, the mean rank for equals."""
     _, place, count = np.unique(values, return_inverse=True, return_counts=True)
     last = np.cumsum(count)
     return (last - (count - 1) / 2)[place]
 
 
 def spearman(first: Floats, second: Floats) -> float:
-    """Spearman's correlation; NaN for fewer than two values, or where one side is constant."""
+    """Compute Spearman's correlation; NaN for fewer than two values, or if one side is constant."""
     if len(first) < 2:
         return float("nan")
     one, other = (ranks(values) - (len(values) + 1) / 2 for values in (first, second))
@@ -81,7 +81,7 @@ def spearman(first: Floats, second: Floats) -> float:
 
 
 def strongest(ids: Ids, s: Floats) -> int | None:
-    """The edited token with the largest strength, the lower id of equals; ``None`` if nothing is edited."""
+    """Return the edited token with the largest strength, the lower id of equals; None if nothing is edited."""
     edited = s > 0
     return int(ids[edited][np.lexsort((ids[edited], -s[edited]))[0]]) if edited.any() else None
 
@@ -89,7 +89,7 @@ def strongest(ids: Ids, s: Floats) -> int | None:
 def step_counts(
     ids: Ids, logits: NDArray[Any], evidence: tuple[Floats, Floats], s: tuple[Floats, Floats], beta: float
 ) -> Counts:
-    """Counts of one step before and after; ``evidence`` is that of the registered candidates, ``s`` of all."""
+    """Count one step before and after; ``evidence`` is that of the registered candidates, ``s`` of all."""
     before, after = s
     raw = logits.astype(np.float64)
     won = winner(ids, raw - beta * before) != winner(ids, raw - beta * after)
@@ -107,7 +107,7 @@ def step_counts(
 
 
 def image_counts(image: StudyImage, field: Field, rescaled: str, beta: float) -> Counts:
-    """Additive counts of one image under one arm."""
+    """Add up the counts of one image under one arm."""
     ids, known = image.candidates, field.registered(image.candidates)
     x, moved = field.evidence(image, ids), image.evidence[rescaled][ids].astype(np.float64)
     shift = (moved - x)[known].mean() if known.any() else 0.0
@@ -124,12 +124,12 @@ def image_counts(image: StudyImage, field: Field, rescaled: str, beta: float) ->
 
 
 def figures(counts: Mapping[Quantity, Array]) -> dict[Quantity, Array]:
-    """Means and shares from summed counts."""
+    """Compute means and shares from summed counts."""
     return {one: ratio(counts[one], counts[Quantity("", one.over)], scale=1.0) for one in FIGURES}
 
 
 def closure_counts(image: StudyImage, rank: Field, fields: Mapping[str, Field]) -> dict[str, float]:
-    """Sums of the distances to the rank arm's edits over all candidate occurrences of one image."""
+    """Sum the distances to the rank arm's edits over all candidate occurrences of one image."""
     ids = image.candidates
 
     def edits(field: Field) -> Floats:
@@ -141,7 +141,7 @@ def closure_counts(image: StudyImage, rank: Field, fields: Mapping[str, Field]) 
 
 
 def closure(counts: Mapping[str, Array]) -> dict[str, Array]:
-    """1 - mean|equalized - dmrr| / mean|prob - dmrr|; both means are over the same occurrences."""
+    """Compute 1 - mean|equalized - dmrr| / mean|prob - dmrr|; both means are over the same occurrences."""
     return {CLOSED: 1 - ratio(counts["equalized"], counts["original"], scale=1.0)}
 
 
@@ -235,7 +235,7 @@ class Rescaling(Study):
 
 
 def check_ranks(image: StudyImage) -> None:
-    """The rank arm's evidence may not move by a bit."""
+    """Refuse an image whose rank evidence moved by a bit."""
     if not np.array_equal(image.evidence[DMRR], image.evidence[RESCALED_RANK]):
         raise NumericsError(
             f"rescaling changed the ranks of image {image.id}, which it must not",
@@ -244,6 +244,6 @@ def check_ranks(image: StudyImage) -> None:
 
 
 def check_exact(counts: Sequence[tuple[int, Counts]]) -> None:
-    """Every change of the rank arm is exactly zero."""
+    """Refuse any change of the rank arm: it must be exactly zero."""
     if any(own[figure] != 0 for _, own in counts for figure in STILL):
         raise NumericsError("the rank arm's edits changed under rescaling, which they must not")

@@ -43,14 +43,14 @@ class Quantity(NamedTuple):
 
 
 def rank_spread(log_probability: Floats) -> Floats:
-    """p90 - p10 over positions of the log-probability at each rank: (P, K) -> (K,)."""
+    """Compute p90 - p10 over positions of the log-probability at each rank: (P, K) -> (K,)."""
     low, high = np.quantile(log_probability, [0.1, 0.9], axis=0)
     found: Floats = high - low
     return found
 
 
 def depth_ratio(counts: NDArray[Any]) -> Floats:
-    """p90 / p10 over positions of the number of tokens above each threshold, none counted as one: (P, T) -> (T,)."""
+    """Compute p90 / p10 over positions of the number of tokens above each threshold, at least 1: (P, T) -> (T,)."""
     low, high = np.quantile(np.maximum(counts, 1).astype(np.float64), [0.1, 0.9], axis=0)
     found: Floats = high / low
     return found

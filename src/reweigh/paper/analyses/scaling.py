@@ -81,14 +81,14 @@ class Scaling(Study):
         return lines
 
     def entries(self, frame: Frame) -> Iterator[Filled]:
-        """Base and ReWEIGH of the studied model; the study's own page has the others."""
+        """Fill in base and ReWEIGH of the studied model; the study's own page has the others."""
         names = {METHODS[BASE]: "Base", METHODS[RANK]: "ReWEIGH"}
         for one in frame.pick(model=frame.distinct("model")[0], method=tuple(names)):
             yield Filled(names[str(one["method"])], FIGURES[str(one["quantity"])], one.estimate)
 
 
 def others(material: Material) -> list[Path]:
-    """Finished study folders of further models beside the runs."""
+    """List the finished study folders of further models beside the runs."""
     beside = material.beside(FOLDER)
     folders = [] if beside is None else sorted(beside.glob("*"))
     return [one for one in folders if all((one / "runs" / name / RESULTS).is_file() for name in METHODS)]
@@ -100,7 +100,7 @@ def model_rows(
     metrics: Mapping[str, Mapping[str, Estimate]],
     material: Material,
 ) -> Iterator[Row]:
-    """The rows of one model."""
+    """Make the rows of one model."""
     found = {METHODS[name]: metrics[name] for name in METHODS}
     found[GAP] = paired_difference(items[BASE], items[RANK], figures, **material.draws)
     for method, values in found.items():

@@ -48,35 +48,35 @@ class Field:
 
     @classmethod
     def of(cls, arm: ReadoutArm, vocab_size: int, *, vector: str | None = None) -> Field:
-        """The field of an arm; ``vector`` is read instead of the readout's own evidence."""
+        """Return the field of an arm; ``vector`` is read instead of the readout's own evidence."""
         return cls(vector or arm.readout, arm.table.over(vocab_size), arm.table.scale, arm.factor)
 
     def registered(self, ids: Ids) -> NDArray[np.bool_]:
-        """Which tokens have a reference."""
+        """Return which tokens have a reference."""
         known: NDArray[np.bool_] = ~np.isnan(self.references[ids])
         return known
 
     def evidence(self, image: StudyImage, ids: Ids) -> Floats:
-        """The evidence of some tokens."""
+        """Return the evidence of some tokens."""
         return image.evidence[self.vector][ids].astype(np.float64)
 
     def deficits(self, ids: Ids, evidence: Floats) -> Floats:
-        """(b(v) - x) / b0 of some tokens, not clipped; NaN where a token is not registered."""
+        """Return (b(v) - x) / b0 of some tokens, not clipped; NaN where a token is not registered."""
         return strength(self.references[ids], evidence, self.scale, low=None, high=None)
 
     def strengths(self, ids: Ids, evidence: Floats) -> Floats:
-        """s of some tokens: the deficit clipped to [0, 1], and 0 where a token is not registered."""
+        """Return s of some tokens: the deficit clipped to [0, 1], and 0 where a token is not registered."""
         found: Floats = np.nan_to_num(strength(self.references[ids], evidence, self.scale), nan=0.0)
         return found
 
 
 def winner(ids: NDArray[Any], logits: NDArray[Any]) -> int:
-    """The token with the highest logit; the lower id of equals."""
+    """Return the token with the highest logit, the lower id of equals."""
     return int(np.min(ids[logits == logits.max()]))
 
 
 def switches(ids: NDArray[Any], logits: NDArray[Any], edit: Floats) -> bool:
-    """Whether ``logits - edit`` has another winner among the candidates than ``logits``."""
+    """Return whether ``logits - edit`` has another winner among the candidates than ``logits``."""
     raw = np.asarray(logits, dtype=np.float64)
     return winner(ids, raw) != winner(ids, raw - edit)
 
@@ -84,7 +84,7 @@ def switches(ids: NDArray[Any], logits: NDArray[Any], edit: Floats) -> bool:
 def first_switch(
     switched: Sequence[bool] | NDArray[np.bool_], onset: int, *, width: int = WIDTH
 ) -> int | None:
-    """The first switched step of the window before ``onset``; ``None`` if the window is not switched."""
+    """Return the first switched step of the window before ``onset``; None if the window is not switched."""
     return next((step for step in range(max(0, onset - width), onset) if switched[step]), None)
 
 
@@ -101,7 +101,7 @@ MENTIONS: tuple[str, ...] = ()
 def count_mentions(
     kinds: Sequence[str], flags: Mapping[tuple[str, ...], Sequence[bool]]
 ) -> dict[Count, float]:
-    """Counts of one image: mentions of each kind, and how many of each an arm flags."""
+    """Count the mentions of each kind in one image, and how many of each an arm flags."""
     counts = {Count(MENTIONS, kind): float(sum(one == kind for one in kinds)) for kind in KINDS}
     for arm, flagged in flags.items():
         for kind in KINDS:
@@ -115,7 +115,7 @@ def count_switches(
     switched: Mapping[tuple[str, ...], Sequence[bool]],
     more: Mapping[tuple[str, ...], Sequence[bool]] | None = None,
 ) -> dict[Count, float]:
-    """Counts of one image from the steps that each arm switches: of windows and of onsets.
+    """Count the windows and onsets of one image that each arm switches.
 
     Args:
         image: The image.
@@ -132,10 +132,10 @@ def count_switches(
 
 
 def switch_rate(counts: Mapping[Count, Array], arm: tuple[str, ...], kind: str) -> Array:
-    """Share of the mentions of a kind that an arm switches, in percent."""
+    """Return the share of the mentions of a kind that an arm switches, in percent."""
     return ratio(counts[Count(arm, kind)], counts[Count(MENTIONS, kind)])
 
 
 def selectivity(counts: Mapping[Count, Array], arm: tuple[str, ...]) -> Array:
-    """Switch rate before hallucinated mentions minus that before grounded ones, in points."""
+    """Return the switch rate before hallucinated mentions minus that before grounded ones, in points."""
     return np.asarray(switch_rate(counts, arm, HALLUCINATED) - switch_rate(counts, arm, GROUNDED))

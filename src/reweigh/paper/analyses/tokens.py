@@ -47,7 +47,7 @@ class Sample:
 
     @classmethod
     def of(cls, observations: Observations, *, least: int = 1, balanced: bool = True) -> Sample:
-        """The observations of the first layer, without tokens seen in fewer than ``least`` images."""
+        """Take the observations of the first layer, without tokens seen in fewer than ``least`` images."""
         _, token, seen = np.unique(observations.token, return_inverse=True, return_counts=True)
         kept = seen[token] >= least
         _, renumbered = np.unique(token[kept], return_inverse=True)
@@ -71,7 +71,7 @@ class Squares:
 
     @classmethod
     def of(cls, sample: Sample, times: Times | None = None) -> Squares:
-        """The squares of a sample, each image counted as often as it was drawn."""
+        """Sum the squares of a sample, each image counted as often as it was drawn."""
         weight = sample.weight if times is None else sample.weight * times[sample.image]
 
         def summed(values: Floats) -> Floats:
@@ -90,7 +90,7 @@ class Squares:
         return float((self.n * (self.mean - grand) ** 2).sum())
 
     def shares(self) -> dict[str, float]:
-        """Shares of the total sum of squares."""
+        """Return the shares of the total sum of squares."""
         between, within = self.between, float(self.within.sum())
         total = between + within
         if not total:
@@ -98,7 +98,7 @@ class Squares:
         return {BETWEEN: between / total, WITHIN: within / total}
 
     def correlations(self) -> dict[str, float]:
-        """Both intraclass correlations; NaN where there are too few tokens or pairs."""
+        """Return both intraclass correlations; NaN if there are too few tokens or pairs."""
         k, count = len(self.n), float(self.n.sum())
         repeated = self.n > 1
         if k < 2 or count <= k or not repeated.any():
@@ -115,13 +115,13 @@ class Squares:
 
 
 def repeated_tokens(material: Material) -> str | None:
-    """At least two tokens that are seen in several calibration images."""
+    """Require two tokens that are seen in several calibration images."""
     seen = Sample.of(material.observations(), least=PRIMARY)
     return None if seen.tokens > 1 else f"fewer than two tokens are seen in {PRIMARY} images"
 
 
 def sample_name(one: Row) -> str:
-    """What the paper calls the observations that count."""
+    """Name a sample as the paper does."""
     least = one["least_images"]
     balanced = f"min. {least} image{'' if least == 1 else 's'}"
     return balanced if one["weighting"] == BALANCED else "occurrence weighted"
@@ -173,7 +173,7 @@ class Tokens(Study):
 
 
 def decompose(observations: Observations, *, resamples: int, seed: int) -> Frame:
-    """Shares and correlations of some observations."""
+    """Compute shares and correlations of some observations."""
     rows: list[Row] = []
     for weighting, least in [*((BALANCED, least) for least in LEAST), (WEIGHTED, 1)]:
         sample = Sample.of(observations, least=least, balanced=weighting == BALANCED)

@@ -74,7 +74,7 @@ class StudyImage:
     mentions: tuple[Mention, ...] = ()
 
     def __len__(self) -> int:
-        """Steps of the answer."""
+        """Count the steps of the answer."""
         return len(self.tokens)
 
     def step(self, number: int) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
@@ -88,7 +88,7 @@ class StudyImage:
 
 
 def pack(images: Sequence[StudyImage]) -> tuple[dict[str, NDArray[Any]], list[dict[str, Any]]]:
-    """A shard's arrays, those of each image under its index in the shard, and a page about each."""
+    """Return a shard's arrays, those of each image under its index in the shard, and a page about each."""
     arrays: dict[str, NDArray[Any]] = {}
     pages = []
     for index, image in enumerate(images):
@@ -103,7 +103,7 @@ def pack(images: Sequence[StudyImage]) -> tuple[dict[str, NDArray[Any]], list[di
 
 
 def unpack(arrays: Mapping[str, NDArray[Any]], pages: Sequence[Mapping[str, Any]]) -> list[StudyImage]:
-    """The images of a shard."""
+    """Return the images of a shard."""
     return [_image(arrays, index, about) for index, about in enumerate(pages)]
 
 
@@ -119,7 +119,7 @@ def _image(arrays: Mapping[str, NDArray[Any]], index: int, about: Mapping[str, A
 
 
 def problem(image: StudyImage, vocab_size: int) -> str | None:
-    """What is impossible about an image, whatever its hash says; bounds follow from the definitions."""
+    """Say what is impossible about an image, even if its hash is right; bounds follow from the definitions."""
     steps, found = len(image.tokens), image.first
     ids = np.concatenate([image.tokens, image.candidates])
     if (
@@ -153,7 +153,7 @@ UNFINISHED = "\ufffd"
 
 
 def token_ends(tokens: Sequence[int], decode: Callable[[Sequence[int]], str]) -> list[int]:
-    """For each token, the length of the text once it is emitted, without outer blanks."""
+    """Return for each token the length of the text once it is emitted, without outer blanks."""
     whole = decode(tokens)
     blank = len(whole) - len(whole.lstrip())
     ends: list[int] = []
@@ -164,5 +164,5 @@ def token_ends(tokens: Sequence[int], decode: Callable[[Sequence[int]], str]) ->
 
 
 def onset(ends: Sequence[int], character: int) -> int:
-    """The step that emitted the token with a character; the last one, where the text is longer than the tokens say."""
+    """Return the step that emitted the token with a character; the last step if the text is longer than the tokens say."""
     return min(bisect_right(ends, character), len(ends) - 1)

@@ -64,12 +64,12 @@ class ImageSet:
 
     @classmethod
     def of_corpus(cls, corpus: Corpus, *, prompt: str, max_new_tokens: int) -> ImageSet:
-        """A calibration corpus."""
+        """Ask about a calibration corpus."""
         return cls(corpus, tuple(image.name for image in corpus.images), prompt, max_new_tokens)
 
     @classmethod
     def of_task(cls, task: Task) -> ImageSet:
-        """The records of a benchmark that scores descriptions; all must be asked in the same way."""
+        """Ask the records of a benchmark that scores descriptions; all must have the same question."""
         asked = {(record.prompt, record.max_new_tokens) for record in task.records}
         names = [record.image for record in task.records]
         if len(asked) != 1 or len(set(names)) != len(names):
@@ -145,7 +145,7 @@ class _Job:
     template: str | None
 
     def record(self) -> dict[str, Any]:
-        """Everything that the corpus depends on."""
+        """Return everything that the corpus depends on."""
         return {
             "identity": identify(self.anatomy, self.processor).summary(),
             "layer": self.layer,

@@ -32,17 +32,17 @@ RELATIVE = (32.0, 3.2, 1.0, 0.32)
 
 
 def kept_ranks(vocab_size: int) -> tuple[int, ...]:
-    """The ranks that are below the size of the vocabulary."""
+    """Return the ranks that are below the size of the vocabulary."""
     return tuple(rank for rank in RANKS if rank < vocab_size)
 
 
 def thresholds(vocab_size: int) -> tuple[float, ...]:
-    """The absolute thresholds, then the relative ones."""
+    """Return the absolute thresholds, then the relative ones."""
     return (*ABSOLUTE, *(share / vocab_size for share in RELATIVE))
 
 
 def threshold_names() -> tuple[str, ...]:
-    """What tables call them, in the same order."""
+    """Name the thresholds, in the same order."""
     return (*(f"{tau:.0e}" for tau in ABSOLUTE), *(f"{share:g}/V" for share in RELATIVE))
 
 
@@ -62,7 +62,7 @@ class PositionSummary:
 
 
 def summarise(positions: Positions) -> PositionSummary:
-    """Scale, log-probabilities by rank and counts above thresholds of some positions."""
+    """Compute scale, log-probabilities by rank and counts above thresholds of some positions."""
     vocab_size = positions.logits.shape[1]
     ranks = kept_ranks(vocab_size)
     best = positions.log_probability.topk(max(ranks, default=0), dim=1).values
@@ -75,13 +75,13 @@ def summarise(positions: Positions) -> PositionSummary:
 
 
 def join(parts: Sequence[PositionSummary]) -> PositionSummary:
-    """The summary of all positions from those of consecutive chunks."""
+    """Join the summaries of consecutive chunks."""
     columns = ([getattr(part, name) for part in parts] for name in ("scale", "log_probability", "counts"))
     return PositionSummary(*(np.concatenate(column) for column in columns))
 
 
 def rescaled(logits: Tensor, factor: NDArray[np.float64]) -> Tensor:
-    """Logits (P, V) times a positive factor (P,) of each position, in float64.
+    """Multiply logits (P, V) by a positive factor (P,) of each position, in float64.
 
     In float32 the product could make distinct logits equal, and the ranks would move.
     """
@@ -90,7 +90,7 @@ def rescaled(logits: Tensor, factor: NDArray[np.float64]) -> Tensor:
 
 
 def ordinals(logits: Tensor) -> Tensor:
-    """Each row's values replaced by their order, 0 for the lowest, equal for equals, float32.
+    """Replace each row's values by their order: 0 for the lowest, equal for equals, float32.
 
     The rank kernels take at most float32; order is all they look at.
     """
@@ -101,18 +101,18 @@ def ordinals(logits: Tensor) -> Tensor:
 
 
 def equalizing_factor(scale: NDArray[np.float64]) -> NDArray[np.float64]:
-    """median_i(sigma_i) / sigma_j: gives every position of an image the same scale."""
+    """Return median_i(sigma_i) / sigma_j, which gives every position of an image the same scale."""
     return _over(np.full_like(scale, np.median(scale)), scale)
 
 
 def permuting_factor(scale: NDArray[np.float64], seed: int, image: int) -> NDArray[np.float64]:
-    """sigma_pi(j) / sigma_j with pi drawn by (seed, image): gives each position the scale of another."""
+    """Return sigma_pi(j) / sigma_j with pi drawn by (seed, image), which gives each position the scale of another."""
     drawn = np.random.default_rng([seed, image]).permutation(len(scale))
     return _over(scale[drawn], scale)
 
 
 def _over(wanted: NDArray[np.float64], scale: NDArray[np.float64]) -> NDArray[np.float64]:
-    """A position without any spread keeps its logits."""
+    """Divide; a position without any spread keeps its logits."""
     factor = np.ones_like(scale)
     np.divide(wanted, scale, out=factor, where=(scale > 0) & (wanted > 0))
     return factor

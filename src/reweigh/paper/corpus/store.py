@@ -61,7 +61,7 @@ class StudyCorpus:
         return found
 
     def _problem(self) -> str | None:
-        """What is impossible about the manifest, whatever its hash says."""
+        """Say what is impossible about the manifest, even if its hash is right."""
         try:
             layer, vocabulary = self.record["layer"], self.record["vocab_size"]
             blocks = self.record["identity"].get("blocks", layer + 1)
@@ -82,16 +82,16 @@ class StudyCorpus:
         return None
 
     def __len__(self) -> int:
-        """Images that were read."""
+        """Count the images that were read."""
         return sum(shard["images"] for shard in self.shards)
 
     def __iter__(self) -> Iterator[StudyImage]:
-        """The images in their order, one shard in memory at a time."""
+        """Iterate over the images in their order, one shard in memory at a time."""
         for number in range(len(self.shards)):
             yield from self.shard(number)
 
     def shard(self, number: int) -> list[StudyImage]:
-        """The images of one shard; a file that does not match the manifest is refused."""
+        """Read the images of one shard; a file that does not match the manifest is refused."""
         path = self.folder / self.shards[number]["name"]
         if not path.is_file() or sha256_file(path) != self.shards[number]["sha256"]:
             raise ArtifactError(
@@ -121,7 +121,7 @@ class StudyCorpus:
         return int(self.record["vocab_size"])
 
     def observations(self, readout: str = DMRR, *, evidence: str | None = None) -> Observations:
-        """The candidate occurrences of the set under a readout, as calibration collects them.
+        """Collect the candidate occurrences of the set under a readout, as calibration does.
 
         Args:
             readout: Which readout.
@@ -165,7 +165,7 @@ class Making:
             )
 
     def path(self, number: int) -> Path:
-        """The file of one shard."""
+        """Return the file of one shard."""
         return self.folder / SHARD.format(number)
 
     def write(self, number: int, images: Sequence[StudyImage], skipped: Sequence[Mapping[str, str]]) -> None:
@@ -175,7 +175,7 @@ class Making:
         write_sealed_tensors(self.path(number), arrays, page)
 
     def is_written(self, number: int) -> bool:
-        """Whether a shard is written; one that was altered or belongs to another corpus is refused."""
+        """Return whether a shard is written; refuse one that was altered or belongs to another corpus."""
         path = self.path(number)
         if not path.is_file():
             return False
