@@ -132,7 +132,8 @@ class Significant(Column):
         """
         if value is None:
             return MISSING
-        return f"{int(value):,}" if float(value).is_integer() else f"{value:.4g}"
+        sign = "+" if self.signed else ""
+        return f"{int(value):{sign},}" if float(value).is_integer() else f"{value:{sign}.4g}"
 
 
 def tidy_table(outcome: Outcome) -> Table:

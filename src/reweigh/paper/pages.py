@@ -59,7 +59,7 @@ def compare(table: Published, measured: Measured | None) -> tuple[str | None, li
 def build_page(table: Published, measured: Measured | None) -> Page:
     """Build the page of one table or figure."""
     reference, found = compare(table, measured)
-    page = Page(f"{table.kind.capitalize()} {table.label}", lead=table.title, footer=FOOTER)
+    page = Page(table.title, lead=f"{table.kind.capitalize()} {table.label} of the paper.", footer=FOOTER)
     page.add(_run(table, measured))
     if measured is not None and measured.model not in table.values and table.values:
         words = (
@@ -104,7 +104,7 @@ def _numbers(table: Published, measured: Measured | None, reference: str | None)
     columns += [Significant(f"published: {model}") for model in table.values]
     if measured is not None and own:
         columns.append(Significant(f"measured: {measured.model}"))
-        columns += [Column(f"difference to {reference}")] if reference else []
+        columns += [Significant(f"difference to {reference}", signed=True)] if reference else []
     rows: list[list[Cell]] = []
     for entry in entries(table, own):
         cells: list[Cell] = [
@@ -117,9 +117,9 @@ def _numbers(table: Published, measured: Measured | None, reference: str | None)
             if reference:
                 both = (own, table.values[reference])
                 here, said = (values.get(entry, Estimate(None)).value for values in both)
-                cells.append(None if here is None or said is None else f"{here - said:+.4g}")
+                cells.append(None if here is None or said is None else here - said)
         rows.append(cells)
-    return Table(columns, rows, f"Published and measured values of {table.title}")
+    return Table(columns, rows, f"Published and measured values: {table.title}")
 
 
 def _cell(value: Estimate | None, missing: str | None = None) -> Cell:
@@ -137,7 +137,7 @@ def entries(table: Published, own: Entries) -> list[Entry]:
 
 def _orders(found: Sequence[Order], reference: str) -> Html:
     wrong = [order for order in found if not order.agrees]
-    words = f"{len(found) - len(wrong)} of {len(found)} comparisons come out as for {reference}"
+    words = f"{len(found) - len(wrong)} of {len(found)} comparisons of point estimates come out as for {reference}"
     head = element("p", element("b", "Order: "), words + ("; these do not:" if wrong else "."))
     items = [element("li", str(order)) for order in wrong[:SHOWN]]
     if len(wrong) > SHOWN:
@@ -149,8 +149,7 @@ def state(table: Published, measured: Measured | None) -> tuple[str, str]:
     """Say whether a table was measured, and whether the orders agree."""
     if measured is not None:
         _, found = compare(table, measured)
-        agreeing = sum(order.agrees for order in found)
-        verdict = "agrees" if agreeing == len(found) else f"{agreeing} of {len(found)} agree"
+        verdict = f"{sum(order.agrees for order in found)} of {len(found)} agree"
         if not found:
             verdict = "nothing to compare" if measured.values else "drawn"
         return f"measured on {measured.model}", verdict

@@ -259,8 +259,7 @@ def scatter(
         panel.axhline(y, color=MUTED, lw=0.8, ls="--")
         panel.plot([x], [y], "*", color=INK, ms=9, label=name)
     if ratios and min(ratios) > 0 and max(ratios) / min(ratios) > FACTOR:
-        panel.set_xscale("log")
-        panel.xaxis.set_major_formatter("{x:g}")
+        log_axis(panel)
     panel.margins(x=0.1, y=0.1)
     panel.set_xlabel(across)
     panel.set_ylabel(up)
@@ -268,6 +267,13 @@ def scatter(
         where = "outside lower left" if narrow else "outside right upper"
         columns = 2 if narrow else math.ceil(len(series) / LEGEND_ROWS)
         panel.figure.legend(loc=where, fontsize=7.5, ncols=columns)
+
+
+def log_axis(panel: Any) -> None:
+    """Make the axis across logarithmic, with plain numbers at its decades."""
+    panel.set_xscale("log")
+    panel.xaxis.set_major_formatter("{x:g}")
+    panel.xaxis.set_minor_formatter("")
 
 
 def alt_text(what: str, values: Mapping[str, Value], digits: int = 1, *, signed: bool = False) -> str:

@@ -132,8 +132,8 @@ class Confidence(Study):
         return [
             f"Among the most confident quarter of mention onsets ({share['count']}), "
             f"{share.estimate.text(digits=1, unit='%')} are hallucinated.",
-            f"Their median deficit is {hallucinated.text(unit=' b0')}, that of grounded onsets "
-            f"{grounded.text(unit=' b0')}. "
+            f"Among them, the median deficit of hallucinated onsets is {hallucinated.text(unit=' b0')}, that of grounded "
+            f"ones {grounded.text(unit=' b0')}. "
             + finding(
                 "confident hallucinations lack evidence that confident grounded mentions have",
                 gap,

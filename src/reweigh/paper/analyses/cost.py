@@ -85,16 +85,10 @@ def read_speed(material: Material) -> dict[str, Any] | None:
 
 def _measured(figure: dict[str, Any]) -> list[Row]:
     """Return the ratio and the memory of one variant, if they were measured."""
-    found = (("latency", figure["ratio"], TIMES), ("peak memory", figure["memory_mib"], "MiB"))
+    ratio = None if figure["ratio"] is None else Estimate(*figure["ratio"])
+    found = (("latency", ratio, TIMES), ("peak memory", figure["memory_mib"], "MiB"))
     return [
-        row(_estimate(value), quantity=f"{name}, {figure['variant']}", case=figure["case"], unit=unit)
+        row(value, quantity=f"{name}, {figure['variant']}", case=figure["case"], unit=unit)
         for name, value, unit in found
         if value is not None
     ]
-
-
-def _estimate(value: Any) -> Estimate:
-    """Read a number as ``reweigh speed`` writes it: with its interval, or alone."""
-    if isinstance(value, dict):
-        return Estimate(value["value"], value["low"], value["high"])
-    return Estimate(*value) if isinstance(value, list) else Estimate(float(value))

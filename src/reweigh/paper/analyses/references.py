@@ -18,11 +18,12 @@ from reweigh.estimate import Estimate
 from reweigh.method.references import median
 from reweigh.paper.bootstrap import Times, bootstrap
 from reweigh.paper.material import Material
-from reweigh.paper.study import Dots, Filled, Study, enough_images, percent, registered, row
+from reweigh.paper.study import Dots, Filled, Study, enough_images, finding, percent, registered, row
 from reweigh.results.frame import Frame, Row
 
 SHUFFLES = 1000
 MEDIAN, MASS = "median over tokens", "mean weighted by occurrences"
+SHORT = {MEDIAN: "token median", MASS: "weighted mean"}
 SPECIFIC, GLOBAL, SHUFFLED = "token-specific", "global", "shuffled"
 REDUCTION, CHANCE = "reduction", "p of the shuffles"
 OVER_TOKENS, OVER_SHUFFLES = "95% over tokens", "range of the shuffles"
@@ -68,12 +69,12 @@ class References(Study):
     needs = (enough_images, registered(), disjoint_images, two_tokens)
     panels = tuple(
         Dots(
-            f"out-of-sample error, b0, {aggregate}",
+            f"error, b0 ({name})",
             {"aggregate": aggregate, "quantity": (SPECIFIC, GLOBAL, SHUFFLED)},
             dot_name,
             level=0.0,
         )
-        for aggregate in AGGREGATES
+        for aggregate, name in SHORT.items()
     )
 
     def compute(self, material: Material) -> Frame:
@@ -83,27 +84,22 @@ class References(Study):
     def sentences(self, frame: Frame, material: Material) -> list[str]:
         lines = []
         for aggregate in AGGREGATES:
-            own, flat, mixed, saved, chance = (
+            own, flat, mixed, chance = (
                 frame.one(quantity=quantity, aggregate=aggregate)
-                for quantity in (SPECIFIC, GLOBAL, SHUFFLED, REDUCTION, CHANCE)
+                for quantity in (SPECIFIC, GLOBAL, SHUFFLED, CHANCE)
             )
-            reduced = "" if saved.value is None else f"{100 * saved.value:.1f}% less than global, "
             lines.append(
-                f"By the {aggregate}, a token's own reference misses its held-out median by {own.text(digits=3)} b0, the "
-                f"global one by {flat.text(digits=3)}, shuffled ones by {mixed.value:.3f} (range {mixed.low:.3f} to "
-                f"{mixed.high:.3f}): {reduced}p = {chance.value:.4f}."
+                f"Distance to a token's held-out median ({aggregate}): {own.text(digits=3, unit=' b0')} for its own "
+                f"reference, {flat.text(digits=3)} for the global one, {mixed.value:.3f} for shuffled ones "
+                f"(range {mixed.low:.3f} to {mixed.high:.3f}, p = {chance.value:.4f})."
             )
-        low = frame.one(quantity=REDUCTION, aggregate=MEDIAN).low
-        lines.append(
-            "As in the paper, token-specific references carry over to other images."
-            if low is not None and low > 0
-            else "The paper finds that token-specific references are closer than a global one; this is not confirmed here."
-        )
-        return lines
+        claim = "token-specific references are closer to held-out evidence than a global one"
+        reduction = percent(frame.one(quantity=REDUCTION, aggregate=MEDIAN))
+        return [*lines, finding(f"{claim} (reduction of the median error)", reduction, digits=1, unit="%")]
 
     def entries(self, frame: Frame) -> Iterator[Filled]:
         for one in frame:
-            name = "token median" if one["aggregate"] == MEDIAN else "weighted mean"
+            name = SHORT[str(one["aggregate"])]
             if one["quantity"] == REDUCTION:
                 yield Filled(name, "reduction %", percent(one.estimate))
             elif one["quantity"] != CHANCE:

@@ -33,7 +33,7 @@ from reweigh.paper.bootstrap import bootstrap_counts
 from reweigh.paper.corpus.image import StudyImage
 from reweigh.paper.corpus.reading import EQUALIZED_PROB, RESCALED_LOGPROB, RESCALED_RANK
 from reweigh.paper.material import Material
-from reweigh.paper.study import Dots, Filled, Study, enough_images, percent, registered, row
+from reweigh.paper.study import Dots, Filled, Study, enough_images, finding, percent, registered, row
 from reweigh.results.frame import Frame, Row
 
 RESCALED = {RANK: RESCALED_RANK, PROBABILITY: RESCALED_LOGPROB}
@@ -204,18 +204,12 @@ class Rescaling(Study):
         closed = frame.one(quantity=CLOSED)
         lines = [
             f"When positions exchange their scales, the probability arm's strengths change by {moved.text(digits=4)} on "
-            f"average ({left.text(digits=4)} with each image's mean shift taken out) and the winner changes at "
-            f"{100 * steps.number:.1f}% of all steps; the rank arm's evidence, and with it every edit, stays the same to "
-            "the last bit.",
-            f"Equalizing the scales closes {closed.text(digits=3)} of the distance between probability and rank edits.",
+            f"average ({left.text(digits=4)} with each image's mean shift taken out), and the winner changes at "
+            f"{percent(steps).text(1, unit='%')} of all steps.",
+            "The rank arm's evidence, and with it every edit, stays the same to the last bit.",
         ]
-        if closed.value is not None and closed.value < 0:
-            lines.append("The paper finds that it closes a small part of the distance; here it widens it.")
-        elif closed.low is not None and closed.low <= 0:
-            lines.append(
-                "Whether it closes a part, as in the paper, cannot be decided here: the interval includes zero."
-            )
-        return lines
+        claim = "equalizing the scales closes a small part of the distance between probability and rank edits"
+        return [*lines, finding(claim, percent(closed), digits=1, unit="%")]
 
     def entries(self, frame: Frame) -> Iterator[Filled]:
         shown = {

@@ -21,7 +21,7 @@ from reweigh.paper.bootstrap import Times, bootstrap, medians
 from reweigh.paper.corpus.reading import kept_ranks, threshold_names
 from reweigh.paper.material import Material
 from reweigh.paper.study import Filled, Study, percent, row
-from reweigh.results.charts import chart, lines
+from reweigh.results.charts import chart, lines, log_axis
 from reweigh.results.frame import Frame
 
 Floats = NDArray[np.float64]
@@ -112,12 +112,14 @@ class Scale(Study):
         for k in shown:
             before, after = (frame.one(quantity=RATIO, at=str(k), logits=logits) for logits in LOGITS)
             told.append(
-                f"At vocabulary rank {k}, probabilities at the positions of the median image differ by a factor of "
-                f"{before.value:.2f} [{before.low:.2f}, {before.high:.2f}], and by {after.value:.2f} once scales are "
-                f"equalized: {100 * survival[k]:.0f}% of the spread in log units survives."
+                f"At vocabulary rank {k}, the probabilities of a median image's positions differ by a factor of "
+                f"{before.text()} (p90 / p10), and of {after.text()} once scales are equalized: "
+                f"{100 * survival[k]:.0f}% of the spread in log units survives."
             )
         if beyond := [100 * value for k, value in survival.items() if k > PLATEAU]:
-            told.append(f"At ranks of 50 and more, {min(beyond):.0f}% to {max(beyond):.0f}% survives.")
+            told.append(
+                f"At ranks of 50 and more, {min(beyond):.0f}% to {max(beyond):.0f}% survives (point estimates)."
+            )
         if material.is_embedded:
             told.append(
                 "In the embedded model, ranks up to 30 are a plateau of filler words learned in training: there, and at "
@@ -139,7 +141,7 @@ class Scale(Study):
             level = ("all of it", 100.0)
             lines(right, {"survival": survival}, across=across, up="spread that survives, %", level=level)
             for panel in (left, right):
-                panel.set_xscale("log")
+                log_axis(panel)
                 panel.set_ylim(bottom=0)
 
     def entries(self, frame: Frame) -> Iterator[Filled]:

@@ -72,11 +72,13 @@ class Scaling(Study):
         words = "; ".join(
             f"{one['model']} {one.estimate.text(signed=True, unit=' points')}" for one in changes
         )
-        lines = [f"CHAIR_S, ReWEIGH minus base: {words}. It falls for {lower} of {len(changes)} checkpoints."]
+        lines = [
+            f"CHAIR_S, ReWEIGH minus base: {words}. The whole interval is below zero for {lower} of {len(changes)}."
+        ]
         if len(changes) == 1:
             lines.append(
-                "One checkpoint says nothing about scale; put a finished study of another model into "
-                f"{FOLDER}/NAME to add one."
+                "One checkpoint says nothing about scale; to add another, put a finished study of that model into "
+                f"{FOLDER}/NAME of this folder."
             )
         return lines
 

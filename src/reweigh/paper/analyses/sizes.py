@@ -14,7 +14,7 @@ from reweigh.paper.analyses.sweep import DEPLOYED, DRAWN, Setting, Sweep, change
 from reweigh.paper.answers import BASE, Answers
 from reweigh.paper.material import Material, register
 from reweigh.paper.study import Filled, finding
-from reweigh.results.charts import chart, lines
+from reweigh.results.charts import chart, lines, log_axis
 from reweigh.results.frame import Frame
 from reweigh.tables.table import ReferenceTable
 
@@ -74,7 +74,8 @@ class Sizes(Sweep):
                     level=("base", shown.one(setting=BASE).value),
                     marked=(float(deployed), shown.one(setting=deployed).value),
                 )
-                panel.set_xscale("log")
+                log_axis(panel)
+                panel.margins(x=0.15)
 
     def entries(self, frame: Frame) -> Iterator[Filled]:
         """Fill in the sweep, and the table in use beside the paper's operating points."""
