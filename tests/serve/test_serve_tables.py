@@ -250,6 +250,8 @@ def test_tables_have_names_and_one_of_them_is_the_default(world):
     for wrong in (["a", "b"], ["x=a", "x=b"], ["x="], ["a", "default=b"]):
         with pytest.raises(InputError, match="table"):
             name_tables(wrong)
+    with pytest.raises(InputError, match="table kitchen"):  # which of several cannot be read
+        Served(world.model, world.processor, name=MODEL, table=table_path(), tables={"kitchen": "no/such"})
     with pytest.raises(InputError, match="default"):
         Served(world.model, world.processor, name=MODEL, tables={"a": table_path()})
     with pytest.raises(InputError, match="called"):

@@ -6,16 +6,13 @@ import hmac
 import ipaddress
 import time
 import uuid
-from collections.abc import Awaitable, Callable, Collection, MutableMapping
+from collections.abc import Collection
 from typing import Any
+
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from reweigh.serve.monitor import Metrics, logger, tell
 from reweigh.serve.problem import Problem, problem_of
-
-Scope = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
-Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
-App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 GUARDED = ("/v1", "/inspect", "/metrics")
 LOGGED_BYTES = 200
@@ -45,7 +42,7 @@ class Gate:
 
     def __init__(
         self,
-        app: App,
+        app: ASGIApp,
         *,
         metrics: Metrics,
         key: str | None = None,
@@ -65,13 +62,13 @@ class Gate:
             return
         visit = Visit(scope, self._metrics, self._counted(scope["path"]))
 
-        async def send_marked(message: MutableMapping[str, Any]) -> None:
+        async def send_marked(message: Message) -> None:
             visit.see(message)
             await send(message)
 
         try:
             problem = self._refusal(scope)
-            answer: App = self._app if problem is None else problem.response()
+            answer: ASGIApp = self._app if problem is None else problem.response()
             await answer(scope, receive, send_marked)
         except Exception as error:
             logger.error("%s failed", visit.number, exc_info=error)
@@ -119,7 +116,7 @@ class Visit:
         self._note: dict[str, Any] = scope.setdefault("state", {}).setdefault("note", {})
         self._ended = False
 
-    def see(self, message: MutableMapping[str, Any]) -> None:
+    def see(self, message: Message) -> None:
         """Look at a part of the answer; its head gets our headers."""
         if message["type"] == "http.response.start":
             self.status = message["status"]

@@ -52,7 +52,7 @@ class TextLines(logging.Formatter):
         super().__init__("%(asctime)s %(levelname)s %(message)s")
 
     def formatMessage(self, record: logging.LogRecord) -> str:  # logging's own name
-        """The line; a traceback follows it."""
+        """Return the line; a traceback follows it."""
         facts = [f"{name}={_quoted(value)}" for name, value in getattr(record, "fields", {}).items()]
         return " ".join([super().formatMessage(record), *facts])
 
@@ -61,7 +61,7 @@ class JsonLines(logging.Formatter):
     """One JSON object for each event; a traceback is its ``error``."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """The line."""
+        """Return the line."""
         line = {
             "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
             "level": record.levelname,
@@ -74,7 +74,7 @@ class JsonLines(logging.Formatter):
 
 
 def _quoted(value: Any) -> str:
-    """A value as one word, quoted if it is not."""
+    """Return a value as one word, quoted if it has several."""
     text = str(value)
     plain = text.isprintable() and text and not any(mark in text for mark in ' "=')
     return text if plain else json.dumps(text)
@@ -86,28 +86,36 @@ class Metrics:
     def __init__(self) -> None:
         disable_created_metrics()
         self._registry = CollectorRegistry()
-        self._requests = self._counter("requests", "Requests by path and status.", "path", "status")
-        self._seconds = self._histogram("request_seconds", "Time of requests by path.", SECONDS, "path")
-        self._answers = self._counter("answers", "Answers by decoder.", "decoder")
-        self._changed = self._counter(
-            "changed_words", "Steps at which the edit put another token first, by decoder.", "decoder"
+        own: dict[str, Any] = {"namespace": "reweigh", "registry": self._registry}
+        self._requests = Counter("requests", "Requests by path and status.", ["path", "status"], **own)
+        self._seconds = Histogram(
+            "request_seconds", "Time of requests by path.", ["path"], buckets=SECONDS, **own
         )
-        self._by_table = self._counter("table_answers", "Answers by the table that they asked for.", "table")
-        self._build = self._gauge("build_info", "What is served; always 1.", *FACTS)
-        self._tables = self._gauge("table_info", "The tables in use; always 1.", "table", *TABLE_FACTS)
-        self.tokens = self._counter("tokens", "Tokens read and written.", "kind")
-        self.evidence = self._counter("evidence", "Rows whose evidence was measured or recalled.", "source")
-        self.left = self._counter("left", "Clients that disconnected before their answer was complete.")
-        self.first_token = self._histogram(
-            "first_token_seconds", "Time to the first text of an answer.", SECONDS
+        self._answers = Counter("answers", "Answers by decoder.", ["decoder"], **own)
+        self._changed = Counter(
+            "changed_words",
+            "Steps at which the edit put another token first, by decoder.",
+            ["decoder"],
+            **own,
         )
-        self.batch_rows = self._histogram("batch_rows", "Answers decoded together.", ROWS)
-        for counter, labels in (
-            (self.tokens, ("prompt", "generated")),
-            (self.evidence, ("measured", "recalled")),
-        ):
-            for label in labels:
-                counter.labels(label)
+        self._by_table = Counter(
+            "table_answers", "Answers by the table that they asked for.", ["table"], **own
+        )
+        self._build = Gauge("build_info", "What is served; always 1.", FACTS, **own)
+        self._tables = Gauge("table_info", "The tables in use; always 1.", ["table", *TABLE_FACTS], **own)
+        self.tokens = Counter("tokens", "Tokens read and written.", ["kind"], **own)
+        self.evidence = Counter(
+            "evidence", "Rows whose evidence was measured or recalled.", ["source"], **own
+        )
+        self.left = Counter("left", "Clients that disconnected before their answer was complete.", **own)
+        self.first_token = Histogram(
+            "first_token_seconds", "Time to the first text of an answer.", buckets=SECONDS, **own
+        )
+        self.batch_rows = Histogram("batch_rows", "Answers decoded together.", buckets=ROWS, **own)
+        for label in ("prompt", "generated"):
+            self.tokens.labels(label)
+        for label in ("measured", "recalled"):
+            self.evidence.labels(label)
         if resident_bytes() is not None:
             self.watch("process_resident_memory_bytes", "Resident memory.", lambda: resident_bytes() or 0)
 
@@ -136,7 +144,7 @@ class Metrics:
             self._tables.labels(table, *(str(about[name]) for name in TABLE_FACTS)).set(1)
 
     def totals(self) -> dict[str, int]:
-        """Requests, answers and changed words so far, for the last line of the log."""
+        """Count requests, answers and changed words so far, for the last line of the log."""
         counters = {"requests": self._requests, "answers": self._answers, "changed": self._changed}
         return {
             name: round(sum(one.value for one in next(iter(counter.collect())).samples))
@@ -144,16 +152,5 @@ class Metrics:
         }
 
     def text(self) -> str:
-        """All metrics in Prometheus' text format."""
+        """Return all metrics in Prometheus' text format."""
         return str(generate_latest(self._registry), "utf-8")
-
-    def _counter(self, name: str, documentation: str, *labels: str) -> Counter:
-        return Counter(f"reweigh_{name}", documentation, labels, registry=self._registry)
-
-    def _gauge(self, name: str, documentation: str, *labels: str) -> Gauge:
-        return Gauge(f"reweigh_{name}", documentation, labels, registry=self._registry)
-
-    def _histogram(
-        self, name: str, documentation: str, buckets: tuple[float, ...], *labels: str
-    ) -> Histogram:
-        return Histogram(f"reweigh_{name}", documentation, labels, buckets=buckets, registry=self._registry)

@@ -16,7 +16,7 @@ from reweigh.decoding import ReweighSession, attach
 from reweigh.engines.transformers.examine import examine
 from reweigh.engines.transformers.recall import Recall
 from reweigh.engines.transformers.session import Session
-from reweigh.errors import InputError, ReweighError, UnsupportedError, require_known
+from reweigh.errors import InputError, ReweighError, UnsupportedError
 from reweigh.families.anatomy import find_anatomy
 from reweigh.rivals import DECODERS, decoder
 from reweigh.runtime.memory import EvidenceCache
@@ -31,7 +31,7 @@ from reweigh.text import DESCRIBE
 if TYPE_CHECKING:
     from PIL.Image import Image
 
-Source = ReferenceTable | str | Path
+Source = str | Path
 
 UNEDITED = frozenset({"base", "greedy"})
 """Decoders equal to ReWEIGH with beta 0, bit for bit; they can share its batch and be traced."""
@@ -43,15 +43,13 @@ class Table:
 
     Attributes:
         session: ReWEIGH at the folder's own layer and beta.
-        sha256: Fingerprint of the table at that layer.
-        layers: The table of each layer that requests may choose.
-        sessions: ReWEIGH at the layers that were asked for so far.
+        sessions: ReWEIGH at each layer that requests may choose.
+        sha256: Fingerprint of the table at the folder's own layer.
     """
 
     session: ReweighSession
-    sha256: str
-    layers: dict[int, ReferenceTable]
     sessions: dict[int, ReweighSession]
+    sha256: str
 
 
 class Served:
@@ -113,7 +111,7 @@ class Served:
         self._preparing = copy.deepcopy(processor)
         self.examined, self.reason = self._examine()
         if self.reason is None:
-            self._tables = {name: self._read(name) for name in self._sources}
+            self._tables = self._read_all()
             self._warm_up()
 
     def reload(self) -> dict[str, dict[str, Any]]:
@@ -122,16 +120,8 @@ class Served:
         Returns:
             Fingerprint, layer and beta of each table, and whether it changed.
         """
-        if self.reason is not None:
-            raise UnsupportedError(f"ReWEIGH is not available here: {self.reason}")
-        fresh = {}
-        for name in self._sources:
-            try:
-                fresh[name] = self._read(name)
-            except ReweighError as error:
-                raise InputError(f"table {name}: {error.message}", hint=error.hint) from error
-        with self._lock:
-            before, self._tables = self._tables, fresh
+        self._require_reweigh()
+        before, self._tables = self._tables, self._read_all()
         return {
             name: {
                 "sha256": one.sha256,
@@ -139,30 +129,40 @@ class Served:
                 "beta": one.session.beta,
                 "changed": one.sha256 != before[name].sha256,
             }
-            for name, one in fresh.items()
+            for name, one in self._tables.items()
         }
+
+    def _read_all(self) -> dict[str, Table]:
+        found = {}
+        for name in self._sources:
+            try:
+                found[name] = self._read(name)
+            except ReweighError as error:
+                raise InputError(f"table {name}: {error.message}", hint=error.hint) from error
+        return found
 
     def _read(self, name: str) -> Table:
         """Read a table at all its layers, so that what requests choose later belongs to the same reading."""
-        source = self._sources[name]
-        session = self._attach(name, source, self._layer if name == DEFAULT else None)
-        layers = {session.layer: session.table}
-        if not isinstance(source, ReferenceTable):
-            folder = fetch_folder(source)
-            layers = {layer: ReferenceTable.load(folder, layer=layer) for layer in table_layers(folder)}
-        return Table(session, session.table.fingerprint, layers, {session.layer: session})
+        source, is_default = self._sources[name], name == DEFAULT
 
-    def _attach(self, name: str, table: Source, layer: int | None) -> ReweighSession:
-        beta = self._beta if name == DEFAULT else None
-        return attach(
-            self.model,
-            self.processor,
-            table=table,
-            beta=beta,
-            layer=layer,
-            cache=self.cache,
-            force=self._force,
-        )
+        def open_session(table: ReferenceTable | Source, layer: int | None) -> ReweighSession:
+            return attach(
+                self.model,
+                self.processor,
+                table=table,
+                beta=self._beta if is_default else None,
+                layer=layer,
+                cache=self.cache,
+                force=self._force,
+            )
+
+        session = open_session(source, self._layer if is_default else None)
+        sessions = {session.layer: session}
+        folder = fetch_folder(source)
+        for layer in table_layers(folder):
+            if layer not in sessions:
+                sessions[layer] = open_session(ReferenceTable.load(folder, layer=layer), layer)
+        return Table(session, sessions, session.table.fingerprint)
 
     def _examine(self) -> tuple[dict[str, Any] | None, str | None]:
         """The report of `reweigh doctor`, and why ReWEIGH is not available, if it is not."""
@@ -218,7 +218,7 @@ class Served:
     @property
     def layers(self) -> list[int]:
         """The layers of the default table."""
-        return sorted(self._tables[DEFAULT].layers) if self._tables else []
+        return sorted(self._tables[DEFAULT].sessions) if self._tables else []
 
     @property
     def context(self) -> int | None:
@@ -241,21 +241,19 @@ class Served:
 
     def reweigh(self, layer: int | None = None, table: str | None = None) -> ReweighSession:
         """ReWEIGH with one of the tables, at the table's own layer if none is given."""
-        if self.reason is not None:
-            raise UnsupportedError(f"ReWEIGH is not available here: {self.reason}")
-        name = DEFAULT if table is None else table
-        require_known("table", [name], self._tables)
-        chosen = self._tables[name]
+        self._require_reweigh()
+        chosen = self._tables[DEFAULT if table is None else table]
         if layer is None:
             return chosen.session
         wanted = self.anatomy.check_layer(layer)
-        if wanted not in chosen.layers:
-            layers = ", ".join(map(str, sorted(chosen.layers)))
+        if wanted not in chosen.sessions:
+            layers = ", ".join(map(str, sorted(chosen.sessions)))
             raise InputError(f"the table has no layer {layer}", hint=f"it has {layers}")
-        with self._lock:
-            if wanted not in chosen.sessions:
-                chosen.sessions[wanted] = self._attach(name, chosen.layers[wanted], wanted)
-            return chosen.sessions[wanted]
+        return chosen.sessions[wanted]
+
+    def _require_reweigh(self) -> None:
+        if self.reason is not None:
+            raise UnsupportedError(f"ReWEIGH is not available here: {self.reason}")
 
     @torch.no_grad()
     def prepare(self, messages: Sequence[Message], pictures: Sequence[Image]) -> Prepared:
