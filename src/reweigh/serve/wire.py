@@ -94,7 +94,9 @@ def _as_parts(given: Any) -> Any:
 
 
 def _as_list(given: Any) -> Any:
-    return [given] if isinstance(given, str) else given or []
+    if given is None:
+        return []
+    return [given] if isinstance(given, str) else given
 
 
 Part = Annotated[TextPart | ImagePart, Field(discriminator="type")]
@@ -301,7 +303,7 @@ def _problem(error: Mapping[str, Any]) -> Problem:
         return unknown_name("field", place[-1], FIELDS[place[0]], param=where, code="unknown_field")
     if error["type"] in SENTENCES:
         return _wrong(where, SENTENCES[error["type"]].format_map(error.get("ctx", {})))
-    return _wrong(where, error["msg"].removeprefix("Input "))
+    return _wrong(where, error["msg"].replace("Input should", "should" if where else "the body should", 1))
 
 
 def _place(location: Sequence[str | int]) -> list[str]:
