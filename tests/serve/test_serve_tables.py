@@ -191,7 +191,7 @@ def test_evidence_of_a_picture_is_shared_only_where_it_is_the_same(serving_table
     assert sources() == (2, 5)
 
 
-def test_reloading_replaces_all_tables_or_none(serving_tables, folders):
+def test_reloading_replaces_all_tables_or_none(serving_tables, folders, caplog):
     house = serving_tables()
     before = {name: tokens(ask(house, name)) for name in POINTS}
     strict = reweigh.ReferenceTable.load(folders["strict"])
@@ -203,6 +203,9 @@ def test_reloading_replaces_all_tables_or_none(serving_tables, folders):
     assert (refused.status_code, refused.json()["error"]["code"]) == (409, "not_reloaded")
     assert "table few" in refused.json()["error"]["message"]
     assert str(folders["few"].parent) not in refused.text
+    assert [one.getMessage().count("\n") for one in caplog.records if "stay in use" in one.getMessage()] == [
+        0
+    ]
     assert {name: tokens(ask(house, name)) for name in POINTS} == before
     write(folders["few"], few, 1.5)
     told = httpx.post(f"{house.url}/v1/reweigh/reload", timeout=60)

@@ -250,15 +250,16 @@ class Server:
     def reload_tables(self) -> dict[str, Any]:
         """Read all tables again, in the scheduler's thread; requests that wait keep those they came with."""
         try:
-            told = self.served.reload()
+            reloaded = self.served.reload()
         except ReweighError as error:
-            logger.error("the tables could not be reloaded, the old ones stay in use: %s", error)
+            told = " ".join(str(error).split())  # in one line, with the hint
+            logger.error("the tables could not be reloaded, the old ones stay in use: %s", told)
             message = f"the tables in use stay as they are: {problem_of(error, self.served.hidden).message}"
             raise Problem(409, message, code="not_reloaded") from error
         self._facts = None
         self.metrics.build(self.served.summary(), self.served.tables())
         self.announce("reloaded")
-        return told
+        return reloaded
 
     def announce(self, message: str) -> None:
         """Log what is served, with a further line for each table that is not the default."""
