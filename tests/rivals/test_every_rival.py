@@ -6,6 +6,7 @@ import copy
 
 import pytest
 import torch
+from transformers import DynamicCache
 
 import reweigh
 import twin
@@ -245,7 +246,49 @@ def test_the_plain_baselines_set_their_regime(loaded, batch):
     assert torch.equal(ours, wanted)
 
 
-@pytest.mark.parametrize("method", ["vcd", "m3id", "icd", "dola", "deco", "revisit", "cut", "code", "damro"])
+COLUMN_BY_COLUMN = ["vcd", "m3id", "icd", "sid", "pai", "dola", "deco", "revisit", "cut", "code"]
+COLUMN_BY_COLUMN += ["damro", "vista", "only"]
+
+
+@pytest.mark.parametrize(
+    ("method", "options"),
+    [
+        *((name, OPTIONS[name]) for name in COLUMN_BY_COLUMN),
+        ("pai", {"alpha": 3.0, "gamma": 1.0}),
+        ("pai", {"alpha": 3.0, "gamma": 1.5}),
+    ],
+)
+def test_without_a_cache_an_answer_is_the_same(method, options, loaded, batch):
+    """Every pass reads prompt and answer again, each token as its own step read it."""
+    model, processor = loaded("llava")
+    with reweigh.decoder(method, model, processor, **options):
+        cached = run(model, batch("llava"), do_sample=False, eos_token_id=None)
+        again = run(model, batch("llava"), do_sample=False, eos_token_id=None, use_cache=False)
+    assert torch.equal(cached.sequences, again.sequences)
+    for a, b in zip(cached.logits, again.logits, strict=True):
+        both = torch.isfinite(a) & torch.isfinite(b)
+        torch.testing.assert_close(a[both], b[both], atol=2e-3, rtol=1e-3)
+
+
+@pytest.mark.parametrize("method", [name for name in COLUMN_BY_COLUMN if name != "dola"])
+def test_a_loop_of_ones_own_is_decoded_as_generate_decodes(method, loaded, batch):
+    """DoLa also has a repetition penalty, which is generate's."""
+    model, processor = loaded("llava")
+    inputs = batch("llava", rows=(0,))
+    with reweigh.decoder(method, model, processor, **OPTIONS[method]), torch.no_grad():
+        wanted = run(model, inputs, do_sample=False, eos_token_id=None)
+        cache, tokens, given = DynamicCache(), [], inputs
+        for _ in wanted.logits:
+            logits = model(**given, past_key_values=cache, use_cache=True).logits[:, -1]
+            tokens.append(logits.argmax(dim=-1, keepdim=True))
+            mask = torch.ones(1, cache.get_seq_length() + 1, dtype=torch.int64)
+            given = {"input_ids": tokens[-1], "attention_mask": mask}
+    assert torch.equal(torch.cat(tokens, dim=1)[0], wanted.sequences[0, -len(tokens) :])
+    both = torch.isfinite(logits) & torch.isfinite(wanted.logits[-1])
+    torch.testing.assert_close(logits[both], wanted.logits[-1][both], atol=2e-3, rtol=1e-3)
+
+
+@pytest.mark.parametrize("method", COLUMN_BY_COLUMN)
 def test_a_drafted_answer_is_decoded_as_an_undrafted_one(method, loaded, batch):
     """Several columns in one pass, the first together with the prompt, and a main cache that is cropped."""
     model, processor = loaded("llava")

@@ -52,7 +52,9 @@ class M3ID(Contrast):
 
     def rule(self, main: Tensor, reference: Tensor, forward: Pass) -> Tensor:
         """Contrast each column with the weight of its position in the answer."""
-        last, count = forward.past + forward.length - forward.end, main.shape[1]
+        # in a loop of the caller's own, only the branch knows where the prompt ended
+        end = forward.batch.branches[self.branch.key].prompt_end if forward.prompt is None else forward.end
+        last, count = forward.past + forward.length - end, main.shape[1]
         tokens = torch.arange(last - count + 1, last + 1, device=main.device)
         weights = self.weights(tokens.clamp_min(0))  # a further turn shows columns of its prompt, too
         return contrast(main, reference, weights[:, None], 0.0, log_space=True)

@@ -1,7 +1,7 @@
 """PAI, pay attention to image (Liu et al., ECCV 2024): more attention to the image, less of the text-only answer.
 
-Attention scores of the last query: s <- s + alpha |s| for image keys, before the softmax. Logits, as log-probabilities:
-gamma (a - u) + u, where u is a branch without image.
+Attention scores of the query that chooses a token: s <- s + alpha |s| for image keys, before the softmax.
+Logits, as log-probabilities: y = gamma (a - u) + u, where u is a branch without image.
 
 As in the official program, attention in the prompt's pass is amplified only when gamma is 1. Under beam search the branch
 follows its beams, which the official program's does not.
@@ -54,19 +54,21 @@ class PAI(Contrast):
         self.attends = self.amplify > 0
 
     def edit_attention(self, layer: int, scores: Tensor, forward: Pass | None) -> Tensor:
-        """Amplify the last query's attention to image keys; never in the branch."""
+        """Amplify attention to image keys, of the queries that choose a token; never in the branch."""
         if forward is None or not (forward.is_running and forward.has_image) or layer < self.start_layer:
             return scores
-        if forward.past == 0 and self.gamma > 1:  # the official program edits no prompt that is contrasted
-            return scores
         total, width = forward.past + forward.length, scores.shape[-1]
-        image = image_keys(forward.rows, total, width, scores.device)[:, None]
-        last = scores[:, :, -1]
+        first = forward.end - (self.gamma == 1)  # the official program edits no prompt that is contrasted
+        if forward.prompt is None and forward.past:  # a loop of the caller's own
+            first = total - 1
+        first = min(max(0, first - forward.past), forward.length)
+        if first == forward.length:
+            return scores
+        before, own = scores[:, :, :first], scores[:, :, first:]
+        image = image_keys(forward.rows, total, width, scores.device)[:, None, None]
         # a key outside the window stays outside: its score is a huge negative number, not an attention
-        image = image & (last > torch.finfo(scores.dtype).min / 2)
-        scores = scores.clone()
-        scores[:, :, -1] = torch.where(image, last + self.amplify * last.abs(), last)
-        return scores
+        image = image & (own > torch.finfo(own.dtype).min / 2)
+        return torch.cat([before, torch.where(image, own + self.amplify * own.abs(), own)], dim=2)
 
     def branch_inputs(self, forward: Pass) -> dict[str, Any]:
         """The prompt with the image taken out."""

@@ -55,11 +55,16 @@ class SID(Contrast):
         """Choose the image keys that the branch's current token attends to most: they are dropped."""
         if forward is None or forward.is_running or layer != self.layer - 1:  # the main pass is left alone
             return
-        row = weights[:, :, -1].float().mean(dim=1)  # (B, S)
-        image = image_keys(forward.sequences(len(row)), row.shape[1], row.shape[1], row.device)
-        order = row.masked_fill(~image, float("inf")).argsort(dim=-1, stable=True)
+        is_prompt = weights.shape[-2] == weights.shape[-1]
+        queries = (
+            weights[:, :, -1:] if is_prompt else weights
+        )  # each token of a drafted answer is the current one
+        shares = queries.float().mean(dim=1)  # (B, n, S)
+        width = shares.shape[-1]
+        image = image_keys(forward.sequences(len(shares)), width, width, shares.device)[:, None]
+        order = shares.masked_fill(~image, float("inf")).argsort(dim=-1, stable=True)
         place = order.argsort(dim=-1)
-        forward.scratch = image & (place >= self.keep)
+        forward.scratch = (image & (place >= self.keep))[:, None]  # (B, 1, n, S)
 
     def edit_attention(self, layer: int, scores: Tensor, forward: Pass | None) -> Tensor:
         """Mask the dropped keys in the branch's later blocks."""
@@ -68,5 +73,5 @@ class SID(Contrast):
             return scores
         lowest = torch.finfo(scores.dtype).min
         # above the mask's own value: an image token left without any key must still not see the future
-        dropped = drop[:, None, None] & (scores > lowest / 2)
+        dropped = drop & (scores > lowest / 2)
         return scores.masked_fill(dropped, lowest / 4)
