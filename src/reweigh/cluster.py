@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import math
 import os
 import socket
 from collections.abc import Callable, Generator, Iterable, Iterator
@@ -80,7 +81,8 @@ class Cluster:
     cpus: float = 1.0
 
     def __post_init__(self) -> None:
-        if (self.workers is not None and self.workers < 1) or self.gpus < 0 or self.cpus < 0:
+        fits = 0 <= self.gpus < math.inf and 0 <= self.cpus < math.inf
+        if (self.workers is not None and self.workers < 1) or not fits:
             raise InputError(
                 f"{self.workers} workers with {self.gpus:g} GPUs and {self.cpus:g} CPUs each cannot be started"
             )

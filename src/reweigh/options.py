@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import Any
 
 from reweigh.errors import InputError, require_known
+
+WORDS = {int: "a whole number", float: "a number", bool: "true or false"}
+"""What a value must be, by its type."""
 
 
 def parse_option(text: str, form: str = "name=value") -> tuple[str, Any]:
@@ -30,13 +34,24 @@ def parse_options(texts: Iterable[str]) -> dict[str, Any]:
     return {name.replace("-", "_"): value for name, value in map(parse_option, texts)}
 
 
-def choose_options(texts: Iterable[str], names: Collection[str], kind: str) -> dict[str, Any]:
-    """Parse options that take only certain names; an unknown one suggests the nearest.
+def typed_options(texts: Iterable[str], kinds: Mapping[str, type], what: str) -> dict[str, Any]:
+    """Parse options that have a type each; an unknown name suggests the nearest.
+
+    Text stays as it was typed, so that a revision called 1e5 is not read as a number.
 
     Example:
-        >>> choose_options(["dtype=float32"], ["dtype", "device"], "model option")
-        {'dtype': 'float32'}
+        >>> typed_options(["revision=1e5", "timeout=3"], {"revision": str, "timeout": float}, "option")
+        {'revision': '1e5', 'timeout': 3}
     """
-    found = parse_options(texts)
-    require_known(kind, found, names)
+    found: dict[str, Any] = {}
+    for text in texts:
+        name, value = parse_option(text)
+        name = name.replace("-", "_")
+        require_known(what, [name], kinds)
+        kind = kinds[name]
+        if kind in (str, Path):
+            value = kind(text.partition("=")[2])
+        elif type(value) is not kind and not (kind is float and type(value) is int):
+            raise InputError(f"the {what} {name} must be {WORDS[kind]}, not {value!r}")
+        found[name] = value
     return found

@@ -6,7 +6,6 @@ import contextlib
 import difflib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -14,7 +13,7 @@ import typer
 
 from reweigh.errors import InputError, ReweighError
 from reweigh.files.artifacts import to_json
-from reweigh.options import choose_options
+from reweigh.options import typed_options
 from reweigh.text import DESCRIBE
 
 WORLD = "world"
@@ -50,7 +49,13 @@ class Loading:
     """How to load the model, and its prompt template; a group of one repeatable option."""
 
     PANEL: ClassVar[str] = ADVANCED
-    NAMES: ClassVar[tuple[str, ...]] = ("dtype", "device", "revision", "trust_remote_code", "template")
+    KINDS: ClassVar[dict[str, type]] = {
+        "dtype": str,
+        "device": str,
+        "revision": str,
+        "trust_remote_code": bool,
+        "template": str,
+    }
 
     model_option: list[str] = typer.Option(
         [],
@@ -60,14 +65,12 @@ class Loading:
     )
 
     def __post_init__(self) -> None:
-        if not isinstance(self.chosen.get("trust_remote_code", False), bool):
-            raise InputError("trust_remote_code must be true or false", hint="trust_remote_code=true")
+        typed_options(self.model_option, self.KINDS, "model option")  # refused before anything else happens
 
-    @cached_property
+    @property
     def chosen(self) -> dict[str, Any]:
-        """The options given; all but `trust_remote_code` are text."""
-        found = choose_options(self.model_option, self.NAMES, "model option")
-        return {name: one if isinstance(one, bool) else str(one) for name, one in found.items()}
+        """The options given."""
+        return typed_options(self.model_option, self.KINDS, "model option")
 
     @property
     def template(self) -> str | None:

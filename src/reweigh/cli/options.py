@@ -17,7 +17,7 @@ import typer
 
 from reweigh.cli import common
 from reweigh.errors import InputError
-from reweigh.options import choose_options, parse_options
+from reweigh.options import parse_options, typed_options
 
 if TYPE_CHECKING:
     from reweigh.benchmarks.judge.kinds import JudgeSettings
@@ -165,18 +165,17 @@ class JudgeOptions:
     """Which judge rates the answers, and how its replies are read; a group of options."""
 
     PANEL: ClassVar[str] = "Judge (MMHal-Bench, MM-Vet)"
-    NAMES: ClassVar[dict[str, str]] = {
-        "model": "model",
-        "url": "url",
-        "key": "key_variable",
-        "prompt": "prompt",
-        "cache": "cache",
-        "timeout": "timeout",
-        "rules": "rules",
-        "concurrency": "concurrency",
-        "per_minute": "per_minute",
+    KINDS: ClassVar[dict[str, type]] = {
+        "model": str,
+        "url": str,
+        "key": str,
+        "prompt": Path,
+        "cache": Path,
+        "timeout": float,
+        "rules": str,
+        "concurrency": int,
+        "per_minute": float,
     }
-    """Names as typed, and as ``JudgeSettings`` calls them."""
 
     judge: str = typer.Option(
         "chat", help="chat (the official judge) or systemone (closed questions to an open model)."
@@ -192,18 +191,8 @@ class JudgeOptions:
         """The settings of the judge."""
         from reweigh.benchmarks.judge.kinds import JudgeSettings
 
-        given = choose_options(self.judge_option, self.NAMES, "judge option")
-        for name in ("model", "url", "key", "rules"):
-            if name in given:
-                given[name] = str(given[name])
-        for name in ("prompt", "cache"):
-            if name in given:
-                given[name] = Path(str(given[name]))
-        for name in ("timeout", "concurrency", "per_minute"):
-            value = given.get(name, 1)
-            if isinstance(value, bool) or not isinstance(value, int | float) or value <= 0:
-                raise InputError(f"the judge's {name} must be a positive number, not {value!r}")
-        return JudgeSettings(kind=self.judge, **{self.NAMES[name]: value for name, value in given.items()})
+        given = typed_options(self.judge_option, self.KINDS, "judge option")
+        return JudgeSettings(kind=self.judge, key_variable=given.pop("key", None), **given)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -230,11 +219,7 @@ class RayOptions:
                 hint="install it as a package with the entry point reweigh.decoders or reweigh.benchmarks",
             )
         address, *rest = str(self.ray).split(",")
-        found = choose_options(rest, ("workers", "gpus", "cpus"), "Ray option")
-        for name, value in found.items():
-            whole = name != "workers" or isinstance(value, int)
-            if isinstance(value, bool) or not isinstance(value, int | float) or not whole:
-                raise InputError(f"{name} of --ray must be a number, not {value!r}")
+        found = typed_options(rest, {"workers": int, "gpus": float, "cpus": float}, "Ray option")
         return Cluster(address=address, **found)
 
 

@@ -13,7 +13,7 @@ import typer
 from reweigh.cli import common
 from reweigh.cli.options import grouped
 from reweigh.errors import InputError, require_known
-from reweigh.options import choose_options
+from reweigh.options import WORDS, typed_options
 from reweigh.serve.bounds import DEFAULT, Bounds, name_tables
 
 app = typer.Typer(add_completion=False)
@@ -22,8 +22,6 @@ KEY = "REWEIGH_API_KEY"
 """Environment variable with the key that clients must present."""
 LIMIT = "limit"
 """Table of a settings file with the server's bounds."""
-WORDS = {int: "a whole number", float: "a number", bool: "true or false"}
-"""What a setting must be in TOML, by the type of its option; a string for all others."""
 LIMITS = ", ".join(
     f"{name}={value:g}" if isinstance(value, float) else f"{name}={value}"
     for name, value in asdict(Bounds()).items()
@@ -138,7 +136,7 @@ def serve(
     if tables and DEFAULT not in tables and model != common.WORLD:
         raise InputError("every table has a name", hint="requests that name none need one: add --table TABLE")
     point = common.Point(table=tables.pop(DEFAULT, None), layer=layer, beta=beta)
-    given = choose_options(limit, asdict(Bounds()), "limit")
+    given = typed_options(limit, {name: type(value) for name, value in asdict(Bounds()).items()}, "limit")
     bounds = Bounds.of({**context.meta.get(LIMIT, {}), **given})
     fetcher = None if allow_urls is None else Fetcher(allow_urls, most=bounds.image_bytes)
     with listen(host, port) as address:

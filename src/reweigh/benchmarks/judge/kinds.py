@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -199,6 +200,10 @@ class JudgeSettings:
     def __post_init__(self) -> None:
         if self.kind not in KINDS:
             raise UnknownNameError("judge", self.kind, KINDS)
+        for name in ("concurrency", "per_minute", "timeout"):
+            value = getattr(self, name)
+            if value is not None and not 0 < value < math.inf:
+                raise InputError(f"the judge's {name} must be a positive number, not {value!r}")
         if self.kind == SYSTEMONE and self.model is None:
             raise InputError(
                 "the judge systemone needs the name of its model",
