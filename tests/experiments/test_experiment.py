@@ -44,7 +44,7 @@ def arms(asked: list[tuple[str, int]]) -> list[Arm]:
             asked.append((name, batch.start))
             return Answered([Answer(text) for _ in batch.records], {"size": len(batch.records)})
 
-        return Arm(name, name, lambda: OpenArm({"decoder": name}, ask), "notes.jsonl")
+        return Arm(name, lambda: OpenArm({"decoder": name}, ask), "notes.jsonl")
 
     return [arm("base", "a dog and a bus"), arm("other", "a dog")]
 

@@ -371,9 +371,9 @@ def experiment(folder: Path) -> Experiment:
         def ask(batch: Batch) -> Answered:
             return Answered([Answer(text) for _ in batch.records], {"seconds": len(batch.records) / 8})
 
-        return Arm(text[-3:], text, lambda: OpenArm({"decoder": text}, ask), "costs.jsonl")
+        return Arm(text[-3:], lambda: OpenArm({"decoder": text}, ask), "costs.jsonl")
 
-    return Experiment(runs, [arm("a dog"), arm("a bus")], folder, show=False)
+    return Experiment(runs, [arm("a dog"), arm("a bus")], folder)
 
 
 def make_experiment(folder: Path) -> None:

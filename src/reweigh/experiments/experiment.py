@@ -1,8 +1,8 @@
 """One experiment: the same records answered under several arms, scored, and put into one frame.
 
 Each arm has its own sealed run folder, as ``reweigh eval run`` writes it; a stopped experiment resumes and ends with the
-same bytes. What is measured or counted of a batch (its cost, its edits) is a note, sealed beside the answers. Who
-answers is given: sessions of this process, or actors elsewhere. Comparisons, searches, ablations are lists of arms.
+same bytes. What is measured or counted per batch (its cost, its edits) is a note, sealed beside the answers. Arms answer
+in this process, or ``turns`` does it for them elsewhere. Comparisons, searches and ablations are lists of arms.
 """
 
 from __future__ import annotations
@@ -51,44 +51,36 @@ class Arm:
 
     Attributes:
         name: The name of its run folder.
-        title: The name in tables.
         open: Ties it to the model; called when it is about to answer.
-        notes: The file for what is noted of its batches, if anything is.
+        notes: The file for the notes on its batches, if it takes any.
     """
 
     name: str
-    title: str
     open: Callable[[], OpenArm]
     notes: str | None = None
 
 
-def session_arm(
-    name: str, attach: Callable[[], Session], *, title: str = "", template: str | None = None
-) -> Arm:
-    """A decoder tied to a model of this process as an arm; ``attach`` is called when it is about to answer."""
+def session_arm(name: str, attach: Callable[[], Session], *, template: str | None = None) -> Arm:
+    """Make an arm of a decoder tied to a model of this process; ``attach`` is called when it is about to answer."""
 
     def opened() -> OpenArm:
         session = attach()
         ask = make_ask(session, template=template)
         return OpenArm(session.record(), lambda batch: Answered(ask(batch)))
 
-    return Arm(name, title or name, opened)
+    return Arm(name, opened)
 
 
 def decoder_arm(
     name: str,
-    model: Any,
-    processor: Any,
+    loaded: tuple[Any, Any],
     decoder: str,
     options: Mapping[str, Any],
     *,
-    title: str = "",
     template: str | None = None,
 ) -> Arm:
-    """A registered decoder with options as an arm."""
-    return session_arm(
-        name, lambda: open_session(model, processor, decoder, options), title=title, template=template
-    )
+    """Make an arm of a registered decoder with options; ``loaded`` are model and processor."""
+    return session_arm(name, lambda: open_session(*loaded, decoder, options), template=template)
 
 
 class Experiment:
@@ -99,9 +91,8 @@ class Experiment:
         arms: What to answer with.
         out: Folder of the arms' run folders.
         rotate: Answer each batch under all arms in turn, in an order that rotates, so that their times can be compared.
-        turns: Who answers, if not the arms themselves.
+        turns: Answers the batches, if not the arms themselves.
         what: The work in a word or two, for the progress bar.
-        show: Whether to show the bar; by default on a terminal.
     """
 
     def __init__(
@@ -113,16 +104,15 @@ class Experiment:
         rotate: bool = False,
         turns: Turns | None = None,
         what: str = "answering",
-        show: bool | None = None,
     ) -> None:
         self.runs, self.arms, self.out = runs, list(arms), out
-        self.rotate, self.turns, self.what, self.show = rotate, turns, what, show
+        self.rotate, self.turns, self.what = rotate, turns, what
         self.scored: dict[str, Scored] = {}
         self._folders: dict[str, RunFolder] = {}
         self._bar: Any = None
 
     def run(self, reference: str | None = None) -> Frame:
-        """Answer what has no answer yet, score every arm, and return all figures with the differences to one arm."""
+        """Answer what has no answer yet, score every arm, and return all figures and the differences to one arm."""
         for arm in self.arms:
             self._claim(arm)
         with self.progress(len(self.arms), [arm.name for arm in self.arms]):
@@ -134,12 +124,11 @@ class Experiment:
 
     @contextmanager
     def progress(self, arms: int, names: Collection[str] | None = None) -> Iterator[None]:
-        """One bar for all answers of so many arms; without their names, every run in the folder counts as one."""
+        """Show one bar for the answers of so many arms; without their names, every run in the folder counts as one."""
         there = [path.parent.name for path in self.out.glob(f"*/{RESPONSES}")]
         done = sum(len(self._folder(name).rows) for name in there if names is None or name in names)
-        with bar(
-            self.what, total=arms * len(self.runs.task.records), done=done, unit="answer", show=self.show
-        ) as self._bar:
+        total = arms * len(self.runs.task.records)
+        with bar(self.what, total=total, done=done, unit="answer") as self._bar:
             yield
         self._bar = None
 
@@ -165,11 +154,11 @@ class Experiment:
         return self.scored[arm.name]
 
     def texts(self, arm: Arm) -> list[str]:
-        """What an arm wrote, in the order of the records."""
+        """Return what an arm wrote, in the order of the records."""
         return [str(row["response"]) for row in self._folder(arm.name).rows]
 
     def _folder(self, name: str) -> RunFolder:
-        """The run folder of an arm; its answers are read once for all who need them."""
+        """Return the run folder of an arm; its answers are read once for all who need them."""
         if name not in self._folders:
             self._folders[name] = self.runs.folder(self.out / name)
         return self._folders[name]
@@ -188,7 +177,7 @@ class Experiment:
         return opened
 
     def notes(self, arm: Arm) -> list[dict[str, Any]]:
-        """What was noted of the batches of an arm; empty for an arm without notes."""
+        """Return the notes on an arm's batches; empty for an arm without notes."""
         return [] if arm.notes is None else read_notes(self.out / arm.name / arm.notes, self.runs)
 
 
@@ -203,7 +192,7 @@ def in_turns(asks: Mapping[str, Callable[[Batch], Answered]]) -> Turns:
 
 
 def read_notes(path: Path, runs: Runs) -> list[dict[str, Any]]:
-    """The notes of a finished run, one for each batch, the last try of each; a batch without a note is refused."""
+    """Read the notes of a finished run: the last one on each batch; a batch without a note is refused."""
     rows = {row["start"]: row for row in read_sealed_rows(path, owner=run_owner(path.parent))}
     starts = [start for start, _ in batches(runs.task.records, runs.batch_size)]
     if missing := [start for start in starts if start not in rows]:
@@ -215,7 +204,7 @@ def read_notes(path: Path, runs: Runs) -> list[dict[str, Any]]:
 
 
 def frame_of(scored: Mapping[str, Scored], task: Task, reference: str | None = None) -> Frame:
-    """Every figure of every arm and, against a reference, the paired differences: the same images drawn for both."""
+    """Return every figure of every arm and the differences to a reference, the same images drawn for both."""
     rows: list[Row] = []
 
     def add(arm: str, found: Mapping[str, Estimate], against: str | None) -> None:
@@ -257,7 +246,7 @@ def write_frame(frame: Frame, out: Path) -> Path:
 
 
 def read_frame(out: Path) -> Frame:
-    """The frame of an experiment's folder."""
+    """Read the frame of an experiment's folder."""
     return Frame.from_json(read_sealed(out / FRAME))
 
 
@@ -266,11 +255,11 @@ STUDY, STUDY_TABLE = "study.json", "table.json"
 
 
 def read(folder: str | Path) -> Frame:
-    """The results in a folder as one tidy frame; a file that was altered is refused.
+    """Read the results in a folder as one tidy frame; a file that was altered is refused.
 
     Args:
-        folder: A scored run (``reweigh eval score``), the folder of ``reweigh compare``, ``tune`` or ``ablate``, or
-            that of one study below the folder of ``reweigh study``.
+        folder: A scored run (``reweigh eval score``), the folder of ``reweigh compare``, ``tune``, ``ablate`` or
+            ``speed``, or that of one study below the folder of ``reweigh study``.
 
     Example:
         >>> from tempfile import mkdtemp

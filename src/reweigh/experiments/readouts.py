@@ -87,12 +87,12 @@ def readout_arm(
 
 
 def references_of(table: ReferenceTable) -> References:
-    """The references of a table."""
+    """Return the references of a table."""
     return References(table.scale, table.tokens, table.references, table.counts)
 
 
 def on_common_tokens(first: ReferenceTable, second: ReferenceTable) -> tuple[ReferenceTable, ReferenceTable]:
-    """Both tables with the tokens only that are registered in both."""
+    """Restrict both tables to the tokens that are registered in both."""
     common, mine, theirs = np.intersect1d(first.tokens, second.tokens, return_indices=True)
 
     def kept(table: ReferenceTable, rows: np.ndarray, other: ReferenceTable) -> ReferenceTable:
@@ -104,7 +104,7 @@ def on_common_tokens(first: ReferenceTable, second: ReferenceTable) -> tuple[Ref
 
 
 def describe_sets(first: ReferenceTable, second: ReferenceTable, names: tuple[str, str]) -> str:
-    """How many tokens two arms register, how many both, and whether the sets are nearly the same."""
+    """Say how many tokens each of two arms registers, how many both, and whether the sets are nearly the same."""
     common = len(np.intersect1d(first.tokens, second.tokens))
     apart = set_difference(first, second)
     counts = f"{names[0]} registers {len(first):,} tokens, {names[1]} {len(second):,}, both {common:,}"
@@ -113,6 +113,6 @@ def describe_sets(first: ReferenceTable, second: ReferenceTable, names: tuple[st
 
 
 def set_difference(first: ReferenceTable, second: ReferenceTable) -> float:
-    """Share of the tokens registered in either table that the other lacks."""
+    """Return the share of the tokens registered in either table that the other lacks."""
     either = np.union1d(first.tokens, second.tokens)
     return 1.0 - len(np.intersect1d(first.tokens, second.tokens)) / len(either) if len(either) else 0.0

@@ -41,7 +41,7 @@ STEERED = {"asd": "vectors", "vti": "vectors", "nullu": "vectors", "projectaway"
 
 
 def missing(options: Mapping[str, Mapping[str, Any]]) -> list[str]:
-    """The methods, by name or variant, that need directions or words and were given none.
+    """Return the methods and variants that need directions or words and were given none.
 
     Example:
         >>> missing({"asd": {"lam": 0.1}, "vti": {"vectors": "mine"}, "vcd": {}})
@@ -80,7 +80,7 @@ def steer(
     """
     anatomy = find_anatomy(model)
     blocks = range(len(anatomy.blocks)) if layers is None else sorted({*map(anatomy.check_layer, layers)})
-    arm = _noting_tokens(decoder_arm(ANSWERS, model, processor, "base", {}, template=runs.template))
+    arm = _noting_tokens(decoder_arm(ANSWERS, (model, processor), "base", {}, template=runs.template))
     answered = Experiment(runs, [arm], out)
     answered.run()
     items = {item.id: item for item in answered.score(arm).items}
@@ -133,7 +133,7 @@ def claim_files(out: Path) -> None:
 
 
 def answer_pair(answer: str, mentions: Sequence[Mapping[str, Any]]) -> tuple[str, str] | None:
-    """An answer without the sentences that mention an absent object, and as it is; ``None`` if one of them is missing."""
+    """Return an answer without the sentences that mention absent objects, and as it is; ``None`` if either is empty."""
     spans = [(one["start"], one["end"]) for one in mentions if one["hallucinated"]]
     kept = [
         found.group()
@@ -151,7 +151,7 @@ def write_words(out: Path) -> Path:
 
 
 def _noting_tokens(arm: Arm) -> Arm:
-    """The arm with its tokens noted beside the answers: tokenizing a text again may cut it otherwise."""
+    """Note the tokens beside the answers: tokenizing a text again may split it differently."""
 
     def opened() -> OpenArm:
         plain = arm.open()
@@ -166,7 +166,7 @@ def _noting_tokens(arm: Arm) -> Arm:
 
 
 def token_spans(processor: Any, ids: Sequence[int]) -> list[tuple[int, int]]:
-    """The span of each token in the text of an answer."""
+    """Return the span of each token in the text of an answer."""
     texts = [processor.decode(ids[:count], skip_special_tokens=True) for count in range(len(ids) + 1)]
     blank = len(texts[-1]) - len(texts[-1].lstrip())
     ends = [max(0, len(text) - blank) for text in texts]
@@ -176,7 +176,7 @@ def token_spans(processor: Any, ids: Sequence[int]) -> list[tuple[int, int]]:
 def token_labels(
     offsets: Sequence[tuple[int, int]], mentions: Sequence[Mapping[str, Any]]
 ) -> list[bool | None]:
-    """For each token whether it belongs to a hallucinated mention; ``None`` for one that mentions no object."""
+    """Say of each token whether it belongs to a hallucinated mention; ``None`` if it mentions no object."""
     return [
         next(
             (bool(one["hallucinated"]) for one in mentions if start < one["end"] and end > one["start"]), None

@@ -67,12 +67,12 @@ class Tuning:
     about: Mapping[str, Any]
 
     def chosen(self, name: str) -> Tried | None:
-        """The eligible setting of highest gain, if it gains; of equal ones the first of the grid."""
+        """Return the eligible setting of highest gain, if it gains; of equal ones the first of the grid."""
         better = [one for one in self.tried[name] if one.eligible and one.gain is not None and one.gain > 0]
         return max(better, key=lambda one: one.gain or 0.0, default=None)
 
     def methods(self, loaded: tuple[Any, Any], options: Mapping[str, Options]) -> list[Method]:
-        """The methods of the comparison with their own options, each followed by its tuned row."""
+        """Return the methods of the comparison with their own options, each followed by its tuned row."""
         found = []
         for name, given in options.items():
             found.append(make_method(name, *loaded, given))
@@ -88,7 +88,7 @@ class Tuning:
         return Method(row, titled(self.titles[name], TUNED), reason=why)
 
     def frame(self, found: Frame) -> Frame:
-        """All figures on the tuning records, with what was chosen."""
+        """Return all figures on the tuning records, with what was chosen."""
         chosen = {name: one and dict(one.setting) for name in self.tried for one in [self.chosen(name)]}
         return Frame(found.rows, {**found.about, **self.about, "chosen": chosen})
 
@@ -105,7 +105,7 @@ def tune_all(
 
     A method without a grid, or that the model cannot serve, is not tuned.
     """
-    arms = [decoder_arm(BASE, *loaded, BASE, {}, template=runs.template)]
+    arms = [decoder_arm(BASE, loaded, BASE, {}, template=runs.template)]
     settings: dict[str, list[Options]] = {}
     titles: dict[str, str] = {}
     for name, given in options.items():
@@ -120,9 +120,7 @@ def tune_all(
         for setting in own:
             merged = {**given, **setting}
             arms.append(
-                decoder_arm(
-                    arm_name(name, setting), *loaded, decoder_of(name), merged, template=runs.template
-                )
+                decoder_arm(arm_name(name, setting), loaded, decoder_of(name), merged, template=runs.template)
             )
     experiment = Experiment(runs, arms, out, what="tuning")
     found = experiment.run(BASE)
@@ -147,7 +145,7 @@ def tune_all(
 
 
 def settings_of(name: str) -> list[Options]:
-    """All combinations of a method's grid."""
+    """Return all combinations of a method's grid."""
     from reweigh.rivals import DECODERS
 
     grid = DECODERS[decoder_of(name)].grid
@@ -164,12 +162,12 @@ def judged(setting: Options, run: Scored, base: Scored, bound: float) -> Tried:
 
 
 def arm_name(name: str, setting: Options) -> str:
-    """The folder of a setting."""
+    """Return the folder of a setting."""
     return "-".join([name, *(f"{option}-{value}" for option, value in setting.items())])
 
 
 def tuned_name(name: str) -> str:
-    """The name of a method's tuned row, a variant of it."""
+    """Return the name of a method's tuned row, a variant of it."""
     return f"{name}-{TUNED}" if "@" in name else f"{name}@{TUNED}"
 
 
@@ -188,7 +186,7 @@ def add_tuning(page: Page, tuning: Tuning) -> None:
 
 
 def note(tuning: Tuning) -> str:
-    """Who was tuned on what, and by which rule, for the notes of the comparison."""
+    """Say who was tuned on what, and by which rule, for the notes of the comparison."""
     on = tuning.about
     return (
         f"Each of {len(tuning.tried)} methods tried {BUDGET} settings of its own options on the same {on['records']:,} "
@@ -199,7 +197,7 @@ def note(tuning: Tuning) -> str:
 
 
 def frontiers(tuning: Tuning) -> list[Marks]:
-    """The settings of every method as points, the ones that none of its own beats first."""
+    """Return the settings of every method as points, with a line through those that none of its own beats."""
     return [
         Marks(
             tuning.titles[name].partition(" (")[0],
@@ -214,7 +212,7 @@ def frontiers(tuning: Tuning) -> list[Marks]:
 
 
 def unbeaten(tried: Sequence[Tried]) -> list[Tried]:
-    """The settings that no other has both a lower CHAIR_I and a higher recall than, by rising recall."""
+    """Return the settings that no other beats in both CHAIR_I and recall, by rising recall."""
     known = [one for one in tried if None not in _point(one)]
 
     def beats(one: Tried, other: Tried) -> bool:
@@ -231,7 +229,7 @@ def _point(one: Tried) -> tuple[Any, Any]:
 
 
 def settings_table(tuning: Tuning) -> Table:
-    """Every setting under the judged figures, with its gain and what the rule says of it."""
+    """Return every setting under the judged figures, with its gain and what the rule says of it."""
     columns = [Column("method"), Column("setting")]
     columns += [Column(INFO[name].title, INFO[name].direction, ranked=False) for name in FIGURES]
     columns += [Column("gain %", digits=1, signed=True), Column("")]

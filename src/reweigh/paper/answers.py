@@ -66,7 +66,7 @@ class Answers:
             return Answered([Answer(self.image(batch.start + i).text) for i in range(len(batch.records))])
 
         about = {"decoder": BASE, "decoding": dict(GREEDY), "source": "study corpus"}
-        return self._score(Arm(BASE, BASE, lambda: OpenArm(about, ask)))
+        return self._score(Arm(BASE, lambda: OpenArm(about, ask)))
 
     def rank(self) -> Scored:
         """Answer with the method itself."""
@@ -121,7 +121,7 @@ class Answers:
             }
             return OpenArm({**session.record(), "evidence": about}, ask)
 
-        return self._score(Arm(name, name, opened))
+        return self._score(Arm(name, opened))
 
     def evidence(self, number: int, readout: str, *, blind: bool = False) -> Floats:
         """Return the evidence (V,) of one image under a readout; zeros if ``blind``."""

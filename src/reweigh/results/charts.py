@@ -100,7 +100,7 @@ Draw = Callable[..., None]
 
 
 def inline(draw: Draw, *, alt: str, height: float = 3.2) -> Html:
-    """A drawing as markup for a page, once for wide and once for narrow screens.
+    """Return a drawing as markup for a page, once for wide and once for narrow screens.
 
     Args:
         draw: Receives a panel and ``narrow``.
@@ -115,7 +115,7 @@ def inline(draw: Draw, *, alt: str, height: float = 3.2) -> Html:
 
 
 def svg(draw: Draw, *, alt: str, narrow: bool = False, height: float = 3.2) -> Html:
-    """One drawing as an SVG element, with its words as text; it can also stand alone as a file."""
+    """Return one drawing as an SVG element, with its words as text; it can also stand alone as a file."""
     from matplotlib import rc_context
     from matplotlib.figure import Figure
 
@@ -129,7 +129,7 @@ def svg(draw: Draw, *, alt: str, narrow: bool = False, height: float = 3.2) -> H
 
 
 def _for_page(text: str, alt: str) -> Html:
-    """Only the SVG element: its colours from the page's style, its ids unlike those of any other drawing."""
+    """Return only the SVG element, with the page's colours and with ids that no other drawing has."""
     text = text[text.index("<svg") :]
     text = re.sub(r"<metadata>.*?</metadata>\s*", "", text, flags=re.DOTALL)
     used = set(re.findall(r'(?:url\(#|href="#)([^")]+)', text))
@@ -277,7 +277,7 @@ def log_axis(panel: Any) -> None:
 
 
 def alt_text(what: str, values: Mapping[str, Value], digits: int = 1, *, signed: bool = False) -> str:
-    """Alternative text of a drawing: what it shows, then every number."""
+    """Return the alternative text of a drawing: what it shows, then every number."""
     told = (f"{name} {_estimate(value).text(digits, signed=signed)}" for name, value in values.items())
     return f"{what}: {'; '.join(told)}"
 

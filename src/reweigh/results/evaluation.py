@@ -32,7 +32,7 @@ def evaluation_page(
     find: FindImage = lambda _: None,
     prompts: Mapping[Id, str] | None = None,
 ) -> Page:
-    """The page of a scored run; ``find`` gives the image file of an item, if there is one."""
+    """Return the page of a scored run; ``find`` gives the image file of an item, if there is one."""
     summary, config = results["summary"], results["config"]
     benchmark = find_benchmark(summary["benchmark"])
     metrics = read_metrics(results)
@@ -74,7 +74,7 @@ def _column(info: MetricInfo) -> Column:
 
 
 def metric_table(infos: Sequence[MetricInfo], metrics: Mapping[str, Estimate], caption: str = "") -> Table:
-    """Some metrics of one run, one row for each, with the interval or the reason why there is none."""
+    """Return some metrics of one run, one row for each, with the interval or the reason why there is none."""
     rows: list[list[Cell]] = []
     for info in infos:
         value, interval = _column(info).show(metrics[info.name])
@@ -97,7 +97,7 @@ def comparison_page(
     names: tuple[str, str],
     find: FindImage = lambda _: None,
 ) -> Page:
-    """The page of two compared runs: differences with paired intervals, what was removed and introduced, side by side."""
+    """Return the page of two compared runs: paired differences, what was removed and introduced, both texts side by side."""
     title = f"{find_benchmark(difference.benchmark).heading()}: {names[1]} against {names[0]}"
     lead = f"{difference.n:,} responses of each run to the same records."
     page = Page(title, lead=lead, footer="Written by reweigh eval diff.")
@@ -119,7 +119,7 @@ def comparison_page(
 
 
 def difference_table(difference: Difference, names: tuple[str, str]) -> Table:
-    """Headline metrics before, after, and their difference with its paired interval."""
+    """Return the headline metrics before, after, and their difference with its paired interval."""
     heading = find_benchmark(difference.benchmark).heading()
     columns = [Column("metric"), Column(names[0], digits=2), Column(names[1], digits=2)]
     columns += [Column("difference", digits=2, signed=True), Column("")]
@@ -147,7 +147,7 @@ def _verdict(better: Direction | None, change: Estimate) -> str:
 
 
 def mention_table(difference: Difference) -> Table | None:
-    """Removed, introduced and kept hallucinated mentions, or wrong answers to yes-no questions."""
+    """Return removed, introduced and kept hallucinated mentions, or wrong answers to yes-no questions."""
     if not difference.mentions:
         return None
     kinds = {
@@ -161,7 +161,7 @@ def mention_table(difference: Difference) -> Table | None:
 
 
 def _net_in_words(net: Estimate) -> str:
-    """Removed minus introduced, in words: "15 fewer [9, 21]" or "3 more [-1, 7]" says which run is better."""
+    """Say removed minus introduced: "15 fewer [9, 21]" or "3 more [-1, 7]" tells which run is better."""
     value = round(net.value or 0)
     more = value < 0
     words = f"{abs(value)} {'more' if more else 'fewer'}" if value else "as many"
@@ -172,7 +172,7 @@ def _net_in_words(net: Estimate) -> str:
 
 
 def _clearest(changes: Sequence[Change]) -> list[Change]:
-    """The largest changes for the better, then the largest for the worse."""
+    """Return the largest changes for the better, then the largest for the worse."""
     moved = [change for change in changes if change.removed or change.introduced]
     ranked = sorted(moved, key=lambda change: (-change.net, str(change.id)))
     better = [change for change in ranked if change.net > 0][: EXAMPLES * 2 // 3]

@@ -57,7 +57,7 @@ def pieces(text: str, spans: Iterable[Span]) -> Iterator[tuple[str, Span | None]
 
 
 def coloured_html(text: str, spans: Iterable[Span]) -> Html:
-    """The text as markup, mentions in colour."""
+    """Return the text as markup, mentions in colour."""
     return join(
         run if span is None else element("span", run, class_=span.kind, title=span.note or None)
         for run, span in pieces(text, spans)
@@ -65,7 +65,7 @@ def coloured_html(text: str, spans: Iterable[Span]) -> Html:
 
 
 def coloured_text(text: str, spans: Iterable[Span]) -> Text:
-    """The text for a rich console, mentions in colour."""
+    """Return the text for a rich console, mentions in colour."""
     from rich.text import Text
 
     shown = Text()
@@ -75,7 +75,7 @@ def coloured_text(text: str, spans: Iterable[Span]) -> Text:
 
 
 def changed_words(before: str, after: str) -> tuple[list[Span], list[Span]]:
-    """Spans of the words only the first text has, and of those only the second has."""
+    """Return spans of the words only the first text has, and of those only the second has."""
     first, second = list(re.finditer(r"\S+", before)), list(re.finditer(r"\S+", after))
     matcher = difflib.SequenceMatcher(
         None, [word.group() for word in first], [word.group() for word in second], autojunk=False
@@ -89,7 +89,7 @@ def changed_words(before: str, after: str) -> tuple[list[Span], list[Span]]:
 
 
 def mention_spans(item: Item, text: str) -> list[Span]:
-    """The mentions of an item as coloured spans; those outside the text are left out."""
+    """Return the mentions of an item as coloured spans; those outside the text are left out."""
     spans = []
     for mention in item.details.get("mentions", []):
         start, end = mention.get("start"), mention.get("end")
@@ -138,7 +138,7 @@ def add_cards(
 
 
 def thumbnail(path: Path | None, item: Item) -> Html | None:
-    """A small embedded picture, described by what its annotations list; None where no file can be read."""
+    """Return a small embedded picture, described by what its annotations list; None if no file can be read."""
     from reweigh.images import read_image
 
     if path is None:
@@ -179,7 +179,7 @@ def add_examples(
 
 
 def fault(item: Item) -> float:
-    """How much is wrong with a response: hallucinated mentions, or 1 for a wrong or badly judged answer."""
+    """Return how much is wrong with a response: hallucinated mentions, or 1 for a wrong or badly judged answer."""
     details = item.details
     if "mentions" in details:
         return float(sum(bool(mention["hallucinated"]) for mention in details["mentions"]))
@@ -190,7 +190,7 @@ def fault(item: Item) -> float:
 
 
 def _notes(details: Mapping[str, Any]) -> list[str]:
-    """What the scorer found, in words."""
+    """Say what the scorer found."""
     notes = []
     if missed := details.get("missed"):
         notes.append("not mentioned: " + ", ".join(map(str, missed)))

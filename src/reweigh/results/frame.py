@@ -35,7 +35,7 @@ class Row:
         return self.keys[name]
 
     def to_json(self) -> dict[str, Any]:
-        """Keys, value and interval as one flat object."""
+        """Return keys, value and interval as one flat object."""
         return {**self.keys, **self.estimate.to_json()}
 
 
@@ -87,12 +87,12 @@ class Frame:
         return iter(self.rows)
 
     def distinct(self, key: str) -> list[Key]:
-        """The different values of a key, in the order of the rows."""
+        """Return the different values of a key, in the order of the rows."""
         self._require(key)
         return list(dict.fromkeys(row.keys[key] for row in self.rows))
 
     def pick(self, **wanted: Key | Collection[Key]) -> Frame:
-        """The rows whose keys have these values; a list or set stands for any of its values."""
+        """Return the rows whose keys have these values; a list or set stands for any of its values."""
         self._require(*wanted)
         sets = {
             name: set(one) if isinstance(one, Collection) and not isinstance(one, str) else {one}
@@ -104,7 +104,7 @@ class Frame:
         )
 
     def one(self, **wanted: Key) -> Estimate:
-        """The only estimate whose keys have these values."""
+        """Return the only estimate whose keys have these values."""
         found = self.pick(**wanted).rows
         if len(found) != 1:
             raise InputError(
@@ -113,14 +113,14 @@ class Frame:
         return found[0].estimate
 
     def get(self, **wanted: Key) -> Estimate | None:
-        """The only estimate whose keys have these values, or None if there is no such row."""
+        """Return the only estimate whose keys have these values, or None if there is no such row."""
         if len(wanted) == len(self.keys):
             self._require(*wanted)
             return self._found.get(tuple(wanted[name] for name in self.keys))
         return self.one(**wanted) if len(self.pick(**wanted)) else None
 
     def against(self, reference: str) -> Frame:
-        """The paired differences to a reference, which were computed with the same images drawn for both."""
+        """Return the paired differences to a reference: the same images were drawn for both."""
         found = self.pick(**{AGAINST: reference}) if AGAINST in self.keys else Frame()
         if not found.rows:
             raise InputError(
@@ -130,7 +130,7 @@ class Frame:
         return found
 
     def values(self) -> Frame:
-        """The rows that are not differences."""
+        """Return the rows that are not differences."""
         return self.pick(**{AGAINST: None}) if AGAINST in self.keys else self
 
     def _references(self) -> str:
@@ -143,7 +143,7 @@ class Frame:
                 raise InputError(f"there is no key {name!r}", hint=f"keys: {', '.join(self.keys)}")
 
     def to_json(self) -> dict[str, Any]:
-        """Rows and what they were made with, as plain JSON."""
+        """Return the rows and what they were made with, as plain JSON."""
         return {
             "about": dict(self.about),
             "keys": list(self.keys),
@@ -165,7 +165,7 @@ class Frame:
             raise ArtifactError(f"this is not the JSON of a frame ({error!r})") from error
 
     def to_csv(self) -> str:
-        """The rows as CSV: the keys, then value, low, high and reason."""
+        """Return the rows as CSV: the keys, then value, low, high and reason."""
         text = io.StringIO()
         writer = csv.writer(text, lineterminator="\n")
         writer.writerow([*self.keys, *PARTS])
@@ -174,7 +174,7 @@ class Frame:
         return text.getvalue()
 
     def to_pandas(self) -> pandas.DataFrame:
-        """The rows as a data frame with the columns of :meth:`to_csv`; ``about`` is in its ``attrs``."""
+        """Return the rows as a data frame with the columns of :meth:`to_csv`; ``about`` is in its ``attrs``."""
         try:
             import pandas
         except ImportError as error:

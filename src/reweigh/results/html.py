@@ -72,7 +72,7 @@ def picture(
 
 
 def tiles(*items: tuple[str, str, str]) -> Html:
-    """Large numbers for the top of a page, each with its name and a note."""
+    """Return large numbers for the top of a page, each with its name and a note."""
     made = [
         element(
             "div",
@@ -87,12 +87,12 @@ def tiles(*items: tuple[str, str, str]) -> Html:
 
 
 def figure(drawing: Html, caption: str = "") -> Html:
-    """A drawing (an SVG or a picture) with its caption."""
+    """Return a drawing (an SVG or a picture) with its caption."""
     return element("figure", drawing, *([element("figcaption", caption)] if caption else []))
 
 
 def card(small: Html | None, *body: str) -> Html:
-    """An example: a picture, if there is one, beside its text."""
+    """Return an example: a picture, if there is one, beside its text."""
     shown = [] if small is None else [small]
     return element(
         "article", *shown, element("div", *body), class_="card example" if shown else "card example plain"

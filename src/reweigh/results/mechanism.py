@@ -25,7 +25,7 @@ HEIGHT = 3.6
 
 
 def select(rows: Sequence[Candidate], limit: int = LIMIT) -> list[Candidate]:
-    """The highest logits, and both winners always."""
+    """Return the candidates with the highest logits, and always both winners."""
     if not rows:
         raise InputError("a mechanism plot needs at least one candidate")
     order = sorted(rows, key=lambda row: -float(row["z"]))
@@ -63,12 +63,12 @@ def draw_step(panel: Any, rows: Sequence[Candidate], *, narrow: bool = False, li
 
 
 def step_svg(rows: Sequence[Candidate], *, limit: int = LIMIT) -> Html:
-    """The drawing of a step as an SVG that stands alone."""
+    """Return the drawing of a step as an SVG that stands alone."""
     return svg(partial(draw_step, rows=rows, limit=limit), alt=step_alt_text(rows), height=HEIGHT)
 
 
 def step_alt_text(rows: Sequence[Candidate], limit: int = LIMIT) -> str:
-    """The drawing as alternative text."""
+    """Return the drawing as alternative text."""
     each = "; ".join(
         f"{_name(row)} {float(row['z']):.2f}"
         + (f", lowered to {float(row['z_after']):.2f}" if float(row["shift"]) > 0 else "")
@@ -95,7 +95,7 @@ def _evidence(row: Candidate) -> list[str]:
 
 
 def _digits(evidence: Any) -> str:
-    """Three digits, also if the last is a zero."""
+    """Format with three digits, also if the last is a zero."""
     return f"{1e3 * float(evidence):#.3g}".rstrip(".")
 
 
@@ -110,7 +110,7 @@ def _role(row: Candidate) -> str:
 
 
 def visible(token: str, limit: int = 40) -> str:
-    """A token's text as one can print it: word-start marks removed, blanks and control characters shown."""
+    """Return a token's text as one can print it: word-start marks removed, blanks and control characters shown."""
     text = token.lstrip(" ▁Ġ") or "␣"
     text = "".join("⏎" if c == "\n" else c if c.isprintable() else "·" for c in text)
     return text if len(text) <= limit else text[: limit - 1] + "…"
@@ -163,7 +163,7 @@ def heatmap(
 
 
 def warm(value: Any) -> Any:
-    """The colours of shares of a heat map's range."""
+    """Return the colours of shares of a heat map's range."""
     import numpy as np
 
     shares = [share for share, _ in WARM]
@@ -175,7 +175,7 @@ def warm(value: Any) -> Any:
 
 
 def heat_scale(low: float, high: float) -> Html:
-    """The colours of a heat map from ``low`` to ``high``, for below it."""
+    """Return the colours of a heat map from ``low`` to ``high``, as a strip."""
     stops = ", ".join(f"rgb{colour} {share:.0%}" for share, colour in WARM)
     strip = element("i", style=f"background: linear-gradient(to right, {stops})")
     ends = (element("span", f"{end:.3g}") for end in (low, high))

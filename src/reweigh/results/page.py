@@ -102,7 +102,7 @@ class Page:
         return self.add(element("details", element("summary", summary), table.html()))
 
     def html(self) -> str:
-        """The whole document; it needs no other file."""
+        """Return the whole document; it needs no other file."""
         head = [
             element("meta", charset="utf-8"),
             element("meta", name="viewport", content="width=device-width, initial-scale=1"),
@@ -119,7 +119,7 @@ class Page:
         return f'<!doctype html>\n<html lang="en"><head>{join(head)}</head><body>{main}</body></html>\n'
 
     def markdown(self) -> str:
-        """Words and tables as GitHub-flavoured Markdown."""
+        """Return words and tables as GitHub-flavoured Markdown."""
         blocks = [f"# {self.title}", self.lead]
         for title, parts in self._plain():
             blocks.append(f"## {title}" if title else "")
@@ -127,7 +127,7 @@ class Page:
         return "\n\n".join(block for block in blocks if block) + "\n"
 
     def latex(self) -> str:
-        """Tables as ``tabular``, words as comments; needs booktabs, and xcolor with its table option."""
+        """Return tables as ``tabular``, words as comments; needs booktabs, and xcolor with its table option."""
         blocks = [f"% {self.title}", f"% {self.lead}"]
         for title, parts in self._plain():
             blocks += [f"% {title}"] if title else []
@@ -135,7 +135,7 @@ class Page:
         return "\n".join(blocks) + "\n"
 
     def terminal(self) -> Group:
-        """Words and tables for a rich console."""
+        """Return words and tables for a rich console."""
         from rich.console import Group
         from rich.text import Text
 
@@ -146,7 +146,7 @@ class Page:
         return Group(*blocks)
 
     def _plain(self) -> Iterator[tuple[str, Sequence[str | Table]]]:
-        """The sections that have words or tables, with these alone."""
+        """Yield the sections that have words or tables, with these alone."""
         for title, _, parts in self._sections:
             shown = [
                 one.text if isinstance(one, _Words) else one[0] for one in parts if not isinstance(one, Html)

@@ -156,19 +156,19 @@ class Table:
         return self.shades.get((row, column), "")
 
     def show(self, row: int, column: int, *, sign: bool = True) -> tuple[str, str]:
-        """The text of a cell with the sign of its shade, and the text of its interval."""
+        """Return the text of a cell with the sign of its shade, and the text of its interval."""
         one = self.columns[column]
         one = replace(one, signed=True) if row in self.changes else one
         main, interval = one.show(self.rows[row][column])
         return main + (SIGNS[self.shade(row, column)] if sign else ""), interval
 
     def groups(self) -> list[tuple[str, int]]:
-        """Adjacent columns of one group with their number, the first column left out; empty without groups."""
+        """Return adjacent columns of one group with their number, without the first column; empty without groups."""
         found = [(name, len(list(some))) for name, some in groupby(one.group for one in self.columns[1:])]
         return found if any(name for name, _ in found) else []
 
     def markdown(self) -> str:
-        """A GitHub-flavoured Markdown table."""
+        """Return a GitHub-flavoured Markdown table."""
         several = len(self.groups()) > 2
         heads = [f"{one.group} {one.heading}".strip() if several else one.heading for one in self.columns]
         lines = [[_pipe(head) for head in heads]]
@@ -185,7 +185,7 @@ class Table:
         return f"{body}\n{self.caption}\n" if self.caption else body
 
     def latex(self) -> str:
-        """A LaTeX ``tabular`` with booktabs rules; shades need xcolor with its table option."""
+        """Return a LaTeX ``tabular`` with booktabs rules; shades need xcolor with its table option."""
         layout = "".join("l" if self._is_text(index) else "r" for index in range(len(self.columns)))
         lines = [f"\\begin{{tabular}}{{{layout}}}", "\\toprule"]
         if groups := self.groups():
@@ -210,7 +210,7 @@ class Table:
         return rf"\cellcolor{{{colour}}}{main}" if colour else main
 
     def html(self) -> Html:
-        """An HTML table that scrolls sideways where it is too wide."""
+        """Return an HTML table that scrolls sideways where it is too wide."""
         heads = [
             element("th", column.heading, class_="words" if self._is_text(index) else None, scope="col")
             for index, column in enumerate(self.columns)
@@ -243,7 +243,7 @@ class Table:
         return element("td", shown, *extra, class_=names)
 
     def _layout(self) -> str | None:
-        """Classes for the layout of a page's table: rows with long names, many intervals."""
+        """Return the classes for a table's layout: rows with long names, many intervals."""
         kinds = {
             "named": any(isinstance(row[0], str) and len(row[0]) > LONG_NAME for row in self.rows),
             "stacked": sum(self._has_interval(index) for index in range(len(self.columns))) > ABREAST,
@@ -254,7 +254,7 @@ class Table:
         yield self.terminal(options.max_width)
 
     def terminal(self, width: int | None = None) -> Group:
-        """The table for a rich console: intervals beside or below their values, columns in parts that fit."""
+        """Return the table for a rich console: intervals beside or below their values, columns in parts that fit."""
         from rich.console import Group
         from rich.text import Text
 
@@ -272,7 +272,7 @@ class Table:
         return Group(*shown, *([Text(self.caption, style="dim italic")] if self.caption else []))
 
     def _texts(self, between: str) -> list[list[Text]]:
-        """For each column its heading and cells."""
+        """Return heading and cells of each column."""
         from rich.text import Text
 
         emphasis = {"best": "bold", "second": "underline", "": ""}
@@ -313,7 +313,7 @@ class Table:
 
 
 def places(values: Sequence[float | None], column: Column) -> list[Place]:
-    """Which values are the best and the second best; values that are printed alike share a place.
+    """Say which values are the best and the second best; values that are printed alike share a place.
 
     Example:
         >>> places([17.1, 9.4, 12.0, 9.4], Column("CHAIR_I", "lower"))
@@ -360,5 +360,5 @@ _TEX = {
 
 
 def tex(text: str) -> str:
-    """Text with LaTeX's special characters escaped."""
+    """Escape LaTeX's special characters."""
     return "".join(_TEX.get(letter, letter) for letter in text)

@@ -92,12 +92,12 @@ Run = Callable[[int], object]
 
 
 def rivals() -> list[str]:
-    """Names of the decoders ReWEIGH is compared with."""
+    """Return the names of the decoders ReWEIGH is compared with."""
     return [name for name in DECODERS if DECODERS[name].is_rival]
 
 
 def find_rivals(names: Sequence[str]) -> list[str]:
-    """Rivals by name, all if none is named, none for "none" alone."""
+    """Find rivals by name: all if none is named, none for "none" alone."""
     if list(names) == ["none"]:
         return []
     require_known("rival", names, rivals())
@@ -191,7 +191,7 @@ def _clocked(subject: Subject, tokens: int, *, cached: bool) -> Reading:
 
 @torch.no_grad()
 def generate(subject: Subject, context: AbstractContextManager[Any], tokens: int, **options: Any) -> Tensor:
-    """One generation of a fixed length."""
+    """Generate a text of a fixed length."""
     with context:
         out: Tensor = subject.model.generate(
             **subject.inputs, **{"do_sample": False, **options}, max_new_tokens=tokens
@@ -200,7 +200,7 @@ def generate(subject: Subject, context: AbstractContextManager[Any], tokens: int
 
 
 def _rival(subject: Subject, name: str) -> Run:
-    """A rival's generation in the regime of its authors; it is tied to the model when it first runs."""
+    """Return a rival's generation in the regime of its authors; it is tied to the model when it first runs."""
 
     @functools.cache
     def attached() -> Any:
@@ -228,7 +228,7 @@ class _StateKeeper(Decoder):
 
 @torch.no_grad()
 def _evidence(subject: Subject, rounds: Rounds, greedy_ms: float) -> Iterator[Measurement]:
-    """Evidence against its floor, on the states of a real prefill."""
+    """Compare evidence with its floor, on the states of a real prefill."""
     method = subject.reweigh.decoder
     keeper = _StateKeeper(method.anatomy, method.table.layer)
     with HookManager.of(method.anatomy).serving(keeper.request()):

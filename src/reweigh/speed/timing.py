@@ -43,11 +43,11 @@ class Timing:
     notes: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
 
     def per(self, count: float) -> Estimate:
-        """Nanoseconds per unit of work."""
+        """Return nanoseconds per unit of work."""
         return median_estimate([1e9 * second / count for second in self.seconds])
 
     def over(self, other: Timing) -> Estimate:
-        """The ratio to the other's cost, round by round."""
+        """Return the ratio to the other's cost, formed round by round."""
         return median_estimate([own / its for own, its in zip(self.seconds, other.seconds, strict=True)])
 
 
@@ -127,7 +127,7 @@ class Rounds:
         return {name: _timing([taken[name] for taken in whole]) for name in names}
 
     def _kept(self, what: str, names: Sequence[str]) -> list[Round]:
-        """What an earlier call measured of the same comparison in the same setting, by rounds."""
+        """Return what an earlier call measured of the same comparison in the same setting, by rounds."""
         rounds: defaultdict[int, Round] = defaultdict(dict)
         if self._path is not None and self._path.exists():
             for row in read_sealed_rows(self._path, owner=OWNER):
@@ -163,7 +163,7 @@ def _timing(runs: Sequence[Mapping[str, float]]) -> Timing:
 
 
 def median_estimate(values: Sequence[float]) -> Estimate:
-    """Median with its exact 95% interval from order statistics; all of the range where fewer than six are known."""
+    """Return the median with its exact 95% interval from order statistics; the whole range if there are fewer than six."""
     ordered = sorted(values)
     n = len(ordered)
     k = 0

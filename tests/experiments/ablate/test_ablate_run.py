@@ -160,7 +160,7 @@ def test_each_row_of_a_batch_has_the_evidence_of_its_own_donor(setting, tmp_path
 def answer(runs, session, arm, evidence, folder):
     """Answer all records as an arm into a folder."""
     ask = variant_ask(session, arm, evidence, template=None)
-    made = experiment.Arm(folder.name, arm.name, lambda: experiment.OpenArm(session.record(), ask), EDITS)
+    made = experiment.Arm(folder.name, lambda: experiment.OpenArm(session.record(), ask), EDITS)
     experiment.Experiment(runs, [made], folder.parent).answer(made)
 
 

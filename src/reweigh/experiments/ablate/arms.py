@@ -86,7 +86,7 @@ class Variant:
     unit: ReferenceTable | None = None
 
     def record(self) -> dict[str, Any]:
-        """What a record keeps of the arm, besides the table's hash."""
+        """Return what a record keeps of the arm, besides the table's hash."""
         return {"arm": self.kind} | ({} if self.seed is None else {"arm_seed": self.seed})
 
 
@@ -95,7 +95,7 @@ FindReadout = Callable[[str], ReadoutArm]
 
 
 def derangement(count: int, seed: int) -> NDArray[np.int64]:
-    """A random permutation without fixed points; the same for the same seed."""
+    """Return a random permutation without fixed points; the same for the same seed."""
     if count < 2:
         raise InputError(f"{count} records cannot exchange their evidence", hint="use at least 2 records")
     generator = np.random.default_rng(seed)
@@ -106,18 +106,18 @@ def derangement(count: int, seed: int) -> NDArray[np.int64]:
 
 
 def global_reference(table: ReferenceTable) -> ReferenceTable:
-    """b0 for every registered token."""
+    """Use b0 for every registered token."""
     return _changed(table, "global", references=np.full(len(table), table.scale))
 
 
 def shuffled(table: ReferenceTable, seed: int) -> ReferenceTable:
-    """The same references, given to other registered tokens."""
+    """Give the same references to other registered tokens."""
     drawn = np.random.default_rng(seed).permutation(len(table))
     return _changed(table, f"shuffled by seed {seed}", references=table.references[drawn])
 
 
 def without_abstention(table: ReferenceTable, vocab_size: int) -> ReferenceTable:
-    """b0 for every token that is not registered."""
+    """Use b0 for every token that is not registered."""
     references = np.full(vocab_size, table.scale)
     counts = np.ones(vocab_size, dtype=np.int64)  # a table with a count of 0 is refused
     references[table.tokens], counts[table.tokens] = table.references, table.counts
@@ -127,19 +127,19 @@ def without_abstention(table: ReferenceTable, vocab_size: int) -> ReferenceTable
 
 
 def in_own_units(table: ReferenceTable) -> ReferenceTable:
-    """1 for every reference and for b0: of evidence in units of b(v) the strength is clip((b(v) - DMRR) / b(v), 0, 1)."""
+    """Use 1 for every reference and for b0: on evidence in units of b(v), s = clip((b(v) - DMRR) / b(v), 0, 1)."""
     return _changed(table, RELATIVE, references=np.ones(len(table)), scale=1.0)
 
 
 def by_count(table: ReferenceTable, observations: Observations, count: int) -> ReferenceTable:
-    """Registered again from the kept observations, by their number alone."""
+    """Register again from the stored observations, by their number alone."""
     rule = f"count-{count}"
     found = observations.register(table.layer, rule=rule_named(rule))
     return ReferenceTable.build(table.layer, found, {**table.made_with, "rule": rule})
 
 
 def parse_arms(text: str) -> list[str]:
-    """Arms from a comma-separated list, in the order of the table; the full method is always among them.
+    """Read arms from a comma-separated list, in the order of the table; the full method is always among them.
 
     A matched readout brings the full method on the same tokens along.
     """
@@ -162,7 +162,7 @@ def make_variants(
     seed: int,
     readouts: FindReadout | None = None,
 ) -> tuple[list[Variant], dict[str, str]]:
-    """The arms of some kinds, and why others are left out; arms of readouts need ``readouts``."""
+    """Make the arms of some kinds, and say why others are left out; arms of readouts need ``readouts``."""
     own = range(records)
     arms: list[Variant] = []
     left_out: dict[str, str] = {}
@@ -202,7 +202,7 @@ def make_variants(
 
 
 def registered_sets(kinds: Sequence[str], table: ReferenceTable, readouts: FindReadout | None) -> list[str]:
-    """Sentences about the tokens that readout arms register, compared with those of the full method."""
+    """Say which tokens readout arms register, compared with those of the full method."""
     names = dict.fromkeys(name for kind in kinds if (name := readout_of(kind)) is not None)
     return (
         []
@@ -212,14 +212,14 @@ def registered_sets(kinds: Sequence[str], table: ReferenceTable, readouts: FindR
 
 
 def readout_of(kind: str) -> str | None:
-    """The readout arm that a kind of arm is about, if it is about one."""
+    """Return the readout arm that a kind of arm is about, if it is about one."""
     name = kind.removesuffix(f"-{MATCHED}")
     name = name.removeprefix(f"{RANK}-") if name != kind else name
     return name if name in READOUT_ARMS else None
 
 
 def readout_variant(kind: str, table: ReferenceTable, found: ReadoutArm, own: Sequence[int]) -> Variant:
-    """A readout arm, or one side of its comparison on the tokens that both register."""
+    """Make a readout arm, or one side of its comparison on the tokens that both register."""
     if kind == found.name:
         return Variant(kind, kind, found.table, own, factor=found.factor)
     ranked, other = on_common_tokens(table, found.table)

@@ -81,7 +81,7 @@ class RecordEvidence:
         self._keys: dict[int, str] = {}
 
     def of(self, number: int, readout: str = DMRR) -> Evidence:
-        """The evidence of one record under a readout."""
+        """Return the evidence of one record under a readout."""
         session = self._session(readout)
         found = self._find(number, session)
         if found is None:
@@ -94,7 +94,7 @@ class RecordEvidence:
         return found
 
     def _session(self, readout: str) -> ReweighSession:
-        """The session that measures a readout, over the whole vocabulary."""
+        """Return the session that measures a readout over the whole vocabulary."""
         if readout not in self._sessions:
             made_with = (
                 {**self._every.made_with, "readout": readout} if readout != DMRR else self._every.made_with
@@ -106,7 +106,7 @@ class RecordEvidence:
         return self._sessions[readout]
 
     def nothing(self) -> Evidence:
-        """Evidence of zero for every token."""
+        """Return evidence of zero for every token."""
         deployed = self._session(DMRR).decoder.deployed
         return Evidence(
             layers=deployed.reader.layers,
@@ -176,7 +176,7 @@ def attach_variant(
 
 
 def evidence_for(arm: Variant, evidence: RecordEvidence, number: int) -> Evidence:
-    """The evidence that an arm is given for a record."""
+    """Return the evidence that an arm is given for a record."""
     if arm.donors is None:
         return evidence.nothing()
     found = evidence.of(arm.donors[number], arm.table.readout)
@@ -206,7 +206,7 @@ def variant_ask(
 
 
 def sum_edits(notes: Sequence[Mapping[str, int]]) -> dict[str, int]:
-    """The counts of all batches of a run."""
+    """Sum the counts of all batches of a run."""
     return {name: sum(row[name] for row in notes) for name in COUNTED}
 
 
@@ -290,8 +290,8 @@ def ablate(
         session = attach_variant(model, processor, variant, planned.beta, force=force)
         return OpenArm(session.record(), variant_ask(session, variant, evidence, template=runs.template))
 
-    base = decoder_arm(BASE, model, processor, BASE, {}, template=runs.template)
-    edited = [Arm(one.name, one.name, partial(opened, one), EDITS) for one in planned.variants]
+    base = decoder_arm(BASE, (model, processor), BASE, {}, template=runs.template)
+    edited = [Arm(one.name, partial(opened, one), EDITS) for one in planned.variants]
     made = Experiment(runs, [base, *edited], out / "runs", what="ablating")
     rows = [*made.run(FULL)]
     for arm in made.arms:
@@ -301,7 +301,7 @@ def ablate(
 
 
 def observations_beside(table: str | Path) -> Observations | None:
-    """The observations kept in a calibration folder, which is the table's folder or its parent."""
+    """Read the observations of a calibration folder, which is the table's folder or its parent."""
     for folder in (Path(table), Path(table).parent):
         if (folder / MANIFEST).is_file():
             return Calibration.load(folder).observations

@@ -115,14 +115,14 @@ class Total:
         return max((cost.peak for cost in self.batches.values() if cost.peak is not None), default=None)
 
     def latency_over(self, base: Total) -> Estimate:
-        """Time per token over the base's, with a 95% interval that draws the same batches for both."""
+        """Return time per token over the base's, with a 95% interval that draws the same batches for both."""
         if not self.batches:  # the model cannot serve it, or it was not run
             return Estimate(None, reason=NOTHING)
         found = paired(base._items(), self._items(), _latency, _ratios)
         return found.get(LATENCY, Estimate(None, reason=NOTHING))
 
     def memory_over(self, base: Total) -> Estimate:
-        """Peak memory over the base's; a peak has no interval."""
+        """Return peak memory over the base's; a peak has no interval."""
         if self.peak is None or not base.peak:
             return Estimate(
                 None, reason="the system does not report peak memory" if self.batches else NOTHING

@@ -60,7 +60,7 @@ class Method:
 
     def arm(self, *, template: str | None = None) -> Arm:
         """Return the method as an arm that is timed; without a session in this process it cannot answer."""
-        return Arm(self.name, self.title, lambda: OpenArm(self.decoding, self.asker(template)), COSTS)
+        return Arm(self.name, lambda: OpenArm(self.decoding, self.asker(template)), COSTS)
 
     def asker(self, template: str | None) -> Callable[[Batch], Answered]:
         """Return a function that answers a batch and notes what it cost and how likely its texts are."""
@@ -85,7 +85,7 @@ def _answers_elsewhere(_: Batch) -> Answered:
 
 
 def settings_in_words(decoding: Mapping[str, Any]) -> str:
-    """The options of a decoder and the hash of its table, as a run's record keeps them.
+    """Return the options of a decoder and the hash of its table, as a run's record has them.
 
     Example:
         >>> settings_in_words({"decoder": "reweigh", "options": {"beta": 3.5, "layer": 2}, "table_sha256": "b710a419"})
@@ -97,7 +97,7 @@ def settings_in_words(decoding: Mapping[str, Any]) -> str:
 
 
 def standard_methods(benchmarks: Sequence[str]) -> dict[str, dict[str, Any]]:
-    """The methods to compare on some benchmarks if none are named, with their options; yes/no questions add controls.
+    """Return the methods to compare if none are named, with their options; yes/no questions add controls.
 
     Example:
         >>> [name for name in standard_methods(["pope"]) if name not in standard_methods(["chair"])]
@@ -109,7 +109,7 @@ def standard_methods(benchmarks: Sequence[str]) -> dict[str, dict[str, Any]]:
 
 
 def parse_methods(text: str, known: Sequence[str]) -> list[str]:
-    """Names from a comma-separated list; greedy comes first whether it was named or not, as the measure of cost.
+    """Read names from a comma-separated list; greedy always comes first, as the measure of cost.
 
     ``vcd@half`` is a variant of ``vcd`` with its own options and row.
     """
@@ -132,7 +132,7 @@ def parse_methods(text: str, known: Sequence[str]) -> list[str]:
 
 
 def parse_options(pairs: Sequence[str], names: Sequence[str]) -> dict[str, dict[str, Any]]:
-    """Options by method, from ``method.option=value``; a value is JSON if it can be, otherwise text."""
+    """Read options by method from ``method.option=value``; a value is JSON if it can be, otherwise text."""
     form = "method.option=value"
     found: dict[str, dict[str, Any]] = {name: {} for name in names}
     for pair in pairs:
@@ -149,12 +149,12 @@ def parse_options(pairs: Sequence[str], names: Sequence[str]) -> dict[str, dict[
 
 
 def decoder_of(name: str) -> str:
-    """The decoder of a method or of a variant of one."""
+    """Return the decoder of a method or variant."""
     return name.partition("@")[0]
 
 
 def titled(title: str, label: str) -> str:
-    """The title of a variant.
+    """Return the title of a variant.
 
     Example:
         >>> titled("VCD", "half"), titled("Yes/no push (control)", "no"), titled("VCD", "")

@@ -83,7 +83,7 @@ class TuningReport:
         return Contrast(Frame([*self.tuned.frame, *gains]), rows, columns, kind="point")
 
     def point(self) -> dict[str, Any]:
-        """The operating point with all it was chosen from; without one, layer is None and beta 0, the base model."""
+        """Return the operating point with the whole grid; if none was chosen, layer is None and beta 0, the base model."""
         found = self.tuned.found
         on = dict(self.chosen_on)
         if self.tuned.trust is not None:
@@ -112,7 +112,7 @@ class TuningReport:
         return {name: self.tuned.at(point.where, name, "base") for name in (*FIGURES, GAIN)}
 
     def advice(self) -> list[str]:
-        """What the choice changes, how to use it, and whether verifier and grid can be trusted."""
+        """Say what the choice changes, how to use it, and whether verifier and grid can be trusted."""
         found, trust = self.tuned.found, self.tuned.trust
         said = [] if trust is None else trust.in_words()
         if trust is not None and trust.refusal() is not None:
@@ -135,7 +135,7 @@ class TuningReport:
         return said
 
     def doubt(self) -> str | None:
-        """Why the chosen point should not be used or recorded, if so."""
+        """Return why the chosen point should not be used or recorded, if so."""
         chosen = self.tuned.found.chosen
         if chosen is None:
             return "no point improves on the base"
@@ -144,7 +144,7 @@ class TuningReport:
         return None
 
     def kept_point(self, folder: Path) -> str | None:
-        """Why this search may not replace what is recorded in a table's folder, if so."""
+        """Return why this search may not replace what is recorded in a table's folder, if so."""
         if (doubt := self.doubt()) is not None:
             return doubt
         there = read_point_page(folder)

@@ -65,7 +65,7 @@ class Point:
         return self.layer, self.beta
 
     def to_json(self) -> dict[str, Any]:
-        """The point for a program."""
+        """Return the point for a program."""
         judged = {"gain": self.gain, "eligible": self.eligible}
         return {"layer": self.layer, "beta": self.beta, **asdict(self.quality), **judged}
 
@@ -80,7 +80,7 @@ class Found:
 
 
 def edge(found: Found) -> str | None:
-    """Which end of the betas tried the chosen point lies on; the best one may lie beyond it."""
+    """Return which end of the tried betas was chosen, if one was: a better one may lie beyond it."""
     if found.chosen is None:
         return None
     betas = sorted({point.beta for point in found.points})
@@ -90,7 +90,7 @@ def edge(found: Found) -> str | None:
 
 
 def gain(quality: Quality, base: Quality) -> float | None:
-    """Mean of the four relative improvements over the base; a figure whose base is 0 counts in points."""
+    """Return the mean of the four relative improvements over the base; a figure whose base is 0 counts in points."""
     now, before = asdict(quality), asdict(base)
     if None in (*now.values(), *before.values()):
         return None
@@ -98,7 +98,7 @@ def gain(quality: Quality, base: Quality) -> float | None:
 
 
 def relative_gain(now: Mapping[str, Array], base: Mapping[str, Array]) -> Array:
-    """The gain of figures, of one run or of many draws."""
+    """Return the gain of figures, of one run or of many draws."""
     parts = []
     for name in FIGURES:
         change = (now[name] - base[name]) / np.where(base[name] == 0, 1.0, base[name])
@@ -118,13 +118,13 @@ def is_eligible(quality: Quality, base: Quality, bound: float) -> bool:
 
 
 def choose(points: Sequence[Point]) -> Point | None:
-    """The eligible point of highest gain, if it gains; of equal ones the smaller beta, then the lower layer."""
+    """Return the eligible point of highest gain, if it gains; of equal ones the smaller beta, then the lower layer."""
     better = [point for point in points if point.eligible and point.gain is not None and point.gain > 0]
     return min(better, key=lambda point: (-(point.gain or 0.0), point.beta, point.layer), default=None)
 
 
 def midpoint(points: Sequence[Point]) -> float | None:
-    """Between the adjacent betas of one layer, both eligible, whose mean gain is highest; ``None`` if there are none."""
+    """Return the middle of the two adjacent eligible betas of one layer with the highest mean gain, if there are any."""
     ordered = sorted(points, key=lambda point: (point.layer, point.beta))
     pairs = [
         (-(one.gain + other.gain), one.beta, one.layer, other.beta)
@@ -169,7 +169,7 @@ def require_figures(base: Quality) -> None:
 
 
 def parse_numbers(text: str, kind: Callable[[str], Any], what: str) -> list[Any]:
-    """Different numbers from a comma-separated list, ascending."""
+    """Read different numbers from a comma-separated list, ascending."""
     try:
         found = sorted({kind(part.strip()) for part in text.split(",") if part.strip()})
     except ValueError as error:

@@ -60,7 +60,7 @@ class Grid:
         )
 
     def chosen_on(self, task: Task, *, limit: int | None, seed: int) -> dict[str, Any]:
-        """What an operating point keeps of how it was chosen."""
+        """Return what an operating point records of how it was chosen."""
         length = {name: task.metadata[name] for name in ("max_new_tokens",) if name in task.metadata}
         return {
             "benchmark": task.name,
@@ -112,7 +112,7 @@ def answering(
     cache: EvidenceCache,
     force: bool = False,
 ) -> Iterator[tuple[Experiment, AnswerPoint]]:
-    """An experiment, and a function that answers all records at one point, under one bar for the search."""
+    """Yield an experiment and a function that answers all records at one point, under one bar for the search."""
     made = Experiment(runs, [], out / "runs", what="tuning")
 
     def answer(layer: int | None, beta: float) -> Arm:
@@ -120,7 +120,7 @@ def answering(
         if layer is not None:
             name, decoder = f"layer-{layer}-beta-{beta:g}", "reweigh"
             options = {"table": grid.tables[layer], "beta": beta, "cache": cache, "force": force}
-        arm = decoder_arm(name, model, processor, decoder, options, template=runs.template)
+        arm = decoder_arm(name, (model, processor), decoder, options, template=runs.template)
         made.answer(arm)
         return arm
 
@@ -129,7 +129,7 @@ def answering(
 
 
 def quality(run: Scored) -> Quality:
-    """The figures of a scored run that the search judges."""
+    """Return the figures of a scored run that the search judges."""
     return Quality(**{name: run.summary.metrics[name].value for name in FIGURES})
 
 
@@ -139,7 +139,7 @@ class Pictures(Benchmark):
     name = "pictures"
 
     def records(self, *, limit: int | None = None, seed: int = 42) -> list[Record]:
-        """One description of each picture, by file name."""
+        """Ask for one description of each picture, by file name."""
         return [
             Record(id=name, image=name, prompt=DESCRIBE, max_new_tokens=512)
             for name in (
@@ -149,12 +149,12 @@ class Pictures(Benchmark):
 
     @staticmethod
     def figures(counts: Mapping[str, Array]) -> Mapping[str, Array]:
-        """None: there is nothing to score against."""
+        """Return nothing: there is nothing to score against."""
         return {}
 
 
 def open_pictures(folder: Path, *, limit: int | None = None) -> Task:
-    """The pictures of a folder as a task."""
+    """Open the pictures of a folder as a task."""
     if not folder.is_dir():
         raise InputError(f"{folder} is not a folder", hint="--pictures needs a folder of images")
     bench = Pictures(folder)
@@ -235,7 +235,7 @@ def _judge(points: Points, asking: Asking, bound: float) -> Found:
 
 
 def _items(points: Points, asking: Asking) -> dict[Where, list[Item]]:
-    """Every point counted by the verdicts there are."""
+    """Count every point by the verdicts there are."""
     pool, records, affirmed = pools(points), asking.task.records, asking.affirmed
     return {key: pseudo_items(records, mentions, pool, affirmed) for key, mentions in points.items()}
 

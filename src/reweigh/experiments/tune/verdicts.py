@@ -111,7 +111,7 @@ Affirmed = Sequence[Mapping[str, bool]]
 
 
 def pools(points: Mapping[Any, Mentions]) -> list[set[str]]:
-    """U_i: the objects that any point mentions."""
+    """Return U_i, the objects that any point mentions."""
     counts = list(points.values())
     return [set().union(*(one[image] for one in counts)) for image in range(len(counts[0]))]
 
@@ -119,7 +119,7 @@ def pools(points: Mapping[Any, Mentions]) -> list[set[str]]:
 def pseudo_items(
     records: Sequence[Record], mentions: Mentions, pool: Sequence[set[str]], affirmed: Affirmed
 ) -> list[Item]:
-    """One point counted as CHAIR counts, the affirmed objects of the pool standing for those that are there.
+    """Count one point as CHAIR does, taking the affirmed objects of the pool for those that are there.
 
     CHAIR_I = sum C (1 - A) / sum C; recall = sum [C > 0] A / sum over U of A; F1 is their harmonic mean.
     """
@@ -134,7 +134,7 @@ def pseudo_items(
 
 
 def known_absents(pool: Sequence[set[str]]) -> list[list[str]]:
-    """Up to four objects an image most likely lacks: those its most similar images mention and no point mentions here.
+    """Return up to four objects an image most likely lacks: similar images mention them, and no point does here.
 
     Similar images share most of their pools (Jaccard); the objects most of the eight nearest name come first.
     """
@@ -146,7 +146,7 @@ def known_absents(pool: Sequence[set[str]]) -> list[list[str]]:
 
 
 def neighbours(pool: Sequence[set[str]]) -> list[list[int]]:
-    """The eight images whose pools are most like each image's own."""
+    """Return the eight images whose pools are most like each image's own."""
     found = []
     for image, own in enumerate(pool):
         others = [other for other in range(len(pool)) if other != image]

@@ -28,11 +28,11 @@ class Verifier(Protocol):
     """Says for each object how strongly it is affirmed; above 0 is yes."""
 
     def ask(self, picture: Image, names: Sequence[str]) -> list[float]:
-        """One value for each object of one picture."""
+        """Return one value for each object of one picture."""
         ...
 
     def describe(self) -> dict[str, Any]:
-        """Who answers, for the record."""
+        """Return who answers, for the record."""
         ...
 
 
@@ -63,7 +63,7 @@ class ModelVerifier:
             )
 
     def ask(self, picture: Image, names: Sequence[str]) -> list[float]:
-        """One forward pass for each batch of questions about the picture."""
+        """Ask one forward pass for each batch of questions about the picture."""
         import torch
 
         from reweigh.families.prompts import build_inputs
@@ -82,12 +82,12 @@ class ModelVerifier:
         return gaps
 
     def describe(self) -> dict[str, Any]:
-        """The model's name and the tokens that count as yes and as no."""
+        """Return the model's name and the tokens that count as yes and as no."""
         return {"kind": "logits of one forward pass", "model": self.name, "yes": self.yes, "no": self.no}
 
 
 def _spellings(tokenizer: Any, word: str) -> list[int]:
-    """Single tokens that say the word: as it is, else in small letters; with and without a space before it."""
+    """Return single tokens that say the word: as it is, else in lower case; with and without a space before it."""
     for form in (word, word.lower()):
         found = set()
         for text in (form, f" {form}"):
@@ -117,7 +117,7 @@ class ServedVerifier:
         self.server = server
 
     def ask(self, picture: Image, names: Sequence[str]) -> list[float]:
-        """One request for each batch of questions about the picture."""
+        """Send one request for each batch of questions about the picture."""
         shown = [data_url(picture)]
         gaps: list[float] = []
         for start in range(0, len(names), ROWS):
@@ -138,12 +138,12 @@ class ServedVerifier:
         self.server.close()
 
     def describe(self) -> dict[str, Any]:
-        """The server's model and address, and what it is asked and shown."""
+        """Return the server's model and address, and what it is asked and shown."""
         return {**self.server.describe(), "state": STATE, "longest_side": LONGEST_SIDE}
 
 
 def log_odds(p: float) -> float:
-    """log(p / (1 - p)), bounded; above 0 exactly where yes is the likelier answer.
+    """Return log(p / (1 - p)), bounded; above 0 exactly where yes is the likelier answer.
 
     Example:
         >>> log_odds(0.5), round(log_odds(0.9), 3), round(log_odds(1.0), 3)
@@ -154,7 +154,7 @@ def log_odds(p: float) -> float:
 
 
 def data_url(picture: Image) -> str:
-    """The picture as a PNG in a data URL, without loss up to the longest side."""
+    """Encode the picture as a PNG in a data URL, scaled down only if a side is too long."""
     if max(picture.size) > LONGEST_SIDE:
         picture = picture.copy()
         picture.thumbnail((LONGEST_SIDE, LONGEST_SIDE))
