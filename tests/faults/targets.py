@@ -29,7 +29,7 @@ from reweigh.calibration.result import Calibration
 from reweigh.calibration.resume import Work
 from reweigh.estimate import Estimate
 from reweigh.experiments.experiment import Arm, Experiment, OpenArm, read, write_frame
-from reweigh.experiments.tune.study import open_pictures
+from reweigh.experiments.tune.labelfree import open_pictures
 from reweigh.experiments.tune.verdicts import Asking
 from reweigh.files.artifacts import sha256_text
 from reweigh.files.outputs import claim, write_output, write_sealed_output

@@ -96,8 +96,9 @@ def tune(
 
     Points are chosen on the benchmark's records for tuning: the tuning split of `world`, the training images of chair.
     """
+    from reweigh.experiments.tune.labelfree import tune_free
     from reweigh.experiments.tune.report import TuningReport, claim_files
-    from reweigh.experiments.tune.study import Grid, tune_free
+    from reweigh.experiments.tune.study import Grid
     from reweigh.experiments.tune.study import tune as tune_by_labels
     from reweigh.files.artifacts import only_one
     from reweigh.files.outputs import overwrites
@@ -160,7 +161,7 @@ def _task(
     from reweigh.experiments.tune.search import FIGURES
 
     if pictures is not None:
-        from reweigh.experiments.tune.study import open_pictures
+        from reweigh.experiments.tune.labelfree import open_pictures
 
         task = open_pictures(pictures, limit=selection.limit).with_length(selection.max_new_tokens)
         common.look_into(model, pictures)

@@ -164,7 +164,7 @@ class Experiment:
         return self._folders[name]
 
     def _claim(self, arm: Arm) -> None:
-        """Refuse files of others under the names that an arm writes."""
+        """Refuse other files under the names that an arm writes."""
         folder = self.out / arm.name
         self.runs.claim(folder)
         if arm.notes is not None:
@@ -229,7 +229,7 @@ class Files:
     numbers: str
 
     def claim(self, out: Path) -> None:
-        """Refuse a folder with files of others under these names."""
+        """Refuse a folder with other files under these names."""
         names = (*self.pages, self.numbers, FRAME)
         claim([out / name for name in names], beside=out / self.numbers)
 

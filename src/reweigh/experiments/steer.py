@@ -126,7 +126,7 @@ def _digest(runs: Runs) -> str:
 
 
 def claim_files(out: Path) -> None:
-    """Refuse a folder with files of others under the names that ``steer`` writes."""
+    """Refuse a folder with other files under the names that ``steer`` writes."""
     claim([out / WORDS], beside=out / SteeringVectors.layout.page)
     for kind in (SteeringVectors, PairDirections):
         kind.layout.claim(out)

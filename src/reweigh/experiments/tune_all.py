@@ -190,7 +190,7 @@ def note(tuning: Tuning) -> str:
     on = tuning.about
     return (
         f"Each of {len(tuning.tried)} methods tried {BUDGET} settings of its own options on the same {on['records']:,} "
-        f"tuning records of {on['benchmark']['name']}, none of which is evaluated on. The rule of reweigh tune chose: the "
+        f"tuning records of {on['benchmark']['name']}, which are not evaluated on. The rule of reweigh tune chose: the "
         "highest mean of the four relative improvements (CHAIR_S, CHAIR_I, recall, F1) over the base, if F1 falls by no "
         f"more than {on['bound']:g} points."
     )

@@ -78,8 +78,8 @@ def describing(name: str, session: ReweighSession, picture: Any, new_tokens: int
 CACHED, ONLINE, OWN = "cached evidence", "online evidence", ", by its own clock"
 
 GOALS = {CACHED: 1.013, ONLINE: 1.024}
-"""Largest cost relative to greedy, on models of at least half a billion parameters; judged by a clock of its own, which
-resolves such differences."""
+"""Largest cost relative to greedy, on models of at least half a billion parameters; judged by its own clock, which resolves
+such differences."""
 FLOOR = 1.15
 """Largest cost of evidence relative to the head's product over the visual positions, on such a model."""
 LARGE = 5 * 10**8

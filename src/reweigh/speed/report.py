@@ -30,7 +30,7 @@ FILES = Files(("speed.md", "speed.html"), "speed.json")
 
 
 def claim_files(out: Path) -> None:
-    """Refuse a folder with files of others under the names that a measurement writes."""
+    """Refuse a folder with other files under the names that a measurement writes."""
     FILES.claim(out)
     require_own_rows(out / KEPT, owner=OWNER)
 

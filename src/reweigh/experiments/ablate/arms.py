@@ -1,6 +1,6 @@
 """The arms of an ablation. Each changes one thing of the full method: the table, the evidence, or the strength.
 
-Knows the table and the number of records; not how an arm is decoded, nor what is asked.
+Knows the table and the number of records, but neither decoding nor prompts.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ class Variant:
     unit: ReferenceTable | None = None
 
     def record(self) -> dict[str, Any]:
-        """Return what a record keeps of the arm, besides the table's hash."""
+        """Return what a record says of the arm, besides the table's hash."""
         return {"arm": self.kind} | ({} if self.seed is None else {"arm_seed": self.seed})
 
 

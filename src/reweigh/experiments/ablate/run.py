@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
@@ -31,23 +31,16 @@ from reweigh.experiments.ablate.arms import (
 from reweigh.experiments.ablate.report import BASE, COUNTED, edit_rows
 from reweigh.experiments.experiment import Arm, Experiment, OpenArm, decoder_arm
 from reweigh.families.anatomy import find_anatomy
-from reweigh.images import read_image
 from reweigh.method.evidence import Evidence
 from reweigh.method.readouts import DMRR
 from reweigh.method.trace import Recorded
 from reweigh.results.frame import Frame
-from reweigh.runs.record import find_image
-from reweigh.runs.run import Answered, Batch, batches
+from reweigh.runs.run import Answered, Batch, batches, open_batch
 from reweigh.runs.task import Runs
 from reweigh.runtime.decoder import GREEDY
 from reweigh.runtime.memory import EvidenceCache
 from reweigh.tables.observations import Observations
 from reweigh.tables.table import ReferenceTable
-
-if TYPE_CHECKING:
-    from PIL.Image import Image
-
-    from reweigh.benchmarks.base import Record
 
 EDITS = "edits.jsonl"
 
@@ -74,9 +67,9 @@ class RecordEvidence:
         self._sessions: dict[str, ReweighSession] = {}
         self._runs = runs
         self._batch = {
-            start + i: (start, batch)
-            for start, batch in batches(runs.task.records, runs.batch_size)
-            for i in range(len(batch))
+            start + i: (start, records)
+            for start, records in batches(runs.task.records, runs.batch_size)
+            for i in range(len(records))
         }
         self._keys: dict[int, str] = {}
 
@@ -85,7 +78,7 @@ class RecordEvidence:
         session = self._session(readout)
         found = self._find(number, session)
         if found is None:
-            self._measure(self._batch[number][1], session)
+            self._measure(number, session)
             found = self._find(number, session)
         if found is None:
             raise ReweighError(
@@ -96,10 +89,8 @@ class RecordEvidence:
     def _session(self, readout: str) -> ReweighSession:
         """Return the session that measures a readout over the whole vocabulary."""
         if readout not in self._sessions:
-            made_with = (
-                {**self._every.made_with, "readout": readout} if readout != DMRR else self._every.made_with
-            )
-            table = replace(self._every, made_with=made_with)
+            named = {} if readout == DMRR else {"readout": readout}
+            table = replace(self._every, made_with={**self._every.made_with, **named})
             self._sessions[readout] = attach(
                 self._model, self._processor, table=table, beta=0.0, cache=self._cache, force=self._force
             )
@@ -121,20 +112,20 @@ class RecordEvidence:
         if recall is None:
             return None
         if number not in self._keys:
-            start, batch = self._batch[number]
-            pictures, prompts = self._pictures(batch), [one.prompt for one in batch]
-            inputs = session.prepare(pictures, prompts, template=self._runs.template)
-            self._keys.update({start + i: key for i, key in enumerate(recall.keys(pictures, inputs))})
+            batch = self._open(number)
+            inputs = session.prepare(batch.pictures, batch.prompts, template=self._runs.template)
+            self._keys.update(enumerate(recall.keys(batch.pictures, inputs), start=batch.start))
         found = recall.find([self._keys[number]], reader)[0]
         return None if found is None else replace(found, tokens=None)  # all tokens, in their order
 
-    def _measure(self, batch: Sequence[Record], session: ReweighSession) -> None:
-        prompts = [record.prompt for record in batch]
+    def _measure(self, number: int, session: ReweighSession) -> None:
+        batch = self._open(number)
         options: dict[str, Any] = {**GREEDY, "max_new_tokens": 1, "template": self._runs.template}
-        session.answer(self._pictures(batch), prompts, **options)
+        session.answer(batch.pictures, batch.prompts, **options)
 
-    def _pictures(self, batch: Sequence[Record]) -> list[Image]:
-        return [read_image(find_image(self._runs.task.images, record.image)) for record in batch]
+    def _open(self, number: int) -> Batch:
+        """Open the batch of a record."""
+        return open_batch(*self._batch[number], self._runs.task.images, self._runs.seed)
 
 
 class Tally:
@@ -182,11 +173,11 @@ def evidence_for(arm: Variant, evidence: RecordEvidence, number: int) -> Evidenc
     found = evidence.of(arm.donors[number], arm.table.readout)
     if arm.unit is None:
         return found
-    unit = torch.full_like(found.values, torch.inf)  # of a token that is not registered nothing is asked
+    unit = torch.full_like(found.values, torch.inf)  # a token that is not registered is never edited
     unit[:, torch.from_numpy(arm.unit.tokens)] = torch.from_numpy(arm.unit.references).to(unit.dtype)
     return replace(
         found, values=(found.values / unit).clamp_max(1.0)
-    )  # above its reference nothing is edited
+    )  # nothing above its reference is edited
 
 
 def variant_ask(

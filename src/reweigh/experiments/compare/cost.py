@@ -41,7 +41,7 @@ class BatchCost:
 
     @classmethod
     def of(cls, note: Mapping[str, Any]) -> BatchCost:
-        """Read the cost from what was noted of a batch."""
+        """Read the cost from the note on a batch."""
         return cls(note["seconds"], note["tokens"], note["peak"])
 
 

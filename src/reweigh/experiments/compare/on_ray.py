@@ -1,7 +1,7 @@
 """A comparison on a cluster: each actor has every method and answers a batch with all of them in turn.
 
-So the methods' costs are taken side by side on one machine, batch by batch, whichever machine that is; answers are those of
-one machine. The driver loads no model, writes in the order of the manifest and scores.
+So the methods' costs are measured side by side, each batch on one machine, and the answers equal those of a single machine.
+The driver loads no model, writes in the order of the manifest and scores.
 """
 
 from __future__ import annotations

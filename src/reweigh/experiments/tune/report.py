@@ -32,7 +32,7 @@ UNLABELLED = "Experimental: a mention that the verifier denies counts as halluci
 
 
 def claim_files(out: Path, *, record: Path | None = None) -> None:
-    """Refuse files of others under the names that tuning writes, in its folder and in that of the table."""
+    """Refuse other files under the names that tuning writes, in its folder and in that of the table."""
     FILES.claim(out)
     if record is not None:
         claim([record / POINT])

@@ -24,7 +24,7 @@ from reweigh.benchmarks.judge.protocol import JudgeError
 from reweigh.cli import common
 from reweigh.cli.app import app
 from reweigh.errors import InputError
-from reweigh.experiments.tune.study import open_pictures
+from reweigh.experiments.tune.labelfree import open_pictures
 from reweigh.experiments.tune.verdicts import Asking
 from reweigh.experiments.tune.verifier import (
     LONGEST_SIDE,

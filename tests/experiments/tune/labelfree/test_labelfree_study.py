@@ -8,7 +8,7 @@ import pytest
 
 from checkpoints import load, picture
 from reweigh.errors import InputError, MismatchError
-from reweigh.experiments.tune.study import open_lexicon, open_pictures, tune_without_labels
+from reweigh.experiments.tune.labelfree import open_lexicon, open_pictures, tune_without_labels
 from reweigh.experiments.tune.verifier import ModelVerifier, question
 
 TRUTH = ("dog", "cat")

@@ -10,7 +10,7 @@ import pytest
 
 from checkpoints import picture
 from reweigh.errors import ArtifactError, MismatchError, NumericsError
-from reweigh.experiments.tune.study import open_pictures
+from reweigh.experiments.tune.labelfree import open_pictures
 from reweigh.experiments.tune.verdicts import PAGE, VERDICTS, Asking
 from reweigh.files.artifacts import read_json, write_json
 
