@@ -194,6 +194,12 @@ def test_the_first_failure_stops_what_has_not_begun() -> None:
     assert len(begun) < 50
 
 
+@pytest.mark.parametrize("concurrency", [0, -1, 1.5, True, "8"])
+def test_concurrency_is_a_whole_number(concurrency: Any) -> None:
+    with pytest.raises(InputError, match="concurrency"):
+        ask_all([lambda: 1] * 3, concurrency=concurrency)
+
+
 STOPPED = """
 import time
 from reweigh.benchmarks.judge.protocol import JudgeError, ask_all

@@ -245,3 +245,10 @@ def test_json_lines_are_read_whatever_the_files_name(tmp_path: Path) -> None:
         assert [row.text for row in MMHal.read_responses(tmp_path / name)] == ["a", "b"]
     with pytest.raises(InputError, match="exist"):
         MMHal.read_responses(tmp_path / "gone.json")
+
+
+def test_a_prompt_that_cannot_be_read_is_named(data: Path, tmp_path: Path) -> None:
+    write_text(tmp_path / "null.py", "\0")
+    for path in (tmp_path, tmp_path / "gone.txt", tmp_path / "null.py"):
+        with pytest.raises(InputError, match=str(path)):
+            MMHal(data, judge=Scripted(echo), prompt=path).score([Response(0, "x")])

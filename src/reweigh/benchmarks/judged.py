@@ -285,7 +285,7 @@ def strings_of(path: Path) -> list[str]:
 def _nodes(path: Path) -> list[ast.AST]:
     try:
         return list(ast.walk(ast.parse(_text(path))))
-    except SyntaxError as error:
+    except (SyntaxError, ValueError, RecursionError) as error:
         raise InputError(f"{path} is not Python source ({error})") from error
 
 
@@ -293,7 +293,7 @@ def _text(path: Path) -> str:
     try:
         # Keep newlines as they are: the prompt's bytes decide the verdict.
         return path.read_bytes().decode("utf-8")
-    except FileNotFoundError as error:
-        raise InputError(f"the prompt file {path} does not exist") from error
+    except OSError as error:
+        raise InputError(f"the prompt file {path} cannot be read ({error.strerror or error})") from error
     except UnicodeDecodeError as error:
         raise InputError(f"{path} is not UTF-8 text ({error})") from error

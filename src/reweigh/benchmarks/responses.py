@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from reweigh.benchmarks.types import Asked, Id, Response
+from reweigh.benchmarks.types import Asked, Id, Response, json_type
 from reweigh.errors import InputError
 from reweigh.files.artifacts import parse_json
 
@@ -195,13 +195,3 @@ def _check_complete(answered: set[Id], wanted: Collection[Id]) -> None:
         )
     if extra := sorted(answered - set(wanted), key=str):
         raise InputError(f"{len(extra)} responses answer ids that were not asked, the first is {extra[0]!r}")
-
-
-def json_type(value: object) -> str:
-    """Name the type of a JSON value in words.
-
-    >>> [json_type(value) for value in (None, True, 3, "a", [], {})]
-    ['null', 'a boolean', 'a number', 'a string', 'a list', 'an object']
-    """
-    names = {bool: "a boolean", int: "a number", float: "a number", str: "a string", list: "a list"}
-    return "null" if value is None else names.get(type(value), "an object")

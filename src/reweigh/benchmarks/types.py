@@ -185,3 +185,13 @@ class Summary:
             "scorer": dict(self.scorer),
             "official": dict(self.official),
         }
+
+
+def json_type(value: object) -> str:
+    """Name the type of a JSON value in words.
+
+    >>> [json_type(value) for value in (None, True, 3, "a", [], {})]
+    ['null', 'a boolean', 'a number', 'a string', 'a list', 'an object']
+    """
+    names = {bool: "a boolean", int: "a number", float: "a number", str: "a string", list: "a list"}
+    return "null" if value is None else names.get(type(value), "an object")

@@ -205,7 +205,8 @@ class Endpoint:
 
     def _excerpt(self, found: Any) -> str:
         """Return the start of a reply, for a message."""
-        return repr(self._redact(json.dumps(found, ensure_ascii=False))[:200])
+        text = found if isinstance(found, str) else json.dumps(found, ensure_ascii=False)
+        return repr(self._redact(text)[:200])
 
     def _refusal(self, answer: httpx.Response, content: bytes) -> Exception:
         code, message = _complaint(content)

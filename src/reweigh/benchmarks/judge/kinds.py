@@ -12,6 +12,7 @@ from reweigh.benchmarks.data.store import data_root
 from reweigh.benchmarks.judge.cache import CachedJudge, CachedRater
 from reweigh.benchmarks.judge.endpoint import DEFAULT_URL, Endpoint, PassingError
 from reweigh.benchmarks.judge.protocol import Distribution, JudgeError, Request, ScaleQuestion, is_probability
+from reweigh.benchmarks.types import json_type
 from reweigh.errors import InputError, UnknownNameError
 
 DEFAULT_MODEL = "gpt-4.1-mini-2025-04-14"
@@ -53,7 +54,7 @@ class ChatEndpoint(Endpoint):
         if content is None:
             return ""
         if not isinstance(content, str):
-            raise PassingError(f"its answer has a {type(content).__name__} instead of text")
+            raise PassingError(f"its answer has {json_type(content)} instead of text")
         return self._redact(content)
 
     def _hint(self, status: int, message: str) -> str:

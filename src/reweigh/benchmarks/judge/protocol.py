@@ -72,8 +72,8 @@ def ask_all(
     The first failure cancels what has not started and is raised; earlier answers are in the cache, so the next
     run resumes from there.
     """
-    if concurrency < 1:
-        raise InputError(f"concurrency {concurrency} is not a positive number of questions at once")
+    if type(concurrency) is not int or concurrency < 1:
+        raise InputError(f"a concurrency of {concurrency!r} is not a whole number from 1 on")
     futures: list[Future[T]] = [Future() for _ in tasks]
     waiting = deque(zip(tasks, futures, strict=True))
 
